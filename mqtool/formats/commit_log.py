@@ -1,0 +1,243 @@
+"""CommitLog: the record in both versions, and the BLANK that ends a segment.
+
+Declared once here; `scan` gathers columns by the offsets derived from this declaration.
+Docs page: docs/formats/commit-log.md. Source: MessageExtEncoder, MessageDecoder, CommitLog (4.9.7, 5.5.0).
+"""
+
+import struct
+import zlib
+from dataclasses import dataclass
+from enum import IntFlag
+from typing import Any
+
+import construct as cs
+
+from mqtool.errors import BadMagicError, FormatError, TruncatedError
+from mqtool.formats import codec
+from mqtool.formats.codec import Buffer
+from mqtool.formats.fields import either, i16, i32, i64, sized
+
+MAGIC_V1 = -626843481  # 0xDAA320A7
+MAGIC_V2 = -626843477  # 0xDAA320AB, since 5.1.0, for topics of more than 127 UTF-16 units
+MAGIC_BLANK = -875286124  # 0xCBD43194
+
+BLANK_SIZE = 8
+"""Bytes of a BLANK that are written; the rest of the segment is unspecified."""
+
+MIN_RECORD_SIZE = 91
+"""V1, no body, empty topic, no properties, IPv4 hosts."""
+
+
+class SysFlag(IntFlag):
+    """Bits of a record's sys_flag (MessageSysFlag). Unknown bits are kept."""
+
+    COMPRESSED = 0x1
+    MULTI_TAGS = 0x2
+    TRANSACTION_PREPARED = 0x4
+    TRANSACTION_COMMIT = 0x8
+    TRANSACTION_ROLLBACK = 0xC
+    BORN_HOST_V6 = 0x10
+    STORE_HOST_V6 = 0x20
+    NEED_UNWRAP = 0x40
+    INNER_BATCH = 0x80
+    COMPRESSION_LZ4 = 0x100
+    COMPRESSION_ZSTD = 0x200
+    COMPRESSION_ZLIB = 0x300
+
+
+TRANSACTION_MASK = 0xC
+COMPRESSION_MASK = 0x700
+
+_HOST_V4 = cs.Bytes(8)
+_HOST_V6 = cs.Bytes(20)
+
+
+def _is_v2(context: Any) -> bool:
+    return bool(context.magic_code == MAGIC_V2)
+
+
+RECORD = cs.Struct(
+    i32("total_size", "bytes of the whole record, this field included"),
+    i32("magic_code", "0xDAA320A7 (V1: 1-byte topic length) or 0xDAA320AB (V2: 2-byte)"),
+    i32("body_crc", "CRC-32 of the stored body & 0x7FFFFFFF; 0 for an empty body"),
+    i32("queue_id", "queue of the topic"),
+    i32("flag", "the application's own integer"),
+    i64("queue_offset", "ordinal in the queue; 0 for prepared and rolled-back records; first of an inner batch"),
+    i64("physical_offset", "this record's own byte address in the CommitLog"),
+    i32("sys_flag", "the broker's bits: compression, transaction, IPv6 hosts, batch (SysFlag)"),
+    i64("born_timestamp", "ms since epoch by the producer's clock"),
+    either("born_host", lambda c: c.sys_flag & 0x10, _HOST_V6, _HOST_V4, "producer: address (4 or 16 bytes), port i32"),
+    i64("store_timestamp", "ms since epoch by the broker's clock, taken inside the append lock"),
+    either("store_host", lambda c: c.sys_flag & 0x20, _HOST_V6, _HOST_V4, "broker: address (4 or 16 bytes), port i32"),
+    i32("reconsume_times", "how often a consumer sent it back"),
+    i64("prepared_transaction_offset", "of a committed message: physical offset of its half message; else 0"),
+    i32("body_length", "bytes of the body; negative counts as none"),
+    sized("body", "body_length", "the body as stored: compressed if sys_flag says so"),
+    either("topic_length", _is_v2, cs.Int16sb, cs.Int8sb, "bytes of the topic: i8 in V1, i16 in V2"),
+    sized("topic", "topic_length", "topic name, UTF-8"),
+    i16("properties_length", "bytes of the properties; negative counts as none"),
+    sized("properties", "properties_length", "name 0x01 value 0x02 …, UTF-8 (see properties)"),
+)
+
+BLANK = cs.Struct(
+    i32("total_size", "bytes from here to the end of the segment, these 8 included"),
+    i32("magic_code", "0xCBD43194"),
+)
+
+HEADS = tuple(codec.leading_fields(RECORD, sys_flag=bits << 4) for bits in range(4))
+"""Fields up to body_length for each host shape, indexed by `(sys_flag >> 4) & 3`."""
+
+_HEAD_STRUCTS = tuple(codec.struct_of(head) for head in HEADS)
+
+FRAME = codec.struct_of(HEADS[0][:2])
+"""Reader of total_size and magic_code: all that hopping from record to record needs."""
+
+BODY_POSITIONS = tuple(head[-1].offset + head[-1].size for head in HEADS)
+"""Where the body starts in a record, indexed by `(sys_flag >> 4) & 3`: 88, 100, 100, 112."""
+
+
+def field_offset(name: str, host_shape: int = 0) -> int:
+    """Returns the byte offset of a fixed field in a record.
+
+    Args:
+        name: field name of RECORD, up to body_length.
+        host_shape: `(sys_flag >> 4) & 3`.
+    """
+    return next(field.offset for field in HEADS[host_shape] if field.name == name)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record, field by field as stored; bytes stay bytes so that `build` gives them back."""
+
+    total_size: int
+    magic_code: int
+    body_crc: int
+    queue_id: int
+    flag: int
+    queue_offset: int
+    physical_offset: int
+    sys_flag: int
+    born_timestamp: int
+    born_host: bytes
+    store_timestamp: int
+    store_host: bytes
+    reconsume_times: int
+    prepared_transaction_offset: int
+    body_length: int
+    body: bytes
+    topic_length: int
+    topic: bytes
+    properties_length: int
+    properties: bytes
+
+
+def parse_record(data: Buffer, position: int = 0) -> Record:
+    """Reads the record at a position by the derived readers.
+
+    Nothing but the layout is checked: neither the CRC nor whether `physical_offset` is true.
+
+    Raises:
+        TruncatedError: the record does not end inside `data`.
+        BadMagicError: no record starts here (a BLANK neither).
+        FormatError: the lengths inside do not add up to total_size.
+    """
+    view = memoryview(data)
+    total_size, magic_code = _frame(view, position)
+    if magic_code not in (MAGIC_V1, MAGIC_V2):
+        raise BadMagicError(
+            f"expected magic daa320a7 or daa320ab, found {magic_code & 0xFFFFFFFF:08x}",
+            layout="record", field="magic_code", position=position,
+        )  # fmt: skip
+    if total_size < MIN_RECORD_SIZE:
+        raise FormatError(f"total_size {total_size} is below {MIN_RECORD_SIZE}", layout="record", position=position)
+    if position + total_size > len(view):
+        raise TruncatedError(
+            f"expected {total_size} bytes, found {len(view) - position}", layout="record", position=position
+        )
+    try:
+        return _parse_whole(view[position : position + total_size], magic_code)
+    except (struct.error, FormatError) as error:
+        raise FormatError(f"lengths do not add up: {error}", layout="record", position=position) from error
+
+
+def _parse_whole(record: memoryview, magic_code: int) -> Record:
+    sys_flag = struct.unpack_from(">i", record, field_offset("sys_flag"))[0]
+    head = _HEAD_STRUCTS[(sys_flag >> 4) & 3]
+    values = head.unpack_from(record)
+    at = head.size
+    body = bytes(record[at : at + max(0, values[-1])])
+    at += len(body)
+    length = TOPIC_LENGTH_V2 if magic_code == MAGIC_V2 else TOPIC_LENGTH_V1
+    (topic_length,) = length.unpack_from(record, at)
+    at += length.size
+    topic = bytes(record[at : at + max(0, topic_length)])
+    at += len(topic)
+    (properties_length,) = PROPERTIES_LENGTH.unpack_from(record, at)
+    at += PROPERTIES_LENGTH.size
+    properties = bytes(record[at : at + max(0, properties_length)])
+    found = at + len(properties)
+    if found != len(record) or len(properties) != max(0, properties_length):
+        raise FormatError(f"total_size is {len(record)}, the fields take {found} bytes", layout="record")
+    return Record(*values, body, topic_length, topic, properties_length, properties)
+
+
+def _frame(view: memoryview, position: int) -> tuple[int, int]:
+    try:
+        total_size, magic_code = FRAME.unpack_from(view, position)
+    except struct.error as error:
+        raise TruncatedError(
+            f"expected {FRAME.size} bytes, found {max(0, len(view) - position)}", layout="record", position=position
+        ) from error
+    return total_size, magic_code
+
+
+def _length_reader(magic_code: int) -> struct.Struct:
+    member = next(m for m in RECORD.subcons if m.name == "topic_length").subcon
+    chosen = member.subcon if isinstance(member, cs.Renamed) else member
+    field = chosen.thensubcon if chosen.condfunc(cs.Container(magic_code=magic_code)) else chosen.elsesubcon
+    return struct.Struct(field.fmtstr)
+
+
+TOPIC_LENGTH_V1 = _length_reader(MAGIC_V1)
+TOPIC_LENGTH_V2 = _length_reader(MAGIC_V2)
+PROPERTIES_LENGTH = codec.struct_of(codec.leading_fields(cs.Struct(i16("properties_length", ""))))
+
+
+def build_record(record: Record) -> bytes:
+    """Returns the bytes of a record exactly as its fields say; the inverse of `parse_record`.
+
+    Raises:
+        FormatError: a value does not fit its field.
+    """
+    head = _HEAD_STRUCTS[(record.sys_flag >> 4) & 3]
+    length = TOPIC_LENGTH_V2 if record.magic_code == MAGIC_V2 else TOPIC_LENGTH_V1
+    names = [field.name for field in HEADS[(record.sys_flag >> 4) & 3]]
+    try:
+        return b"".join(
+            (
+                head.pack(*(getattr(record, name) for name in names)),
+                record.body,
+                length.pack(record.topic_length),
+                record.topic,
+                PROPERTIES_LENGTH.pack(record.properties_length),
+                record.properties,
+            )
+        )
+    except struct.error as error:
+        raise FormatError(f"cannot be written: {error}", layout="record") from error
+
+
+def build_blank(total_size: int) -> bytes:
+    """Returns the 8 bytes of a BLANK that covers the `total_size` bytes left in its segment."""
+    return FRAME.pack(total_size, MAGIC_BLANK)
+
+
+def body_crc(body: Buffer) -> int:
+    """Returns the CRC that a record stores of its body (UtilAll.crc32)."""
+    return zlib.crc32(body) & 0x7FFFFFFF
+
+
+def transaction_type(sys_flag: int) -> int:
+    """Returns 0 (none), 4 (prepared), 8 (commit) or 12 (rollback)."""
+    return sys_flag & TRANSACTION_MASK

@@ -1,0 +1,44 @@
+"""Field helpers for layouts: a name, a Java type, what it means.
+
+All integers of the store are big-endian and signed, as `java.nio.ByteBuffer` writes them.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import construct as cs
+
+
+def i8(name: str, docs: str) -> cs.Construct:
+    """A Java byte."""
+    return name / cs.Int8sb * docs
+
+
+def i16(name: str, docs: str) -> cs.Construct:
+    """A Java short."""
+    return name / cs.Int16sb * docs
+
+
+def i32(name: str, docs: str) -> cs.Construct:
+    """A Java int."""
+    return name / cs.Int32sb * docs
+
+
+def i64(name: str, docs: str) -> cs.Construct:
+    """A Java long."""
+    return name / cs.Int64sb * docs
+
+
+def raw(name: str, size: int, docs: str) -> cs.Construct:
+    """Bytes that are kept as they are."""
+    return name / cs.Bytes(size) * docs
+
+
+def either(name: str, test: Callable[[Any], Any], then: cs.Construct, otherwise: cs.Construct, docs: str) -> cs.Construct:
+    """A field whose shape an earlier field decides."""
+    return name / cs.IfThenElse(test, then, otherwise) * docs
+
+
+def sized(name: str, length_field: str, docs: str) -> cs.Construct:
+    """Bytes whose count an earlier field holds; a negative count means none, as in the broker."""
+    return name / cs.Bytes(lambda context: max(0, context[length_field])) * docs

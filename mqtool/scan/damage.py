@@ -1,0 +1,71 @@
+"""Damage: a byte range of the CommitLog that holds no valid record, as a value."""
+
+import enum
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+
+class DamageKind(enum.StrEnum):
+    """What is wrong with a range. Stable names: they appear in output and findings."""
+
+    BAD_CRC = "bad-crc"
+    """Framing is intact, the body is not what was written."""
+    BAD_OFFSET = "bad-physical-offset"
+    """Framing is intact, but the record states another physical offset than its own."""
+    BAD_LENGTHS = "bad-lengths"
+    """The inner lengths do not add up to total_size."""
+    BAD_HEADER = "bad-header"
+    """No magic code, or a total_size that cannot be."""
+    ZEROS = "zeros"
+    """Only zero bytes where records should be."""
+    BAD_BLANK = "bad-blank"
+    """A BLANK whose size does not run to the end of its segment."""
+    MISSING = "missing"
+    """The file ended before its records did, or no file covers the range."""
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A range without a valid record.
+
+    Attributes:
+        start: physical offset of its first byte.
+        end: physical offset after its last byte.
+        kind: what is wrong.
+        detail: expected and found.
+        path: the file.
+        position: of `start` in that file.
+    """
+
+    start: int
+    end: int
+    kind: DamageKind
+    detail: str
+    path: Path | None = None
+    position: int = 0
+
+    def at(self, path: Path, base: int) -> "Damage":
+        """Returns the same damage with its file."""
+        return replace(self, path=path, position=self.start - base)
+
+    def __str__(self) -> str:
+        where = f"{self.path} position {self.position}: " if self.path else ""
+        return f"{where}{self.kind} at physical offset {self.start}, {self.end - self.start} bytes: {self.detail}"
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """What follows the last record of the log.
+
+    Attributes:
+        end: physical offset after the last record.
+        kind: `clean` (zeros or the end of the file), `torn` (a record that was not finished: not yet, or never),
+            `stale` (whole records of an earlier life of the file), `garbage` (other bytes).
+        length: bytes from `end` to the last byte that is not zero.
+        detail: in words.
+    """
+
+    end: int
+    kind: str
+    length: int
+    detail: str

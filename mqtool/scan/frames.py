@@ -1,0 +1,215 @@
+"""Frames: where the records of a run of CommitLog bytes are, proved, and their fields as columns.
+
+A frame is believed when its magic, its own physical offset and the sum of its lengths agree
+(`Frames.sound`); the body CRC is a separate question (`Frames.crc_matches`). Hopping from one
+frame to the next is the only loop per record in mqtool's reading; all else is array arithmetic.
+"""
+
+import enum
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from mqtool.formats import codec, commit_log
+from mqtool.scan.crc import crc32_of_ranges
+
+_HEAD_DTYPES = tuple(codec.dtype_of(head) for head in commit_log.HEADS)
+_BODY_AT = np.array(commit_log.BODY_POSITIONS, np.int64)
+_COMMON = {field.name for field in commit_log.HEADS[0] if field.offset < commit_log.field_offset("born_host")}
+
+
+class Stop(enum.Enum):
+    """Why hopping ended."""
+
+    MORE = "the next record reaches beyond the bytes given"
+    BLANK = "a BLANK"
+    ZEROS = "eight zero bytes"
+    BAD = "no frame"
+    END = "fewer than eight bytes left"
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """A chain of frames by magic and total_size alone.
+
+    Attributes:
+        positions: int64, where each frame starts in the view.
+        sizes: int64, its total_size.
+        end: position after the last frame.
+        stop: why the chain ends there.
+    """
+
+    positions: np.ndarray
+    sizes: np.ndarray
+    end: int
+    stop: Stop
+
+
+def hop(view: memoryview, start: int) -> Hop:
+    """Follows total_size from record to record."""
+    unpack = commit_log.FRAME.unpack_from
+    v1, v2, least = commit_log.MAGIC_V1, commit_log.MAGIC_V2, commit_log.MIN_RECORD_SIZE
+    found: list[int] = []
+    append = found.append
+    at, last_start = start, len(view) - 8
+    total = magic = 0
+    while at <= last_start:
+        total, magic = unpack(view, at)
+        if (magic != v1 and magic != v2) or total < least:  # noqa: PLR1714 - `in` costs a tenth of the loop
+            break
+        append(at)
+        at += total
+    if found and at > len(view):  # the last one is not whole
+        at = found.pop()
+        stop = Stop.MORE
+    elif at > last_start:
+        stop = Stop.END
+    elif magic == commit_log.MAGIC_BLANK:
+        stop = Stop.BLANK
+    else:
+        stop = Stop.ZEROS if total == magic == 0 else Stop.BAD
+    positions = np.array(found, np.int64)
+    return Hop(positions, np.diff(positions, append=at), at, stop)
+
+
+class Frames:
+    """Records of one buffer as columns; every array has one item per frame.
+
+    Attributes:
+        view: the bytes.
+        base: physical offset of the view's first byte.
+        positions: int64, start of each record in the view.
+        sizes: int64, total_size.
+    """
+
+    def __init__(self, view: memoryview, base: int, positions: np.ndarray, sizes: np.ndarray) -> None:
+        self.view = view
+        self.base = base
+        self.positions = positions
+        self.sizes = sizes
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def select(self, which: np.ndarray | slice) -> "Frames":
+        """Returns the frames that a mask, an index array or a slice chooses."""
+        return Frames(self.view, self.base, self.positions[which], self.sizes[which])
+
+    @cached_property
+    def bytes(self) -> np.ndarray:
+        """The buffer as uint8."""
+        return np.frombuffer(self.view, np.uint8)
+
+    @cached_property
+    def host_shape(self) -> np.ndarray:
+        """`(sys_flag >> 4) & 3`: which of born and store host are IPv6."""
+        return (self.column("sys_flag") >> 4) & 3
+
+    @cached_property
+    def _plain(self) -> bool:
+        return not self.host_shape.any()
+
+    def _heads(self, shape: int, positions: np.ndarray) -> np.ndarray:
+        dtype = _HEAD_DTYPES[shape]
+        windows = max(0, len(self.view) - dtype.itemsize + 1)
+        sliding = np.ndarray((windows,), dtype, self.view, strides=(1,)) if windows else np.empty(0, dtype)
+        return sliding[np.minimum(positions, windows - 1)] if windows else np.zeros(len(positions), dtype)
+
+    @cached_property
+    def _heads_v4(self) -> np.ndarray:
+        return self._heads(0, self.positions)
+
+    def column(self, name: str) -> np.ndarray:
+        """Returns a fixed field of all records, in the machine's byte order.
+
+        Args:
+            name: a field of `commit_log.RECORD` up to body_length, hosts excepted.
+        """
+        first = self._heads_v4[name]
+        values = first.astype(first.dtype.newbyteorder("="))
+        if name in _COMMON or self._plain:
+            return values
+        for shape in (1, 2, 3):
+            which = np.flatnonzero(self.host_shape == shape)
+            if len(which):
+                values[which] = self._heads(shape, self.positions[which])[name]
+        return values
+
+    @cached_property
+    def body_start(self) -> np.ndarray:
+        """Position of each body in the view."""
+        return self.positions + _BODY_AT[self.host_shape]
+
+    @cached_property
+    def body_length(self) -> np.ndarray:
+        """Bytes of each body, never negative."""
+        return np.maximum(self.column("body_length"), 0).astype(np.int64)
+
+    @cached_property
+    def topic_start(self) -> np.ndarray:
+        """Position of each topic's first byte."""
+        return self.body_start + self.body_length + np.where(self._is_v2, 2, 1)
+
+    @cached_property
+    def _is_v2(self) -> np.ndarray:
+        return self.column("magic_code") == commit_log.MAGIC_V2
+
+    @cached_property
+    def topic_length(self) -> np.ndarray:
+        """Bytes of each topic as stored, signed: negative where the record is damaged."""
+        at = self._inside(self.body_start + self.body_length)
+        short = self.bytes[at].view(np.int8).astype(np.int64)
+        if not self._is_v2.any():
+            return short
+        return np.where(self._is_v2, _i16_at(self.bytes, at), short)
+
+    @cached_property
+    def properties_start(self) -> np.ndarray:
+        """Position of each properties string."""
+        return self.topic_start + np.maximum(self.topic_length, 0) + 2
+
+    @cached_property
+    def properties_length(self) -> np.ndarray:
+        """Bytes of each properties string, never negative."""
+        return np.maximum(_i16_at(self.bytes, self._inside(self.properties_start - 2)), 0)
+
+    def _inside(self, at: np.ndarray) -> np.ndarray:
+        """Keeps positions derived from unproved lengths inside the buffer."""
+        return np.clip(at, 0, max(0, len(self.view) - 2))
+
+    @cached_property
+    def true_offset(self) -> np.ndarray:
+        """Which frames state the physical offset at which they stand."""
+        return self.column("physical_offset") == self.positions + self.base
+
+    @cached_property
+    def adds_up(self) -> np.ndarray:
+        """Which frames' inner lengths sum up to total_size."""
+        total = self.properties_start + self.properties_length - self.positions
+        return (total == self.sizes) & (self.topic_length >= 0)
+
+    @cached_property
+    def sound(self) -> np.ndarray:
+        """Which frames are proved by their own offset and by arithmetic."""
+        return self.true_offset & self.adds_up
+
+    @cached_property
+    def crc_matches(self) -> np.ndarray:
+        """Which frames' body CRC is right; an empty body always is (CommitLog.checkMessageAndReturnSize).
+
+        Only meaningful where `sound`.
+        """
+        good = self.computed_crc == self.column("body_crc")
+        return good | (self.body_length == 0)
+
+    @cached_property
+    def computed_crc(self) -> np.ndarray:
+        """CRC-32 of each stored body, 31 bits."""
+        ends = np.minimum(self.body_start + self.body_length, len(self.view))
+        return crc32_of_ranges(self.view, np.minimum(self.body_start, ends), ends)
+
+
+def _i16_at(data: np.ndarray, at: np.ndarray) -> np.ndarray:
+    high = data[at].view(np.int8).astype(np.int64)
+    return (high << 8) | data[at + 1]
