@@ -1,0 +1,130 @@
+"""The damaged stores of `fixtures/damage`: build one from its base and edits, and what the broker made of it."""
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.support.stores import copy_tree, fixture, read_lines
+
+HOLDER = """
+import fcntl, sys
+with open(sys.argv[1], "r+b") as file:
+    fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@dataclass(frozen=True)
+class DamageCase:
+    """One line of cases.jsonl; `base` is `4.9.7-clean`, `4.9.7-crash`, `5.5.0-clean` or `5.5.0-crash`."""
+
+    id: str
+    base: str
+    about: str
+    edits: tuple[dict[str, Any], ...]
+    mode: str = "store"
+
+    def __str__(self) -> str:
+        return self.id
+
+    @property
+    def kind(self) -> str:
+        """The case without its base: `tail-torn`."""
+        return self.id.partition("@")[0]
+
+    @property
+    def locked(self) -> tuple[str, ...]:
+        """Files that another process holds locked in this case."""
+        return tuple(edit["file"] for edit in self.edits if edit["op"] == "lock")
+
+
+def damage_case(case: DamageCase | str, tmp_path: Path) -> Path:
+    """Build the damaged store in `tmp_path/store` and return that path; for a held lock see `held_locks`."""
+    case = CASES[case] if isinstance(case, str) else case
+    store = copy_tree(fixture(f"damage/bases/{case.base}/store"), tmp_path / "store")
+    for edit in case.edits:
+        apply_edit(store, edit)
+    return store
+
+
+def apply_edit(store: Path, edit: dict[str, Any]) -> None:
+    """Carry out one edit below `store`; fixtures/README.md says what each does."""
+    op, path = edit["op"], store / edit["file"]
+    match op:
+        case "write" | "zero":
+            with path.open("r+b") as file:
+                file.seek(edit["offset"])
+                file.write(bytes.fromhex(edit["hex"]) if op == "write" else bytes(edit["length"]))
+        case "truncate":
+            os.truncate(path, edit["size"])
+        case "create":
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(bytes.fromhex(edit["hex"]) if "hex" in edit else bytes(edit["size"]))
+        case "mkdir":
+            path.mkdir(parents=True)
+        case "delete" if path.is_dir():
+            shutil.rmtree(path)
+        case "delete":
+            path.unlink()
+        case "rename" | "copy":
+            target = store / edit["to"]
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.move(path, target) if op == "rename" else shutil.copyfile(path, target)
+        case "lock":
+            assert path.is_file(), f"nothing to lock: {path}"
+        case _:
+            raise ValueError(f"unknown edit: {op}")
+
+
+@contextlib.contextmanager
+def held_locks(case: DamageCase, store: Path) -> Iterator[None]:
+    """While this lasts, another process holds byte 0 of each file that the case wants locked."""
+    with contextlib.ExitStack() as stack:
+        for name in case.locked:
+            stack.enter_context(held_lock(store / name))
+        yield
+
+
+@contextlib.contextmanager
+def held_lock(path: Path) -> Iterator[None]:
+    """While this lasts, another process holds byte 0 of the file, as a running broker does."""
+    command = [sys.executable, "-c", HOLDER, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdin is not None
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        yield
+        holder.stdin.close()
+
+
+def damage_answers(opened_by: str, written_by: str | None = None) -> dict[str, dict[str, Any]]:
+    """What release `opened_by` made of each case, by case id; at an upgrade `written_by` is the older release."""
+    upgrade = written_by not in (None, opened_by)
+    name = f"answers-{written_by}-by-{opened_by}" if upgrade else f"answers-{opened_by}"
+    return {line["id"]: line for line in read_lines(fixture(f"damage/{name}.jsonl"))}
+
+
+def base_messages(base: str) -> list[dict[str, Any]]:
+    """The 395 records of a base: n, phy, size, topic, queue, offset (-1: in no queue), sysFlag, key, stored."""
+    return read_lines(fixture(f"damage/bases/{base}/messages.jsonl"))
+
+
+def base_config(base: str) -> Path:
+    """The broker keys that shape a base's files."""
+    return fixture(f"damage/bases/{base}/layout.properties")
+
+
+def _read_cases() -> dict[str, DamageCase]:
+    lines = read_lines(fixture("damage/cases.jsonl"))
+    cases = [DamageCase(**(line | {"edits": tuple(line["edits"])})) for line in lines]
+    return {case.id: case for case in cases}
+
+
+CASES: dict[str, DamageCase] = _read_cases()

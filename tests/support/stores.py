@@ -1,0 +1,159 @@
+"""The stores in `fixtures/`: where they are, what the broker answered, copies to write to, digests of a tree."""
+
+import contextlib
+import hashlib
+import io
+import json
+import shutil
+import stat
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import zstandard
+
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
+CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class StoreFixture:
+    """One store directory in `fixtures/`.
+
+    Attributes:
+        name: what `copy_store` takes: `orders-5.5.0`, or with the node where there are several: `ha-5.5.0/store-slave`.
+        directory: the store itself; None where it is packed (`default-sizes`): use `copy_store`.
+        config: broker.conf of this store.
+        version: release that wrote it.
+        answers: kinds of answers beside it: `messages`, `queues`, `gets`, … (see fixtures/README.md).
+        clean_stop: the broker left no abort file.
+    """
+
+    name: str
+    directory: Path | None
+    config: Path
+    version: str
+    answers: frozenset[str]
+    clean_stop: bool
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def fixture(path: str) -> Path:
+    """The file or directory of this path below `fixtures/`, for example `orders-5.5.0/store/checkpoint`."""
+    found = FIXTURES / path
+    assert found.exists(), f"no such fixture: {path}"
+    return found
+
+
+def answered(*kinds: str) -> list[StoreFixture]:
+    """The stores that have all these kinds of answers; `answered("gets", "queries")` are those with every kind."""
+    return [store for store in STORES if store.answers.issuperset(kinds)]
+
+
+def store_fixture(name: str) -> StoreFixture:
+    """The entry of `STORES` with this name."""
+    return next(store for store in STORES if store.name == name)
+
+
+def answers(name: str, kind: str) -> list[dict[str, Any]]:
+    """What the broker answered: the lines of `answers/KIND.jsonl`."""
+    return read_lines(fixture(name.partition("/")[0]) / "answers" / f"{kind}.jsonl")
+
+
+def acks(name: str) -> list[dict[str, Any]]:
+    """What the sender of each message was told."""
+    return read_lines(fixture(name.partition("/")[0]) / "acks.jsonl")
+
+
+def summary(name: str) -> dict[str, Any]:
+    """The object in `answers/summary.json`."""
+    return dict(json.loads((fixture(name) / "answers" / "summary.json").read_text("utf-8")))
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The objects of a JSON Lines file."""
+    with path.open("rb") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def copy_store(name: str, tmp_path: Path) -> Path:
+    """A writable copy of a store below `tmp_path`, big files unpacked sparsely, empty directories made again.
+
+    Returns:
+        The root of the copy: `tmp_path/store`, or `tmp_path/store-NODE`.
+    """
+    source = store_fixture(name)
+    if source.directory is None:
+        packed = zstandard.ZstdDecompressor().stream_reader(fixture(f"{name}/store.tar.zst").read_bytes()).read()
+        with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+            archive.extractall(tmp_path, filter="data")
+        return tmp_path / "store"
+    return copy_tree(source.directory, tmp_path / source.directory.name)
+
+
+def copy_tree(source: Path, target: Path) -> Path:
+    """A writable copy of a directory below `fixtures/`; see `copy_store`."""
+    shutil.copytree(source, target)
+    for path in target.rglob("*"):
+        path.chmod(path.stat().st_mode | stat.S_IWUSR)
+    for line in fixture("EMPTY_DIRECTORIES").read_text("utf-8").splitlines():
+        with contextlib.suppress(ValueError):  # of another store
+            (target / (FIXTURES / line).relative_to(source)).mkdir()
+    for packed in sorted(target.rglob("*.zst")):
+        unpack(packed, packed.with_suffix(""))
+        packed.unlink()
+    return target
+
+
+def unpack(packed: Path, target: Path) -> None:
+    """Decompress a zstd file, leaving holes where it is zero."""
+    zeros = bytes(CHUNK)
+    with packed.open("rb") as source, target.open("wb") as sink:
+        reader = zstandard.ZstdDecompressor().stream_reader(source)
+        while chunk := reader.read(CHUNK):
+            if chunk == zeros[: len(chunk)]:
+                sink.seek(len(chunk), 1)
+            else:
+                sink.write(chunk)
+        sink.truncate(sink.tell())
+
+
+def tree_digest(path: Path) -> str:
+    """SHA-256 over names, modes, sizes, modification times and bytes of everything below `path`.
+
+    Two equal digests around a call mean that it wrote no byte, and made and removed no file.
+    """
+    digest = hashlib.sha256()
+    for entry in [path, *sorted(path.rglob("*"))]:
+        status = entry.lstat()
+        size = status.st_size if stat.S_ISREG(status.st_mode) else 0
+        digest.update(repr((entry.relative_to(path).as_posix(), status.st_mode, size, status.st_mtime_ns)).encode())
+        if entry.is_symlink():
+            digest.update(str(entry.readlink()).encode())
+        elif stat.S_ISREG(status.st_mode):
+            with entry.open("rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
+
+
+def _find_stores() -> tuple[StoreFixture, ...]:
+    found = []
+    for home in sorted(path for path in FIXTURES.iterdir() if path.is_dir() and path.name != "damage"):
+        kinds = frozenset(file.stem for file in (home / "answers").glob("*.jsonl"))
+        version = "4.9.7" if home.name.endswith("-4.9.7") else "5.5.0"
+        directories = sorted(path for path in home.glob("store*") if path.is_dir())
+        for directory in directories:
+            several = len(directories) > 1
+            name = f"{home.name}/{directory.name}" if several else home.name
+            config = home / (f"broker-{directory.name}.conf" if several else "broker.conf")
+            clean = not (directory / "abort").exists()
+            found.append(StoreFixture(name, directory, config, version, kinds, clean))
+        if not directories:
+            found.append(StoreFixture(home.name, None, home / "broker.conf", version, kinds, clean_stop=True))
+    return tuple(found)
+
+
+STORES: tuple[StoreFixture, ...] = _find_stores()
