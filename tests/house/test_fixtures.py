@@ -1,16 +1,15 @@
 """The fixtures are what their manifest says, and the helpers that copy and damage them do what they promise."""
 
 import fcntl
-import hashlib
 import os
 from pathlib import Path
 
 import pytest
 
 from tests.support.damage import CASES, damage_answers, damage_case, held_lock
-from tests.support.stores import FIXTURES, STORES, answered, copy_store, fixture, store_fixture, tree_digest
+from tests.support.manifest import MANIFEST, fixture_files, manifest_text
+from tests.support.stores import STORES, answered, copy_store, store_fixture, tree_digest
 
-UNLISTED = {"MANIFEST.sha256", "README.md", "EMPTY_DIRECTORIES"}
 BASES = ("4.9.7-clean", "4.9.7-crash", "5.5.0-clean", "5.5.0-crash")
 
 
@@ -19,11 +18,7 @@ def files_below(root: Path) -> dict[str, Path]:
 
 
 def test_every_fixture_file_has_the_bytes_its_manifest_lists():
-    manifest = {name: checksum for checksum, _, name in
-                (line.partition("  ") for line in fixture("MANIFEST.sha256").read_text("utf-8").splitlines())}
-    present = {name: hashlib.sha256(path.read_bytes()).hexdigest()
-               for name, path in files_below(FIXTURES).items() if name not in UNLISTED}
-    assert present == manifest
+    assert manifest_text().splitlines() == MANIFEST.read_text("utf-8").splitlines()
 
 
 def test_every_store_has_a_configuration_and_answers():
@@ -35,8 +30,7 @@ def test_every_store_has_a_configuration_and_answers():
 
 def test_no_fixture_holds_an_absolute_path_of_a_machine():
     roots = tuple(b"/" + name + b"/" for name in (b"home", b"root", b"tmp", b"work", b"Users"))
-    holders = [name for name, path in files_below(FIXTURES).items()
-               if name not in UNLISTED and any(root in path.read_bytes() for root in roots)]
+    holders = [name for name, path in fixture_files().items() if any(root in path.read_bytes() for root in roots)]
     assert holders == []
 
 

@@ -1,0 +1,36 @@
+# Daily jobs; `just --list` shows them. Without just: the commands are short enough to type.
+
+python := ".venv/bin/python"
+
+# Everything a fresh clone needs
+setup:
+    ./setup
+
+# The main job on a real store
+demo:
+    ./demo
+
+# All tests, or some: `just test tests/house -k import`
+test *args:
+    {{python}} -m pytest -n auto {{args}}
+
+# Linter
+lint:
+    {{python}} -m ruff check .
+
+# Type checker
+types:
+    {{python}} -m mypy
+    {{python}} -m mypy tests/support
+
+# List the fixtures' checksums anew, after a store was made by the broker
+fixtures:
+    {{python}} -m tests.support.manifest
+
+# Source distribution and wheel in dist/
+build:
+    {{python}} -m pip wheel --no-deps --wheel-dir dist .
+
+# What CI runs
+ci:
+    .ci/run
