@@ -81,7 +81,7 @@ def dtype_of(chosen: tuple[Field, ...]) -> "np.dtype[np.void]":
     """Returns the numpy record type of consecutive fields, big-endian and unpadded."""
     import numpy as np  # noqa: PLC0415 - `mqtool --help` must not load numpy
 
-    kinds = {"b": "i1", "h": ">i2", "i": ">i4", "q": ">i8", "B": "u1"}
+    kinds = {"b": "i1", "h": ">i2", "i": ">i4", "q": ">i8", "B": "u1", "H": ">u2"}
     return np.dtype([(f.name, kinds.get(f.code) or f"V{f.size}") for f in chosen])
 
 
@@ -204,7 +204,7 @@ def _code_of(plain: cs.Construct, context: dict[str, int]) -> str | None:
 
 
 def _words(code: str) -> str:
-    return {"b": "i8", "h": "i16", "i": "i32", "q": "i64", "B": "u8"}.get(code) or f"{code[:-1]} bytes"
+    return {"b": "i8", "h": "i16", "i": "i32", "q": "i64", "B": "u8", "H": "u16"}.get(code) or f"{code[:-1]} bytes"
 
 
 def _path(error: Exception) -> str:

@@ -19,6 +19,11 @@ def i16(name: str, docs: str) -> cs.Construct:
     return name / cs.Int16sb * docs
 
 
+def u16(name: str, docs: str) -> cs.Construct:
+    """A Java short of which the low 16 bits count."""
+    return name / cs.Int16ub * docs
+
+
 def i32(name: str, docs: str) -> cs.Construct:
     """A Java int."""
     return name / cs.Int32sb * docs
@@ -34,7 +39,9 @@ def raw(name: str, size: int, docs: str) -> cs.Construct:
     return name / cs.Bytes(size) * docs
 
 
-def either(name: str, test: Callable[[Any], Any], then: cs.Construct, otherwise: cs.Construct, docs: str) -> cs.Construct:
+def either(
+    name: str, test: Callable[[Any], Any], then: cs.Construct, otherwise: cs.Construct, docs: str
+) -> cs.Construct:
     """A field whose shape an earlier field decides."""
     return name / cs.IfThenElse(test, then, otherwise) * docs
 

@@ -1,0 +1,1 @@
+"""Bytes to values and back: every layout of a message store. Opens no file."""

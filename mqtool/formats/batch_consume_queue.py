@@ -1,0 +1,48 @@
+"""BatchConsumeQueue: the 46-byte unit, of queues whose records hold whole batches and of compacted queues.
+
+Docs page: docs/formats/batch-consume-queue.md. Source: BatchConsumeQueue, SparseConsumeQueue (5.5.0).
+"""
+
+from dataclasses import dataclass
+
+from mqtool.formats.codec import Unit
+from mqtool.formats.fields import i16, i32, i64
+
+
+@dataclass(frozen=True, slots=True)
+class BatchConsumeQueueUnit:
+    """One unit: a record that holds `batch_size` messages."""
+
+    physical_offset: int
+    size: int
+    tags_code: int
+    store_timestamp: int
+    base_queue_offset: int
+    batch_size: int
+    compacted_offset: int
+    reserved: int
+
+    @property
+    def is_valid(self) -> bool:
+        """What the broker's recovery accepts (BatchConsumeQueue.recover)."""
+        return self.physical_offset >= 0 and self.size > 0 and self.base_queue_offset >= 0 and self.batch_size > 0
+
+
+BATCH_CONSUME_QUEUE_UNIT = Unit(
+    "BatchConsumeQueue unit",
+    BatchConsumeQueueUnit,
+    i64("physical_offset", "where the record starts in the CommitLog (in the compaction log, if compacted)"),
+    i32("size", "bytes of the whole record"),
+    i64("tags_code", "Java hash of the record's TAGS; 0 for an inner batch"),
+    i64("store_timestamp", "ms since epoch, the record's"),
+    i64("base_queue_offset", "queue offset of the record's first message"),
+    i16("batch_size", "messages in the record, 1 for a plain one"),
+    i32("compacted_offset", "-1"),
+    i32("reserved", "0"),
+)
+
+BATCH_UNIT_SIZE = BATCH_CONSUME_QUEUE_UNIT.size
+DEFAULT_FILE_SIZE = 300_000 * BATCH_UNIT_SIZE
+
+SPARSE_END_UNIT = BatchConsumeQueueUnit(-1, 0, 0, 0, 0, 0, -1, 0)
+"""Closes a file of a compacted queue (SparseConsumeQueue.putEndPositionInfo)."""

@@ -1,0 +1,85 @@
+"""Java beans in configuration files as frozen dataclasses, by one mechanical rule.
+
+A field `read_queue_nums` is the member `readQueueNums`; None means that it is absent; members that
+the class does not know go to its `extra`. The broker writes members in alphabetical order.
+"""
+
+from dataclasses import fields
+from types import NoneType
+from typing import Any, TypeVar, get_args, get_type_hints
+
+from mqtool.errors import FormatError
+from mqtool.formats.config_json import Document
+
+T = TypeVar("T")
+
+_EXTRA = "extra"
+_NAME = "configuration"
+
+
+def bean_of(kind: type[T], value: Any, path: str) -> T:
+    """Returns a document as a value of a dataclass; absent members get the class's defaults.
+
+    Raises:
+        FormatError: a member has a wrong type.
+    """
+    rest = dict(expect(dict, value, path))
+    known = {}
+    for name, member, accepted in _members(kind):
+        found = rest.pop(member, None)
+        if found is not None:
+            known[name] = expect(accepted, found, f"{path}.{member}")
+    if any(field.name == _EXTRA for field in fields(kind)):  # type: ignore[arg-type]
+        known[_EXTRA] = rest
+    return kind(**known)
+
+
+def document_of(bean: Any) -> Document:
+    """Returns the members of a bean, extra ones included, as the broker orders them."""
+    found = dict(getattr(bean, _EXTRA, {}))
+    for name, member, _ in _members(type(bean)):
+        value = getattr(bean, name)
+        if value is not None:
+            found[member] = value
+    return {member: found[member] for member in sorted(found)}
+
+
+def table_of(document: Document, member: str, kind: type[T]) -> dict[str, T]:
+    """Takes a table of beans out of a document; an absent one is empty."""
+    found = document.pop(member, None)
+    table = expect(dict, {} if found is None else found, member)
+    return {str(name): bean_of(kind, value, f"{member}.{name}") for name, value in table.items()}
+
+
+def expect(kind: type[T], value: Any, path: str) -> T:
+    """Returns a value of the expected type; true and false are not numbers.
+
+    Raises:
+        FormatError: it is of another type.
+    """
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise FormatError(f"expected {kind.__name__}, found {str(value)[:40]!r}", layout=_NAME, field=path)
+    return value
+
+
+_members_of: dict[Any, tuple[tuple[str, str, Any], ...]] = {}
+
+
+def _members(kind: Any) -> tuple[tuple[str, str, Any], ...]:
+    """Returns (field name, member name, type) of a dataclass's fields without `extra`."""
+    if kind not in _members_of:
+        hints = get_type_hints(kind)
+        names = [field.name for field in fields(kind) if field.name != _EXTRA]
+        _members_of[kind] = tuple((name, _camel(name), _plain(hints[name])) for name in names)
+    return _members_of[kind]
+
+
+def _plain(hint: Any) -> Any:
+    """Returns the class to check for: `int` of `int | None`, `dict` of `dict[Any, Any]`."""
+    options = [option for option in get_args(hint) if option is not NoneType] if NoneType in get_args(hint) else [hint]
+    return getattr(options[0], "__origin__", options[0])
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(word.capitalize() for word in others)

@@ -1,0 +1,80 @@
+"""The store's checkpoint: up to which times and offsets the files had been flushed.
+
+Docs page: docs/formats/checkpoint.md. Source: StoreCheckpoint (4.9.7, 5.5.0).
+"""
+
+from dataclasses import dataclass
+
+from mqtool.errors import TruncatedError
+from mqtool.formats.codec import Buffer, Unit
+from mqtool.formats.fields import i64
+
+FILE_SIZE = 4096
+
+MIN_TIMESTAMP_MARGIN = 3000
+"""Milliseconds that abnormal recovery steps back from the earlier of the two times."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The six fields; releases that do not know one leave zero bytes there."""
+
+    physic_msg_timestamp: int = 0
+    logics_msg_timestamp: int = 0
+    index_msg_timestamp: int = 0
+    master_flushed_offset: int = 0
+    confirm_physical_offset: int = 0
+    logics_physical_offset: int = 0
+
+    @property
+    def min_timestamp(self) -> int:
+        """Where abnormal recovery starts, in ms (StoreCheckpoint.getMinTimestamp)."""
+        return max(0, min(self.physic_msg_timestamp, self.logics_msg_timestamp) - MIN_TIMESTAMP_MARGIN)
+
+
+CHECKPOINT = Unit(
+    "checkpoint",
+    Checkpoint,
+    i64("physic_msg_timestamp", "store time up to which the CommitLog is known to be flushed, ms"),
+    i64("logics_msg_timestamp", "store time up to which the ConsumeQueues are known to be flushed, ms"),
+    i64("index_msg_timestamp", "end time of the last index file that is full, ms"),
+    i64("master_flushed_offset", "physical offset that the master had flushed; since 5.0.0"),
+    i64("confirm_physical_offset", "physical offset that is confirmed (after recovery the last record's); since 5.1.1"),
+    i64("logics_physical_offset", "physical offset up to which the ConsumeQueues had been flushed; since 5.5"),
+)
+
+FIELD_SINCE = {
+    "physic_msg_timestamp": "3.0",
+    "logics_msg_timestamp": "3.0",
+    "index_msg_timestamp": "3.0",
+    "master_flushed_offset": "5.0",
+    "confirm_physical_offset": "5.1.1",
+    "logics_physical_offset": "5.5",
+}
+"""First release that writes each field."""
+
+
+def parse(data: Buffer) -> Checkpoint:
+    """Reads a checkpoint file of any length.
+
+    The broker maps the file at 4096 bytes, which lengthens a short one with zeros: missing
+    fields are 0. An empty file is one whose fields are all 0.
+    """
+    head = bytes(memoryview(data)[: CHECKPOINT.size])
+    return CHECKPOINT.parse(head.ljust(CHECKPOINT.size, b"\x00"))
+
+
+def parse_strictly(data: Buffer) -> Checkpoint:
+    """Reads a checkpoint file as a broker leaves it.
+
+    Raises:
+        TruncatedError: it is shorter than 4096 bytes.
+    """
+    if len(data) < FILE_SIZE:
+        raise TruncatedError(f"expected {FILE_SIZE} bytes, found {len(data)}", layout=CHECKPOINT.name)
+    return CHECKPOINT.parse(data)
+
+
+def build(checkpoint: Checkpoint) -> bytes:
+    """Returns the 4096 bytes of the file."""
+    return CHECKPOINT.build(checkpoint).ljust(FILE_SIZE, b"\x00")

@@ -1,0 +1,248 @@
+"""Typed views of config/*.json: topics, subscription groups, consumer offsets, delay offsets.
+
+A view keeps what it does not know in `extra`, so that building it gives back the broker's bytes.
+`config_json` reads and writes the text. Docs page: docs/formats/config-files.md. Source:
+TopicConfigManager, SubscriptionGroupManager, ConsumerOffsetManager, LmqConsumerOffsetManager,
+DelayOffsetSerializeWrapper, DataVersion (4.9.7, 5.5.0).
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from mqtool.errors import FormatError
+from mqtool.formats import config_json
+from mqtool.formats.beans import bean_of, document_of, expect, table_of
+from mqtool.formats.codec import Buffer
+from mqtool.formats.config_json import Document, JsonStyle
+
+TOPIC_GROUP_SEPARATOR = "@"
+PERM_READ = 4
+PERM_WRITE = 2
+PERM_INHERIT = 1
+QUEUE_TYPE = "queue.type"
+CLEANUP_POLICY = "cleanup.policy"
+
+Offsets = dict[int, int]
+"""Queue id (delay level, in delay offsets) to queue offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataVersion:
+    """How often and when a table last changed."""
+
+    counter: int = 0
+    timestamp: int = 0
+    state_version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """One topic."""
+
+    topic_name: str = ""
+    read_queue_nums: int = 16
+    write_queue_nums: int = 16
+    perm: int = PERM_READ | PERM_WRITE
+    topic_filter_type: str = "SINGLE_TAG"
+    topic_sys_flag: int = 0
+    order: bool = False
+    attributes: Document | None = None
+    extra: Document = field(default_factory=dict)
+
+    @property
+    def queue_type(self) -> str:
+        """Kind of the topic's queues: "SimpleCQ" or "BatchCQ"."""
+        return str((self.attributes or {}).get(QUEUE_TYPE, "SimpleCQ"))
+
+    @property
+    def cleanup_policy(self) -> str:
+        """What becomes of old messages: "DELETE" or "COMPACTION"."""
+        return str((self.attributes or {}).get(CLEANUP_POLICY, "DELETE"))
+
+
+@dataclass(frozen=True, slots=True)
+class GroupConfig:
+    """One subscription group; fields that are None belong to 5.x."""
+
+    group_name: str = ""
+    consume_enable: bool = True
+    consume_from_min_enable: bool = True
+    consume_broadcast_enable: bool = True
+    consume_message_orderly: bool | None = None
+    retry_queue_nums: int = 1
+    retry_max_times: int = 16
+    broker_id: int = 0
+    which_broker_when_consume_slowly: int = 1
+    notify_consumer_ids_changed_enable: bool = True
+    group_sys_flag: int | None = None
+    consume_timeout_minute: int | None = None
+    attributes: Document | None = None
+    extra: Document = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """topics.json: configurations by topic, in the file's order."""
+
+    topic_config_table: dict[str, TopicConfig]
+    data_version: DataVersion | None = None
+    extra: Document = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionGroups:
+    """subscriptionGroup.json: configurations by group, in the file's order."""
+
+    subscription_group_table: dict[str, GroupConfig]
+    data_version: DataVersion | None = None
+    extra: Document = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerOffsets:
+    """consumerOffset.json, and lmqConsumerOffset.json which stands in for it with LMQ on.
+
+    Attributes:
+        offset_table: "topic@group" to next queue offset by queue id.
+        lmq_offset_table: "topic@group" of an LMQ to next queue offset; None in consumerOffset.json.
+        pull_offset_table: offsets of last pulls, not commits; 5.5 only.
+        data_version: since 5.0.
+        extra: all else, e.g. `groupTopicMap`, which the broker derives and does not read.
+    """
+
+    offset_table: dict[str, Offsets]
+    lmq_offset_table: dict[str, int] | None = None
+    pull_offset_table: dict[str, Offsets] | None = None
+    data_version: DataVersion | None = None
+    extra: Document = field(default_factory=dict)
+
+    def by_group(self) -> dict[str, dict[str, Offsets]]:
+        """Returns the committed offsets as group to topic to queue id to offset, LMQs under queue 0."""
+        found: dict[str, dict[str, Offsets]] = {}
+        for key, offsets in self.offset_table.items():
+            topic, group = split_topic_group(key)
+            found.setdefault(group, {})[topic] = dict(offsets)
+        for key, offset in (self.lmq_offset_table or {}).items():
+            topic, group = split_topic_group(key)
+            found.setdefault(group, {})[topic] = {0: offset}
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class DelayOffsets:
+    """delayOffset.json: next queue offset by delay level (queue id + 1)."""
+
+    offset_table: Offsets
+    data_version: DataVersion | None = None
+    extra: Document = field(default_factory=dict)
+
+
+def split_topic_group(key: str) -> tuple[str, str]:
+    """Returns topic and group of "topic@group"; the group is empty if there is no "@"."""
+    topic, _, group = key.partition(TOPIC_GROUP_SEPARATOR)
+    return topic, group
+
+
+def parse_topics(data: Buffer) -> Topics:
+    """Reads topics.json; raises FormatError as `config_json.parse`, and for values of a wrong type."""
+    version, rest = _parse(data)
+    table = table_of(rest, "topicConfigTable", TopicConfig)
+    return Topics(table, version, rest)
+
+
+def build_topics(topics: Topics, style: JsonStyle) -> bytes:
+    """Returns the bytes of topics.json."""
+    table = {name: document_of(config) for name, config in topics.topic_config_table.items()}
+    return _build({"topicConfigTable": table}, topics.data_version, topics.extra, style)
+
+
+def parse_groups(data: Buffer) -> SubscriptionGroups:
+    """Reads subscriptionGroup.json; raises as `parse_topics`."""
+    version, rest = _parse(data)
+    table = table_of(rest, "subscriptionGroupTable", GroupConfig)
+    return SubscriptionGroups(table, version, rest)
+
+
+def build_groups(groups: SubscriptionGroups, style: JsonStyle) -> bytes:
+    """Returns the bytes of subscriptionGroup.json."""
+    table = {name: document_of(config) for name, config in groups.subscription_group_table.items()}
+    return _build({"subscriptionGroupTable": table}, groups.data_version, groups.extra, style)
+
+
+def parse_consumer_offsets(data: Buffer) -> ConsumerOffsets:
+    """Reads consumerOffset.json or lmqConsumerOffset.json; raises as `parse_topics`."""
+    version, rest = _parse(data)
+    return ConsumerOffsets(
+        offset_table=_offset_tables(rest, "offsetTable") or {},
+        lmq_offset_table=_lmq_offsets(rest),
+        pull_offset_table=_offset_tables(rest, "pullOffsetTable"),
+        data_version=version,
+        extra=rest,
+    )
+
+
+def build_consumer_offsets(offsets: ConsumerOffsets, style: JsonStyle) -> bytes:
+    """Returns the bytes of consumerOffset.json or lmqConsumerOffset.json."""
+    known: Document = {"offsetTable": offsets.offset_table}
+    if offsets.lmq_offset_table is not None:
+        known["lmqOffsetTable"] = offsets.lmq_offset_table
+    if offsets.pull_offset_table is not None:
+        known["pullOffsetTable"] = offsets.pull_offset_table
+    return _build(known, offsets.data_version, offsets.extra, style)
+
+
+def parse_delay_offsets(data: Buffer) -> DelayOffsets:
+    """Reads delayOffset.json; raises as `parse_topics`."""
+    version, rest = _parse(data)
+    return DelayOffsets(_offsets(rest.pop("offsetTable", None), "offsetTable"), version, rest)
+
+
+def build_delay_offsets(offsets: DelayOffsets, style: JsonStyle) -> bytes:
+    """Returns the bytes of delayOffset.json."""
+    return _build({"offsetTable": offsets.offset_table}, offsets.data_version, offsets.extra, style)
+
+
+def data_version_of(document: Document) -> DataVersion | None:
+    """Returns the data version of any configuration file, None if it has none."""
+    found = document.get("dataVersion")
+    return None if found is None else bean_of(DataVersion, found, "dataVersion")
+
+
+def _parse(data: Buffer) -> tuple[DataVersion | None, Document]:
+    document = config_json.parse(data)
+    version = data_version_of(document)
+    document.pop("dataVersion", None)
+    return version, document
+
+
+def _build(known: Document, version: DataVersion | None, extra: Document, style: JsonStyle) -> bytes:
+    whole = {**extra, **known}
+    if version is not None:
+        whole["dataVersion"] = document_of(version)
+    return config_json.build({name: whole[name] for name in sorted(whole)}, style)
+
+
+def _offset_tables(document: Document, name: str) -> dict[str, Offsets] | None:
+    found = document.pop(name, None)
+    if found is None:
+        return None
+    table = expect(dict, found, name)
+    return {str(key): _offsets(value, f"{name}.{key}") for key, value in table.items()}
+
+
+def _offsets(value: Any, path: str) -> Offsets:
+    found: Offsets = {}
+    for key, offset in expect(dict, {} if value is None else value, path).items():
+        try:
+            found[int(key)] = expect(int, offset, f"{path}.{key}")
+        except ValueError as error:
+            raise FormatError(f"expected a number, found {key!r}", layout="configuration", field=path) from error
+    return found
+
+
+def _lmq_offsets(document: Document) -> dict[str, int] | None:
+    found = document.pop("lmqOffsetTable", None)
+    if found is None:
+        return None
+    table = expect(dict, found, "lmqOffsetTable")
+    return {str(key): expect(int, value, f"lmqOffsetTable.{key}") for key, value in table.items()}

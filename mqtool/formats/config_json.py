@@ -1,0 +1,138 @@
+"""The JSON dialect of the broker's configuration files, read and written.
+
+fastjson writes map keys that are numbers without quotes, which is not JSON. Documents are plain
+Python values; such keys are `int`, and order is kept, so that writing gives back the broker's
+bytes. Docs page: docs/formats/config-files.md. Source: RemotingSerializable.toJson with fastjson
+1.2 (4.9.7) and fastjson2 (5.5.0).
+"""
+
+import json
+import re
+from enum import Enum
+from typing import Any
+
+from mqtool.errors import FormatError
+from mqtool.formats.codec import Buffer
+
+Document = dict[Any, Any]
+
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|(-?\d+)(?=\s*:)', re.DOTALL)
+_INT_KEY = "\0int:"
+_NAME = "configuration"
+
+_ONE_LINE_ARRAYS = frozenset({"bitPos"})
+"""Fields that are primitive arrays in Java; they are written on one line, lists are not."""
+
+_ESCAPES = {ord('"'): '\\"', ord("\\"): "\\\\", 8: "\\b", 9: "\\t", 10: "\\n", 12: "\\f", 13: "\\r"}
+_ESCAPES |= {code: f"\\u{code:04X}" for code in range(0x20) if code not in _ESCAPES}
+
+
+class JsonStyle(Enum):
+    """How a file is laid out."""
+
+    COMPACT = "compact"
+    """Everything on one line: timermetrics, transactionMetrics."""
+    PRETTY_1 = "fastjson 1"
+    """4.9: tabs; entries of a map with number keys on one line."""
+    PRETTY_2 = "fastjson 2"
+    """5.5: tabs; every entry on a line of its own."""
+
+
+def parse(data: Buffer) -> Document:
+    """Reads a configuration file.
+
+    Returns:
+        The outermost object; keys that stood without quotes are `int`.
+
+    Raises:
+        FormatError: not UTF-8, not an object, or malformed; position is that in the text.
+    """
+    try:
+        text = bytes(data).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise FormatError("expected UTF-8", layout=_NAME, position=error.start) from error
+    if not text.strip():
+        raise FormatError("expected an object, found nothing", layout=_NAME)
+    try:
+        found = json.loads(_TOKEN.sub(_quote, text), object_pairs_hook=_object, parse_constant=_refuse)
+    except json.JSONDecodeError as error:
+        raise FormatError(f"{error.msg} in line {error.lineno}", layout=_NAME, position=error.pos) from error
+    except RecursionError as error:
+        raise FormatError("nested too deeply", layout=_NAME) from error
+    except ValueError as error:
+        raise FormatError(str(error).splitlines()[0], layout=_NAME) from error
+    if not isinstance(found, dict):
+        raise FormatError(f"expected an object, found {type(found).__name__}", layout=_NAME)
+    return found
+
+
+def build(document: Document, style: JsonStyle) -> bytes:
+    """Returns the file that the broker would write for a document."""
+    pieces: list[str] = []
+    _write(pieces, document, style, 0)
+    return "".join(pieces).encode("utf-8")
+
+
+def style_of(data: Buffer) -> JsonStyle:
+    """Returns the style of a file that a broker wrote; where both pretty styles agree, the newer."""
+    text = bytes(data).decode("utf-8", "replace")
+    if "\n" not in text:
+        return JsonStyle.COMPACT
+    on_one_line = any(match[1] and text[match.start() - 1] == "{" for match in _TOKEN.finditer(text))
+    return JsonStyle.PRETTY_1 if on_one_line else JsonStyle.PRETTY_2
+
+
+def _quote(match: re.Match[str]) -> str:
+    digits = match[1]
+    return match[0] if digits is None else f'"\\u0000int:{digits}"'
+
+
+def _object(pairs: list[tuple[str, Any]]) -> Document:
+    return {int(key[len(_INT_KEY) :]) if key.startswith(_INT_KEY) else key: value for key, value in pairs}
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"unexpected {constant}")
+
+
+def _write(pieces: list[str], value: Any, style: JsonStyle, depth: int, field: object = None) -> None:
+    if isinstance(value, dict):
+        _write_object(pieces, value, style, depth)
+    elif isinstance(value, list):
+        _write_array(pieces, value, style, depth, one_line=field in _ONE_LINE_ARRAYS)
+    elif isinstance(value, str):
+        pieces.append(f'"{value.translate(_ESCAPES)}"')
+    else:
+        pieces.append(json.dumps(value))
+
+
+def _write_object(pieces: list[str], value: Document, style: JsonStyle, depth: int) -> None:
+    pieces.append("{")
+    for number, (key, item) in enumerate(value.items()):
+        if number:
+            pieces.append(",")
+        if style is JsonStyle.PRETTY_2 or (style is JsonStyle.PRETTY_1 and not isinstance(key, int)):
+            _new_line(pieces, depth + 1)
+        pieces.append(f"{key}:" if isinstance(key, int) else f'"{key.translate(_ESCAPES)}":')
+        _write(pieces, item, style, depth + 1, key)
+    if value and style is not JsonStyle.COMPACT:
+        _new_line(pieces, depth)
+    pieces.append("}")
+
+
+def _write_array(pieces: list[str], value: list[Any], style: JsonStyle, depth: int, *, one_line: bool) -> None:
+    broken = bool(value) and not one_line and style is not JsonStyle.COMPACT
+    pieces.append("[")
+    for number, item in enumerate(value):
+        if number:
+            pieces.append(",")
+        if broken:
+            _new_line(pieces, depth + 1)
+        _write(pieces, item, style, depth + 1)
+    if broken:
+        _new_line(pieces, depth)
+    pieces.append("]")
+
+
+def _new_line(pieces: list[str], depth: int) -> None:
+    pieces.append("\n" + "\t" * depth)

@@ -1,0 +1,117 @@
+"""Text files of controller mode: epochFileCheckpoint and brokerIdentity.
+
+Docs page: docs/formats/epoch.md. Source: CheckpointFile, EpochFileCache, BrokerMetadata,
+TempBrokerMetadata (5.5.0).
+"""
+
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from mqtool.errors import ChecksumError, FormatError, TruncatedError
+from mqtool.formats import java
+from mqtool.formats.codec import Buffer
+
+_NAME = "epoch file"
+_NOT_VERIFIED = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEntry:
+    """From `start_offset` on, records were written in an epoch."""
+
+    epoch: int
+    start_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerIdentity:
+    """Who the broker is to its controller.
+
+    Attributes:
+        cluster: cluster name.
+        broker: broker name.
+        broker_id: number of the replica.
+        register_check_code: only in brokerIdentity-temp.
+    """
+
+    cluster: str
+    broker: str
+    broker_id: int
+    register_check_code: str | None = None
+
+
+def parse(data: Buffer) -> tuple[EpochEntry, ...]:
+    """Reads an epoch file.
+
+    Raises:
+        TruncatedError: there are fewer entries than the first line says.
+        ChecksumError: the CRC in the second line is neither 0 nor that of the entries.
+        FormatError: a line is malformed, or there are more entries.
+    """
+    lines = _text_of(data, _NAME).splitlines(keepends=True)
+    if len(lines) < 2:
+        raise TruncatedError(f"expected a count and a CRC, found {len(lines)} lines", layout=_NAME)
+    count = _number(lines[0], "count")
+    expected = _number(lines[1], "crc")
+    entries = tuple(_entry(line, number) for number, line in enumerate(lines[2:]))
+    if len(entries) < count:
+        raise TruncatedError(f"expected {count} entries, found {len(entries)}", layout=_NAME)
+    if len(entries) > count:
+        raise FormatError(f"expected {count} entries, found {len(entries)}", layout=_NAME)
+    computed = _crc("".join(line if line.endswith("\n") else line + "\n" for line in lines[2:]))
+    if expected not in (_NOT_VERIFIED, computed):
+        raise ChecksumError(f"expected {computed}, found {expected}", layout=_NAME, field="crc")
+    return entries
+
+
+def build(entries: Iterable[EpochEntry]) -> bytes:
+    """Returns the bytes of an epoch file as a broker on a POSIX system writes it."""
+    lines = [f"{entry.epoch}-{entry.start_offset}\n" for entry in entries]
+    text = "".join(lines)
+    return f"{len(lines)}\n{_crc(text)}\n{text}".encode()
+
+
+def parse_identity(data: Buffer) -> BrokerIdentity:
+    """Reads brokerIdentity or brokerIdentity-temp.
+
+    Raises:
+        FormatError: not `cluster#broker#id` or `cluster#broker#id#code`.
+    """
+    parts = _text_of(data, "broker identity").split("#")
+    if len(parts) not in (3, 4):
+        raise FormatError(f"expected 3 or 4 parts, found {len(parts)}", layout="broker identity")
+    return BrokerIdentity(parts[0], parts[1], java.parse_long(parts[2]), parts[3] if len(parts) == 4 else None)
+
+
+def build_identity(identity: BrokerIdentity) -> bytes:
+    """Returns the bytes of brokerIdentity, or of brokerIdentity-temp if there is a check code."""
+    text = f"{identity.cluster}#{identity.broker}#{identity.broker_id}"
+    if identity.register_check_code is not None:
+        text += f"#{identity.register_check_code}"
+    return text.encode()
+
+
+def _entry(line: str, number: int) -> EpochEntry:
+    epoch, dash, start = line.strip().partition("-")
+    if not dash:
+        raise FormatError(f"expected epoch-offset, found {line[:40]!r}", layout=_NAME, field=f"entry {number}")
+    return EpochEntry(java.parse_int(epoch), java.parse_long(start))
+
+
+def _number(line: str, field: str) -> int:
+    try:
+        return java.parse_int(line.strip())
+    except FormatError as error:
+        raise FormatError(f"expected a number, found {line[:40]!r}", layout=_NAME, field=field) from error
+
+
+def _crc(text: str) -> int:
+    return zlib.crc32(text.encode()) & 0x7FFFFFFF
+
+
+def _text_of(data: Buffer, name: str) -> str:
+    try:
+        return bytes(data).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise FormatError("expected text", layout=name, position=error.start) from error

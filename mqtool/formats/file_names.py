@@ -1,0 +1,94 @@
+"""Names of directories and files in a store, and the two kinds of names that carry a number.
+
+Sources: StorePathConfigHelper, BrokerPathConfigHelper, UtilAll.offset2FileName,
+UtilAll.timeMillisToHumanString (4.9.7, 5.5.0).
+"""
+
+from datetime import datetime, tzinfo
+
+from mqtool.errors import FormatError
+
+COMMIT_LOG = "commitlog"
+CONSUME_QUEUE = "consumequeue"
+CONSUME_QUEUE_EXT = "consumequeue_ext"
+BATCH_CONSUME_QUEUE = "batchconsumequeue"
+INDEX = "index"
+CONFIG = "config"
+COMPACTION = "compaction"
+COMPACTION_LOG = "compaction/compactionLog"
+COMPACTION_CONSUME_QUEUE = "compaction/compactionCq"
+COMPACTION_POSITIONS = "compaction/position-checkpoint"
+TIMER_LOG = "timerlog"
+TIMER_WHEEL = "timerwheel"
+ROCKSDB_STORE = "rocksdbstore"
+DLEDGER_PREFIX = "dledger-"
+
+CHECKPOINT = "checkpoint"
+ABORT = "abort"
+ABORT_BACKUP = "abort.bak"
+LOCK = "lock"
+EPOCH_FILE = "epochFileCheckpoint"
+BROKER_IDENTITY = "brokerIdentity"
+BROKER_IDENTITY_TEMP = "brokerIdentity-temp"
+BACKUP_SUFFIX = ".bak"
+DELETE_SUFFIX = ".delete"
+
+TOPICS = "topics.json"
+CONSUMER_OFFSETS = "consumerOffset.json"
+LMQ_CONSUMER_OFFSETS = "lmqConsumerOffset.json"
+SUBSCRIPTION_GROUPS = "subscriptionGroup.json"
+DELAY_OFFSETS = "delayOffset.json"
+CONSUMER_FILTERS = "consumerFilter.json"
+CONSUMER_ORDER_INFO = "consumerOrderInfo.json"
+TOPIC_QUEUE_MAPPING = "topicQueueMapping.json"
+MESSAGE_REQUEST_MODE = "messageRequestMode.json"
+TIMER_CHECKPOINT = "timercheck"
+TIMER_METRICS = "timermetrics"
+TRANSACTION_METRICS = "transactionMetrics"
+
+MAPPED_FILE_NAME_DIGITS = 20
+INDEX_NAME_DIGITS = 17
+
+
+def mapped_file_name(file_from_offset: int) -> str:
+    """Returns the 20-digit name of the mapped file that starts at an offset.
+
+    Raises:
+        FormatError: the offset is negative or beyond a Java long.
+    """
+    if not 0 <= file_from_offset < 1 << 63:
+        raise FormatError(f"no file starts at offset {file_from_offset}", layout="file name")
+    return f"{file_from_offset:020d}"
+
+
+def parse_mapped_file_name(name: str) -> int | None:
+    """Returns the offset of a mapped file's first byte, or None if the name is not of 20 digits in range."""
+    if len(name) != MAPPED_FILE_NAME_DIGITS or not (name.isascii() and name.isdigit()):
+        return None
+    value = int(name)
+    return value if value < 1 << 63 else None
+
+
+def index_file_name(moment: datetime) -> str:
+    """Returns the name of an index file made at a moment, yyyyMMddHHmmssSSS in the moment's own zone."""
+    return f"{moment.year:04d}{moment:%m%d%H%M%S}{moment.microsecond // 1000:03d}"
+
+
+def parse_index_file_name(name: str, zone: tzinfo) -> datetime | None:
+    """Returns the moment in an index file's name, or None if it is not one.
+
+    Args:
+        name: 17 digits.
+        zone: the broker's time zone; the name does not tell it.
+    """
+    if not is_index_file_name(name):
+        return None
+    try:
+        return datetime.strptime(name[:14], "%Y%m%d%H%M%S").replace(microsecond=int(name[14:]) * 1000, tzinfo=zone)
+    except ValueError:
+        return None
+
+
+def is_index_file_name(name: str) -> bool:
+    """Whether a name has the 17 digits of an index file; the broker itself accepts any Java long."""
+    return len(name) == INDEX_NAME_DIGITS and name.isascii() and name.isdigit()

@@ -1,0 +1,111 @@
+"""IndexFile: a hash index by key text; header, slots, then entries chained by hash slot.
+
+Docs page: docs/formats/index-file.md. Source: IndexFile, IndexHeader, IndexService (4.9.7, 5.5.0).
+"""
+
+from dataclasses import dataclass
+
+import construct as cs
+
+from mqtool.formats import codec, java
+from mqtool.formats.codec import Unit
+from mqtool.formats.fields import i32, i64
+
+DEFAULT_SLOTS = 5_000_000
+DEFAULT_ENTRIES = 20_000_000
+
+TAG_MARK = "T#"
+"""Stands between `topic#` and a tag in key texts of 5.5.0, which indexes TAGS too."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexHeader:
+    """The first 40 bytes."""
+
+    begin_timestamp: int
+    end_timestamp: int
+    begin_physical_offset: int
+    end_physical_offset: int
+    hash_slot_count: int
+    index_count: int
+
+    @property
+    def entry_count(self) -> int:
+        """Entries that are there: numbers 1 to index_count - 1 (IndexHeader.load takes a count of 0 for 1)."""
+        return max(0, self.index_count - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class IndexEntry:
+    """One entry; numbers start at 1, number 0 stays zero."""
+
+    key_hash: int
+    physical_offset: int
+    time_diff: int
+    previous: int
+
+
+HEADER = Unit(
+    "index header",
+    IndexHeader,
+    i64("begin_timestamp", "store time of the first entry's record, ms"),
+    i64("end_timestamp", "store time of the last entry's record, ms"),
+    i64("begin_physical_offset", "physical offset of the first entry's record"),
+    i64("end_physical_offset", "physical offset of the last entry's record"),
+    i32("hash_slot_count", "slots in use, each counted once"),
+    i32("index_count", "number of the next entry: entries + 1"),
+)
+
+ENTRY = Unit(
+    "index entry",
+    IndexEntry,
+    i32("key_hash", "abs(Java hash of the key text), 0 for the smallest int"),
+    i64("physical_offset", "where the record starts in the CommitLog"),
+    i32("time_diff", "seconds since begin_timestamp, truncated"),
+    i32("previous", "number of the next older entry of the same slot, 0 at the end"),
+)
+
+SLOT_LAYOUT = cs.Struct(i32("newest_entry", "number of the slot's newest entry, 0 if there is none"))
+SLOT_FIELDS = codec.leading_fields(SLOT_LAYOUT)
+SLOT = codec.struct_of(SLOT_FIELDS)
+
+HEADER_SIZE = HEADER.size
+SLOT_SIZE = SLOT.size
+ENTRY_SIZE = ENTRY.size
+
+
+def file_size(slots: int, entries: int) -> int:
+    """Returns the bytes of a file with so many slots and so many places for entries (place 0 unused)."""
+    return HEADER_SIZE + slots * SLOT_SIZE + entries * ENTRY_SIZE
+
+
+def slot_position(slot: int) -> int:
+    """Returns where a slot starts in the file."""
+    return HEADER_SIZE + slot * SLOT_SIZE
+
+
+def entry_position(number: int, slots: int) -> int:
+    """Returns where an entry starts in a file with so many slots."""
+    return HEADER_SIZE + slots * SLOT_SIZE + number * ENTRY_SIZE
+
+
+def key_text(topic: str, key: str) -> str:
+    """Returns the text that is hashed for a unique key or a word of KEYS (IndexService.buildKey)."""
+    return f"{topic}#{key}"
+
+
+def tag_key_text(topic: str, tag: str) -> str:
+    """Returns the text that is hashed for TAGS; 5.5.0 only."""
+    return f"{topic}#{TAG_MARK}{tag}"
+
+
+def key_hash(text: str) -> int:
+    """Returns the hash of a key text; its slot is the remainder by the number of slots."""
+    return java.index_hash(text)
+
+
+def time_diff(store_timestamp: int, begin_timestamp: int) -> int:
+    """Returns an entry's seconds since the header's begin, 0 while the header has none (IndexFile.putKey)."""
+    if begin_timestamp <= 0:
+        return 0
+    return min(max(java.divide(store_timestamp - begin_timestamp, 1000), 0), java.INT_MAX)

@@ -1,0 +1,148 @@
+"""Java's arithmetic and strings, where the broker's files depend on them.
+
+Integers wrap, strings are sequences of UTF-16 units, `split` drops trailing empties. Everything
+here is held to known answers of the JVM. The columnar form of `string_hash` is in
+`mqtool.scan.hashes`.
+"""
+
+import re
+import unicodedata
+
+from mqtool.errors import FormatError
+
+INT_MIN = -(1 << 31)
+INT_MAX = (1 << 31) - 1
+LONG_MIN = -(1 << 63)
+LONG_MAX = (1 << 63) - 1
+
+_ENCODED_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
+
+
+def to_int8(value: int) -> int:
+    """Returns what the cast `(byte)` keeps of an integer."""
+    return ((value + 0x80) & 0xFF) - 0x80
+
+
+def to_int16(value: int) -> int:
+    """Returns what the cast `(short)` keeps of an integer."""
+    return ((value + 0x8000) & 0xFFFF) - 0x8000
+
+
+def to_int32(value: int) -> int:
+    """Returns what the cast `(int)` keeps of an integer."""
+    return ((value + 0x80000000) & 0xFFFFFFFF) - 0x80000000
+
+
+def to_int64(value: int) -> int:
+    """Returns what the cast `(long)` keeps of an integer."""
+    return ((value + (1 << 63)) & ((1 << 64) - 1)) - (1 << 63)
+
+
+def divide(dividend: int, divisor: int) -> int:
+    """Returns the quotient truncated toward zero, as Java's `/`; Python's `//` rounds down."""
+    quotient = abs(dividend) // abs(divisor)
+    return quotient if (dividend < 0) == (divisor < 0) else -quotient
+
+
+def utf16_units(text: str) -> bytes:
+    """Returns the UTF-16 units of a string, big-endian, two bytes each; lone surrogates pass."""
+    return text.encode("utf-16-be", "surrogatepass")
+
+
+def length(text: str) -> int:
+    """Returns `String.length()`: UTF-16 units, so that a character beyond U+FFFF counts twice."""
+    return len(text) + sum(character > "\uffff" for character in text)
+
+
+def decode_utf8(data: bytes) -> str:
+    """Returns `new String(data, UTF_8)`: malformed bytes become U+FFFD, so encoding again may differ.
+
+    Python agrees with the JVM in how many U+FFFD stand for malformed bytes, except for encoded
+    surrogates, of which the JVM makes one.
+    """
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return _ENCODED_SURROGATE.sub("\ufffd".encode(), data).decode("utf-8", "replace")
+
+
+def encode_utf8(text: str) -> bytes:
+    """Returns `text.getBytes(UTF_8)`: a lone surrogate becomes '?'."""
+    joined = utf16_units(text).decode("utf-16-be", "surrogatepass")
+    return joined.encode("utf-8", "replace")
+
+
+def string_hash(text: str) -> int:
+    """Returns `String.hashCode()`: Horner's rule with 31 over UTF-16 units, wrapped to 32 bits."""
+    value = 0
+    if text.isascii():
+        for unit in text.encode("ascii"):
+            value = (31 * value + unit) & 0xFFFFFFFF
+    else:
+        units = utf16_units(text)
+        for high, low in zip(units[::2], units[1::2], strict=True):
+            value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
+    return to_int32(value)
+
+
+def index_hash(text: str) -> int:
+    """Returns the non-negative key hash of an index entry (IndexFile.indexKeyHashMethod).
+
+    `Math.abs` leaves the smallest int negative; the broker makes 0 of it.
+    """
+    value = abs(string_hash(text))
+    return 0 if value > INT_MAX else value
+
+
+def split_drop_trailing(text: str, separator: str) -> list[str]:
+    """Returns `text.split(separator)` of Java for a literal separator.
+
+    Trailing empty strings are dropped, leading ones kept; the empty string gives `[""]`.
+    """
+    if separator not in text:
+        return [text]
+    parts = text.split(separator)
+    while parts and not parts[-1]:
+        parts.pop()
+    return parts
+
+
+def parse_long(text: str) -> int:
+    """Returns `Long.parseLong(text)`: an optional sign and decimal digits of any script.
+
+    Raises:
+        FormatError: Java would throw NumberFormatException.
+    """
+    return _parse(text, LONG_MIN, LONG_MAX, "long")
+
+
+def parse_int(text: str) -> int:
+    """Returns `Integer.parseInt(text)`; raises FormatError as `parse_long`."""
+    return _parse(text, INT_MIN, INT_MAX, "int")
+
+
+def parse_short(text: str) -> int:
+    """Returns `Short.parseShort(text)`; raises FormatError as `parse_long`."""
+    return _parse(text, -(1 << 15), (1 << 15) - 1, "short")
+
+
+def parse_boolean(text: str | None) -> bool:
+    """Returns `Boolean.parseBoolean(text)`: only "true", in any case, is true."""
+    return text is not None and text.lower() == "true"
+
+
+def _parse(text: str, lowest: int, highest: int, kind: str) -> int:
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    values = [unicodedata.decimal(character, -1) for character in digits]
+    significant = len(digits.lstrip("0"))
+    if not values or -1 in values or significant > 19 + sum(not d.isascii() for d in digits):
+        raise FormatError(f"expected a Java {kind}, found {text[:40]!r}", layout="number")
+    value = 0
+    for digit in values:
+        value = value * 10 + digit
+        if value > -lowest:
+            break
+    signed = -value if text.startswith("-") else value
+    if not lowest <= signed <= highest:
+        raise FormatError(f"{text[:40]!r} does not fit a Java {kind}", layout="number")
+    return signed

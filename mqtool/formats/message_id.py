@@ -1,0 +1,150 @@
+"""Message ids: the offset message id that a broker gives out, and the unique key that a client makes.
+
+The two have equal lengths and no mark that tells one from the other. Docs page:
+docs/formats/message-id.md. Source: MessageDecoder.createMessageId/decodeMessageId,
+MessageClientIDSetter (4.9.7, 5.5.0).
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta, tzinfo
+
+from mqtool.errors import FormatError
+from mqtool.formats import hosts
+from mqtool.formats.codec import Unit
+from mqtool.formats.fields import i32, i64, raw, u16
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetMessageId:
+    """Where a message is: the broker that stored it and the physical offset there."""
+
+    address: bytes
+    port: int
+    physical_offset: int
+
+    @property
+    def store_host(self) -> hosts.Host:
+        """The broker's address and port."""
+        return hosts.parse(hosts.pack(self.address, self.port))
+
+
+@dataclass(frozen=True, slots=True)
+class UniqueKey:
+    """What a client put into UNIQ_KEY."""
+
+    address: bytes
+    process_id: int
+    class_loader_hash: int
+    month_millis: int
+    counter: int
+
+    @property
+    def client_address(self) -> str:
+        """The client's address as text."""
+        return hosts.parse(hosts.pack(self.address, 0)).address
+
+
+def _offset_id(size: int) -> Unit[OffsetMessageId]:
+    return Unit(
+        f"offset message id (IPv{4 if size == 4 else 6})",
+        OffsetMessageId,
+        raw("address", size, "store host's address"),
+        i32("port", "store host's port"),
+        i64("physical_offset", "where the record starts in that broker's CommitLog"),
+    )
+
+
+def _unique_key(size: int) -> Unit[UniqueKey]:
+    return Unit(
+        f"unique key (IPv{4 if size == 4 else 6})",
+        UniqueKey,
+        raw("address", size, "client's address"),
+        u16("process_id", "client's process id, low 16 bits"),
+        i32("class_loader_hash", "hashCode of the client's class loader"),
+        i32("month_millis", "ms since the month began in the client's time zone"),
+        u16("counter", "messages that the process has made ids for, low 16 bits"),
+    )
+
+
+OFFSET_ID_V4 = _offset_id(4)
+OFFSET_ID_V6 = _offset_id(16)
+UNIQUE_KEY_V4 = _unique_key(4)
+UNIQUE_KEY_V6 = _unique_key(16)
+
+TEXT_LENGTHS = (2 * OFFSET_ID_V4.size, 2 * OFFSET_ID_V6.size)
+"""Hexadecimal digits of either kind: 32 for IPv4, 56 for IPv6."""
+
+
+def parse_offset_id(text: str) -> OffsetMessageId:
+    """Reads an offset message id.
+
+    Raises:
+        FormatError: not 32 or 56 hexadecimal digits.
+    """
+    data = _bytes_of(text, "offset message id")
+    return (OFFSET_ID_V4 if len(data) == OFFSET_ID_V4.size else OFFSET_ID_V6).parse(data)
+
+
+def format_offset_id(store_host: bytes, physical_offset: int) -> str:
+    """Returns the id as upper-case hexadecimal digits.
+
+    Args:
+        store_host: the 8 or 20 bytes of the record's store host.
+        physical_offset: the record's.
+
+    Raises:
+        FormatError: a value does not fit.
+    """
+    host = hosts.parse(store_host)
+    unit = OFFSET_ID_V4 if len(store_host) == hosts.SIZES[0] else OFFSET_ID_V6
+    return unit.build(OffsetMessageId(store_host[:-4], host.port, physical_offset)).hex().upper()
+
+
+def parse_unique_key(text: str) -> UniqueKey:
+    """Takes a unique key apart as the Java client made it; keys that an application set may be any text.
+
+    Raises:
+        FormatError: not 32 or 56 hexadecimal digits.
+    """
+    data = _bytes_of(text, "unique key")
+    return (UNIQUE_KEY_V4 if len(data) == UNIQUE_KEY_V4.size else UNIQUE_KEY_V6).parse(data)
+
+
+def format_unique_key(key: UniqueKey) -> str:
+    """Returns the key as upper-case hexadecimal digits; the inverse of `parse_unique_key`."""
+    unit = UNIQUE_KEY_V4 if len(key.address) == 4 else UNIQUE_KEY_V6
+    return unit.build(key).hex().upper()
+
+
+def unique_key_time(key: UniqueKey, near: datetime, zone: tzinfo) -> datetime:
+    """Returns when a unique key was made (MessageClientIDSetter.getNearlyTimeFromID).
+
+    The key holds no month: the month of `near` is taken, or the one before if that gives a time
+    at or after `near`.
+
+    Args:
+        key: the key.
+        near: an aware moment soon after, e.g. the record's store timestamp.
+        zone: the client's time zone.
+    """
+    month = near.astimezone(zone).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    passed = timedelta(milliseconds=key.month_millis)
+    if _plus(month, passed) >= near:
+        month = (month - timedelta(days=1)).replace(day=1)
+    return _plus(month, passed)
+
+
+def _plus(start: datetime, passed: timedelta) -> datetime:
+    """Returns the moment a real time after another; wall clocks may jump in between."""
+    zone = start.tzinfo
+    return datetime.fromtimestamp((start.timestamp() * 1000 + passed / timedelta(milliseconds=1)) / 1000, zone)
+
+
+def _bytes_of(text: str, name: str) -> bytes:
+    try:
+        data = bytes.fromhex(text) if len(text) in TEXT_LENGTHS and text.isalnum() else b""
+    except ValueError:
+        data = b""
+    if not data:
+        raise FormatError(f"expected 32 or 56 hexadecimal digits, found {text[:80]!r}", layout=name)
+    return data

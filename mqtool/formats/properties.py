@@ -1,0 +1,155 @@
+"""The properties string of a record: name 0x01 value 0x02 … in UTF-8.
+
+Source: MessageDecoder.messageProperties2String/string2messageProperties, MessageConst,
+MessageDecoder.createCrc32 (4.9.7, 5.5.0). Docs page: docs/formats/commit-log.md.
+"""
+
+import zlib
+from collections.abc import Iterable
+
+from mqtool.errors import ChecksumError, FormatError, TruncatedError
+from mqtool.formats import java
+from mqtool.formats.codec import Buffer
+
+NAME_END = 0x01
+VALUE_END = 0x02
+
+KEYS = "KEYS"
+TAGS = "TAGS"
+UNIQUE_KEY = "UNIQ_KEY"
+WAIT = "WAIT"
+DELAY_LEVEL = "DELAY"
+RETRY_TOPIC = "RETRY_TOPIC"
+REAL_TOPIC = "REAL_TOPIC"
+REAL_QUEUE_ID = "REAL_QID"
+TRANSACTION_PREPARED = "TRAN_MSG"
+PRODUCER_GROUP = "PGROUP"
+MIN_OFFSET = "MIN_OFFSET"
+MAX_OFFSET = "MAX_OFFSET"
+ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
+RECONSUME_TIME = "RECONSUME_TIME"
+MAX_RECONSUME_TIMES = "MAX_RECONSUME_TIMES"
+MSG_REGION = "MSG_REGION"
+TRACE_SWITCH = "TRACE_ON"
+INNER_NUM = "INNER_NUM"
+INNER_BASE = "INNER_BASE"
+DUP_INFO = "DUP_INFO"
+CLUSTER = "CLUSTER"
+INNER_MULTI_DISPATCH = "INNER_MULTI_DISPATCH"
+INNER_MULTI_QUEUE_OFFSET = "INNER_MULTI_QUEUE_OFFSET"
+SHARDING_KEY = "__SHARDINGKEY"
+TRANSACTION_ID = "__transactionId__"
+TIMER_DELAY_SEC = "TIMER_DELAY_SEC"
+TIMER_DELAY_MS = "TIMER_DELAY_MS"
+TIMER_DELIVER_MS = "TIMER_DELIVER_MS"
+TIMER_OUT_MS = "TIMER_OUT_MS"
+TIMER_ENQUEUE_MS = "TIMER_ENQUEUE_MS"
+TIMER_DEQUEUE_MS = "TIMER_DEQUEUE_MS"
+TIMER_ROLL_TIMES = "TIMER_ROLL_TIMES"
+TIMER_DEL_UNIQUE_KEY = "TIMER_DEL_UNIQKEY"
+CRC32 = "__CRC32#"
+
+KEY_SEPARATOR = " "
+
+CRC32_TAIL_SIZE = 20
+"""Bytes that `enabledAppendPropCRC` adds at the very end: name 8, 0x01, ten digits, 0x02."""
+
+_CRC32_DIGITS = 10
+_CRC32_HEAD = CRC32.encode() + bytes((NAME_END,))
+
+
+def decode(data: Buffer) -> dict[str, str]:
+    """Reads a properties string by the broker's rules.
+
+    Empty names and empty values are dropped, of equal names the last wins (at the place of the
+    first), a value may hold further 0x01, the last 0x02 may be missing. The broker decodes UTF-8
+    first; both separators are ASCII, so cutting the bytes gives the same pieces.
+    """
+    found: dict[str, str] = {}
+    for segment in bytes(data).split(b"\x02"):
+        cut = segment.find(b"\x01")
+        if 0 < cut < len(segment) - 1:
+            found[java.decode_utf8(segment[:cut])] = java.decode_utf8(segment[cut + 1 :])
+    return found
+
+
+def pairs(data: Buffer) -> list[tuple[bytes, bytes]]:
+    """Returns every kept name and value as bytes, in stored order, repeated names included."""
+    found = []
+    for segment in bytes(data).split(b"\x02"):
+        cut = segment.find(b"\x01")
+        if 0 < cut < len(segment) - 1:
+            found.append((segment[:cut], segment[cut + 1 :]))
+    return found
+
+
+def encode(properties: Iterable[tuple[str, str]], *, trailing_separator: bool = True) -> bytes:
+    """Writes name and value pairs in the given order; nothing is escaped.
+
+    Args:
+        properties: e.g. `mapping.items()`.
+        trailing_separator: whether the last value ends in 0x02: yes in 4.0 to 4.9.0 and since 5.2.0,
+            no in 4.9.1 to 4.9.8 and 5.0.0 to 5.1.4.
+    """
+    data = b"".join(
+        java.encode_utf8(name) + b"\x01" + java.encode_utf8(value) + b"\x02" for name, value in properties
+    )
+    return data if trailing_separator else data[:-1]
+
+
+def keys_of(properties: dict[str, str]) -> tuple[str, ...]:
+    """Returns the words of KEYS that the broker indexes: split at spaces, empty ones left out."""
+    value = properties.get(KEYS)
+    return tuple(word for word in value.split(KEY_SEPARATOR) if word) if value else ()
+
+
+def crc32_tail(crc: int) -> bytes:
+    """Returns the 20 bytes of `__CRC32#`: decimal digits from the least significant, padded with '0'.
+
+    Args:
+        crc: CRC-32 & 0x7FFFFFFF of the record without these 20 bytes.
+    """
+    return _CRC32_HEAD + str(crc)[::-1].ljust(_CRC32_DIGITS, "0").encode() + bytes((VALUE_END,))
+
+
+def compute_crc32(record: Buffer) -> int:
+    """Returns the CRC that belongs in the tail of a whole record, whose last 20 bytes are left out."""
+    return zlib.crc32(memoryview(record)[: max(0, len(record) - CRC32_TAIL_SIZE)]) & 0x7FFFFFFF
+
+
+def stored_crc32(data: Buffer) -> int | None:
+    """Returns the CRC in a properties string, or None if it has none (CommitLog.checkMessageAndReturnSize).
+
+    Raises:
+        FormatError: the value is not made of digits.
+    """
+    value = decode(data).get(CRC32)
+    if value is None:
+        return None
+    digits = value[::-1]
+    if not (digits.isascii() and digits.isdigit()):
+        raise FormatError(f"expected ten digits, found {value[:40]!r}", layout="properties", field=CRC32)
+    # A malformed value may be long; only the last 32 bits survive Java's int arithmetic, so fold as it does.
+    total = 0
+    for digit in digits:
+        total = java.to_int32(total * 10 + int(digit))
+    return total
+
+
+def verify_crc32(record: Buffer, data: Buffer) -> None:
+    """Checks the `__CRC32#` of a whole record.
+
+    Args:
+        record: all bytes of the record.
+        data: its properties string.
+
+    Raises:
+        TruncatedError: there is no such property.
+        ChecksumError: it is not the record's.
+    """
+    stored = stored_crc32(data)
+    if stored is None:
+        raise TruncatedError("expected a CRC of the whole record, found none", layout="properties", field=CRC32)
+    computed = compute_crc32(record)
+    if stored != computed:
+        raise ChecksumError(f"expected {computed}, found {stored}", layout="properties", field=CRC32)

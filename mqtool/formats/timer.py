@@ -1,0 +1,159 @@
+"""Timer messages of 5.x: the wheel's slot, the log's unit and end mark, the timer checkpoint.
+
+Docs page: docs/formats/timer.md. Source: Slot, TimerWheel, TimerLog, TimerMessageStore,
+TimerCheckpoint (5.5.0).
+"""
+
+from dataclasses import dataclass
+from enum import IntFlag
+
+from mqtool.formats.codec import Buffer, Unit
+from mqtool.formats.commit_log import MAGIC_BLANK
+from mqtool.formats.fields import i32, i64
+
+WHEEL_SLOTS = 7 * 86_400 * 2
+"""Slots of a wheel, whatever its precision."""
+
+DEFAULT_PRECISION_MS = 1000
+DEFAULT_LOG_FILE_SIZE = 100 * 1024 * 1024
+CHECKPOINT_FILE_SIZE = 4096
+NO_POSITION = -1
+
+
+class TimerMagic(IntFlag):
+    """Bits of a log unit's magic."""
+
+    DEFAULT = 0x1
+    ROLL = 0x2
+    DELETE = 0x4
+
+
+@dataclass(frozen=True, slots=True)
+class TimerSlot:
+    """One slot of the wheel; live only while its time is the one that is asked for."""
+
+    time: int
+    first_position: int
+    last_position: int
+    count: int
+    magic: int
+
+
+@dataclass(frozen=True, slots=True)
+class TimerLogUnit:
+    """One unit of the timer log."""
+
+    size: int
+    previous_position: int
+    magic: int
+    write_time: int
+    delay: int
+    physical_offset: int
+    record_size: int
+    topic_hash: int
+    reserved: int
+
+
+@dataclass(frozen=True, slots=True)
+class TimerLogEnd:
+    """Closes a file of the timer log; the rest of the file is unspecified."""
+
+    remaining: int
+    zero: int
+    magic: int
+
+
+@dataclass(frozen=True, slots=True)
+class TimerCheckpoint:
+    """How far the timer has read, enqueued and flushed."""
+
+    last_read_time_ms: int = 0
+    last_timer_log_flush_position: int = 0
+    last_timer_queue_offset: int = 0
+    master_timer_queue_offset: int = 0
+    state_version: int = 0
+    timestamp: int = 0
+    counter: int = 0
+
+
+SLOT = Unit(
+    "timer wheel slot",
+    TimerSlot,
+    i64("time", "deliver time / precision"),
+    i64("first_position", "timer log position of the oldest unit, -1 for none"),
+    i64("last_position", "timer log position of the newest unit, -1 for none"),
+    i32("count", "units in the slot, less those deleted"),
+    i32("magic", "kept as it is, normally 0"),
+)
+
+LOG_UNIT = Unit(
+    "timer log unit",
+    TimerLogUnit,
+    i32("size", "52"),
+    i64("previous_position", "timer log position of the same slot's previous unit, -1 for none"),
+    i32("magic", "1 default, 2 roll (not yet within the wheel), 4 delete (TimerMagic)"),
+    i64("write_time", "ms since epoch, aligned to a slot"),
+    i32("delay", "deliver time - write time, ms"),
+    i64("physical_offset", "the parked record's address in the CommitLog"),
+    i32("record_size", "the parked record's bytes"),
+    i32("topic_hash", "Java hash of the real topic, 0 for none"),
+    i64("reserved", "0"),
+)
+
+LOG_END = Unit(
+    "timer log end",
+    TimerLogEnd,
+    i32("remaining", "bytes from here to the end of the file, these 16 included"),
+    i64("zero", "0"),
+    i32("magic", "0xCBD43194, the BLANK's"),
+)
+
+CHECKPOINT = Unit(
+    "timer checkpoint",
+    TimerCheckpoint,
+    i64("last_read_time_ms", "slots before this time have been delivered"),
+    i64("last_timer_log_flush_position", "timer log position up to which it is flushed"),
+    i64("last_timer_queue_offset", "queue offset in rmq_sys_wheel_timer up to which messages are in the wheel"),
+    i64("master_timer_queue_offset", "the master's last_timer_queue_offset, for slaves"),
+    i64("state_version", "data version: the controller's state machine"),
+    i64("timestamp", "data version: ms since epoch"),
+    i64("counter", "data version: how often it changed"),
+)
+
+SLOT_SIZE = SLOT.size
+LOG_UNIT_SIZE = LOG_UNIT.size
+LOG_END_SIZE = LOG_END.size
+WHEEL_FILE_SIZE = WHEEL_SLOTS * SLOT_SIZE
+
+
+def slot_index(time_ms: int, precision_ms: int = DEFAULT_PRECISION_MS) -> int:
+    """Returns the slot of a deliver time (TimerWheel.getSlotIndex)."""
+    return time_ms // precision_ms % WHEEL_SLOTS
+
+
+def is_log_end(data: Buffer, position: int) -> bool:
+    """Whether the end mark of a timer log file is at a position."""
+    if position + LOG_END_SIZE > len(data):
+        return False
+    end = LOG_END.parse(data, position)
+    return end.magic == MAGIC_BLANK and end.zero == 0 and end.remaining >= LOG_END_SIZE
+
+
+def is_magic_valid(magic: int) -> bool:
+    """What the broker accepts in a log unit (TimerMessageStore.isMagicOK)."""
+    return magic | 0xF == 0xF
+
+
+def last_unit_position(file_size: int) -> int:
+    """Returns where the last unit of a full timer log file starts (TimerLog.getOffsetForLastUnit)."""
+    return file_size - (file_size - LOG_END_SIZE) % LOG_UNIT_SIZE - LOG_END_SIZE - LOG_UNIT_SIZE
+
+
+def parse_checkpoint(data: Buffer) -> TimerCheckpoint:
+    """Reads config/timercheck; what a short file lacks is 0, as in `checkpoint.parse`."""
+    return CHECKPOINT.parse(bytes(memoryview(data)[: CHECKPOINT.size]).ljust(CHECKPOINT.size, b"\x00"))
+
+
+def build_checkpoint(checkpoint: TimerCheckpoint) -> bytes:
+    """Returns the 4096 bytes of config/timercheck."""
+    return CHECKPOINT.build(checkpoint).ljust(CHECKPOINT_FILE_SIZE, b"\x00")
