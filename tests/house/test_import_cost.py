@@ -1,0 +1,29 @@
+"""Starting up is cheap: no numpy, Arrow, Spark or tables before a command needs them."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.house.modules import ROOT
+
+HEAVY = ("numpy", "pyarrow", "pyspark", "construct", "pandas", "polars", "rich.table", "asyncio", "multiprocessing")
+
+
+def loaded_by(*arguments: str) -> set[str]:
+    """Names of all modules that this call of the interpreter imports, as it tells them itself."""
+    environment = os.environ | {"NO_COLOR": "1", "COLUMNS": "100"}
+    command = [sys.executable, "-X", "importtime", *arguments]
+    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    return {line.rpartition("|")[2].strip() for line in result.stderr.splitlines() if line.startswith("import time:")}
+
+
+CALLS = [("-c", "import mqtool"), ("-m", "mqtool", "--help"), ("-m", "mqtool", "--version")]
+
+
+@pytest.mark.parametrize("arguments", CALLS, ids=" ".join)
+def test_no_heavy_library_is_loaded_by(arguments):
+    loaded = loaded_by(*arguments)
+    assert "mqtool" in loaded
+    assert loaded.intersection(HEAVY) == set()

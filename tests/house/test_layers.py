@@ -1,0 +1,77 @@
+"""Dependencies point one way, and each library stays in the layer that it belongs to."""
+
+import ast
+
+import pytest
+
+from tests.house.modules import modules
+
+BASE = {"errors", "units"}
+READING = BASE | {"formats", "scan", "store"}
+ALLOWED = {
+    "errors": set(),
+    "units": set(),
+    "formats": BASE,
+    "protocol": BASE | {"formats"},
+    "scan": BASE | {"formats"},
+    "store": BASE | {"formats", "scan"},
+    "verify": READING,
+    "engine": READING,
+    "spark": READING,
+    "export": READING,
+    "repair": READING | {"verify", "engine"},
+    "server": READING | {"engine", "protocol"},
+    "__init__": {"store"},
+    "__main__": {"cli"},
+}
+ALLOWED["cli"] = set(ALLOWED) - {"__main__"}
+
+# Libraries that only some layers may use: they cost start-up time, or stand for a responsibility.
+ONLY_IN = {
+    "asyncio": {"server"},
+    "construct": {"formats"},
+    "mmap": set(),  # a mapped file that shrinks ends the process
+    "pyarrow": {"scan", "store", "verify", "engine", "repair", "export", "spark", "cli"},
+    "numpy": set(ALLOWED) - {"errors", "units", "__init__", "__main__"},
+    "pyspark": {"spark"},
+    "rich": {"cli"},
+    "typer": {"cli"},
+}
+
+
+def layer_of(imported: str) -> str | None:
+    """`mqtool.scan.frames` is in `scan`; a name of the package itself, such as `mqtool.__version__`, in no layer."""
+    package, _, rest = imported.partition(".")
+    layer = rest.partition(".")[0]
+    return layer if package == "mqtool" and layer in ALLOWED else None
+
+
+def test_every_module_belongs_to_a_known_layer():
+    unknown = {module.layer for module in modules()} - set(ALLOWED)
+    assert not unknown, "give it a row in ALLOWED"
+
+
+@pytest.mark.parametrize("layer", sorted(ALLOWED))
+def test_a_layer_imports_itself_and_what_lies_below(layer):
+    allowed = ALLOWED[layer] | {layer, None}
+    upward = [f"{module.path}:{line} imports {name}"
+              for module in modules() if module.layer == layer
+              for line, name in module.imports() if layer_of(name) not in allowed]
+    assert upward == []
+
+
+@pytest.mark.parametrize("library", sorted(ONLY_IN))
+def test_a_library_stays_in_its_layers(library):
+    strays = [f"{module.path}:{line}"
+              for module in modules() if module.layer not in ONLY_IN[library]
+              for line, name in module.imports() if name.partition(".")[0] == library]
+    assert strays == []
+
+
+def test_formats_and_scan_open_no_file():
+    openers = {"open", "read_bytes", "read_text", "write_bytes", "write_text"}
+    calls = [f"{module.path}:{node.lineno}"
+             for module in modules() if module.layer in {"formats", "scan", "protocol"}
+             for node in ast.walk(module.tree) if isinstance(node, ast.Call)
+             if (node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")) in openers]
+    assert calls == []

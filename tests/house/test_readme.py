@@ -1,0 +1,50 @@
+"""What the README shows works as shown."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+from tests.house.modules import ROOT
+
+README = (ROOT / "README.md").read_text("utf-8")
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCKS = [match.groups() for match in BLOCK.finditer(README)]
+COMMANDS = [line.removeprefix("$ ") for kind, text in BLOCKS if kind == "console" for line in text.splitlines()
+            if line.startswith("$ mqtool ")]
+
+
+def run(*command: str) -> str:
+    result = subprocess.run(command, cwd=ROOT, env=os.environ | {"PYTHON": sys.executable, "PYTHONPATH": str(ROOT)},
+                            stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_of_the_readme_prints_something(command):
+    assert run(sys.executable, "-m", *shlex.split(command)).strip()
+
+
+def test_the_readme_shows_commands_and_library_use():
+    assert len(COMMANDS) >= 5
+    assert [kind for kind, _ in BLOCKS].count("python") == 1
+
+
+def test_the_library_example_of_the_readme_runs():
+    source = next(text for kind, text in BLOCKS if kind == "python")
+    lines = run(sys.executable, "-c", source).splitlines()
+    assert "FOUND 4" in lines
+
+
+def test_the_demo_runs():
+    assert "$ mqtool info" in run("./demo")
+
+
+def test_every_link_leads_to_a_file():
+    links = [(page, link) for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+             for link in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text("utf-8"))]
+    assert [f"{page.name}: {link}" for page, link in links if not (page.parent / link).exists()] == []

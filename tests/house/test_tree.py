@@ -1,0 +1,64 @@
+"""Sizes of modules, and what may not stand anywhere in the tree."""
+
+import ast
+import re
+import subprocess
+from pathlib import Path
+
+from tests.house.modules import ROOT, modules
+
+OPEN_PROMISES = re.compile(r"\b(?:TODO|FIXME|XXX|NotImplementedError)\b")
+MACHINE_PATHS = re.compile(r"(?<![\w.~$}>*-])/(?:home|Users|root|work)/\w")
+REGISTRY_HOSTS = re.compile(r"pythonhosted|pypi\.org|repo1?\.maven|maven\.org|artifactory|npmjs\.")
+
+
+def texts() -> dict[str, str]:
+    """Every text file that git knows or would add, by its path, without this one; fixtures have tests of their own."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
+    paths = {name: ROOT / name for name in names if name and (not name.startswith("fixtures/") or name.endswith(".md"))}
+    return {name: path.read_text("utf-8", "replace") for name, path in paths.items()
+            if path.is_file() and path != Path(__file__)}
+
+
+def places(pattern: re.Pattern[str]) -> list[str]:
+    return [f"{name}:{number}: {line.strip()[:100]}"
+            for name, text in texts().items()
+            for number, line in enumerate(text.splitlines(), 1) if pattern.search(line)]
+
+
+def test_nothing_was_left_for_later():
+    assert places(OPEN_PROMISES) == []
+
+
+def test_no_path_of_a_machine_stands_anywhere():
+    assert places(MACHINE_PATHS) == []
+
+
+def test_no_package_registry_is_named():
+    assert places(REGISTRY_HOSTS) == []
+
+
+def test_modules_are_at_most_300_lines_long():
+    assert [f"{module.path}: {module.lines}" for module in modules() if module.lines > 300] == []
+
+
+def test_functions_are_at_most_45_lines_long():
+    long = [f"{module.path}:{node.lineno} {node.name}: {length}"
+            for module in modules() for node in module.functions()
+            if (length := (node.end_lineno or 0) - node.lineno + 1) > 45]
+    assert long == []
+
+
+def test_every_module_says_what_belongs_in_it():
+    assert [str(module.path) for module in modules() if not ast.get_docstring(module.tree)] == []
+
+
+def test_every_test_can_fail():
+    checks = re.compile(r"assert|check|expect|raises|warns|fail")
+    idle = [f"{name}: {node.name}"
+            for name, text in texts().items() if name.startswith("tests/") and name.endswith(".py")
+            for node in ast.walk(ast.parse(text))
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+            if not checks.search(ast.unparse(node.body))]
+    assert idle == []
