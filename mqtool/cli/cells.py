@@ -1,0 +1,80 @@
+"""Values as text for tables: escaped, so that nothing in a message can steer a terminal."""
+
+import unicodedata
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from mqtool.cli.schema import Column
+
+CELL_WIDTH = 60
+"""Characters of a cell in `--format table`; `wide` cuts nothing."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def escape(text: str) -> str:
+    r"""Returns text with every character that is not printable as \n, \t, \r, \xNN, \uNNNN or \UNNNNNNNN."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape", "surrogatepass").decode() for char in text
+    )
+
+
+def width(text: str) -> int:
+    """Returns how many terminal columns text takes: wide East Asian characters two, combining marks none."""
+    if text.isascii():
+        return len(text)
+    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def clip(text: str, limit: int) -> str:
+    """Returns text cut to a width, an ellipsis at its end if something is missing."""
+    if width(text) <= limit:
+        return text
+    while width(text) > limit - 1:
+        text = text[: min(limit, len(text)) - 1] if len(text) > limit else text[:-1]
+    return text + "…"
+
+
+def pad(text: str, to: int, right: bool) -> str:
+    """Returns text filled with spaces to a width."""
+    gap = " " * max(0, to - width(text))
+    return gap + text if right else text + gap
+
+
+def moment(milliseconds: int) -> str:
+    """Returns RFC 3339 in UTC with milliseconds, or the number itself where no calendar reaches."""
+    try:
+        found = _EPOCH + timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        return str(milliseconds)
+    return f"{found:%Y-%m-%dT%H:%M:%S}.{found.microsecond // 1000:03d}Z"
+
+
+def is_number(column: Column) -> bool:
+    """Whether a column's cells line up at the right."""
+    return column.type in {"integer", "int64", "number"} and not column.time
+
+
+def cell(value: Any, column: Column) -> str:
+    """Returns a value as one line of printable text."""
+    if value is None:
+        return "-"
+    if column.time and isinstance(value, int):
+        return moment(value)
+    return escape(plain(value))
+
+
+def plain(value: Any) -> str:
+    """Returns a value as text, not escaped: objects as k=v, arrays comma-separated."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        return " ".join(f"{key}={plain(inner)}" for key, inner in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(plain(inner) for inner in value)
+    return str(value)

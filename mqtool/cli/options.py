@@ -1,0 +1,144 @@
+"""Options that several commands share: one spelling, one meaning, one help text each."""
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from mqtool.cli.invocation import Format, Invocation
+
+SELECTION = "Selection"
+OUTPUT = "Output"
+
+
+class Body(StrEnum):
+    """Values of `--body`."""
+
+    NONE = "none"
+    TEXT = "text"
+    HEX = "hex"
+    BASE64 = "base64"
+    JSON = "json"
+
+
+class ProgressMode(StrEnum):
+    """Values of `--progress`."""
+
+    AUTO = "auto"
+    NONE = "none"
+    JSON = "json"
+
+
+def _set_format(ctx: typer.Context, value: Format) -> Format:
+    if isinstance(ctx.obj, Invocation):
+        ctx.obj.format = value
+    if value is Format.HELP and not ctx.resilient_parsing:
+        _print_schema(ctx)
+        raise typer.Exit(0)
+    return value
+
+
+def _print_schema(ctx: typer.Context) -> None:
+    from mqtool.cli.render import encode  # noqa: PLC0415 - `--help` needs no JSON encoder
+    from mqtool.cli.schema import document  # noqa: PLC0415
+
+    outputs = getattr(ctx.command.callback, "outputs", ())
+    sys.stdout.buffer.write(encode(document(str(ctx.info_name), outputs), indent=True) + b"\n")
+
+
+def _set_debug(ctx: typer.Context, value: bool) -> bool:
+    if value and isinstance(ctx.obj, Invocation):
+        ctx.obj.debug = True
+    return value
+
+
+def option(*names: str, help: str, panel: str | None = None, **more: Any) -> Any:  # noqa: A002 - Typer's own word
+    """Returns a Typer option, in a panel of the help."""
+    return typer.Option(*names, help=help, rich_help_panel=panel, **more)
+
+
+StoreArgument = Annotated[
+    Path, typer.Argument(metavar="STORE", help="Root directory of a store (storePathRootDir).", show_default=False)
+]
+ConfigOption = Annotated[
+    Path | None,
+    option("--config", metavar="FILE", help="broker.conf with the broker's own keys; overrules what the files tell."),
+]
+FormatOption = Annotated[
+    Format,
+    option(
+        "--format",
+        "-f",
+        panel=OUTPUT,
+        is_eager=True,
+        callback=_set_format,
+        help="How stdout is written; help prints the JSON Schema of the output.",
+    ),
+]
+DebugOption = Annotated[
+    bool, option("--debug", is_eager=True, callback=_set_debug, help="Print tracebacks of errors.")
+]
+ProgressOption = Annotated[
+    ProgressMode, option("--progress", panel=OUTPUT, help="On stderr: a bar on a terminal, JSON lines, or nothing.")
+]
+
+RangeOption = Annotated[
+    str | None,
+    option(
+        "--offset",
+        "-o",
+        metavar="RANGE",
+        panel=SELECTION,
+        help="start, end, N, +N, -N, @time, or two of them as A:B, half-open.",
+    ),
+]
+TimeOption = Annotated[
+    str | None,
+    option("--time", metavar="A..B", panel=SELECTION, help="Store time, half-open: RFC 3339 or ms since the epoch."),
+]
+TopicOption = Annotated[
+    list[str] | None, option("--topic", "-t", metavar="GLOB", panel=SELECTION, help="Topic; may be repeated.")
+]
+QueueOption = Annotated[int | None, option("--queue", "-q", metavar="ID", panel=SELECTION, help="Queue id.")]
+TagOption = Annotated[
+    list[str] | None, option("--tag", metavar="TAG", panel=SELECTION, help="Tag; may be repeated.")
+]
+KeyOption = Annotated[
+    list[str] | None, option("--key", "-k", metavar="KEY", panel=SELECTION, help="One word of KEYS; may be repeated.")
+]
+UniqueKeyOption = Annotated[
+    list[str] | None, option("--unique-key", metavar="ID", panel=SELECTION, help="UNIQ_KEY; may be repeated.")
+]
+PropertyOption = Annotated[
+    list[str] | None,
+    option("--property", "-p", metavar="NAME=VALUE", panel=SELECTION, help="User property; all given must match."),
+]
+GrepOption = Annotated[
+    str | None, option("--grep", metavar="REGEX", panel=SELECTION, help="Regular expression over the decoded body.")
+]
+LimitOption = Annotated[
+    int | None, option("--limit", "-n", metavar="N", panel=SELECTION, help="Stop after N rows.", min=0)
+]
+MaxBytesOption = Annotated[
+    str | None,
+    option("--max-bytes", metavar="SIZE", panel=SELECTION, help="Stop before the records exceed SIZE, e.g. 10M."),
+]
+
+BodyOption = Annotated[
+    Body | None,
+    option(
+        "--body",
+        panel=OUTPUT,
+        show_default=False,
+        help="How bodies are printed; text falls back to base64. Default: none in tables, else text.",
+    ),
+]
+MaxBodyOption = Annotated[
+    str | None, option("--max-body", metavar="SIZE", panel=OUTPUT, help="Print at most SIZE bytes of each body.")
+]
+RawOption = Annotated[bool, option("--raw", panel=OUTPUT, help="Bodies as stored, not decompressed.")]
+RedactOption = Annotated[
+    bool, option("--redact", panel=OUTPUT, help="Replace bodies, property values, ids and hosts by salted hashes.")
+]

@@ -1,0 +1,101 @@
+"""A command's output: the format that was asked for, on stdout, and nothing else there."""
+
+import sys
+from collections.abc import Iterable
+from typing import Any, BinaryIO
+
+from mqtool.cli import document
+from mqtool.cli.exits import QUIET, ExitCode, Failure
+from mqtool.cli.invocation import JSON_FORMATS, Format, Invocation
+from mqtool.cli.render import LOOKAHEAD, Csv, JsonDocument, JsonLines, Renderer, Row, Table
+from mqtool.cli.schema import OutputSchema
+
+
+class Output:
+    """Writes rows, or one object, in one format.
+
+    A command creates it, feeds it and returns `finish(code)`. If the command fails instead, `run`
+    in app.py calls `fail`, so that a JSON document is closed and says why.
+    """
+
+    def __init__(
+        self, invocation: Invocation, schema: OutputSchema, output_format: Format, *, live: bool = False
+    ) -> None:
+        """Starts no output yet.
+
+        Args:
+            invocation: `ctx.obj`.
+            schema: what will be written.
+            output_format: anything but HELP.
+            live: rows come slowly: show each at once.
+        """
+        self.schema = schema
+        self.format = output_format
+        self._stream: BinaryIO = sys.stdout.buffer
+        self._flush_rows = live or sys.stdout.isatty()
+        self._renderer = _renderer(schema, output_format, lookahead=1 if live else LOOKAHEAD)
+        self._begun = False
+        invocation.output = self
+
+    def row(self, row: Row) -> None:
+        """Writes one row."""
+        self._begin()
+        self._stream.write(self._renderer.row(row))
+        if self._flush_rows:
+            self._stream.flush()
+
+    def rows(self, rows: Iterable[Row]) -> None:
+        """Writes rows as they come."""
+        for row in rows:
+            self.row(row)
+
+    def lines(self, blocks: Iterable[bytes]) -> None:
+        """Writes blocks of whole, ready JSON lines; only for `jsonl`."""
+        if self.format is not Format.JSONL:
+            raise ValueError(f"ready lines are jsonl, not {self.format}")
+        self._begin()
+        for block in blocks:
+            self._stream.write(block)
+
+    def document(self, value: dict[str, Any], code: ExitCode = ExitCode.OK) -> ExitCode:
+        """Writes the one object and returns the exit code given."""
+        if self.format in JSON_FORMATS:
+            indent = self.format is Format.JSON
+            data = document.as_json(self.schema, value, ok=code is ExitCode.OK, indent=indent)
+        elif self.format is Format.CSV:
+            data = document.as_csv(value)
+        else:
+            data = document.as_text(self.schema, value, wide=self.format is Format.WIDE)
+        self._stream.write(data)
+        self._stream.flush()
+        return code
+
+    def finish(self, code: ExitCode = ExitCode.OK) -> ExitCode:
+        """Ends the rows and returns the exit code given."""
+        self._begin()
+        self._stream.write(self._renderer.end(code is ExitCode.OK))
+        self._stream.flush()
+        return code
+
+    def fail(self, failure: Failure) -> None:
+        """Ends the rows because of a failure; what was written before parses with it."""
+        if not (self.format is Format.JSONL and failure.code in QUIET):
+            renderer = JsonLines() if self.format is Format.JSON and not self._begun else self._renderer
+            self._stream.write(renderer.fail(failure))
+        self._stream.flush()
+
+    def _begin(self) -> None:
+        if not self._begun:
+            self._begun = True
+            self._stream.write(self._renderer.begin())
+
+
+def _renderer(schema: OutputSchema, output_format: Format, *, lookahead: int) -> Renderer:
+    if output_format is Format.JSONL:
+        return JsonLines()
+    if output_format is Format.JSON:
+        return JsonDocument(schema)
+    if output_format is Format.CSV:
+        return Csv(schema)
+    wide = output_format is Format.WIDE
+    return Table(schema.shown(wide), wide=wide, lookahead=lookahead)

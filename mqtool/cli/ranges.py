@@ -1,0 +1,183 @@
+"""Ranges and times as users write them. Ranges are half-open: [start, end).
+
+`-o` takes `start`, `end`, `N`, `+N`, `-N`, `@time`, or two of them as `A:B`, either of which may
+be missing. `--time` takes `A..B`. A time is RFC 3339, milliseconds since the epoch, or mqadmin's
+`yyyy-MM-dd#HH:mm:ss:SSS`; without a zone it is local time, as in mqadmin.
+"""
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+
+from mqtool.errors import UsageError
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MQADMIN = re.compile(r"(\d{4}-\d\d-\d\d)#(\d\d:\d\d:\d\d):(\d{3})", re.ASCII)
+_CALENDAR = re.compile(r"\d{4}-\d\d-\d\d([Tt ]\d\d:\d\d(:\d\d([.,]\d+)?)?([Zz]|[+-]\d\d:?\d\d)?)?", re.ASCII)
+_NUMBER = re.compile(r"[+-]?\d{1,19}", re.ASCII)
+_SIZE = re.compile(r"(\d{1,19})\s*([kmgt]?)(i?b)?", re.ASCII | re.IGNORECASE)
+_LAST = (1 << 63) - 1
+
+
+class Anchor(Enum):
+    """What a point counts from."""
+
+    START = "the first offset"
+    END = "the last offset, exclusive"
+    ZERO = "offset 0"
+    TIME = "the epoch"
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One end of a range.
+
+    Attributes:
+        anchor: what `value` counts from.
+        value: offsets, or milliseconds for TIME; negative before END.
+    """
+
+    anchor: Anchor
+    value: int = 0
+
+    def offset(self, first: int, end: int) -> int:
+        """Returns the offset inside [first, end] that an offset point means.
+
+        Args:
+            first: the smallest offset there is.
+            end: one past the largest.
+        """
+        base = {Anchor.START: first, Anchor.END: end, Anchor.ZERO: 0}[self.anchor]
+        return min(max(base + self.value, first), end)
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A half-open range; a missing end is open."""
+
+    start: Point | None = None
+    end: Point | None = None
+
+    def offsets(self, first: int, end: int) -> tuple[int | None, int | None]:
+        """Returns those ends that are offsets, inside [first, end]; None for the others."""
+
+        def offset(point: Point | None) -> int | None:
+            return None if point is None or point.anchor is Anchor.TIME else point.offset(first, end)
+
+        return offset(self.start), offset(self.end)
+
+    def times(self) -> tuple[int | None, int | None]:
+        """Returns the milliseconds of those ends that are times; None for the others."""
+
+        def time(point: Point | None) -> int | None:
+            return point.value if point is not None and point.anchor is Anchor.TIME else None
+
+        return time(self.start), time(self.end)
+
+
+def parse_range(text: str) -> Range:
+    """Reads the value of `-o`.
+
+    Raises:
+        UsageError: none of the forms, or more than one of them.
+    """
+    single = _point(text)
+    if single is not None:
+        return Range(single, None)
+    found = []
+    for cut in (i for i, char in enumerate(text) if char == ":"):
+        left, right = text[:cut], text[cut + 1 :]
+        start, end = _point(left), _point(right)
+        if (start or not left) and (end or not right) and (left or right):
+            found.append(Range(start, end))
+    if len(found) != 1:
+        raise UsageError(
+            f"range {text!r}: expected start, end, N, +N, -N, @time or A:B of them, e.g. 0:4096 or "
+            "@2026-11-21T00:00:00Z:@2026-11-22T00:00:00Z"
+        )
+    _check_order(text, found[0])
+    return found[0]
+
+
+def _point(text: str) -> Point | None:
+    if text in ("start", "end"):
+        return Point(Anchor.START if text == "start" else Anchor.END)
+    if text.startswith("@"):
+        value = _time(text[1:])
+        return None if value is None else Point(Anchor.TIME, value)
+    if not _NUMBER.fullmatch(text) or abs(int(text)) > _LAST:
+        return None
+    anchor = {"+": Anchor.START, "-": Anchor.END}.get(text[0], Anchor.ZERO)
+    return Point(anchor, int(text))
+
+
+def _check_order(text: str, found: Range) -> None:
+    start, end = found.start, found.end
+    if start and end and start.anchor is end.anchor and start.value > end.value:
+        raise UsageError(f"range {text!r}: its start lies after its end")
+
+
+def parse_times(text: str) -> tuple[int | None, int | None]:
+    """Reads the value of `--time`: A..B, A.. or ..B.
+
+    Returns:
+        Milliseconds of the first moment inside and the first one behind; None where open.
+
+    Raises:
+        UsageError: not of that form.
+    """
+    left, dots, right = text.partition("..")
+    if not dots or not (left or right):
+        raise UsageError(f"time range {text!r}: expected A..B, A.. or ..B, e.g. 2026-11-21T00:00:00Z..2026-11-22")
+    begin = parse_time(left) if left else None
+    end = parse_time(right) if right else None
+    if begin is not None and end is not None and begin > end:
+        raise UsageError(f"time range {text!r}: its start lies after its end")
+    return begin, end
+
+
+def parse_time(text: str) -> int:
+    """Reads one moment.
+
+    Returns:
+        Milliseconds since the epoch, rounded up where the text is finer: a message is stored at a
+        whole millisecond, so this is the first that can lie at or after the moment.
+
+    Raises:
+        UsageError: no moment in any of the forms.
+    """
+    found = _time(text)
+    if found is None:
+        raise UsageError(
+            f"time {text!r}: expected RFC 3339 (2026-11-21T00:33:14.018Z), milliseconds since the epoch, "
+            "or yyyy-MM-dd#HH:mm:ss:SSS"
+        )
+    return found
+
+
+def _time(text: str) -> int | None:
+    if _NUMBER.fullmatch(text):
+        return int(text) if abs(int(text)) <= _LAST else None
+    mqadmin = _MQADMIN.fullmatch(text)
+    if mqadmin:
+        text = "{}T{}.{}".format(*mqadmin.groups())
+    elif not _CALENDAR.fullmatch(text):
+        return None
+    try:
+        found = datetime.fromisoformat(text.replace(",", ".").upper())
+        return -((_EPOCH - found.astimezone(UTC)) // timedelta(milliseconds=1))
+    except (ValueError, OverflowError):
+        return None
+
+
+def parse_size(text: str) -> int:
+    """Reads a number of bytes: 4096, 64K, 10MiB, 1g; K, M, G and T are powers of 1024.
+
+    Raises:
+        UsageError: not of that form.
+    """
+    found = _SIZE.fullmatch(text.strip())
+    if not found:
+        raise UsageError(f"size {text!r}: expected bytes, or a number with K, M, G or T")
+    return int(found[1]) << (10 * " kmgt".index(found[2].lower() or " "))

@@ -1,0 +1,192 @@
+"""One row stream, many renderings. Each renderer turns rows into bytes as they come.
+
+A renderer is told `begin`, then every `row`, then `end` or `fail`. None keeps more than a screenful.
+"""
+
+import csv
+import io
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import orjson
+
+from mqtool.cli import cells
+from mqtool.cli.exits import Failure
+from mqtool.cli.schema import Column, OutputSchema
+
+Row = dict[str, Any]
+
+LOOKAHEAD = 64
+"""Rows that are seen before a table's column widths are fixed."""
+
+
+class Renderer(Protocol):
+    """Rows in, bytes out."""
+
+    def begin(self) -> bytes:
+        """What stands before the first row."""
+
+    def row(self, row: Row) -> bytes:
+        """One row; may be held back."""
+
+    def end(self, ok: bool) -> bytes:
+        """What stands after the last row, with rows held back."""
+
+    def fail(self, failure: Failure) -> bytes:
+        """The same where the rows end because the command failed."""
+
+
+def encode(value: Any, *, indent: bool = False) -> bytes:
+    """Returns JSON in UTF-8; a lone surrogate, which UTF-8 cannot hold, becomes a question mark, as in Java."""
+    option = orjson.OPT_INDENT_2 if indent else 0
+    try:
+        return orjson.dumps(value, option=option)
+    except TypeError:
+        return orjson.dumps(_without_surrogates(value), option=option)
+
+
+def _without_surrogates(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {_without_surrogates(key): _without_surrogates(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_surrogates(inner) for inner in value]
+    return value
+
+
+def failure_object(failure: Failure) -> dict[str, Any]:
+    """Returns what JSON output says of a failed command."""
+    return {"ok": False, "error": failure.as_json()}
+
+
+class JsonLines:
+    """`jsonl`: a row a line; a failure is one last line with `ok: false`."""
+
+    def begin(self) -> bytes:
+        """Nothing."""
+        return b""
+
+    def row(self, row: Row) -> bytes:
+        """One line."""
+        return encode(row) + b"\n"
+
+    def end(self, ok: bool) -> bytes:  # noqa: ARG002 - the exit code says it
+        """Nothing."""
+        return b""
+
+    def fail(self, failure: Failure) -> bytes:
+        """One line."""
+        return encode(failure_object(failure)) + b"\n"
+
+
+class JsonDocument:
+    """`json`: one object with `rows`, written as they come; `ok` stands at the end."""
+
+    def __init__(self, schema: OutputSchema) -> None:
+        self._head = schema.head()
+        self._separator = b"\n"
+
+    def begin(self) -> bytes:
+        """The object up to its rows."""
+        return encode(self._head)[:-1] + b',"rows":['
+
+    def row(self, row: Row) -> bytes:
+        """One line inside the array."""
+        separator, self._separator = self._separator, b",\n"
+        return separator + encode(row)
+
+    def end(self, ok: bool) -> bytes:
+        """The rest of the object."""
+        return b'\n],"ok":' + (b"true" if ok else b"false") + b"}\n"
+
+    def fail(self, failure: Failure) -> bytes:
+        """The rest of the object, with the error."""
+        return b"\n]," + encode(failure_object(failure))[1:] + b"\n"
+
+
+class Csv:
+    """`csv`: every column, a header line; objects and arrays as JSON inside their cell, null empty."""
+
+    def __init__(self, schema: OutputSchema) -> None:
+        self._names = [column.name for column in schema.columns]
+
+    def begin(self) -> bytes:
+        """The header."""
+        return _csv_line(self._names)
+
+    def row(self, row: Row) -> bytes:
+        """One line, more where a value holds line breaks."""
+        return _csv_line([_csv_value(row.get(name)) for name in self._names])
+
+    def end(self, ok: bool) -> bytes:  # noqa: ARG002 - the exit code says it
+        """Nothing."""
+        return b""
+
+    def fail(self, failure: Failure) -> bytes:  # noqa: ARG002 - stderr and the exit code say it
+        """Nothing."""
+        return b""
+
+
+def _csv_value(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return encode(value).decode() if isinstance(value, dict | list | tuple) else value
+
+
+def _csv_line(values: list[Any]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(values)
+    return text.getvalue().encode("utf-8", "replace")
+
+
+class Table:
+    """`table` and `wide`: aligned columns; widths are those of the first rows, longer cells push the line."""
+
+    def __init__(self, columns: tuple[Column, ...], *, wide: bool, lookahead: int = LOOKAHEAD) -> None:
+        self._columns = columns
+        self._limit = None if wide else cells.CELL_WIDTH
+        self._lookahead = lookahead
+        self._held: list[list[str]] = []
+        self._widths: list[int] | None = None
+
+    def begin(self) -> bytes:
+        """Nothing yet: the header waits for the widths."""
+        return b""
+
+    def row(self, row: Row) -> bytes:
+        """One line, or all lines held back so far."""
+        line = [self._cell(row.get(column.name), column) for column in self._columns]
+        if self._widths is not None:
+            return self._line(line, self._widths)
+        self._held.append(line)
+        return self._release() if len(self._held) >= self._lookahead else b""
+
+    def end(self, ok: bool) -> bytes:  # noqa: ARG002 - the exit code says it
+        """The lines held back; a table without rows is its header."""
+        return self._release() if self._widths is None else b""
+
+    def fail(self, failure: Failure) -> bytes:  # noqa: ARG002 - stderr and the exit code say it
+        """The lines held back; nothing if there are none."""
+        return self._release() if self._held else b""
+
+    def _cell(self, value: Any, column: Column) -> str:
+        text = cells.cell(value, column)
+        return text if self._limit is None else cells.clip(text, self._limit)
+
+    def _release(self) -> bytes:
+        return b"".join(self._all_lines())
+
+    def _all_lines(self) -> Iterator[bytes]:
+        header = [column.name for column in self._columns]
+        lines = [header, *self._held]
+        self._held = []
+        self._widths = [max(cells.width(line[i]) for line in lines) for i in range(len(header))]
+        return iter([self._line(line, self._widths) for line in lines])
+
+    def _line(self, texts: list[str], widths: list[int]) -> bytes:
+        padded = [
+            cells.pad(text, to, cells.is_number(column))
+            for text, to, column in zip(texts, widths, self._columns, strict=True)
+        ]
+        return "  ".join(padded).rstrip().encode("utf-8", "replace") + b"\n"

@@ -1,0 +1,186 @@
+"""What a command prints, declared: columns with types and docs, and the JSON Schema of it.
+
+A declaration serves every format: tables take the columns marked for them, CSV the names, JSON
+the values, `--format help` and docs/schemas the JSON Schema. Additive changes keep the version;
+a column that goes away or changes its meaning raises it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+TABLE = "table"
+"""Shown by `--format table` and `--format wide`."""
+WIDE = "wide"
+"""Shown by `--format wide` only."""
+DATA = "data"
+"""Never shown in tables: JSON, JSON Lines and CSV only."""
+
+_SCALARS = ("integer", "int64", "number", "string", "boolean", "any")
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One value of a row, or one field of an object.
+
+    Attributes:
+        name: key in JSON, heading in tables.
+        type: "integer" (fits 32 bits), "int64", "number", "string", "boolean", "any",
+            "object" or "array".
+        doc: what it means, with its unit.
+        show: TABLE, WIDE or DATA.
+        time: ms since epoch; tables print RFC 3339.
+        nullable: may be null.
+        optional: may be absent.
+        items: type of an array's items, or of the values of an object without `fields`.
+        fields: of an object, or of the objects in an array.
+    """
+
+    name: str
+    type: str
+    doc: str
+    show: str = WIDE
+    time: bool = False
+    nullable: bool = False
+    optional: bool = False
+    items: str = "string"
+    fields: tuple["Column", ...] = ()
+
+    def json_schema(self) -> dict[str, Any]:
+        """Returns the JSON Schema of the value."""
+        found = self._shape()
+        if self.nullable and "type" in found:
+            found["type"] = [found["type"], "null"]
+        return {"description": self.doc, **found}
+
+    def _shape(self) -> dict[str, Any]:
+        if self.type in _SCALARS:
+            return _scalar(self.type)
+        inner = object_schema(self.fields) if self.fields else _scalar(self.items)
+        if self.type == "array":
+            return {"type": "array", "items": inner}
+        return inner if self.fields else {"type": "object", "additionalProperties": inner}
+
+
+def _scalar(name: str) -> dict[str, Any]:
+    if name == "any":
+        return {}
+    return {"type": "integer", "format": "int64"} if name == "int64" else {"type": name}
+
+
+def object_schema(columns: tuple[Column, ...]) -> dict[str, Any]:
+    """Returns the JSON Schema of an object with these fields and no others."""
+    return {
+        "type": "object",
+        "properties": {column.name: column.json_schema() for column in columns},
+        "required": [column.name for column in columns if not column.optional],
+        "additionalProperties": False,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class OutputSchema:
+    """One kind of output.
+
+    Attributes:
+        name: stable, e.g. "dump.message".
+        version: raised when a consumer of the old one would break.
+        doc: what one row, or the object, is.
+        columns: of a row, or of the object.
+        single: one object, not rows.
+        mixed: rows of these kinds may stand among the rows in JSON.
+    """
+
+    name: str
+    version: int
+    doc: str
+    columns: tuple[Column, ...]
+    single: bool = False
+    mixed: tuple["OutputSchema", ...] = ()
+
+    def shown(self, wide: bool) -> tuple[Column, ...]:
+        """Returns the columns of a table."""
+        return tuple(c for c in self.columns if c.show == TABLE or (wide and c.show == WIDE))
+
+    def head(self) -> dict[str, Any]:
+        """Returns the fields that begin every JSON document of this output."""
+        return {"schema": self.name, "schema_version": self.version}
+
+    def row_schema(self) -> dict[str, Any]:
+        """Returns the JSON Schema of a row: one line of `--format jsonl`."""
+        if self.single:
+            return self._enveloped(self.columns)
+        return {"description": self.doc, **object_schema(self.columns)}
+
+    def document_schema(self) -> dict[str, Any]:
+        """Returns the JSON Schema of a whole `--format json` document; rows are referred to by name."""
+        if self.single:
+            return {"$ref": f"#/$defs/{self.name}.row"}
+        kinds = [{"$ref": f"#/$defs/{schema.name}.row"} for schema in (self, *self.mixed)]
+        found = self._enveloped(())
+        found["properties"]["rows"] = {"type": "array", "items": {"anyOf": kinds} if self.mixed else kinds[0]}
+        found["required"].append("rows")
+        return found
+
+    def _enveloped(self, columns: tuple[Column, ...]) -> dict[str, Any]:
+        found = object_schema((*ENVELOPE, *columns))
+        for name, value in self.head().items():
+            found["properties"][name]["const"] = value
+        return {"description": self.doc, **found}
+
+
+ERROR = Column(
+    "error",
+    "object",
+    "why the command failed; absent if it did not",
+    optional=True,
+    fields=(
+        Column("kind", "string", "stable name of the failure, see docs/exit-codes.md"),
+        Column("message", "string", "what, where, what to do"),
+        Column("path", "string", "the file or directory concerned", optional=True),
+    ),
+)
+
+ENVELOPE = (
+    Column("schema", "string", "name of this kind of output"),
+    Column("schema_version", "integer", "raised when a reader of the old one would break"),
+    Column("ok", "boolean", "whether the command ended with exit code 0"),
+    ERROR,
+)
+
+FAILURE = (Column("ok", "boolean", "false"), replace(ERROR, optional=False))
+"""What `json` and `jsonl` print when a command fails before its output has begun."""
+
+
+def document(command: str, schemas: tuple[OutputSchema, ...]) -> dict[str, Any]:
+    """Returns the JSON Schema of everything that a command can print as JSON.
+
+    A whole `--format json` document is valid against the root, a line of `--format jsonl` against
+    `#/$defs/line`. Kept in docs/schemas.
+    """
+    every = tuple(dict.fromkeys(kind for schema in schemas for kind in (schema, *schema.mixed)))
+    lines = {f"{schema.name}.row": schema.row_schema() for schema in every}
+    lines["failure"] = object_schema(FAILURE)
+    wholes = {schema.name: schema.document_schema() for schema in schemas}
+    return {
+        "$schema": DIALECT,
+        "title": f"mqtool {command}",
+        "x-versions": {schema.name: schema.version for schema in every},
+        "anyOf": [{"$ref": f"#/$defs/{name}"} for name in (*wholes, "failure")],
+        "$defs": {**wholes, **lines, "line": {"anyOf": [{"$ref": f"#/$defs/{name}"} for name in lines]}},
+    }
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def prints(*schemas: OutputSchema) -> Callable[[F], F]:
+    """Declares the outputs of a command; `--format help` and the tests read them from the function."""
+
+    def mark(function: F) -> F:
+        function.__dict__["outputs"] = schemas
+        return function
+
+    return mark

@@ -1,0 +1,33 @@
+"""`mqtool --version`: what was it that printed this?"""
+
+import platform
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+
+from mqtool import __version__
+
+_LIBRARIES = ("numpy", "pyarrow", "orjson", "zstandard", "lz4", "typer")
+
+
+def lines() -> list[str]:
+    """Returns a line per component: name, version."""
+    components = [("mqtool", __version__), ("python", platform.python_version())]
+    components += [(name, _version_of(name)) for name in _LIBRARIES]
+    crc = f"isal {_version_of('isal')}" if _has_isal() else "zlib"
+    return [f"{name} {found}" for name, found in (*components, ("crc32", crc))]
+
+
+def _has_isal() -> bool:
+    """Answers as `mqtool.scan.crc` does, which is not asked because it loads numpy."""
+    try:
+        import_module("isal.isal_zlib")
+    except ImportError:
+        return False
+    return True
+
+
+def _version_of(distribution: str) -> str:
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return "not installed"
