@@ -179,7 +179,7 @@ def _parse_whole(record: memoryview, magic_code: int) -> Record:
     found = at + len(properties)
     if found != len(record) or len(properties) != max(0, properties_length):
         raise FormatError(f"total_size is {len(record)}, the fields take {found} bytes", layout="record")
-    return Record(*values, body, topic_length, topic, properties_length, properties)
+    return Record(*(*values, body, topic_length, topic, properties_length, properties))
 
 
 def _frame(view: memoryview, position: int) -> tuple[int, int]:

@@ -8,14 +8,13 @@ from operator import getitem
 import numpy as np
 
 try:
-    from isal import isal_zlib as _implementation
+    from isal import isal_zlib
 
+    crc32: Callable[..., int] = isal_zlib.crc32
     IMPLEMENTATION = "isal"
 except ImportError:  # no wheel for this machine: seven times slower, the same answers
-    _implementation = zlib
+    crc32 = zlib.crc32
     IMPLEMENTATION = "zlib"
-
-crc32: Callable[..., int] = _implementation.crc32
 
 
 def crc32_of_ranges(view: memoryview, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:

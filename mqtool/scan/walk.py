@@ -52,7 +52,8 @@ class SegmentWalk:
         `Frames` that are sound, in order, and `Damage` between them.
 
     After the last item `tail` says what is behind the last record (only for the last segment),
-    and `end` is the physical offset after it; a BLANK makes `end` the segment's end.
+    and `end` is the physical offset after it; a BLANK makes `end` the segment's end, while
+    `last_record_end` stays before it.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class SegmentWalk:
         self._check_crc = check_crc
         self._witness = witness
         self._newest = span.newest
-        self.end = span.base + span.start
+        self.end = self.last_record_end = span.base + span.start
         self.ended_by_blank = False
         self.tail: Tail | None = None
 
@@ -140,10 +141,10 @@ class SegmentWalk:
                 yield part
             else:
                 yield from (_damage_of(part, i) for i in range(len(part)))
-                self.end = part.base + int(part.positions[-1] + part.sizes[-1])
+                self.end = self.last_record_end = part.base + int(part.positions[-1] + part.sizes[-1])
 
     def _accept(self, frames: Frames) -> None:
-        self.end = frames.base + int(frames.positions[-1] + frames.sizes[-1])
+        self.end = self.last_record_end = frames.base + int(frames.positions[-1] + frames.sizes[-1])
         self._newest = int(frames.select(slice(-1, None)).column("store_timestamp")[0])
 
     def _shrunk(self, at: int, count: int) -> Iterator[Frames | Damage]:

@@ -1,0 +1,11 @@
+"""A store directory opened for reading: no lock, no mapping, not one byte written.
+
+`open_store(path)` gives a `Store`; docs/library.md shows what can be asked of it.
+"""
+
+from mqtool.store.by_time import Boundary
+from mqtool.store.message import Message
+from mqtool.store.pull import GetResult, GetStatus
+from mqtool.store.store import Lag, Store, open_store
+
+__all__ = ["Boundary", "GetResult", "GetStatus", "Lag", "Message", "Store", "open_store"]

@@ -1,0 +1,127 @@
+"""Queue offset by store time: the broker's search, with both boundaries.
+
+Source: ConsumeQueueStore.getOffsetInQueueByTime, ConsumeQueue.binarySearchInQueueByTime (5.5.0),
+ConsumeQueue.getOffsetInQueueByTime (4.9.7); judged by the real store's answers.
+"""
+
+import enum
+
+from mqtool.errors import StoreError
+from mqtool.store.commit_log import CommitLog
+from mqtool.store.consume_queue import Queue
+
+
+class Boundary(enum.Enum):
+    """Which of several offsets is meant (BoundaryType)."""
+
+    LOWER = "LOWER"
+    """The smallest offset whose message is not older than the time."""
+    UPPER = "UPPER"
+    """The largest offset whose message is not younger."""
+
+
+class _TimeSearch:
+    def __init__(self, log: CommitLog, queue: Queue) -> None:
+        self._log = log
+        self._queue = queue
+
+    def store_time(self, number: int, index: int) -> int:
+        """Returns the store time of the record that a unit names, -1 if it cannot be read (pickupStoreTimestamp)."""
+        unit = self._queue.units_of(number)[index]
+        physical_offset, size = int(unit["physical_offset"]), int(unit["size"])
+        if physical_offset < self._log.min_offset or physical_offset + size > self._log.max_offset:
+            return -1
+        try:
+            return self._log.record(physical_offset, size).store_timestamp
+        except StoreError:
+            return -1
+
+    def counts(self) -> list[int]:
+        """Units in use in each file, the queue's end considered."""
+        queue, found = self._queue, []
+        for number, file in enumerate(queue.files):
+            first = file.base // queue.unit_size
+            found.append(max(0, min(len(queue.units_of(number)), queue.max_offset - first)))
+        return found
+
+    def choose(self, time: int, boundary: Boundary, counts: list[int]) -> int | None:
+        """Returns the number of the file to search (MappedFileQueue.getConsumeQueueMappedFileByTime)."""
+        used = [number for number, count in enumerate(counts) if count]
+        if not used:
+            return None
+        if boundary is Boundary.UPPER:
+            return next((n for n in reversed(used) if self.store_time(n, 0) <= time), None)
+        return next((n for n in used[:-1] if self.store_time(n, counts[n] - 1) >= time), used[-1])
+
+    def search(self, number: int, time: int, boundary: Boundary, count: int) -> int:
+        queue = self._queue
+        first = queue.files[number].base // queue.unit_size
+        low, ceiling = max(0, queue.min_offset - first), count - 1
+        if self.store_time(number, ceiling) < time:
+            return first + ceiling + (boundary is Boundary.LOWER)
+        if self.store_time(number, low) > time:
+            return first if boundary is Boundary.LOWER else 0
+        return self._halve(number, time, boundary, (low, ceiling, first))
+
+    def _halve(self, number: int, time: int, boundary: Boundary, bounds: tuple[int, int, int]) -> int:
+        low, high, first = bounds
+        left = right = -1
+        ceiling = high
+        units = self._queue.units_of(number)
+        while low <= high:
+            middle = (low + high) // 2
+            if int(units[middle]["physical_offset"]) < self._log.min_offset:
+                low = left = middle + 1
+                continue
+            found = self.store_time(number, middle)
+            if found < 0:
+                return 0
+            if found == time:
+                return first + self._edge(number, middle, time, boundary, ceiling)
+            if found > time:
+                high = middle - 1
+                right = middle
+            else:
+                low = middle + 1
+                left = middle
+        chosen = right if boundary is Boundary.LOWER else left
+        return first + chosen if chosen >= 0 else 0
+
+    def _edge(self, number: int, at: int, time: int, boundary: Boundary, ceiling: int) -> int:
+        """Walks over equal times to the first or last of them."""
+        step, stop = (-1, 0) if boundary is Boundary.LOWER else (1, ceiling)
+        while at != stop and self.store_time(number, at + step) == time:
+            at += step
+        return at
+
+
+def offset_in_queue_by_time(log: CommitLog, queue: Queue | None, time: int, boundary: Boundary, *, is_4: bool) -> int:
+    """Returns a queue offset for a store time in ms, as the broker would.
+
+    Args:
+        log: the CommitLog.
+        queue: None if it is unknown: the answer is 0.
+        time: ms since epoch.
+        boundary: which one of several.
+        is_4: whether 4.x rules apply, which know no boundary.
+    """
+    if queue is None or not queue.files:
+        return 0
+    if queue.is_batch:
+        return _in_batches(queue, time)
+    search = _TimeSearch(log, queue)
+    counts = search.counts()
+    number = search.choose(time, boundary, counts)
+    found = search.search(number, time, boundary, counts[number]) if number is not None else 0
+    return found if is_4 else max(queue.min_offset, min(found, queue.max_offset))
+
+
+def _in_batches(queue: Queue, time: int) -> int:
+    """Batch queues keep the time in the unit (BatchConsumeQueue.getOffsetInQueueByTime)."""
+    units = queue.units()
+    after = [row for row in units.tolist() if row[3] >= time]
+    if not after:
+        return int(units[-1]["base_queue_offset"]) if len(units) else -1
+    return int(after[0][4])
+
+

@@ -1,0 +1,207 @@
+"""The CommitLog of a store, opened for reading: segments, bounds, records by physical offset, walks."""
+
+import bisect
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from functools import cached_property
+
+from mqtool.errors import CorruptionError, FormatError, StoreError
+from mqtool.formats import commit_log
+from mqtool.formats.commit_log import Record
+from mqtool.scan.damage import Damage, DamageKind, Tail
+from mqtool.scan.frames import Frames
+from mqtool.scan.resync import Witness
+from mqtool.scan.walk import SegmentSpan, SegmentWalk
+from mqtool.store.files import MappedFile, ReadFile
+
+_OPEN_FILES = 32
+_LONGEST_RECORD = 1 << 28
+"""No broker accepts a larger one (maxMessageSize is an int, a body a byte array in one direct buffer)."""
+
+Segment = MappedFile
+"""path, base (physical offset of the first byte), size in bytes on disk."""
+
+
+class CommitLog:
+    """Read access to all segments as one address space.
+
+    Attributes:
+        segments: by physical offset, over all paths.
+        min_offset: physical offset of the first byte that is there; 0 if there is no segment.
+    """
+
+    def __init__(self, segments: tuple[Segment, ...], hint: "Callable[[], list[int]] | None" = None) -> None:
+        """Takes the segments as found.
+
+        Args:
+            segments: by base.
+            hint: returns physical offsets at which records start or end (a ConsumeQueue knows), to find the end sooner.
+        """
+        self.segments = segments
+        self.min_offset = segments[0].base if segments else 0
+        self.witness: Witness | None = None
+        self._hint = hint
+        self._bases = [segment.base for segment in segments]
+        self._open: OrderedDict[int, ReadFile] = OrderedDict()
+
+    def close(self) -> None:
+        """Closes all files."""
+        while self._open:
+            self._open.popitem()[1].close()
+
+    def _file(self, index: int) -> ReadFile:
+        file = self._open.get(index)
+        if file is None:
+            file = self._open[index] = ReadFile(self.segments[index].path)
+            if len(self._open) > _OPEN_FILES:
+                self._open.popitem(last=False)[1].close()
+        else:
+            self._open.move_to_end(index)
+        return file
+
+    def segment_at(self, physical_offset: int) -> int | None:
+        """Returns the number of the segment that holds a byte, None if none does."""
+        index = bisect.bisect_right(self._bases, physical_offset) - 1
+        return index if index >= 0 and physical_offset < self.segments[index].end else None
+
+    def read(self, physical_offset: int, count: int) -> bytes:
+        """Returns bytes of one segment; fewer where it ends, none where there is no segment."""
+        index = self.segment_at(physical_offset)
+        if index is None:
+            return b""
+        segment = self.segments[index]
+        position = physical_offset - segment.base
+        return self._file(index).read(position, min(count, segment.size - position))
+
+    def record(self, physical_offset: int, size: int | None = None) -> Record:
+        """Returns the record at a physical offset; framing and the stated offset are checked, the CRC is not.
+
+        Args:
+            physical_offset: where it starts.
+            size: its total_size, if known.
+
+        Raises:
+            CorruptionError: no record is there.
+        """
+        data = self.read(physical_offset, size or self._size_at(physical_offset))
+        index = self.segment_at(physical_offset)
+        path = self.segments[index].path if index is not None else "commitlog"
+        try:
+            record = commit_log.parse_record(data)
+        except FormatError as error:
+            raise CorruptionError(f"no record: {error}", path, physical_offset) from error
+        if record.physical_offset != physical_offset:
+            found = f"the record here states physical offset {record.physical_offset}"
+            raise CorruptionError(found, path, physical_offset)
+        return record
+
+    def _size_at(self, physical_offset: int) -> int:
+        head = self.read(physical_offset, commit_log.FRAME.size)
+        if len(head) < commit_log.FRAME.size:
+            return 0
+        total = int(commit_log.FRAME.unpack(head)[0])
+        return total if 0 < total < _LONGEST_RECORD else commit_log.FRAME.size
+
+    def frames(
+        self, start: int | None = None, end: int | None = None, *, check_crc: bool = True
+    ) -> Iterator[Frames | Damage]:
+        """Walks the log.
+
+        Args:
+            start: physical offset of a record, or anything below it; None for the first.
+            end: physical offset to stop before; None for the end of the log.
+            check_crc: whether a wrong body CRC makes a record damage.
+
+        Yields:
+            Sound frames of each window, in order; damage where there is none. An unfinished record at the end of the
+            log is neither: see `tail`.
+        """
+        for index, segment in enumerate(self.segments):
+            if (start is not None and segment.end <= start) or (end is not None and segment.base >= end):
+                continue
+            if index and self.segments[index - 1].end < segment.base:
+                yield _gap(self.segments[index - 1], segment)
+            walk = self.walk(index, start=self._start_in(segment, start), check_crc=check_crc)
+            for item in walk:
+                clipped = _clip(item, start, end)
+                if clipped is not None:
+                    yield clipped if isinstance(clipped, Frames) else clipped.at(segment.path, segment.base)
+            if index == self._last_used:
+                return
+
+    def _start_in(self, segment: Segment, start: int | None) -> int:
+        """Returns a position at or before `start` from which a walk may begin: `start` itself if a record is there."""
+        if start is None or start <= segment.base:
+            return 0
+        try:
+            self.record(start)
+        except StoreError:
+            return 0
+        return start - segment.base
+
+    def walk(self, index: int, *, start: int = 0, check_crc: bool = True) -> SegmentWalk:
+        """Returns the walk over one segment."""
+        segment, file = self.segments[index], self._file(index)
+        span = SegmentSpan(segment.base, segment.size, start, file.data_end(), is_last=index >= self._last_used)
+        return SegmentWalk(file.read, span, check_crc=check_crc, witness=self.witness)
+
+    @cached_property
+    def _last_used(self) -> int:
+        """Number of the last segment that holds anything; the broker makes the next one ahead."""
+        for index in range(len(self.segments) - 1, 0, -1):
+            file = self._file(index)
+            if any(file.read(0, 4096)) or any(any(file.read(at, 1 << 20)) for at in range(0, file.data_end(), 1 << 20)):
+                return index
+        return 0
+
+    @cached_property
+    def _end(self) -> tuple[int, Tail]:
+        if not self.segments:
+            return 0, Tail(0, "clean", 0, "there is no segment")
+        index = self._last_used
+        segment = self.segments[index]
+        walk = self.walk(index, start=self._proved_start(segment), check_crc=False)
+        for _ in walk:
+            pass
+        follows = index + 1 < len(self.segments) and self.segments[index + 1].base == segment.end
+        if walk.ended_by_blank and not follows:
+            last = walk.last_record_end
+            return last, Tail(last, "clean", 0, "a BLANK ends the last segment")
+        return walk.end, walk.tail or Tail(walk.end, "clean", 0, "a BLANK ends the segment; the next one is empty")
+
+    def _proved_start(self, segment: Segment) -> int:
+        """Returns the latest position in a segment that is hinted at and holds a sound record."""
+        hints = self._hint() if self._hint else []
+        for offset in sorted((o for o in hints if segment.base < o < segment.end), reverse=True)[:16]:
+            try:
+                self.record(offset)
+            except StoreError:
+                continue
+            return offset - segment.base
+        return 0
+
+    @property
+    def max_offset(self) -> int:
+        """Physical offset after the last record, as the broker would find it after recovery."""
+        return self._end[0]
+
+    @property
+    def tail(self) -> Tail:
+        """What follows the last record: nothing, an unfinished record, stale frames."""
+        return self._end[1]
+
+
+def _gap(before: Segment, after: Segment) -> Damage:
+    detail = f"no file between {before.path.name} and {after.path.name}"
+    return Damage(before.end, after.base, DamageKind.MISSING, detail, before.path, before.size)
+
+
+def _clip(item: Frames | Damage, start: int | None, end: int | None) -> Frames | Damage | None:
+    if isinstance(item, Damage):
+        outside = (start is not None and item.end <= start) or (end is not None and item.start >= end)
+        return None if outside else item
+    offsets = item.positions + item.base
+    if (start is None or offsets[0] >= start) and (end is None or offsets[-1] < end):
+        return item
+    keep = (offsets >= (start or 0)) & (offsets < (end if end is not None else offsets[-1] + 1))
+    return item.select(keep) if keep.any() else None

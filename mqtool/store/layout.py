@@ -1,0 +1,178 @@
+"""What lies where in a store directory, and how large its files are.
+
+Sizes come from the files themselves or from a broker's configuration; each says where it came from.
+The root is taken as it is: nothing is searched for above or beside it.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from mqtool.errors import LayoutError, NotAStoreError
+from mqtool.formats import commit_log, file_names
+from mqtool.formats.consume_queue import round_up_file_size
+from mqtool.store.broker_config import BrokerConfig
+from mqtool.store.files import (
+    MappedFile,
+    MappedFileList,
+    ReadFile,
+    list_directory,
+    list_mapped_files,
+    require_directory,
+)
+
+_INTEGER = re.compile("-?[0-9]{1,10}")
+_MARKS = (
+    file_names.COMMIT_LOG, file_names.CONSUME_QUEUE, file_names.BATCH_CONSUME_QUEUE, file_names.INDEX,
+    file_names.CONFIG, file_names.CHECKPOINT, file_names.TIMER_LOG,
+)  # fmt: skip
+_KNOWN = {
+    *_MARKS, file_names.CONSUME_QUEUE_EXT, file_names.COMPACTION, file_names.ROCKSDB_STORE, file_names.TIMER_WHEEL,
+    file_names.ABORT, file_names.ABORT_BACKUP, file_names.LOCK, file_names.EPOCH_FILE, file_names.BROKER_IDENTITY,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A size and where it is known from."""
+
+    value: int
+    evidence: str
+
+
+@dataclass(frozen=True)
+class StoreLayout:
+    """Where the parts of a store are.
+
+    Attributes:
+        root: the store's root directory.
+        commit_log_dirs: one, or several with multi-path CommitLogs.
+        commit_log: segments of all of them by physical offset, and what else lies there.
+        commit_log_size, consume_queue_size, consume_queue_ext_size, batch_consume_queue_size: bytes of a file of
+            each kind; None where there is neither a file nor a configuration.
+        dledger_dirs: directories of DLedger mode.
+        oddities: in words, what does not belong or does not agree.
+    """
+
+    root: Path
+    commit_log_dirs: tuple[Path, ...]
+    commit_log: MappedFileList
+    commit_log_size: Known | None
+    consume_queue_size: Known | None
+    consume_queue_ext_size: Known | None
+    batch_consume_queue_size: Known | None
+    dledger_dirs: tuple[Path, ...]
+    oddities: tuple[str, ...]
+
+    def path(self, name: str) -> Path:
+        """Returns the path of a part of the root."""
+        return self.root / name
+
+
+def detect(root: Path, config: BrokerConfig) -> StoreLayout:
+    """Looks at a directory.
+
+    Raises:
+        NotAStoreError: nothing of a store is there.
+        LayoutError: a directory that the configuration names is missing.
+    """
+    require_directory(root)
+    directories = _commit_log_dirs(root, config)
+    named = (e for e in list_directory(root) if e.name.startswith(file_names.DLEDGER_PREFIX))
+    dledger = tuple(Path(e.path) for e in named if e.is_dir())
+    if not directories and not dledger and not any((root / mark).exists() for mark in _MARKS):
+        raise NotAStoreError(f"holds none of {', '.join(_MARKS[:5])}; {_hint(root)}", root)
+    listed = list_mapped_files(*directories)
+    oddities = [f"{path.name} in {path.parent.name}/ is no segment" for path in listed.strays]
+    commit_log_size = _size(config.integer("mappedFileSizeCommitLog"), listed.files, "commitlog", oddities)
+    configured = config.integer("mappedFileSizeConsumeQueue")
+    queue_files = _queue_files(root / file_names.CONSUME_QUEUE)
+    return StoreLayout(
+        root, directories, listed, commit_log_size,
+        _size(round_up_file_size(configured) if configured else None, queue_files, "consumequeue", oddities),
+        _size(config.integer("mappedFileSizeConsumeQueueExt"), _queue_files(root / file_names.CONSUME_QUEUE_EXT),
+              "consumequeue_ext", oddities),
+        _size(config.integer("mapperFileSizeBatchConsumeQueue"), _queue_files(root / file_names.BATCH_CONSUME_QUEUE),
+              "batchconsumequeue", oddities),
+        dledger, tuple(oddities),
+    )  # fmt: skip
+
+
+def _commit_log_dirs(root: Path, config: BrokerConfig) -> tuple[Path, ...]:
+    configured = config.paths("storePathCommitLog") + config.paths("readOnlyCommitLogStorePaths")
+    if configured:
+        return tuple(dict.fromkeys(_moved(path, root, config) for path in configured))
+    found = [root / file_names.COMMIT_LOG] if (root / file_names.COMMIT_LOG).is_dir() else []
+    others = (entry for entry in list_directory(root) if entry.name not in _KNOWN and entry.is_dir())
+    return tuple(found + [Path(entry.path) for entry in others if _holds_records(Path(entry.path))])
+
+
+def _moved(path: Path, root: Path, config: BrokerConfig) -> Path:
+    """Finds a configured directory, also in a copy of the store that lies elsewhere."""
+    old_root = next(iter(config.paths("storePathRootDir")), None)
+    candidates = [path, root / path.name]
+    if old_root is not None and path.is_relative_to(old_root):
+        candidates.insert(0, root / path.relative_to(old_root))
+    for candidate in candidates:
+        if candidate.is_dir():
+            return candidate
+    tried = f"neither it nor {candidates[-1]} exists"
+    raise LayoutError(f"{config.source} names this CommitLog directory, but {tried}", path)
+
+
+def _holds_records(directory: Path) -> bool:
+    """Whether a directory of unknown name holds CommitLog segments."""
+    try:
+        files = list_mapped_files(directory).files
+    except OSError:
+        return False
+    for file in files[:1]:
+        with ReadFile(file.path) as opened:
+            head = opened.read(0, commit_log.FRAME.size)
+        if len(head) == commit_log.FRAME.size:
+            return commit_log.FRAME.unpack(head)[1] in (commit_log.MAGIC_V1, commit_log.MAGIC_V2)
+    return False
+
+
+def _queue_files(directory: Path) -> list[MappedFile]:
+    """Lists every file of every queue below a directory."""
+    found: list[MappedFile] = []
+    for path in queue_directories(directory):
+        found.extend(list_mapped_files(path[2]).files)
+    return found
+
+
+def queue_directories(directory: Path) -> list[tuple[str, int, Path]]:
+    """Returns (topic, queue id, path) of every queue directory, by topic and queue id."""
+    topics = [entry for entry in list_directory(directory) if entry.is_dir()]
+    queues = [(topic.name, queue) for topic in topics for queue in list_directory(Path(topic.path)) if queue.is_dir()]
+    numbered = [(name, int(q.name), Path(q.path)) for name, q in queues if _INTEGER.fullmatch(q.name)]
+    return sorted(numbered, key=lambda item: item[:2])
+
+
+def _size(configured: int | None, files: Iterable[MappedFile], kind: str, oddities: list[str]) -> Known | None:
+    """Returns the size of a kind of file: configured, else what most of them have."""
+    counted = Counter(file.size for file in files)
+    if configured is not None:
+        odd = sum(count for size, count in counted.items() if size != configured)
+        if odd:
+            oddities.append(f"{odd} {kind} file(s) are not of the configured {configured} bytes")
+        return Known(configured, "configuration")
+    if not counted:
+        return None
+    size, count = max(counted.items(), key=lambda item: (item[1], item[0]))
+    if len(counted) > 1:
+        sizes = ", ".join(f"{n} × {s} bytes" for s, n in sorted(counted.items()))
+        oddities.append(f"{kind} files differ in size: {sizes}")
+    return Known(size, f"{count} of {counted.total()} {kind} files")
+
+
+def _hint(root: Path) -> str:
+    inner = next((p for p in (root / "store", root.parent) if p != root and (p / file_names.COMMIT_LOG).is_dir()), None)
+    if inner is not None:
+        return f"did you mean {inner}?"
+    if not any(root.iterdir()):
+        return "the directory is empty"
+    return "give the store's root directory"

@@ -1,0 +1,110 @@
+"""A message as the user of a store sees it: decoded text, decompressed body."""
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from mqtool.errors import FormatError
+from mqtool.formats import compression, hosts, message_batch, message_id, properties
+from mqtool.formats.commit_log import Record
+from mqtool.formats.java import decode_utf8
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of the CommitLog.
+
+    Attributes:
+        physical_offset: byte address of its record.
+        store_size: bytes of the record.
+        topic, queue_id, queue_offset: which message of which queue; 0 as offset of prepared and rolled-back ones.
+        flag: the application's integer.
+        sys_flag: the broker's bits (formats.commit_log.SysFlag).
+        born_timestamp, store_timestamp: ms since epoch, producer's and broker's clock.
+        born_host, store_host: "1.2.3.4:5" or "[::1]:5".
+        reconsume_times: how often a consumer sent it back.
+        prepared_transaction_offset: of a committed message, where its half message is.
+        properties: name to value, in stored order.
+        body_crc: as stored, of the stored body.
+        body: as the producer gave it, decompressed.
+        raw_body: as stored.
+        offset_message_id: store host and physical offset, in hexadecimal digits.
+        magic_code: version of the record.
+        batch_index: place in an inner batch, None for a message of its own.
+        body_problem: why `body` is only the stored bytes, "" if it is decoded.
+    """
+
+    physical_offset: int
+    store_size: int
+    topic: str
+    queue_id: int
+    queue_offset: int
+    flag: int
+    sys_flag: int
+    born_timestamp: int
+    store_timestamp: int
+    born_host: str
+    store_host: str
+    reconsume_times: int
+    prepared_transaction_offset: int
+    properties: dict[str, str]
+    body_crc: int
+    body: bytes
+    offset_message_id: str
+    raw_body: bytes = field(repr=False)
+    magic_code: int
+    batch_index: int | None = None
+    body_problem: str = ""
+
+    @property
+    def tags(self) -> str | None:
+        """The TAGS property."""
+        return self.properties.get(properties.TAGS)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The words of KEYS."""
+        return properties.keys_of(self.properties)
+
+    @property
+    def unique_key(self) -> str | None:
+        """The id that the client made."""
+        return self.properties.get(properties.UNIQUE_KEY)
+
+
+def from_record(record: Record) -> Message:
+    """Returns the message of a record; a body that cannot be decompressed stays as stored, with the reason."""
+    body, problem = record.body, ""
+    try:
+        body = compression.decode(record.body, record.sys_flag)
+    except FormatError as error:
+        problem = str(error)
+    return Message(
+        record.physical_offset, record.total_size, _topic(record.topic), record.queue_id, record.queue_offset,
+        record.flag, record.sys_flag, record.born_timestamp, record.store_timestamp, hosts.text_of(record.born_host),
+        hosts.text_of(record.store_host), record.reconsume_times, record.prepared_transaction_offset,
+        properties.decode(record.properties), record.body_crc, body,
+        message_id.format_offset_id(record.store_host, record.physical_offset), record.body, record.magic_code,
+        None, problem,
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=4096)
+def _topic(data: bytes) -> str:
+    return decode_utf8(data)
+
+
+def explode(message: Message) -> list[Message]:
+    """Returns the messages of an inner batch with their own queue offsets; any other message alone.
+
+    Raises:
+        FormatError: the batch is malformed.
+    """
+    if not message_batch.is_inner_batch(message.sys_flag):
+        return [message]
+    found = []
+    for index, (queue_offset, part) in enumerate(message_batch.unwrap(message.body, message.queue_offset)):
+        changes = {name: getattr(message, name) for name in Message.__slots__}
+        changes.update(queue_offset=queue_offset, flag=part.flag, body=part.body, raw_body=part.body, batch_index=index,
+                       properties=properties.decode(part.properties))  # fmt: skip
+        found.append(Message(**changes))
+    return found

@@ -1,0 +1,67 @@
+"""Look-up by key through the index files, as the broker's queryMessage.
+
+Source: IndexService.queryOffset, DefaultMessageStore.queryMessage (4.9.7, 5.5.0).
+"""
+
+from mqtool.errors import StoreError
+from mqtool.formats import index_file
+from mqtool.store.commit_log import CommitLog
+from mqtool.store.index_file import IndexFile
+from mqtool.store.message import Message, from_record
+
+MAX_PER_QUERY = 64
+"""maxMsgsNumBatch: the broker never returns more."""
+
+_ROUNDS = 3
+
+
+def query_offsets(files: list[IndexFile], topic: str, key: str, max_num: int, begin: int, end: int) -> list[int]:
+    """Returns physical offsets of records that may have a key: only hashes are compared.
+
+    Args:
+        files: oldest first.
+        topic, key: what was indexed; for a tag of 5.5 the key is "T#" and the tag.
+        max_num: at most so many, never more than 64.
+        begin, end: store times in ms, both included.
+
+    Returns:
+        Newest file first, newest entry first.
+    """
+    wanted = index_file.key_hash(index_file.key_text(topic, key))
+    most = min(max_num, MAX_PER_QUERY)
+    found: list[int] = []
+    for file in reversed(files):
+        if file.overlaps(begin, end):
+            found.extend(file.lookup(wanted, begin, end, most - len(found)))
+        if file.header.begin_timestamp < begin or len(found) >= most:
+            break
+    return found
+
+
+def query_message(
+    log: CommitLog, files: list[IndexFile], topic: str, key: str, max_num: int, begin: int, end: int
+) -> list[Message]:
+    """Returns the messages of a key, by physical offset.
+
+    As in the broker, a hash collision brings a message with another key too: compare `keys` and `unique_key`.
+    Records that are gone or damaged are left out.
+    """
+    last = end
+    for _ in range(_ROUNDS):
+        offsets = sorted(query_offsets(files, topic, key, max_num, begin, last))
+        if not offsets:
+            break
+        found: list[Message] = []
+        for number, offset in enumerate(offsets):
+            try:
+                message = from_record(log.record(offset))
+            except StoreError:
+                continue
+            if number == 0:
+                last = message.store_timestamp
+            found.append(message)
+        if found:
+            return found
+        if last < begin:
+            break
+    return []

@@ -1,0 +1,154 @@
+"""Which messages of a store are wanted: cheap tests on columns first, exact tests on what is left."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fnmatch import translate
+from functools import cached_property
+
+import numpy as np
+
+from mqtool.errors import UsageError
+from mqtool.formats import java, properties
+from mqtool.scan.frames import Frames
+from mqtool.store.message import Message
+
+
+@dataclass(frozen=True)
+class Selection:
+    """All conditions must hold; an empty one holds always.
+
+    Attributes:
+        start, end: physical offsets, half-open.
+        topics: globs (`*`, `?`, `[…]`); one must match.
+        queue_id: of the topic.
+        tags: one must equal TAGS.
+        keys: one must be a word of KEYS or the unique key.
+        unique_keys: one must equal UNIQ_KEY.
+        properties: name to value, all must be equal.
+        begin_time, end_time: store timestamps in ms, half-open.
+        grep: regular expression searched in the decoded body.
+        limit: how many messages at most.
+    """
+
+    start: int | None = None
+    end: int | None = None
+    topics: tuple[str, ...] = ()
+    queue_id: int | None = None
+    tags: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    unique_keys: tuple[str, ...] = ()
+    properties: tuple[tuple[str, str], ...] = ()
+    begin_time: int | None = None
+    end_time: int | None = None
+    grep: bytes | None = None
+    limit: int | None = None
+
+    @classmethod
+    def of(cls, **wanted: object) -> "Selection":
+        """Makes a selection from keyword arguments; single strings and mappings are taken as they are meant.
+
+        Raises:
+            UsageError: an unknown name, an empty range, a regular expression that is none.
+        """
+        for name in ("topics", "tags", "keys", "unique_keys"):
+            value = wanted.get(name) or ()
+            wanted[name] = (value,) if isinstance(value, str) else tuple(value)  # type: ignore[arg-type]
+        pairs = wanted.get("properties") or ()
+        wanted["properties"] = tuple(pairs.items() if isinstance(pairs, dict) else pairs)  # type: ignore[arg-type]
+        grep = wanted.get("grep")
+        if isinstance(grep, str):
+            wanted["grep"] = grep.encode()
+        try:
+            made = cls(**wanted)  # type: ignore[arg-type]
+        except TypeError as error:
+            raise UsageError(f"unknown selection: {error}") from error
+        made._check()
+        return made
+
+    def _check(self) -> None:
+        for low, high, what in ((self.start, self.end, "offsets"), (self.begin_time, self.end_time, "times")):
+            if low is not None and high is not None and low > high:
+                raise UsageError(f"the range of {what} ends before it begins: {low} to {high}")
+        if self.limit is not None and self.limit < 0:
+            raise UsageError(f"limit must not be negative, found {self.limit}")
+        try:
+            _ = self._grep
+        except re.error as error:
+            raise UsageError(f"{self.grep!r} is no regular expression: {error}") from error
+
+    @cached_property
+    def _grep(self) -> re.Pattern[bytes] | None:
+        return re.compile(self.grep, re.DOTALL) if self.grep is not None else None
+
+    @cached_property
+    def _topics(self) -> re.Pattern[str] | None:
+        return re.compile("|".join(translate(glob) for glob in self.topics)) if self.topics else None
+
+    def matches_topic(self, topic: str) -> bool:
+        """Whether one of the globs matches."""
+        return self._topics is None or self._topics.match(topic) is not None
+
+    @property
+    def needs_properties(self) -> bool:
+        """Whether the cheap tests cannot decide."""
+        return bool(self.tags or self.keys or self.unique_keys or self.properties or self.grep is not None)
+
+    def narrow(self, frames: Frames) -> Frames:
+        """Returns the frames that pass every test which columns can decide, and a byte search in the properties."""
+        keep = np.ones(len(frames), bool)
+        if self.queue_id is not None:
+            keep &= frames.column("queue_id") == self.queue_id
+        if self.begin_time is not None:
+            keep &= frames.column("store_timestamp") >= self.begin_time
+        if self.end_time is not None:
+            keep &= frames.column("store_timestamp") < self.end_time
+        found = frames if keep.all() else frames.select(keep)
+        if self.topics and len(found):
+            found = found.select(self._topic_mask(found))
+        needles = self._needles()
+        return found.select(_contains(found, needles)) if needles and len(found) else found
+
+    def _topic_mask(self, frames: Frames) -> np.ndarray:
+        """Tests each distinct topic once."""
+        verdicts: dict[bytes, bool] = {}
+        view = frames.view
+        mask = np.empty(len(frames), bool)
+        spans = zip(frames.topic_start.tolist(), frames.topic_length.tolist(), strict=True)
+        for index, (start, length) in enumerate(spans):
+            topic = bytes(view[start : start + length])
+            verdict = verdicts.get(topic)
+            if verdict is None:
+                verdict = verdicts[topic] = self.matches_topic(java.decode_utf8(topic))
+            mask[index] = verdict
+        return mask
+
+    def _needles(self) -> list[tuple[bytes, ...]]:
+        """Alternatives that must occur in the stored properties: one of each tuple."""
+        wanted = [words for words in (self.tags, self.keys, self.unique_keys) if words]
+        needles = [tuple(java.encode_utf8(word) for word in words) for words in wanted]
+        needles.extend((java.encode_utf8(f"{name}\x01{value}"),) for name, value in self.properties)
+        return needles
+
+    def matches(self, message: Message) -> bool:
+        """Whether a message passes the tests that `narrow` only prepares."""
+        found = message.properties
+        if self.tags and message.tags not in self.tags:
+            return False
+        if self.unique_keys and message.unique_key not in self.unique_keys:
+            return False
+        if self.keys and not set(self.keys) & {*message.keys, found.get(properties.UNIQUE_KEY)}:
+            return False
+        if any(found.get(name) != value for name, value in self.properties):
+            return False
+        return self._grep is None or self._grep.search(message.body) is not None
+
+
+def _contains(frames: Frames, needles: Iterable[tuple[bytes, ...]]) -> np.ndarray:
+    view, wanted = frames.view, list(needles)
+    mask = np.empty(len(frames), bool)
+    spans = zip(frames.properties_start.tolist(), frames.properties_length.tolist(), strict=True)
+    for index, (start, length) in enumerate(spans):
+        stored = bytes(view[start : start + length])
+        mask[index] = all(any(needle in stored for needle in words) for words in wanted)
+    return mask

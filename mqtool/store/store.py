@@ -1,0 +1,300 @@
+"""`Store`: one store directory, read and never written.
+
+The five things to read first: `messages` (walk the log), `batches` (the same as Arrow columns), `get_message`
+(as a consumer), `query_message` (by key), `offset_in_queue_by_time`. All else says what is there.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from mqtool.errors import StoreClosedError, StoreError
+from mqtool.formats import commit_log as commit_log_format
+from mqtool.formats import file_names
+from mqtool.formats.checkpoint import Checkpoint
+from mqtool.formats.consume_queue import PRE_BLANK_SIZE_FIELD
+from mqtool.scan.damage import Damage
+from mqtool.store import broker_config, layout, metadata, version
+from mqtool.store.by_time import Boundary, offset_in_queue_by_time
+from mqtool.store.commit_log import CommitLog
+from mqtool.store.consume_queue import Queue
+from mqtool.store.index_file import IndexFile, list_index_files
+from mqtool.store.message import Message, from_record
+from mqtool.store.pull import GetResult, get_message
+from mqtool.store.query import query_message
+from mqtool.store.selection import Selection
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """How far a consumer group is behind in one queue.
+
+    Attributes:
+        group, topic, queue_id: whose.
+        consumer_offset: next queue offset it will read.
+        min_offset, max_offset: of the queue; None if the queue is not there.
+        lag: messages not yet read; None if the queue is not there.
+    """
+
+    group: str
+    topic: str
+    queue_id: int
+    consumer_offset: int
+    min_offset: int | None
+    max_offset: int | None
+    lag: int | None
+
+
+def open_store(path: str | Path, config: "str | Path | Mapping[str, object] | None" = None) -> "Store":
+    """Opens a store directory for reading; writes nothing, takes no lock, is safe beside a running broker.
+
+    Args:
+        path: the store's root (storePathRootDir).
+        config: a broker.conf, or the broker's keys as a mapping; overrules what is detected.
+
+    Raises:
+        NotAStoreError: nothing of a store is there.
+        LayoutError, ConfigFileError: the configuration does not fit.
+    """
+    return Store(Path(path), config)
+
+
+class Store:
+    """A store opened for reading; a context manager.
+
+    What was there when it was opened is what it shows: a broker may append meanwhile.
+    """
+
+    def __init__(self, path: Path, config: "str | Path | Mapping[str, object] | None" = None) -> None:
+        self.path = path
+        self.config = broker_config.load(config)
+        self.layout = layout.detect(path, self.config)
+        self.commit_log = CommitLog(self.layout.commit_log.files, self._hints)
+        self.commit_log.witness = self._witness
+        self._closed = False
+
+    def close(self) -> None:
+        """Closes all files."""
+        self.commit_log.close()
+        self._closed = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    @property
+    def clean_stop(self) -> bool:
+        """Whether the last broker stopped in order: there is no abort file."""
+        return not (self.path / file_names.ABORT).exists()
+
+    @cached_property
+    def checkpoint(self) -> Checkpoint | None:
+        """The checkpoint, None if it cannot be read."""
+        return version.read_checkpoint(self.path / file_names.CHECKPOINT)
+
+    @cached_property
+    def metadata(self) -> metadata.Metadata:
+        """Topics, groups and offsets from config/."""
+        return metadata.load(self.path / file_names.CONFIG)
+
+    @cached_property
+    def version(self) -> version.Version:
+        """Which release wrote it."""
+        return version.detect(self.path, self.metadata, self.checkpoint, self._first_properties())
+
+    def _first_properties(self) -> bytes | None:
+        try:
+            stored = self.commit_log.record(self.commit_log.min_offset).properties
+        except StoreError:
+            return None
+        return stored or None
+
+    @cached_property
+    def _queues(self) -> dict[tuple[str, int], Queue]:
+        found = {}
+        for name, kind in ((file_names.CONSUME_QUEUE, "SimpleCQ"), (file_names.BATCH_CONSUME_QUEUE, "BatchCQ")):
+            for topic, queue_id, directory in layout.queue_directories(self.path / name):
+                found[topic, queue_id] = Queue(topic, queue_id, kind, directory, self._bounds)
+        return found
+
+    def _bounds(self) -> tuple[int, int]:
+        return self.commit_log.min_offset, self.commit_log.max_offset
+
+    def _hints(self) -> list[int]:
+        """Physical offsets of the newest records that the queues name, for finding the end of the log."""
+        found = []
+        for queue in self._queues.values():
+            for number in range(len(queue.files) - 1, -1, -1):
+                units = queue.units_of(number)
+                real = units[(units["size"] > 0) & (units["size"] != PRE_BLANK_SIZE_FIELD)]
+                if len(real):
+                    found.append(int(real[-1]["physical_offset"]))
+                    break
+        return found
+
+    @cached_property
+    def _record_starts(self) -> tuple[np.ndarray, np.ndarray]:
+        """All (physical offset, end) that queues name, by offset."""
+        parts = [queue.units() for queue in self._queues.values()]
+        starts = np.concatenate([part["physical_offset"].astype(np.int64) for part in parts] or [np.empty(0, np.int64)])
+        sizes = np.concatenate([part["size"].astype(np.int64) for part in parts] or [np.empty(0, np.int64)])
+        real = (sizes >= commit_log_format.MIN_RECORD_SIZE) & (sizes < PRE_BLANK_SIZE_FIELD)
+        order = np.argsort(starts[real], kind="stable")
+        return starts[real][order], (starts[real] + sizes[real])[order]
+
+    def _witness(self, physical_offset: int) -> bool | None:
+        """What the queues say: True, a record starts here; False, it lies inside one they name; None otherwise."""
+        starts, ends = self._record_starts
+        at = int(np.searchsorted(starts, physical_offset, side="right")) - 1
+        if at < 0:
+            return None
+        if starts[at] == physical_offset:
+            return True
+        return False if physical_offset < ends[at] else None
+
+    def queues(self) -> list[Queue]:
+        """Returns all queues by topic and queue id."""
+        return [self._queues[key] for key in sorted(self._queues)]
+
+    def queue(self, topic: str, queue_id: int) -> Queue | None:
+        """Returns one queue, None if there is none."""
+        return self._queues.get((topic, queue_id))
+
+    @cached_property
+    def _index(self) -> tuple[list[IndexFile], list[Path]]:
+        return list_index_files(self.path / file_names.INDEX, self.config.integer("maxHashSlotNum"))
+
+    def index_files(self) -> list[IndexFile]:
+        """Returns the index files, oldest first."""
+        return self._index[0]
+
+    def lags(self) -> list[Lag]:
+        """Returns the consumer offsets against the queues, by group, topic and queue id."""
+        found = []
+        for group, topics in sorted(self.metadata.consumer_offsets.items()):
+            for topic, offsets in sorted(topics.items()):
+                for queue_id, offset in sorted(offsets.items()):
+                    queue = self.queue(topic, queue_id)
+                    low, high = (queue.min_offset, queue.max_offset) if queue else (None, None)
+                    lag = None if high is None else max(0, high - offset)
+                    found.append(Lag(group, topic, queue_id, offset, low, high, lag))
+        return found
+
+    def messages(self, **wanted: object) -> Iterator[Message | Damage]:
+        """Yields messages in CommitLog order, and damage where there is none.
+
+        Args:
+            wanted: see `Selection`; `check_crc=False` takes records with a wrong body too.
+        """
+        check_crc = bool(wanted.pop("check_crc", True))
+        selection = Selection.of(**wanted)
+        left = selection.limit
+        if left == 0:
+            return
+        for item in self._frames(selection, check_crc=check_crc):
+            if isinstance(item, Damage):
+                yield item
+                continue
+            frames = selection.narrow(item)
+            for position in frames.positions.tolist():
+                message = from_record(commit_log_format.parse_record(frames.view, position))
+                if not selection.matches(message):
+                    continue
+                yield message
+                if left is not None:
+                    left -= 1
+                    if left == 0:
+                        return
+
+    def batches(
+        self, columns: Iterable[str] | None = None, *, damage: "list[Damage] | None" = None, **wanted: object
+    ) -> Iterator[Any]:
+        """Yields messages as `pa.RecordBatch` of some ten thousand rows.
+
+        Args:
+            columns: names of `scan.columns.COLUMNS`; None for all but raw_body.
+            damage: a list that damage met on the way is appended to.
+            wanted: as for `messages`.
+        """
+        from mqtool.scan import columns as scan_columns  # noqa: PLC0415 - pyarrow costs 100 ms at import
+
+        names = scan_columns.DEFAULT_COLUMNS if columns is None else tuple(columns)
+        scan_columns.schema(names)
+        check_crc = bool(wanted.pop("check_crc", True))
+        selection = Selection.of(**wanted)
+        left = selection.limit
+        for item in self._frames(selection, check_crc=check_crc):
+            if isinstance(item, Damage):
+                if damage is not None:
+                    damage.append(item)
+                continue
+            frames = selection.narrow(item)
+            if selection.needs_properties and len(frames):
+                exact = (from_record(commit_log_format.parse_record(frames.view, p)) for p in frames.positions.tolist())
+                frames = frames.select(np.array([selection.matches(message) for message in exact], bool))
+            if left is not None:
+                frames = frames.select(slice(0, left))
+                left -= len(frames)
+            if len(frames):
+                yield scan_columns.record_batch(frames, names)
+            if left == 0:
+                return
+
+    def to_arrow(
+        self, columns: Iterable[str] | None = None, *, damage: "list[Damage] | None" = None, **wanted: object
+    ) -> Any:
+        """Returns messages as one `pa.Table`; arguments as for `batches`."""
+        import pyarrow as pa  # noqa: PLC0415 - costs 100 ms at import
+
+        from mqtool.scan import columns as scan_columns  # noqa: PLC0415
+
+        names = scan_columns.DEFAULT_COLUMNS if columns is None else tuple(columns)
+        return pa.Table.from_batches(self.batches(names, damage=damage, **wanted), schema=scan_columns.schema(names))
+
+    def _frames(self, selection: Selection, *, check_crc: bool) -> Iterator[Any]:
+        if self._closed:
+            raise StoreClosedError("used after close", self.path)
+        return self.commit_log.frames(selection.start, selection.end, check_crc=check_crc)
+
+    def message_at(self, physical_offset: int) -> Message:
+        """Returns the message whose record starts at a physical offset.
+
+        Raises:
+            CorruptionError: no record starts there.
+        """
+        return from_record(self.commit_log.record(physical_offset))
+
+    def get_message(
+        self, topic: str, queue_id: int, queue_offset: int, max_msg_nums: int = 32, tags: str | None = None
+    ) -> GetResult:
+        """Returns what the broker would answer to a pull; see `pull.get_message`."""
+        queue = self.queue(topic, queue_id)
+        return get_message(self.commit_log, queue, queue_offset, max_msg_nums, tags, is_4=self.version.is_4)
+
+    def query_message(
+        self, topic: str, key: str, max_num: int = 64, begin: int = 0, end: int = (1 << 63) - 1
+    ) -> list[Message]:
+        """Returns messages by key or unique key, in the broker's order; see `query.query_message`."""
+        return query_message(self.commit_log, self.index_files(), topic, key, max_num, begin, end)
+
+    def offset_in_queue_by_time(
+        self, topic: str, queue_id: int, timestamp: int, boundary: str = "LOWER", *, version: str | None = None
+    ) -> int:
+        """Returns the queue offset for a store time in ms.
+
+        Args:
+            topic, queue_id: which queue.
+            timestamp: ms since epoch.
+            boundary: "LOWER" or "UPPER".
+            version: "4.9" or "5.5" to overrule the store's own.
+        """
+        is_4 = self.version.is_4 if version is None else version.startswith("4")
+        queue = self.queue(topic, queue_id)
+        return offset_in_queue_by_time(self.commit_log, queue, timestamp, Boundary(boundary), is_4=is_4)
