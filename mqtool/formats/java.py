@@ -133,9 +133,9 @@ def parse_boolean(text: str | None) -> bool:
 
 def _parse(text: str, lowest: int, highest: int, kind: str) -> int:
     digits = text[1:] if text[:1] in ("+", "-") else text
-    values = [unicodedata.decimal(character, -1) for character in digits]
-    significant = len(digits.lstrip("0"))
-    if not values or -1 in values or significant > 19 + sum(not d.isascii() for d in digits):
+    # Java looks at UTF-16 units: digits beyond U+FFFF are two units, and none of them a digit.
+    values = [unicodedata.decimal(character, -1) if character <= "\uffff" else -1 for character in digits]
+    if not values or -1 in values:
         raise FormatError(f"expected a Java {kind}, found {text[:40]!r}", layout="number")
     value = 0
     for digit in values:

@@ -1,0 +1,170 @@
+"""Hosts, message ids and file names."""
+
+from datetime import UTC, datetime, timedelta, timezone
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mqtool.errors import FormatError, TruncatedError
+from mqtool.formats import file_names, hosts, java, message_id
+from mqtool.formats.hosts import Host
+from mqtool.formats.message_id import UniqueKey
+from tests.support.stores import answered, answers
+from tests.unit.formats.real import files
+
+addresses = st.one_of(st.ip_addresses(v=4), st.ip_addresses(v=6)).map(str)
+ports = st.integers(java.INT_MIN, java.INT_MAX)
+
+
+@pytest.mark.parametrize(("data", "text"), [
+    ("7f0000010000d431", "127.0.0.1:54321"),
+    ("20010db8000000000000000000000001000004d2", "[2001:db8::1]:1234"),
+    ("0000000000000000000000000000000100002a9f", "[::1]:10911"),
+    ("00000000000000000000ffff0102030400000001", "[::ffff:1.2.3.4]:1"),
+    ("01020304ffffffff", "1.2.3.4:-1"),
+])
+def test_hosts_have_one_text(data, text):
+    raw = bytes.fromhex(data)
+    found = hosts.parse(raw)
+    assert hosts.build(found) == raw
+    assert hosts.parse_text(hosts.text_of(raw)) == found
+    assert hosts.parse_text(text) == found
+
+
+@given(addresses, ports)
+def test_a_built_host_is_parsed_to_the_same_host(address, port):
+    host = Host(address, port)
+    assert hosts.parse(hosts.build(host)) == host
+    assert hosts.parse_text(str(host)) == host
+
+
+@pytest.mark.parametrize("size", [size for size in range(25) if size not in hosts.SIZES])
+def test_a_host_of_another_length_is_an_error(size):
+    with pytest.raises(TruncatedError, match=f"8 or 20 bytes, found {size}"):
+        hosts.parse(bytes(size))
+
+
+@pytest.mark.parametrize("text", ["", "1.2.3.4", "1.2.3.4:x", "::1:5", "[1.2.3.4]:5", "[::1]", "host:5", "1.2.3:5"])
+def test_a_text_that_is_no_host_is_an_error(text):
+    with pytest.raises(FormatError):
+        hosts.parse_text(text)
+
+
+@pytest.mark.parametrize("host", [Host("nowhere", 1), Host("1.2.3.4", 1 << 31)])
+def test_a_host_that_does_not_fit_is_refused(host):
+    with pytest.raises(FormatError, match="cannot be written"):
+        hosts.build(host)
+
+
+@pytest.mark.parametrize("store", answered("gets"), ids=str)
+def test_offset_ids_of_the_broker_lead_to_their_record(store):
+    for answer in answers(store.name, "messages"):
+        found = message_id.parse_offset_id(answer["offsetMsgId"])
+        assert found.physical_offset == answer["physicalOffset"]
+        address, _, port = answer["storeHost"].rpartition("|")
+        assert found.store_host == hosts.parse_text(f"[{address}]:{port}" if ":" in address else f"{address}:{port}")
+        store_host = hosts.build(found.store_host)
+        assert message_id.format_offset_id(store_host, found.physical_offset) == answer["offsetMsgId"]
+
+
+def test_an_offset_id_is_read_in_either_case():
+    assert message_id.parse_offset_id("c0a8010a00002a9f0000000000000000") == message_id.parse_offset_id(
+        "C0A8010A00002A9F0000000000000000"
+    )
+
+
+@pytest.mark.parametrize("text", [
+    "", "C0A8010A", "C0A8010A00002A9F000000000000000", "G" * 32, "0" * 33, "0" * 55, "0" * 57,
+    "C0A8010A 00002A9F00000000000000 ", "٠" * 32,
+])
+def test_a_text_of_another_shape_is_neither_id(text):
+    with pytest.raises(FormatError, match="32 or 56"):
+        message_id.parse_offset_id(text)
+    with pytest.raises(FormatError, match="32 or 56"):
+        message_id.parse_unique_key(text)
+
+
+@pytest.mark.parametrize("name", ["orders-4.9.7", "orders-5.5.0", "ipv6"])
+def test_unique_keys_of_real_clients_tell_when_the_message_was_born(name):
+    seen = 0
+    for answer in answers(name, "messages"):
+        text = answer["properties"].get("UNIQ_KEY", "")
+        if len(text) not in message_id.TEXT_LENGTHS or answer["reconsumeTimes"]:
+            continue
+        key = message_id.parse_unique_key(text)
+        assert message_id.format_unique_key(key) == text
+        born = datetime.fromtimestamp(answer["bornTimestamp"] / 1000, UTC)
+        made = message_id.unique_key_time(key, born + timedelta(seconds=1), UTC)
+        assert abs(made - born) < timedelta(seconds=2)
+        seen += 1
+    assert seen > 50
+
+
+def test_the_parts_of_a_known_unique_key():
+    key = message_id.parse_unique_key("7F0000010FA818B4AAC26C9E7A3B0001")
+    assert key == UniqueKey(b"\x7f\0\0\1", 0x0FA8, 0x18B4AAC2, 0x6C9E7A3B, 1)
+    assert key.client_address == "127.0.0.1"
+
+
+@given(st.sampled_from((4, 16)).flatmap(lambda size: st.binary(min_size=size, max_size=size)), st.integers(0, 65535),
+       ports, ports, st.integers(0, 65535))
+def test_a_formatted_unique_key_is_parsed_to_the_same_parts(address, process_id, loader, millis, counter):
+    key = UniqueKey(address, process_id, loader, millis, counter)
+    assert message_id.parse_unique_key(message_id.format_unique_key(key)) == key
+
+
+@pytest.mark.parametrize(("near", "zone", "expected"), [
+    ("2026-11-21T00:00:00+00:00", UTC, "2026-11-03T00:00:00+00:00"),
+    ("2026-11-02T00:00:00+00:00", UTC, "2026-10-03T00:00:00+00:00"),
+    ("2026-01-01T00:00:00+00:00", UTC, "2025-12-03T00:00:00+00:00"),
+    ("2026-11-21T00:00:00+00:00", timezone(timedelta(hours=8)), "2026-11-02T16:00:00+00:00"),
+    ("2026-03-31T12:00:00+00:00", ZoneInfo("Europe/Berlin"), "2026-03-02T23:00:00+00:00"),
+])
+def test_a_unique_key_counts_from_the_month_that_is_nearest_before(near, zone, expected):
+    key = UniqueKey(bytes(4), 0, 0, 2 * 86_400_000, 0)
+    assert message_id.unique_key_time(key, datetime.fromisoformat(near), zone) == datetime.fromisoformat(expected)
+
+
+def test_a_month_with_a_change_of_clocks_is_counted_in_real_time():
+    key = UniqueKey(bytes(4), 0, 0, 30 * 86_400_000, 0)
+    found = message_id.unique_key_time(key, datetime(2026, 3, 31, 12, tzinfo=UTC), ZoneInfo("Europe/Berlin"))
+    assert found == datetime(2026, 3, 30, 23, tzinfo=UTC)
+
+
+@given(st.integers(0, java.LONG_MAX))
+def test_a_mapped_file_name_has_twenty_digits(offset):
+    name = file_names.mapped_file_name(offset)
+    assert len(name) == 20
+    assert file_names.parse_mapped_file_name(name) == offset
+
+
+@pytest.mark.parametrize("offset", [-1, 1 << 63])
+def test_no_file_starts_outside_a_java_long(offset):
+    with pytest.raises(FormatError):
+        file_names.mapped_file_name(offset)
+
+
+@pytest.mark.parametrize("name", [
+    "", "0", "0" * 19, "0" * 21, "9" * 20, "-" + "0" * 19, "٠" * 20, "0" * 20 + ".delete",
+])
+def test_other_names_are_no_mapped_files(name):
+    assert file_names.parse_mapped_file_name(name) is None
+
+
+def test_names_of_real_index_files_are_moments():
+    paths = files("index/*[0-9]")
+    assert len(paths) > 50
+    for path in paths:
+        moment = file_names.parse_index_file_name(path.name, UTC)
+        assert moment is not None
+        assert moment.year == 2026
+        assert file_names.index_file_name(moment) == path.name
+
+
+@pytest.mark.parametrize("name", [
+    "", "2026112100394439", "20261321003944398", "2026112100394439x", "00000000000000000", "٠" * 17,
+])
+def test_other_names_are_no_index_files(name):
+    assert file_names.parse_index_file_name(name, UTC) is None
