@@ -6,6 +6,8 @@ ConsumeQueue.getOffsetInQueueByTime (4.9.7); judged by the real store's answers.
 
 import enum
 
+import numpy as np
+
 from mqtool.errors import StoreError
 from mqtool.store.commit_log import CommitLog
 from mqtool.store.consume_queue import Queue
@@ -87,6 +89,33 @@ class _TimeSearch:
         chosen = right if boundary is Boundary.LOWER else left
         return first + chosen if chosen >= 0 else 0
 
+    def nearest(self, time: int, counts: list[int]) -> int:
+        """Answers as 4.x does: the first file that was modified since, in it the unit nearest in time."""
+        queue = self._queue
+        modified = (n for n, file in enumerate(queue.files) if file.path.stat().st_mtime_ns // 1_000_000 >= time)
+        number = next(modified, len(queue.files) - 1)
+        first = queue.files[number].base // queue.unit_size
+        units = queue.units_of(number)
+        low, high = max(0, queue.min_offset - first), counts[number] - 1
+        left, right, left_time, right_time = -1, -1, -1, -1
+        while low <= high:
+            middle = (low + high) // 2
+            if int(units[middle]["physical_offset"]) < self._log.min_offset:
+                low, left = middle + 1, middle
+                continue
+            found = self.store_time(number, middle)
+            if found < 0:
+                return 0
+            if found == time:
+                return first + middle
+            if found > time:
+                high, right, right_time = middle - 1, middle, found
+            else:
+                low, left, left_time = middle + 1, middle, found
+        if left_time == -1 or (right_time != -1 and time - left_time > right_time - time):
+            return max(0, first + right)
+        return first + left
+
     def _edge(self, number: int, at: int, time: int, boundary: Boundary, ceiling: int) -> int:
         """Walks over equal times to the first or last of them."""
         step, stop = (-1, 0) if boundary is Boundary.LOWER else (1, ceiling)
@@ -108,20 +137,39 @@ def offset_in_queue_by_time(log: CommitLog, queue: Queue | None, time: int, boun
     if queue is None or not queue.files:
         return 0
     if queue.is_batch:
-        return _in_batches(queue, time)
+        return _in_batches(queue, time, boundary)
     search = _TimeSearch(log, queue)
     counts = search.counts()
+    if is_4:
+        return search.nearest(time, counts)
     number = search.choose(time, boundary, counts)
     found = search.search(number, time, boundary, counts[number]) if number is not None else 0
-    return found if is_4 else max(queue.min_offset, min(found, queue.max_offset))
+    return max(queue.min_offset, min(found, queue.max_offset))
 
 
-def _in_batches(queue: Queue, time: int) -> int:
+def _in_batches(queue: Queue, time: int, boundary: Boundary) -> int:
     """Batch queues keep the time in the unit (BatchConsumeQueue.getOffsetInQueueByTime)."""
     units = queue.units()
-    after = [row for row in units.tolist() if row[3] >= time]
-    if not after:
-        return int(units[-1]["base_queue_offset"]) if len(units) else -1
-    return int(after[0][4])
+    if not len(units):
+        return -1
+    times, bases = units["store_timestamp"].astype(np.int64), units["base_queue_offset"]
+    if time >= times[-1]:
+        return int(bases[-1])
+    at = int(np.searchsorted(times, time)) if boundary is Boundary.LOWER else _batch_upper(times.tolist(), time)
+    return int(bases[at]) if at >= 0 else max(0, queue.min_offset)
 
 
+def _batch_upper(times: list[int], time: int) -> int:
+    """Halves as 5.5.0 does for UPPER, which finds little but exact times; -1 if it gives up."""
+    left, right = 0, len(times) - 1
+    while left <= right:
+        middle = (left + right) // 2
+        if times[middle] == time or (middle == right and times[middle] > time):
+            return middle
+        if middle == left and times[middle] > time:
+            return -1
+        if times[middle] < time:
+            left = middle + 1
+        else:
+            right = middle - 1
+    return -1

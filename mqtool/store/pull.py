@@ -66,7 +66,7 @@ class _Unit:
 
 
 def get_message(
-    log: CommitLog, queue: Queue | None, queue_offset: int, max_msg_nums: int, tags: str | None, *, is_4: bool
+    log: CommitLog, queue: Queue | None, queue_offset: int, max_msg_nums: int, tags: str | None
 ) -> GetResult:
     """Answers a pull as the broker would with the whole log in its page cache.
 
@@ -76,7 +76,6 @@ def get_message(
         queue_offset: first wanted.
         max_msg_nums: at most so many messages.
         tags: a tag expression, "a || b", "*" or None for all; only hashes are compared, as in the broker.
-        is_4: whether 4.x rules apply.
     """
     if queue is None or queue.max_offset == 0:
         return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, queue.min_offset if queue else 0, 0)
@@ -86,8 +85,7 @@ def get_message(
     if queue_offset == high:
         return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, queue_offset, low, high)
     if queue_offset > high:
-        # 4.x sends a consumer back to the start of a queue that still has its start
-        return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, low if is_4 and low == 0 else high, low, high)
+        return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
     units = units_from(queue, queue_offset)
     if units is None:
         return GetResult(GetStatus.OFFSET_FOUND_NULL, _next_file(queue, queue_offset), low, high)

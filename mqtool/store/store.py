@@ -276,7 +276,7 @@ class Store:
     ) -> GetResult:
         """Returns what the broker would answer to a pull; see `pull.get_message`."""
         queue = self.queue(topic, queue_id)
-        return get_message(self.commit_log, queue, queue_offset, max_msg_nums, tags, is_4=self.version.is_4)
+        return get_message(self.commit_log, queue, queue_offset, max_msg_nums, tags)
 
     def query_message(
         self, topic: str, key: str, max_num: int = 64, begin: int = 0, end: int = (1 << 63) - 1
