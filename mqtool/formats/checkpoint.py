@@ -12,7 +12,7 @@ from mqtool.formats.fields import i64
 FILE_SIZE = 4096
 
 MIN_TIMESTAMP_MARGIN = 3000
-"""Milliseconds that abnormal recovery steps back from the earlier of the two times."""
+"""Milliseconds that 4.9 steps back from the earlier of the two times after a crash."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Checkpoint:
 
     @property
     def min_timestamp(self) -> int:
-        """Where abnormal recovery starts, in ms (StoreCheckpoint.getMinTimestamp)."""
+        """Where 4.9 starts after a crash, in ms (StoreCheckpoint.getMinTimestamp); 5.5 goes by other fields."""
         return max(0, min(self.physic_msg_timestamp, self.logics_msg_timestamp) - MIN_TIMESTAMP_MARGIN)
 
 

@@ -68,7 +68,7 @@ def all_fields(layout: cs.Struct) -> tuple[tuple[str, str, str], ...]:
     for member in layout.subcons:
         name, docs, plain = _unwrap(member)
         code = _code_of(plain, {})
-        rows.append((name, "variable" if code is None else _words(code), docs))
+        rows.append((name, _alternatives(plain) if code is None else _words(code), docs))
     return tuple(rows)
 
 
@@ -205,6 +205,14 @@ def _code_of(plain: cs.Construct, context: dict[str, int]) -> str | None:
 
 def _words(code: str) -> str:
     return {"b": "i8", "h": "i16", "i": "i32", "q": "i64", "B": "u8", "H": "u16"}.get(code) or f"{code[:-1]} bytes"
+
+
+def _alternatives(plain: cs.Construct) -> str:
+    """Returns the sizes in words of a field that has one of two, else "variable"."""
+    if not isinstance(plain, cs.IfThenElse):
+        return "variable"
+    codes = [_code_of(_unwrap(chosen)[2], {}) for chosen in (plain.elsesubcon, plain.thensubcon)]
+    return " or ".join("variable" if code is None else _words(code) for code in codes)
 
 
 def _path(error: Exception) -> str:

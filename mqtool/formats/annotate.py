@@ -1,0 +1,54 @@
+"""The fields of one parsed layout beside their bytes, for people who read hex dumps."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import construct as cs
+
+from mqtool.formats import codec
+from mqtool.formats.codec import Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class FieldBytes:
+    """One field as it stands in the bytes.
+
+    Attributes:
+        name: of the field.
+        offset: from the start of the layout.
+        data: its bytes.
+        value: what they mean: an integer, or the bytes again.
+        docs: the field's docs.
+    """
+
+    name: str
+    offset: int
+    data: bytes
+    value: Any
+    docs: str
+
+
+def annotate(layout: cs.Struct, data: Buffer, position: int = 0, *, name: str = "") -> list[FieldBytes]:
+    """Returns every field of a layout in order; their data joined is what the layout takes.
+
+    Args:
+        layout: the declaration.
+        data: holds it.
+        position: where it starts.
+        name: of the layout, for errors.
+
+    Raises:
+        TruncatedError, FormatError: as `codec.parse`.
+    """
+    values = codec.parse(layout, data, position, name=name)
+    docs = {field: text for field, _, text in codec.all_fields(layout)}
+    view = memoryview(data)
+    found: list[FieldBytes] = []
+    offset = 0
+    for member in layout.subcons:
+        value = values[member.name]
+        size = len(member.build(value, **values))
+        start = position + offset
+        found.append(FieldBytes(member.name, offset, bytes(view[start : start + size]), value, docs[member.name]))
+        offset += size
+    return found
