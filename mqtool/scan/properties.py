@@ -11,6 +11,8 @@ import numpy as np
 from mqtool.formats import properties as names
 
 _NAME_END, _VALUE_END = names.NAME_END, names.VALUE_END
+_LONG_NAME = 64
+_MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 class PropertyPieces:
@@ -55,17 +57,39 @@ class PropertyPieces:
 
     @cached_property
     def has_repeats(self) -> np.ndarray:
-        """Bool per record: some name occurs twice, so the last one must win."""
-        # equal names of one record have equal (owner, length, first and last byte); those few are compared whole
-        key = np.stack([self.owner, self.name_length, self.data[self.name_start].astype(np.int64),
-                        self.data[self.name_start + self.name_length - 1].astype(np.int64)], axis=1)  # fmt: skip
-        found = np.zeros(self.count, bool)
-        order = np.lexsort(key.T[::-1])
-        same = np.flatnonzero((key[order[1:]] == key[order[:-1]]).all(axis=1))
-        for owner in np.unique(key[order[same], 0]).tolist():
-            texts = [self._name(piece) for piece in np.flatnonzero(self.owner == owner).tolist()]
-            found[owner] = len(set(texts)) != len(texts)
-        return found
+        """Bool per record: some name occurs twice, so the last one must win.
+
+        Records of one producer have the same names in the same order; each such pattern is looked at once.
+        """
+        marks = self._name_marks * (self._rank.astype(np.uint64) * np.uint64(2) + np.uint64(1))
+        sums = np.zeros(self.count + 1, np.uint64)
+        totals = np.concatenate([np.zeros(1, np.uint64), np.cumsum(marks, dtype=np.uint64)])
+        sums[: self.count] = np.diff(totals[np.searchsorted(self.owner, np.arange(self.count + 1))])
+        patterns, first, which = np.unique(sums[: self.count], return_index=True, return_inverse=True)
+        repeated = np.zeros(len(patterns), bool)
+        for number, record in enumerate(first.tolist()):
+            low, high = np.searchsorted(self.owner, [record, record + 1]).tolist()
+            texts = [self._name(piece) for piece in range(low, high)]
+            repeated[number] = len(set(texts)) != len(texts)
+        return repeated[which]
+
+    @cached_property
+    def _rank(self) -> np.ndarray:
+        """Place of each piece in its record."""
+        first = np.searchsorted(self.owner, np.arange(self.count))
+        return np.arange(len(self.owner)) - first[self.owner]
+
+    @cached_property
+    def _name_marks(self) -> np.ndarray:
+        """A 64-bit mark of each name: equal names have equal ones, others hardly ever."""
+        marks = self.name_length.astype(np.uint64)
+        long = np.flatnonzero(self.name_length > _LONG_NAME)
+        marks[long] = (np.uint64(1) << np.uint64(63)) + long.astype(np.uint64)  # makes its record's pattern unique
+        for index in range(min(_LONG_NAME, int(self.name_length.max(initial=0)))):
+            inside = self.name_length > index
+            byte = self.data[np.minimum(self.name_start + index, len(self.data) - 1)].astype(np.uint64)
+            marks = np.where(inside, (marks ^ byte) * _MIX, marks)
+        return marks
 
     def _name(self, piece: int) -> bytes:
         start = self.name_start[piece]

@@ -1,0 +1,23 @@
+"""JSON Lines made from columns are the rows made from messages, for every real store and body mode."""
+
+import json
+
+import pytest
+
+import mqtool
+from mqtool.scan.frames import Frames
+from mqtool.scan.json_rows import BODY_MODES, json_lines, row_of
+from mqtool.store import Message
+from tests.support.stores import STORES, StoreFixture
+
+
+@pytest.mark.parametrize("mode", BODY_MODES)
+@pytest.mark.parametrize("fixture", [store for store in STORES if store.directory], ids=str)
+def test_lines_from_columns_are_rows_of_messages(fixture: StoreFixture, mode: str) -> None:
+    assert fixture.directory is not None
+    with mqtool.open(fixture.directory) as store:
+        lines = b"".join(json_lines(item, mode) for item in store.commit_log.frames() if isinstance(item, Frames))
+        rows = [json.loads(line) for line in lines.splitlines()]
+        expected = [row_of(message, mode) for message in store.messages() if isinstance(message, Message)]
+    assert rows == expected
+    assert [list(row) for row in rows] == [list(row) for row in expected]
