@@ -48,6 +48,13 @@ def fixture(path: str) -> Path:
     return found
 
 
+def shape_keys(config: Path) -> dict[str, str]:
+    """The broker keys in a broker.conf that shape files or switch features: no names, addresses, paths."""
+    pairs = (line.partition("=") for line in config.read_text("utf-8").splitlines() if not line.startswith("#"))
+    machine = ("broker", "namesrvAddr", "listenPort", "haListenPort", "storePath", "readOnlyCommitLog", "dLeger")
+    return {key: value for key, _, value in pairs if key and not key.startswith(machine)}
+
+
 def answered(*kinds: str) -> list[StoreFixture]:
     """The stores that have all these kinds of answers; `answered("gets", "queries")` are those with every kind."""
     return [store for store in STORES if store.answers.issuperset(kinds)]

@@ -1,0 +1,58 @@
+"""Fixtures for all tests, and which tests share a worker."""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.damage import CASES, damage_case, held_locks
+from tests.support.rocketmq import RocketMQ, Unavailable, release
+
+SHARED_WORKER = ("interop", "spark")  # each starts JVMs: one after the other, not side by side
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that start JVMs run in one worker, and may take their time: the first one fetches RocketMQ."""
+    for item in items:
+        for name in SHARED_WORKER:
+            if item.get_closest_marker(name):
+                item.add_marker(pytest.mark.xdist_group("jvm"))
+                item.add_marker(pytest.mark.timeout(600))
+
+
+@pytest.fixture
+def rocketmq() -> Iterator[Callable[[str], RocketMQ]]:
+    """`rocketmq("5.5.0")`: the real release. Skips where it cannot be had, unless MQTOOL_REQUIRE_INTEROP is set.
+
+    Brokers that the test leaves running are killed.
+    """
+    used: list[RocketMQ] = []
+
+    def get(version: str) -> RocketMQ:
+        try:
+            used.append(release(version))
+        except Unavailable as reason:
+            if os.environ.get("MQTOOL_REQUIRE_INTEROP"):
+                raise
+            pytest.skip(str(reason))
+        return used[-1]
+
+    yield get
+    for one in used:
+        one.close()
+
+
+@pytest.fixture
+def damaged(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+    """`damaged("tail-torn@5.5.0-crash")`: path of that damaged store; its lock is held if the case wants it."""
+    with contextlib.ExitStack() as stack:
+
+        def build(case_id: str) -> Path:
+            store = damage_case(case_id, tmp_path / f"damaged-{case_id.replace('@', '-')}")
+            stack.enter_context(held_locks(CASES[case_id], store))
+            return store
+
+        yield build
