@@ -23,6 +23,10 @@ types:
     {{python}} -m mypy
     {{python}} -m mypy tests/support
 
+# Generated parts of docs/
+docs:
+    {{python}} docs/generate.py
+
 # List the fixtures' checksums anew, after a store was made by the broker
 fixtures:
     {{python}} -m tests.support.manifest

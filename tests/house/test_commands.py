@@ -31,8 +31,9 @@ def test_there_are_commands():
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
 def test_help_begins_with_an_example(name):
-    lines = [line.strip(" $`") for line in (COMMANDS[name].help or "").splitlines() if line.strip("` ")]
-    assert any(line.startswith(f"{name} ") or line == name for line in lines[:3]), lines[:3]
+    lines = [line.strip() for line in (COMMANDS[name].help or "").splitlines() if line.strip()]
+    examples = [line.removeprefix("Example:").strip(" $`") for line in lines[:3]]
+    assert any(f"{line} ".startswith(f"{name} ") for line in examples), examples
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
