@@ -70,13 +70,14 @@ class Block:
 
 
 def extent(block: Block, position: int) -> int | None:
-    """Returns where the damaged record at a position ends, if what is left of it tells, else None."""
-    candidates = []
+    """Returns where the damaged record at a position ends, if what is left of it tells, else None.
+
+    Of several ends that a following record proves, the first counts; the end of the segment proves least.
+    """
     total, _ = commit_log.FRAME.unpack_from(block.view, position)
-    if total >= commit_log.MIN_RECORD_SIZE:
-        candidates.append(position + total)
-    candidates.extend(position + size for size in _sizes_by_lengths(block.view[position:]))
-    return next((end for end in candidates if end <= len(block.view) and block.is_boundary(end)), None)
+    sizes = {total, *_sizes_by_lengths(block.view[position:])}
+    ends = sorted(position + size for size in sizes if size >= commit_log.MIN_RECORD_SIZE)
+    return next((end for end in ends if end <= len(block.view) and block.is_boundary(end)), None)
 
 
 def _sizes_by_lengths(record: memoryview) -> Iterator[int]:
@@ -162,8 +163,9 @@ def _record_tail(view: memoryview, start: int, end: int) -> int | None:
     return None
 
 
-def describe(view: memoryview, position: int) -> tuple[DamageKind, str]:
-    """Returns kind and words for bytes at which no frame starts."""
+def describe(block: Block, position: int) -> tuple[DamageKind, str]:
+    """Returns kind and words for bytes at which no sound frame starts."""
+    view = block.view
     if position + 8 > len(view):
         return DamageKind.MISSING, "the file ends inside a record"
     total, magic = commit_log.FRAME.unpack_from(view, position)
@@ -173,7 +175,9 @@ def describe(view: memoryview, position: int) -> tuple[DamageKind, str]:
         return DamageKind.BAD_BLANK, f"BLANK of {total} bytes does not run to the end of its segment"
     if magic not in (commit_log.MAGIC_V1, commit_log.MAGIC_V2):
         return DamageKind.BAD_HEADER, f"expected magic daa320a7, found {magic & 0xFFFFFFFF:08x}"
-    return DamageKind.BAD_HEADER, f"total_size {total} cannot be"
+    if block.is_boundary(position):
+        return DamageKind.BAD_LENGTHS, f"the inner lengths do not add up to total_size {total}"
+    return DamageKind.BAD_HEADER, f"total_size {total} or the physical offset cannot be"
 
 
 def last_data(view: memoryview) -> int:

@@ -124,9 +124,7 @@ class SegmentWalk:
             self._accept(frames)
             yield frames
             return chain.end
-        last = int(np.flatnonzero(good)[-1]) + 1 if good.any() else 0
-        if chain.stop is not Stop.BAD and (last == len(frames) or frames.true_offset[last:].all()):
-            last = len(frames)  # framing goes on after the last bad one: it is bad inside only
+        last = _framed(frames, good)
         yield from self._mixed(frames.select(slice(0, last)), good[:last])
         return int(chain.positions[last]) if last < len(frames) else chain.end
 
@@ -161,7 +159,7 @@ class SegmentWalk:
         block = self._block(self._read(at, min(span.size - at, WINDOW)), at)
         if len(block.view) < 8:
             return None
-        kind, detail = describe(block.view, 0)
+        kind, detail = describe(block, 0)
         found = self._search(at, block)
         if found is not None and span.is_last and self._is_stale(found):
             self.tail = Tail(self.end, "stale", self._data_end() - at, "records of an earlier life of this file")
@@ -229,6 +227,21 @@ class SegmentWalk:
         if magic in (commit_log.MAGIC_V1, commit_log.MAGIC_V2):
             return Tail(self.end, "torn", length, f"a record of {total} bytes begins here and is not whole")
         return Tail(self.end, "garbage", length, f"{kind}: bytes that are no record")
+
+
+def _framed(frames: Frames, good: np.ndarray) -> int:
+    """Returns how many frames of a chain are believed to be where they are, though some are bad inside.
+
+    A frame whose lengths do not add up ends the belief: its total_size led to the rest. Of those after the last
+    good one only frames that state their own offset count; others may be stale.
+    """
+    unsure = np.flatnonzero(~frames.adds_up)
+    cut = int(unsure[0]) if len(unsure) else len(frames)
+    after = np.flatnonzero(good[:cut])
+    last = int(after[-1]) + 1 if len(after) else 0
+    while last < cut and frames.sound[last]:
+        last += 1
+    return last
 
 
 def _goes_on(block: Block, chain: Hop) -> bool:
