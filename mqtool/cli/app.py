@@ -22,7 +22,7 @@ class Command(NamedTuple):
     """Where a command lives.
 
     Attributes:
-        module: defines a function named like the command, `-` as `_`.
+        module: defines a function named like the command, `-` as `_`, and its HELP.
         summary: its line in `mqtool --help`.
     """
 
@@ -48,9 +48,10 @@ class LazyCommands(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         found = COMMANDS[name]
-        function = getattr(import_module(found.module), name.replace("-", "_"))
+        module = import_module(found.module)
+        function = getattr(module, name.replace("-", "_"))
         one = typer.Typer(rich_markup_mode=None, add_completion=False)
-        one.command(name, short_help=found.summary, context_settings=_CONTEXT)(function)
+        one.command(name, help=module.HELP, short_help=found.summary, context_settings=_CONTEXT)(function)
         return typer.main.get_command(one)
 
     def __iter__(self) -> Iterator[str]:
@@ -100,17 +101,12 @@ def _print_version(value: bool) -> None:
         raise typer.Exit(0)
 
 
-def _set_debug(ctx: typer.Context, value: bool) -> None:
-    if value and isinstance(ctx.obj, Invocation):
-        ctx.obj.debug = True
-
-
 @app.callback()
 def mqtool(
     version: Annotated[
         bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print versions and exit.")
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", callback=_set_debug, help="Print tracebacks of errors.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Print tracebacks of errors.")] = False,
 ) -> None:
     """Look into the files of an Apache RocketMQ message store. No JVM, no broker.
 
@@ -124,7 +120,7 @@ def run(arguments: Sequence[str]) -> int:
     Args:
         arguments: without the program's name.
     """
-    invocation = Invocation()
+    invocation = Invocation.of(arguments)
     try:
         group = typer.main.get_command(app)
         answer = group.main(args=list(arguments), prog_name="mqtool", standalone_mode=False, obj=invocation)

@@ -75,7 +75,7 @@ RULES = (
     Rule(errors.NotAStoreError, ExitCode.REFUSED, "not-a-store"),
     Rule(errors.StoreLockedError, ExitCode.REFUSED, "locked", "stop the broker first, or work on a copy"),
     Rule(errors.UnsupportedFormatError, ExitCode.REFUSED, "unsupported"),
-    Rule(errors.ConfigFileError, ExitCode.REFUSED, "config-file"),
+    Rule(errors.ConfigFileError, ExitCode.USAGE, "config-file"),
     Rule(errors.LayoutError, ExitCode.REFUSED, "layout", "give the broker's own sizes with --config broker.conf"),
     Rule(errors.ReadOnlyStoreError, ExitCode.BUG, "bug", _REPORT),
     Rule(errors.StoreClosedError, ExitCode.BUG, "bug", _REPORT),

@@ -1,12 +1,17 @@
 """One run of mqtool: what its options said, and its output once that has begun."""
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mqtool.cli.output import Output
+
+
+FORMAT_OPTIONS = ("--format", "-f")
 
 
 class Format(StrEnum):
@@ -29,13 +34,21 @@ class Invocation:
 
     Attributes:
         debug: print tracebacks.
-        format: of the output, as soon as it is known.
+        format: of the output.
         output: once it exists.
     """
 
     debug: bool = False
     format: Format = Format.TABLE
     output: "Output | None" = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, arguments: Sequence[str]) -> "Invocation":
+        """Looks for what the end of a run must know even if the arguments are found to be wrong."""
+        wanted = [value for name, value in pairwise(arguments) if name in FORMAT_OPTIONS]
+        wanted += [argument.removeprefix("--format=") for argument in arguments if argument.startswith("--format=")]
+        found = wanted[-1] if wanted and wanted[-1] in list(Format) else Format.TABLE
+        return cls(debug="--debug" in arguments, format=Format(found))
 
 
 def note(text: str) -> None:

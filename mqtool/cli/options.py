@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mqtool.cli.invocation import Format, Invocation
+from mqtool.cli.invocation import FORMAT_OPTIONS, Format
 
 SELECTION = "Selection"
 OUTPUT = "Output"
@@ -31,9 +31,40 @@ class ProgressMode(StrEnum):
     JSON = "json"
 
 
-def _set_format(ctx: typer.Context, value: Format) -> Format:
-    if isinstance(ctx.obj, Invocation):
-        ctx.obj.format = value
+class DamageMode(StrEnum):
+    """Values of `--damage`."""
+
+    STDERR = "stderr"
+    ROWS = "rows"
+
+
+class WayName(StrEnum):
+    """Values of `--by`: `store.find.Way` without loading numpy; a test compares them."""
+
+    AUTO = "auto"
+    INDEX = "index"
+    SCAN = "scan"
+
+
+class FileKindName(StrEnum):
+    """Values of `--kind`: `store.file_kind.FileKind` without loading numpy; a test compares them."""
+
+    COMMIT_LOG = "commit-log"
+    CONSUME_QUEUE = "consume-queue"
+    CONSUME_QUEUE_EXT = "consume-queue-ext"
+    BATCH_CONSUME_QUEUE = "batch-consume-queue"
+    INDEX_FILE = "index-file"
+    INDEX_HEADER = "index-header"
+    CHECKPOINT = "checkpoint"
+    TIMER_WHEEL = "timer-wheel"
+    TIMER_LOG = "timer-log"
+    TIMER_CHECKPOINT = "timer-checkpoint"
+    CONFIG = "config"
+    EPOCH_FILE = "epoch-file"
+    MARKER = "marker"
+
+
+def _help_of_output(ctx: typer.Context, value: Format) -> Format:
     if value is Format.HELP and not ctx.resilient_parsing:
         _print_schema(ctx)
         raise typer.Exit(0)
@@ -48,19 +79,13 @@ def _print_schema(ctx: typer.Context) -> None:
     sys.stdout.buffer.write(encode(document(str(ctx.info_name), outputs), indent=True) + b"\n")
 
 
-def _set_debug(ctx: typer.Context, value: bool) -> bool:
-    if value and isinstance(ctx.obj, Invocation):
-        ctx.obj.debug = True
-    return value
-
-
 def option(*names: str, help: str, panel: str | None = None, **more: Any) -> Any:  # noqa: A002 - Typer's own word
     """Returns a Typer option, in a panel of the help."""
     return typer.Option(*names, help=help, rich_help_panel=panel, **more)
 
 
 StoreArgument = Annotated[
-    Path, typer.Argument(metavar="STORE", help="Root directory of a store (storePathRootDir).", show_default=False)
+    Path, typer.Argument(metavar="STORE", help="Root directory of a store (storePathRootDir).")
 ]
 ConfigOption = Annotated[
     Path | None,
@@ -69,17 +94,14 @@ ConfigOption = Annotated[
 FormatOption = Annotated[
     Format,
     option(
-        "--format",
-        "-f",
+        *FORMAT_OPTIONS,
         panel=OUTPUT,
         is_eager=True,
-        callback=_set_format,
+        callback=_help_of_output,
         help="How stdout is written; help prints the JSON Schema of the output.",
     ),
 ]
-DebugOption = Annotated[
-    bool, option("--debug", is_eager=True, callback=_set_debug, help="Print tracebacks of errors.")
-]
+DebugOption = Annotated[bool, option("--debug", help="Print tracebacks of errors.")]
 ProgressOption = Annotated[
     ProgressMode, option("--progress", panel=OUTPUT, help="On stderr: a bar on a terminal, JSON lines, or nothing.")
 ]
@@ -137,6 +159,9 @@ BodyOption = Annotated[
 ]
 MaxBodyOption = Annotated[
     str | None, option("--max-body", metavar="SIZE", panel=OUTPUT, help="Print at most SIZE bytes of each body.")
+]
+DamageOption = Annotated[
+    DamageMode, option("--damage", panel=OUTPUT, help="Where damage is told: on stderr, or as rows in JSON.")
 ]
 RawOption = Annotated[bool, option("--raw", panel=OUTPUT, help="Bodies as stored, not decompressed.")]
 RedactOption = Annotated[

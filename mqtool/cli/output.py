@@ -7,7 +7,7 @@ from typing import Any, BinaryIO
 from mqtool.cli import document
 from mqtool.cli.exits import QUIET, ExitCode, Failure
 from mqtool.cli.invocation import JSON_FORMATS, Format, Invocation
-from mqtool.cli.render import LOOKAHEAD, Csv, JsonDocument, JsonLines, Renderer, Row, Table
+from mqtool.cli.render import LOOKAHEAD, Csv, JsonDocument, JsonLines, Renderer, Row, Table, Upright
 from mqtool.cli.schema import OutputSchema
 
 
@@ -19,7 +19,13 @@ class Output:
     """
 
     def __init__(
-        self, invocation: Invocation, schema: OutputSchema, output_format: Format, *, live: bool = False
+        self,
+        invocation: Invocation,
+        schema: OutputSchema,
+        output_format: Format,
+        *,
+        live: bool = False,
+        upright: bool = False,
     ) -> None:
         """Starts no output yet.
 
@@ -28,12 +34,14 @@ class Output:
             schema: what will be written.
             output_format: anything but HELP.
             live: rows come slowly: show each at once.
+            upright: rows are few: in tables, a line per value.
         """
         self.schema = schema
         self.format = output_format
         self._stream: BinaryIO = sys.stdout.buffer
         self._flush_rows = live or sys.stdout.isatty()
-        self._renderer = _renderer(schema, output_format, lookahead=1 if live else LOOKAHEAD)
+        lookahead = 1 if live else LOOKAHEAD
+        self._renderer = _renderer(schema, output_format, lookahead=lookahead, upright=upright)
         self._begun = False
         invocation.output = self
 
@@ -90,12 +98,14 @@ class Output:
             self._stream.write(self._renderer.begin())
 
 
-def _renderer(schema: OutputSchema, output_format: Format, *, lookahead: int) -> Renderer:
+def _renderer(schema: OutputSchema, output_format: Format, *, lookahead: int, upright: bool) -> Renderer:
     if output_format is Format.JSONL:
         return JsonLines()
     if output_format is Format.JSON:
         return JsonDocument(schema)
     if output_format is Format.CSV:
         return Csv(schema)
+    if upright:
+        return Upright(schema.columns)
     wide = output_format is Format.WIDE
     return Table(schema.shown(wide), wide=wide, lookahead=lookahead)

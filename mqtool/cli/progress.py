@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 from mqtool.cli.options import ProgressMode
 
@@ -15,8 +15,8 @@ INTERVAL = 0.5
 class Progress(Protocol):
     """A context manager that is told how far the work has come."""
 
-    def update(self, done: int, total: int | None = None) -> None:
-        """Says how much is done; cheap enough to be called per block of records, not per record."""
+    def update(self, at: int) -> None:
+        """Says where the work is; meant for every thousandth record, not for each."""
 
     def __enter__(self) -> Self:
         """Shows it."""
@@ -30,7 +30,7 @@ class Progress(Protocol):
 class Silent:
     """No progress."""
 
-    def update(self, done: int, total: int | None = None) -> None:
+    def update(self, at: int) -> None:
         """Nothing."""
 
     def __enter__(self) -> Self:
@@ -42,18 +42,18 @@ class Silent:
 
 
 class JsonLinesProgress:
-    """Lines `{"progress": {"what", "done", "total", "unit"}}`, the last of them with `"finished": true`."""
+    """Lines `{"progress": {"what", "done", "total", "finished"}}`, in bytes; the last one is finished."""
 
-    def __init__(self, what: str, total: int, unit: str, clock: Callable[[], float] = time.monotonic) -> None:
-        self._fields: dict[str, Any] = {"what": what, "done": 0, "total": total, "unit": unit}
+    def __init__(self, what: str, start: int, end: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._what = what
+        self._start = self._at = start
+        self._total = max(0, end - start)
         self._clock = clock
-        self._next = clock()
+        self._next = clock() + INTERVAL
 
-    def update(self, done: int, total: int | None = None) -> None:
+    def update(self, at: int) -> None:
         """Prints a line if the last one is old enough."""
-        self._fields["done"] = done
-        if total is not None:
-            self._fields["total"] = total
+        self._at = at
         now = self._clock()
         if now >= self._next:
             self._next = now + INTERVAL
@@ -62,8 +62,9 @@ class JsonLinesProgress:
     def _print(self, *, finished: bool) -> None:
         from mqtool.cli.render import encode  # noqa: PLC0415
 
-        line = encode({"progress": {**self._fields, "finished": finished}}).decode()
-        print(line, file=sys.stderr, flush=True)  # noqa: T201
+        done = max(0, self._at - self._start)
+        fields = {"what": self._what, "done": done, "total": self._total, "finished": finished}
+        print(encode({"progress": fields}).decode(), file=sys.stderr, flush=True)  # noqa: T201
 
     def __enter__(self) -> Self:
         """Nothing."""
@@ -78,24 +79,24 @@ class JsonLinesProgress:
 class Bar:
     """A bar that goes away when the work ends."""
 
-    def __init__(self, what: str, total: int, unit: str) -> None:
+    def __init__(self, what: str, start: int, end: int) -> None:
         from rich import progress as rich_progress  # noqa: PLC0415 - drawn on a terminal only
         from rich.console import Console  # noqa: PLC0415
 
-        amount: Any = rich_progress.DownloadColumn() if unit == "bytes" else rich_progress.MofNCompleteColumn()
+        self._start = start
         self._bar = rich_progress.Progress(
             rich_progress.TextColumn("{task.description}"),
             rich_progress.BarColumn(),
-            amount,
+            rich_progress.DownloadColumn(),
             rich_progress.TimeRemainingColumn(),
             console=Console(stderr=True),
             transient=True,
         )
-        self._task = self._bar.add_task(what, total=total)
+        self._task = self._bar.add_task(what, total=max(0, end - start))
 
-    def update(self, done: int, total: int | None = None) -> None:
+    def update(self, at: int) -> None:
         """Moves the bar."""
-        self._bar.update(self._task, completed=done, total=total)
+        self._bar.update(self._task, completed=at - self._start)
 
     def __enter__(self) -> Self:
         """Shows the bar."""
@@ -107,17 +108,17 @@ class Bar:
         self._bar.stop()
 
 
-def progress(mode: ProgressMode, what: str, total: int, unit: str = "bytes") -> Progress:
+def progress(mode: ProgressMode, what: str, start: int, end: int) -> Progress:
     """Returns what `--progress` asks for.
 
     Args:
         mode: the option's value; AUTO draws a bar if stderr is a terminal and stdout is none, where data scrolls by.
         what: a word or two.
-        total: units of work; grows by `update` if need be.
-        unit: "bytes", or any plural.
+        start: where the work begins, e.g. a physical offset.
+        end: where it will end; `end - start` is in bytes.
     """
     if mode is ProgressMode.JSON:
-        return JsonLinesProgress(what, total, unit)
+        return JsonLinesProgress(what, start, end)
     if mode is ProgressMode.AUTO and sys.stderr.isatty() and not sys.stdout.isatty():
-        return Bar(what, total, unit)
+        return Bar(what, start, end)
     return Silent()

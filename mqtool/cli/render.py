@@ -190,3 +190,31 @@ class Table:
             for text, to, column in zip(texts, widths, self._columns, strict=True)
         ]
         return "  ".join(padded).rstrip().encode("utf-8", "replace") + b"\n"
+
+
+class Upright:
+    """`table` and `wide` of commands that print few rows: a line per value, rows apart by an empty line."""
+
+    def __init__(self, columns: tuple[Column, ...]) -> None:
+        self._columns = columns
+        self._width = max(len(column.name) for column in columns)
+        self._apart = b""
+
+    def begin(self) -> bytes:
+        """Nothing."""
+        return b""
+
+    def row(self, row: Row) -> bytes:
+        """Every value of the row that is not null."""
+        shown = [column for column in self._columns if row.get(column.name) is not None]
+        lines = [f"{column.name:<{self._width}}  {cells.cell(row[column.name], column)}".rstrip() for column in shown]
+        apart, self._apart = self._apart, b"\n"
+        return apart + "".join(line + "\n" for line in lines).encode("utf-8", "replace")
+
+    def end(self, ok: bool) -> bytes:  # noqa: ARG002 - the exit code says it
+        """Nothing."""
+        return b""
+
+    def fail(self, failure: Failure) -> bytes:  # noqa: ARG002 - stderr and the exit code say it
+        """Nothing."""
+        return b""

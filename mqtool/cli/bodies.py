@@ -1,0 +1,98 @@
+"""Bodies as text, and what must not be shown."""
+
+import base64
+import hashlib
+import json
+import secrets
+from dataclasses import dataclass, field
+from typing import Any
+
+from mqtool.cli.options import Body
+
+Encoded = tuple[Any, str]
+"""A value for JSON and the name of its encoding."""
+
+
+@dataclass(frozen=True, slots=True)
+class BodyView:
+    """How bodies are printed.
+
+    Attributes:
+        mode: as which.
+        raw: as stored, not decompressed.
+        most: bytes of each that are printed, None for all.
+    """
+
+    mode: Body = Body.TEXT
+    raw: bool = False
+    most: int | None = None
+
+    def encode(self, body: bytes) -> Encoded:
+        """Returns a body and the encoding that it really has: text that is no UTF-8 becomes base64."""
+        if self.mode is Body.NONE:
+            return None, "none"
+        if self.mode is Body.JSON:
+            parsed = _parsed(body) if self.most is None or len(body) <= self.most else _NOTHING
+            if parsed is not _NOTHING:
+                return parsed, "json"
+        shown = body if self.most is None else body[: self.most]
+        if self.mode is Body.HEX:
+            return shown.hex(), "hex"
+        if self.mode is Body.BASE64:
+            return base64.b64encode(shown).decode(), "base64"
+        return _text(body, shown)
+
+
+def _text(body: bytes, shown: bytes) -> Encoded:
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        return base64.b64encode(shown).decode(), "base64"
+    if len(shown) < len(body):
+        text = shown.decode("utf-8", "ignore")  # a cut inside a character drops its beginning
+    return text, "text"
+
+
+_NOTHING = object()
+
+
+def _parsed(body: bytes) -> Any:
+    try:
+        return json.loads(body, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return _NOTHING
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(constant)
+
+
+@dataclass(frozen=True, slots=True)
+class Redaction:
+    """Replaces what users wrote by salted hashes: equal values stay equal within one output, and no more.
+
+    The salt is made anew for each run and never shown, so that nobody can try likely values.
+    """
+
+    salt: bytes = field(default_factory=lambda: secrets.token_bytes(16), repr=False)
+
+    def text(self, value: str | bytes) -> str:
+        """Returns the stand-in of a value."""
+        data = value if isinstance(value, bytes) else value.encode("utf-8", "surrogatepass")
+        return f"redacted:{hashlib.blake2b(data, digest_size=8, key=self.salt).hexdigest()}"
+
+    def row(self, row: dict[str, Any]) -> dict[str, Any]:
+        """Returns a message's row without bodies, property values, keys, tags, ids and hosts.
+
+        Topics, queues, offsets, sizes, times, flags and the names of properties stay.
+        """
+        found = dict(row)
+        for name in ("born_host", "store_host", "offset_message_id", "tags", "unique_key"):
+            if found[name] is not None:
+                found[name] = self.text(found[name])
+        found["keys"] = [self.text(key) for key in found["keys"]]
+        found["properties"] = {name: self.text(value) for name, value in found["properties"].items()}
+        if found["body"] is not None:
+            value = found["body"] if isinstance(found["body"], str) else json.dumps(found["body"])
+            found["body"], found["body_encoding"] = self.text(value), "redacted"
+        return found

@@ -1,0 +1,45 @@
+"""`dump --hex`: every field of a record or unit beside its bytes."""
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from mqtool.cli.schema import TABLE, Column, OutputSchema
+
+if TYPE_CHECKING:
+    from mqtool.store.fields import Annotated
+
+FIELD = OutputSchema(
+    "field",
+    1,
+    "a field of a record, unit, entry or header, beside its bytes",
+    (
+        Column("record", "int64", "address of the record or unit: physical offset, or position", show=TABLE),
+        Column("at", "int64", "address of the field", show=TABLE),
+        Column("bytes", "string", "the bytes, hexadecimal", show=TABLE),
+        Column("field", "string", "its name", show=TABLE),
+        Column("value", "any", "number, or text; null for bytes that are none", show=TABLE, nullable=True),
+        Column("docs", "string", "what it means"),
+    ),
+)
+
+
+def rows(found: "Iterable[Annotated]") -> Iterator[dict[str, Any]]:
+    """Yields a row per field."""
+    for address, fields in found:
+        for field in fields:
+            value = _text(field.value) if isinstance(field.value, bytes) else field.value
+            yield {
+                "record": address,
+                "at": address + field.offset,
+                "bytes": field.data.hex(),
+                "field": field.name,
+                "value": value,
+                "docs": field.docs,
+            }
+
+
+def _text(data: bytes) -> str | None:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None

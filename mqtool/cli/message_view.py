@@ -1,0 +1,45 @@
+"""How messages are printed: the options of `dump`, `get` and `find` that say so."""
+
+from dataclasses import dataclass
+
+from mqtool.cli import ranges
+from mqtool.cli.bodies import BodyView, Redaction
+from mqtool.cli.invocation import JSON_FORMATS, Format
+from mqtool.cli.message_rows import MessageRows
+from mqtool.cli.options import Body, DamageMode, ProgressMode
+from mqtool.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageView:
+    """The options as given; see `options`."""
+
+    format: Format
+    body: Body | None = None
+    max_body: str | None = None
+    raw: bool = False
+    redact: bool = False
+    explode: bool = False
+    hex: bool = False
+    follow: bool = False
+    damage: DamageMode = DamageMode.STDERR
+    progress: ProgressMode = ProgressMode.NONE
+
+    def check(self) -> None:
+        """Raises UsageError where options exclude each other."""
+        if self.damage is DamageMode.ROWS and self.format not in JSON_FORMATS:
+            raise UsageError("--damage rows needs --format json or jsonl")
+        if self.hex and (self.follow or self.explode or self.redact):
+            raise UsageError("--hex excludes --follow, --explode and --redact")
+
+    def rows(self, *, default: Body | None = None) -> MessageRows:
+        """Returns what makes rows of messages.
+
+        Args:
+            default: of `--body`; None for none in tables and text elsewhere.
+        """
+        in_table = self.format in (Format.TABLE, Format.WIDE)
+        by_format = Body.NONE if in_table else Body.TEXT
+        most = ranges.parse_size(self.max_body) if self.max_body else None
+        bodies = BodyView(self.body or default or by_format, self.raw, most)
+        return MessageRows(bodies, Redaction() if self.redact else None)

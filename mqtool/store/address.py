@@ -1,0 +1,97 @@
+"""Addresses of messages as people have them: offsets, ids, keys, places in a queue."""
+
+import re
+from dataclasses import dataclass, replace
+
+from mqtool.errors import CorruptionError, FormatError
+from mqtool.formats import message_id
+from mqtool.scan.damage import Damage
+from mqtool.store.find import crc_damage, find_messages
+from mqtool.store.message import Message, explode
+from mqtool.store.pull import GetStatus
+from mqtool.store.store import Store
+
+_NUMBER = re.compile(r"\d{1,19}", re.ASCII)
+_PLACE = re.compile(r"(?P<topic>.+)/(?P<queue>\d{1,10})@(?P<offset>\d{1,19})", re.ASCII)
+_LARGEST = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """What an address led to.
+
+    Attributes:
+        messages: none, one, or several with the same unique key.
+        how: as what the address was taken, and why nothing was found.
+        damage: met in place of a message or in it.
+        certain: the address could mean nothing else.
+    """
+
+    messages: list[Message]
+    how: str
+    damage: list[Damage]
+    certain: bool = False
+
+
+def resolve(store: Store, address: str) -> Resolved:
+    """Returns the messages at an address.
+
+    Args:
+        store: where.
+        address: a physical offset (digits), `topic/queue@offset`, an offset message id (32 or 56 hexadecimal
+            digits) or a unique key (anything else). An id that may be either is tried as offset id first; it is one if
+            the record there has just this id.
+
+    Raises:
+        CorruptionError: the address is a physical offset where no record is.
+    """
+    if _NUMBER.fullmatch(address) and int(address) <= _LARGEST:
+        return replace(_checked(store.message_at(int(address)), "physical offset"), certain=True)
+    place = _PLACE.fullmatch(address)
+    if place:
+        return _in_queue(store, place["topic"], int(place["queue"]), int(place["offset"]))
+    by_id = _by_offset_id(store, address)
+    if by_id and by_id.messages[0].offset_message_id == address.upper():
+        return by_id
+    by_key = _by_unique_key(store, address)
+    if by_key.messages or by_id is None:
+        return by_key
+    found = by_id.messages[0].offset_message_id
+    how = f"offset message id of another broker address: the record there has {found}"
+    return Resolved(by_id.messages, how, by_id.damage)
+
+
+def _checked(message: Message, how: str) -> Resolved:
+    damage = crc_damage(message)
+    return Resolved([message], how, [damage] if damage else [])
+
+
+def _by_offset_id(store: Store, address: str) -> Resolved | None:
+    try:
+        found = message_id.parse_offset_id(address)
+        return _checked(store.message_at(found.physical_offset), "offset message id")
+    except (FormatError, CorruptionError):
+        return None
+
+
+def _by_unique_key(store: Store, address: str) -> Resolved:
+    found = find_messages(store, unique_keys=[address])
+    items = list(found.items)
+    messages = [item for item in items if isinstance(item, Message)]
+    damage = [item for item in items if isinstance(item, Damage)]
+    how = f"unique key, by {' and '.join(found.ways)}"
+    return Resolved(messages, how, damage)
+
+
+def _in_queue(store: Store, topic: str, queue_id: int, queue_offset: int) -> Resolved:
+    if store.queue(topic, queue_id) is None:
+        return Resolved([], f"there is no queue {queue_id} of topic {topic}", [])
+    result = store.get_message(topic, queue_id, queue_offset, 1)
+    if result.damage:
+        return Resolved([], f"queue offset; its record is damaged: {result.damage[0].detail}", result.damage)
+    if result.status is not GetStatus.FOUND:
+        bounds = f"the queue has {result.min_offset} to {result.max_offset}, end exclusive"
+        return Resolved([], f"queue offset; {result.status.value}: {bounds}", [])
+    messages = [part for message in result.messages for part in explode(message) if part.queue_offset == queue_offset]
+    damage = [bad for message in result.messages if (bad := crc_damage(message))]
+    return Resolved(messages or result.messages, "queue offset", damage, certain=True)

@@ -1,0 +1,224 @@
+"""What single files hold, row by row: units, entries, slots, fields. Records of the CommitLog are `Store.messages`.
+
+Rows are mappings of field names, the layouts' own and those of the place (topic, queue_id, queue_offset, number, …).
+Files are read in pieces, so memory stays flat; zeros behind the last entry are not rows.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from mqtool.errors import FormatError, LayoutError
+from mqtool.formats import checkpoint, config_json, epoch, index_file, timer
+from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
+from mqtool.formats.codec import Unit
+from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK
+from mqtool.formats.consume_queue_ext import END_BLANK_SIZE, ext_address, parse_ext_unit
+from mqtool.store.broker_config import BrokerConfig
+from mqtool.store.file_kind import FileKind
+from mqtool.store.files import ReadFile, read_file
+from mqtool.store.index_file import IndexFile
+from mqtool.store.known_file import KnownFile
+
+Row = dict[str, Any]
+
+PIECE = 1 << 20
+"""Bytes read at a time."""
+
+_MARKER_SIZE = 1 << 16
+_DEEPEST = 64
+
+ORDINALS = {
+    FileKind.CONSUME_QUEUE: "queue_offset",
+    FileKind.BATCH_CONSUME_QUEUE: "base_queue_offset",
+    FileKind.CONSUME_QUEUE_EXT: "offset",
+    FileKind.INDEX_FILE: "number",
+    FileKind.TIMER_WHEEL: "slot",
+    FileKind.TIMER_LOG: "position",
+    FileKind.EPOCH_FILE: "epoch",
+}
+"""The field by which rows of a kind are numbered, in ascending order; a range selects by it."""
+
+
+def rows_of(file: KnownFile, config: BrokerConfig | None = None) -> Iterator[Row]:
+    """Yields the rows of one file.
+
+    Args:
+        file: of any kind but COMMIT_LOG.
+        config: tells what files do not: maxHashSlotNum.
+
+    Raises:
+        FormatError: bytes that are no entry; the rows before it have been yielded.
+        LayoutError: the file does not tell how it is divided, and neither does the configuration.
+        StoreError: the file cannot be read.
+    """
+    try:
+        yield from _READERS[file.kind](file, config or BrokerConfig())
+    except FormatError as error:
+        reason = f"{str(error).partition(': ')[2]}; in {file.path}"
+        raise FormatError(reason, layout=error.layout, field=error.field, position=error.position) from error
+
+
+def unit_positions(file: ReadFile, unit: Unit[Any], start: int = 0) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """Yields (position, field values) of fixed-size units up to the last that is not zero."""
+    piece = PIECE // unit.size * unit.size
+    end = min(file.size, start + -(-max(0, file.data_end() - start) // unit.size) * unit.size)
+    zeros = 0
+    at = start
+    while at < end:
+        data = file.read(at, min(piece, end - at))
+        units = np.frombuffer(data, unit.dtype, len(data) // unit.size)
+        if not len(units):
+            return
+        used = np.flatnonzero(np.frombuffer(data, np.uint8, len(units) * unit.size).reshape(-1, unit.size).any(axis=1))
+        if len(used):
+            blank = (0,) * len(unit.fields)
+            yield from ((at - (zeros - i) * unit.size, blank) for i in range(zeros))
+            last = int(used[-1]) + 1
+            yield from ((at + i * unit.size, values) for i, values in enumerate(units[:last].tolist()))
+            zeros = len(units) - last
+        else:
+            zeros += len(units)
+        at += len(units) * unit.size
+
+
+def _row(unit: Unit[Any], values: tuple[int, ...]) -> Row:
+    return dict(zip((field.name for field in unit.fields), values, strict=True))
+
+
+def _consume_queue(file: KnownFile, _: BrokerConfig) -> Iterator[Row]:
+    pre_blank = (PRE_BLANK.physical_offset, PRE_BLANK.size, PRE_BLANK.tags_code)
+    with ReadFile(file.path) as opened:
+        for position, values in unit_positions(opened, CONSUME_QUEUE_UNIT):
+            state = "pre-blank" if values == pre_blank else "unit" if any(values) else "empty"
+            queue_offset = (file.base + position) // CONSUME_QUEUE_UNIT.size
+            place = {"topic": file.topic, "queue_id": file.queue_id, "queue_offset": queue_offset}
+            yield {**place, **_row(CONSUME_QUEUE_UNIT, values), "state": state}
+
+
+def _batch_consume_queue(file: KnownFile, _: BrokerConfig) -> Iterator[Row]:
+    with ReadFile(file.path) as opened:
+        for position, values in unit_positions(opened, BATCH_CONSUME_QUEUE_UNIT):
+            place = {"topic": file.topic, "queue_id": file.queue_id, "file": file.path.name, "position": position}
+            yield {**place, **_row(BATCH_CONSUME_QUEUE_UNIT, values)}
+
+
+def _consume_queue_ext(file: KnownFile, _: BrokerConfig) -> Iterator[Row]:
+    with ReadFile(file.path) as opened:
+        data_end, at = opened.data_end(), 0
+        while at + END_BLANK_SIZE <= data_end:
+            unit = parse_ext_unit(opened.read(at, 1 << 15))  # a unit's size is an i16
+            if unit is None:
+                return
+            offset = file.base + at
+            place = {"topic": file.topic, "queue_id": file.queue_id, "offset": offset, "address": ext_address(offset)}
+            yield {**place, **asdict(unit), "bit_map": unit.bit_map.hex()}
+            at += unit.size
+
+
+def _index_entries(file: KnownFile, config: BrokerConfig) -> Iterator[Row]:
+    index = IndexFile(file.path, config.integer("maxHashSlotNum"))
+    if not index.entry_count:
+        return
+    slots = index.slot_count
+    if not slots:
+        raise LayoutError("does not tell how many slots it has; give maxHashSlotNum with --config", file.path)
+    begin = index.header.begin_timestamp
+    count = PIECE // index_file.ENTRY_SIZE
+    with ReadFile(file.path) as opened:
+        for first in range(1, index.entry_count + 1, count):
+            wanted = min(count, index.entry_count + 1 - first) * index_file.ENTRY_SIZE
+            data = opened.read(index_file.entry_position(first, slots), wanted)
+            entries = np.frombuffer(data, index_file.ENTRY.dtype, len(data) // index_file.ENTRY_SIZE)
+            for number, values in enumerate(entries.tolist(), first):
+                row = _row(index_file.ENTRY, values)
+                time = begin + row["time_diff"] * 1000
+                place = {"file": file.path.name, "number": number, "slot": row["key_hash"] % slots}
+                yield {**place, **row, "store_time": time}
+
+
+def _index_header(file: KnownFile, config: BrokerConfig) -> Iterator[Row]:
+    index = IndexFile(file.path, config.integer("maxHashSlotNum"))
+    more = {"entries": index.entry_count, "slots": index.slot_count, "max_entries": index.max_entries}
+    yield {"file": file.path.name, **asdict(index.header), **more}
+
+
+def _checkpoint(file: KnownFile, _: BrokerConfig) -> Iterator[Row]:
+    found = checkpoint.parse(read_file(file.path))
+    yield {**asdict(found), "min_timestamp": found.min_timestamp}
+
+
+def _timer_wheel(file: KnownFile, _: BrokerConfig) -> Iterator[Row]:
+    with ReadFile(file.path) as opened:
+        for position, values in unit_positions(opened, timer.SLOT):
+            if any(values):
+                row = _row(timer.SLOT, values)
+                time = row["time"] * timer.DEFAULT_PRECISION_MS
+                yield {"slot": position // timer.SLOT_SIZE, **row, "deliver_time": time}
+
+
+def _timer_log(file: KnownFile, _: BrokerConfig) -> Iterator[Row]:
+    with ReadFile(file.path) as opened:
+        data_end, at = opened.data_end(), 0
+        while at < data_end:
+            data = opened.read(at, timer.LOG_UNIT_SIZE)
+            if timer.is_log_end(data, 0) or not any(data):
+                return
+            unit = timer.LOG_UNIT.parse(data)
+            if unit.size != timer.LOG_UNIT_SIZE:
+                found = f"expected size {timer.LOG_UNIT_SIZE}, found {unit.size}"
+                raise FormatError(found, layout=timer.LOG_UNIT.name, field="size", position=at)
+            time = unit.write_time + unit.delay
+            yield {"position": file.base + at, **asdict(unit), "deliver_time": time}
+            at += unit.size
+
+
+def _timer_checkpoint(file: KnownFile, _: BrokerConfig) -> Iterator[Row]:
+    yield asdict(timer.parse_checkpoint(read_file(file.path)))
+
+
+def _config(file: KnownFile, _: BrokerConfig) -> Iterator[Row]:
+    for table, value in config_json.parse(read_file(file.path)).items():
+        members = value if isinstance(value, dict) else {"": value}
+        for name, member in members.items():
+            yield {"file": file.path.name, "table": str(table), "name": str(name), "value": _plain(member, 0)}
+
+
+def _plain(value: Any, depth: int) -> Any:
+    """Returns a value whose keys are all text."""
+    if depth > _DEEPEST:
+        raise FormatError(f"nested more than {_DEEPEST} deep", layout="configuration")
+    if isinstance(value, dict):
+        return {str(key): _plain(member, depth + 1) for key, member in value.items()}
+    return [_plain(member, depth + 1) for member in value] if isinstance(value, list) else value
+
+
+def _epoch_file(file: KnownFile, _: BrokerConfig) -> Iterator[Row]:
+    entries = epoch.parse(read_file(file.path))
+    ends = [*(entry.start_offset for entry in entries[1:]), None]
+    for entry, end in zip(entries, ends, strict=True):
+        yield {**asdict(entry), "end_offset": end}
+
+
+def _marker(file: KnownFile, _: BrokerConfig) -> Iterator[Row]:
+    with ReadFile(file.path) as opened:
+        text = opened.read(0, _MARKER_SIZE).decode("utf-8", "replace")
+        yield {"file": file.path.name, "size": opened.size, "text": text}
+
+
+_READERS: dict[FileKind, Callable[[KnownFile, BrokerConfig], Iterator[Row]]] = {
+    FileKind.CONSUME_QUEUE: _consume_queue,
+    FileKind.BATCH_CONSUME_QUEUE: _batch_consume_queue,
+    FileKind.CONSUME_QUEUE_EXT: _consume_queue_ext,
+    FileKind.INDEX_FILE: _index_entries,
+    FileKind.INDEX_HEADER: _index_header,
+    FileKind.CHECKPOINT: _checkpoint,
+    FileKind.TIMER_WHEEL: _timer_wheel,
+    FileKind.TIMER_LOG: _timer_log,
+    FileKind.TIMER_CHECKPOINT: _timer_checkpoint,
+    FileKind.CONFIG: _config,
+    FileKind.EPOCH_FILE: _epoch_file,
+    FileKind.MARKER: _marker,
+}

@@ -1,0 +1,93 @@
+"""Records, units, entries and headers field by field beside their bytes: what `dump --hex` shows."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from mqtool.errors import LayoutError, UnsupportedFormatError
+from mqtool.formats import checkpoint, commit_log, consume_queue_ext, hosts, index_file, timer
+from mqtool.formats.annotate import FieldBytes, annotate
+from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
+from mqtool.formats.codec import Unit
+from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
+from mqtool.store.broker_config import BrokerConfig
+from mqtool.store.commit_log import CommitLog
+from mqtool.store.entries import rows_of, unit_positions
+from mqtool.store.file_kind import FileKind
+from mqtool.store.files import ReadFile
+from mqtool.store.index_file import IndexFile
+from mqtool.store.known_file import KnownFile
+
+Annotated = tuple[int, list[FieldBytes]]
+"""Address of a record or unit, and its fields."""
+
+_HOSTS = ("born_host", "store_host")
+
+_UNITS: dict[FileKind, Unit] = {  # type: ignore[type-arg]  # of different values
+    FileKind.CONSUME_QUEUE: CONSUME_QUEUE_UNIT,
+    FileKind.BATCH_CONSUME_QUEUE: BATCH_CONSUME_QUEUE_UNIT,
+    FileKind.TIMER_WHEEL: timer.SLOT,
+}
+
+_HEADS: dict[FileKind, Unit] = {  # type: ignore[type-arg]
+    FileKind.CHECKPOINT: checkpoint.CHECKPOINT,
+    FileKind.TIMER_CHECKPOINT: timer.CHECKPOINT,
+    FileKind.INDEX_HEADER: index_file.HEADER,
+}
+
+
+def record_fields(log: CommitLog, physical_offset: int, size: int) -> Annotated:
+    """Returns the fields of a record that is known to be sound."""
+    found = annotate(commit_log.RECORD, log.read(physical_offset, size), name="record")
+    with_hosts = [replace(f, value=hosts.text_of(f.data)) if f.name in _HOSTS else f for f in found]
+    return physical_offset, with_hosts
+
+
+def file_fields(file: KnownFile, config: BrokerConfig | None = None) -> Iterator[Annotated]:
+    """Yields the units of a file with their addresses: positions, plus the base where the file has one.
+
+    Raises:
+        UnsupportedFormatError: the file is text.
+        FormatError, LayoutError, StoreError: as `entries.rows_of`.
+    """
+    if file.kind in _UNITS:
+        yield from _units(file, _UNITS[file.kind])
+    elif file.kind in _HEADS:
+        unit = _HEADS[file.kind]
+        with ReadFile(file.path) as opened:
+            yield 0, annotate(unit.layout, opened.read(0, unit.size).ljust(unit.size, b"\0"), name=unit.name)
+    elif file.kind is FileKind.INDEX_FILE:
+        yield from _entries(file, config or BrokerConfig())
+    elif file.kind in (FileKind.TIMER_LOG, FileKind.CONSUME_QUEUE_EXT):
+        yield from _by_rows(file)
+    else:
+        raise UnsupportedFormatError(f"{file.path}: is text; there are no fields beside bytes")
+
+
+def _units(file: KnownFile, unit: Unit) -> Iterator[Annotated]:  # type: ignore[type-arg]
+    with ReadFile(file.path) as opened:
+        for position, values in unit_positions(opened, unit):
+            if any(values) or file.kind is not FileKind.TIMER_WHEEL:
+                yield file.base + position, annotate(unit.layout, opened.read(position, unit.size), name=unit.name)
+
+
+def _entries(file: KnownFile, config: BrokerConfig) -> Iterator[Annotated]:
+    index = IndexFile(file.path, config.integer("maxHashSlotNum"))
+    if index.entry_count and not index.slot_count:
+        raise LayoutError("does not tell how many slots it has; give maxHashSlotNum with --config", file.path)
+    unit = index_file.ENTRY
+    with ReadFile(file.path) as opened:
+        for number in range(1, index.entry_count + 1):
+            position = index_file.entry_position(number, index.slot_count or 0)
+            data = opened.read(position, unit.size)
+            if len(data) < unit.size:
+                return
+            yield position, annotate(unit.layout, data, name=unit.name)
+
+
+def _by_rows(file: KnownFile) -> Iterator[Annotated]:
+    """Kinds whose units only a walk finds: rows say where they are."""
+    is_log = file.kind is FileKind.TIMER_LOG
+    layout, name = (timer.LOG_UNIT.layout, "position") if is_log else (consume_queue_ext.UNIT, "offset")
+    with ReadFile(file.path) as opened:
+        for row in rows_of(file):
+            yield row[name], annotate(layout, opened.read(row[name] - file.base, row["size"]))

@@ -1,0 +1,113 @@
+"""Kinds of files, and how to tell a file's kind from its bytes."""
+
+import enum
+from pathlib import Path
+
+from mqtool.errors import FormatError, StoreError
+from mqtool.formats import checkpoint, commit_log, epoch, timer
+from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT, BATCH_UNIT_SIZE
+from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK, UNIT_SIZE
+from mqtool.formats.consume_queue_ext import parse_ext_unit
+from mqtool.store.index_file import IndexFile
+
+
+class FileKind(enum.StrEnum):
+    """Kinds of files that can be read one by one."""
+
+    COMMIT_LOG = "commit-log"
+    CONSUME_QUEUE = "consume-queue"
+    CONSUME_QUEUE_EXT = "consume-queue-ext"
+    BATCH_CONSUME_QUEUE = "batch-consume-queue"
+    INDEX_FILE = "index-file"
+    INDEX_HEADER = "index-header"
+    CHECKPOINT = "checkpoint"
+    TIMER_WHEEL = "timer-wheel"
+    TIMER_LOG = "timer-log"
+    TIMER_CHECKPOINT = "timer-checkpoint"
+    CONFIG = "config"
+    EPOCH_FILE = "epoch-file"
+    MARKER = "marker"
+
+
+def has_magic(head: bytes) -> bool:
+    """Whether bytes begin like a record or a BLANK."""
+    if len(head) < commit_log.FRAME.size:
+        return False
+    total, magic = commit_log.FRAME.unpack_from(head)
+    return total > 0 and magic in (commit_log.MAGIC_V1, commit_log.MAGIC_V2, commit_log.MAGIC_BLANK)
+
+
+def kind_of(path: Path, head: bytes) -> FileKind | None:
+    """Returns the kind that a file's bytes prove, None if they prove none.
+
+    Args:
+        path: the file.
+        head: its first bytes, 4096 of them if it has so many.
+    """
+    size = path.stat().st_size
+    if has_magic(head):
+        return FileKind.COMMIT_LOG
+    if not any(head):
+        return None
+    tests = (
+        (FileKind.CONFIG, head.lstrip()[:1] == b"{"),
+        (FileKind.TIMER_LOG, _is_timer_log(head)),
+        (FileKind.BATCH_CONSUME_QUEUE, size % BATCH_UNIT_SIZE == 0 and _is_batch_queue(head)),
+        (FileKind.CONSUME_QUEUE, size % UNIT_SIZE == 0 and _is_queue(head)),
+        (FileKind.CHECKPOINT, size == checkpoint.FILE_SIZE and _is_checkpoint(head)),
+        (FileKind.CONSUME_QUEUE_EXT, _is_ext(head)),
+        (FileKind.EPOCH_FILE, _is_epoch(head)),
+    )
+    return next((kind for kind, holds in tests if holds), None) or _if_index(path)
+
+
+def _is_timer_log(head: bytes) -> bool:
+    if len(head) < timer.LOG_UNIT_SIZE:
+        return False
+    unit = timer.LOG_UNIT.parse(head)
+    return unit.size == timer.LOG_UNIT_SIZE and timer.is_magic_valid(unit.magic) and unit.reserved == 0
+
+
+def _is_batch_queue(head: bytes) -> bool:
+    if len(head) < BATCH_UNIT_SIZE:
+        return False
+    unit = BATCH_CONSUME_QUEUE_UNIT.parse(head)
+    return unit.is_valid and unit.compacted_offset == -1 and unit.reserved == 0
+
+
+def _is_queue(head: bytes) -> bool:
+    count = min(len(head) // UNIT_SIZE, 8)
+    units = [CONSUME_QUEUE_UNIT.parse(head, number * UNIT_SIZE) for number in range(count)]
+    used = [unit for unit in units if any((unit.physical_offset, unit.size, unit.tags_code))]
+    real = [unit for unit in used if unit != PRE_BLANK]
+    ends = [0, *(unit.physical_offset + unit.size for unit in real)]
+    fits = all(unit.size >= commit_log.MIN_RECORD_SIZE and unit.physical_offset >= end
+               for unit, end in zip(real, ends, strict=False))  # fmt: skip
+    return bool(used) and used == units[: len(used)] and fits
+
+
+def _is_checkpoint(head: bytes) -> bool:
+    found = checkpoint.parse(head)
+    times = (found.physic_msg_timestamp, found.logics_msg_timestamp, found.index_msg_timestamp)
+    return all(0 <= value < 1 << 42 for value in times) and not any(head[checkpoint.CHECKPOINT.size :])
+
+
+def _is_ext(head: bytes) -> bool:
+    try:
+        return parse_ext_unit(head) is not None
+    except FormatError:
+        return False
+
+
+def _is_epoch(head: bytes) -> bool:
+    try:
+        return bool(epoch.parse(head))
+    except FormatError:
+        return False
+
+
+def _if_index(path: Path) -> FileKind | None:
+    try:
+        return FileKind.INDEX_FILE if IndexFile(path).slot_count else None
+    except StoreError:
+        return None

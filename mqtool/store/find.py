@@ -1,0 +1,186 @@
+"""Finding messages: through the index where there is one, by a scan where not. Says which.
+
+The index knows hashes of keys, not keys, and only of records that were dispatched. So what it names is read and
+tested, and the ends of the log that it does not cover are scanned.
+"""
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from mqtool.errors import StoreError, UsageError
+from mqtool.formats import commit_log, index_file
+from mqtool.scan.damage import Damage, DamageKind
+from mqtool.store.index_file import IndexFile
+from mqtool.store.message import Message
+from mqtool.store.selection import Selection
+from mqtool.store.store import Store
+
+_EVER = (0, (1 << 63) - 1)
+_ALL = 1 << 31
+
+
+class Way(enum.StrEnum):
+    """How to look."""
+
+    AUTO = "auto"
+    INDEX = "index"
+    SCAN = "scan"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An answer that is still being found.
+
+    Attributes:
+        ways: in words, how each part of the log is searched.
+        items: messages by physical offset, and damage met on the way.
+    """
+
+    ways: list[str]
+    items: Iterator[Message | Damage]
+
+
+def find_messages(store: Store, way: Way = Way.AUTO, **wanted: object) -> Found:
+    """Looks for messages.
+
+    Args:
+        store: where.
+        way: AUTO takes the index if keys or unique keys are asked for and there is one.
+        wanted: as for `Store.messages`.
+
+    Raises:
+        UsageError: the index is asked for but cannot serve, or the selection is no good.
+    """
+    selection = Selection.of(**wanted)
+    files = [file for file in store.index_files() if file.entry_count]
+    terms = selection.unique_keys or selection.keys
+    if way is Way.INDEX and not (terms and files):
+        why = "there is no index file with entries" if terms else "it knows keys and unique keys only"
+        raise UsageError(f"the index cannot serve this search: {why}; look by scan")
+    if way is Way.SCAN or not terms or not files:
+        why = "" if way is Way.SCAN else "; no key was given" if not terms else "; there is no index"
+        return Found([f"scan of {_extent(store, selection)} bytes{why}"], store.messages(**wanted))
+    search = _IndexSearch(store, selection, files, terms, scans_rest=way is Way.AUTO)
+    return Found(search.ways(), _limited(search.items(), selection.limit))
+
+
+def _extent(store: Store, selection: Selection) -> int:
+    low = store.commit_log.min_offset if selection.start is None else selection.start
+    high = store.commit_log.max_offset if selection.end is None else selection.end
+    return max(0, high - low)
+
+
+def _limited(items: Iterator[Message | Damage], limit: int | None) -> Iterator[Message | Damage]:
+    left = limit
+    if left == 0:
+        return
+    for item in items:
+        yield item
+        if left is not None and isinstance(item, Message):
+            left -= 1
+            if left == 0:
+                return
+
+
+@dataclass(slots=True)
+class _IndexSearch:
+    store: Store
+    selection: Selection
+    files: list[IndexFile]
+    terms: tuple[str, ...]
+    scans_rest: bool
+    topics: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        known = {queue.topic for queue in self.store.queues()} | set(self.store.metadata.topics)
+        self.topics = sorted(topic for topic in known if self.selection.matches_topic(topic))
+
+    @property
+    def _covered(self) -> tuple[int, int]:
+        """Physical offsets from the first record that the index names to the end of the last."""
+        headers = [file.header for file in self.files]
+        last = max(header.end_physical_offset for header in headers)
+        try:
+            end = last + self.store.commit_log.record(last).total_size
+        except StoreError:
+            end = last
+        return min(header.begin_physical_offset for header in headers), end
+
+    def _rest(self) -> list[tuple[int, int]]:
+        """Ranges of the selection that the index does not cover."""
+        if not self.scans_rest:
+            return []
+        first, last = self._covered
+        log, wanted = self.store.commit_log, self.selection
+        low = log.min_offset if wanted.start is None else max(wanted.start, log.min_offset)
+        high = log.max_offset if wanted.end is None else min(wanted.end, log.max_offset)
+        parts = [(low, min(first, high)), (max(last, low), high)]
+        return [(start, end) for start, end in parts if start < end]
+
+    def ways(self) -> list[str]:
+        """What will be done, in words."""
+        first, last = self._covered
+        said = [f"index: {len(self.files)} files, {len(self.topics)} topics, physical offsets {first} to {last}"]
+        rest = sum(end - start for start, end in self._rest())
+        if rest:
+            said.append(f"scan of {rest} bytes that the index does not cover")
+        return said
+
+    def items(self) -> Iterator[Message | Damage]:
+        """Does it, in the order of the log."""
+        first, _ = self._covered
+        rest = self._rest()
+        for start, end in rest:
+            if end <= first:
+                yield from self._scan(start, end)
+        for offset in sorted(self._offsets()):
+            yield from self._read(offset)
+        for start, end in rest:
+            if end > first:
+                yield from self._scan(start, end)
+
+    def _offsets(self) -> set[int]:
+        texts = [index_file.key_text(topic, term) for topic in self.topics for term in self.terms]
+        hashes = {index_file.key_hash(text) for text in texts}
+        return {offset for file in self.files for value in hashes for offset in file.lookup(value, *_EVER, _ALL)}
+
+    def _scan(self, start: int, end: int) -> Iterator[Message | Damage]:
+        wanted = {name: getattr(self.selection, name) for name in Selection.__dataclass_fields__}
+        return self.store.messages(**{**wanted, "start": start, "end": end, "limit": None})
+
+    def _read(self, offset: int) -> Iterator[Message | Damage]:
+        log = self.store.commit_log
+        if not log.min_offset <= offset < log.max_offset:
+            return  # of a record that has expired or been cut off: no defect of the log
+        try:
+            message = self.store.message_at(offset)
+        except StoreError:
+            return  # the index outlives cut records; whether this one ever was one, `verify` can tell
+        if not self._is_wanted(message):
+            return
+        yield crc_damage(message) or message
+
+    def _is_wanted(self, message: Message) -> bool:
+        wanted = self.selection
+        in_time = (wanted.begin_time is None or message.store_timestamp >= wanted.begin_time) and (
+            wanted.end_time is None or message.store_timestamp < wanted.end_time
+        )
+        in_range = (wanted.start is None or message.physical_offset >= wanted.start) and (
+            wanted.end is None or message.physical_offset < wanted.end
+        )
+        in_queue = wanted.queue_id is None or message.queue_id == wanted.queue_id
+        return in_time and in_range and in_queue and wanted.matches_topic(message.topic) and wanted.matches(message)
+
+
+def crc_damage(message: Message) -> Damage | None:
+    """Returns the damage of a message whose stored body does not have the CRC it was written with, else None.
+
+    An empty body has none, and a stored CRC of 0 is not known, as in walks of the log.
+    """
+    computed = commit_log.body_crc(message.raw_body)
+    if not message.raw_body or message.body_crc in (0, computed):
+        return None
+    detail = f"body CRC stored {message.body_crc:08x}, computed {computed:08x}"
+    end = message.physical_offset + message.store_size
+    return Damage(message.physical_offset, end, DamageKind.BAD_CRC, detail)

@@ -1,0 +1,47 @@
+"""Messages as a broker appends them."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from mqtool.scan.damage import Damage, DamageKind
+from mqtool.store.message import Message
+from mqtool.store.store import open_store
+
+INTERVAL = 0.2
+"""Seconds between two looks."""
+
+
+def follow(
+    path: Path, config: Path | None = None, *, wait: Callable[[], None] | None = None, **wanted: object
+) -> Iterator[Message | Damage]:
+    """Yields the messages that are there and then those that come; ends at the range's end, else never.
+
+    An unfinished record at the end is not there yet. A log that has been cut meanwhile (a broker that
+    recovers) is told as damage, and its new end is gone on from.
+
+    Args:
+        path: a store's root.
+        config: a broker.conf.
+        wait: called where nothing new is there; sleeps for `INTERVAL` if None. What it raises ends the following.
+        wanted: as for `Store.messages`, without limit.
+    """
+    pause = wait or (lambda: time.sleep(INTERVAL))
+    at, until = wanted.pop("start", None), wanted.pop("end", None)
+    position = at if isinstance(at, int) else None
+    while True:
+        with open_store(path, config) as store:
+            log = store.commit_log
+            end = log.max_offset
+            if position is not None and position > end:
+                detail = f"the log was cut from physical offset {position} while it was followed"
+                yield Damage(end, position, DamageKind.MISSING, detail)
+                position = end
+            low = log.min_offset if position is None else position
+            stop = min(end, until) if isinstance(until, int) else end
+            if low < stop:
+                yield from store.messages(start=low, end=stop, **wanted)
+                position = stop
+        if isinstance(until, int) and position is not None and position >= until:
+            return
+        pause()

@@ -1,0 +1,209 @@
+"""A single file of a store, wherever it lies: what it is, by its name and place, and by its bytes."""
+
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from mqtool.errors import FormatError, MqtoolError, NotAStoreError, UnsupportedFormatError
+from mqtool.formats import codec, commit_log, file_names
+from mqtool.store.file_kind import FileKind, has_magic, kind_of
+from mqtool.store.files import ReadFile, list_directory
+
+_HEAD = 4096
+
+_BY_NAME = {
+    file_names.CHECKPOINT: FileKind.CHECKPOINT,
+    file_names.TIMER_WHEEL: FileKind.TIMER_WHEEL,
+    file_names.TIMER_CHECKPOINT: FileKind.TIMER_CHECKPOINT,
+    file_names.TIMER_METRICS: FileKind.CONFIG,
+    file_names.TRANSACTION_METRICS: FileKind.CONFIG,
+    file_names.COMPACTION_POSITIONS.rpartition("/")[2]: FileKind.CONFIG,
+    file_names.EPOCH_FILE: FileKind.EPOCH_FILE,
+    file_names.ABORT: FileKind.MARKER,
+    file_names.LOCK: FileKind.MARKER,
+    file_names.BROKER_IDENTITY: FileKind.MARKER,
+    file_names.BROKER_IDENTITY_TEMP: FileKind.MARKER,
+}
+
+QUEUE_PLACES = {
+    file_names.CONSUME_QUEUE: FileKind.CONSUME_QUEUE,
+    file_names.CONSUME_QUEUE_EXT: FileKind.CONSUME_QUEUE_EXT,
+    file_names.BATCH_CONSUME_QUEUE: FileKind.BATCH_CONSUME_QUEUE,
+    file_names.COMPACTION_CONSUME_QUEUE.rpartition("/")[2]: FileKind.BATCH_CONSUME_QUEUE,
+    file_names.COMPACTION_LOG.rpartition("/")[2]: FileKind.COMMIT_LOG,
+}
+"""Directories of TOPIC/QUEUE/FILE."""
+
+PLACES = {
+    file_names.COMMIT_LOG: FileKind.COMMIT_LOG,
+    file_names.TIMER_LOG: FileKind.TIMER_LOG,
+    file_names.INDEX: FileKind.INDEX_FILE,
+}
+"""Directories of files."""
+
+_OFFSET_HEAD = codec.struct_of(
+    tuple(field for field in commit_log.HEADS[0] if field.offset <= commit_log.field_offset("physical_offset"))
+)
+
+_ROCKSDB = ("CURRENT", "IDENTITY", "LOCK", "MANIFEST-", "OPTIONS-")
+
+
+@dataclass(frozen=True, slots=True)
+class KnownFile:
+    """A file and what is known of it.
+
+    Attributes:
+        path: where it is.
+        kind: what it holds.
+        base: file_from_offset, from a 20-digit name or the first record; 0 if unknown.
+        topic, queue_id: of a queue's file, from its place; None if that does not tell.
+        sure: the kind was given or proved by content; else only name or place say so.
+    """
+
+    path: Path
+    kind: FileKind
+    base: int = 0
+    topic: str | None = None
+    queue_id: int | None = None
+    sure: bool = True
+
+
+def recognise(path: Path, kind: FileKind | None = None) -> KnownFile:
+    """Finds out what one file is.
+
+    Args:
+        path: an ordinary file; anything else could block when opened.
+        kind: overrules name and content.
+
+    Raises:
+        NotAStoreError: it is no file of a store.
+        UnsupportedFormatError: it is one of a kind that is not read here: a DLedger log, RocksDB.
+        StoreError: it cannot be opened.
+    """
+    _require_file(path)
+    topic, queue_id = _queue_of(path)
+    head = _head(path)
+    base = _base(path, head)
+    if kind is not None:
+        return KnownFile(path, kind, base, topic, queue_id)
+    _refuse_foreign(path)
+    named = _by_place(path)
+    found = kind_of(path, head) if named is None or named is FileKind.COMMIT_LOG else None
+    if named is None and found is None:
+        raise NotAStoreError("is no file of a message store that mqtool knows; --kind says what it is", path)
+    chosen = found or named
+    assert chosen is not None
+    return KnownFile(path, chosen, base, topic, queue_id, sure=found is not None)
+
+
+def recognise_all(directory: Path, kind: FileKind | None = None) -> list[KnownFile]:
+    """Returns the files below a directory, in the order of their names; others are left out.
+
+    Args:
+        directory: a part of a store, or a store's root.
+        kind: only files of this kind; None for those of the kind that is met first.
+    """
+    listed = INDEX_KINDS if kind in INDEX_KINDS else (kind,)
+    found: list[KnownFile] = []
+    for path in _files_below(directory, depth=4):
+        try:
+            known = recognise(path)
+        except MqtoolError:
+            continue
+        if kind is None or known.kind in listed:
+            found.append(known)
+    if kind in INDEX_KINDS:
+        return [KnownFile(known.path, kind, known.base) for known in found]
+    return [known for known in found if known.kind is found[0].kind] if found else []
+
+
+INDEX_KINDS = (FileKind.INDEX_FILE, FileKind.INDEX_HEADER)
+"""Two views of the same files."""
+
+
+def _files_below(directory: Path, depth: int) -> list[Path]:
+    """Lists files, not following links to directories: those may lead in a circle."""
+    found: list[Path] = []
+    for entry in sorted(list_directory(directory), key=lambda entry: _numbers_first(entry.name)):
+        if entry.is_dir(follow_symlinks=False):
+            if depth:
+                found.extend(_files_below(Path(entry.path), depth - 1))
+        else:
+            found.append(Path(entry.path))
+    return found
+
+
+def _numbers_first(name: str) -> tuple[bool, int, str]:
+    is_number = name.isascii() and name.isdigit()
+    return not is_number, int(name) if is_number else 0, name
+
+
+def _require_file(path: Path) -> None:
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        raise NotAStoreError(f"cannot be opened: {error.strerror}", path) from error
+    if not stat.S_ISREG(mode):
+        raise NotAStoreError("is neither an ordinary file nor a directory", path)
+
+
+def _head(path: Path) -> bytes:
+    with ReadFile(path) as file:
+        return file.read(0, _HEAD)
+
+
+def _refuse_foreign(path: Path) -> None:
+    parents = [part.name for part in path.absolute().parents]
+    if any(name.startswith(file_names.DLEDGER_PREFIX) for name in parents):
+        raise UnsupportedFormatError(f"{path}: belongs to a DLedger log, which is not read")
+    in_rocksdb = parents[0] == file_names.ROCKSDB_STORE or path.suffix == ".sst"
+    if in_rocksdb or any(path.name.startswith(name) for name in _ROCKSDB):
+        raise UnsupportedFormatError(f"{path}: belongs to a RocksDB, which is not read")
+
+
+def _by_place(path: Path) -> FileKind | None:
+    name = path.name.removesuffix(file_names.BACKUP_SUFFIX)
+    if name in _BY_NAME:
+        return _BY_NAME[name]
+    if name.endswith(".json"):
+        return FileKind.CONFIG
+    if name.startswith(f"{file_names.TIMER_WHEEL}."):
+        return FileKind.TIMER_WHEEL
+    parents = [part.name for part in path.absolute().parents]
+    if file_names.is_index_file_name(name) and parents[0] == file_names.INDEX:
+        return FileKind.INDEX_FILE
+    if file_names.parse_mapped_file_name(name) is None:
+        return None
+    if len(parents) > 2 and parents[2] in QUEUE_PLACES:
+        return QUEUE_PLACES[parents[2]]
+    return PLACES.get(parents[0])
+
+
+def _queue_of(path: Path) -> tuple[str | None, int | None]:
+    queue, topic, place, *_ = [*(part.name for part in path.absolute().parents), "", "", ""]
+    if place in QUEUE_PLACES and queue.isascii() and queue.isdigit():
+        return topic, int(queue)
+    return None, None
+
+
+def _base(path: Path, head: bytes) -> int:
+    named = file_names.parse_mapped_file_name(path.name)
+    if named is not None:
+        return named
+    try:  # a copy under another name: its first record says where it was
+        return max(0, commit_log.parse_record(head).physical_offset)
+    except FormatError:
+        return _stated_offset(head)
+
+
+def _stated_offset(head: bytes) -> int:
+    """Returns the physical offset that a record too long for the head states, 0 if there is no record."""
+    if len(head) < _OFFSET_HEAD.size or not has_magic(head):
+        return 0
+    return max(0, int(_OFFSET_HEAD.unpack_from(head)[-1]))
+
+
+def is_directory(path: Path) -> bool:
+    """Whether a path is a directory; a link that leads in a circle is none."""
+    return os.path.isdir(path)  # noqa: PTH112 - Path.is_dir raises for such a link before 3.13

@@ -1,0 +1,64 @@
+"""What a path leads to: a store, CommitLog files, or files of another kind."""
+
+from pathlib import Path
+
+from mqtool.errors import NotAStoreError, UnsupportedFormatError
+from mqtool.formats import file_names
+from mqtool.store.file_kind import FileKind
+from mqtool.store.files import list_directory
+from mqtool.store.known_file import PLACES, QUEUE_PLACES, KnownFile, is_directory, recognise, recognise_all
+from mqtool.store.log_file import LogFiles
+from mqtool.store.store import Store, open_store
+
+
+def open_target(path: Path, kind: FileKind | None = None, config: Path | None = None) -> Store | list[KnownFile]:
+    """Opens whatever is at a path.
+
+    Args:
+        path: a store, a part of one (commitlog, one queue, index, …) or a single file.
+        kind: what to read there: which part of a store, or what an unknown file is.
+        config: a broker.conf.
+
+    Returns:
+        A store if records are to be read; it may have segments only. Else files of one kind, in order.
+
+    Raises:
+        NotAStoreError, UnsupportedFormatError, StoreError, ConfigFileError: it cannot be read.
+    """
+    if not is_directory(path):
+        known = recognise(path, kind)
+        return LogFiles(path, [known]) if known.kind is FileKind.COMMIT_LOG else [known]
+    if is_part(path):
+        files = recognise_all(path, kind)
+        if not files:
+            raise NotAStoreError(_nothing(path, kind), path)
+        return LogFiles(path, files) if files[0].kind is FileKind.COMMIT_LOG else files
+    store = open_store(path, config)
+    if kind is None or kind is FileKind.COMMIT_LOG:
+        if store.layout.dledger_dirs and not store.commit_log.segments:
+            store.close()
+            raise UnsupportedFormatError(f"{path}: its log is a DLedger log, which is not read")
+        return store
+    store.close()
+    files = recognise_all(path, kind)
+    if not files:
+        raise NotAStoreError(_nothing(path, kind), path)
+    return files
+
+
+def _nothing(path: Path, kind: FileKind | None) -> str:
+    if not list_directory(path):
+        return "the directory is empty"
+    return f"holds no file of kind {kind}" if kind else "holds no file of a message store"
+
+
+def is_part(path: Path) -> bool:
+    """Whether a directory is a part of a store rather than its root, by its name and what lies directly in it."""
+    if is_directory(path / file_names.COMMIT_LOG):
+        return False
+    whole = path.absolute()
+    parts = (*PLACES, *QUEUE_PLACES, file_names.CONFIG)
+    if whole.name in parts or whole.parent.name in QUEUE_PLACES or whole.parent.parent.name in QUEUE_PLACES:
+        return True
+    names = [entry.name for entry in list_directory(path)]
+    return any(file_names.parse_mapped_file_name(n) is not None or file_names.is_index_file_name(n) for n in names)
