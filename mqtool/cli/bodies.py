@@ -82,15 +82,13 @@ class Redaction:
         return f"redacted:{hashlib.blake2b(data, digest_size=8, key=self.salt).hexdigest()}"
 
     def row(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Returns a message's row without bodies, property values, keys, tags, ids and hosts.
+        """Returns a message's row without body, property values, ids and hosts.
 
         Topics, queues, offsets, sizes, times, flags and the names of properties stay.
         """
         found = dict(row)
-        for name in ("born_host", "store_host", "offset_message_id", "tags", "unique_key"):
-            if found[name] is not None:
-                found[name] = self.text(found[name])
-        found["keys"] = [self.text(key) for key in found["keys"]]
+        for name in ("born_host", "store_host", "offset_message_id"):
+            found[name] = self.text(found[name])
         found["properties"] = {name: self.text(value) for name, value in found["properties"].items()}
         if found["body"] is not None:
             value = found["body"] if isinstance(found["body"], str) else json.dumps(found["body"])

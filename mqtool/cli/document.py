@@ -5,7 +5,7 @@ from typing import Any
 
 from mqtool.cli import cells
 from mqtool.cli.render import Csv, Table, encode
-from mqtool.cli.schema import DATA, TABLE, WIDE, Column, OutputSchema
+from mqtool.cli.schema import TABLE, WIDE, Column, OutputSchema
 
 SECTION_ROWS = 20
 """Rows of each list that `--format table` prints; `wide` prints all."""
@@ -41,27 +41,37 @@ def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def as_text(schema: OutputSchema, value: dict[str, Any], *, wide: bool) -> bytes:
-    """Returns sections: plain values first, then each object and each list under its name."""
-    plain = [c for c in schema.columns if c.type not in {"object", "array"} or not c.fields]
-    parts = [_pairs(plain, value, wide=wide)]
-    for column in schema.columns:
-        if column in plain or column.show == DATA or (column.show == WIDE and not wide):
+    """Returns plain values first, then each object and each list as a section under its name."""
+    return b"\n".join(part for part in _sections(schema.columns, value, "", wide=wide) if part)
+
+
+def _sections(columns: tuple[Column, ...], value: dict[str, Any], name: str, *, wide: bool) -> Iterator[bytes]:
+    """Yields the plain values of an object, then its parts; the parts of a part are named `part.inner`."""
+    shown = _shown(columns, wide=wide)
+    plain = [column for column in shown if column.type not in {"object", "array"}]
+    pairs = _pairs(plain, value)
+    yield f"{name}\n".encode() + _indented(pairs) if name and pairs else pairs
+    for column in shown:
+        inner = value.get(column.name)
+        if column in plain or not inner:
             continue
-        parts.append(_section(column, value.get(column.name), wide=wide))
-    return b"\n".join(part for part in parts if part)
+        path = f"{name}.{column.name}" if name else column.name
+        if column.type == "object" and column.fields:
+            yield from _sections(column.fields, inner, path, wide=wide)
+        elif column.fields:
+            yield _table(path, column.fields, inner, wide=wide)
+        else:
+            lines = "".join(f"  {cells.cell(item, column)}\n" for item in inner)
+            yield f"{path} ({len(inner)})\n{lines}".encode("utf-8", "replace")
 
 
-def _section(column: Column, value: Any, *, wide: bool) -> bytes:
-    if not value:
-        return b""
-    if column.type == "object":
-        return f"{column.name}\n".encode() + _pairs(list(column.fields), value, wide=wide, indent="  ")
-    shown = value if wide else value[:SECTION_ROWS]
-    table = Table(_shown(column.fields, wide=wide), wide=wide, lookahead=len(shown) + 1)
-    lines = b"".join(table.row(row) for row in shown) + table.end(ok=True)
-    rest = len(value) - len(shown)
+def _table(name: str, columns: tuple[Column, ...], rows: list[dict[str, Any]], *, wide: bool) -> bytes:
+    some = rows if wide else rows[:SECTION_ROWS]
+    table = Table(_shown(columns, wide=wide), wide=wide, lookahead=len(some) + 1)
+    lines = b"".join(table.row(row) for row in some) + table.end(ok=True)
+    rest = len(rows) - len(some)
     more = f"… {rest} more: --format wide shows all\n" if rest else ""
-    return f"{column.name} ({len(value)})\n".encode() + _indented(lines + more.encode())
+    return f"{name} ({len(rows)})\n".encode() + _indented(lines + more.encode())
 
 
 def _shown(columns: tuple[Column, ...], *, wide: bool) -> tuple[Column, ...]:
@@ -72,8 +82,8 @@ def _indented(lines: bytes) -> bytes:
     return b"".join(b"  " + line for line in lines.splitlines(keepends=True))
 
 
-def _pairs(columns: list[Column], value: dict[str, Any], *, wide: bool, indent: str = "") -> bytes:
-    shown = [column for column in _shown(tuple(columns), wide=wide) if value.get(column.name) is not None]
+def _pairs(columns: list[Column], value: dict[str, Any]) -> bytes:
+    shown = [column for column in columns if value.get(column.name) is not None]
     to = max((len(column.name) for column in shown), default=0)
-    lines = [f"{indent}{column.name:<{to}}  {cells.cell(value[column.name], column)}" for column in shown]
+    lines = [f"{column.name:<{to}}  {cells.cell(value[column.name], column)}" for column in shown]
     return "".join(line.rstrip() + "\n" for line in lines).encode("utf-8", "replace")

@@ -20,6 +20,7 @@ from mqtool.store import Message, Store
 from mqtool.store.fields import record_fields
 from mqtool.store.file_kind import FileKind
 from mqtool.store.follow import follow
+from mqtool.store.json_lines import json_lines
 from mqtool.store.log_file import LogFiles
 from mqtool.store.target import open_target
 
@@ -43,29 +44,34 @@ def run(
         if view.follow and isinstance(store, LogFiles):
             raise UsageError("--follow needs a store's root directory")
         report = Report(lines=view.damage is DamageMode.STDERR)
-        stream = MessageStream(report, filters.limit, filters.byte_limit(), view.explode)
         wanted = filters.keywords(store.commit_log.min_offset, store.commit_log.max_offset)
+        stream = MessageStream(report, filters.limit, filters.byte_limit(), view.explode)
         if view.hex:
             output = Output(invocation, field_rows.FIELD, view.format)
             output.rows(_fields(store, stream.items(store.messages(**wanted))))
         else:
             rows = view.rows()
             output = Output(invocation, rows.schema, view.format, live=view.follow)
-            found = follow(path, config, **wanted) if view.follow else store.messages(**wanted)
+            body_mode = None if stream.max_bytes is not None else view.ready_lines()
             with progress(view.progress, "dump", *_extent(store, wanted)) as bar:
-                stream.write(found, rows, output, bar, view.damage)
+                if body_mode is None:
+                    found = follow(path, config, **wanted) if view.follow else store.messages(**wanted)
+                    stream.write(found, rows, output, bar, view.damage)
+                else:
+                    lines = json_lines(store, body_mode, raw=view.raw, limit=stream.limit, **wanted)
+                    stream.write_lines(lines, output, bar, view.damage)
         if not view.follow and "end" not in wanted and filters.limit is None and filters.max_bytes is None:
             report.tail(store.commit_log.tail)
         return output.finish(report.code())
-
-
-def _fields(store: Store, items: Items) -> Iterator[dict[str, Any]]:
-    for item in items:
-        if isinstance(item, Message):
-            yield from field_rows.rows([record_fields(store.commit_log, item.physical_offset, item.store_size)])
 
 
 def _extent(store: Store, wanted: dict[str, Any]) -> tuple[int, int]:
     """Returns the first and last physical offset that will be looked at."""
     log = store.commit_log
     return wanted.get("start", log.min_offset), wanted.get("end", log.max_offset)
+
+
+def _fields(store: Store, items: Items) -> Iterator[dict[str, Any]]:
+    for item in items:
+        if isinstance(item, Message):
+            yield from field_rows.rows([record_fields(store.commit_log, item.physical_offset, item.store_size)])

@@ -39,8 +39,8 @@ def _print(store: Store, addresses: list[str], rows: MessageRows, output: Output
         if not found.messages:
             report.missing()
         for message in found.messages:
-            if message.body_problem:
-                report.body(message)
+            if message.body_problem and not rows.bodies.raw:
+                report.say(f"damage: body of the message at {address}: {message.body_problem}")
             output.row(rows.row(message))
     return output.finish(report.code())
 

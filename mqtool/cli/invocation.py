@@ -26,6 +26,7 @@ class Format(StrEnum):
 
 
 JSON_FORMATS = (Format.JSON, Format.JSONL)
+TABLE_FORMATS = (Format.TABLE, Format.WIDE)
 
 
 @dataclass(slots=True)

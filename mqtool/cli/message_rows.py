@@ -52,27 +52,32 @@ MESSAGE = OutputSchema(
         Column("store_host", "string", "broker, address:port"),
         Column("reconsume_times", "integer", "how often a consumer sent it back"),
         Column("prepared_transaction_offset", "int64", "of a committed message: where its half message is"),
-        Column("properties", "object", "name to value, in stored order", show=DATA),
+        Column("properties", "object", "name to value, in stored order: TAGS, KEYS, UNIQ_KEY, …", show=DATA),
         Column("body_crc", "integer", "CRC-32 of the stored body, 31 bits", show=DATA),
-        Column("body_size", "integer", "bytes of the body, decompressed unless --raw"),
-        Column("body", "any", "the body; null if --body none", nullable=True, show=DATA),
+        Column("body", "any", "the body, decompressed unless --raw; null if --body none", nullable=True, show=DATA),
         Column("body_encoding", "string", "of body: text, base64, hex, json, none or redacted", show=DATA),
         Column("offset_message_id", "string", "store host and physical offset, hexadecimal"),
-        Column("tags", "string", "TAGS property", show=TABLE, nullable=True),
-        Column("keys", "array", "words of the KEYS property", show=TABLE),
-        Column("unique_key", "string", "UNIQ_KEY property, the id made by the client", nullable=True),
-        Column("magic_code", "integer", "version of the record: -626843481 is 1, -626843477 is 2", show=DATA),
+        Column("body_size", "integer", "bytes of the whole body, with --max-body", show=DATA, optional=True),
         Column("batch_index", "integer", "place in the inner batch, with --explode", show=DATA, optional=True),
-        Column("body_problem", "string", "why body is as stored, not decompressed", show=DATA, optional=True),
     ),
     mixed=(DAMAGE,),
 )
 
+_IN_TABLES = (
+    Column("body_size", "integer", "bytes of the body"),
+    Column("tags", "string", "TAGS property", show=TABLE),
+    Column("keys", "array", "words of the KEYS property", show=TABLE),
+    Column("unique_key", "string", "UNIQ_KEY property"),
+)
+"""What tables show of the properties and the body."""
 
-def with_body(schema: OutputSchema) -> OutputSchema:
-    """Returns the schema with the body shown in tables."""
-    shown = [replace(c, show=TABLE) if c.name == "body" else c for c in schema.columns]
-    return replace(schema, columns=tuple(shown))
+
+def table_schema(*, with_body: bool) -> OutputSchema:
+    """Returns the columns of tables of messages."""
+    shown = [replace(c, show=TABLE) if with_body and c.name == "body" else c for c in MESSAGE.columns]
+    kept = [column for column in shown if column.name not in {"body", "body_size"}]
+    body = [column for column in shown if column.name == "body"]
+    return replace(MESSAGE, columns=(*kept, *_IN_TABLES, *body))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,50 +87,47 @@ class MessageRows:
     Attributes:
         bodies: how bodies are printed.
         redaction: what is left out, None for nothing.
+        in_table: rows are for people: with tags and keys of their own.
     """
 
     bodies: BodyView
-    redaction: Redaction | None = None
+    redaction: Redaction | None
+    in_table: bool
 
     @property
     def schema(self) -> OutputSchema:
         """The schema of these rows."""
-        return MESSAGE if self.bodies.mode is Body.NONE else with_body(MESSAGE)
+        return table_schema(with_body=self.bodies.mode is not Body.NONE) if self.in_table else MESSAGE
 
     def row(self, message: "Message") -> Row:
         """Returns one row, keys in the order of the schema."""
+        from mqtool.scan.json_rows import row_of  # noqa: PLC0415 - `--help` loads no numpy
+
         body = message.raw_body if self.bodies.raw else message.body
-        value, encoding = self.bodies.encode(body)
-        row = {
-            "physical_offset": message.physical_offset,
-            "store_size": message.store_size,
-            "topic": message.topic,
-            "queue_id": message.queue_id,
-            "queue_offset": message.queue_offset,
-            "flag": message.flag,
-            "sys_flag": message.sys_flag,
-            "born_timestamp": message.born_timestamp,
-            "store_timestamp": message.store_timestamp,
-            "born_host": message.born_host,
-            "store_host": message.store_host,
-            "reconsume_times": message.reconsume_times,
-            "prepared_transaction_offset": message.prepared_transaction_offset,
-            "properties": message.properties,
-            "body_crc": message.body_crc,
-            "body_size": len(body),
-            "body": value,
-            "body_encoding": encoding,
-            "offset_message_id": message.offset_message_id,
-            "tags": message.tags,
-            "keys": list(message.keys),
-            "unique_key": message.unique_key,
-            "magic_code": message.magic_code,
-        }
+        row = row_of(message, Body.NONE)
+        row["body"], row["body_encoding"] = self.bodies.encode(body)
+        if self.bodies.most is not None or self.in_table:
+            row["body_size"] = len(body)
         if message.batch_index is not None:
             row["batch_index"] = message.batch_index
-        if message.body_problem and not self.bodies.raw:
-            row["body_problem"] = message.body_problem
-        return self.redaction.row(row) if self.redaction else row
+        if self.redaction:
+            row = self.redaction.row(row)
+        return {**row, **_view(row["properties"])} if self.in_table else row
+
+
+def _view(found: dict[str, str]) -> Row:
+    from mqtool.formats import properties  # noqa: PLC0415 - `--help` loads no construct
+
+    unique_key = found.get(properties.UNIQUE_KEY)
+    return {"tags": found.get(properties.TAGS), "keys": properties.keys_of(found), "unique_key": unique_key}
+
+
+def undecoded_row(physical_offset: int, detail: str) -> Row:
+    """Returns a body that cannot be decompressed as a row of damage."""
+    return {
+        "damage": {"start": physical_offset, "end": physical_offset, "kind": "undecodable-body", "detail": detail,
+                   "path": None, "position": 0}
+    }  # fmt: skip
 
 
 def damage_row(damage: "Damage") -> Row:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from mqtool.cli.message_rows import MessageRows, damage_row
+from mqtool.cli.message_rows import MessageRows, damage_row, undecoded_row
 from mqtool.cli.options import DamageMode
 from mqtool.cli.output import Output
 from mqtool.cli.progress import Progress
@@ -11,6 +11,7 @@ from mqtool.cli.report import Report
 from mqtool.errors import FormatError
 from mqtool.scan.damage import Damage
 from mqtool.store import Message
+from mqtool.store.json_lines import Lines
 from mqtool.store.message import explode
 
 EVERY = 1024
@@ -48,8 +49,6 @@ class MessageStream:
             size += item.store_size
             if self.max_bytes is not None and size > self.max_bytes:
                 return
-            if item.body_problem:
-                self.report.body(item)
             for message in self._parts(item):
                 yield message
                 self.passed += 1
@@ -69,14 +68,32 @@ class MessageStream:
         self, found: Iterable[Message | Damage], rows: MessageRows, output: Output, bar: Progress, damage: DamageMode
     ) -> None:
         """Writes what may pass as rows."""
-        at = None
         for item in self.items(found):
-            if isinstance(item, Message):
-                output.row(rows.row(item))
-                at = item.physical_offset + item.store_size
-                if not self.passed % EVERY:
-                    bar.update(at)
-            elif damage is DamageMode.ROWS:
-                output.row(damage_row(item))
-        if at is not None:
-            bar.update(at)
+            if isinstance(item, Damage):
+                if damage is DamageMode.ROWS:
+                    output.row(damage_row(item))
+                continue
+            if item.body_problem and not rows.bodies.raw:
+                self._undecoded(item.physical_offset, item.body_problem, output, damage)
+            output.row(rows.row(item))
+            if not self.passed % EVERY:
+                bar.update(item.physical_offset)
+
+    def write_lines(self, found: Iterable[Lines | Damage], output: Output, bar: Progress, damage: DamageMode) -> None:
+        """Writes ready lines; the limit is their maker's business."""
+        for item in found:
+            if isinstance(item, Damage):
+                self.report.damage(item)
+                if damage is DamageMode.ROWS:
+                    output.row(damage_row(item))
+                continue
+            for physical_offset in item.undecoded:
+                self._undecoded(physical_offset, "cannot be decompressed, it is given as stored", output, damage)
+            output.lines(item.data)
+            self.passed += item.count
+            bar.update(item.end)
+
+    def _undecoded(self, physical_offset: int, detail: str, output: Output, damage: DamageMode) -> None:
+        self.report.say(f"damage: body of the message at physical offset {physical_offset}: {detail}")
+        if damage is DamageMode.ROWS:
+            output.row(undecoded_row(physical_offset, detail))

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from mqtool.cli import ranges
 from mqtool.cli.bodies import BodyView, Redaction
-from mqtool.cli.invocation import JSON_FORMATS, Format
+from mqtool.cli.invocation import JSON_FORMATS, TABLE_FORMATS, Format
 from mqtool.cli.message_rows import MessageRows
 from mqtool.cli.options import Body, DamageMode, ProgressMode
 from mqtool.errors import UsageError
@@ -38,8 +38,14 @@ class MessageView:
         Args:
             default: of `--body`; None for none in tables and text elsewhere.
         """
-        in_table = self.format in (Format.TABLE, Format.WIDE)
+        in_table = self.format in TABLE_FORMATS
         by_format = Body.NONE if in_table else Body.TEXT
         most = ranges.parse_size(self.max_body) if self.max_body else None
         bodies = BodyView(self.body or default or by_format, self.raw, most)
-        return MessageRows(bodies, Redaction() if self.redact else None)
+        return MessageRows(bodies, Redaction() if self.redact else None, in_table)
+
+    def ready_lines(self) -> str | None:
+        """Returns the body mode if the rows can be taken as ready lines of JSON, else None."""
+        slow = self.redact or self.explode or self.hex or self.follow or self.max_body is not None
+        mode = self.body or Body.TEXT
+        return None if slow or mode is Body.JSON or self.format not in JSON_FORMATS else str(mode)

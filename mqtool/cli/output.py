@@ -57,13 +57,10 @@ class Output:
         for row in rows:
             self.row(row)
 
-    def lines(self, blocks: Iterable[bytes]) -> None:
-        """Writes blocks of whole, ready JSON lines; only for `jsonl`."""
-        if self.format is not Format.JSONL:
-            raise ValueError(f"ready lines are jsonl, not {self.format}")
+    def lines(self, block: bytes) -> None:
+        """Writes whole, ready lines of JSON as rows; only for JSON formats."""
         self._begin()
-        for block in blocks:
-            self._stream.write(block)
+        self._stream.write(self._renderer.lines(block))
 
     def document(self, value: dict[str, Any], code: ExitCode = ExitCode.OK) -> ExitCode:
         """Writes the one object and returns the exit code given."""

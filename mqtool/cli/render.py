@@ -29,6 +29,9 @@ class Renderer(Protocol):
     def row(self, row: Row) -> bytes:
         """One row; may be held back."""
 
+    def lines(self, block: bytes) -> bytes:
+        """Rows that are lines of JSON already."""
+
     def end(self, ok: bool) -> bytes:
         """What stands after the last row, with rows held back."""
 
@@ -71,6 +74,10 @@ class JsonLines:
         """One line."""
         return encode(row) + b"\n"
 
+    def lines(self, block: bytes) -> bytes:
+        """The same lines."""
+        return block
+
     def end(self, ok: bool) -> bytes:  # noqa: ARG002 - the exit code says it
         """Nothing."""
         return b""
@@ -96,6 +103,11 @@ class JsonDocument:
         separator, self._separator = self._separator, b",\n"
         return separator + encode(row)
 
+    def lines(self, block: bytes) -> bytes:
+        """Lines inside the array; a line feed can only stand between two rows, never inside one."""
+        separator, self._separator = self._separator, b",\n"
+        return separator + block[:-1].replace(b"\n", b",\n")
+
     def end(self, ok: bool) -> bytes:
         """The rest of the object."""
         return b'\n],"ok":' + (b"true" if ok else b"false") + b"}\n"
@@ -118,6 +130,10 @@ class Csv:
     def row(self, row: Row) -> bytes:
         """One line, more where a value holds line breaks."""
         return _csv_line([_csv_value(row.get(name)) for name in self._names])
+
+    def lines(self, block: bytes) -> bytes:
+        """Not for this format."""
+        raise TypeError(f"{type(self).__name__} takes no ready lines, got {len(block)} bytes")
 
     def end(self, ok: bool) -> bytes:  # noqa: ARG002 - the exit code says it
         """Nothing."""
@@ -161,6 +177,10 @@ class Table:
             return self._line(line, self._widths)
         self._held.append(line)
         return self._release() if len(self._held) >= self._lookahead else b""
+
+    def lines(self, block: bytes) -> bytes:
+        """Not for this format."""
+        raise TypeError(f"{type(self).__name__} takes no ready lines, got {len(block)} bytes")
 
     def end(self, ok: bool) -> bytes:  # noqa: ARG002 - the exit code says it
         """The lines held back; a table without rows is its header."""
@@ -210,6 +230,10 @@ class Upright:
         lines = [f"{column.name:<{self._width}}  {cells.cell(row[column.name], column)}".rstrip() for column in shown]
         apart, self._apart = self._apart, b"\n"
         return apart + "".join(line + "\n" for line in lines).encode("utf-8", "replace")
+
+    def lines(self, block: bytes) -> bytes:
+        """Not for this format."""
+        raise TypeError(f"{type(self).__name__} takes no ready lines, got {len(block)} bytes")
 
     def end(self, ok: bool) -> bytes:  # noqa: ARG002 - the exit code says it
         """Nothing."""

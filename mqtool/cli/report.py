@@ -7,7 +7,6 @@ from mqtool.cli.invocation import note
 
 if TYPE_CHECKING:
     from mqtool.scan.damage import Damage, Tail
-    from mqtool.store import Message
 
 MOST_LINES = 1000
 """Lines of damage; the rest is counted. A store of zeros must not flood a terminal."""
@@ -43,10 +42,6 @@ class Report:
     def damage(self, damage: "Damage") -> None:
         """Tells of a range without a valid record."""
         self.say(f"damage: {damage}")
-
-    def body(self, message: "Message") -> None:
-        """Tells of a body that cannot be decompressed."""
-        self.say(f"damage: body of the message at physical offset {message.physical_offset}: {message.body_problem}")
 
     def tail(self, tail: "Tail") -> None:
         """Tells what follows the last record; bytes that are no record count as damage."""

@@ -1,0 +1,240 @@
+"""What a store is, in one value: the library twin of `mqtool info`.
+
+Everything comes from names, sizes, headers and a few records, so a store of any size answers at once;
+`deep_scan` reads every record.
+"""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from mqtool.errors import StoreError
+from mqtool.formats import file_names, timer
+from mqtool.scan.damage import Damage
+from mqtool.store.consume_queue import Queue
+from mqtool.store.entries import unit_positions
+from mqtool.store.files import ReadFile, list_mapped_files, read_file
+from mqtool.store.layout import Known
+from mqtool.store.store import Store
+
+Description = dict[str, Any]
+
+_ADDED_UP = 4_000_000
+"""Units whose sizes are added up without a deep scan."""
+
+_SIZES = ("commit_log_size", "consume_queue_size", "consume_queue_ext_size", "batch_consume_queue_size")
+
+
+def describe(store: Store) -> Description:
+    """Returns what is known of a store without reading its messages; see the columns of `mqtool info`."""
+    log, found = store.commit_log, store.version
+    return {
+        "path": str(store.path),
+        "version": found.line,
+        "version_evidence": found.evidence,
+        "clean_stop": store.clean_stop,
+        "commit_log": {
+            "min_offset": log.min_offset,
+            "max_offset": log.max_offset,
+            "files": len(log.segments),
+            "directories": [str(path) for path in store.layout.commit_log_dirs],
+            "first_timestamp": store_time(store, log.min_offset),
+            "last_timestamp": _last_time(store),
+            "tail": {"kind": log.tail.kind, "length": log.tail.length, "detail": log.tail.detail},
+        },
+        "layout": _layout(store),
+        "topics": _topics(store),
+        "queues": [_queue(queue) for queue in store.queues()],
+        "groups": _groups(store),
+        "lags": [asdict(lag) for lag in store.lags()],
+        "index_files": _index_files(store),
+        "checkpoint": None if store.checkpoint is None else asdict(store.checkpoint),
+        "timer": _timer(store),
+        "delay_offsets": [{"level": level, "offset": n} for level, n in sorted(store.metadata.delay_offsets.items())],
+    }
+
+
+def store_time(store: Store, physical_offset: int) -> int | None:
+    """Returns the store time of the record at an offset, None if there is none."""
+    try:
+        return store.commit_log.record(physical_offset).store_timestamp
+    except StoreError:
+        return None
+
+
+def _last_time(store: Store) -> int | None:
+    """The newest record that a queue names is the newest of the log, but for records without a unit."""
+    newest = [last for queue in store.queues() if (last := _ends(queue))]
+    return store_time(store, max(last[1] for last in newest)) if newest else None
+
+
+def _layout(store: Store) -> list[Description]:
+    rows = []
+    for name in _SIZES:
+        known: Known | None = getattr(store.layout, name)
+        if known is not None:
+            rows.append({"name": name, "value": known.value, "evidence": known.evidence})
+    for file in store.index_files()[-1:]:
+        if file.slot_count:
+            evidence = f"chains of {file.path.name}" if file.entry_count else "the default for a file of this length"
+            rows.append({"name": "index_slots", "value": file.slot_count, "evidence": evidence})
+            rows.append({"name": "index_entries", "value": file.max_entries, "evidence": evidence})
+    return rows
+
+
+def _queue(queue: Queue) -> Description:
+    return {
+        "topic": queue.topic,
+        "queue_id": queue.queue_id,
+        "kind": queue.kind,
+        "min_offset": queue.min_offset,
+        "max_offset": queue.max_offset,
+        "max_physical_offset": queue.max_physical_offset,
+        "files": len(queue.files),
+    }
+
+
+def _ends(queue: Queue) -> tuple[int, int] | None:
+    """Returns the physical offsets of a queue's first and last record that the log has."""
+    if queue.max_offset <= max(queue.min_offset, 0):
+        return None
+    first = _unit_offset(queue, queue.min_offset)
+    last = _unit_offset(queue, queue.max_offset - 1)
+    return None if first is None or last is None else (first, last)
+
+
+def _unit_offset(queue: Queue, queue_offset: int) -> int | None:
+    if queue.is_batch:
+        for number in range(len(queue.files) - 1, -1, -1):
+            units = queue.units_of(number)
+            if len(units) and int(units[0]["base_queue_offset"]) <= queue_offset:
+                return int(units[units["base_queue_offset"] <= queue_offset][-1]["physical_offset"])
+        return None
+    file = queue.find_file(queue_offset)
+    if file is None:
+        return None
+    units = queue.units_of(file)
+    index = queue_offset - queue.files[file].base // queue.unit_size
+    return int(units[index]["physical_offset"]) if 0 <= index < len(units) else None
+
+
+def _topics(store: Store) -> list[Description]:
+    by_topic: dict[str, list[Queue]] = {topic: [] for topic in store.metadata.topics}
+    for queue in store.queues():
+        by_topic.setdefault(queue.topic, []).append(queue)
+    total = sum(max(0, queue.max_offset - queue.min_offset) for queue in store.queues())
+    return [_topic(store, topic, by_topic[topic], add_up=total <= _ADDED_UP) for topic in sorted(by_topic)]
+
+
+def _topic(store: Store, topic: str, queues: list[Queue], *, add_up: bool) -> Description:
+    config = store.metadata.topics.get(topic)
+    ends = [found for queue in queues if (found := _ends(queue))]
+    firsts = [time for first, _ in ends if (time := store_time(store, first)) is not None]
+    lasts = [time for _, last in ends if (time := store_time(store, last)) is not None]
+    return {
+        "topic": topic,
+        "messages": sum(max(0, queue.max_offset - max(queue.min_offset, 0)) for queue in queues),
+        "queues": len(queues),
+        "size": sum(_size(queue, store.commit_log.min_offset) for queue in queues) if add_up else None,
+        "first_timestamp": min(firsts, default=None),
+        "last_timestamp": max(lasts, default=None),
+        "configured": config is not None,
+        "perm": None if config is None else config.perm,
+        "read_queues": None if config is None else config.read_queue_nums,
+        "write_queues": None if config is None else config.write_queue_nums,
+    }
+
+
+def _size(queue: Queue, limit: int) -> int:
+    """Bytes of the records that a queue's units name, those that the log still has."""
+    total, end = 0, queue.max_physical_offset + queue.is_batch
+    for number in range(len(queue.files)):
+        units = queue.units_of(number)
+        alive = (units["physical_offset"] >= limit) & (units["physical_offset"] < end) & (units["size"] > 0)
+        total += int(units["size"][alive].astype("i8").sum())
+    return total
+
+
+def _groups(store: Store) -> list[Description]:
+    by_group: dict[str, list[Any]] = {group: [] for group in store.metadata.groups}
+    for lag in store.lags():
+        by_group.setdefault(lag.group, []).append(lag)
+    return [
+        {
+            "group": group,
+            "configured": group in store.metadata.groups,
+            "topics": len({lag.topic for lag in lags}),
+            "queues": len(lags),
+            "lag": sum(lag.lag or 0 for lag in lags),
+        }
+        for group, lags in sorted(by_group.items())
+    ]
+
+
+def _index_files(store: Store) -> list[Description]:
+    return [
+        {
+            "file": file.path.name,
+            "entries": file.entry_count,
+            "max_entries": file.max_entries,
+            "slots": file.slot_count,
+            "begin_timestamp": file.header.begin_timestamp,
+            "end_timestamp": file.header.end_timestamp,
+            "begin_physical_offset": file.header.begin_physical_offset,
+            "end_physical_offset": file.header.end_physical_offset,
+        }
+        for file in store.index_files()
+    ]
+
+
+def _timer(store: Store) -> Description | None:
+    wheel = store.path / file_names.TIMER_WHEEL
+    log = list_mapped_files(store.path / file_names.TIMER_LOG).files
+    if not wheel.is_file() and not log:
+        return None
+    found: Description = {"log_files": len(log), "waiting": None}
+    checkpoint = store.path / file_names.CONFIG / file_names.TIMER_CHECKPOINT
+    read = timer.parse_checkpoint(read_file(checkpoint)) if checkpoint.is_file() else timer.TimerCheckpoint()
+    if wheel.is_file():
+        with ReadFile(wheel) as opened:
+            slots = [timer.TimerSlot(*values) for _, values in unit_positions(opened, timer.SLOT) if any(values)]
+        due = read.last_read_time_ms // timer.DEFAULT_PRECISION_MS
+        found["waiting"] = sum(slot.count for slot in slots if slot.time >= due)
+    return {**found, "last_read_time": read.last_read_time_ms, "last_queue_offset": read.last_timer_queue_offset}
+
+
+@dataclass(slots=True)
+class DeepScan:
+    """What reading every record tells.
+
+    Attributes:
+        messages, size: of sound records, by topic: (messages, bytes, first store time, last store time).
+        damage: every range without a valid record.
+    """
+
+    topics: dict[str, tuple[int, int, int, int]] = field(default_factory=dict)
+    damage: list[Damage] = field(default_factory=list)
+
+
+def deep_scan(store: Store, at: Callable[[int], None] = lambda _: None) -> DeepScan:
+    """Reads every record of the log with its CRC.
+
+    Args:
+        store: which.
+        at: told the physical offset reached, some ten thousand records apart.
+    """
+    import pyarrow as pa  # noqa: PLC0415 - costs 100 ms at import
+
+    found = DeepScan()
+    columns = ("physical_offset", "topic", "store_size", "store_timestamp")
+    wanted = [(columns[2], "count"), (columns[2], "sum"), (columns[3], "min"), (columns[3], "max")]
+    for batch in store.batches(columns, damage=found.damage):
+        grouped = pa.Table.from_batches([batch]).group_by("topic")
+        for row in grouped.aggregate(wanted).to_pylist():
+            count, size, first, last = found.topics.get(row["topic"], (0, 0, 1 << 63, -1))
+            found.topics[row["topic"]] = (
+                count + row["store_size_count"], size + row["store_size_sum"],
+                min(first, row["store_timestamp_min"]), max(last, row["store_timestamp_max"]),
+            )  # fmt: skip
+        at(batch.column(0)[-1].as_py())
+    return found

@@ -1,0 +1,76 @@
+"""What an operator should know before anything else about a store. Hints, not findings: `verify` proves."""
+
+from collections.abc import Iterator
+
+from mqtool.formats import file_names
+from mqtool.store.files import list_directory
+from mqtool.store.store import Store
+
+
+def oddities(store: Store) -> list[str]:
+    """Returns sentences, the most important first."""
+    return [*_stop(store), *_log(store), *_queues(store), *_index(store), *_metadata(store), *store.layout.oddities]
+
+
+def _stop(store: Store) -> Iterator[str]:
+    if not store.clean_stop:
+        yield "the last broker did not stop in order, or it is running: abort is there"
+    if store.checkpoint is None:
+        yield "there is no checkpoint that can be read"
+
+
+def _log(store: Store) -> Iterator[str]:
+    log = store.commit_log
+    if store.layout.dledger_dirs:
+        names = ", ".join(path.name for path in store.layout.dledger_dirs)
+        yield f"the log, or its newer part, is a DLedger log ({names}), which is not read"
+    if log.tail.kind != "clean":
+        yield f"behind the last record: {log.tail.kind}, {log.tail.length} bytes: {log.tail.detail}"
+    for before, after in zip(log.segments, log.segments[1:], strict=False):
+        if before.end < after.base:
+            yield f"no file holds physical offsets {before.end} to {after.base}"
+        elif before.end > after.base:
+            yield f"{before.path.name} and {after.path.name} overlap by {before.end - after.base} bytes"
+    empty = [segment.path.name for segment in log.segments if not segment.size]
+    if empty:
+        yield f"segments without a byte: {', '.join(empty[:5])}"
+
+
+def _queues(store: Store) -> Iterator[str]:
+    log = store.commit_log
+    dispatched = max((queue.max_physical_offset for queue in store.queues()), default=0)
+    if log.segments and dispatched < log.max_offset:
+        yield f"the queues end at physical offset {dispatched}, the log at {log.max_offset}"
+    for queue in store.queues():
+        name = f"{queue.topic}/{queue.queue_id}"
+        if queue.strays:
+            yield f"queue {name} holds files that are none of its own: {queue.strays[0].name}"
+        ends = [file.end for file in queue.files]
+        if any(end != file.base for end, file in zip(ends, queue.files[1:], strict=False)) and not queue.is_batch:
+            yield f"files of queue {name} do not follow one another"
+    if (store.path / file_names.CONSUME_QUEUE / "CURRENT").is_file():
+        yield "the queues are in RocksDB, which is not read"
+
+
+def _index(store: Store) -> Iterator[str]:
+    for file in store.index_files():
+        if file.entry_count and not file.slot_count:
+            yield f"index file {file.path.name}: its chains fit no number of slots"
+        if file.header.end_physical_offset > store.commit_log.max_offset:
+            end = file.header.end_physical_offset
+            yield f"index file {file.path.name} ends at physical offset {end}, behind the log's end"
+
+
+def _metadata(store: Store) -> Iterator[str]:
+    yield from (f"configuration: {problem}" for problem in store.metadata.problems)
+    if store.metadata.topics_file is not None:
+        unknown = sorted({queue.topic for queue in store.queues()} - set(store.metadata.topics))
+        foreign = [topic for topic in unknown if not topic.startswith(("%LMQ%", "SCHEDULE_TOPIC_XXXX"))]
+        if foreign:
+            yield f"topics with queues but without configuration: {', '.join(foreign[:5])}"
+    ahead = [lag for lag in store.lags() if lag.max_offset is not None and lag.consumer_offset > lag.max_offset]
+    for lag in ahead[:5]:
+        place = f"{lag.topic}/{lag.queue_id}"
+        yield f"group {lag.group} is ahead of queue {place}: {lag.consumer_offset} of {lag.max_offset}"
+    if not list_directory(store.path / file_names.CONFIG):
+        yield "there is no configuration: topics and groups are unknown"
