@@ -126,7 +126,7 @@ class CommitLog:
                 clipped = _clip(item, start, end)
                 if clipped is not None:
                     yield clipped if isinstance(clipped, Frames) else clipped.at(segment.path, segment.base)
-            if index == self._last_used:
+            if index == self.last_used:
                 return
 
     def _start_in(self, segment: Segment, start: int | None) -> int:
@@ -142,11 +142,11 @@ class CommitLog:
     def walk(self, index: int, *, start: int = 0, check_crc: bool = True) -> SegmentWalk:
         """Returns the walk over one segment."""
         segment, file = self.segments[index], self._file(index)
-        span = SegmentSpan(segment.base, segment.size, start, file.data_end(), is_last=index >= self._last_used)
+        span = SegmentSpan(segment.base, segment.size, start, file.data_end(), is_last=index >= self.last_used)
         return SegmentWalk(file.read, span, check_crc=check_crc, witness=self.witness)
 
     @cached_property
-    def _last_used(self) -> int:
+    def last_used(self) -> int:
         """Number of the last segment that holds anything; the broker makes the next one ahead."""
         for index in range(len(self.segments) - 1, 0, -1):
             file = self._file(index)
@@ -158,7 +158,7 @@ class CommitLog:
     def _end(self) -> tuple[int, Tail]:
         if not self.segments:
             return 0, Tail(0, "clean", 0, "there is no segment")
-        index = self._last_used
+        index = self.last_used
         segment = self.segments[index]
         walk = self.walk(index, start=self._proved_start(segment), check_crc=False)
         for _ in walk:
