@@ -10,11 +10,12 @@ from mqtool.formats import commit_log
 from mqtool.formats.commit_log import Record
 from mqtool.scan.damage import Damage, DamageKind, Tail
 from mqtool.scan.frames import Frames
-from mqtool.scan.resync import Witness
+from mqtool.scan.resync import Witness, first_data
 from mqtool.scan.walk import SegmentSpan, SegmentWalk
 from mqtool.store.files import MappedFile, ReadFile
 
 _OPEN_FILES = 32
+_BLOCK = 1 << 20
 _LONGEST_RECORD = 1 << 28
 """No broker accepts a larger one (maxMessageSize is an int, a body a byte array in one direct buffer)."""
 
@@ -150,8 +151,9 @@ class CommitLog:
         """Number of the last segment that holds anything; the broker makes the next one ahead."""
         for index in range(len(self.segments) - 1, 0, -1):
             file = self._file(index)
-            if any(file.read(0, 4096)) or any(any(file.read(at, 1 << 20)) for at in range(0, file.data_end(), 1 << 20)):
-                return index
+            for at in range(0, file.data_end(), _BLOCK):
+                if first_data(memoryview(file.read(at, _BLOCK)), 0) is not None:
+                    return index
         return 0
 
     @cached_property
