@@ -71,12 +71,11 @@ def _scalar(name: str) -> dict[str, Any]:
 
 
 def object_schema(columns: tuple[Column, ...]) -> dict[str, Any]:
-    """Returns the JSON Schema of an object with these fields and no others."""
+    """Returns the JSON Schema of an object with these fields; later releases may add others."""
     return {
         "type": "object",
         "properties": {column.name: column.json_schema() for column in columns},
         "required": [column.name for column in columns if not column.optional],
-        "additionalProperties": False,
     }
 
 

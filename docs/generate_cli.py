@@ -1,0 +1,125 @@
+"""Writes docs/cli.md and docs/schemas from the commands themselves.
+
+`python docs/generate_cli.py` writes; with `--check` it says what is out of date, writes nothing, and exits with 1 if
+anything is.
+"""
+
+import enum
+import json
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+import typer.main  # noqa: E402 - the checkout comes first
+
+from mqtool.cli.app import COMMANDS, app  # noqa: E402
+from mqtool.cli.schema import document  # noqa: E402
+
+HEAD = """# Commands
+
+Generated from the commands' own help by `python docs/generate_cli.py`. How output is made up:
+[JSON output](json-output.md). How runs end: [exit codes](exit-codes.md). The same from Python: every command calls one
+function of the library.
+
+| Command | What it does |
+|---|---|
+"""
+
+RANGES = """## Ranges and times
+
+`-o`, `--offset` takes offsets: physical ones of messages; queue offsets, entry numbers or positions in other files. A
+range is half-open, `[start, end)`; what is outside of what is there is cut off.
+
+| Written | Means |
+|---|---|
+| `start`, `end` | from the first offset; from the end (with `--follow`: only what is new) |
+| `4096` | from offset 4096 |
+| `+100`, `-100` | from 100 after the first offset; from 100 before the end |
+| `@TIME` | from a store time; messages only |
+| `A:B`, `A:`, `:B` | from A up to B, each written as above: `0:4096`, `@TIME:@TIME`, `-100:end` |
+
+`--time A..B` takes store times; either may be missing. A time is RFC 3339 (`2026-11-21T00:33:14.018Z`), milliseconds
+since the epoch, or `yyyy-MM-dd#HH:mm:ss:SSS` as in mqadmin; without a zone it is local time. Sizes take K, M, G and T,
+powers of 1024.
+"""
+
+
+def pages() -> dict[str, str]:
+    """Returns path below docs/ and text of every generated file."""
+    group: Any = typer.main.get_command(app)
+    found = {}
+    cli = HEAD + "".join(f"| [`mqtool {name}`](#mqtool-{name}) | {row.summary} |\n" for name, row in COMMANDS.items())
+    cli += "\n" + RANGES
+    for name, row in COMMANDS.items():
+        module = import_module(row.module)
+        function = getattr(module, name.replace("-", "_"), None)
+        outputs = getattr(function, "outputs", ())
+        cli += "\n" + "\n".join(section(name, group.commands[name], function)) + "\n"
+        if outputs:
+            found[f"schemas/{name}.json"] = json.dumps(document(name, outputs), indent=2, ensure_ascii=False) + "\n"
+    return {"cli.md": cli, **found}
+
+
+def section(name: str, command: Any, function: Any) -> Iterator[str]:
+    """Yields the lines of one command."""
+    example, *rest = (command.help or "").strip().split("\n\n")
+    yield f"## mqtool {name}\n"
+    yield f"```console\n$ {example}\n```\n"
+    yield "\n\n".join(rest) + "\n"
+    hints = get_type_hints(function) if function else {}
+    arguments = [one for one in command.params if one.param_type_name == "argument"]
+    if arguments:
+        yield "| Argument | |\n|---|---|"
+        yield from (f"| `{one.metavar or one.name.upper()}` | {cell(one.help)} |" for one in arguments)
+        yield ""
+    yield "| Option | | Default |\n|---|---|---|"
+    for one in command.params:
+        if one.param_type_name == "option" and one.name != "help":
+            yield f"| {spelling(one)} | {cell(one.help)}{choices(hints.get(one.name))} | {default(one)} |"
+
+
+def spelling(option: Any) -> str:
+    """Returns the names of an option and what it takes."""
+    names = ", ".join(f"`{name}`" for name in sorted(option.opts, key=len))
+    return f"{names} {option.metavar}" if option.metavar else names
+
+
+def choices(hint: Any) -> str:
+    """Returns the values of an option that takes one of a few."""
+    kinds = [kind for kind in (hint, *get_args(hint)) if isinstance(kind, type) and issubclass(kind, enum.Enum)]
+    return " One of " + ", ".join(f"`{value.value}`" for value in kinds[0]) + "." if kinds else ""
+
+
+def default(option: Any) -> str:
+    """Returns an option's default, empty if it has none."""
+    value = option.default
+    return "" if value in (None, False) or callable(value) else f"`{getattr(value, 'value', value)}`"
+
+
+def cell(text: str) -> str:
+    """Returns text for a cell of a table."""
+    return text.replace("|", "\\|")
+
+
+def main() -> int:
+    """Writes the files, or checks them."""
+    stale = []
+    for name, text in pages().items():
+        path = ROOT / "docs" / name
+        if not path.exists() or path.read_text("utf-8") != text:
+            stale.append(name)
+            if "--check" not in sys.argv:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text, "utf-8")
+    for name in stale:
+        print(f"docs/{name}: {'out of date' if '--check' in sys.argv else 'written'}")
+    return 1 if stale and "--check" in sys.argv else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

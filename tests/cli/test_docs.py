@@ -1,0 +1,58 @@
+"""docs/cli.md and docs/schemas are what the commands say; every enum of the options is the library's."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from mqtool.cli import options
+from mqtool.cli.app import COMMANDS
+from mqtool.cli.entry_rows import SCHEMAS
+from mqtool.store.entries import ORDINALS
+from mqtool.store.file_kind import FileKind
+from mqtool.store.find import Way
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def generator():
+    spec = importlib.util.spec_from_file_location("generate_cli", ROOT / "docs" / "generate_cli.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_generated_pages_are_up_to_date():
+    for name, text in generator().pages().items():
+        assert (ROOT / "docs" / name).read_text("utf-8") == text, f"run docs/generate_cli.py: {name}"
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_format_help_prints_the_schema_that_is_checked_in(mqtool, name):
+    result = mqtool(name, "--format", "help")
+    assert result.code == 0
+    assert result.document == json.loads((ROOT / "docs" / "schemas" / f"{name}.json").read_text("utf-8"))
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_a_schema_is_one(mqtool, name):
+    Draft202012Validator.check_schema(mqtool(name, "--format", "help").document)
+
+
+def test_kinds_of_files_are_the_library_s():
+    assert [kind.value for kind in options.FileKindName] == [kind.value for kind in FileKind]
+
+
+def test_ways_to_find_are_the_library_s():
+    assert [way.value for way in options.WayName] == [way.value for way in Way]
+
+
+def test_every_kind_of_file_but_the_log_has_a_schema():
+    assert set(SCHEMAS) == {kind.value for kind in FileKind} - {"commit-log"}
+
+
+def test_rows_are_numbered_by_one_of_their_columns():
+    for kind, ordinal in ORDINALS.items():
+        assert ordinal in [column.name for column in SCHEMAS[kind].columns]
