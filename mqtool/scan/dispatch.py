@@ -1,0 +1,236 @@
+"""Dispatch, the columnar form: what the broker would write to queues and index for the records of some frames.
+
+The broker looks at one record at a time (DispatchRequest); here one call answers for all frames of a window,
+and only what is rare (multi-dispatch, inner batches, numbers in properties) is looked at record by record.
+Where units and keys end up is another question: `queue_build`, `index_build`. Source:
+CommitLog.checkMessageAndReturnSize, DefaultMessageStore.CommitLogDispatcherBuildConsumeQueue,
+ConsumeQueue.multiDispatchLmqQueue, IndexService.buildIndex (4.9.7, 5.5.0). Docs page: docs/rebuild.md.
+"""
+
+import numpy as np
+
+from mqtool.errors import FormatError
+from mqtool.formats import commit_log, java
+from mqtool.formats import properties as names
+from mqtool.scan import multi_dispatch
+from mqtool.scan.dispatched import Dispatched, DispatchRules, IndexKeys, Oddity, QueueUnits
+from mqtool.scan.frames import Frames
+from mqtool.scan.tails import Tails, tails_of
+from mqtool.scan.topics import TopicTable
+from mqtool.scan.words import java_hashes, joined_hashes
+
+_UNKNOWN_LEVEL_MS = 1000
+
+
+class Dispatcher:
+    """Dispatches window after window; topics keep their numbers.
+
+    Attributes:
+        rules: what the broker was set to.
+        topics: number of each topic met.
+        schedule: number of the schedule topic.
+    """
+
+    def __init__(self, rules: DispatchRules | None = None) -> None:
+        self.rules = rules or DispatchRules()
+        self.topics = TopicTable()
+        self.schedule = self.topics.number_of(multi_dispatch.SCHEDULE_TOPIC)
+
+    def dispatch(self, frames: Frames, *, keys: bool = True) -> Dispatched:
+        """Returns what the broker would write for frames that are sound (`Frames.sound`).
+
+        Args:
+            frames: in CommitLog order.
+            keys: whether index keys are wanted; without, there are none.
+        """
+        window = _Window(frames, self)
+        for tails in tails_of(frames):
+            window.add(tails, keys=keys)
+        return window.dispatched()
+
+
+class _Window:
+    """The frames of one call, and what is known of them so far."""
+
+    def __init__(self, frames: Frames, dispatcher: Dispatcher) -> None:
+        self.frames = frames
+        self.dispatcher = dispatcher
+        self.rules = dispatcher.rules
+        self.topic = np.zeros(len(frames), np.int32)
+        self.tags_code = np.zeros(len(frames), np.int64)
+        self.offsets = frames.column("physical_offset")
+        self.times = frames.column("store_timestamp")
+        self.transaction = frames.column("sys_flag") & commit_log.TRANSACTION_MASK
+        self.oddities: list[Oddity] = []
+        self._keys: list[tuple[np.ndarray, np.ndarray]] = []
+        self._lmq: list[tuple[int, str, str]] = []
+        self._batches: dict[int, tuple[str, str]] = {}
+
+    def add(self, tails: Tails, *, keys: bool) -> None:
+        """Works out topics, tags codes and keys of one buffer of tails."""
+        topic = self.dispatcher.topics.numbers_of(tails)
+        self.topic[tails.rows] = topic
+        starts, lengths = tails.pieces.value_of(names.TAGS)
+        tagged = np.flatnonzero(lengths > 0)
+        hashes, units = java_hashes(tails.data, starts[tagged], lengths[tagged])
+        self.tags_code[tails.rows[tagged]] = hashes.view(np.int32)
+        if keys:
+            self._add_keys(tails, topic, names.UNIQUE_KEY)
+            self._add_keys(tails, topic, names.KEYS)
+            if self.rules.index_tags:
+                marked = self.dispatcher.topics.tag_hashes[topic[tagged]]
+                self._keys.append((tails.rows[tagged], joined_hashes(marked, hashes, units)))
+        self._delay(tails, topic)
+        self._find_lmq(tails)
+        self._find_batches(tails, topic)
+
+    def _add_keys(self, tails: Tails, topic: np.ndarray, name: str) -> None:
+        starts, lengths = tails.pieces.value_of(name)
+        rows = np.flatnonzero(lengths > 0)
+        starts, lengths = starts[rows], lengths[rows]
+        if name == names.KEYS:
+            rows, starts, lengths = _words(tails, rows, starts, lengths)
+        hashes, units = java_hashes(tails.data, starts, lengths)
+        left = self.dispatcher.topics.key_hashes[topic[rows]]
+        self._keys.append((tails.rows[rows], joined_hashes(left, hashes, units)))
+
+    def _delay(self, tails: Tails, topic: np.ndarray) -> None:
+        """Puts the deliver time in place of the tag's hash in the schedule topic."""
+        delayed = np.flatnonzero(topic == self.dispatcher.schedule)
+        if not len(delayed):
+            return
+        starts, lengths = tails.pieces.value_of(names.DELAY_LEVEL)
+        levels = self.rules.delay_levels
+        seen: dict[bytes, int | None] = {}
+        for row in delayed[lengths[delayed] > 0].tolist():
+            text = tails.data[starts[row] : starts[row] + lengths[row]].tobytes()
+            if text not in seen:
+                seen[text] = _level(text)
+            level, frame = seen[text], int(tails.rows[row])
+            if level is None:
+                self._odd(frame, f"DELAY is no number: {text[:20]!r}")
+            elif level > 0:
+                level = min(level, len(levels))
+                wait = levels[level - 1] if level else _UNKNOWN_LEVEL_MS
+                self.tags_code[frame] = java.to_int64(int(self.times[frame]) + wait)
+
+    def _find_lmq(self, tails: Tails) -> None:
+        if not self.rules.multi_dispatch:
+            return
+        queues, offsets = (_texts(tails, name) for name in (names.INNER_MULTI_DISPATCH, names.INNER_MULTI_QUEUE_OFFSET))
+        for row in queues.keys() & offsets.keys():
+            if queues[row].strip() and offsets[row].strip():
+                self._lmq.append((int(tails.rows[row]), queues[row], offsets[row]))
+
+    def _find_batches(self, tails: Tails, topic: np.ndarray) -> None:
+        batch_topics = [self.dispatcher.topics.number_of(name) for name in self.rules.batch_topics]
+        if not batch_topics or not np.isin(topic, batch_topics).any():
+            return
+        counts, bases = _texts(tails, names.INNER_NUM), _texts(tails, names.INNER_BASE)
+        both = counts.keys() & bases.keys()
+        self._batches.update((int(tails.rows[row]), (counts[row], bases[row])) for row in both)
+
+    def _odd(self, frame: int, detail: str) -> None:
+        self.oddities.append(Oddity(int(self.offsets[frame]), detail))
+
+    def dispatched(self) -> Dispatched:
+        """Returns all that was found."""
+        return Dispatched(self.topic, self._units(), self._index_keys(), tuple(self.oddities))
+
+    def _units(self) -> QueueUnits:
+        """Every record without a transaction or of a committed one, LMQ units behind their record's own."""
+        row = np.flatnonzero((self.transaction == 0) | (self.transaction == commit_log.SysFlag.TRANSACTION_COMMIT))
+        frames = self.frames
+        queue_offset = frames.column("queue_offset")[row]
+        batch_size = np.ones(len(row), np.int16)
+        self._set_batches(row, queue_offset, batch_size)
+        units = QueueUnits(
+            row, self.topic[row], frames.column("queue_id")[row], queue_offset, self.offsets[row],
+            frames.column("total_size")[row], self.tags_code[row], self.times[row], batch_size,
+        )  # fmt: skip
+        extra = [unit for found in sorted(self._lmq) for unit in self._lmq_units(*found)]
+        if not extra:
+            return units
+        chosen = units.select(np.searchsorted(row, np.array([unit[0] for unit in extra])))
+        changed = [np.array(column, kind) for column, kind in zip(zip(*extra, strict=True), "qiiq", strict=True)]
+        lmq = QueueUnits(changed[0], changed[1], changed[2], changed[3], chosen.physical_offset, chosen.size,
+                         chosen.tags_code, chosen.store_timestamp, np.ones(len(extra), np.int16))  # fmt: skip
+        order = np.argsort(np.concatenate([row, lmq.row]), kind="stable")
+        joined = (np.concatenate([getattr(units, name), getattr(lmq, name)])[order] for name in QueueUnits.__slots__)
+        return QueueUnits(*joined)
+
+    def _set_batches(self, row: np.ndarray, queue_offset: np.ndarray, batch_size: np.ndarray) -> None:
+        for frame, (count, base) in self._batches.items():
+            at = int(np.searchsorted(row, frame))
+            if at == len(row) or row[at] != frame or self._topic_name(frame) not in self.rules.batch_topics:
+                continue
+            try:
+                batch_size[at], queue_offset[at] = java.parse_short(count), java.parse_long(base)
+            except FormatError as error:
+                self._odd(frame, f"INNER_NUM or INNER_BASE: {error}")
+
+    def _topic_name(self, frame: int) -> str:
+        return self.dispatcher.topics.names[int(self.topic[frame])]
+
+    def _lmq_units(self, frame: int, queues: str, offsets: str) -> list[tuple[int, int, int, int]]:
+        """Returns (frame, topic, queue id, queue offset) of each further queue of a record."""
+        topic = self._topic_name(frame)
+        dispatched = self.transaction[frame] in (0, commit_log.SysFlag.TRANSACTION_COMMIT)
+        if not dispatched or topic in self.rules.batch_topics or not multi_dispatch.applies(topic, self.rules):
+            return []
+        found, problem = multi_dispatch.queues_of(queues, offsets)
+        if problem:
+            self._odd(frame, problem)
+        own_queue = int(self.frames.column("queue_id")[frame])
+        number_of = self.dispatcher.topics.number_of
+        return [(frame, number_of(name), 0 if multi_dispatch.is_lmq(name) else own_queue, at) for name, at in found]
+
+    def _index_keys(self) -> IndexKeys:
+        row = np.concatenate([rows for rows, _ in self._keys] or [np.empty(0, np.int64)])
+        hashes = np.concatenate([found for _, found in self._keys] or [np.empty(0, np.uint32)])
+        order = np.argsort(row, kind="stable")
+        row, hashes = row[order], hashes[order]
+        kept = self.transaction[row] != commit_log.SysFlag.TRANSACTION_ROLLBACK
+        if not kept.all():
+            row, hashes = row[kept], hashes[kept]
+        signed = hashes.view(np.int32)
+        key_hash = np.where(signed == java.INT_MIN, np.int32(0), np.abs(signed))
+        return IndexKeys(row, key_hash, self.offsets[row], self.times[row])
+
+
+def _words(tails: Tails, rows: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Cuts values at spaces; empty words are left out."""
+    spaces = np.flatnonzero(tails.data == ord(names.KEY_SEPARATOR))
+    if not len(rows) or not len(spaces):
+        return rows, starts, lengths
+    ends = starts + lengths
+    owner = np.searchsorted(ends, spaces, side="right")
+    inside = spaces >= starts[np.minimum(owner, len(starts) - 1)]
+    inside &= owner < len(starts)
+    spaces = spaces[inside]
+    if not len(spaces):
+        return rows, starts, lengths
+    first = np.sort(np.concatenate([starts, spaces + 1]))
+    size = np.sort(np.concatenate([ends, spaces])) - first
+    kept = size > 0
+    first = first[kept]
+    return np.repeat(rows, np.bincount(owner[inside], minlength=len(rows)) + 1)[kept], first, size[kept]
+
+
+def _texts(tails: Tails, name: str) -> dict[int, str]:
+    """Returns the values of a rare property, by row of the tails."""
+    if not len(tails.pieces.named(name)):
+        return {}
+    starts, lengths = tails.pieces.value_of(name)
+    found = {}
+    for row in np.flatnonzero(lengths > 0).tolist():
+        value = tails.data[starts[row] : starts[row] + lengths[row]].tobytes()
+        found[row] = java.decode_utf8(value)
+    return found
+
+
+def _level(text: bytes) -> int | None:
+    try:
+        return java.parse_int(java.decode_utf8(text))
+    except FormatError:
+        return None

@@ -1,0 +1,45 @@
+"""Multi-dispatch: one record in several queues, most of them light message queues (LMQ), `%LMQ%name` queue 0.
+
+Source: ConsumeQueue.multiDispatchLmqQueue, MultiDispatchUtils (5.5.0), DefaultMessageStore.checkMultiDispatchQueue
+(4.9.7).
+"""
+
+from mqtool.errors import FormatError
+from mqtool.formats import java
+from mqtool.scan.dispatched import DispatchRules
+
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+LMQ_PREFIX = "%LMQ%"
+_NEVER = ("%RETRY%", "rmq_sys_")
+_SPLITTER = ","
+
+
+def is_lmq(name: str) -> bool:
+    """Whether a queue is a light message queue, of which only queue 0 exists."""
+    return name.startswith(LMQ_PREFIX)
+
+
+def applies(topic: str, rules: DispatchRules) -> bool:
+    """Whether records of a topic are dispatched further; 5.x leaves out retry, system and schedule topics."""
+    if not rules.multi_dispatch:
+        return False
+    return rules.lmq_everywhere or not (topic == SCHEDULE_TOPIC or topic.startswith(_NEVER))
+
+
+def queues_of(queues: str, offsets: str) -> tuple[list[tuple[str, int]], str]:
+    """Reads INNER_MULTI_DISPATCH and INNER_MULTI_QUEUE_OFFSET.
+
+    Returns:
+        Name and queue offset of each queue, up to the first that cannot be read, and what is wrong in words or "".
+        (There the broker's dispatch stops for ever; where the counts differ it drops all of them.)
+    """
+    names, places = (java.split_drop_trailing(text, _SPLITTER) for text in (queues, offsets))
+    if len(names) != len(places):
+        return [], f"{len(names)} queues in INNER_MULTI_DISPATCH, {len(places)} in INNER_MULTI_QUEUE_OFFSET"
+    found: list[tuple[str, int]] = []
+    for name, place in zip(names, places, strict=True):
+        try:
+            found.append((name, java.parse_long(place)))
+        except FormatError as error:
+            return found, f"INNER_MULTI_QUEUE_OFFSET: {error}"
+    return found, ""

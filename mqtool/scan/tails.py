@@ -1,0 +1,144 @@
+"""The ends of many records, topic and properties, copied side by side.
+
+A record's body is the larger part of it and says nothing about queues and keys. Once the ends lie in one
+small buffer, a row of equal width each, every question about them is array arithmetic inside the cache.
+"""
+
+from functools import cached_property
+
+import numpy as np
+
+from mqtool.formats import commit_log
+from mqtool.formats.properties import NAME_END
+from mqtool.scan.frames import Frames
+from mqtool.scan.properties import PropertyPieces
+from mqtool.scan.words import PAD, name_mask, words_of
+
+_ALIGN = 8
+_SMALLEST_CLASS = 64
+_CLASSES = np.array([_SMALLEST_CLASS << step for step in range(12)], np.int64)
+_SPARE = 1 << 20
+"""Bytes that one buffer for all rows may waste before rows are parted by length."""
+
+
+class Tails:
+    """Topic and properties of some frames in one buffer.
+
+    Attributes:
+        rows: int64, which frame of the set each row comes from; ascending.
+        data: uint8, `PAD` zero bytes, the rows of `width` bytes each, `PAD` bytes.
+        width: bytes of a row.
+        topic_start, topic_length, properties_start, properties_length: int64 positions in `data`, one per row.
+    """
+
+    def __init__(self, frames: Frames, rows: np.ndarray, width: int) -> None:
+        """Copies the ends of `frames.select(rows)`, each of at most `width` bytes."""
+        self.rows = rows
+        self.width = width
+        count = len(rows)
+        buffer = frames.bytes
+        if len(buffer) < width:
+            buffer = np.concatenate([buffer, np.zeros(width - len(buffer), np.uint8)])
+        first = frames.topic_start.take(rows)
+        start = np.minimum(first, len(buffer) - width)
+        sliding = np.ndarray((len(buffer) - width + 1,), f"V{width}", buffer, strides=(1,))
+        self.data = np.zeros(PAD + count * width + PAD, np.uint8)
+        self.data[PAD : PAD + count * width] = sliding[start].view(np.uint8)
+        self.topic_start = PAD + np.arange(0, count * width, width, dtype=np.int64) + (first - start)
+        self.topic_length = frames.topic_length.take(rows)
+        self.properties_start = self.topic_start + self.topic_length + commit_log.PROPERTIES_LENGTH.size
+        self.properties_length = frames.properties_length.take(rows)
+
+    def row_of(self, positions: np.ndarray) -> np.ndarray:
+        """Returns the row in which each position lies."""
+        return (positions - PAD) // self.width
+
+    @cached_property
+    def pieces(self) -> "TailPieces":
+        """Name-value pieces of all rows."""
+        return TailPieces(self)
+
+
+class TailPieces(PropertyPieces):
+    """`PropertyPieces` of tails: the same pieces, found faster because all rows have one width."""
+
+    def __init__(self, tails: Tails) -> None:
+        """Cuts the properties of all rows."""
+        self.data = data = tails.data
+        self.count = len(tails.rows)
+        starts, ends = tails.properties_start, tails.properties_start + tails.properties_length
+        found = np.flatnonzero((data - np.uint8(NAME_END)) < 2)  # 0x01 and 0x02
+        row = tails.row_of(found)
+        np.minimum(row, max(0, self.count - 1), out=row)
+        inside = (found >= starts.take(row)) & (found < ends.take(row)) if self.count else np.zeros(len(found), bool)
+        if not inside.all():
+            found, row = found.compress(inside), row.compress(inside)
+        closes = data.take(found) != NAME_END
+        opens_row = np.ones(len(found), bool)
+        np.not_equal(row[1:], row[:-1], out=opens_row[1:])
+        after_close = opens_row.copy()
+        after_close[1:] |= closes[:-1]
+        splits = np.flatnonzero(after_close & ~closes)  # the first 0x01 of each piece
+        owner, split = row.take(splits), found.take(splits)
+        start = found.take(splits - 1, mode="clip") + 1
+        opening = np.flatnonzero(opens_row.take(splits))
+        start[opening] = starts.take(owner.take(opening))
+        end = _next_close(found, closes, splits)
+        np.minimum(end, ends.take(owner), out=end)
+        kept = (split > start) & (split < end - 1)
+        if not kept.all():
+            owner, start, split, end = (column.compress(kept) for column in (owner, start, split, end))
+        self.owner = owner
+        self.name_start = start
+        self.name_length = split - start
+        self.value_start = split + 1
+        self.value_length = end - self.value_start
+
+    @cached_property
+    def _first_words(self) -> np.ndarray:
+        return words_of(self.data)[self.name_start] & name_mask(self.name_length)
+
+    def named(self, name: str) -> np.ndarray:
+        """Returns the pieces with a name, in stored order."""
+        wanted = name.encode()
+        first = np.uint64(int.from_bytes(wanted[:8], "little"))
+        found = np.flatnonzero((self._first_words == first) & (self.name_length == len(wanted)))
+        for at in range(8, len(wanted)):
+            found = found[self.data[self.name_start[found] + at] == wanted[at]]
+        return found
+
+    def value_of(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """Returns where each row's value of one name is; as in `PropertyPieces`."""
+        found = self.named(name)
+        starts = np.zeros(self.count, np.int64)
+        lengths = np.full(self.count, -1, np.int64)
+        owner = self.owner.take(found)
+        starts[owner] = self.value_start.take(found)  # ascending: the last one wins
+        lengths[owner] = self.value_length.take(found)
+        return starts, lengths
+
+
+def _next_close(found: np.ndarray, closes: np.ndarray, splits: np.ndarray) -> np.ndarray:
+    """Returns the position of the first 0x02 after each split, a huge one where none follows."""
+    padded = np.append(found, np.iinfo(np.int64).max)
+    following = splits + 1
+    if np.append(closes, True).take(following).all():  # no value holds a 0x01
+        return padded.take(following)
+    return np.append(found.compress(closes), np.iinfo(np.int64).max).take(np.cumsum(closes).take(splits))
+
+
+def tails_of(frames: Frames) -> list[Tails]:
+    """Returns the ends of all frames, in one buffer if they are of similar length, else parted by length."""
+    if not len(frames):
+        return []
+    sizes = np.maximum(frames.topic_length, 0) + commit_log.PROPERTIES_LENGTH.size + frames.properties_length
+    widest = int(sizes.max())
+    if widest * len(frames) <= 3 * int(sizes.sum()) + _SPARE:
+        return [Tails(frames, np.arange(len(frames)), _aligned(widest))]
+    kind = np.searchsorted(_CLASSES, sizes)
+    groups = (np.flatnonzero(kind == number) for number in np.unique(kind).tolist())
+    return [Tails(frames, rows, _aligned(int(sizes[rows].max()))) for rows in groups]
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGN) * _ALIGN

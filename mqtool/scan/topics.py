@@ -1,0 +1,110 @@
+"""Topic names of many records as numbers: a topic is one of few, so each distinct one is looked at once."""
+
+import numpy as np
+
+from mqtool.formats import index_file, java
+from mqtool.scan.tails import Tails
+from mqtool.scan.words import WordTable, name_mask, words_of
+
+_MIX = np.uint64(0xD6E8FEB86659FD93)
+_FOLD = np.uint64(32)
+
+
+class TopicTable:
+    """Numbers topics in the order in which they are first seen.
+
+    Attributes:
+        names: topic of each number, decoded as Java does.
+    """
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self._numbers: dict[str, int] = {}
+        self._mixes = WordTable()
+        self._topic_of_mix = np.empty(0, np.int32)
+        self._size_of_mix = np.empty(0, np.int64)
+        self._words_at = np.empty(0, np.int64)
+        self._words = np.empty(0, np.uint64)
+        self._key_hashes = np.empty(0, np.uint32)
+        self._tag_hashes = np.empty(0, np.uint32)
+
+    def number_of(self, name: str) -> int:
+        """Returns the number of a topic, a new one if it has none."""
+        number = self._numbers.get(name)
+        if number is None:
+            number = self._numbers[name] = len(self.names)
+            self.names.append(name)
+        return number
+
+    @property
+    def key_hashes(self) -> np.ndarray:
+        """Java's hash of what stands before a key in its text, `topic#`: uint32 by number."""
+        self._hash_new()
+        return self._key_hashes
+
+    @property
+    def tag_hashes(self) -> np.ndarray:
+        """The same before a tag, `topic#T#`."""
+        self._hash_new()
+        return self._tag_hashes
+
+    def _hash_new(self) -> None:
+        fresh = self.names[len(self._key_hashes) :]
+        if fresh:
+            keys = [java.string_hash(index_file.key_text(name, "")) & 0xFFFFFFFF for name in fresh]
+            tags = [java.string_hash(index_file.tag_key_text(name, "")) & 0xFFFFFFFF for name in fresh]
+            self._key_hashes = np.append(self._key_hashes, np.array(keys, np.uint32))
+            self._tag_hashes = np.append(self._tag_hashes, np.array(tags, np.uint32))
+
+    def numbers_of(self, tails: Tails) -> np.ndarray:
+        """Returns the number of each row's topic, int32."""
+        words = words_of(tails.data)
+        size = tails.topic_length
+        mix = size.astype(np.uint64)
+        columns = []
+        for done in range(0, int(size.max(initial=0)), 8):
+            which = np.flatnonzero(size > done) if done else np.arange(len(size))
+            word = words[tails.topic_start[which] + done] & name_mask(size[which] - done)
+            columns.append((which, word))
+            mixed = (mix[which] ^ word) * _MIX
+            mix[which] = mixed ^ (mixed >> _FOLD)
+        entries = self._mixes.numbers_of(mix)
+        if len(self._mixes.values) > len(self._topic_of_mix):
+            self._learn(tails, entries)
+        found = self._topic_of_mix[entries]
+        for row in np.flatnonzero(~self._agree(size, columns, entries)).tolist():
+            found[row] = self.number_of(_name(tails, row))  # another topic has the same mix
+        return found
+
+    def _agree(self, size: np.ndarray, columns: list[tuple[np.ndarray, np.ndarray]], entries: np.ndarray) -> np.ndarray:
+        same = self._size_of_mix[entries] == size
+        for index, (which, word) in enumerate(columns):
+            at = np.minimum(self._words_at[entries[which]] + index, len(self._words) - 1)
+            same[which] &= self._words[at] == word
+        return same
+
+    def _learn(self, tails: Tails, entries: np.ndarray) -> None:
+        """Notes the topics of entries not seen before, by the first row of each."""
+        known = len(self._topic_of_mix)
+        fresh = np.flatnonzero(entries >= known)
+        _, first = np.unique(entries[fresh], return_index=True)
+        words, topics, sizes, starts = words_of(tails.data), [], [], []
+        parts, total = [self._words], len(self._words)
+        for row in fresh[first].tolist():
+            size, start = int(tails.topic_length[row]), int(tails.topic_start[row])
+            steps = np.arange(0, size, 8)
+            parts.append(words[start + steps] & name_mask(size - steps))
+            topics.append(self.number_of(_name(tails, row)))
+            sizes.append(size)
+            starts.append(total)
+            total += len(steps)
+        self._words = np.concatenate(parts)
+        self._topic_of_mix = np.concatenate([self._topic_of_mix, np.array(topics, np.int32)])
+        self._size_of_mix = np.concatenate([self._size_of_mix, np.array(sizes, np.int64)])
+        self._words_at = np.concatenate([self._words_at, np.array(starts, np.int64)])
+
+
+def _name(tails: Tails, row: int) -> str:
+    start = int(tails.topic_start[row])
+    return java.decode_utf8(tails.data[start : start + int(tails.topic_length[row])].tobytes())
+

@@ -1,0 +1,139 @@
+"""Strings in a buffer, eight bytes at a time: Java's hash and equality without a loop over bytes.
+
+The hash of a string is the sum of byte[i] · 31^(n-1-i) mod 2^32. Read from its end in words of eight bytes, a
+word's share is worked out inside the word: pairs, then quads, then the whole, by shifts and masks. Strings with
+bytes above 0x7F are decoded and hashed one by one, since Java counts UTF-16 units.
+"""
+
+import numpy as np
+
+from mqtool.formats import java
+
+PAD = 64
+"""Bytes that a buffer has before the first and after the last string, so that no word leaves it."""
+
+_U64 = np.uint64
+_ALL = (1 << 64) - 1
+_HEADS = np.array([(1 << 8 * size) - 1 for size in range(9)], _U64)
+_TAILS = np.array([_ALL << 8 * (8 - size) & _ALL for size in range(9)], _U64)
+_HIGH = _U64(0x8080808080808080)
+_PAIRS, _QUADS, _HALVES = _U64(0x00FF00FF00FF00FF), _U64(0x0000FFFF0000FFFF), _U64(0xFFFFFFFF)
+_31, _31_2, _31_4 = _U64(31), _U64(31**2), _U64(31**4)
+_8, _16, _32 = _U64(8), _U64(16), _U64(32)
+_PER_WORD = pow(31, 8, 1 << 32)
+
+
+def words_of(data: np.ndarray) -> np.ndarray:
+    """Returns the word at every position of a buffer, its first byte lowest."""
+    return np.ndarray((len(data) - 7,), "<u8", data, strides=(1,))
+
+
+def name_mask(lengths: np.ndarray) -> np.ndarray:
+    """Returns the mask that keeps the first `length` bytes of a word, all eight of longer strings."""
+    return _HEADS.take(np.clip(lengths, 0, 8))
+
+
+def java_hashes(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns `String.hashCode()` and `String.length()` of strings.
+
+    Args:
+        data: uint8, with `PAD` bytes before the first string.
+        starts: int64 positions.
+        lengths: int64 bytes, not negative.
+
+    Returns:
+        uint32 hashes (the two's complement of Java's int), int64 lengths in UTF-16 units.
+    """
+    words, ends = words_of(data), starts + lengths
+    hashes = np.zeros(len(starts), np.uint32)
+    units = lengths.copy()
+    high = np.zeros(len(starts), bool)
+    which = np.arange(len(starts))
+    factor = 1
+    for done in range(0, int(lengths.max(initial=0)), 8):
+        if done:
+            which = which[lengths[which] > done]
+        whole = len(which) == len(starts)
+        rest = (lengths if whole else lengths[which]) - done
+        word = words[(ends if whole else ends[which]) - (done + 8)] & _TAILS.take(np.minimum(rest, 8))
+        share = _word_hash(word) * np.uint32(factor)
+        if whole:
+            hashes += share
+            high |= (word & _HIGH) != 0
+        else:
+            hashes[which] += share
+            high[which] |= (word & _HIGH) != 0
+        factor = factor * _PER_WORD & 0xFFFFFFFF
+    for row in np.flatnonzero(high).tolist():
+        text = java.decode_utf8(data[starts[row] : ends[row]].tobytes())
+        hashes[row] = java.string_hash(text) & 0xFFFFFFFF
+        units[row] = java.length(text)
+    return hashes, units
+
+
+def _word_hash(word: np.ndarray) -> np.ndarray:
+    pairs = (word & _PAIRS) * _31 + ((word >> _8) & _PAIRS)
+    quads = (pairs & _QUADS) * _31_2 + ((pairs >> _16) & _QUADS)
+    return ((quads & _HALVES) * _31_4 + (quads >> _32)).astype(np.uint32)
+
+
+def _power_table(count: int) -> np.ndarray:
+    factors = np.full(count, 31, np.uint32)
+    factors[:1] = 1
+    return np.cumprod(factors, dtype=np.uint32)
+
+
+_POWERS = _power_table(1 << 15)
+
+
+def joined_hashes(left: np.ndarray, right: np.ndarray, right_units: np.ndarray) -> np.ndarray:
+    """Returns the uint32 hashes of left + right from those of the parts; a value has at most 32767 units."""
+    return left * _POWERS.take(right_units) + right
+
+
+class WordTable:
+    """Gives dense numbers to 64-bit values in the order in which they are first seen."""
+
+    def __init__(self) -> None:
+        self.values: list[int] = []
+        self._numbers: dict[int, int] = {}
+        self._resize(1 << 12)
+
+    def _resize(self, size: int) -> None:
+        self._shift = _U64(64 - size.bit_length() + 1)
+        self._keys = np.zeros(size, _U64)
+        self._at = np.full(size, -1, np.int32)
+        for number, value in enumerate(self.values):
+            self._place(value, number)
+
+    def _place(self, value: int, number: int) -> None:
+        slot = int(self._slots(np.array([value], _U64))[0])
+        if self._at[slot] < 0:
+            self._keys[slot], self._at[slot] = value, number
+
+    def _slots(self, values: np.ndarray) -> np.ndarray:
+        return ((values * _U64(0x9E3779B97F4A7C15)) >> self._shift).view(np.int64)
+
+    def numbers_of(self, values: np.ndarray) -> np.ndarray:
+        """Returns the number of each uint64 value, int32; new values get the next ones."""
+        slots = self._slots(values)
+        found = self._at.take(slots)
+        missed = np.flatnonzero((self._keys.take(slots) != values) | (found < 0))
+        if len(missed):
+            distinct, first, inverse = np.unique(values[missed], return_index=True, return_inverse=True)
+            numbers = np.empty(len(distinct), np.int32)
+            for index in np.argsort(first).tolist():
+                numbers[index] = self._number(int(distinct[index]))
+            found[missed] = numbers[inverse]
+        return found
+
+    def _number(self, value: int) -> int:
+        number = self._numbers.get(value)
+        if number is None:
+            number = self._numbers[value] = len(self.values)
+            self.values.append(value)
+            if len(self.values) * 4 > len(self._keys):
+                self._resize(len(self._keys) * 4)
+            else:
+                self._place(value, number)
+        return number
