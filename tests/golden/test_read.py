@@ -87,7 +87,8 @@ def test_arrow_columns_are_the_messages(case: tuple[str, Store]) -> None:
 def test_bounds_of_the_log_are_the_brokers(case: tuple[str, Store]) -> None:
     name, store = case
     expected = summary(name)
-    assert (store.commit_log.min_offset, store.commit_log.max_offset) == (expected["minPhyOffset"], expected["maxPhyOffset"])
+    log = store.commit_log
+    assert (log.min_offset, log.max_offset) == (expected["minPhyOffset"], expected["maxPhyOffset"])
 
 
 def test_every_queue_is_the_brokers(case: tuple[str, Store]) -> None:
@@ -97,7 +98,8 @@ def test_every_queue_is_the_brokers(case: tuple[str, Store]) -> None:
         if queue is None:
             assert answer["units"] == []
             continue
-        assert (queue.kind, queue.min_offset, queue.max_offset) == (answer["type"], answer["minOffset"], answer["maxOffset"])
+        expected = (answer["type"], answer["minOffset"], answer["maxOffset"])
+        assert (queue.kind, queue.min_offset, queue.max_offset) == expected
         if answer["units"]:
             assert queue.max_physical_offset == answer["maxPhysicOffset"]
 
@@ -166,8 +168,9 @@ def test_the_release_is_recognised(case: tuple[str, Store]) -> None:
     assert store.version.line == store_fixture(name).version[:3]
 
 
-def test_a_queue_file_named_by_a_config_decides_the_layout(tmp_path: Path) -> None:
+def test_several_commit_log_directories_are_one_log_with_and_without_a_config(tmp_path: Path) -> None:
     root = copy_store("multipath-5.5.0", tmp_path)
-    with mqtool.open(root, {"storePathCommitLog": f"{root}/clA,{root}/clB,{root}/clC"}) as configured, mqtool.open(root) as found:
+    config = {"storePathCommitLog": f"{root}/clA,{root}/clB,{root}/clC"}
+    with mqtool.open(root, config) as configured, mqtool.open(root) as found:
         assert configured.commit_log.segments == found.commit_log.segments
         assert [segment.base for segment in found.commit_log.segments] == list(range(0, 8 * 65536, 65536))
