@@ -4,7 +4,10 @@ A mapping would be faster for single bytes, but a file that is cut while it is m
 with SIGBUS; a positional read just returns less.
 """
 
+import errno
 import os
+import stat
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -24,10 +27,7 @@ class ReadFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
-            self._fd: int | None = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError as error:
-            raise StoreError(f"cannot be opened: {error.strerror}", path) from error
+        self._fd: int | None = _open_regular(path)
         self.size = os.fstat(self._fd).st_size
 
     def read(self, position: int, count: int) -> bytes:
@@ -59,8 +59,9 @@ class ReadFile:
         try:
             while end < self.size:
                 end = os.lseek(self._fd, os.lseek(self._fd, end, os.SEEK_DATA), os.SEEK_HOLE)
-        except OSError:  # ENXIO: no data after `end`; another error: a file system without extents
-            return end
+        except OSError as error:
+            if error.errno != errno.ENXIO:  # a file system that cannot tell
+                return self.size
         return min(end, self.size)
 
     def close(self) -> None:
@@ -76,13 +77,43 @@ class ReadFile:
         self.close()
 
 
+def _open_regular(path: Path) -> int:
+    """Opens a regular file and nothing else: a FIFO would wait for a writer, a device might act on being opened."""
+    try:
+        _require_regular(path, os.stat(path).st_mode)  # noqa: PTH116 - the same call as below, on a path
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        raise StoreError(f"cannot be opened: {_reason(error)}", path) from error
+    try:
+        _require_regular(path, os.fstat(descriptor).st_mode)  # what the name meant may have changed
+    except StoreError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _require_regular(path: Path, mode: int) -> None:
+    if not stat.S_ISREG(mode):
+        kinds = {stat.S_IFDIR: "directory", stat.S_IFIFO: "FIFO", stat.S_IFSOCK: "socket"}
+        raise StoreError(f"expected a regular file, found a {kinds.get(stat.S_IFMT(mode), 'device')}", path)
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)
+
+
+def open_file(path: Path) -> ReadFile:
+    """Opens a file for reading, wherever it is."""
+    return ReadFile(path)
+
+
 def read_file(path: Path, limit: int = 64 << 20) -> bytes:
     """Returns a small file whole.
 
     Raises:
         StoreError: it cannot be read or is larger than `limit` bytes.
     """
-    with ReadFile(path) as file:
+    with open_file(path) as file:
         if file.size > limit:
             raise StoreError(f"expected at most {limit} bytes, found {file.size}", path)
         return file.read(0, file.size)
@@ -136,24 +167,36 @@ def list_directory(path: Path) -> list[os.DirEntry[str]]:
         raise StoreError(f"cannot be listed: {error.strerror}", path) from error
 
 
+def subdirectories(path: Path) -> list[os.DirEntry[str]]:
+    """Returns those entries of a directory that are directories, by name; symlinks that lead in a circle are none."""
+    return [entry for entry in list_directory(path) if _status_if(entry, stat.S_ISDIR) is not None]
+
+
 def list_mapped_files(*directories: Path) -> MappedFileList:
     """Lists the fixed-size files of one or more directories taken together (MultiPathMappedFileQueue)."""
     files, strays = [], []
     for directory in directories:
         for entry in list_directory(directory):
             base = file_names.parse_mapped_file_name(entry.name)
-            if base is not None and _is_file(entry):
-                files.append(MappedFile(Path(entry.path), base, entry.stat().st_size))
-            else:
+            size = None if base is None else _size_of_regular(entry)
+            if base is None or size is None:
                 strays.append(Path(entry.path))
+            else:
+                files.append(MappedFile(Path(entry.path), base, size))
     return MappedFileList(tuple(sorted(files, key=lambda file: (file.base, file.path))), tuple(strays))
 
 
-def _is_file(entry: "os.DirEntry[str]") -> bool:
+def _size_of_regular(entry: "os.DirEntry[str]") -> int | None:
+    status = _status_if(entry, stat.S_ISREG)
+    return None if status is None else status.st_size
+
+
+def _status_if(entry: "os.DirEntry[str]", is_kind: Callable[[int], bool]) -> os.stat_result | None:
     try:
-        return entry.is_file()
-    except OSError:  # a symlink that leads in a circle
-        return False
+        status = entry.stat()
+    except OSError:  # a link that leads in a circle, or a file that a broker has just deleted
+        return None
+    return status if is_kind(status.st_mode) else None
 
 
 def require_directory(path: Path) -> Path:
@@ -168,6 +211,6 @@ def require_directory(path: Path) -> Path:
         raise NotAStoreError("no such directory; give the store's root (it holds commitlog/)", path) from error
     except NotADirectoryError as error:
         raise NotAStoreError("is a file, not a store directory; `mqtool dump` reads single files", path) from error
-    except OSError as error:
-        raise NotAStoreError(f"cannot be opened: {error.strerror}", path) from error
+    except (OSError, ValueError) as error:
+        raise NotAStoreError(f"cannot be opened: {_reason(error)}", path) from error
     return path

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from mqtool.errors import LayoutError, NotAStoreError
+from mqtool.errors import LayoutError, NotAStoreError, StoreError
 from mqtool.formats import commit_log, file_names
 from mqtool.formats.consume_queue import round_up_file_size
 from mqtool.store.broker_config import BrokerConfig
@@ -18,9 +18,9 @@ from mqtool.store.files import (
     MappedFile,
     MappedFileList,
     ReadFile,
-    list_directory,
     list_mapped_files,
     require_directory,
+    subdirectories,
 )
 
 _INTEGER = re.compile("-?[0-9]{1,10}")
@@ -80,8 +80,7 @@ def detect(root: Path, config: BrokerConfig) -> StoreLayout:
     """
     require_directory(root)
     directories = _commit_log_dirs(root, config)
-    named = (e for e in list_directory(root) if e.name.startswith(file_names.DLEDGER_PREFIX))
-    dledger = tuple(Path(e.path) for e in named if e.is_dir())
+    dledger = tuple(Path(e.path) for e in subdirectories(root) if e.name.startswith(file_names.DLEDGER_PREFIX))
     if not directories and not dledger and not any((root / mark).exists() for mark in _MARKS):
         raise NotAStoreError(f"holds none of {', '.join(_MARKS[:5])}; {_hint(root)}", root)
     listed = list_mapped_files(*directories)
@@ -105,7 +104,7 @@ def _commit_log_dirs(root: Path, config: BrokerConfig) -> tuple[Path, ...]:
     if configured:
         return tuple(dict.fromkeys(_moved(path, root, config) for path in configured))
     found = [root / file_names.COMMIT_LOG] if (root / file_names.COMMIT_LOG).is_dir() else []
-    others = (entry for entry in list_directory(root) if entry.name not in _KNOWN and entry.is_dir())
+    others = (entry for entry in subdirectories(root) if entry.name not in _KNOWN)
     return tuple(found + [Path(entry.path) for entry in others if _holds_records(Path(entry.path))])
 
 
@@ -125,14 +124,13 @@ def _moved(path: Path, root: Path, config: BrokerConfig) -> Path:
 def _holds_records(directory: Path) -> bool:
     """Whether a directory of unknown name holds CommitLog segments."""
     try:
-        files = list_mapped_files(directory).files
-    except OSError:
+        for file in list_mapped_files(directory).files[:1]:
+            with ReadFile(file.path) as opened:
+                head = opened.read(0, commit_log.FRAME.size)
+            if len(head) == commit_log.FRAME.size:
+                return commit_log.FRAME.unpack(head)[1] in (commit_log.MAGIC_V1, commit_log.MAGIC_V2)
+    except StoreError:  # not ours, and not to be read
         return False
-    for file in files[:1]:
-        with ReadFile(file.path) as opened:
-            head = opened.read(0, commit_log.FRAME.size)
-        if len(head) == commit_log.FRAME.size:
-            return commit_log.FRAME.unpack(head)[1] in (commit_log.MAGIC_V1, commit_log.MAGIC_V2)
     return False
 
 
@@ -146,8 +144,7 @@ def _queue_files(directory: Path) -> list[MappedFile]:
 
 def queue_directories(directory: Path) -> list[tuple[str, int, Path]]:
     """Returns (topic, queue id, path) of every queue directory, by topic and queue id."""
-    topics = [entry for entry in list_directory(directory) if entry.is_dir()]
-    queues = [(topic.name, queue) for topic in topics for queue in list_directory(Path(topic.path)) if queue.is_dir()]
+    queues = [(topic.name, q) for topic in subdirectories(directory) for q in subdirectories(Path(topic.path))]
     numbered = [(name, int(q.name), Path(q.path)) for name, q in queues if _INTEGER.fullmatch(q.name)]
     return sorted(numbered, key=lambda item: item[:2])
 
