@@ -1,0 +1,199 @@
+"""Index files from a stream of keys, byte for byte as the broker's IndexService and IndexFile make them.
+
+A chunk of keys is one pass of array operations: the slots' heads before it are the predecessors of its entries,
+except where two keys of the chunk share a slot; only those are put in order. So a file of twenty million entries
+costs as much per key as a small one, and no more memory than its slots. Source: IndexFile.putKey,
+IndexService.buildIndex, getAndCreateLastIndexFile (4.9.7, 5.5.0). Docs page: docs/formats/index-file.md.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from mqtool.formats import index_file, java
+from mqtool.formats.index_file import ENTRY, SLOT_SIZE, IndexHeader
+from mqtool.scan.dispatched import IndexKeys
+
+CHUNK = 1 << 14
+"""Keys per pass: the slots that it touches stay in the cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """Consecutive entries of one file.
+
+    Attributes:
+        first: number of the first of them.
+        entries: structured array of `index_file.ENTRY.dtype`, big-endian as in the file.
+    """
+
+    first: int
+    entries: np.ndarray
+
+
+class IndexFileBuilder:
+    """One index file as it grows.
+
+    Attributes:
+        slots: maxHashSlotNum.
+        capacity: maxIndexNum; entry 0 is never used.
+        heads: int32 per slot, number of its newest entry.
+    """
+
+    def __init__(self, slots: int, capacity: int, end_timestamp: int = 0, end_physical_offset: int = 0) -> None:
+        """Starts an empty file.
+
+        Args:
+            slots, capacity: of the file.
+            end_timestamp, end_physical_offset: of the file before it, which the broker writes into the new header:
+                the first entry's time difference is against that, though begin_timestamp is then its own.
+        """
+        self.slots = slots
+        self.capacity = capacity
+        self.heads = np.zeros(slots, np.int32)
+        time, offset = max(0, end_timestamp), max(0, end_physical_offset)
+        self._header = IndexHeader(time, time, offset, offset, 0, 1)
+
+    @classmethod
+    def resumed(cls, header: IndexHeader, heads: np.ndarray, capacity: int) -> "IndexFileBuilder":
+        """Goes on with a file that is there.
+
+        Args:
+            header: of that file.
+            heads: its slots; heads that the broker takes for empty become 0.
+            capacity: maxIndexNum.
+        """
+        made = cls(len(heads), capacity)
+        made.heads = heads.astype(np.int32)
+        count = max(1, header.index_count)
+        made.heads[(made.heads < 0) | (made.heads > count)] = 0
+        made._header = IndexHeader(header.begin_timestamp, header.end_timestamp, header.begin_physical_offset,
+                                   header.end_physical_offset, header.hash_slot_count, count)  # fmt: skip
+        return made
+
+    @property
+    def header(self) -> IndexHeader:
+        """The header as it is after the last entry."""
+        return self._header
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next key needs a new file."""
+        return self._header.index_count >= self.capacity
+
+    def add(self, keys: IndexKeys) -> Entries:
+        """Puts keys in, as many as there is room for.
+
+        Returns:
+            The entries made; as many as keys were taken, from the first one on.
+        """
+        head = self._header
+        taken = min(len(keys), max(0, self.capacity - head.index_count), CHUNK)
+        entries = np.zeros(taken, ENTRY.dtype)
+        if not taken:
+            return Entries(head.index_count, entries)
+        times = keys.store_timestamp[:taken]
+        entries["key_hash"] = keys.key_hash[:taken]
+        entries["physical_offset"] = keys.physical_offset[:taken]
+        begin = head.begin_timestamp
+        if head.index_count <= 1:
+            entries["time_diff"][0] = index_file.time_diff(int(times[0]), begin)
+            begin = int(times[0])
+            entries["time_diff"][1:] = _time_diffs(times[1:], begin)
+        else:
+            entries["time_diff"] = _time_diffs(times, begin)
+        previous = self._chain(keys.key_hash[:taken] % np.int32(self.slots), head.index_count)
+        entries["previous"] = previous
+        self._header = IndexHeader(
+            begin, int(times[-1]),
+            int(keys.physical_offset[0]) if head.index_count <= 1 else head.begin_physical_offset,
+            int(keys.physical_offset[taken - 1]),
+            head.hash_slot_count + int((previous == 0).sum()), head.index_count + taken,
+        )  # fmt: skip
+        return Entries(head.index_count, entries)
+
+    def _chain(self, slots: np.ndarray, first: int) -> np.ndarray:
+        """Makes entries first, first + 1 … the heads of their slots; returns the entry before each, 0 for none."""
+        numbers = np.arange(first, first + len(slots), dtype=np.int32)
+        previous = self.heads[slots]
+        self.heads[slots] = numbers  # of equal slots the last one stays
+        newest = self.heads[slots]
+        passed = np.flatnonzero(newest != numbers)
+        if len(passed):
+            shared = np.union1d(passed, newest[passed] - first)
+            shared = shared[np.argsort(slots[shared], kind="stable")]
+            same = np.flatnonzero(slots[shared[1:]] == slots[shared[:-1]])
+            previous[shared[same + 1]] = numbers[shared[same]]
+        return previous
+
+    def slot_bytes(self) -> bytes:
+        """Returns the slots as the file holds them."""
+        return self.heads.astype(f">i{SLOT_SIZE}").tobytes()
+
+
+def _time_diffs(times: np.ndarray, begin: int) -> np.ndarray:
+    if begin <= 0:
+        return np.zeros(len(times), np.int32)
+    # negative ones become 0, so rounding down is as good as Java's rounding towards 0
+    return np.clip((times - begin) // 1000, 0, java.INT_MAX).astype(np.int32)
+
+
+class IndexBuilder:
+    """File after file.
+
+    Attributes:
+        current: the file that is being filled, None before the first record.
+    """
+
+    def __init__(self, slots: int, capacity: int, current: IndexFileBuilder | None = None) -> None:
+        """Starts where there is no index, or behind a file that is there.
+
+        Args:
+            slots, capacity: of new files.
+            current: the last file that is there, full or not.
+        """
+        self._slots = slots
+        self._capacity = capacity
+        self.current = current
+
+    def add(self, keys: IndexKeys, last_record: int) -> Iterator[tuple[IndexFileBuilder, Entries]]:
+        """Indexes the keys of a run of records.
+
+        Args:
+            keys: of records that follow those before.
+            last_record: physical offset of the run's last record, whether it has keys or not: any record
+                behind a full file makes the broker start a new one.
+
+        Yields:
+            A file and the entries that it got, none for a new file; a file is complete when the next one comes.
+        """
+        if self.current is not None and len(keys):
+            # a record is left out if it starts before the last one indexed, so that one itself comes twice
+            keys = keys.select(slice(int(np.searchsorted(keys.physical_offset, self._end)), None))
+        if self.current is None:
+            yield self._roll()
+        done = 0
+        while done < len(keys):
+            if self._current.is_full:
+                yield self._roll()
+            entries = self._current.add(keys.select(slice(done, done + CHUNK)))
+            done += len(entries.entries)
+            yield self._current, entries
+        if self._current.is_full and last_record > self._end:
+            yield self._roll()
+
+    @property
+    def _current(self) -> IndexFileBuilder:
+        assert self.current is not None
+        return self.current
+
+    @property
+    def _end(self) -> int:
+        return self._current.header.end_physical_offset
+
+    def _roll(self) -> tuple[IndexFileBuilder, Entries]:
+        before = None if self.current is None else self.current.header
+        seed = (0, 0) if before is None else (before.end_timestamp, before.end_physical_offset)
+        self.current = IndexFileBuilder(self._slots, self._capacity, *seed)
+        return self.current, Entries(1, np.empty(0, ENTRY.dtype))
