@@ -3,10 +3,12 @@
 import struct
 from dataclasses import dataclass, field
 
+from mqtool.errors import FormatError
 from mqtool.formats import commit_log, java, properties
 from mqtool.formats.commit_log import Record
 
-LEVELS_MS = (1000, 5000, 10000, 30000, *(60000 * minutes for minutes in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30, 60, 120)))
+MINUTES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30, 60, 120)
+LEVELS_MS = (1000, 5000, 10000, 30000, *(60000 * minutes for minutes in MINUTES))
 
 
 def record(topic="T", queue_id=0, queue_offset=0, *, at=0, props=b"", body=b"", sys_flag=0, stored=1_700_000_000_000):
@@ -17,8 +19,8 @@ def record(topic="T", queue_id=0, queue_offset=0, *, at=0, props=b"", body=b"", 
     magic = commit_log.MAGIC_V2 if len(name) > 127 else commit_log.MAGIC_V1
     hosts = [bytes(20 if sys_flag & bit else 8) for bit in (0x10, 0x20)]
     total = 91 + len(name) + len(props) + len(body) + sum(map(len, hosts)) - 16 + (magic == commit_log.MAGIC_V2)
-    return Record(total, magic, commit_log.body_crc(body), queue_id, 0, queue_offset, at, sys_flag, stored - 5, hosts[0],
-                  stored, hosts[1], 0, 0, len(body), body, len(name), name, len(props), props)
+    return Record(total, magic, commit_log.body_crc(body), queue_id, 0, queue_offset, at, sys_flag, stored - 5,
+                  hosts[0], stored, hosts[1], 0, 0, len(body), body, len(name), name, len(props), props)
 
 
 def laid_out(records, base=0):
@@ -46,7 +48,7 @@ def tags_code(one, topic, found):
     if topic == "SCHEDULE_TOPIC_XXXX" and "DELAY" in found:
         try:
             level = min(java.parse_int(found["DELAY"]), len(LEVELS_MS))
-        except Exception:
+        except FormatError:
             return code
         if level > 0:
             return one.store_timestamp + LEVELS_MS[level - 1]

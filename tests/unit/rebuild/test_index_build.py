@@ -1,5 +1,7 @@
 """The array-wise index builder makes the bytes that the broker's putKey makes key by key."""
 
+from itertools import pairwise
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,7 +11,7 @@ from mqtool.scan.dispatched import IndexKeys
 from mqtool.scan.index_build import CHUNK, IndexBuilder, IndexFileBuilder
 from tests.unit.rebuild.model import IndexModel
 
-times = st.integers(-2000, 100_000) | st.integers(1_700_000_000_000, 1_700_000_100_000) | st.just((1 << 62))
+times = st.integers(-2000, 100_000) | st.integers(1_700_000_000_000, 1_700_000_100_000) | st.just(1 << 62)
 runs = st.lists(st.tuples(st.lists(st.integers(0, (1 << 31) - 1), max_size=5), times), max_size=30)
 
 
@@ -63,7 +65,7 @@ def test_files_are_those_of_put_key(run, slots, capacity, cuts):
     records = numbered(run)
     builder, image = IndexBuilder(slots, capacity), Image(slots, capacity)
     edges = [0, *sorted(min(cut, len(records)) for cut in cuts), len(records)]
-    for start, end in zip(edges, edges[1:], strict=False):
+    for start, end in pairwise(edges):
         feed(builder, image, records[start:end])
     assert image.images() == modelled(records, slots, capacity)
 
