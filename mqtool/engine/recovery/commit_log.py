@@ -1,0 +1,242 @@
+"""Recovery of the CommitLog: where the scan starts, what it dispatches, and where the log ends.
+
+Both ways, after an orderly stop and after a crash, by the rules of either release. Source:
+CommitLog.recoverNormally, recoverAbnormally, isMappedFileMatchedRecover, StoreCheckpoint,
+ConsumeQueueStore.isMappedFileMatchedRecover, IndexService.isMappedFileMatchedRecover (4.9.7, 5.5.0).
+"""
+
+import numpy as np
+
+from mqtool.engine.recovery.dispatch import dispatch
+from mqtool.engine.recovery.log_scan import SegmentScan
+from mqtool.engine.recovery.mapped_files import SimulatedFile
+from mqtool.engine.recovery.record_check import RecordCheck
+from mqtool.engine.recovery.requests import Requests
+from mqtool.engine.recovery.state import StoreState
+from mqtool.formats import codec, commit_log
+from mqtool.scan.frames import Frames
+
+_LAST_SEGMENTS = 3
+_HEADS = tuple(codec.struct_of(head) for head in commit_log.HEADS)
+_NAMES = tuple(field.name for field in commit_log.HEADS[0])
+
+
+class LogRecovery:
+    """One recovery of the log.
+
+    Attributes:
+        queues_end: largest end of any queue after the queues were recovered.
+    """
+
+    def __init__(self, state: StoreState) -> None:
+        self._state = state
+        self._settings = state.settings
+        self._check = RecordCheck(state.settings, recovering=True)
+        self._files = state.log.files
+        self.queues_end = state.queues_end
+
+    def run(self) -> None:
+        """Scans, dispatches, sets back positions, deletes what lies behind the end.
+
+        Raises:
+            StartEnds: an exception leaves load().
+        """
+        state = self._state
+        if not self._files:
+            state.ledger.because(
+                "there is no segment: every queue's files are deleted, the log starts at 0 "
+                "(CommitLog: The commitlog files are deleted, and delete the consume queue files)"
+            )
+            for queue in state.queues.values():
+                queue.destroy()
+            return
+        number = self._start()
+        state.scanned.from_offset = self._files[number].base
+        end = self._scan(number)
+        state.scanned.end_offset = end
+        if self._settings.is_5:
+            self._truncate_queues(state.queues_end, end)
+        self._cut(end)
+        if not self._settings.is_5:
+            self._truncate_queues(self.queues_end, end)
+
+    def _truncate_queues(self, queues_end: int, end: int) -> None:
+        if queues_end < end:
+            return
+        if queues_end > end:
+            self._state.ledger.because(
+                f"a queue reaches to {queues_end}, the log ends at {end}: every queue loses the units at or beyond the "
+                "log's end (truncateDirtyLogicFiles)"
+            )
+        self._state.truncate_queues(end)
+
+    def _cut(self, end: int) -> None:
+        state = self._state
+        before = {file.path for file in state.log.files}
+        state.flushed_where = end
+        state.log.truncate_dirty(end)
+        gone = len(before) - len(state.log.files)
+        if gone:
+            state.ledger.because(
+                f"{gone} segment(s) that begin after the end of the log, {end}, are deleted "
+                "(MappedFileQueue.truncateDirtyFiles)"
+            )
+
+    def _start(self) -> int:
+        if not self._settings.is_5:
+            return self._start_normally_4() if self._state.clean_stop else self._start_abnormally_4()
+        return self._start_5()
+
+    def _start_normally_4(self) -> int:
+        number = max(0, len(self._files) - _LAST_SEGMENTS)
+        self._because(number, "the third from the end, untested (CommitLog.recoverNormally, 4.9)")
+        return number
+
+    def _start_abnormally_4(self) -> int:
+        checkpoint = self._state.checkpoint
+        limit = checkpoint.min_timestamp
+        if self._settings.index_safe:
+            limit = min(limit, checkpoint.index_msg_timestamp)
+        for number in range(len(self._files) - 1, -1, -1):
+            if self._matches_4(self._files[number], limit):
+                rule = f"the last one whose first record was stored by {limit}, the checkpoint's time less 3 s"
+                self._because(number, f"{rule} (CommitLog.isMappedFileMatchedRecover, 4.9)")
+                return number
+        self._because(0, f"the first one: no segment's first record was stored at or before {limit} (4.9)")
+        return 0
+
+    def _matches_4(self, file: SimulatedFile, limit: int) -> bool:
+        head = self._state.segments.reader(file)(0, commit_log.BODY_POSITIONS[-1])
+        if len(head) < commit_log.BODY_POSITIONS[-1]:
+            return False
+        fields = dict(zip(_NAMES, _HEADS[0].unpack_from(head), strict=True))
+        if fields["magic_code"] != commit_log.MAGIC_V1:
+            return False
+        stored = _HEADS[(fields["sys_flag"] >> 4) & 1].unpack_from(head)[_NAMES.index("store_timestamp")]
+        return bool(stored != 0 and stored <= limit)
+
+    def _start_5(self) -> int:
+        left = self._settings.recover_max
+        lowest = 1 if self._state.clean_stop else 0
+        number = len(self._files) - 1
+        while number >= lowest:
+            if self._matches_5(self._files[number]):
+                self._because(number, f"the last one whose first record is whole and {self._anchor()}")
+                return number
+            left -= 1
+            if left <= 0:
+                self._because(number, f"{self._settings.recover_max} segments were looked at, none fits (5.5)")
+                return number
+            number -= 1
+        self._because(0, f"the first one: no later segment's first record is whole and {self._anchor()}")
+        return 0
+
+    def _anchor(self) -> str:
+        checkpoint = self._state.checkpoint
+        if self._state.clean_stop:
+            return f"states a physical offset of at most {self.queues_end}, the largest end of a queue (5.5)"
+        if checkpoint.logics_physical_offset > 0:
+            return f"states a physical offset of at most the checkpoint's {checkpoint.logics_physical_offset} (5.5)"
+        return f"was stored at or before {checkpoint.logics_msg_timestamp}, the checkpoint's time of the queues (5.5)"
+
+    def _matches_5(self, file: SimulatedFile) -> bool:
+        read = self._state.segments.reader(file)
+        found = self._check.check(read, 0, self._settings.segment_size)
+        if not found.ok or found.size == 0:
+            return False
+        head = read(0, commit_log.BODY_POSITIONS[-1]).ljust(commit_log.BODY_POSITIONS[-1], b"\0")
+        one = Frames(memoryview(head), 0, np.zeros(1, np.int64), np.array([found.size], np.int64))
+        stored, physical = int(one.column("store_timestamp")[0]), int(one.column("physical_offset")[0])
+        return stored != 0 and self._is_anchored(physical, stored)
+
+    def _is_anchored(self, physical: int, stored: int) -> bool:
+        checkpoint = self._state.checkpoint
+        if self._settings.index_safe and stored > checkpoint.index_msg_timestamp:
+            return False
+        if self._state.clean_stop:
+            return physical <= self.queues_end
+        if checkpoint.logics_physical_offset <= 0:
+            return stored <= checkpoint.logics_msg_timestamp
+        return physical <= checkpoint.logics_physical_offset
+
+    def _because(self, number: int, rule: str) -> None:
+        name = self._files[number].path.name
+        self._state.ledger.because(f"the scan starts at segment {name}: {rule}")
+
+    def _scan(self, number: int) -> int:
+        """Returns the physical offset at which the log ends."""
+        confirm = self._first_confirm(number)
+        while True:
+            file = self._files[number]
+            scan = SegmentScan(self._check, self._state.segments.reader(file), self._settings.segment_size)
+            cut = self._scan_segment(file, scan)
+            if scan.last_start is not None:
+                confirm = file.base + scan.last_start
+            if cut or not scan.stop.ok:
+                break
+            if number + 1 >= len(self._files):
+                break
+            number += 1
+        end = file.base + scan.end
+        self._note_end(file, scan, end)
+        if self._settings.is_5:
+            self._state.update_checkpoint(confirm_physical_offset=confirm)
+        return end
+
+    def _first_confirm(self, number: int) -> int:
+        if not self._state.clean_stop:
+            return self._files[number].base
+        return 0 if self._settings.sync_flush else self._state.log.max_offset
+
+    def _scan_segment(self, file: SimulatedFile, scan: SegmentScan) -> bool:
+        """Scans and dispatches one segment; returns whether a stated offset ended it (5.5, on request)."""
+        for frames, at in scan:
+            taken, foreign = self._inside(file, frames)
+            self._count(file, taken, at)
+            self._dispatch(taken)
+            if foreign:
+                scan.end = at + int(taken.positions[-1] + taken.sizes[-1]) if len(taken) else at
+                scan.last_start = at + int(taken.positions[-1]) if len(taken) else None
+                return True
+        return False
+
+    def _inside(self, file: SimulatedFile, frames: Frames) -> tuple[Frames, bool]:
+        if self._state.clean_stop or not self._settings.check_offset_on_recover:
+            return frames, False
+        stated = frames.column("physical_offset")
+        inside = (stated >= file.base) & (stated <= file.base + self._settings.segment_size)
+        if inside.all():
+            return frames, False
+        return frames.select(slice(0, int(np.argmin(inside)))), True
+
+    def _count(self, file: SimulatedFile, frames: Frames, at: int) -> None:
+        scanned = self._state.scanned
+        scanned.records += len(frames)
+        scanned.bytes += int(frames.sizes.sum())
+        lying = np.flatnonzero(frames.column("physical_offset") != frames.positions + (file.base + at))
+        if len(lying):
+            where = file.base + at + int(frames.positions[lying[0]])
+            self._state.ledger.accept(
+                f"{len(lying)} record(s) that state another physical offset than their own, the first at {where}: "
+                "recovery does not compare them"
+            )
+
+    def _dispatch(self, frames: Frames) -> None:
+        if self._state.clean_stop:
+            if not self._settings.is_5:
+                return
+            behind = frames.column("physical_offset") > self.queues_end
+            frames = frames.select(behind)
+            if len(frames):
+                self._state.ledger.because(
+                    f"records that state a physical offset above {self.queues_end}, the largest end of a queue, are "
+                    "dispatched; the one exactly there is not (CommitLog.recoverNormally, 5.5)"
+                )
+        dispatch(self._state, Requests(frames, self._check))
+
+    def _note_end(self, file: SimulatedFile, scan: SegmentScan, end: int) -> None:
+        reason = "a BLANK ends the last segment" if scan.stop.ok else (scan.stop.reason or "no record")
+        self._state.ledger.because(
+            f"the log ends at {end}, position {scan.end} of segment {file.path.name}: {reason} "
+            "(CommitLog.checkMessageAndReturnSize)"
+        )

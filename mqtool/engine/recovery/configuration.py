@@ -1,0 +1,103 @@
+"""The tables in config/ that a broker loads before its store, and whether it can.
+
+A table that is missing or empty counts as an empty one; one that cannot be parsed is replaced by its
+.bak; only where both cannot be parsed the broker ends. Source: ConfigManager.load, loadBak,
+BrokerController.initialize (4.9.7); BrokerController.initializeMetadata (5.5.0).
+"""
+
+from pathlib import Path
+
+from mqtool.engine.recovery.ledger import Action, Ledger, load_fails
+from mqtool.engine.recovery.settings import Settings
+from mqtool.errors import FormatError, StoreError
+from mqtool.formats import config_files, config_json, file_names
+from mqtool.store.files import read_file
+
+_TABLES_4 = (
+    file_names.TOPICS, file_names.CONSUMER_OFFSETS, file_names.SUBSCRIPTION_GROUPS, file_names.CONSUMER_FILTERS,
+)  # fmt: skip
+_TABLES_5 = (
+    file_names.TOPICS, file_names.TOPIC_QUEUE_MAPPING, file_names.CONSUMER_OFFSETS, file_names.SUBSCRIPTION_GROUPS,
+    file_names.CONSUMER_FILTERS, file_names.CONSUMER_ORDER_INFO,
+)  # fmt: skip
+
+
+def load_tables(settings: Settings, ledger: Ledger) -> dict[str, str]:
+    """Loads the tables in the broker's order.
+
+    Returns:
+        Types of queues other than SimpleCQ by topic (5.5).
+
+    Raises:
+        StartEnds: a table and its backup cannot be parsed.
+    """
+    found = b""
+    for name in _TABLES_5 if settings.is_5 else _TABLES_4:
+        chosen = _with_lmq(name, settings)
+        data = load_table(settings, ledger, chosen)
+        if data is None:
+            _note_overwritten(settings, ledger)
+            raise load_fails(f"load {_path(settings, chosen)} Failed")
+        if name == file_names.TOPICS:
+            found = data
+    return _queue_types(found) if settings.is_5 else {}
+
+
+def load_table(settings: Settings, ledger: Ledger, name: str) -> bytes | None:
+    """Returns what a table is loaded from, its file or its backup; b"" for an empty table; None if neither parses."""
+    path = _path(settings, name)
+    data = _content(path)
+    if data and _parses(data):
+        return data
+    backup = _content(path.with_name(path.name + file_names.BACKUP_SUFFIX))
+    if path.is_file():
+        instead = "its .bak" if backup else "an empty table"
+        ledger.accept(f"config/{name} cannot be parsed or is empty: {instead} is taken (ConfigManager.load)")
+    elif not backup and name in (file_names.TOPICS, file_names.CONSUMER_OFFSETS):
+        ledger.accept(f"config/{name} is missing: an empty table is taken (ConfigManager.load)")
+    if backup is None or not backup:
+        return b""
+    return backup if _parses(backup) else None
+
+
+def _with_lmq(name: str, settings: Settings) -> str:
+    return file_names.LMQ_CONSUMER_OFFSETS if settings.lmq and name == file_names.CONSUMER_OFFSETS else name
+
+
+def _path(settings: Settings, name: str) -> Path:
+    return settings.root / file_names.CONFIG / name
+
+
+def _content(path: Path) -> bytes | None:
+    try:
+        return read_file(path) if path.is_file() else None
+    except StoreError:
+        return None
+
+
+def _parses(data: bytes) -> bool:
+    try:
+        config_json.parse(data)
+    except FormatError:
+        return False
+    return True
+
+
+def _note_overwritten(settings: Settings, ledger: Ledger) -> None:
+    offsets = _path(settings, _with_lmq(file_names.CONSUMER_OFFSETS, settings))
+    ledger.do(Action.WRITE, offsets)
+    ledger.because(
+        "a broker that cannot load its tables writes them as they are on its way out: "
+        f"{offsets.name} is overwritten with an empty table (BrokerController.shutdown)"
+    )
+
+
+def _queue_types(data: bytes) -> dict[str, str]:
+    if not data:
+        return {}
+    try:
+        topics = config_files.parse_topics(data)
+    except FormatError:
+        return {}
+    types = {name: topic.queue_type for name, topic in topics.topic_config_table.items()}
+    return {name: kind for name, kind in types.items() if kind != "SimpleCQ"}

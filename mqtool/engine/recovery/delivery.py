@@ -1,0 +1,99 @@
+"""What a consumer makes of the bytes that the broker hands it for a unit.
+
+Source: MessageDecoder.decode, MessageVersion (4.9.7, 5.5.0); 4.9 does not look at the magic code.
+"""
+
+import struct
+from dataclasses import dataclass
+from enum import StrEnum
+
+from mqtool.errors import FormatError
+from mqtool.formats import codec, commit_log, hosts, java
+
+_HEADS = tuple(codec.struct_of(head) for head in commit_log.HEADS)
+_NAMES = tuple(tuple(field.name for field in head) for head in commit_log.HEADS)
+_SYS_FLAG = _NAMES[0].index("sys_flag")
+_HIGHEST_PORT = 0xFFFF
+
+
+class Delivery(StrEnum):
+    """What a pull at a queue offset gives. Stable names: they appear in output."""
+
+    OK = "ok"
+    SKIPPED = "skipped"
+    """A pull here delivers a later record."""
+    BAD_CRC = "bad-crc"
+    """Delivered, with a body that is not what was written."""
+    ZEROS = "zeros"
+    """Delivered: zero bytes."""
+    UNDECODABLE = "undecodable"
+    """Delivered: bytes that no client can decode."""
+    OTHER_TOPIC = "other-topic"
+    """Delivered: a message of another topic."""
+    OTHER_QUEUE = "other-queue"
+    """Delivered: a message of another queue."""
+    REMOVED = "MESSAGE_WAS_REMOVING"
+    """Nothing: the log has no bytes there, nor a later record in this queue file."""
+    NO_FILE = "OFFSET_FOUND_NULL"
+    """Nothing: the queue file is missing."""
+    ERROR = "error"
+    """The pull ends with an exception in the broker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """What the consumer sees: how it is, and where the record says it belongs."""
+
+    delivery: Delivery
+    queue_offset: int = 0
+
+
+def decode(raw: bytes, topic: str, queue_id: int, *, is_5: bool) -> Decoded:
+    """Decodes the bytes of one unit as a client does.
+
+    Args:
+        raw: as many bytes as the unit's size says.
+        topic, queue_id: of the queue that was pulled.
+        is_5: the client's release.
+    """
+    if not any(raw):
+        return Decoded(Delivery.ZEROS)
+    try:
+        fields, body, found = _parse(raw, is_5)
+    except (struct.error, FormatError):
+        return Decoded(Delivery.UNDECODABLE)
+    if java.decode_utf8(found) != topic:
+        return Decoded(Delivery.OTHER_TOPIC)
+    if fields["queue_id"] != queue_id:
+        return Decoded(Delivery.OTHER_QUEUE)
+    if body and commit_log.body_crc(body) != fields["body_crc"]:
+        return Decoded(Delivery.BAD_CRC)
+    return Decoded(Delivery.OK, fields["queue_offset"])
+
+
+def _parse(raw: bytes, is_5: bool) -> tuple[dict[str, int], bytes, bytes]:
+    shape = (_HEADS[0].unpack_from(raw)[_SYS_FLAG] >> 4) & 3
+    values = _HEADS[shape].unpack_from(raw)
+    fields = dict(zip(_NAMES[shape], values, strict=True))
+    is_v2 = is_5 and fields["magic_code"] == commit_log.MAGIC_V2
+    if is_5 and not is_v2 and fields["magic_code"] != commit_log.MAGIC_V1:
+        raise FormatError("no magic code", layout="record")
+    for name in ("born_host", "store_host"):
+        if not 0 <= hosts.parse(fields[name]).port <= _HIGHEST_PORT:
+            raise FormatError("no port", layout="record")
+    at = _HEADS[shape].size
+    body = _take(raw, at, max(0, fields["body_length"]))
+    at += len(body)
+    length = commit_log.TOPIC_LENGTH_V2 if is_v2 else commit_log.TOPIC_LENGTH_V1
+    (topic_length,) = length.unpack_from(raw, at)
+    topic = _take(raw, at + length.size, topic_length)
+    at += length.size + len(topic)
+    (properties_length,) = commit_log.PROPERTIES_LENGTH.unpack_from(raw, at)
+    _take(raw, at + commit_log.PROPERTIES_LENGTH.size, max(0, properties_length))
+    return fields, body, topic
+
+
+def _take(raw: bytes, at: int, count: int) -> bytes:
+    if count < 0 or at + count > len(raw):
+        raise FormatError("the bytes end", layout="record")
+    return raw[at : at + count]

@@ -1,0 +1,87 @@
+"""Giving records to their queues and to the index, as recovery and reput do.
+
+Source: DefaultMessageStore.doDispatch, CommitLogDispatcherBuildConsumeQueue, CommitLogDispatcherBuildIndex,
+ConsumeQueue.multiDispatchLmqQueue, MultiDispatchUtils (4.9.7, 5.5.0).
+"""
+
+import numpy as np
+
+from mqtool.engine.recovery.batch_queues import BatchQueue
+from mqtool.engine.recovery.ledger import load_fails
+from mqtool.engine.recovery.queues import SimpleQueue
+from mqtool.engine.recovery.requests import Requests
+from mqtool.engine.recovery.state import LastQueued, StoreState
+from mqtool.errors import FormatError
+from mqtool.formats import java, properties
+
+_LMQ_PREFIX = "%LMQ%"
+_NO_LMQ = ("%RETRY%", "rmq_sys_")
+_SCHEDULE = "SCHEDULE_TOPIC_XXXX"
+
+
+def dispatch(state: StoreState, requests: Requests) -> None:
+    """Dispatches records in order.
+
+    Raises:
+        StartEnds: a record's list of queues cannot be parsed (while the store is loaded).
+    """
+    if not len(requests):
+        return
+    state.scanned.dispatched += len(requests)
+    rows = np.flatnonzero(requests.queued)
+    if len(rows):
+        _queue(state, requests, rows)
+        last = int(rows[-1])
+        newest = LastQueued(int(requests.store_timestamp[last]), int(requests.physical_offset[last]))
+        state.last_queued = newest
+    if state.settings.index_enabled:
+        state.index.put(requests)
+        if state.index.is_broken:
+            state.is_writeable = False
+
+
+def _queue(state: StoreState, requests: Requests, rows: np.ndarray) -> None:
+    lmq = requests.has_property(properties.INNER_MULTI_DISPATCH) if state.settings.multi_dispatch else None
+    names: dict[bytes, str] = {}
+    columns = (
+        rows.tolist(), requests.queue_id[rows].tolist(), requests.physical_offset[rows].tolist(),
+        requests.frames.sizes[rows].tolist(), requests.tags_code[rows].tolist(), requests.queue_offset[rows].tolist(),
+    )  # fmt: skip
+    for row, queue_id, physical, size, tags, offset in zip(*columns, strict=True):
+        raw = requests.topics[row]
+        topic = names.get(raw) or names.setdefault(raw, java.decode_utf8(raw))
+        queue = state.queue(topic, queue_id)
+        if isinstance(queue, SimpleQueue):
+            queue.put(physical, size, tags, offset)
+            if lmq is not None and lmq[row]:
+                _multi_dispatch(state, requests, row, topic)
+        else:
+            _put_batch(queue, requests, row, (physical, size, tags))
+
+
+def _put_batch(queue: BatchQueue, requests: Requests, row: int, unit: tuple[int, int, int]) -> None:
+    first, count = requests.batch(row)
+    queue.put((*unit, int(requests.store_timestamp[row])), first, count)
+
+
+def _multi_dispatch(state: StoreState, requests: Requests, row: int, topic: str) -> None:
+    """Gives a record to the further queues that it names, of the same number of units each."""
+    if state.settings.is_5 and (topic.startswith(_NO_LMQ) or topic == _SCHEDULE):
+        return
+    names = requests.property_of(row, properties.INNER_MULTI_DISPATCH) or ""
+    offsets = requests.property_of(row, properties.INNER_MULTI_QUEUE_OFFSET) or ""
+    queues, places = java.split_drop_trailing(names, ","), java.split_drop_trailing(offsets, ",")
+    if not names.strip() or not offsets.strip() or len(queues) != len(places):
+        return
+    for name, place in zip(queues, places, strict=True):
+        if state.settings.is_5 and "/" in name:
+            continue
+        try:
+            offset = java.parse_long(place)
+        except FormatError:
+            raise load_fails(f'load exception java.lang.NumberFormatException: For input string: "{place}"') from None
+        is_lmq = state.settings.lmq and name.startswith(_LMQ_PREFIX)
+        queue = state.queue(name, 0 if is_lmq else int(requests.queue_id[row]))
+        if isinstance(queue, SimpleQueue):
+            size, tags = int(requests.frames.sizes[row]), int(requests.tags_code[row])
+            queue.put(int(requests.physical_offset[row]), size, tags, offset)

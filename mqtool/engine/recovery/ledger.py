@@ -1,0 +1,113 @@
+"""What a start does to files, noted in its order instead of done; and how a start can end early.
+
+`Ledger` is the plan in the making: `steps` can be carried out one by one, and the difference between
+the directory before and after is derived from them.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+
+class Action(StrEnum):
+    """What happens to one file. Stable names: they appear in output."""
+
+    DELETE = "delete"
+    CREATE = "create"
+    TRUNCATE = "truncate"
+    """Its end of data is set to `position`; not a byte changes, what lies behind is overwritten later."""
+    APPEND = "append"
+    """Units or entries are written from `position` on."""
+    GROW = "grow"
+    """It is lengthened with zeros to `position` bytes."""
+    WRITE = "write"
+    """Written whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing that a start does.
+
+    Attributes:
+        action: what.
+        path: to which file.
+        position: bytes: where the data ends, where writing begins, or how long the file becomes.
+        count: units, entries or bytes written.
+    """
+
+    action: Action
+    path: Path
+    position: int = 0
+    count: int = 0
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Steps in order, and the rules that led to them.
+
+    Attributes:
+        steps: what is done.
+        why: rules applied, in plain words with their source.
+        accepted: what is wrong and taken without a word.
+        undecided: what the files do not tell.
+    """
+
+    steps: list[Step] = field(default_factory=list)
+    why: list[str] = field(default_factory=list)
+    accepted: list[str] = field(default_factory=list)
+    undecided: list[str] = field(default_factory=list)
+
+    def do(self, action: Action, path: Path, position: int = 0, count: int = 0) -> None:
+        """Notes a step."""
+        self.steps.append(Step(action, path, position, count))
+
+    def because(self, rule: str) -> None:
+        """Notes a rule once."""
+        if rule not in self.why:
+            self.why.append(rule)
+
+    def accept(self, fault: str) -> None:
+        """Notes something wrong that the broker does not notice, once."""
+        if fault not in self.accepted:
+            self.accepted.append(fault)
+
+    def leave_open(self, question: str) -> None:
+        """Notes something that the files do not decide, once."""
+        if question not in self.undecided:
+            self.undecided.append(question)
+
+
+class StartEnds(Exception):  # noqa: N818 - an end, not an error
+    """A start that does not reach its end.
+
+    Attributes:
+        exit: -3 (load returned false) or -1 (an exception left load or start).
+        refusal: the broker's own words.
+    """
+
+    def __init__(self, code: int, refusal: str) -> None:
+        super().__init__(refusal)
+        self.exit = code
+        self.refusal = refusal
+
+
+class StartHangs(Exception):  # noqa: N818 - an end, not an error
+    """A start that never ends.
+
+    Attributes:
+        where: the loop it is in.
+    """
+
+    def __init__(self, where: str) -> None:
+        super().__init__(where)
+        self.where = where
+
+
+def load_fails(refusal: str) -> StartEnds:
+    """Returns the end by `load() == false`: exit -3."""
+    return StartEnds(-3, refusal)
+
+
+def throws(refusal: str) -> StartEnds:
+    """Returns the end by an exception in load() or start(): exit -1."""
+    return StartEnds(-1, refusal)

@@ -1,0 +1,154 @@
+"""`predict`: the start of a broker on a store, as data, without touching a byte."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from mqtool.engine.recovery import changes, losses
+from mqtool.engine.recovery.delivery import Delivery
+from mqtool.engine.recovery.lock import lock_holder
+from mqtool.engine.recovery.outcome import Effort, FilePlan, Outcome, Plan, QueueOutcome, QueuePlan
+from mqtool.engine.recovery.proof import prove
+from mqtool.engine.recovery.queue_files import QueueFile
+from mqtool.engine.recovery.reading import STATES, QueueReading, Reader
+from mqtool.engine.recovery.settings import read_config, release_of, settings_of
+from mqtool.engine.recovery.start import Start
+from mqtool.engine.recovery.state import AnyQueue, QueueKey
+from mqtool.formats import file_names
+from mqtool.store.broker_config import BrokerConfig
+
+_CACHED_BYTES_PER_MINUTE = 60 * (500 << 20)
+_DISK_BYTES_PER_MINUTE = 60 * (80 << 20)
+_DISPATCHED_PER_MINUTE = 60 * 150_000
+
+
+def predict(
+    store_dir: "str | Path",
+    broker: str,
+    config: "str | Path | Mapping[str, object] | BrokerConfig | None" = None,
+    *,
+    whole_broker: bool = True,
+    read_log: bool = True,
+    heap_bytes: int | None = None,
+) -> Outcome:
+    """Says what a broker would do if it were started on a store now.
+
+    Args:
+        store_dir: root of the store.
+        broker: the release, "4.9" or "5.5", or a version of it.
+        config: the broker's own keys; without them sizes come from the files.
+        whole_broker: load the tables in config/ too, as a broker does.
+        read_log: read the whole log to say which messages are lost; without it `lost` and `readable` are None.
+        heap_bytes: the broker's heap, for 4.9, which may ask it for one array of any record's stated size.
+
+    Raises:
+        UsageError: the release's start is not known.
+        NotAStoreError: the directory is none.
+        UnsupportedFormatError: not a file-based store.
+        StoreError: a file cannot be read.
+    """
+    root = Path(store_dir)
+    settings = settings_of(root, release_of(broker), read_config(config), whole_broker=whole_broker, heap=heap_bytes)
+    start = Start(settings, lock_holder(root / file_names.LOCK))
+    start.run()
+    return outcome_of(start, read_log=read_log)
+
+
+def outcome_of(start: Start, *, read_log: bool = True) -> Outcome:
+    """Sums up a start that has been run."""
+    state, ending, ledger = start.state, start.ending, start.ledger
+    readings, found = _consumers(start) if ending.runs and read_log else ({}, losses.UNKNOWN)
+    return Outcome(
+        release=start.settings.release.value, clean_stop=state.clean_stop,
+        exit=ending.exit, refusal=ending.refusal, hung=ending.hung,
+        after_start=(state.log.min_offset, state.log.max_offset) if ending.started else None,
+        queues=_queues(start) if ending.runs else None,
+        lost=_named(found.lost), readable=found.readable, repeated=_named(found.repeated),
+        index_after=changes.index_after(start), abort_after=_abort_after(start), files=changes.file_changes(start),
+        why=tuple(ledger.why), accepted=tuple(ledger.accepted), undecided=tuple(ledger.undecided),
+        effort=_effort(start), readings=readings, plan=_plan(start) if ending.loaded else None,
+        evidence=start.settings.evidence,
+    )  # fmt: skip
+
+
+def _name(key: QueueKey) -> str:
+    return f"{key[0]}/{key[1]}"
+
+
+def _named(found: "Mapping[QueueKey, losses.Ranges] | None") -> "dict[str, losses.Ranges] | None":
+    return None if found is None else {_name(key): found[key] for key in sorted(found)}
+
+
+def _queues(start: Start) -> dict[str, QueueOutcome]:
+    queues = sorted(start.state.queues.items())
+    offsets = start.state.next_offsets
+    return {_name(key): QueueOutcome(queue.min_offset, queue.max_offset, offsets.get(key)) for key, queue in queues}
+
+
+def _consumers(start: Start) -> tuple[dict[str, QueueReading], losses.Losses]:
+    state = start.state
+    proof = prove(start.settings, state.loaded_segments)
+    reader = Reader(state, proof)
+    readings = {key: reader.read(queue) for key, queue in sorted(state.queues.items())}
+    state.segments.close()
+    log_min = state.loaded_segments[0].base if state.loaded_segments else 0
+    claims = {key: losses.claims_of(files, log_min) for key, files in state.loaded_queues.items()}
+    found = losses.losses_of(proof, claims, readings, state.log.max_offset)
+    _note_deliveries(start, readings)
+    if found.unqueued:
+        start.ledger.accept(
+            f"{found.unqueued} message(s) whose records are whole stay in the log, but in no queue: nobody gets them"
+        )
+    return {_name(key): reading for key, reading in readings.items()}, found
+
+
+def _note_deliveries(start: Start, readings: Mapping[QueueKey, QueueReading]) -> None:
+    for key, reading in readings.items():
+        for number, state in enumerate(STATES):
+            count = int((reading.states == number).sum())
+            if count and state is not Delivery.OK:
+                start.ledger.accept(f"queue {_name(key)}: {count} of {len(reading.states)} offsets give {state}")
+        shifted = int(((reading.states == STATES.index(Delivery.OK)) & (reading.stated != reading.offsets)).sum())
+        if shifted:
+            start.ledger.accept(f"queue {_name(key)}: {shifted} message(s) at another offset than their records state")
+
+
+def _abort_after(start: Start) -> bool:
+    path = start.abort.relative_to(start.settings.root).as_posix()
+    found = changes.file_changes(start)
+    return path in found.created or (start.had_abort and path not in found.deleted)
+
+
+def _effort(start: Start) -> Effort:
+    scanned = start.state.scanned
+    dispatching = scanned.dispatched / _DISPATCHED_PER_MINUTE
+    return Effort(
+        scanned.bytes, scanned.records, scanned.dispatched,
+        round(scanned.bytes / _CACHED_BYTES_PER_MINUTE + dispatching, 2),
+        round(scanned.bytes / _DISK_BYTES_PER_MINUTE + dispatching, 2),
+    )  # fmt: skip
+
+
+def _plan(start: Start) -> Plan:
+    state = start.state
+    return Plan(
+        steps=tuple(start.ledger.steps),
+        segments=tuple(FilePlan(one.path, one.base, one.wrote, one.is_new) for one in state.log.files),
+        scan_from=state.scanned.from_offset, cut_at=state.scanned.end_offset, dispatch_from=state.reput_from,
+        queues={key: _queue_plan(queue) for key, queue in state.queues.items()},
+        index_files=tuple(file.path for file in state.index.files if file.path is not None),
+        checkpoint=state.checkpoint,
+    )  # fmt: skip
+
+
+def _queue_plan(queue: AnyQueue) -> QueuePlan:
+    files = queue.files.files
+    return QueuePlan(
+        queue.kind, tuple(FilePlan(one.path, one.base, one.wrote, one.is_new) for one in files),
+        queue.max_physical_offset, tuple(_appended(one) for one in files if one.changed_from is not None),
+    )  # fmt: skip
+
+
+def _appended(file: QueueFile) -> tuple[Path, int, bytes]:
+    start = file.changed_from or 0
+    return file.path, start, file.units().tobytes()[start : file.wrote]
+

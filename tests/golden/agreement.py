@@ -1,0 +1,139 @@
+"""A predicted start beside what the real store did: the same fields in the same terms."""
+
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from mqtool.engine.recovery import Outcome, predict
+from mqtool.engine.recovery.losses import ranges
+from mqtool.engine.recovery.reading import OK
+from tests.support.damage import DamageCase, base_config, base_messages, damage_case, held_locks
+
+ASKED = ("exit", "after_start", "queues", "lost", "deleted")
+"""Fields that must agree in every case."""
+
+MORE = (
+    "hung", "refusal", "readable", "repeated", "runs", "index_after", "abort_after", "created", "changed", "checkpoint",
+)  # fmt: skip
+"""Further fields that are predicted."""
+
+UNNAMED_TABLES = "config/"
+"""The whole broker writes its tables as it runs; which and when is no question of recovery."""
+
+
+def predicted(case: DamageCase, opened_by: str) -> dict[str, Any]:
+    """Builds a case's store, predicts its start and returns the fields of an answer."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = damage_case(case, Path(folder))
+        with held_locks(case, store):
+            outcome = predict(store, opened_by, base_config(case.base), whole_broker=case.mode == "broker",
+                              heap_bytes=512 << 20)
+        return in_terms_of_answers(outcome, base_messages(case.base), str(store))
+
+
+def in_terms_of_answers(outcome: Outcome, messages: list[dict[str, Any]], store: str) -> dict[str, Any]:
+    """Returns a prediction as `run.py` would have written it down, `lost` and `readable` by the base's messages."""
+    ours = {f"{m['topic']}/{m['queue']}" for m in messages}
+    queues = {name: queue for name, queue in (outcome.queues or {}).items() if queue.max_offset or name in ours}
+    offsets = {name: [queue.min_offset, queue.max_offset, queue.next_offset] for name, queue in queues.items()}
+    runs = {name: [list(run) for run in outcome.readings[name].runs()] for name in queues} if outcome.runs else None
+    return {
+        "exit": outcome.exit,
+        "hung": outcome.hung is not None,
+        "refusal": outcome.refusal and outcome.refusal.replace(store, "STORE"),
+        "after_start": outcome.after_start and dict(zip(("min", "max"), outcome.after_start, strict=True)),
+        "queues": offsets if outcome.runs else None,
+        "runs": runs,
+        "deleted": list(outcome.files.deleted),
+        "created": _no_tables(outcome.files.created),
+        "changed": _no_tables(outcome.files.changed),
+        "index_after": [list(summary) for summary in outcome.index_after],
+        "abort_after": outcome.abort_after,
+        "checkpoint": _checkpoint(outcome),
+        **_consumed(outcome, messages),
+    }
+
+
+def _consumed(outcome: Outcome, messages: list[dict[str, Any]]) -> dict[str, Any]:
+    if not outcome.runs:
+        return {"lost": None, "readable": None, "repeated": None}
+    served: dict[tuple[str, int], int] = {}
+    for name, reading in outcome.readings.items():
+        for physical in reading.physical[reading.states == OK].tolist():
+            served[name, physical] = served.get((name, physical), 0) + 1
+    lost: dict[str, list[int]] = {}
+    repeated: dict[str, list[int]] = {}
+    queued = [m for m in messages if m["offset"] >= 0]
+    for message in queued:
+        name = f"{message['topic']}/{message['queue']}"
+        times = served.get((name, message["phy"]), 0)
+        if times != 1:
+            (repeated if times else lost).setdefault(name, []).append(message["offset"])
+    readable = len(queued) - sum(map(len, lost.values()))
+    return {"lost": _ranges(lost), "repeated": _ranges(repeated), "readable": readable}
+
+
+def _ranges(offsets: Mapping[str, Iterable[int]]) -> dict[str, list[list[int]]]:
+    return {name: [list(one) for one in ranges(numbers)] for name, numbers in sorted(offsets.items())}
+
+
+def _checkpoint(outcome: Outcome) -> list[int] | None:
+    if outcome.plan is None or not outcome.runs:
+        return None
+    found = outcome.plan.checkpoint
+    return [found.physic_msg_timestamp, found.logics_msg_timestamp, found.index_msg_timestamp,
+            found.confirm_physical_offset, found.logics_physical_offset]
+
+
+def answered(answer: dict[str, Any]) -> dict[str, Any]:
+    """Returns the compared fields of a recorded answer."""
+    positions, queues, files = answer.get("after_start"), answer["queues"], answer["files"]
+    runs = answer["exit"] is None and not answer.get("hung")
+    after = answer["checkpoint"]["after"] if runs else None
+    return {
+        "exit": answer["exit"],
+        "hung": "hung" in answer,
+        "refusal": refusal_of(answer),
+        "after_start": positions and {name: positions[name] for name in ("min", "max")},
+        "queues": queues and {name: [q["min"], q["max"], q["next"]] for name, q in queues.items()},
+        "runs": queues and {name: q["runs"] for name, q in queues.items()},
+        "lost": answer["lost"],
+        "readable": answer["readable"],
+        "repeated": answer.get("repeated"),
+        "deleted": files["deleted"],
+        "created": _no_tables(file["file"] for file in files["created"]),
+        "changed": _no_tables(file["file"] for file in files["changed"]),
+        "index_after": answer["index_after"],
+        "abort_after": answer["abort_after"],
+        "checkpoint": after and [after[name] for name in ("physic", "logics", "index", "confirmPhy", "logicsPhy")],
+    }
+
+
+def refusal_of(answer: dict[str, Any]) -> str | None:
+    """Returns the broker's words of a start that ended: what was thrown, else the line of its log that says why."""
+    if answer["exit"] is None:
+        return None
+    if answer.get("threw"):
+        return str(answer["threw"]).removeprefix("start: ")
+    marks = ("length not matched", "load exception", " error java.io", ".json Failed")
+    lines = [line for line in answer["log"] if any(mark in line for mark in marks)]
+    return lines[-1].partition(": ")[2] if lines else None
+
+
+def _no_tables(names: Iterable[str]) -> list[str]:
+    return [name for name in names if not name.startswith(UNNAMED_TABLES)]
+
+
+def differences(case: DamageCase, opened_by: str, answer: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Returns (predicted, answered) of each field that does not agree."""
+    mine, theirs = predicted(case, opened_by), answered(answer)
+    wrong = [field for field in (*ASKED, *MORE) if not agrees(field, mine[field], theirs[field])]
+    return {field: (mine[field], theirs[field]) for field in wrong}
+
+
+def agrees(field: str, mine: Any, theirs: Any) -> bool:
+    """Whether a field is right. A refusal is, if the broker's words are among ours or ours among theirs."""
+    if field != "refusal" or mine is None or theirs is None:
+        return bool(mine == theirs)
+    return mine in theirs or theirs in mine
