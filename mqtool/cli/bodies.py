@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import math
 import secrets
 from dataclasses import dataclass, field
 from typing import Any
@@ -57,14 +58,25 @@ _NOTHING = object()
 
 
 def _parsed(body: bytes) -> Any:
+    import orjson  # noqa: PLC0415 - `--help` needs no JSON encoder
+
     try:
-        return json.loads(body, parse_constant=_refuse)
-    except (ValueError, RecursionError):
+        value = json.loads(body, parse_constant=_refuse, parse_float=_finite)
+        orjson.dumps(value)  # integers of more than 64 bits, lone surrogates and deep nesting cannot be written again
+    except (ValueError, TypeError, RecursionError):
         return _NOTHING
+    return value
 
 
 def _refuse(constant: str) -> Any:
     raise ValueError(constant)
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if math.isinf(value):
+        raise ValueError(digits)
+    return value
 
 
 @dataclass(frozen=True, slots=True)

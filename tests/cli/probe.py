@@ -68,7 +68,8 @@ def probe(
 ) -> int:
     output = Output(ctx.obj, ROWS, output_format) if rows else None
     for number in range(rows):
-        output.row({"number": number, "text": None if number % 2 else "x\x1b[2J", "stored": 1700000000000, "tags": {"a": "b"}})
+        text = None if number % 2 else "x\x1b[2J"
+        output.row({"number": number, "text": text, "stored": 1700000000000, "tags": {"a": "b"}})
     if end == "answer-no":
         return output.finish(ExitCode.NO)
     if end == "wait":

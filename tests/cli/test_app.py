@@ -17,9 +17,9 @@ from tests.cli import probe
 ROOT = Path(__file__).resolve().parents[2]
 
 CODES = {
-    "none": 0, "usage": 2, "not-found": 1, "not-a-store": 4, "locked": 4, "unsupported": 4, "config-file": 2, "layout": 4,
-    "corruption": 1, "format": 1, "rejected": 4, "protocol": 6, "store-io": 74, "closed": 70, "connection": 6,
-    "permission": 74, "os": 74, "bug": 70, "interrupt": 130, "terminate": 143, "pipe": 141, "lines": 2,
+    "none": 0, "usage": 2, "not-found": 1, "not-a-store": 4, "locked": 4, "unsupported": 4, "config-file": 2,
+    "layout": 4, "corruption": 1, "format": 1, "rejected": 4, "protocol": 6, "store-io": 74, "closed": 70,
+    "connection": 6, "permission": 74, "os": 74, "bug": 70, "interrupt": 130, "terminate": 143, "pipe": 141, "lines": 2,
 }  # fmt: skip
 SILENT = {"none", "interrupt", "terminate", "pipe"}
 
@@ -158,7 +158,7 @@ def test_a_pipe_closed_before_the_help_ends_quietly_with_141():
 
 
 def test_a_full_disk_is_an_io_error():
-    with open("/dev/full", "wb") as full, spawn("probe", "none", "--rows", "3", stdout=full) as process:
+    with Path("/dev/full").open("wb") as full, spawn("probe", "none", "--rows", "3", stdout=full) as process:
         errors = process.stderr.read().decode()
         assert process.wait() == 74
     assert errors.count("\n") == 1

@@ -121,7 +121,8 @@ def test_a_moment_without_a_zone_is_local_time(text, parts):
 
 @pytest.mark.parametrize(
     "text", ["", "now", "2023-02-30", "2023-11-14T25:00:00Z", "2023-11-14T22:13:60Z", "2023-1-1", "14.11.2023",
-             "2023-11-14#22:13:20", "2023-11-14T22:13:20 Z", "2023-11-14T22", "99999999999999999999", "0001-01-01T00:00+23:59"]
+             "2023-11-14#22:13:20", "2023-11-14T22:13:20 Z", "2023-11-14T22", "99999999999999999999",
+             "0001-01-01T00:00+23:59"]
 )  # fmt: skip
 def test_no_moment_is_a_usage_error(text):
     with pytest.raises(UsageError, match="time"):
@@ -138,9 +139,10 @@ def test_every_rfc_3339_text_means_its_millisecond(moment, minutes):
 @given(st.text(alphabet="0123456789:@+-startendTZ#. ", max_size=30))
 def test_no_text_does_more_than_parse_or_be_refused(text):
     try:
-        assert isinstance(parse_range(text), Range)
-    except UsageError as error:
-        assert text in str(error) or repr(text) in str(error)
+        found = parse_range(text)
+    except UsageError:
+        return
+    assert isinstance(found, Range)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,131 @@
+"""`mqtool get`: every message of a real store is found at each of its addresses."""
+
+import json
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from tests.cli.answers import rows
+from tests.support.damage import damage_case
+from tests.support.stores import answered, answers, copy_store, fixture, tree_digest
+
+ORDERS = "orders-5.5.0"
+STORE = fixture(f"{ORDERS}/store")
+ROWS = rows(ORDERS)
+ANSWERED = [store for store in answered("gets", "messages", "queues") if store.directory]
+
+
+def found(mqtool, store, *addresses):
+    return mqtool("get", store, *addresses, "--format", "jsonl").lines
+
+
+@pytest.mark.parametrize("store", ANSWERED, ids=str)
+def test_every_message_is_at_its_physical_offset(mqtool, store):
+    expected = rows(store.name)
+    assert found(mqtool, store.directory, *(row["physical_offset"] for row in expected)) == expected
+
+
+@pytest.mark.parametrize("store", ANSWERED, ids=str)
+def test_every_message_is_found_by_its_offset_message_id(mqtool, store):
+    expected = rows(store.name)[:200]
+    assert found(mqtool, store.directory, *(row["offset_message_id"] for row in expected)) == expected
+
+
+@pytest.mark.parametrize("store", ANSWERED, ids=str)
+def test_every_unit_leads_to_its_message(mqtool, store):
+    by_offset = {row["physical_offset"]: row for row in rows(store.name)}
+    units = [(f"{queue['topic']}/{queue['queueId']}@{unit[0]}", unit[1])
+             for queue in answers(store.name, "queues") if queue["type"] == "SimpleCQ" for unit in queue["units"][:5]]
+    if store.clean_stop:
+        assert found(mqtool, store.directory, *(address for address, _ in units)) == [by_offset[o] for _, o in units]
+    assert units
+
+
+def test_messages_are_found_by_unique_key_through_the_index(mqtool):
+    keys = [row["properties"]["UNIQ_KEY"] for row in ROWS if "UNIQ_KEY" in row["properties"]][:30]
+    for key in keys:
+        result = mqtool("get", STORE, key, "--format", "jsonl")
+        assert result.lines == [row for row in ROWS if row["properties"].get("UNIQ_KEY") == key]
+        assert f"{key}: unique key, by index" in result.stderr
+
+
+def test_messages_are_found_by_unique_key_without_an_index(mqtool, tmp_path):
+    store = copy_store(ORDERS, tmp_path)
+    for path in (store / "index").iterdir():
+        path.unlink()
+    key = ROWS[3]["properties"]["UNIQ_KEY"]
+    result = mqtool("get", store, key, "--format", "jsonl")
+    assert result.lines == [row for row in ROWS if row["properties"].get("UNIQ_KEY") == key]
+    assert "there is no index" in result.stderr
+
+
+def test_stderr_says_as_what_an_id_was_taken(mqtool):
+    result = mqtool("get", STORE, ROWS[1]["offset_message_id"].lower(), "--format", "jsonl")
+    assert result.lines == [ROWS[1]]
+    assert ": offset message id" in result.stderr
+
+
+def test_an_id_of_another_broker_address_is_taken_by_its_offset_and_said(mqtool):
+    moved = "01020304" + ROWS[1]["offset_message_id"][8:]
+    result = mqtool("get", STORE, moved, "--format", "jsonl")
+    assert result.lines == [ROWS[1]]
+    assert ROWS[1]["offset_message_id"] in result.stderr
+
+
+def test_a_message_of_an_inner_batch_is_at_its_own_queue_offset(mqtool):
+    whole = mqtool("dump", fixture("bcq-5.5.0/store"), "--format", "jsonl", "--topic", "BatchTopic", "--explode").lines
+    picked = [row for row in whole if row.get("batch_index") == 2]
+    addresses = [f"BatchTopic/{row['queue_id']}@{row['queue_offset']}" for row in picked]
+    assert found(mqtool, fixture("bcq-5.5.0/store"), *addresses) == picked
+    assert picked
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["17", "529502", "99999999999", "Orders/0@9999", "Orders/99@0", "Nothing/0@0", "F" * 32, "no such key", "0/0"],
+)
+def test_nothing_there_is_an_answer_on_stderr_and_exit_code_1(mqtool, address):
+    result = mqtool("get", STORE, address, "--format", "jsonl")
+    assert (result.code, result.stdout) == (1, b"")
+    assert result.stderr.startswith(f"mqtool: {address}: nothing found: ")
+    assert result.stderr.count("\n") == 1
+
+
+def test_what_is_there_is_printed_beside_what_is_not(mqtool):
+    result = mqtool("get", STORE, "0", "17", "318", "--format", "json")
+    assert (result.code, result.document["ok"]) == (1, False)
+    assert result.document["rows"] == ROWS[:2]
+
+
+def test_a_message_for_people_stands_upright_with_its_body(mqtool):
+    text = mqtool("get", STORE, "0").text
+    values = dict(line.split(None, 1) for line in text.splitlines() if " " in line)
+    assert values["topic"] == "Orders"
+    assert values["body"] == ROWS[0]["body"]
+    assert values["store_timestamp"] == "2026-11-21T00:39:44.300Z"
+
+
+def test_a_body_with_a_wrong_crc_is_printed_and_told(mqtool, tmp_path):
+    store = damage_case("flip-body@5.5.0-clean", tmp_path)
+    dumped = mqtool("dump", store, "--format", "jsonl", "--damage", "rows").lines
+    (damage,) = [row["damage"] for row in dumped if "damage" in row]
+    result = mqtool("get", store, damage["start"], "--format", "jsonl")
+    assert result.code == 1
+    assert len(result.lines) == 1
+    assert "bad-crc" in result.stderr
+
+
+def test_output_is_valid_against_the_schema(mqtool):
+    schema = json.loads((fixture(".").parent / "docs" / "schemas" / "get.json").read_text())
+    Draft202012Validator(schema).validate(mqtool("get", STORE, "0", "318", "--format", "json").document)
+
+
+def test_no_address_is_a_usage_error(mqtool):
+    assert mqtool("get", STORE).code == 2
+
+
+def test_nothing_below_the_store_changes(mqtool, tmp_path):
+    store = copy_store(ORDERS, tmp_path)
+    before = tree_digest(store)
+    mqtool("get", store, "0", "Orders/0@1", ROWS[3]["properties"]["UNIQ_KEY"], "nothing")
+    assert tree_digest(store) == before

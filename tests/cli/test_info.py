@@ -1,0 +1,205 @@
+"""`mqtool info`: judged by the real broker's answers."""
+
+import csv
+import io
+import json
+import time
+from collections import Counter
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from tests.cli.answers import rows
+from tests.cli.test_dump import strict
+from tests.support.damage import damage_case
+from tests.support.stores import STORES, answered, answers, copy_store, fixture, store_fixture, summary, tree_digest
+
+ORDERS = "orders-5.5.0"
+STORE = fixture(f"{ORDERS}/store")
+OPENED = [store for store in STORES if store.directory]
+CLEAN = [store for store in answered("queues", "messages") if store.directory and store.clean_stop]
+
+
+def info(mqtool, store, *options):
+    return mqtool("info", store, "--format", "json", *options).document
+
+
+@pytest.mark.parametrize("store", CLEAN, ids=str)
+def test_bounds_of_the_log_are_the_broker_s(mqtool, store):
+    found = info(mqtool, store.directory)["commit_log"]
+    expected = summary(store.name)
+    assert (found["min_offset"], found["max_offset"]) == (expected["minPhyOffset"], expected["maxPhyOffset"])
+    assert found["files"] == len(list((store.directory / "commitlog").iterdir()))
+
+
+@pytest.mark.parametrize("store", CLEAN, ids=str)
+def test_queues_are_the_broker_s(mqtool, store):
+    found = {(q["topic"], q["queue_id"]): (q["kind"], q["min_offset"], q["max_offset"])
+             for q in info(mqtool, store.directory)["queues"]}
+    expected = {(a["topic"], a["queueId"]): (a["type"], a["minOffset"], a["maxOffset"])
+                for a in answers(store.name, "queues")}
+    assert {queue: found[queue] for queue in expected if queue in found} == {q: expected[q] for q in expected if q in found}
+    assert {queue for queue, (_, low, high) in expected.items() if high > low} <= set(found)
+
+
+@pytest.mark.parametrize("store", CLEAN, ids=str)
+def test_topics_count_what_their_queues_hold(mqtool, store):
+    found = {topic["topic"]: topic for topic in info(mqtool, store.directory)["topics"]}
+    counts, sizes = Counter(), Counter()
+    for answer in answers(store.name, "queues"):
+        counts[answer["topic"]] += answer["maxOffset"] - max(answer["minOffset"], 0)
+        sizes[answer["topic"]] += sum(unit[2] for unit in answer["units"])
+    for topic, count in counts.items():
+        if count:
+            assert (found[topic]["messages"], found[topic]["size"]) == (count, sizes[topic])
+
+
+@pytest.mark.parametrize("store", CLEAN, ids=str)
+def test_a_deep_scan_counts_every_record(mqtool, store):
+    found = info(mqtool, store.directory, "--deep")["deep"]
+    every = rows(store.name)
+    assert (found["messages"], found["size"]) == (len(every), sum(row["store_size"] for row in every))
+    assert (found["damaged_ranges"], found["damaged_bytes"], found["damage"]) == (0, 0, [])
+    by_topic = Counter(row["topic"] for row in every)
+    assert {topic["topic"]: topic["messages"] for topic in found["topics"]} == by_topic
+    for topic in found["topics"]:
+        times = [row["store_timestamp"] for row in every if row["topic"] == topic["topic"]]
+        assert (topic["first_timestamp"], topic["last_timestamp"]) == (min(times), max(times))
+
+
+@pytest.mark.parametrize("store", CLEAN, ids=str)
+def test_time_ranges_of_topics_are_those_of_their_records(mqtool, store):
+    every = rows(store.name)
+    found = info(mqtool, store.directory)
+    by_offset = {row["physical_offset"]: row["store_timestamp"] for row in every}
+    assert found["commit_log"]["first_timestamp"] == every[0]["store_timestamp"]
+    for topic in found["topics"]:
+        units = [unit for a in answers(store.name, "queues") if a["topic"] == topic["topic"] for unit in a["units"]]
+        times = [by_offset[unit[1]] for unit in units]
+        expected = (min(times), max(times)) if times else (None, None)
+        assert (topic["first_timestamp"], topic["last_timestamp"]) == expected
+
+
+@pytest.mark.parametrize("store", OPENED, ids=str)
+def test_the_release_and_the_way_of_stopping_are_told(mqtool, store):
+    found = info(mqtool, store.directory)
+    assert found["clean_stop"] is store.clean_stop
+    assert found["version"] is None or store.version.startswith(found["version"]) or found["version"] == "5"
+    assert found["version_evidence"]
+
+
+@pytest.mark.parametrize("store", OPENED, ids=str)
+def test_output_is_valid_against_the_schema(mqtool, store):
+    schema = json.loads((fixture(".").parent / "docs" / "schemas" / "info.json").read_text())
+    Draft202012Validator(strict(schema)).validate(info(mqtool, store.directory, "--deep"))
+
+
+@pytest.mark.parametrize("store", OPENED, ids=str)
+@pytest.mark.parametrize("output_format", ["table", "wide"])
+def test_people_get_printable_sections(mqtool, store, output_format):
+    result = mqtool("info", store.directory, "--format", output_format, "--deep")
+    lines = result.text.splitlines()
+    assert lines[0].split() == ["path", str(store.directory)]
+    assert all(line.isprintable() for line in lines)
+    assert "commit_log" in lines
+
+
+def test_sizes_are_told_with_their_evidence(mqtool):
+    layout = {row["name"]: row for row in info(mqtool, STORE)["layout"]}
+    config = dict(line.split("=", 1) for line in store_fixture(ORDERS).config.read_text().splitlines() if "=" in line)
+    assert layout["commit_log_size"]["value"] == int(config["mappedFileSizeCommitLog"])
+    assert layout["consume_queue_size"]["value"] == int(config["mappedFileSizeConsumeQueue"])
+    assert layout["index_slots"]["value"] == int(config["maxHashSlotNum"])
+    assert layout["index_entries"]["value"] == int(config["maxIndexNum"])
+    assert all(row["evidence"] for row in layout.values())
+
+
+def test_lag_is_what_the_groups_have_not_read(mqtool):
+    found = info(mqtool, STORE)
+    offsets = json.loads(json.dumps({}))
+    queues = {(a["topic"], a["queueId"]): a["maxOffset"] for a in answers(ORDERS, "queues")}
+    for lag in found["lags"]:
+        high = queues.get((lag["topic"], lag["queue_id"]))
+        assert lag["max_offset"] == high
+        assert lag["lag"] == (None if high is None else max(0, high - lag["consumer_offset"]))
+        offsets.setdefault(lag["group"], 0)
+        offsets[lag["group"]] += lag["lag"] or 0
+    assert {group["group"]: group["lag"] for group in found["groups"] if group["queues"]} == offsets
+    assert any(offsets.values())
+
+
+def test_index_files_are_the_broker_s(mqtool):
+    found = info(mqtool, STORE)["index_files"]
+    expected = answers(ORDERS, "index")
+    assert [(row["file"], row["entries"], row["end_physical_offset"]) for row in found] == [
+        (a["file"], a["indexCount"] - 1, a["endPhyOffset"]) for a in expected
+    ]
+
+
+def test_messages_that_wait_in_the_timer_wheel_are_counted(mqtool, tmp_path):
+    store = copy_store("timer-5.5.0", tmp_path)
+    found = info(mqtool, store)["timer"]
+    (check,) = [a for a in answers("timer-5.5.0", "timer") if a["kind"] == "timercheck"]
+    slots = [a for a in answers("timer-5.5.0", "timer") if a["kind"] == "slot"]
+    assert found["last_read_time"] == check["lastReadTimeMs"]
+    assert found["waiting"] == sum(a["num"] for a in slots if a["timeMs"] >= check["lastReadTimeMs"])
+
+
+def test_csv_is_field_and_value(mqtool):
+    read = dict(csv.reader(io.StringIO(mqtool("info", STORE, "--format", "csv").text)))
+    assert read["commit_log.max_offset"] == "529502"
+    assert read["clean_stop"] == "true"
+    assert read["queues.0.topic"] == info(mqtool, STORE)["queues"][0]["topic"]
+
+
+def test_json_lines_are_one_line(mqtool):
+    (line,) = mqtool("info", STORE, "--format", "jsonl").lines
+    assert line == info(mqtool, STORE)
+
+
+def test_damage_makes_a_deep_scan_answer_no(mqtool, tmp_path):
+    store = damage_case("flip-body@5.5.0-clean", tmp_path)
+    shallow = mqtool("info", store, "--format", "json")
+    assert (shallow.code, shallow.document["ok"]) == (0, True)
+    deep = mqtool("info", store, "--format", "json", "--deep")
+    assert (deep.code, deep.document["ok"]) == (1, False)
+    assert deep.document["deep"]["damaged_ranges"] == len(deep.document["deep"]["damage"]) == 1
+    assert mqtool("info", store, "--deep").stderr.count("damage: ") == 1
+
+
+@pytest.mark.parametrize(
+    ("case", "words"),
+    [
+        ("abort-added", "abort"),
+        ("checkpoint-missing", "checkpoint"),
+        ("segment-missing-middle", "no file holds"),
+        ("cq-behind-all", "the queues end"),
+        ("config-topics-torn", "topics.json"),
+        ("config-none", "configuration"),
+        ("config-offsets-ahead", "ahead of queue"),
+        ("segment-name-text", "is no segment"),
+    ],
+)
+def test_what_is_odd_is_said(mqtool, tmp_path, case, words):
+    found = info(mqtool, damage_case(f"{case}@5.5.0-clean", tmp_path))
+    assert any(words in sentence for sentence in found["oddities"])
+
+
+def test_a_healthy_store_has_no_oddities(mqtool):
+    assert info(mqtool, STORE)["oddities"] == []
+
+
+def test_a_store_of_default_sizes_is_described_without_reading_its_holes(mqtool, tmp_path):
+    store = copy_store("default-sizes", tmp_path)
+    before = time.process_time()
+    found = info(mqtool, store)
+    assert found["commit_log"]["max_offset"] == summary("default-sizes")["maxPhyOffset"]
+    assert time.process_time() - before < 30  # reading 1.5 GB of holes byte by byte takes minutes
+
+
+@pytest.mark.parametrize("options", [[], ["--deep"]], ids=str)
+def test_nothing_below_the_store_changes(mqtool, tmp_path, options):
+    store = copy_store(ORDERS, tmp_path)
+    before = tree_digest(store)
+    mqtool("info", store, *options)
+    assert tree_digest(store) == before

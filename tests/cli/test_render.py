@@ -1,0 +1,150 @@
+"""The formats: what they look like, what they escape, that they stream."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from mqtool.cli import cells
+from mqtool.cli.exits import ExitCode, Failure
+from mqtool.cli.render import LOOKAHEAD, Csv, JsonDocument, JsonLines, Table, Upright, encode
+from mqtool.cli.schema import DATA, TABLE, WIDE, Column, OutputSchema
+
+SCHEMA = OutputSchema(
+    "things",
+    7,
+    "a thing",
+    (
+        Column("number", "int64", "n", show=TABLE),
+        Column("name", "string", "s", show=TABLE, nullable=True),
+        Column("at", "int64", "t", show=WIDE, time=True),
+        Column("more", "object", "o", show=DATA),
+    ),
+)
+ROW = {"number": 1, "name": "x", "at": 1700000000123, "more": {"k": "v"}}
+FAILURE = Failure(ExitCode.IO_ERROR, "io", "no", "/s")
+NASTY = "\x1b[31mred\x1b[0m\r\n\t\x00\x7f\x9b31m\u202egnp\u2028\ud800"
+
+
+def drawn(renderer, rows, ok=True):
+    parts = [renderer.begin(), *(renderer.row(row) for row in rows), renderer.end(ok)]
+    return b"".join(parts).decode()
+
+
+def table(wide=False):
+    return Table(SCHEMA.shown(wide), wide=wide)
+
+
+def test_a_table_lines_up_numbers_at_the_right_and_text_at_the_left():
+    rows = [ROW, {**ROW, "number": 1234567, "name": "a longer one"}, {**ROW, "name": None}]
+    assert drawn(table(), rows) == (
+        " number  name\n      1  x\n1234567  a longer one\n      1  -\n"
+    )
+
+
+def test_a_wide_table_has_more_columns_and_prints_times():
+    assert drawn(table(wide=True), [ROW]) == "number  name  at\n     1  x     2023-11-14T22:13:20.123Z\n"
+
+
+def test_a_table_without_rows_is_its_header():
+    assert drawn(table(), []) == "number  name\n"
+
+
+def test_a_table_fixes_its_widths_after_the_first_rows_and_goes_on_line_by_line():
+    renderer = table()
+    held = [renderer.row(ROW) for _ in range(LOOKAHEAD - 1)]
+    assert set(held) == {b""}
+    assert renderer.row(ROW).count(b"\n") == LOOKAHEAD + 1
+    assert renderer.row({**ROW, "name": "y" * 50}) == b"     1  " + b"y" * 50 + b"\n"
+    assert renderer.end(ok=True) == b""
+
+
+def test_table_cells_are_cut_and_wide_ones_are_not():
+    row = {**ROW, "name": "z" * 200}
+    assert max(map(len, drawn(table(), [row]).splitlines())) == 8 + cells.CELL_WIDTH
+    assert "z" * 200 in drawn(table(wide=True), [row])
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_nothing_in_a_table_can_steer_a_terminal(wide):
+    text = drawn(table(wide), [{**ROW, "name": NASTY}])
+    assert text.count("\n") == 2
+    assert text.replace("\n", "").isprintable()
+
+
+def test_nothing_in_upright_rows_can_steer_a_terminal():
+    text = drawn(Upright(SCHEMA.columns), [{**ROW, "name": NASTY, "more": {NASTY: NASTY}}])
+    assert text.count("\n") == 4
+    assert text.replace("\n", "").isprintable()
+
+
+def test_upright_rows_leave_out_nulls_and_stand_apart():
+    text = drawn(Upright(SCHEMA.columns), [{**ROW, "name": None}, ROW])
+    assert text == (
+        "number  1\nat      2023-11-14T22:13:20.123Z\nmore    k=v\n"
+        "\nnumber  1\nname    x\nat      2023-11-14T22:13:20.123Z\nmore    k=v\n"
+    )
+
+
+def test_wide_characters_take_two_columns():
+    rows = [{**ROW, "name": "订单", "number": 1}, {**ROW, "name": "abcd"}]
+    columns = (SCHEMA.columns[1], SCHEMA.columns[0])
+    assert drawn(Table(columns, wide=True), rows).splitlines() == ["name  number", "订单       1", "abcd       1"]
+
+
+def test_json_lines_are_one_row_a_line():
+    assert drawn(JsonLines(), [ROW, ROW]) == (json.dumps(ROW, separators=(",", ":")) + "\n") * 2
+
+
+@pytest.mark.parametrize(("rows", "ok"), [([], True), ([ROW], False), ([ROW, ROW], True)])
+def test_a_json_document_holds_its_rows_and_how_it_ended(rows, ok):
+    document = json.loads(drawn(JsonDocument(SCHEMA), rows, ok))
+    assert document == {"schema": "things", "schema_version": 7, "rows": rows, "ok": ok}
+
+
+def test_a_json_document_takes_ready_lines_among_rows():
+    renderer = JsonDocument(SCHEMA)
+    line = encode(ROW) + b"\n"
+    parts = [renderer.begin(), renderer.lines(line * 3), renderer.row(ROW), renderer.lines(line), renderer.end(ok=True)]
+    assert json.loads(b"".join(parts))["rows"] == [ROW] * 5
+
+
+def test_json_of_a_failure_closes_what_has_begun():
+    renderer = JsonDocument(SCHEMA)
+    document = json.loads(renderer.begin() + renderer.row(ROW) + renderer.fail(FAILURE))
+    assert document["rows"] == [ROW]
+    assert (document["ok"], document["error"]) == (False, {"kind": "io", "message": "no", "path": "/s"})
+
+
+def test_csv_gives_back_every_value():
+    rows = [{**ROW, "name": 'a "quoted", text\nof two lines'}, {**ROW, "name": None}]
+    read = list(csv.DictReader(io.StringIO(drawn(Csv(SCHEMA), rows), newline="")))
+    assert [row["name"] for row in read] == [rows[0]["name"], ""]
+    assert json.loads(read[0]["more"]) == ROW["more"]
+    assert read[0]["number"] == "1"
+
+
+@pytest.mark.parametrize("renderer", [Csv(SCHEMA), table(), Upright(SCHEMA.columns)], ids=lambda r: type(r).__name__)
+def test_only_json_takes_ready_lines(renderer):
+    with pytest.raises(TypeError):
+        renderer.lines(b"{}\n")
+
+
+def test_a_lone_surrogate_becomes_a_question_mark_in_json():
+    assert json.loads(encode({"a\udc00": ["x\ud800y", 1, None, True]})) == {"a?": ["x?y", 1, None, True]}
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"),
+    [(0, "1970-01-01T00:00:00.000Z"), (-1, "1969-12-31T23:59:59.999Z"), ((1 << 63) - 1, str((1 << 63) - 1))],
+)
+def test_a_moment_beyond_the_calendar_stays_a_number(milliseconds, text):
+    assert cells.moment(milliseconds) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "limit", "cut"), [("abc", 3, "abc"), ("abcd", 3, "ab…"), ("订单订单", 5, "订单…"), ("a" * 999, 2, "a…")]
+)
+def test_text_is_cut_to_a_width(text, limit, cut):
+    assert cells.clip(text, limit) == cut
