@@ -21,7 +21,7 @@ INDEX_FIELDS = ("beginTimestamp", "endTimestamp", "beginPhyOffset", "endPhyOffse
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Store]]:
     """A store that the broker was asked about, opened."""
     fixture: StoreFixture = request.param
-    # 4.x chooses queue files by their modification time; a fresh copy is newer than every message, as in the broker's run
+    # 4.x chooses queue files by modification time; a fresh copy is newer than every message, as in the broker's run
     root = copy_store(fixture.name, tmp_path_factory.mktemp("store"))
     before = tree_digest(root)
     with mqtool.open(root) as store:
