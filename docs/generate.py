@@ -29,11 +29,15 @@ from mqtool.formats import (  # noqa: E402
     config_files,
     consume_queue,
     consume_queue_ext,
+    equeue,
+    equeue_message,
     hosts,
     index_file,
     message_batch,
     message_id,
     properties,
+    tfchunk,
+    tfchunk_records,
     timer,
 )
 
@@ -41,6 +45,7 @@ PAGES = ROOT / "docs" / "formats"
 FIXTURES = ROOT / "fixtures"
 MARKED = re.compile(r"(<!-- generated: (\S+) (\S+) -->\n).*?(<!-- /generated -->)", re.DOTALL)
 BYTES_A_LINE = 16
+LONGEST_TEXT = 200
 
 LAYOUTS: dict[str, cs.Struct] = {
     "record": commit_log.RECORD,
@@ -59,6 +64,19 @@ LAYOUTS: dict[str, cs.Struct] = {
     "offset-id": message_id.OFFSET_ID_V4.layout,
     "unique-key": message_id.UNIQUE_KEY_V4.layout,
     "batched-message": message_batch.BATCHED_MESSAGE,
+    "equeue-header": equeue.HEADER.layout,
+    "equeue-footer": equeue.FOOTER.layout,
+    "equeue-entry": equeue.QUEUE_ENTRY.layout,
+    "equeue-record": equeue_message.RECORD.layout,
+    **equeue_message.ID_LAYOUTS,
+    "tfchunk-header": tfchunk.HEADER.layout,
+    "tfchunk-footer": tfchunk.FOOTER.layout,
+    "tfchunk-narrow-footer": tfchunk.NARROW_FOOTER.layout,
+    "tfchunk-map-entry": tfchunk.MAP_ENTRY.layout,
+    "tfchunk-checkpoint": tfchunk.CHECKPOINT.layout,
+    "tfchunk-prepare": tfchunk_records.PREPARE.layout,
+    "tfchunk-commit": tfchunk_records.COMMIT.layout,
+    "tfchunk-system": tfchunk_records.SYSTEM.layout,
 }
 
 BEANS: dict[str, Any] = {
@@ -88,6 +106,10 @@ ORDERS_LOG = f"{ORDERS}/commitlog/00000000000000000000"
 ORDERS_INDEX = f"{ORDERS}/index/20261121003944398"
 TIMER_LOG = "timer-5.5.0/store/timerlog/00000000000000000000"
 BATCH_LOG = "bcq-5.5.0/store/commitlog/00000000000000000000"
+EQUEUE_CHUNK = "equeue-small/store/message-chunks/message-chunk-000000000"
+EQUEUE_QUEUE = "equeue-small/store/queue-chunks/orders/0/queue-chunk-000000001"
+TFCHUNK = "tfchunk/plain/store/chunk-000001.000000"
+SCAVENGED = "tfchunk/scavenged/store/chunk-000001.000001"
 COMPACTED = "compaction-5.5.0/store/compaction/compactionCq/Compact/0/00000000000000000000"
 
 
@@ -156,6 +178,41 @@ EXAMPLES: dict[str, tuple[cs.Struct, str, Callable[[], bytes]]] = {
     ),
 }
 
+def _framed(path: str, position: int) -> bytes:
+    """Returns the record between the two lengths of a frame."""
+    return read(path, position + 4, equeue.LENGTH.parse(read(path, position, 4)).length)
+
+
+EXAMPLES |= {
+    "equeue-header": (LAYOUTS["equeue-header"], EQUEUE_CHUNK, lambda: read(EQUEUE_CHUNK, 0, 128)),
+    "equeue-footer": (
+        LAYOUTS["equeue-footer"], f"{EQUEUE_CHUNK}, its last 128 bytes", lambda: read(EQUEUE_CHUNK)[-128:],
+    ),
+    "equeue-record": (
+        LAYOUTS["equeue-record"], f"{EQUEUE_CHUNK}, position 132 (the frame begins at 128)",
+        lambda: _framed(EQUEUE_CHUNK, 128),
+    ),
+    "equeue-entry": (LAYOUTS["equeue-entry"], f"{EQUEUE_QUEUE}, position 128", lambda: read(EQUEUE_QUEUE, 128, 12)),
+    "equeue-id": (
+        LAYOUTS["equeue-id"], f"the first record of {EQUEUE_CHUNK}",
+        lambda: bytes.fromhex(equeue_message.CURRENT.parse(_framed(EQUEUE_CHUNK, 128))[0].message_id.decode()),
+    ),
+    "tfchunk-header": (LAYOUTS["tfchunk-header"], SCAVENGED, lambda: read(SCAVENGED, 0, 128)),
+    "tfchunk-footer": (
+        LAYOUTS["tfchunk-footer"], f"{SCAVENGED}, its last 128 bytes", lambda: read(SCAVENGED)[-128:],
+    ),
+    "tfchunk-map-entry": (
+        LAYOUTS["tfchunk-map-entry"], f"{SCAVENGED}, entry 1 (position 128 + 10932 + 12)",
+        lambda: read(SCAVENGED, 128 + 10_932 + 12, 12),
+    ),
+    "tfchunk-checkpoint": (
+        LAYOUTS["tfchunk-checkpoint"], "tfchunk/plain/store/writer.chk", lambda: read("tfchunk/plain/store/writer.chk"),
+    ),
+    "tfchunk-prepare": (
+        LAYOUTS["tfchunk-prepare"], f"{TFCHUNK}, position 132 (the frame begins at 128)", lambda: _framed(TFCHUNK, 128),
+    ),
+}
+
 TEXTS = {
     "delay-offsets-4.9": "orders-4.9.7/store/config/delayOffset.json",
     "delay-offsets-5.5": f"{ORDERS}/config/delayOffset.json",
@@ -211,9 +268,9 @@ def _caption(place: str) -> str:
 
 
 def _size_of(layout: cs.Struct, name: str, value: Any, data: bytes) -> int:
-    if isinstance(value, bytes):
-        return len(value)
     member = next(member for member in layout.subcons if member.name == name)
+    if isinstance(value, bytes):
+        return len(member.build(value, **codec.parse(layout, data)))
     return int(member.sizeof(**codec.parse(layout, data)))
 
 
@@ -225,10 +282,14 @@ def _shown(name: str, value: Any) -> str:
         return hosts.text_of(value)
     if name == "address":
         return hosts.parse(hosts.pack(value, 0)).address
+    if value and not any(value):
+        return f"{len(value)} zero bytes"
     try:
         decoded = value.decode()
     except UnicodeDecodeError:
         return f"{len(value)} bytes"
+    if len(decoded) > LONGEST_TEXT:
+        return f"{decoded[:LONGEST_TEXT]!r}…"
     return repr(decoded) if name != "bit_map" else f"{len(value)} bytes"
 
 

@@ -33,6 +33,7 @@ class Field:
         size: bytes.
         code: format character of the struct module, or "Ns" for N raw bytes.
         docs: what the field means.
+        order: ">" for big-endian, "<" for little-endian; of single bytes it means nothing.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Field:
     size: int
     code: str
     docs: str
+    order: str = ">"
 
 
 def leading_fields(layout: cs.Struct, **context: int) -> tuple[Field, ...]:
@@ -57,7 +59,7 @@ def leading_fields(layout: cs.Struct, **context: int) -> tuple[Field, ...]:
         if code is None:
             break
         size = struct.calcsize(">" + code)
-        found.append(Field(name, offset, size, code, docs))
+        found.append(Field(name, offset, size, code, docs, _order_of(plain)))
         offset += size
     return tuple(found)
 
@@ -73,16 +75,19 @@ def all_fields(layout: cs.Struct) -> tuple[tuple[str, str, str], ...]:
 
 
 def struct_of(chosen: tuple[Field, ...]) -> struct.Struct:
-    """Returns the big-endian reader of consecutive fields."""
-    return struct.Struct(">" + "".join(field.code for field in chosen))
+    """Returns the reader of consecutive fields, in the byte order that they are declared in."""
+    orders = {field.order for field in chosen if field.size > 1 and not field.code.endswith("s")}
+    if len(orders) > 1:
+        raise TypeError(f"fields of two byte orders: {[field.name for field in chosen]}")
+    return struct.Struct((orders.pop() if orders else ">") + "".join(field.code for field in chosen))
 
 
 def dtype_of(chosen: tuple[Field, ...]) -> "np.dtype[np.void]":
-    """Returns the numpy record type of consecutive fields, big-endian and unpadded."""
+    """Returns the numpy record type of consecutive fields, in their byte order and unpadded."""
     import numpy as np  # noqa: PLC0415 - `mqtool --help` must not load numpy
 
-    kinds = {"b": "i1", "h": ">i2", "i": ">i4", "q": ">i8", "B": "u1", "H": ">u2"}
-    return np.dtype([(f.name, kinds.get(f.code) or f"V{f.size}") for f in chosen])
+    kinds = {"b": "i1", "h": "i2", "i": "i4", "q": "i8", "B": "u1", "H": "u2"}
+    return np.dtype([(f.name, f.order + kinds[f.code] if f.code in kinds else f"V{f.size}") for f in chosen])
 
 
 def parse(layout: cs.Struct, data: Buffer, position: int = 0, *, name: str = "") -> dict[str, Any]:
@@ -203,12 +208,21 @@ def _code_of(plain: cs.Construct, context: dict[str, int]) -> str | None:
     return None
 
 
+def _order_of(plain: cs.Construct) -> str:
+    """Returns the byte order of a field; raw bytes have none and go with big-endian."""
+    if isinstance(plain, cs.FormatField):
+        return str(plain.fmtstr)[0]
+    return ">"
+
+
 def _words(code: str) -> str:
     return {"b": "i8", "h": "i16", "i": "i32", "q": "i64", "B": "u8", "H": "u16"}.get(code) or f"{code[:-1]} bytes"
 
 
 def _alternatives(plain: cs.Construct) -> str:
-    """Returns the sizes in words of a field that has one of two, else "variable"."""
+    """Returns the sizes in words of a field that has one of two or says its own, else "variable"."""
+    if isinstance(plain, cs.Prefixed):
+        return "ULEB128 and bytes" if plain.lengthfield is cs.VarInt else "i32 and bytes"
     if not isinstance(plain, cs.IfThenElse):
         return "variable"
     codes = [_code_of(_unwrap(chosen)[2], {}) for chosen in (plain.elsesubcon, plain.thensubcon)]

@@ -1,6 +1,7 @@
 """Field helpers for layouts: a name, a Java type, what it means.
 
-All integers of the store are big-endian and signed, as `java.nio.ByteBuffer` writes them.
+All integers of the store are big-endian and signed, as `java.nio.ByteBuffer` writes them. Stores of .NET programs
+are little-endian, as `BinaryWriter` writes them: `le32` and its siblings.
 """
 
 from collections.abc import Callable
@@ -32,6 +33,26 @@ def i32(name: str, docs: str) -> cs.Construct:
 def i64(name: str, docs: str) -> cs.Construct:
     """A Java long."""
     return name / cs.Int64sb * docs
+
+
+def u8(name: str, docs: str) -> cs.Construct:
+    """A .NET byte."""
+    return name / cs.Int8ub * docs
+
+
+def le16u(name: str, docs: str) -> cs.Construct:
+    """A .NET ushort, little-endian."""
+    return name / cs.Int16ul * docs
+
+
+def le32(name: str, docs: str) -> cs.Construct:
+    """A .NET int, little-endian."""
+    return name / cs.Int32sl * docs
+
+
+def le64(name: str, docs: str) -> cs.Construct:
+    """A .NET long, little-endian."""
+    return name / cs.Int64sl * docs
 
 
 def raw(name: str, size: int, docs: str) -> cs.Construct:

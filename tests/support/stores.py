@@ -15,6 +15,8 @@ import zstandard
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 CHUNK = 1 << 20
+OTHER_SYSTEMS = ("equeue-", "tfchunk")
+"""Beginnings of the names of fixtures that are no RocketMQ stores."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +150,8 @@ def tree_digest(path: Path) -> str:
 
 def _find_stores() -> tuple[StoreFixture, ...]:
     found = []
-    for home in sorted(path for path in FIXTURES.iterdir() if path.is_dir() and path.name != "damage"):
+    homes = [path for path in FIXTURES.iterdir() if path.is_dir() and path.name != "damage"]
+    for home in sorted(path for path in homes if not path.name.startswith(OTHER_SYSTEMS)):
         kinds = frozenset(file.stem for file in (home / "answers").glob("*.jsonl"))
         version = "4.9.7" if home.name.endswith("-4.9.7") else "5.5.0"
         directories = sorted(path for path in home.glob("store*") if path.is_dir())

@@ -10,6 +10,7 @@ from tests.support.stores import FIXTURES
 DOCS = FIXTURES.parent / "docs"
 PAGES = sorted(path for path in (DOCS / "formats").glob("*.md") if path.name != "README.md")
 SECTIONS = ["Purpose", "Layout", "Invariants", "Example", "Torn tail and recovery", "4.9 and 5.5", "Sources"]
+OTHER_SYSTEMS = [section.replace("4.9 and 5.5", "Releases") for section in SECTIONS]
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +30,7 @@ def test_a_page_is_what_the_generator_writes(page, generate):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_page_has_every_section_in_order(page):
-    assert re.findall(r"^## (.*)$", page.read_text("utf-8"), re.MULTILINE) == SECTIONS
+    assert re.findall(r"^## (.*)$", page.read_text("utf-8"), re.MULTILINE) in (SECTIONS, OTHER_SYSTEMS)
 
 
 def test_every_layout_and_example_is_on_a_page(generate):

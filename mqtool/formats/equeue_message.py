@@ -1,0 +1,225 @@
+"""EQueue's message record in its two known shapes, and message ids.
+
+A record lies between two lengths (`equeue.build_frame`). Nothing in a file says which shape it has: a store has one,
+and `detect` finds it by its records. Docs page: docs/formats/equeue.md.
+Source: MessageLogRecord, QueueMessage, MessageIdUtil (EQueue 2.6.3, 2.2.0).
+"""
+
+import socket
+from dataclasses import dataclass, replace
+
+from mqtool.errors import FormatError
+from mqtool.formats.codec import Buffer, Unit
+from mqtool.formats.fields import le32, le64, raw
+from mqtool.formats.sequence import Sequence, bytes32
+
+EPOCH_TICKS = 621_355_968_000_000_000
+"""Ticks of 100 ns from 0001-01-01 to 1970-01-01."""
+
+MAX_TICKS = 3_155_378_975_999_999_999
+"""DateTime.MaxValue; the decoder fails beyond it, and below 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageRecord:
+    """One record as stored; bytes stay bytes so that `build` gives them back."""
+
+    log_position: int
+    message_id: bytes
+    topic: bytes
+    tag: bytes
+    producer_address: bytes
+    code: int
+    body: bytes
+    queue_id: int
+    queue_offset: int
+    created_time: int
+    stored_time: int
+
+    @property
+    def is_decodable(self) -> bool:
+        """Whether the broker can make a message of it: both times are within DateTime's range."""
+        return 0 <= self.created_time <= MAX_TICKS and 0 <= self.stored_time <= MAX_TICKS
+
+
+@dataclass(frozen=True, slots=True)
+class _OldRecord:
+    log_position: int
+    message_id: bytes
+    topic: bytes
+    tag: bytes
+    code: int
+    body: bytes
+    queue_id: int
+    queue_offset: int
+    created_time: int
+    stored_time: int
+
+
+_FIRST = (
+    le64("log_position", "global position of this record's frame"),
+    bytes32("message_id", "hexadecimal text, see below"),
+    bytes32("topic", "UTF-8"),
+    bytes32("tag", "UTF-8, may be empty"),
+)
+_PRODUCER = bytes32("producer_address", "UTF-8, may be empty; since 2016-09-24")
+_LAST = (
+    le32("code", "the application's own number for the kind of message"),
+    bytes32("body", "may be empty"),
+    le32("queue_id", "queue of the topic"),
+    le64("queue_offset", "ordinal in the queue, from 0"),
+    le64("created_time", "ticks, the producer's local time"),
+    le64("stored_time", "ticks, the broker's local time"),
+)
+
+RECORD = Sequence("EQueue message record", MessageRecord, *_FIRST, _PRODUCER, *_LAST)
+OLD_RECORD = Sequence("EQueue message record before 2016-09", _OldRecord, *_FIRST, *_LAST)
+
+
+class Shape:
+    """One shape of record: reads and builds it.
+
+    Attributes:
+        name: "2.6" or "2.2".
+        sequence: the layout.
+    """
+
+    def __init__(self, name: str, *, producer: bool) -> None:
+        self.name = name
+        self.sequence: Sequence[MessageRecord] | Sequence[_OldRecord] = RECORD if producer else OLD_RECORD
+        self._producer = producer
+
+    def parse(self, data: Buffer, position: int = 0, end: int | None = None) -> tuple[MessageRecord, int]:
+        """Reads one record; the bytes after it, up to `end`, are ignored as the broker ignores them.
+
+        Returns:
+            The record and the position after it.
+
+        Raises:
+            TruncatedError: it does not end before `end`.
+        """
+        if self._producer:
+            return RECORD.parse(data, position, end)
+        old, after = OLD_RECORD.parse(data, position, end)
+        values = {name: getattr(old, name) for name in _OldRecord.__slots__}
+        return MessageRecord(producer_address=b"", **values), after
+
+    def build(self, record: MessageRecord) -> bytes:
+        """Returns the bytes of a record without its lengths."""
+        if self._producer:
+            return RECORD.build(record)
+        return OLD_RECORD.build(_OldRecord(*(getattr(record, name) for name in _OldRecord.__slots__)))
+
+    def __repr__(self) -> str:
+        return f"Shape({self.name})"
+
+
+CURRENT = Shape("2.6", producer=True)
+OLD = Shape("2.2", producer=False)
+SHAPES = (CURRENT, OLD)
+
+
+def detect(record: Buffer, position: int) -> Shape | None:
+    """Returns the shape that a record's bytes fit exactly, None if there is none.
+
+    Args:
+        record: the bytes between the two lengths.
+        position: global position of the frame.
+    """
+    for shape in SHAPES:
+        try:
+            found, after = shape.parse(record)
+            for text in (found.message_id, found.topic, found.tag, found.producer_address):
+                text.decode()
+        except (FormatError, UnicodeDecodeError):
+            continue
+        if after == len(record) and found.log_position == position and found.is_decodable:
+            return shape
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class MessageId:
+    """What a message id says.
+
+    Attributes:
+        broker: name of the broker, or its address as `ip:port` in ids of before 2020-06.
+        position: global position of the frame.
+        by_address: whether the broker is an address.
+    """
+
+    broker: str
+    position: int
+    by_address: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _AddressId:
+    address: bytes
+    port: int
+    position: int
+
+
+_ADDRESS_ID = Unit(
+    "EQueue message id by address", _AddressId,
+    raw("address", 4, "IPv4"), le32("port", "of the broker"), le64("position", "of the frame"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _NameId:
+    broker: bytes
+    position: int
+
+
+_NAME_ID = Sequence(
+    "EQueue message id by name", _NameId,
+    bytes32("broker", "name of the broker, UTF-8"), le64("position", "global position of the message's frame"),
+)  # fmt: skip
+
+ID_LAYOUTS = {"equeue-id": _NAME_ID.layout, "equeue-id-address": _ADDRESS_ID.layout}
+
+
+def parse_id(text: bytes | str) -> MessageId:
+    """Reads a message id.
+
+    Raises:
+        FormatError: it is neither of the two kinds.
+    """
+    try:
+        data = bytes.fromhex(text if isinstance(text, str) else text.decode("ascii"))
+    except ValueError as error:
+        raise FormatError("expected hexadecimal digits", layout="EQueue message id") from error
+    try:
+        named, after = _NAME_ID.parse(data)
+        if after == len(data):
+            return MessageId(named.broker.decode(), named.position)
+    except (FormatError, UnicodeDecodeError):
+        pass
+    if len(data) != _ADDRESS_ID.size:
+        reason = f"expected 16 bytes, or a name and a position, found {len(data)} bytes"
+        raise FormatError(reason, layout="EQueue message id")
+    found = _ADDRESS_ID.parse(data)
+    return MessageId(f"{socket.inet_ntoa(found.address)}:{found.port}", found.position, by_address=True)
+
+
+def build_id(message_id: MessageId) -> bytes:
+    """Returns the text of a message id, as a record holds it."""
+    if not message_id.by_address:
+        return _NAME_ID.build(_NameId(message_id.broker.encode(), message_id.position)).hex().encode()
+    address, _, port = message_id.broker.rpartition(":")
+    return _ADDRESS_ID.build(_AddressId(socket.inet_aton(address), int(port), message_id.position)).hex().encode()
+
+
+def moved(record: MessageRecord, position: int) -> MessageRecord:
+    """Returns a record with another place: its position, and the position in its id where that can be read."""
+    try:
+        found = build_id(replace(parse_id(record.message_id), position=position))
+    except FormatError:
+        found = record.message_id
+    return replace(record, log_position=position, message_id=found)
+
+
+def ticks_to_millis(ticks: int) -> int:
+    """Returns ms since 1970 of ticks; of local time, as EQueue stores it, ms of that local time."""
+    return (ticks - EPOCH_TICKS) // 10_000
