@@ -1,0 +1,257 @@
+"""CommitLog: appends records to the one log of all topics.
+
+`append` is the engine's hottest function. Whatever of a record does not depend on its place is made before
+the append lock is taken. Under the lock offset, position and store timestamp become known; body and tail are
+copied into the mapping, and the fixed fields are packed in front of them last, so that a record that a kill
+cut short does not look like one. Docs page: docs/engine.md.
+Source: CommitLog.asyncPutMessage, DefaultAppendMessageCallback.doAppend (4.9.7, 5.5.0).
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from mqtool.engine import record, special
+from mqtool.engine.allocate import Allocator
+from mqtool.engine.clock import Clock
+from mqtool.engine.flags import RunningFlags
+from mqtool.engine.mapped_file import MappedFile
+from mqtool.engine.mapped_file_queue import MappedFileQueue
+from mqtool.engine.options import StoreOptions
+from mqtool.engine.pool import BufferPool
+from mqtool.engine.queue_offsets import QueueOffsets, QueueState
+from mqtool.engine.statuses import AppendFailedError, AppendStatus, PutResult, PutStatus
+from mqtool.formats import commit_log, hosts
+from mqtool.scan.crc import crc32
+
+_LOG = logging.getLogger(__name__)
+
+_OK = PutStatus.PUT_OK
+_APPENDED = AppendStatus.PUT_OK
+_BODY_AT = commit_log.BODY_POSITIONS[0]
+_pack_head = record.HEAD_PACKERS[0].pack_into
+_new_tuple = tuple.__new__
+
+
+class CommitLog:
+    """The log as its writer sees it. Any thread may append; the lock makes them one writer.
+
+    Attributes:
+        queue: its files.
+        offsets: next queue offsets; changed under `lock` only.
+        lock: the append lock.
+        locked_at: ms since epoch at which the append that holds the lock took it, 0 if none does.
+        pool: buffers that are written first, if there are any.
+        before_roll: called under the lock before a file is taken; may raise OSError to refuse it.
+        store_host, born_host: what records get if the caller names none; 8 or 20 bytes.
+    """
+
+    def __init__(
+        self,
+        options: StoreOptions,
+        queue: MappedFileQueue,
+        allocator: Allocator,
+        offsets: QueueOffsets,
+        flags: RunningFlags,
+        clock: Clock,
+    ) -> None:
+        self.options = options
+        self.queue = queue
+        self.allocator = allocator
+        self.offsets = offsets
+        self.flags = flags
+        self.lock = threading.Lock()
+        self.locked_at = 0
+        self.now = clock.now
+        self.pool = BufferPool(options.pool_buffers, options.commit_log_file_size)
+        self.store_host = hosts.build(options.store_host)
+        self.born_host = hosts.build(hosts.Host(options.store_host.address, 0))
+        self._states = offsets.states
+        self._file: MappedFile | None = None
+        self._buffer: Any = None
+        self._limit = -1
+        self._longest_body = options.max_message_size
+        self._longest = options.max_message_size + record.ROOM_BESIDE_BODY
+        if options.refuse_oversize:
+            self._longest = min(self._longest, options.commit_log_file_size - commit_log.BLANK_SIZE)
+        self.before_roll: Callable[[], None] = lambda: None
+        self._all_special = options.append_record_crc or options.positional_writes
+
+    def append(  # noqa: PLR0917 - the arguments of `MessageStore.put`
+        self,
+        topic: str,
+        queue_id: int,
+        body: bytes,
+        properties: bytes = b"",
+        flag: int = 0,
+        sys_flag: int = 0,
+        born_timestamp: int | None = None,
+        born_host: bytes | None = None,
+        store_host: bytes | None = None,
+        reconsume_times: int = 0,
+        prepared_transaction_offset: int = 0,
+    ) -> PutResult:
+        """Appends one message; arguments and result are those of `MessageStore.put`.
+
+        In the page cache on return, or in a pool buffer if there is a pool: a flush makes it durable.
+        """
+        state = self._states.get((topic, queue_id)) or self.offsets.state(topic, queue_id)
+        born = born_host or self.born_host
+        host = store_host or self.store_host
+        if (sys_flag & special.BITS or len(born) != 8 or len(host) != 8 or state.is_batch or self._all_special
+                or b"INNER_" in properties):  # fmt: skip
+            return special.append_special(
+                self, state, body, properties, flag, sys_flag, born_timestamp, born, host, reconsume_times,
+                prepared_transaction_offset,
+            )  # fmt: skip
+        size = len(body)
+        room = len(properties)
+        total = state.fixed_size + size + room
+        if room > 32767 or size > self._longest_body or total > self._longest or state.refused or self.flags.refuses:
+            return self.refusal(state, size, room, total)
+        crc = crc32(body) & 0x7FFFFFFF
+        tail = b"".join((state.topic_field, record.pack_length(room), properties))
+        with self.lock:
+            self.locked_at = now = self.now()
+            file = self._file
+            if file is None or file.wrote + total > self._limit:
+                try:
+                    file = self.make_room(total)
+                except AppendFailedError as failed:
+                    self.locked_at = 0
+                    return failed.result
+            start = file.wrote
+            middle = start + _BODY_AT + size
+            end = start + total
+            buffer = self._buffer
+            buffer[start + _BODY_AT : middle] = body
+            buffer[middle:end] = tail
+            number = state.next_offset
+            physical = file.file_from_offset + start
+            _pack_head(
+                buffer, start, total, state.magic_code, crc, queue_id, flag, number, physical, sys_flag,
+                now if born_timestamp is None else born_timestamp, born, now, host, reconsume_times,
+                prepared_transaction_offset, size,
+            )  # fmt: skip
+            file.store_timestamp = now
+            file.wrote = end
+            state.next_offset = number + 1
+            self.locked_at = 0
+        return _new_tuple(PutResult, (_OK, _APPENDED, physical, total, number, now, host, ()))
+
+    def refusal(self, state: QueueState, body_size: int, properties_size: int, total: int) -> PutResult:
+        """Returns why a message is not taken; its sizes as they would be stored."""
+        if self.flags.refuses:
+            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
+        if properties_size > record.LONGEST_PROPERTIES:
+            return PutResult(PutStatus.PROPERTIES_SIZE_EXCEEDED)
+        _LOG.debug("refused topic=%.80s body=%d total=%d reason=%s", state.topic, body_size, total, state.refused)
+        return PutResult(PutStatus.MESSAGE_ILLEGAL)
+
+    def too_long(self, state: QueueState, body_size: int, properties_size: int, total: int) -> bool:
+        """Whether `refusal` has something to say."""
+        return bool(
+            properties_size > record.LONGEST_PROPERTIES or body_size > self._longest_body
+            or total > self._longest or state.refused or self.flags.refuses
+        )  # fmt: skip
+
+    def make_room(self, total: int) -> MappedFile:
+        """Returns the file that takes the next `total` bytes; closes the one that they do not fit with a BLANK.
+
+        Call it under the lock.
+
+        Raises:
+            AppendFailedError: no file can be made, the disk is full, or no file is long enough.
+        """
+        file = self._file
+        if file is None:
+            file = self._file = self._usable_last() or self._next_file()
+        if file.wrote + total + commit_log.BLANK_SIZE > file.size:
+            self._blank(file)
+            file = self._file = self._next_file()
+            if total + commit_log.BLANK_SIZE > file.size:
+                blank = PutResult(_OK, AppendStatus.END_OF_FILE, file.file_from_offset, file.size, 0, self.locked_at)
+                self._blank(file)
+                raise AppendFailedError(blank)
+        self._buffer = self._buffer_of(file)
+        self._limit = file.size - commit_log.BLANK_SIZE
+        if self._buffer is not None and file.pool_buffer is None:
+            try:
+                self._limit = min(self._limit, self.allocator.reserve(file, file.wrote + total))
+            except OSError as error:
+                self._limit = -1
+                raise self._failed(file, error) from error
+        return file
+
+    def _usable_last(self) -> MappedFile | None:
+        last = self.queue.last
+        return None if last is None or last.is_full else last
+
+    def _next_file(self) -> MappedFile:
+        try:
+            self.before_roll()
+            file = self.allocator.next_file()
+        except OSError as error:
+            _LOG.error("no file for the CommitLog error=%s", error)
+            raise AppendFailedError(PutResult(PutStatus.CREATE_MAPPED_FILE_FAILED)) from error
+        self.pool.lend(file)
+        return file
+
+    def _buffer_of(self, file: MappedFile) -> Any:
+        if file.pool_buffer is not None:
+            return file.pool_buffer
+        return None if self.options.positional_writes else file.file.mapping
+
+    def _blank(self, file: MappedFile) -> None:
+        """Closes a file: a BLANK covers what is left of it."""
+        left = file.size - file.wrote
+        if left >= commit_log.BLANK_SIZE:
+            data = commit_log.build_blank(left)
+            if file.pool_buffer is not None:
+                data += bytes(left - len(data))  # a buffer that was used before holds old records there
+            else:
+                self._reserve_for(file, len(data))
+            self.write(file, data)
+        file.wrote = file.size
+
+    def _reserve_for(self, file: MappedFile, size: int) -> None:
+        if not self.options.positional_writes:
+            try:
+                file.reserve(file.wrote + size)
+            except OSError as error:
+                raise self._failed(file, error) from error
+
+    def write(self, file: MappedFile, data: bytes) -> None:
+        """Copies whole records behind the last one and moves `wrote`; there must be room (`make_room`).
+
+        Raises:
+            AppendFailedError: the system reports an error; `wrote` is where it was.
+        """
+        start = file.wrote
+        buffer = self._buffer_of(file)
+        if buffer is not None:
+            buffer[start : start + len(data)] = data
+        else:
+            try:
+                file.file.write(start, data)
+            except OSError as error:
+                raise self._failed(file, error) from error
+        file.wrote = start + len(data)
+
+    def _failed(self, file: MappedFile, error: OSError) -> AppendFailedError:
+        _LOG.error("append failed path=%s position=%d error=%s", file.file.path, file.wrote, error)
+        return AppendFailedError(PutResult(PutStatus.UNKNOWN_ERROR, AppendStatus.UNKNOWN_ERROR))
+
+    def read(self, physical_offset: int, size: int) -> memoryview | None:
+        """Returns bytes of the log, uncopied; None if they are not all there.
+
+        The view stays valid whatever becomes of the file.
+        """
+        file = self.queue.find(physical_offset)
+        if file is None or not file.available:
+            return None
+        position = physical_offset - file.file_from_offset
+        if size < 0 or position + size > file.read_position:
+            return None
+        return memoryview(file.file.mapping)[position : position + size]

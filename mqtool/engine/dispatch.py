@@ -1,0 +1,228 @@
+"""Dispatch: what follows from each record of the log: its units in queues, its entries in the index.
+
+Runs behind the writer, in record order, in one thread. A few records are taken one by one, many in columns by
+`scan.dispatch`, the rule that rebuilding uses too; both write the same bytes, and a property test sees to it.
+Every step may be done again after a crash: a queue passes over what it has, the index over what lies below its
+end. Docs page: docs/engine.md. Source: DefaultMessageStore.ReputMessageService, doDispatch,
+CommitLogDispatcherBuildConsumeQueue, CommitLogDispatcherBuildIndex (4.9.7, 5.5.0).
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from mqtool.engine.commit_log import CommitLog
+from mqtool.engine.consume_queue import ConsumeQueue
+from mqtool.engine.dispatch_request import DispatchRequest, request_of
+from mqtool.engine.dispatch_units import write_units
+from mqtool.engine.flags import RunningFlag, RunningFlags
+from mqtool.engine.index import Index
+from mqtool.engine.queues import Queues
+from mqtool.errors import FormatError
+from mqtool.formats import commit_log, properties
+from mqtool.formats.batch_consume_queue import BatchConsumeQueueUnit
+from mqtool.scan import multi_dispatch
+from mqtool.scan.dispatch import Dispatcher as ColumnDispatcher
+from mqtool.scan.dispatched import DispatchRules, IndexKeys
+from mqtool.scan.frames import Frames, hop
+
+_LOG = logging.getLogger(__name__)
+
+WINDOW = 8 << 20
+"""Bytes of log that are dispatched in columns at once."""
+
+FEWEST_IN_COLUMNS = 24
+"""Records below which one by one is quicker."""
+
+BitMapOf = Callable[[DispatchRequest], bytes]
+"""Computes the filter bit map of a record, for the extension of its queue."""
+
+
+class Dispatcher:
+    """The loop, and where it stands.
+
+    Attributes:
+        reput_from_offset: physical offset of the next record to dispatch.
+        queued_timestamp: store timestamp of the record that last got a unit, 0 if none did.
+        rules: what it goes by.
+    """
+
+    def __init__(
+        self,
+        rules: DispatchRules,
+        log: CommitLog,
+        queues: Queues,
+        index: Index | None,
+        flags: RunningFlags,
+        bit_map_of: BitMapOf | None = None,
+    ) -> None:
+        """Takes the parts.
+
+        Args:
+            rules: of the store.
+            log: where records come from.
+            queues: where units go.
+            index: where keys go; None if they are not indexed.
+            flags: take note of errors.
+            bit_map_of: for the extension of the queues, if they have one.
+        """
+        self.reput_from_offset = 0
+        self.queued_timestamp = 0
+        self.rules = rules
+        self._log = log
+        self._queues = queues
+        self._index = index
+        self._flags = flags
+        self._bit_map_of = bit_map_of
+        self._columns = ColumnDispatcher(rules)
+        self._may_use_columns = not log.options.consume_queue_ext
+
+    def run(self, end: int, after_file: Callable[[], None]) -> int:
+        """Dispatches records up to a physical offset.
+
+        Units and entries are in the page cache on return; a flush of queues and index makes them durable.
+
+        Args:
+            end: where to stop; the caller knows that everything below is whole.
+            after_file: called after the records of each file of the log.
+
+        Returns:
+            How many records were dispatched.
+
+        Raises:
+            OSError: something could not be written; dispatch stands at that record and may be called again.
+        """
+        done = 0
+        self.reput_from_offset = max(self.reput_from_offset, self._log.queue.min_offset)
+        while self.reput_from_offset < end and self._flags.queue_writeable:
+            file = self._log.queue.find(self.reput_from_offset)
+            if file is None:
+                break
+            start = self.reput_from_offset - file.file_from_offset
+            stop = min(file.read_position, end - file.file_from_offset)
+            if stop - start < commit_log.BLANK_SIZE:
+                if stop < file.size:
+                    break
+                self.reput_from_offset = file.end
+                continue
+            view = memoryview(file.file.mapping)
+            done += self._run_file(view, start, stop, file.file_from_offset)
+            if self.reput_from_offset < file.file_from_offset + stop:
+                self._skip(file.file_from_offset + stop)
+            after_file()
+        return done
+
+    def _run_file(self, view: memoryview, start: int, stop: int, base: int) -> int:
+        """Dispatches the records of one file; stops at the first that is none."""
+        done, position = 0, start
+        while position < stop:
+            taken = self._run_columns(view[position : min(stop, position + WINDOW)], base + position)
+            if taken:
+                done += taken
+                position = self.reput_from_offset - base
+                continue
+            total, magic = commit_log.FRAME.unpack_from(view, position)
+            if magic == commit_log.MAGIC_BLANK:
+                self.reput_from_offset = base + len(view)
+                break
+            try:
+                request = request_of(commit_log.parse_record(view, position), self.rules)
+            except FormatError as error:
+                _LOG.error("no record to dispatch physical_offset=%d error=%s", base + position, error)
+                break
+            self.dispatch(request)
+            done += 1
+            position += total
+            self.reput_from_offset = base + position
+        return done
+
+    def _skip(self, end: int) -> None:
+        """Leaves bytes that hold no record, as a master does (ReputMessageService.doReput)."""
+        _LOG.warning("skipped from=%d to=%d", self.reput_from_offset, end)
+        self.reput_from_offset = end
+
+    # -- in columns ----------------------------------------------------------------------------------------------
+
+    def _run_columns(self, view: memoryview, base: int) -> int:
+        """Dispatches the records of a window at once; returns how many, 0 if they are few or any is not plain."""
+        if not self._may_use_columns or len(view) < FEWEST_IN_COLUMNS * commit_log.MIN_RECORD_SIZE:
+            return 0
+        chain = hop(view, 0)
+        if len(chain.positions) < FEWEST_IN_COLUMNS:
+            return 0
+        frames = Frames(view, base, chain.positions, chain.sizes)
+        if not frames.sound.all():
+            return 0
+        found = self._columns.dispatch(frames, keys=self._index is not None)
+        if found.oddities:
+            return 0
+        newest = write_units(self._queues, self._columns.topics.names, found.units)
+        if self._index is not None:
+            self._put_columns(self._index, found.keys, base + int(chain.positions[-1]))
+        self.queued_timestamp = newest or self.queued_timestamp
+        self.reput_from_offset = base + chain.end
+        return len(frames)
+
+    def _put_columns(self, index: Index, keys: IndexKeys, last_record: int) -> None:
+        with self._index_errors():
+            first = int(np.searchsorted(keys.physical_offset, index.end_physical_offset))
+            index.put_many(
+                keys.key_hash[first:], keys.physical_offset[first:], keys.store_timestamp[first:], last_record
+            )
+
+    # -- one by one ----------------------------------------------------------------------------------------------
+
+    def dispatch(self, request: DispatchRequest) -> None:
+        """Dispatches one record.
+
+        Raises:
+            OSError: something could not be written.
+        """
+        if request.is_queued:
+            self._queue(request)
+            self.queued_timestamp = request.store_timestamp
+        if self._index is not None:
+            hashes = request.key_hashes(with_tags=self.rules.index_tags) if request.is_indexed else []
+            with self._index_errors():
+                self._index.put(hashes, request.physical_offset, request.store_timestamp)
+
+    def _queue(self, request: DispatchRequest) -> None:
+        queue = self._queues.find_or_create(request.topic, request.queue_id)
+        if not isinstance(queue, ConsumeQueue):
+            queue.put_batch(BatchConsumeQueueUnit(
+                request.physical_offset, request.size, request.tags_code, request.store_timestamp,
+                request.base_queue_offset, request.batch_size, -1, 0,
+            ))  # fmt: skip
+            return
+        self._put_unit(queue, request.queue_offset, request)
+        names = request.properties.get(properties.INNER_MULTI_DISPATCH, "")
+        places = request.properties.get(properties.INNER_MULTI_QUEUE_OFFSET, "")
+        if names.strip() and places.strip() and multi_dispatch.applies(request.topic, self.rules):
+            self._multi_dispatch(request, names, places)
+
+    def _multi_dispatch(self, request: DispatchRequest, names: str, places: str) -> None:
+        found, problem = multi_dispatch.queues_of(names, places)
+        if problem:  # at an offset that is no number the real one stops for ever
+            _LOG.error("light queues passed over physical_offset=%d reason=%s", request.physical_offset, problem)
+        for name, queue_offset in found:
+            queue = self._queues.find_or_create(name, 0 if multi_dispatch.is_lmq(name) else request.queue_id)
+            if isinstance(queue, ConsumeQueue):
+                self._put_unit(queue, queue_offset, request)
+
+    def _put_unit(self, queue: ConsumeQueue, queue_offset: int, request: DispatchRequest) -> None:
+        code = request.tags_code
+        if queue.ext is not None and request.physical_offset + request.size > queue.max_physical_offset:
+            bit_map = self._bit_map_of(request) if self._bit_map_of else b""
+            code = queue.ext.put(code, request.store_timestamp, bit_map)
+        queue.put(queue_offset, request.physical_offset, request.size, code)
+
+    @contextmanager
+    def _index_errors(self) -> Iterator[None]:
+        """Notes that the index cannot be written: then the store takes no more messages."""
+        try:
+            yield
+        except OSError:
+            self._flags.set(RunningFlag.INDEX_FILE_ERROR)
+            raise

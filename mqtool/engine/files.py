@@ -1,0 +1,187 @@
+"""Files as the engine writes them: the one place that creates, writes, maps, syncs and removes.
+
+Tests put a file system in its place that loses power or reports errors. What `OSError` says passes through:
+callers turn it into a put status or a StoreError. A write is durable after `sync` of its file, a name after
+`sync_directory` of its directory; nothing else is promised.
+"""
+
+import contextlib
+import errno
+import mmap
+import os
+import resource
+from pathlib import Path
+
+from mqtool.engine import memory
+from mqtool.formats.codec import Buffer
+
+
+class File:
+    """A file of fixed size, open for reading and writing. Safe to use from several threads.
+
+    Attributes:
+        path: where it is.
+        size: its bytes.
+    """
+
+    def __init__(self, path: Path, size: int) -> None:
+        self.path = path
+        self.size = size
+        self._fd = -1
+        self._mapping: mmap.mmap | None = None
+
+    @property
+    def fd(self) -> int:
+        """The descriptor, opened when it is first asked for."""
+        if self._fd < 0:
+            self._fd = open_more(self.path, os.O_RDWR)
+        return self._fd
+
+    @property
+    def mapping(self) -> mmap.mmap:
+        """The whole file, mapped when it is first asked for.
+
+        Writing to a page that has no block on disk ends the process if the disk is full: `reserve` first.
+        """
+        if self._mapping is None:
+            self._mapping = mmap.mmap(self.fd, self.size)
+        return self._mapping
+
+    def read(self, position: int, count: int) -> bytes:
+        """Returns the bytes at a position, fewer where the file ends."""
+        return os.pread(self.fd, count, position)
+
+    def write(self, position: int, data: Buffer) -> None:
+        """Writes all of the data at a position.
+
+        Raises:
+            OSError: some of it may have been written.
+        """
+        done = os.pwrite(self.fd, data, position)
+        while done < len(data):
+            more = os.pwrite(self.fd, memoryview(data)[done:], position + done)
+            if not more:
+                raise OSError(errno.EIO, "write made no progress", str(self.path))
+            done += more
+
+    def reserve(self, start: int, end: int) -> None:
+        """Makes sure that the disk has blocks for a range, so that writing there cannot fail for want of space.
+
+        Raises:
+            OSError: the disk is full.
+        """
+        os.posix_fallocate(self.fd, start, end - start)
+
+    def populate(self, start: int, end: int, *, lock: bool = False) -> None:
+        """Makes the pages of a reserved range; see `memory.populate`."""
+        memory.populate(self.mapping, start, end)
+        if lock:
+            memory.lock(self.mapping, start, end)
+
+    def sync(self) -> None:
+        """Returns when everything written, mapped or not, is on disk (fdatasync).
+
+        Raises:
+            OSError: it may be lost, and later calls will not say so again: the store must stop writing.
+        """
+        os.fdatasync(self.fd)
+
+    def close(self) -> None:
+        """Gives up descriptor and mapping; bytes handed out earlier stay valid."""
+        mapping, self._mapping = self._mapping, None
+        if mapping is not None:
+            with contextlib.suppress(BufferError):  # a reader still holds a view: the mapping goes with it
+                mapping.close()
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class Files:
+    """The file system."""
+
+    def create(self, path: Path, size: int) -> File:
+        """Creates a file of zeros, sparse; an existing one is lengthened or kept, never cut.
+
+        Raises:
+            OSError: it cannot be made.
+        """
+        fd = open_more(path, os.O_RDWR | os.O_CREAT)
+        try:
+            if os.fstat(fd).st_size < size:
+                os.ftruncate(fd, size)
+        finally:
+            os.close(fd)
+        return self.open(path, size)
+
+    def open(self, path: Path, size: int) -> File:
+        """Returns a file that exists."""
+        return File(path, size)
+
+    def make_directory(self, path: Path) -> None:
+        """Creates a directory with its parents, durably."""
+        missing = [parent for parent in (path, *path.parents) if not parent.exists()]
+        path.mkdir(parents=True, exist_ok=True)
+        for parent in missing:
+            self.sync_directory(parent.parent)
+
+    def sync_directory(self, path: Path) -> None:
+        """Makes the names in a directory durable."""
+        fd = open_more(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def write_whole(self, path: Path, data: bytes) -> None:
+        """Writes a small file and syncs it; it may be torn by a crash, so write beside and `rename`."""
+        fd = open_more(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(fd, view) :]
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def rename(self, path: Path, target: Path) -> None:
+        """Renames a file, over the target if there is one."""
+        path.rename(target)
+
+    def remove(self, path: Path) -> None:
+        """Removes a file; one that is not there is fine."""
+        path.unlink(missing_ok=True)
+
+    def remove_directory(self, path: Path) -> None:
+        """Removes a directory if it is empty."""
+        with contextlib.suppress(OSError):
+            path.rmdir()
+
+    def modified(self, path: Path) -> int:
+        """Returns when a file was last written, ms since epoch."""
+        return path.stat().st_mtime_ns // 1_000_000
+
+    def used_ratio(self, path: Path) -> float:
+        """Returns how full the disk of a path is, 0 to 1, in steps of a hundredth; -1 if it cannot be told.
+
+        Used over used plus usable, rounded up (UtilAll.getDiskPartitionSpaceUsedPercent).
+        """
+        try:
+            found = os.statvfs(path)
+        except OSError:
+            return -1.0
+        used = found.f_blocks - found.f_bfree
+        whole = used + found.f_bavail
+        return -(-used * 100 // whole) / 100 if whole else -1.0
+
+
+def open_more(path: Path, flags: int) -> int:
+    """Opens a file; at the soft limit of open files it raises that limit to the hard one and tries again."""
+    try:
+        return os.open(path, flags | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if error.errno != errno.EMFILE or soft == hard:
+            raise
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return os.open(path, flags | os.O_CLOEXEC, 0o644)

@@ -1,0 +1,60 @@
+"""RunningFlags: why a store does not take messages right now. Source: RunningFlags (4.9.7, 5.5.0)."""
+
+from enum import IntFlag
+
+
+class RunningFlag(IntFlag):
+    """One reason each."""
+
+    NOT_READABLE = 1
+    NOT_WRITEABLE = 2
+    LOGICS_QUEUE_ERROR = 4
+    INDEX_FILE_ERROR = 8
+    DISK_FULL = 16
+    FENCED = 32
+    LOGIC_DISK_FULL = 64
+
+
+_STOPS_PUTS = ~RunningFlag.NOT_READABLE & 0x7F
+_STOPS_QUEUES = (
+    RunningFlag.NOT_WRITEABLE | RunningFlag.LOGICS_QUEUE_ERROR
+    | RunningFlag.INDEX_FILE_ERROR | RunningFlag.LOGIC_DISK_FULL
+)  # fmt: skip
+
+
+class RunningFlags:
+    """The reasons in force.
+
+    Attributes:
+        refuses: whether puts are refused; an attribute, since every put asks.
+    """
+
+    def __init__(self) -> None:
+        self._flags = RunningFlag(0)
+        self.refuses = False
+
+    def __contains__(self, flag: RunningFlag) -> bool:
+        return flag in self._flags
+
+    @property
+    def readable(self) -> bool:
+        """Whether gets are answered."""
+        return RunningFlag.NOT_READABLE not in self._flags
+
+    @property
+    def queue_writeable(self) -> bool:
+        """Whether dispatch may go on; a full disk stops puts, not dispatch."""
+        return not self._flags & _STOPS_QUEUES
+
+    def set(self, flag: RunningFlag) -> None:
+        """Puts a reason in force."""
+        self._flags |= flag
+        self.refuses = bool(self._flags & _STOPS_PUTS)
+
+    def clear(self, flag: RunningFlag) -> None:
+        """Takes a reason back."""
+        self._flags &= ~flag
+        self.refuses = bool(self._flags & _STOPS_PUTS)
+
+    def __str__(self) -> str:
+        return self._flags.name or "none"

@@ -1,0 +1,93 @@
+"""The lock of a store, and the mark of an unclean stop: what keeps two writers apart, and tells the next one.
+
+The real broker holds an exclusive lock on byte 0 of `lock`; so do we, so that each keeps the other out.
+Source: DefaultMessageStore.start/createTempFile/shutdown, MixAll.string2File (4.9.7, 5.5.0).
+"""
+
+import fcntl
+import os
+from pathlib import Path
+
+from mqtool.engine.files import Files, open_more
+from mqtool.errors import StoreLockedError
+from mqtool.formats import file_names
+
+_TEXT = b"lock"
+_HELD = "a broker or another mqtool has the store open; stop it first"
+
+
+class StoreLock:
+    """The exclusive lock of one store. POSIX locks belong to the process: it must not open `lock` elsewhere."""
+
+    _held: set[Path] = set()  # noqa: RUF012 - of the process: fcntl would grant it a second time
+
+    def __init__(self, root: Path) -> None:
+        self._path = root / file_names.LOCK
+        self._key = self._path.resolve()
+        self._fd = -1
+
+    def acquire(self) -> None:
+        """Takes the lock.
+
+        Raises:
+            StoreLockedError: another store object, or another process such as a broker, holds it.
+            OSError: the file cannot be made.
+        """
+        if self._key in self._held:
+            raise StoreLockedError("this process has the store open already; close it first", self._path)
+        fd = open_more(self._path, os.O_RDWR | os.O_CREAT)
+        try:
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+        except OSError as error:
+            os.close(fd)
+            raise StoreLockedError(_HELD, self._path) from error
+        self._fd = fd
+        self._held.add(self._key)
+        if os.pread(fd, len(_TEXT), 0) != _TEXT:
+            os.pwrite(fd, _TEXT, 0)
+
+    def acquire_again(self) -> None:
+        """Makes sure of the lock: whoever closes any descriptor of the file loses what the process held.
+
+        Raises:
+            StoreLockedError: another process has taken it in between.
+        """
+        try:
+            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+        except OSError as error:
+            raise StoreLockedError(_HELD, self._path) from error
+
+    def release(self) -> None:
+        """Gives the lock up; may be called twice."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+            self._held.discard(self._key)
+
+
+class AbortMark:
+    """The file `abort`: there while the store is open, and still there after it stopped without closing."""
+
+    def __init__(self, files: Files, root: Path, *, v4: bool) -> None:
+        self._files = files
+        self._path = root / file_names.ABORT
+        self._backup = root / file_names.ABORT_BACKUP
+        self._v4 = v4
+
+    @property
+    def exists(self) -> bool:
+        """Whether the last stop was unclean."""
+        return self._path.exists()
+
+    def create(self) -> None:
+        """Makes the file, durably; 5.5 writes its process id and keeps what was there as `abort.bak`."""
+        before = self._path.read_bytes() if self._path.is_file() else b""
+        if not self._v4:
+            self._files.write_whole(self._backup, before)
+        self._files.write_whole(self._path, b"" if self._v4 else str(os.getpid()).encode())
+        self._files.sync_directory(self._path.parent)
+
+    def remove(self) -> None:
+        """Removes it, durably: everything else must be on disk."""
+        self._files.remove(self._path)
+        self._files.sync_directory(self._path.parent)

@@ -1,0 +1,241 @@
+"""StoreOptions: everything about a store that a caller may choose, with the real store's defaults.
+
+One frozen dataclass, built at the edge: from keyword arguments, or from a broker's properties by
+`options_from_config`. Sizes are bytes, times milliseconds. Source: MessageStoreConfig (4.9.7, 5.5.0).
+"""
+
+from dataclasses import dataclass, fields, replace
+from datetime import tzinfo
+from enum import Enum
+from pathlib import Path
+
+from mqtool.errors import UsageError
+from mqtool.formats import batch_consume_queue as batch_queue_format
+from mqtool.formats import consume_queue as queue_format
+from mqtool.formats import consume_queue_ext as ext_format
+from mqtool.formats import index_file
+from mqtool.formats.hosts import Host
+from mqtool.scan.dispatched import DELAY_LEVELS
+from mqtool.store.broker_config import BrokerConfig
+
+DEFAULT_HOST = Host("127.0.0.1", 10911)
+
+
+class FlushMode(Enum):
+    """When the CommitLog reaches the disk."""
+
+    ASYNC_FLUSH = "ASYNC_FLUSH"
+    """At intervals, after the put has returned."""
+    SYNC_FLUSH = "SYNC_FLUSH"
+    """Before the put returns."""
+
+
+class Compat(Enum):
+    """Whose bytes are written where the releases differ."""
+
+    V4_9 = "4.9"
+    V5_5 = "5.5"
+
+
+class PropertyOrder(Enum):
+    """In which order properties are stored when the engine has to rewrite them (LMQ, inner batch)."""
+
+    GIVEN = "given"
+    """As they came; new ones at the end."""
+    HASH = "hash"
+    """As the broker's HashMap iterates."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOptions:
+    """Options of a `MessageStore`; the field's docs name the broker's key.
+
+    Attributes:
+        compat: whose bytes to write.
+        commit_log_dirs: directories of the CommitLog, () for `commitlog` in the store (storePathCommitLog).
+        read_only_dirs: further ones that are only read (readOnlyCommitLogStorePaths).
+        commit_log_file_size: mappedFileSizeCommitLog.
+        consume_queue_file_size: mappedFileSizeConsumeQueue; rounded up to whole units.
+        consume_queue_ext: enableConsumeQueueExt.
+        consume_queue_ext_file_size: mappedFileSizeConsumeQueueExt.
+        bit_map_bits: bitMapLengthConsumeQueueExt.
+        batch_consume_queue_file_size: mapperFileSizeBatchConsumeQueue.
+        index: whether keys are indexed (messageIndexEnable).
+        index_slots, index_entries: maxHashSlotNum, maxIndexNum.
+        flush_mode: flushDiskType.
+        flush_interval_ms, flush_least_pages, flush_thorough_interval_ms: flushIntervalCommitLog and so on.
+        commit_interval_ms, commit_least_pages, commit_thorough_interval_ms: of the transient store pool.
+        queue_flush_interval_ms, queue_flush_least_pages, queue_flush_thorough_interval_ms: flushIntervalConsumeQueue …
+        checkpoint_interval_ms: how often the checkpoint is written; the real store's second is no key.
+        clean_interval_ms: how often old files are looked for (cleanResourceInterval).
+        sync_flush_timeout_ms: how long a put waits for its flush (syncFlushTimeout).
+        pool_buffers: buffers of the transient store pool, 0 for none (transientStorePoolEnable, …Size).
+        positional_writes: records are written by pwrite, not through a mapping (writeWithoutMmap).
+        reserve_bytes: how far ahead of the writer blocks are reserved and pages made (stands for warmMapedFileEnable).
+        lock_memory: whether the pages ahead of the writer are locked too, where the system allows it.
+        max_message_size: longest body (maxMessageSize).
+        refuse_oversize: refuse a record that fits no file; the real store answers PUT_OK and leaves two files blank.
+        append_record_crc: enabledAppendPropCRC.
+        lmq, multi_dispatch: enableLmq, enableMultiDispatch.
+        property_order: of properties that the engine rewrites.
+        page_cache_busy_ms: osPageCacheBusyTimeOutMills.
+        delay_levels: messageDelayLevel.
+        max_get_bytes_in_memory, max_get_count_in_memory, max_get_bytes_on_disk, max_get_count_on_disk: maxTransfer….
+        memory_ratio: per cent of the memory that counts as page cache (accessMessageInMemoryMaxRatio).
+        max_filter_bytes: bytes of ConsumeQueue that a filtered get looks through (maxFilterMessageSize).
+        max_query: most messages that a query returns (maxMsgsNumBatch).
+        store_host: what records are stored under if the caller names no host.
+        zone: time zone of index file names and of `delete_hours`, None for the local one.
+    """
+
+    compat: Compat = Compat.V5_5
+    commit_log_dirs: tuple[Path, ...] = ()
+    read_only_dirs: tuple[Path, ...] = ()
+    commit_log_file_size: int = 1 << 30
+    consume_queue_file_size: int = queue_format.DEFAULT_FILE_SIZE
+    consume_queue_ext: bool = False
+    consume_queue_ext_file_size: int = ext_format.DEFAULT_FILE_SIZE
+    bit_map_bits: int = 112
+    batch_consume_queue_file_size: int = batch_queue_format.DEFAULT_FILE_SIZE
+    index: bool = True
+    index_slots: int = index_file.DEFAULT_SLOTS
+    index_entries: int = index_file.DEFAULT_ENTRIES
+    flush_mode: FlushMode = FlushMode.ASYNC_FLUSH
+    flush_interval_ms: int = 500
+    flush_least_pages: int = 4
+    flush_thorough_interval_ms: int = 10_000
+    commit_interval_ms: int = 200
+    commit_least_pages: int = 4
+    commit_thorough_interval_ms: int = 200
+    queue_flush_interval_ms: int = 1_000
+    queue_flush_least_pages: int = 2
+    queue_flush_thorough_interval_ms: int = 60_000
+    checkpoint_interval_ms: int = 1_000
+    clean_interval_ms: int = 10_000
+    sync_flush_timeout_ms: int = 5_000
+    pool_buffers: int = 0
+    positional_writes: bool = False
+    reserve_bytes: int = 64 << 20
+    lock_memory: bool = False
+    max_message_size: int = 4 << 20
+    refuse_oversize: bool = True
+    append_record_crc: bool = False
+    lmq: bool = False
+    multi_dispatch: bool = False
+    property_order: PropertyOrder = PropertyOrder.HASH
+    page_cache_busy_ms: int = 1_000
+    delay_levels: str = DELAY_LEVELS
+    max_get_bytes_in_memory: int = 262_144
+    max_get_count_in_memory: int = 32
+    max_get_bytes_on_disk: int = 65_536
+    max_get_count_on_disk: int = 8
+    memory_ratio: int = 40
+    max_filter_bytes: int = 16_000
+    max_query: int = 64
+    store_host: Host = DEFAULT_HOST
+    zone: tzinfo | None = None
+
+    def __post_init__(self) -> None:
+        """Rounds the queue files' size up to whole units, as the getter of the real one does."""
+        size = queue_format.round_up_file_size(self.consume_queue_file_size)
+        object.__setattr__(self, "consume_queue_file_size", size)
+        for name, least in _LEAST.items():
+            if getattr(self, name) < least:
+                raise UsageError(f"{name}: expected at least {least}, found {getattr(self, name)}")
+
+    @property
+    def sync(self) -> bool:
+        """Whether a put waits for its flush."""
+        return self.flush_mode is FlushMode.SYNC_FLUSH
+
+    @property
+    def v4(self) -> bool:
+        """Whether bytes are those of 4.9."""
+        return self.compat is Compat.V4_9
+
+
+_LEAST = {
+    "commit_log_file_size": 128,
+    "consume_queue_file_size": queue_format.UNIT_SIZE,
+    "consume_queue_ext_file_size": ext_format.HEAD_SIZE + ext_format.END_BLANK_SIZE,
+    "batch_consume_queue_file_size": batch_queue_format.BATCH_UNIT_SIZE,
+    "index_slots": 1,
+    "index_entries": 2,
+    "max_message_size": 10,
+}
+
+BROKER_KEYS = {
+    "mappedFileSizeCommitLog": "commit_log_file_size",
+    "mappedFileSizeConsumeQueue": "consume_queue_file_size",
+    "enableConsumeQueueExt": "consume_queue_ext",
+    "mappedFileSizeConsumeQueueExt": "consume_queue_ext_file_size",
+    "mapperFileSizeBatchConsumeQueue": "batch_consume_queue_file_size",
+    "messageIndexEnable": "index",
+    "maxHashSlotNum": "index_slots",
+    "maxIndexNum": "index_entries",
+    "flushIntervalCommitLog": "flush_interval_ms",
+    "flushCommitLogLeastPages": "flush_least_pages",
+    "flushCommitLogThoroughInterval": "flush_thorough_interval_ms",
+    "commitIntervalCommitLog": "commit_interval_ms",
+    "commitCommitLogLeastPages": "commit_least_pages",
+    "commitCommitLogThoroughInterval": "commit_thorough_interval_ms",
+    "flushIntervalConsumeQueue": "queue_flush_interval_ms",
+    "flushConsumeQueueLeastPages": "queue_flush_least_pages",
+    "flushConsumeQueueThoroughInterval": "queue_flush_thorough_interval_ms",
+    "cleanResourceInterval": "clean_interval_ms",
+    "syncFlushTimeout": "sync_flush_timeout_ms",
+    "writeWithoutMmap": "positional_writes",
+    "maxMessageSize": "max_message_size",
+    "enabledAppendPropCRC": "append_record_crc",
+    "enableLmq": "lmq",
+    "enableMultiDispatch": "multi_dispatch",
+    "osPageCacheBusyTimeOutMills": "page_cache_busy_ms",
+    "messageDelayLevel": "delay_levels",
+    "maxTransferBytesOnMessageInMemory": "max_get_bytes_in_memory",
+    "maxTransferCountOnMessageInMemory": "max_get_count_in_memory",
+    "maxTransferBytesOnMessageInDisk": "max_get_bytes_on_disk",
+    "maxTransferCountOnMessageInDisk": "max_get_count_on_disk",
+    "accessMessageInMemoryMaxRatio": "memory_ratio",
+    "maxFilterMessageSize": "max_filter_bytes",
+    "maxMsgsNumBatch": "max_query",
+}
+"""Broker's key to option; the keys of directories, pool, flush mode and retention are read apart."""
+
+_TYPES = {field.name: type(field.default) for field in fields(StoreOptions)}
+
+
+def options_from_config(config: BrokerConfig, base: StoreOptions | None = None) -> StoreOptions:
+    """Returns the options that a broker's properties amount to.
+
+    Args:
+        config: the properties; keys that are no option of the engine are left alone.
+        base: options for what the properties do not say.
+
+    Raises:
+        UsageError: a value is none.
+    """
+    found: dict[str, object] = {}
+    for key, name in BROKER_KEYS.items():
+        value: object = config.integer(key) if _TYPES[name] is int else config.flag(key)
+        if _TYPES[name] is str:
+            value = config.values.get(key)
+        if value is not None:
+            found[name] = value
+    mode = config.values.get("flushDiskType")
+    if mode is not None:
+        found["flush_mode"] = _member(FlushMode, mode, "flushDiskType")
+    if config.flag("transientStorePoolEnable"):
+        size = config.integer("transientStorePoolSize")
+        found["pool_buffers"] = 5 if size is None else size
+    for key, name in (("storePathCommitLog", "commit_log_dirs"), ("readOnlyCommitLogStorePaths", "read_only_dirs")):
+        if config.paths(key):
+            found[name] = config.paths(key)
+    return replace(base or StoreOptions(), **found)  # type: ignore[arg-type]
+
+
+def _member(kind: type[FlushMode], value: str, key: str) -> FlushMode:
+    try:
+        return kind[value.strip()]
+    except KeyError as error:
+        names = ", ".join(member.name for member in kind)
+        raise UsageError(f"{key}: expected one of {names}, found {value!r}") from error

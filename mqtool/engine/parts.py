@@ -1,0 +1,198 @@
+"""Parts: what an open store consists of; put together, flushed and taken apart in the right order.
+
+Source: DefaultMessageStore.load/start/shutdown (4.9.7, 5.5.0).
+"""
+
+import errno
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mqtool.engine import admission
+from mqtool.engine.allocate import Allocator
+from mqtool.engine.checkpoint import StoreCheckpoint
+from mqtool.engine.cleaner import Cleaner
+from mqtool.engine.clock import Clock
+from mqtool.engine.commit_log import CommitLog
+from mqtool.engine.dispatch import Dispatcher
+from mqtool.engine.files import Files
+from mqtool.engine.flags import RunningFlag, RunningFlags
+from mqtool.engine.flush import Flusher
+from mqtool.engine.index import Index
+from mqtool.engine.lock import AbortMark, StoreLock
+from mqtool.engine.mapped_file_queue import MappedFileQueue
+from mqtool.engine.metadata import ConfigFiles
+from mqtool.engine.multi_dispatch import rules_of
+from mqtool.engine.opening import Opening, Recovered
+from mqtool.engine.options import StoreOptions
+from mqtool.engine.queue_offsets import QueueOffsets
+from mqtool.engine.queues import Queues
+from mqtool.engine.read import Reader
+from mqtool.engine.retention import RetentionPolicy
+from mqtool.engine.search import Searcher
+from mqtool.engine.service import DispatchLoop, Service
+from mqtool.errors import ReadOnlyStoreError, StoreError
+from mqtool.formats import file_names
+
+if TYPE_CHECKING:
+    from mqtool.engine.dispatch import BitMapOf
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Parts:
+    """Everything of one open store."""
+
+    root: Path
+    options: StoreOptions
+    recovered: Recovered
+    lock: StoreLock
+    abort: AbortMark
+    flags: RunningFlags
+    offsets: QueueOffsets
+    log: CommitLog
+    queues: Queues
+    index: Index | None
+    dispatcher: Dispatcher
+    checkpoint: StoreCheckpoint
+    flusher: Flusher
+    loop: DispatchLoop
+    service: Service | None
+    cleaner: Cleaner
+    reader: Reader
+    searcher: Searcher
+
+
+@contextmanager
+def named_errors(path: Path) -> Iterator[None]:
+    """Turns what the system reports into a StoreError that names the file and what to do."""
+    try:
+        yield
+    except OSError as error:
+        where = Path(error.filename) if isinstance(error.filename, str) else path
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise ReadOnlyStoreError(f"cannot be written: {error.strerror}; check owner and mount", where) from error
+        raise StoreError(f"{error.strerror or error}; see to the disk, then open the store again", where) from error
+
+
+def assemble(
+    root: Path,
+    options: StoreOptions,
+    policy: RetentionPolicy,
+    clock: Clock,
+    files: Files,
+    bit_map_of: "BitMapOf | None",
+    *,
+    background: bool,
+) -> Parts:
+    """Locks, recovers and starts a store; arguments and errors as `open_store`."""
+    with named_errors(root):
+        files.make_directory(root)
+        lock = StoreLock(root)
+        lock.acquire()
+        try:
+            admission.check(root, options)
+            parts = _put_together(root, options, policy, clock, files, bit_map_of, lock, background=background)
+        except BaseException:
+            lock.release()
+            raise
+    if parts.service is not None:
+        parts.log.allocator.start()
+        parts.service.start()
+    return parts
+
+
+def _put_together(
+    root: Path,
+    options: StoreOptions,
+    policy: RetentionPolicy,
+    clock: Clock,
+    files: Files,
+    bit_map_of: "BitMapOf | None",
+    lock: StoreLock,
+    *,
+    background: bool,
+) -> Parts:
+    writable = options.commit_log_dirs or (root / file_names.COMMIT_LOG,)
+    opening = Opening(root, options, (*writable, *options.read_only_dirs))
+    opening.plan()
+    admission.check_cut(opening)
+    lock.acquire_again()  # the model looked at the lock, and closing a file gives up a process's locks on it
+    flags, checkpoint = RunningFlags(), StoreCheckpoint(files, root / file_names.CHECKPOINT, v4=options.v4)
+    batch_topics = ConfigFiles(root, files, v4=options.v4).batch_topics()
+    log_files = MappedFileQueue(files, writable, options.commit_log_file_size, options.read_only_dirs)
+    queues = Queues(options, files, root, batch_topics)
+    index = None
+    if options.index:
+        index = Index(options, files, root / file_names.INDEX, clock,
+                      lambda end: checkpoint.advance(index_msg_timestamp=end), background=background)  # fmt: skip
+    recovered = opening.carry_out(files, log_files, queues, index)
+    checkpoint.set(**opening.checkpoint_fields())
+    offsets = QueueOffsets(v4=options.v4, batch_topics=batch_topics)
+    for queue in queues.all():
+        offsets.set_next(queue.topic, queue.queue_id, queue.max_offset)
+    allocator = Allocator(files, log_files, options.reserve_bytes, lock=options.lock_memory)
+    log = CommitLog(options, log_files, allocator, offsets, flags, clock)
+    dispatcher = Dispatcher(rules_of(options, batch_topics), log, queues, index, flags, bit_map_of)
+    dispatcher.reput_from_offset = recovered.end
+    flusher = Flusher(options, log, queues, dispatcher, checkpoint, flags, clock)
+    loop = DispatchLoop(options, log, dispatcher, flusher, flags, clock)
+    log.before_roll = loop.relieve
+    cleaner = Cleaner(policy, files, log, queues, index, flags, clock, root)
+    reader = Reader(options, log, queues)
+    abort = AbortMark(files, root, v4=options.v4)
+    abort.create()
+    checkpoint.flush()
+    service = Service(options, loop, flusher, cleaner.turn) if background else None
+    return Parts(
+        root, options, recovered, lock, abort, flags, offsets, log, queues, index, dispatcher, checkpoint, flusher,
+        loop, service, cleaner, reader, Searcher(reader, queues, index),
+    )  # fmt: skip
+
+
+def flush_all(parts: Parts) -> int:
+    """Brings log, queues, index and checkpoint to the disk; returns the flushed offset of the log."""
+    flushed = parts.flusher.flush_log()
+    parts.flusher.flush_queues()
+    if parts.index is not None:
+        parts.index.flush()
+    parts.checkpoint.flush()
+    return flushed
+
+
+def shut_down(parts: Parts) -> None:
+    """Ends threads, writes what waits, removes `abort` if nothing is missing, gives up the lock.
+
+    Raises:
+        OSError: something could not be written.
+    """
+    try:
+        if parts.service is not None:
+            parts.service.stop()
+        with parts.log.lock:  # a put that is under way ends first
+            pass
+        parts.log.allocator.stop()
+        parts.flusher.flush_log()
+        parts.loop.stop()
+        parts.loop.turn()
+        flush_all(parts)
+        if _is_complete(parts):
+            parts.abort.remove()
+        else:
+            _LOG.warning("abort stays: flags=%s behind=%d", parts.flags, parts.loop.behind)
+    finally:
+        with suppress(OSError):
+            parts.queues.close()
+        if parts.index is not None:
+            parts.index.close()
+        parts.log.queue.close()
+        parts.lock.release()
+
+
+def _is_complete(parts: Parts) -> bool:
+    parts.flags.clear(RunningFlag.FENCED)  # it only kept puts out of a store that is closing
+    return not parts.flags.refuses and parts.loop.behind == 0

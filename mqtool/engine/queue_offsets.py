@@ -1,0 +1,86 @@
+"""Next queue offsets: what the next message of each topic-queue, and of each LMQ, will be numbered.
+
+Kept in memory only; rebuilt from the ConsumeQueues when a store opens. Changed under the append lock.
+Source: QueueOffsetOperator, CommitLog.topicQueueTable (4.9.7, 5.5.0).
+"""
+
+from mqtool.formats import commit_log, java
+from mqtool.formats.commit_log import MAGIC_V1, MAGIC_V2
+from mqtool.scan.multi_dispatch import is_lmq
+
+LONGEST_V1_TOPIC = java.INT_MAX >> 24
+"""127: what a topic length of one signed byte can say."""
+
+
+class QueueState:
+    """One topic-queue as the writer sees it.
+
+    Attributes:
+        topic, queue_id: whose.
+        next_offset: of its next message.
+        magic_code: of its records.
+        topic_field: topic length and topic, as records hold them.
+        fixed_size: bytes of a record with IPv4 hosts beside body and properties.
+        refused: why no record of this topic can be written, "" if it can.
+        is_batch: its topic's queues are BatchCQ.
+    """
+
+    __slots__ = ("fixed_size", "is_batch", "magic_code", "next_offset", "queue_id", "refused", "topic", "topic_field")
+
+    def __init__(self, topic: str, queue_id: int, *, v4: bool, is_batch: bool) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.next_offset = 0
+        self.is_batch = is_batch
+        data = java.encode_utf8(topic)
+        # The real one counts UTF-16 units here and bytes there; a topic between the two would be a broken record.
+        self.magic_code = MAGIC_V2 if java.length(topic) > LONGEST_V1_TOPIC and not v4 else MAGIC_V1
+        self.refused = _refusal(topic, queue_id, data, self.magic_code)
+        length = commit_log.TOPIC_LENGTH_V2 if self.magic_code == MAGIC_V2 else commit_log.TOPIC_LENGTH_V1
+        self.topic_field = b"" if self.refused else length.pack(len(data)) + data
+        self.fixed_size = commit_log.BODY_POSITIONS[0] + len(self.topic_field) + commit_log.PROPERTIES_LENGTH.size
+
+
+def _refusal(topic: str, queue_id: int, data: bytes, magic_code: int) -> str:
+    if not topic or topic in (".", "..") or "/" in topic or "\0" in topic:
+        return f"a topic that names no directory: {topic[:80]!r}"
+    if not 0 <= queue_id <= java.INT_MAX:
+        return f"queue id {queue_id}"
+    if len(data) > (LONGEST_V1_TOPIC if magic_code == MAGIC_V1 else 0xFF):
+        return f"a topic of {len(data)} bytes"
+    return ""
+
+
+class QueueOffsets:
+    """All of them.
+
+    Attributes:
+        states: (topic, queue id) to state.
+        lmq: LMQ name to next offset.
+    """
+
+    def __init__(self, *, v4: bool, batch_topics: frozenset[str]) -> None:
+        self.states: dict[tuple[str, int], QueueState] = {}
+        self.lmq: dict[str, int] = {}
+        self.batch_topics = batch_topics
+        self._v4 = v4
+
+    def state(self, topic: str, queue_id: int) -> QueueState:
+        """Returns the state of a topic-queue, a new one if need be."""
+        found = self.states.get((topic, queue_id))
+        if found is None:
+            new = QueueState(topic, queue_id, v4=self._v4, is_batch=topic in self.batch_topics)
+            found = self.states.setdefault((topic, queue_id), new)
+        return found
+
+    def set_next(self, topic: str, queue_id: int, next_offset: int) -> None:
+        """Sets what recovery found."""
+        self.state(topic, queue_id).next_offset = next_offset
+        if is_lmq(topic):
+            self.lmq[topic] = next_offset
+
+    def forget_topic(self, topic: str) -> None:
+        """Starts a deleted topic's queues at 0 again."""
+        for key in [key for key in self.states if key[0] == topic]:
+            del self.states[key]
+        self.lmq.pop(topic, None)

@@ -1,0 +1,64 @@
+"""Encoding of records for the append path: sizes and limits, the tail, the record's own CRC.
+
+`formats.commit_log` declares the layout; the packers here are derived from it. Source: MessageExtEncoder,
+CommitLog.DefaultAppendMessageCallback (4.9.7, 5.5.0).
+"""
+
+from mqtool.formats import codec, commit_log, properties
+from mqtool.formats.commit_log import HEADS, SysFlag
+from mqtool.scan.crc import crc32
+
+HEAD_PACKERS = tuple(codec.struct_of(head) for head in HEADS)
+"""Fixed fields up to body_length, by host shape."""
+
+HOST_SIZE_V4 = 8
+LONGEST_PROPERTIES = (1 << 15) - 1
+ROOM_BESIDE_BODY = 64 << 10
+"""A record may be this much longer than the longest body."""
+
+pack_length = commit_log.PROPERTIES_LENGTH.pack
+
+_V6_BITS = SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6
+_TRANSACTION_MASK = commit_log.TRANSACTION_MASK
+_CRC_MARK = properties.CRC32.encode()
+
+
+def host_shape(born_host: bytes, store_host: bytes) -> int:
+    """Returns which of the two are IPv6: 0 none, 1 born, 2 store, 3 both."""
+    return (len(born_host) != HOST_SIZE_V4) + 2 * (len(store_host) != HOST_SIZE_V4)
+
+
+def shaped(sys_flag: int, shape: int) -> int:
+    """Returns the flag with the two IPv6 bits as the hosts are."""
+    return sys_flag & ~_V6_BITS | shape << 4
+
+
+def takes_queue_offset(sys_flag: int) -> bool:
+    """Whether a record is visible in its queue: prepared and rolled-back ones are not."""
+    return sys_flag & _TRANSACTION_MASK in (0, SysFlag.TRANSACTION_COMMIT)
+
+
+def room_for_crc(encoded: bytes, *, single: bool = True) -> bytes:
+    """Returns properties with 20 bytes at their end for the record's CRC.
+
+    Args:
+        encoded: the properties; of a single message an older CRC goes first, and a missing 0x02 is added.
+        single: False for a message of a batch, which the real one leaves as it is.
+    """
+    if single:
+        if _CRC_MARK in encoded:
+            kept = [pair for pair in properties.pairs(encoded) if pair[0] != _CRC_MARK]
+            encoded = b"".join(name + b"\x01" + value + b"\x02" for name, value in kept)
+        if encoded and encoded[-1] != properties.VALUE_END:
+            encoded += b"\x02"
+    return encoded + bytes(properties.CRC32_TAIL_SIZE)
+
+
+def with_crc(record: bytes) -> bytes:
+    """Returns a record whose last 20 bytes are its CRC."""
+    return record[: -properties.CRC32_TAIL_SIZE] + properties.crc32_tail(properties.compute_crc32(record))
+
+
+def body_crc(body: "bytes | memoryview") -> int:
+    """Returns the CRC of a body as records hold it."""
+    return int(crc32(body)) & 0x7FFFFFFF

@@ -1,0 +1,193 @@
+"""Retention: which files go, when, and why the others stay. Clock and disk usage are asked, never assumed.
+
+`plan` looks; `Cleaner` carries out. Docs page: docs/engine.md. Source: DefaultMessageStore.CleanCommitLogService,
+MappedFileQueue.deleteExpiredFileByTime, ConsumeQueueStore.CleanConsumeQueueService, IndexService.deleteExpiredFile,
+UtilAll.isItTimeToDo (4.9.7, 5.5.0).
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, tzinfo
+from enum import Enum
+from pathlib import Path
+
+HOUR_MS = 3_600_000
+_WARNING_RANGE = (0.35, 0.90)
+_FORCE_RANGE = (0.30, 0.85)
+_USED_RANGE = (10, 95)
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionPolicy:
+    """When files go; the broker's keys and defaults.
+
+    Attributes:
+        reserved_hours: how long a file is kept after its last change (fileReservedTime).
+        delete_hours: hours of the day at which expired files go (deleteWhen).
+        max_used_per_cent: of the disk, above which expired files go at any hour (diskMaxUsedSpaceRatio).
+        force_ratio: above which files go unexpired (diskSpaceCleanForciblyRatio).
+        warning_ratio: above which messages are refused too (diskSpaceWarningLevelRatio).
+        forcibly: whether files may go unexpired at all (cleanFileForciblyEnable).
+        batch_max: most CommitLog files that go in one turn (deleteFileBatchMax).
+        file_interval_ms, queue_interval_ms: pause between two files (deleteCommitLogFilesInterval, …).
+        destroy_forcibly_ms: how long a file in use is waited for (destroyMapedFileIntervalForcibly).
+        zone: of `delete_hours`, None for the local one.
+    """
+
+    reserved_hours: int = 72
+    delete_hours: tuple[int, ...] = (4,)
+    max_used_per_cent: int = 75
+    force_ratio: float = 0.85
+    warning_ratio: float = 0.90
+    forcibly: bool = True
+    batch_max: int = 10
+    file_interval_ms: int = 100
+    queue_interval_ms: int = 100
+    destroy_forcibly_ms: int = 120_000
+    zone: tzinfo | None = None
+
+    @property
+    def max_used(self) -> float:
+        """The used ratio above which expired files go, as the broker clamps it."""
+        lowest, highest = _USED_RANGE
+        return min(max(self.max_used_per_cent, lowest), highest) / 100
+
+    @property
+    def force(self) -> float:
+        """The force ratio, clamped."""
+        return min(max(self.force_ratio, _FORCE_RANGE[0]), _FORCE_RANGE[1])
+
+    @property
+    def warning(self) -> float:
+        """The warning ratio, clamped."""
+        return min(max(self.warning_ratio, _WARNING_RANGE[0]), _WARNING_RANGE[1])
+
+
+class Trigger(Enum):
+    """Why a turn deletes anything at all."""
+
+    NONE = "neither the hour nor the disk asks for it"
+    HOUR = "it is the hour of deletion"
+    SPACE = "the disk is fuller than allowed"
+    IMMEDIATE = "the disk is so full that unexpired files go too"
+    MANUAL = "it was asked for"
+
+
+@dataclass(frozen=True, slots=True)
+class DiskState:
+    """What a look at the disks came to.
+
+    Attributes:
+        trigger: SPACE, IMMEDIATE or NONE.
+        refuse: True to refuse messages, False to take them again, None to leave that as it is.
+        full: directories that must get no new file.
+    """
+
+    trigger: Trigger
+    refuse: bool | None
+    full: frozenset[Path]
+
+
+def look_at_disks(policy: RetentionPolicy, commit_log: dict[Path, float], queues: float) -> DiskState:
+    """Judges used ratios (CleanCommitLogService.isSpaceToDelete).
+
+    Args:
+        policy: the limits.
+        commit_log: used ratio of each CommitLog directory, -1 if unknown.
+        queues: that of the ConsumeQueues.
+    """
+    full = frozenset(path for path, ratio in commit_log.items() if ratio > policy.force)
+    least = min(commit_log.values(), default=-1.0)
+    refuse: bool | None = False
+    for ratio in (least, queues):
+        if ratio > policy.warning:
+            return DiskState(Trigger.IMMEDIATE, refuse=True, full=full)
+        if ratio > policy.force:
+            return DiskState(Trigger.IMMEDIATE, refuse=None, full=full)
+    for ratio in (least, queues):
+        if ratio < 0 or ratio > policy.max_used:
+            return DiskState(Trigger.SPACE, refuse=refuse, full=full)
+    return DiskState(Trigger.NONE, refuse=refuse, full=full)
+
+
+def trigger_of(policy: RetentionPolicy, now: int, disks: DiskState, *, manual: bool) -> Trigger:
+    """Returns why files may go in this turn.
+
+    Args:
+        policy: the rules.
+        now: ms since epoch.
+        disks: of `look_at_disks`.
+        manual: whether it was asked for.
+    """
+    if disks.trigger is Trigger.IMMEDIATE:
+        return Trigger.IMMEDIATE
+    if datetime.fromtimestamp(now / 1000, policy.zone).hour in policy.delete_hours:
+        return Trigger.HOUR
+    if disks.trigger is Trigger.SPACE:
+        return Trigger.SPACE
+    return Trigger.MANUAL if manual else Trigger.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What becomes of one file.
+
+    Attributes:
+        path: the file.
+        goes: whether it goes in this turn.
+        reason: why, or why not.
+    """
+
+    path: Path
+    goes: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A file as retention sees it: its path, and the time of its last change, ms since epoch."""
+
+    path: Path
+    modified: int
+
+
+def judge(policy: RetentionPolicy, candidates: list[Candidate], now: int, trigger: Trigger) -> list[Verdict]:
+    """Says for each CommitLog file, oldest first, whether it goes: strictly from the front, never the last.
+
+    Args:
+        policy: the rules.
+        candidates: every file of the log.
+        now: ms since epoch.
+        trigger: of this turn.
+    """
+    verdicts: list[Verdict] = []
+    blocked = ""
+    for number, file in enumerate(candidates):
+        is_last = number == len(candidates) - 1
+        stays = _LAST if is_last else blocked or _stays(policy, file, number, now, trigger)
+        if stays and not blocked:
+            blocked = stays if trigger is Trigger.NONE else _BEHIND
+        verdicts.append(Verdict(file.path, not stays, stays or _goes(policy, file, now, trigger)))
+    return verdicts
+
+
+_LAST = "the last file always stays"
+_BEHIND = "files go from the front, and one before it stays"
+
+
+def _expires(policy: RetentionPolicy, file: Candidate) -> int:
+    return file.modified + policy.reserved_hours * HOUR_MS
+
+
+def _stays(policy: RetentionPolicy, file: Candidate, number: int, now: int, trigger: Trigger) -> str:
+    """Returns why a file stays that no file before it keeps, "" if it goes."""
+    if trigger is Trigger.NONE:
+        return trigger.value
+    left = _expires(policy, file) - now
+    if left > 0 and not (trigger is Trigger.IMMEDIATE and policy.forcibly):
+        return f"it expires in {left / HOUR_MS:.1f} h"
+    return f"at most {policy.batch_max} files go in one turn" if number >= max(1, policy.batch_max) else ""
+
+
+def _goes(policy: RetentionPolicy, file: Candidate, now: int, trigger: Trigger) -> str:
+    reason = "the disk is too full to wait for its expiry" if _expires(policy, file) > now else "it has expired"
+    return f"{reason}; {trigger.value}"

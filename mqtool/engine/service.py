@@ -1,0 +1,198 @@
+"""Service: the threads that work behind an open store, and the loop that dispatches.
+
+A store can do without any of them: then the caller asks for each turn, as tests do. Source:
+DefaultMessageStore.start/addScheduleTask, ReputMessageService (4.9.7, 5.5.0).
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+
+from mqtool.engine.clock import Clock
+from mqtool.engine.commit_log import CommitLog
+from mqtool.engine.dispatch import Dispatcher
+from mqtool.engine.flags import RunningFlag, RunningFlags
+from mqtool.engine.flush import Flusher
+from mqtool.engine.options import StoreOptions
+from mqtool.engine.periodic import Periodic
+
+_LOG = logging.getLogger(__name__)
+
+_MOST_FAILURES = 30
+_FILES_BEFORE_QUEUE_FLUSH = 4
+_FILES_BEFORE_WRITER_WAITS = 8
+"""Files of log that dispatch, or the writer, may be ahead of the last flush of the queues. The real 5.5 looks back
+ten at most when it recovers, so what the checkpoint vouches for must not lag further behind."""
+
+Listener = Callable[[], None]
+"""Called after records were dispatched."""
+
+
+class DispatchLoop:
+    """Runs the dispatcher behind the writer, in its own thread or when asked.
+
+    Attributes:
+        idle: whether the thread sleeps until it is woken; every put asks.
+        listeners: called after each round that dispatched something.
+    """
+
+    def __init__(
+        self,
+        options: StoreOptions,
+        log: CommitLog,
+        dispatcher: Dispatcher,
+        flusher: Flusher,
+        flags: RunningFlags,
+        clock: Clock,
+    ) -> None:
+        self.idle = False
+        self.listeners: list[Listener] = []
+        self._options = options
+        self._log = log
+        self._dispatcher = dispatcher
+        self._flusher = flusher
+        self._flags = flags
+        self._clock = clock
+        self._guard = threading.Lock()
+        self._arrived = threading.Condition()
+        self._wake = threading.Event()
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+        self._failures = 0
+        self.queues_flushed_at = dispatcher.reput_from_offset
+
+    @property
+    def end(self) -> int:
+        """Physical offset up to which records may be dispatched: with SYNC_FLUSH only what is on disk (since 5.3.2)."""
+        queue = self._log.queue
+        return queue.flushed_offset if self._options.sync else queue.max_offset
+
+    @property
+    def behind(self) -> int:
+        """Bytes that wait for dispatch."""
+        return max(0, self.end - self._dispatcher.reput_from_offset)
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread = threading.Thread(target=self._run, name="mqtool-dispatch", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread once it has caught up, or cannot."""
+        self._stopping = True
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def wake(self) -> None:
+        """Tells an idle thread that there is something to do."""
+        self._wake.set()
+
+    def turn(self) -> int:
+        """Dispatches what there is.
+
+        In the page cache on return.
+
+        Returns:
+            How many records.
+
+        Raises:
+            OSError: dispatch could not go on; it stands where it was.
+        """
+        with self._guard:
+            done = self._dispatcher.run(self.end, self._bound_queue_lag)
+        if done:
+            with self._arrived:
+                self._arrived.notify_all()
+            for listener in self.listeners:
+                listener()
+        return done
+
+    def wait_until(self, arrived: Callable[[], bool], timeout: float | None) -> bool:
+        """Waits for a condition that dispatch makes true; returns whether it is."""
+        with self._arrived:
+            return self._arrived.wait_for(arrived, timeout)
+
+    def _bound_queue_lag(self) -> None:
+        stands = self._dispatcher.reput_from_offset
+        if stands - self.queues_flushed_at >= _FILES_BEFORE_QUEUE_FLUSH * self._options.commit_log_file_size:
+            self._flusher.flush_queues()
+            self._flusher.flush_checkpoint()
+            self.queues_flushed_at = stands
+
+    def relieve(self) -> None:
+        """Lets dispatch catch up before the writer takes another file, if it is too far ahead.
+
+        Raises:
+            OSError: it cannot; the writer must not go on.
+        """
+        ahead = self._log.queue.wrote_offset - self.queues_flushed_at
+        if ahead >= _FILES_BEFORE_WRITER_WAITS * self._options.commit_log_file_size:
+            self._flusher.flush_log()
+            self.turn()
+            self._flusher.flush_queues()
+            self._flusher.flush_checkpoint()
+            self.queues_flushed_at = self._dispatcher.reput_from_offset
+
+    def _run(self) -> None:
+        while True:
+            try:
+                if self.turn():
+                    self._failures = 0
+                    continue
+            except OSError as error:
+                self._note_failure(error)
+                if self._stopping:
+                    return
+                self._clock.sleep(1)
+                continue
+            if self._stopping:
+                return
+            self.idle = True
+            if not self.behind:
+                self._wake.wait()
+            self.idle = False
+            self._wake.clear()
+
+    def _note_failure(self, error: OSError) -> None:
+        self._failures += 1
+        _LOG.error("dispatch failed physical_offset=%d error=%s", self._dispatcher.reput_from_offset, error)
+        if self._failures >= _MOST_FAILURES:
+            self._flags.set(RunningFlag.LOGICS_QUEUE_ERROR)
+
+
+class Service:
+    """Every thread of a store."""
+
+    def __init__(
+        self, options: StoreOptions, loop: DispatchLoop, flusher: Flusher, clean: Callable[[], object]
+    ) -> None:
+        """Takes the work.
+
+        Args:
+            options: of the store.
+            loop: dispatch.
+            flusher: flushes.
+            clean: one turn of retention.
+        """
+        self._loop = loop
+        self._tasks = [
+            Periodic("flush", options.flush_interval_ms, flusher.log_turn),
+            Periodic("queue-flush", options.queue_flush_interval_ms, flusher.queue_turn),
+            Periodic("checkpoint", options.checkpoint_interval_ms, flusher.flush_checkpoint),
+            Periodic("clean", options.clean_interval_ms, clean),
+        ]
+        if options.pool_buffers:
+            self._tasks.append(Periodic("commit", options.commit_interval_ms, flusher.commit_turn))
+
+    def start(self) -> None:
+        """Starts them all."""
+        self._loop.start()
+        for task in self._tasks:
+            task.start()
+
+    def stop(self) -> None:
+        """Ends them all; dispatch last, once it has caught up."""
+        for task in self._tasks:
+            task.stop()

@@ -1,0 +1,146 @@
+"""Answers of the engine: what became of a put or a get, in the real store's own words.
+
+Sources: PutMessageStatus, AppendMessageStatus, GetMessageStatus, PutMessageResult (4.9.7, 5.5.0).
+"""
+
+from enum import Enum
+from typing import NamedTuple
+
+from mqtool.formats import message_id
+
+
+class PutStatus(Enum):
+    """What a put came to. `PUT_OK` and the flush timeout mean that the message is in the log."""
+
+    PUT_OK = "PUT_OK"
+    FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
+    FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
+    SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
+    SERVICE_NOT_AVAILABLE = "SERVICE_NOT_AVAILABLE"
+    CREATE_MAPPED_FILE_FAILED = "CREATE_MAPPED_FILE_FAILED"
+    MESSAGE_ILLEGAL = "MESSAGE_ILLEGAL"
+    PROPERTIES_SIZE_EXCEEDED = "PROPERTIES_SIZE_EXCEEDED"
+    OS_PAGE_CACHE_BUSY = "OS_PAGE_CACHE_BUSY"
+    UNKNOWN_ERROR = "UNKNOWN_ERROR"
+    IN_SYNC_REPLICAS_NOT_ENOUGH = "IN_SYNC_REPLICAS_NOT_ENOUGH"
+    PUT_TO_REMOTE_BROKER_FAIL = "PUT_TO_REMOTE_BROKER_FAIL"
+    LMQ_CONSUME_QUEUE_NUM_EXCEEDED = "LMQ_CONSUME_QUEUE_NUM_EXCEEDED"
+    WHEEL_TIMER_FLOW_CONTROL = "WHEEL_TIMER_FLOW_CONTROL"
+    WHEEL_TIMER_MSG_ILLEGAL = "WHEEL_TIMER_MSG_ILLEGAL"
+    WHEEL_TIMER_NOT_ENABLE = "WHEEL_TIMER_NOT_ENABLE"
+
+
+class AppendStatus(Enum):
+    """What writing into the CommitLog came to."""
+
+    PUT_OK = "PUT_OK"
+    END_OF_FILE = "END_OF_FILE"
+    MESSAGE_SIZE_EXCEEDED = "MESSAGE_SIZE_EXCEEDED"
+    PROPERTIES_SIZE_EXCEEDED = "PROPERTIES_SIZE_EXCEEDED"
+    UNKNOWN_ERROR = "UNKNOWN_ERROR"
+    ROCKSDB_ERROR = "ROCKSDB_ERROR"
+
+
+class GetStatus(Enum):
+    """What a get came to."""
+
+    FOUND = "FOUND"
+    NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
+    MESSAGE_WAS_REMOVING = "MESSAGE_WAS_REMOVING"
+    OFFSET_FOUND_NULL = "OFFSET_FOUND_NULL"
+    OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
+    OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"
+    OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
+    NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
+    NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
+    OFFSET_RESET = "OFFSET_RESET"
+
+
+class PutResult(NamedTuple):
+    """What a put came to, and where the message is.
+
+    Attributes:
+        status: the answer to the sender.
+        append_status: of the append, None if it came to none.
+        physical_offset: of the (first) record, or of the BLANK in place of one that fits no file; -1 if there is none.
+        size: bytes written, those of all records of a batch.
+        queue_offset: of the (first) message; 0 for prepared and rolled-back ones.
+        store_timestamp: the record's, ms since epoch.
+        store_host: the record's, 8 or 20 bytes.
+        physical_offsets: of every record of a batch; () for a single message.
+    """
+
+    status: PutStatus
+    append_status: AppendStatus | None = None
+    physical_offset: int = -1
+    size: int = 0
+    queue_offset: int = 0
+    store_timestamp: int = 0
+    store_host: bytes = b""
+    physical_offsets: tuple[int, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether the message is in the log (PutMessageResult.isOk asks the append)."""
+        return self.append_status is AppendStatus.PUT_OK
+
+    @property
+    def end(self) -> int:
+        """Physical offset after what was written."""
+        return self.physical_offset + self.size
+
+    @property
+    def offset_message_id(self) -> str:
+        """The offset message id; those of a batch in order, joined by commas; "" if nothing was stored."""
+        if not self.ok:
+            return ""
+        offsets = self.physical_offsets or (self.physical_offset,)
+        return ",".join(message_id.format_offset_id(self.store_host, offset) for offset in offsets)
+
+
+class AppendFailedError(Exception):
+    """An append came to nothing; carries the answer for the caller and never leaves the engine."""
+
+    def __init__(self, result: PutResult) -> None:
+        super().__init__(result.status.name)
+        self.result = result
+
+
+class GetResult(NamedTuple):
+    """What a get came to.
+
+    Attributes:
+        status: the answer.
+        next_begin_offset: queue offset to ask for next.
+        min_offset: first queue offset of the queue.
+        max_offset: queue offset of its next message.
+        records: the bytes of each record found, in order; uncopied views that stay valid.
+        queue_offsets: of each record, by its unit (of an inner batch: of its first message).
+        size: sum of the records' sizes.
+        suggest_slave: the last record looked at lies further back than memory reaches
+            (GetMessageResult.suggestPullingFromSlave).
+    """
+
+    status: GetStatus
+    next_begin_offset: int
+    min_offset: int
+    max_offset: int
+    records: list[memoryview]
+    queue_offsets: list[int]
+    size: int = 0
+    suggest_slave: bool = False
+
+
+class QueryResult(NamedTuple):
+    """What a query by key came to.
+
+    Attributes:
+        records: the bytes of each record found; their keys are not compared, as the real store does not either.
+        physical_offsets: of each record.
+        index_last_update_timestamp, index_last_update_physical_offset: end of the newest index file; 0 without one.
+    """
+
+    records: list[memoryview]
+    physical_offsets: list[int]
+    index_last_update_timestamp: int
+    index_last_update_physical_offset: int
