@@ -1,27 +1,22 @@
 """One segment, start to end: frames, damage and tail, window by window.
 
 Reads through a callable, so it opens nothing itself and holds one window at a time: memory stays flat
-whatever the segment's size. A window ends inside a record; the next one starts at that record.
+whatever the segment's size. What is found does not depend on where windows end.
 """
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from mqtool.formats import commit_log
+from mqtool.scan import segment_bytes
 from mqtool.scan.damage import Damage, DamageKind, Tail
-from mqtool.scan.frames import Frames, Hop, Stop, hop
-from mqtool.scan.resync import Block, Witness, describe, extent, first_data, last_data, next_record
+from mqtool.scan.frames import Frames, Stop, hop
+from mqtool.scan.resync import Witness, describe, extent, is_older, next_record
+from mqtool.scan.segment_bytes import Read, SegmentBytes
 
-WINDOW = 8 << 20
-"""Bytes read at a time. A record that is longer widens its own window."""
-
-_LONGEST_TAIL = 2 + 0x7FFF + 2 + 0x7FFF
-"""Topic and properties with their lengths: what can follow a body."""
-
-Read = Callable[[int, int], bytes]
-"""`read(position, count)`: the bytes there, fewer at the end of the file."""
+_FRAME = commit_log.FRAME.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +26,7 @@ class SegmentSpan:
     Attributes:
         base: physical offset of the segment's first byte.
         size: its bytes on disk.
-        start: position of a record's first byte.
+        start: position of a record's first byte; from any other place the walk finds the next record.
         data_end: position after which the file is known to hold only zeros (a hole), None if not known.
         is_last: nothing of the log follows, so an unfinished end is a tail, not damage.
         newest: store timestamp of the last record before `start`, to tell stale frames; 0 if unknown.
@@ -59,193 +54,179 @@ class SegmentWalk:
     def __init__(
         self, read: Read, span: SegmentSpan, *, check_crc: bool = True, witness: Witness | None = None
     ) -> None:
-        self._read = read
+        self._segment = SegmentBytes(read, span.base, span.size)
         self._span = span
         self._check_crc = check_crc
         self._witness = witness
         self._newest = span.newest
+        self._view = memoryview(b"")
+        self._view_at = 0
+        self._looked_again = -1
+        self._data_end = 0
         self.end = self.last_record_end = span.base + span.start
         self.ended_by_blank = False
         self.tail: Tail | None = None
 
     def __iter__(self) -> Iterator[Frames | Damage]:
         """Walks from the span's start."""
-        span, at, window = self._span, self._span.start, WINDOW
-        while at + 8 <= span.size:
-            data = self._read(at, min(window, span.size - at))
-            if len(data) < min(window, span.size - at):
-                yield from self._shrunk(at, len(data))
+        span = self._span
+        at: int | None = span.start
+        while at is not None and at + _FRAME <= span.size:
+            if not self._load(at):
+                yield from self._shrunk(at)
                 return
-            block = self._block(data, at)
-            chain = hop(block.view, 0)
-            wider = self._wider(block) if chain.stop is Stop.MORE and chain.end == 0 else None
-            if wider:
-                window = wider
-                continue
-            window = WINDOW
-            proved = yield from self._judge(block, chain)
-            following: int | None = at + proved
-            if proved < chain.end or not _goes_on(block, chain):
-                if proved == chain.end and chain.stop is Stop.BLANK and block.is_boundary(proved):
-                    self.ended_by_blank, self.end = True, span.base + span.size
-                    return
-                following = yield from self._recover(at + proved)
-            if following is None:
-                return
-            at = following
-        if span.is_last and self.tail is None:
+            at = yield from self._chain(at)
+        if at is not None and span.is_last and not self.ended_by_blank:
             self.tail = Tail(self.end, "clean", 0, "the segment is full")
 
-    def _block(self, data: bytes, at: int) -> Block:
-        span = self._span
-        return Block(memoryview(data), span.base + at, span.base + span.size, at + len(data) >= span.size)
+    def _load(self, at: int) -> bool:
+        """Makes the view hold a frame's head at a position; False if the file has become shorter than it was."""
+        within = at - self._view_at
+        if within >= 0 and within + _FRAME <= len(self._view):
+            return True
+        return self._read(at, segment_bytes.WINDOW)
 
-    def _wider(self, block: Block) -> int | None:
-        """Returns the window that a record longer than the present one needs; None if its lengths are not believable.
+    def _read(self, at: int, count: int) -> bool:
+        count = min(count, self._span.size - at)
+        data = self._segment.read(at, count)
+        is_whole = len(data) == count
+        self._view, self._view_at = memoryview(data if is_whole else b""), at
+        return is_whole
 
-        A length field alone never decides how much is read: own offset and inner lengths must agree with it.
-        """
-        total, _ = commit_log.FRAME.unpack_from(block.view, 0)
-        if block.complete or not block.is_boundary(0) or total > self._span.size:
-            return None
-        one = Frames(block.view, block.base, np.array([0]), np.array([total]))
-        rest = total - int(one.body_start[0]) - int(one.body_length[0])
-        return total if 0 < rest <= _LONGEST_TAIL else None
+    def _chain(self, at: int) -> Generator[Frames | Damage, None, int | None]:
+        """Yields what one chain of frames in the view holds; returns where to go on, None at the end."""
+        chain = hop(self._view, at - self._view_at)
+        whole = Frames(self._view, self._span.base + self._view_at, chain.positions, chain.sizes)
+        count = len(whole) if whole.sound.all() else int(np.argmin(whole.sound))
+        end = self._view_at + (chain.end if count == len(whole) else int(chain.positions[count]))
+        again = yield from self._judged(whole.select(slice(0, count)) if count < len(whole) else whole, chain.stop)
+        if again is not None:
+            return again
+        if count == len(whole) and chain.stop is Stop.BLANK and self._segment.is_boundary(end):
+            self.ended_by_blank, self.end = True, self._span.base + self._span.size
+            return self._span.size
+        if count == len(whole) and (chain.stop is Stop.END or (chain.stop is Stop.MORE and self._widen(end))):
+            return end
+        return (yield from self._recover(end))
 
-    def _judge(self, block: Block, chain: Hop) -> Generator[Frames | Damage, None, int]:
-        """Yields the sound frames of a chain and damage between them; returns where what is proved ends."""
-        frames = Frames(block.view, block.base, chain.positions, chain.sizes)
+    def _widen(self, at: int) -> bool:
+        """Makes the view hold the record at a position, which it cuts; False if that is not whole in the file."""
+        total, _ = self._segment.frame(at)
+        if total > self._span.size - at or not (total <= segment_bytes.WINDOW or self._segment.adds_up(at)):
+            return False  # a length that nothing else supports does not decide how much is read
+        self._read(at, max(total, segment_bytes.WINDOW))
+        return True
+
+    def _judged(self, frames: Frames, stop: Stop) -> Generator[Frames | Damage, None, int | None]:
+        """Yields sound frames whose CRC is right, and damage for the others; returns where to look again, else None."""
         if not len(frames):
-            return chain.end
-        good = frames.sound
-        if self._check_crc:
-            good = good & _crc_holds(frames)
+            return None
+        good = _crc_holds(frames) if self._check_crc else np.ones(len(frames), bool)
         if good.all():
             self._accept(frames)
             yield frames
-            return chain.end
-        last = _framed(frames, good)
-        yield from self._mixed(frames.select(slice(0, last)), good[:last])
-        return int(chain.positions[last]) if last < len(frames) else chain.end
-
-    def _mixed(self, frames: Frames, good: np.ndarray) -> Iterator[Frames | Damage]:
+            return None
+        again = self._unfinished(frames, good, stop)
+        if again is not None:
+            frames, good = frames.select(slice(0, again)), good[:again]
         edges = np.flatnonzero(np.diff(good)) + 1
-        for run in np.split(np.arange(len(good)), edges):
-            if not len(run):
+        for low, high in zip([0, *edges.tolist()], [*edges.tolist(), len(good)], strict=True):
+            if low == high:
                 continue
-            part = frames.select(slice(int(run[0]), int(run[-1]) + 1))
-            if good[run[0]]:
+            part = frames.select(slice(low, high))
+            if good[low]:
                 self._accept(part)
                 yield part
             else:
-                yield from (_damage_of(part, i) for i in range(len(part)))
-                self.end = self.last_record_end = part.base + int(part.positions[-1] + part.sizes[-1])
+                yield from _bad_bodies(part)
+                self._accept(part)
+        return None if again is None else self._looked_again
+
+    def _unfinished(self, frames: Frames, good: np.ndarray, stop: Stop) -> int | None:
+        """Returns the number of the last frame if a broker may just be writing it: it is read once more."""
+        last = int(frames.positions[-1]) + self._view_at
+        if not self._span.is_last or good[-1] or stop is Stop.MORE or self._looked_again >= last:
+            return None
+        self._look_again(last)
+        return len(frames) - 1
+
+    def _look_again(self, at: int) -> None:
+        self._looked_again = at
+        self._view = memoryview(b"")
+        self._segment.forget()
 
     def _accept(self, frames: Frames) -> None:
         self.end = self.last_record_end = frames.base + int(frames.positions[-1] + frames.sizes[-1])
         self._newest = int(frames.select(slice(-1, None)).column("store_timestamp")[0])
 
-    def _shrunk(self, at: int, count: int) -> Iterator[Frames | Damage]:
+    def _shrunk(self, at: int) -> Iterator[Damage]:
         base, size = self._span.base, self._span.size
+        detail = "the file was cut while it was read"
         if self._span.is_last:
-            self.tail = Tail(self.end, "torn", 0, f"the file was cut to {at + count} bytes while it was read")
-            return
-        detail = f"the file has {at + count} bytes, {size} when it was opened"
-        yield Damage(base + at, base + size, DamageKind.MISSING, detail)
+            self.tail = Tail(self.end, "torn", 0, detail)
+        else:
+            yield Damage(base + at, base + size, DamageKind.MISSING, detail)
 
-    def _recover(self, at: int) -> Generator[Frames | Damage, None, int | None]:
+    def _recover(self, at: int) -> Generator[Damage, None, int | None]:
         """Looks for the next record after `at`; yields the damage before it; returns its position or None."""
-        span = self._span
-        block = self._block(self._read(at, min(span.size - at, WINDOW)), at)
-        if len(block.view) < 8:
-            return None
-        kind, detail = describe(block, 0)
-        found = self._search(at, block)
-        if found is not None and span.is_last and self._is_stale(found):
-            self.tail = Tail(self.end, "stale", self._data_end() - at, "records of an earlier life of this file")
-            return None
-        if found is None:
-            if span.is_last:
-                self.tail = self._tail_at(at, block, kind)
-            elif self._data_end() > at or kind is not DamageKind.ZEROS or span.size - at >= commit_log.MIN_RECORD_SIZE:
-                yield Damage(span.base + at, span.base + span.size, kind, detail)
-            return None
-        yield Damage(span.base + at, span.base + found, kind, detail)
-        self.end = span.base + found
-        return found
+        span, segment = self._span, self._segment
+        if span.size - at < _FRAME:
+            return span.size
+        if self._data_end <= at:
+            self._data_end = segment.data_end(span.size if span.data_end is None else span.data_end)
+        found = self._next(at) if self._data_end > at else None
+        kind, detail = describe(segment, at, is_followed=found is not None)
+        if found is not None and not (span.is_last and self._is_stale(found)):
+            if span.is_last and self._has_arrived(at):
+                return at
+            yield Damage(span.base + at, span.base + found, kind, detail)
+            self.end = span.base + found
+            return found
+        if span.is_last:
+            self.tail = self._tail_at(at, max(0, self._data_end - at), is_stale=found is not None)
+        elif self._data_end > at or kind is not DamageKind.ZEROS or span.size - at >= commit_log.MIN_RECORD_SIZE:
+            yield Damage(span.base + at, span.base + span.size, kind, detail)
+        return None
 
-    def _search(self, at: int, block: Block) -> int | None:
-        if first_data(block.view, 0) == 0 or block.view[:8] != bytes(8):
-            inside = extent(block, 0)
-            if inside is not None and inside < len(block.view):
-                return at + inside
-        start = at
-        while True:
-            data_at = first_data(block.view, 0)
-            if data_at is not None:
-                found = next_record(block, max(0, data_at - 8) if start > at else max(1, data_at - 8), self._witness)
-                if found is not None:
-                    return start + found
-            if block.complete or not len(block.view) or start >= self._last_data:
-                return None
-            # a record may straddle the window's end: overlap by the longest header the proof needs
-            start += max(len(block.view) - WINDOW // 2, 8)
-            block = self._block(self._read(start, min(WINDOW, self._span.size - start)), start)
+    def _next(self, at: int) -> int | None:
+        segment, base = self._segment, self._span.base
+        known_end = extent(segment, at)
+        if known_end is not None and segment.is_boundary(known_end):
+            return known_end if known_end < segment.size else None
+        witness = self._witness
+        is_proved = at == 0 or self.end > base + self._span.start
+        if witness is not None and is_proved and witness(base + at) is False:
+            witness = None  # what denies a place to which a chain of records has led is no help here
+        start = at + 1 if known_end is None else known_end
+        return next_record(segment, start, witness, end=self._data_end, newest=self._newest)
+
+    def _has_arrived(self, at: int) -> bool:
+        """Whether a broker has written the record at a position since it was looked at: then nothing is damaged."""
+        self._segment.forget()
+        if self._looked_again >= at or self._segment.record(at) is None:
+            return False
+        self._look_again(at)
+        return True
 
     def _is_stale(self, position: int) -> bool:
         """A frame behind the end that is older than the last record comes from before a truncation."""
-        if not self._newest:
+        if not self._newest or (self._witness is not None and self._witness(self._span.base + position)):
             return False
-        head = self._read(position, commit_log.BODY_POSITIONS[-1])
-        if len(head) < commit_log.BODY_POSITIONS[0]:
-            return True
-        frame = Frames(memoryview(head.ljust(128, b"\0")), 0, np.array([0]), np.array([len(head)]))
-        if int(frame.column("magic_code")[0]) == commit_log.MAGIC_BLANK:
-            return True
-        return int(frame.column("store_timestamp")[0]) < self._newest
+        _, magic = self._segment.frame(position)
+        return magic == commit_log.MAGIC_BLANK or is_older(self._segment, position, self._newest)
 
-    @property
-    def _last_data(self) -> int:
-        return self._span.size if self._span.data_end is None else self._span.data_end
-
-    def _data_end(self) -> int:
-        """Position after the segment's last byte that is not zero."""
-        at = self._last_data
-        while at > 0:
-            start = max(0, at - WINDOW)
-            found = last_data(memoryview(self._read(start, at - start)))
-            if found:
-                return start + found
-            at = start
-        return 0
-
-    def _tail_at(self, at: int, block: Block, kind: DamageKind) -> Tail:
-        length = max(0, self._data_end() - at)
+    def _tail_at(self, at: int, length: int, *, is_stale: bool) -> Tail:
         if not length:
             return Tail(self.end, "clean", 0, "only zeros follow")
-        total, magic = commit_log.FRAME.unpack_from(block.view, 0)
+        total, magic = self._segment.frame(at)
         if magic in (commit_log.MAGIC_V1, commit_log.MAGIC_V2):
+            if self._segment.adds_up(at) and not self._segment.states_its_offset(at):
+                return Tail(self.end, "stale", length, "a record that states another physical offset")
             return Tail(self.end, "torn", length, f"a record of {total} bytes begins here and is not whole")
+        if is_stale:
+            return Tail(self.end, "stale", length, "records of an earlier life of this file")
+        kind, _ = describe(self._segment, at, is_followed=False)
         return Tail(self.end, "garbage", length, f"{kind}: bytes that are no record")
-
-
-def _framed(frames: Frames, good: np.ndarray) -> int:
-    """Returns how many frames of a chain are believed to be where they are, though some are bad inside.
-
-    A frame whose lengths do not add up ends the belief: its total_size led to the rest. Of those after the last
-    good one only frames that state their own offset count; others may be stale.
-    """
-    unsure = np.flatnonzero(~frames.adds_up)
-    cut = int(unsure[0]) if len(unsure) else len(frames)
-    after = np.flatnonzero(good[:cut])
-    last = int(after[-1]) + 1 if len(after) else 0
-    while last < cut and frames.sound[last]:
-        last += 1
-    return last
-
-
-def _goes_on(block: Block, chain: Hop) -> bool:
-    return chain.stop is Stop.END or (chain.stop is Stop.MORE and not block.complete and chain.end > 0)
 
 
 def _crc_holds(frames: Frames) -> np.ndarray:
@@ -253,17 +234,10 @@ def _crc_holds(frames: Frames) -> np.ndarray:
     return frames.crc_matches | (frames.column("body_crc") == 0)
 
 
-def _damage_of(frames: Frames, index: int) -> Damage:
-    position, size = int(frames.positions[index]), int(frames.sizes[index])
-    one = frames.select(slice(index, index + 1))
-    start = frames.base + position
-    if not one.true_offset[0]:
-        kind = DamageKind.BAD_OFFSET
-        detail = f"the record states physical offset {int(one.column('physical_offset')[0])}"
-    elif not one.adds_up[0]:
-        kind, detail = DamageKind.BAD_LENGTHS, f"the inner lengths do not add up to total_size {size}"
-    else:
-        kind = DamageKind.BAD_CRC
-        stored, computed = int(one.column("body_crc")[0]), int(one.computed_crc[0])
-        detail = f"body CRC stored {stored:08x}, computed {computed:08x}"
-    return Damage(start, start + size, kind, detail)
+def _bad_bodies(frames: Frames) -> Iterator[Damage]:
+    """Yields the damage of frames that are sound but for their bodies."""
+    starts = (frames.positions + frames.base).tolist()
+    stored, computed = frames.column("body_crc").tolist(), frames.computed_crc.tolist()
+    for start, size, expected, found in zip(starts, frames.sizes.tolist(), stored, computed, strict=True):
+        detail = f"body CRC stored {expected:08x}, computed {found:08x}"
+        yield Damage(start, start + size, DamageKind.BAD_CRC, detail)

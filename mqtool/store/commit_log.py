@@ -10,7 +10,8 @@ from mqtool.formats import commit_log
 from mqtool.formats.commit_log import Record
 from mqtool.scan.damage import Damage, DamageKind, Tail
 from mqtool.scan.frames import Frames
-from mqtool.scan.resync import Witness, first_data
+from mqtool.scan.resync import Witness
+from mqtool.scan.segment_bytes import first_data
 from mqtool.scan.walk import SegmentSpan, SegmentWalk
 from mqtool.store.files import MappedFile, ReadFile
 

@@ -1,0 +1,204 @@
+"""Bytes of one segment by position, and what the bytes at a position say of themselves.
+
+Reads through a callable, so it opens nothing. One window and one small block are held at a time, whatever is
+asked for; only a record that is longer than a window, and whose lengths agree, is read whole.
+"""
+
+import struct
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from mqtool.formats import commit_log
+from mqtool.scan.frames import Frames, Stop, hop
+
+WINDOW = 8 << 20
+"""Bytes read at a time."""
+
+LONGEST_TAIL = 2 + 0x7FFF + 2 + 0x7FFF
+"""Topic and properties with their lengths: what can follow a body."""
+
+_NEAR = 1 << 16
+_STEP = 1 << 16
+_CHAIN_STEP = 1 << 20
+_OFFSET_AT = commit_log.field_offset("physical_offset")
+_SYS_FLAG_AT = commit_log.field_offset("sys_flag")
+_I64 = struct.Struct(">q")
+_I32 = struct.Struct(">i")
+
+Read = Callable[[int, int], bytes]
+"""`read(position, count)`: the bytes there, fewer at the end of the file."""
+
+
+class SegmentBytes:
+    """One segment.
+
+    Attributes:
+        base: physical offset of the first byte.
+        size: bytes of the segment.
+    """
+
+    def __init__(self, read: Read, base: int, size: int) -> None:
+        self._read = read
+        self.base = base
+        self.size = size
+        self._near_at = 0
+        self._near = b""
+
+    def read(self, position: int, count: int) -> bytes:
+        """Returns bytes of the segment, fewer where it ends."""
+        return self._read(position, max(0, min(count, self.size - position)))
+
+    def peek(self, position: int, count: int) -> bytes:
+        """Returns a few bytes, from the block read last if they are in it."""
+        at = position - self._near_at
+        if at < 0 or at + count > len(self._near):
+            self._near_at, self._near, at = position, self.read(position, max(count, _NEAR)), 0
+        return self._near[at : at + count]
+
+    def forget(self) -> None:
+        """Drops what was read: a broker may have written since."""
+        self._near = b""
+
+    def frame(self, position: int) -> tuple[int, int]:
+        """Returns total_size and magic_code at a position, zeros where the segment ends."""
+        head = self.peek(position, commit_log.FRAME.size)
+        if len(head) < commit_log.FRAME.size:
+            return 0, 0
+        total, magic = commit_log.FRAME.unpack(head)
+        return total, magic
+
+    def is_boundary(self, position: int) -> bool:
+        """Whether a record, a BLANK or the end of the segment is at a position, by its own testimony."""
+        if position + commit_log.FRAME.size > self.size:
+            return position <= self.size
+        total, magic = self.frame(position)
+        if magic == commit_log.MAGIC_BLANK:
+            return total == self.size - position
+        return magic in (commit_log.MAGIC_V1, commit_log.MAGIC_V2) and self.states_its_offset(position)
+
+    def stated_offset(self, position: int) -> int | None:
+        """Returns the physical offset that the record at a position states, None where the segment ends before."""
+        stored = self.peek(position + _OFFSET_AT, _I64.size)
+        return int(_I64.unpack(stored)[0]) if len(stored) == _I64.size else None
+
+    def states_its_offset(self, position: int) -> bool:
+        """Whether the record at a position states the physical offset at which it is."""
+        return self.stated_offset(position) == self.base + position
+
+    def host_shapes(self, position: int) -> tuple[int, ...]:
+        """Returns the four host shapes, the one first that the record at a position states."""
+        sys_flag = self.peek(position + _SYS_FLAG_AT, _I32.size)
+        stated = (_I32.unpack(sys_flag)[0] >> 4) & 3 if len(sys_flag) == _I32.size else 0
+        return (stated, *(shape for shape in range(4) if shape != stated))
+
+    def sizes_by_lengths(self, position: int, shape: int) -> Iterator[int]:
+        """Yields the sizes of the record at a position that its inner lengths imply, for each version.
+
+        Args:
+            position: of the record.
+            shape: which hosts are IPv6; a damaged sys_flag hides it, as a damaged magic code hides the version.
+        """
+        body_at = commit_log.BODY_POSITIONS[shape]
+        length = self.peek(position + body_at - _I32.size, _I32.size)
+        if len(length) == _I32.size:
+            topic_at = body_at + max(0, _I32.unpack(length)[0])
+            if position + topic_at <= self.size:
+                yield from self._sizes_by_tail(position, topic_at)
+
+    def _sizes_by_tail(self, position: int, topic_at: int) -> Iterator[int]:
+        for reader in (commit_log.TOPIC_LENGTH_V1, commit_log.TOPIC_LENGTH_V2):
+            stored = self.peek(position + topic_at, reader.size)
+            if len(stored) < reader.size or (topic_length := reader.unpack(stored)[0]) < 0:
+                continue
+            at = topic_at + reader.size + topic_length
+            stored = self.peek(position + at, commit_log.PROPERTIES_LENGTH.size)
+            if len(stored) == commit_log.PROPERTIES_LENGTH.size:
+                yield at + len(stored) + max(0, commit_log.PROPERTIES_LENGTH.unpack(stored)[0])
+
+    def adds_up(self, position: int) -> bool:
+        """Whether the inner lengths of the record at a position sum up to its total_size; the body is not read."""
+        total, _ = self.frame(position)
+        sizes = (size for shape in self.host_shapes(position) for size in self.sizes_by_lengths(position, shape))
+        return total >= commit_log.MIN_RECORD_SIZE and total in sizes
+
+    def begins_record(self, position: int) -> bool:
+        """Whether a record of its stated size begins at a position, though it may be unfinished or bad inside.
+
+        Magic and own offset are right, and total_size leaves room for topic and properties behind the body.
+        """
+        total, magic = self.frame(position)
+        if magic not in (commit_log.MAGIC_V1, commit_log.MAGIC_V2) or not self.states_its_offset(position):
+            return False
+        head = self.peek(position, commit_log.BODY_POSITIONS[-1])
+        body_at = commit_log.BODY_POSITIONS[(_I32.unpack_from(head, _SYS_FLAG_AT)[0] >> 4) & 3]
+        if len(head) < body_at:
+            return False
+        rest = total - body_at - max(0, _I32.unpack_from(head, body_at - _I32.size)[0])
+        return 0 < rest <= LONGEST_TAIL
+
+    def record(self, position: int) -> Frames | None:
+        """Returns the sound record at a position, None if there is none."""
+        total, magic = self.frame(position)
+        is_record = magic in (commit_log.MAGIC_V1, commit_log.MAGIC_V2)
+        if not is_record or not commit_log.MIN_RECORD_SIZE <= total <= self.size - position:
+            return None
+        if not self.states_its_offset(position) or not self.adds_up(position):
+            return None  # nothing is read by a length that nothing else supports
+        data = self.peek(position, total) if total <= _NEAR else self.read(position, total)
+        if len(data) < total:
+            return None
+        frame = Frames(memoryview(data), self.base + position, np.zeros(1, np.int64), np.array([total]))
+        return frame if frame.sound[0] else None
+
+    def chain_end(self, position: int, most: int) -> int:
+        """Returns where the chain of frames from a position ends, by magic and total_size alone.
+
+        Args:
+            position: of the first frame.
+            most: bytes to follow it at most.
+        """
+        at = position
+        while at + commit_log.FRAME.size <= self.size and at - position < most:
+            data = self.read(at, min(_CHAIN_STEP, position + most - at))
+            chain = hop(memoryview(data), 0)
+            at += chain.end
+            if chain.stop is Stop.MORE and not chain.end:
+                total, _ = self.frame(at)
+                if total > self.size - at:
+                    break
+                at += total  # one that is longer than the block
+            elif chain.stop not in (Stop.MORE, Stop.END):
+                break
+        return at
+
+    def data_end(self, limit: int) -> int:
+        """Returns the position after the last byte before `limit` that is not zero, 0 if there is none."""
+        at = min(limit, self.size)
+        while at > 0:
+            start = max(0, at - WINDOW)
+            found = last_data(memoryview(self.read(start, at - start)))
+            if found:
+                return start + found
+            at = start
+        return 0
+
+
+def last_data(view: memoryview) -> int:
+    """Returns the position after the last byte that is not zero."""
+    data = np.frombuffer(view, np.uint8)
+    for start in range((len(data) - 1) // _STEP * _STEP, -1, -_STEP):
+        block = np.flatnonzero(data[start : start + _STEP])
+        if len(block):
+            return int(start + block[-1] + 1)
+    return 0
+
+
+def first_data(view: memoryview, position: int) -> int | None:
+    """Returns the position of the first byte at or after `position` that is not zero."""
+    data = np.frombuffer(view, np.uint8)
+    for start in range(position, len(data), _STEP):
+        block = data[start : start + _STEP]
+        if block.any():
+            return int(start + np.flatnonzero(block)[0])
+    return None
