@@ -4,6 +4,7 @@ Files are numbered by the bytes appended, not by queue offset, so that units are
 Source: BatchConsumeQueue (5.5.0).
 """
 
+from collections.abc import Callable
 from pathlib import Path
 
 from mqtool.engine.files import Files
@@ -80,19 +81,13 @@ class BatchQueue:
             number += 1
         return found
 
-    def offset_by_time(self, timestamp: int) -> int:
-        """Returns the first queue offset of the first record stored at or after a time; `max_offset` if none was."""
-        number = self._last_number(lambda unit: unit.store_timestamp < timestamp) + 1
-        unit = self.unit_at(number)
-        return unit.base_queue_offset if unit is not None else self.max_offset
-
-    def _last_number(self, test: "object") -> int:
+    def _last_number(self, test: Callable[[BatchConsumeQueueUnit], bool]) -> int:
         """Returns the number of the last unit that passes a test which holds for a first part of them; -1 if none."""
         low, high = -1, self.unit_count - 1
         while low < high:
             middle = (low + high + 1) // 2
             unit = self.unit_at(middle)
-            if unit is not None and test(unit):  # type: ignore[operator]
+            if unit is not None and test(unit):
                 low = middle
             else:
                 high = middle - 1

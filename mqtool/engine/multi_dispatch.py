@@ -23,7 +23,7 @@ _HASH_MAP_CAPACITY = {True: 16, False: 128}
 def rules_of(options: StoreOptions, batch_topics: frozenset[str]) -> DispatchRules:
     """Returns what dispatch has to know of a store."""
     return DispatchRules(
-        index_tags=not options.v4,
+        index_tags=not options.v4 if options.index_tags is None else options.index_tags,
         multi_dispatch=options.multi_dispatch,
         lmq_everywhere=options.v4,
         delay_levels=parse_delay_levels(options.delay_levels),

@@ -61,6 +61,7 @@ class StoreOptions:
         bit_map_bits: bitMapLengthConsumeQueueExt.
         batch_consume_queue_file_size: mapperFileSizeBatchConsumeQueue.
         index: whether keys are indexed (messageIndexEnable).
+        index_tags: whether TAGS are indexed too; None as the release does: 5.5 indexes them, 5.0 to 5.4 did not.
         index_slots, index_entries: maxHashSlotNum, maxIndexNum.
         flush_mode: flushDiskType.
         flush_interval_ms, flush_least_pages, flush_thorough_interval_ms: flushIntervalCommitLog and so on.
@@ -98,6 +99,7 @@ class StoreOptions:
     bit_map_bits: int = 112
     batch_consume_queue_file_size: int = batch_queue_format.DEFAULT_FILE_SIZE
     index: bool = True
+    index_tags: bool | None = None
     index_slots: int = index_file.DEFAULT_SLOTS
     index_entries: int = index_file.DEFAULT_ENTRIES
     flush_mode: FlushMode = FlushMode.ASYNC_FLUSH

@@ -1,37 +1,31 @@
 """Searching: messages by key, a queue's offset by time, store times.
 
-Docs page: docs/engine.md. Source: DefaultMessageStore.queryMessage/getStoreTime, CommitLog.pickupStoreTimestamp,
-ConsumeQueueStore.getOffsetInQueueByTime, ConsumeQueue.binarySearchInQueueByTime,
-MappedFileQueue.getConsumeQueueMappedFileByTime (4.9.7, 5.5.0).
+Docs page: docs/engine.md. Source: DefaultMessageStore.queryMessage/getStoreTime, CommitLog.pickupStoreTimestamp
+(4.9.7, 5.5.0).
 """
 
-from enum import Enum
+import numpy as np
 
 from mqtool.engine.batch_queue import BatchQueue
 from mqtool.engine.commit_log import CommitLog
-from mqtool.engine.consume_queue import UNIT, UNIT_SIZE, ConsumeQueue
 from mqtool.engine.index import Index
-from mqtool.engine.mapped_file import MappedFile
-from mqtool.engine.queues import Queues
+from mqtool.engine.queues import AnyQueue, Queues
 from mqtool.engine.read import Reader
 from mqtool.engine.statuses import QueryResult
+from mqtool.errors import CorruptionError, FormatError
 from mqtool.formats import commit_log, index_file
+from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
 from mqtool.formats.commit_log import SysFlag, field_offset
+from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
+from mqtool.store import by_time
+from mqtool.store.by_time import Boundary
+from mqtool.store.files import MappedFile as FileOnDisk
 
 _TOTAL_SIZE = commit_log.FRAME
 _SYS_FLAG_AT = field_offset("sys_flag")
 _STORE_TIME_AT = (field_offset("store_timestamp", 0), field_offset("store_timestamp", 1))
 _QUERY_ROUNDS = 3
 UNKNOWN_TIME = -1
-
-
-class Boundary(Enum):
-    """Which of the messages of one moment is meant (BoundaryType)."""
-
-    LOWER = "LOWER"
-    """The first stored at or after it."""
-    UPPER = "UPPER"
-    """The last stored at or before it."""
 
 
 class Searcher:
@@ -49,7 +43,7 @@ class Searcher:
         """Returns records whose key text has the key's hash; arguments as `MessageStore.query_message`."""
         if self._index is None or not self._index.files:
             return QueryResult([], [], 0, 0)
-        newest = self._index.files[-1].header
+        updated = (0, 0)
         text = index_file.tag_key_text(topic, key) if tag else index_file.key_text(topic, key)
         hashed, last = index_file.key_hash(text), end
         records: list[memoryview] = []
@@ -58,6 +52,8 @@ class Searcher:
             offsets = sorted(self._index.query(hashed, max_num, begin, last))
             if not offsets:
                 break
+            newest = self._index.files[-1].header
+            updated = (newest.end_timestamp, newest.end_physical_offset)
             for number, offset in enumerate(offsets):
                 record = self.record_at(offset)
                 if record is None:
@@ -68,7 +64,7 @@ class Searcher:
                 found.append(offset)
             if records or last < begin:
                 break
-        return QueryResult(records, found, newest.end_timestamp, newest.end_physical_offset)
+        return QueryResult(records, found, *updated)
 
     def record_at(self, physical_offset: int) -> memoryview | None:
         """Returns the bytes of the record at a physical offset by the size that stands there; None if there is none."""
@@ -108,77 +104,47 @@ class Searcher:
     def offset_by_time(self, topic: str, queue_id: int, timestamp: int, boundary: Boundary = Boundary.LOWER) -> int:
         """Returns a queue offset by time; arguments as `MessageStore.offset_in_queue_by_time`."""
         queue = self._queues.get(topic, queue_id)
-        if queue is None:
-            return 0
-        if isinstance(queue, BatchQueue):
-            found = queue.offset_by_time(timestamp)
-        else:
-            found = self._in_queue(queue, timestamp, boundary)
-        return min(max(found, queue.min_offset), queue.max_offset)
+        view = _QueueView(queue) if queue is not None and queue.files.files else None
+        return by_time.offset_in_queue_by_time(
+            _LogView(self._log), view, timestamp, boundary, is_4=self._reader.options.v4  # type: ignore[arg-type]
+        )
 
-    def _in_queue(self, queue: ConsumeQueue, timestamp: int, boundary: Boundary) -> int:
-        file = self._file_for(queue, timestamp, boundary)
-        if file is None:
-            return 0
-        base = file.file_from_offset // UNIT_SIZE
-        low = max(queue.min_offset, base)
-        high = base + file.read_position // UNIT_SIZE - 1
-        if high < low:
-            return base if boundary is Boundary.LOWER else 0
-        if self._time_at(queue, high) < timestamp:
-            return high + 1 if boundary is Boundary.LOWER else high
-        if self._time_at(queue, low) > timestamp:
-            return base if boundary is Boundary.LOWER else 0
-        return self._between(queue, low, high, timestamp, boundary)
 
-    def _between(self, queue: ConsumeQueue, low: int, high: int, timestamp: int, boundary: Boundary) -> int:
-        """Binary search; a unit that cannot be read makes the answer 0, as in the real store."""
-        left, right, first, last = -1, -1, low, high
-        while high >= low:
-            middle = (low + high) // 2
-            unit = queue.unit(middle)
-            if unit is None or unit[0] < self._log.queue.min_offset:
-                low = middle + 1
-                continue
-            moment = self.store_time(unit[0], unit[1])
-            if moment < 0:
-                return 0
-            if moment == timestamp:
-                return self._walk(queue, middle, first if boundary is Boundary.LOWER else last, timestamp)
-            if moment > timestamp:
-                high, right = middle - 1, middle
-            else:
-                low, left = middle + 1, middle
-        return max(0, right if boundary is Boundary.LOWER else left)
+class _LogView:
+    """The log as `store.by_time` looks at one."""
 
-    def _walk(self, queue: ConsumeQueue, at: int, limit: int, timestamp: int) -> int:
-        step = -1 if limit <= at else 1
-        while at != limit and self._time_at(queue, at + step) == timestamp:
-            at += step
-        return at
+    def __init__(self, log: CommitLog) -> None:
+        self._log = log
+        self.min_offset = log.queue.min_offset
+        self.max_offset = log.queue.max_offset
 
-    def _time_at(self, queue: ConsumeQueue, queue_offset: int) -> int:
-        unit = queue.unit(queue_offset)
-        return self.store_time(unit[0], unit[1]) if unit is not None else UNKNOWN_TIME
+    def record(self, physical_offset: int, size: int) -> commit_log.Record:
+        """Returns the record at a physical offset; raises StoreError if none is there."""
+        data = self._log.read(physical_offset, size)
+        try:
+            return commit_log.parse_record(data or b"")
+        except FormatError as error:
+            raise CorruptionError(str(error), "commitlog", physical_offset) from error
 
-    def _file_for(self, queue: ConsumeQueue, timestamp: int, boundary: Boundary) -> MappedFile | None:
-        """Returns the file in which the moment lies, by the times of first and last units."""
-        files = queue.files.files
-        if not files:
-            return None
-        if boundary is Boundary.LOWER:
-            for file in files[:-1]:
-                if self._unit_time(file, file.size - UNIT_SIZE) >= timestamp:
-                    return file
-            return files[-1]
-        for file in reversed(files):
-            if self._unit_time(file, 0) <= timestamp:
-                return file
-        return None
 
-    def _unit_time(self, file: MappedFile, position: int) -> int:
-        data = file.file.read(position, UNIT_SIZE)
-        if len(data) < UNIT_SIZE:
-            return UNKNOWN_TIME
-        physical_offset, size, _ = UNIT.unpack(data)
-        return self.store_time(physical_offset, size)
+class _QueueView:
+    """A queue as `store.by_time` looks at one: its bounds now, and the units of each file."""
+
+    def __init__(self, queue: AnyQueue) -> None:
+        self._unit = BATCH_CONSUME_QUEUE_UNIT if queue.is_batch else CONSUME_QUEUE_UNIT
+        self._held = queue.files.files
+        self.files = [FileOnDisk(held.file.path, held.file_from_offset, held.size) for held in self._held]
+        self.is_batch = queue.is_batch
+        self.unit_size = self._unit.size
+        self.min_offset = queue.min_offset
+        self.max_offset = queue.max_offset
+
+    def units_of(self, number: int) -> np.ndarray:
+        """Returns the units of one file."""
+        held = self._held[number]
+        size = held.read_position - held.read_position % self._unit.size
+        return np.frombuffer(held.file.read(0, size), self._unit.dtype)
+
+    def units(self) -> np.ndarray:
+        """Returns all units."""
+        return np.concatenate([self.units_of(number) for number in range(len(self._held))])
