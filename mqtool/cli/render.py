@@ -40,21 +40,27 @@ class Renderer(Protocol):
 
 
 def encode(value: Any, *, indent: bool = False) -> bytes:
-    """Returns JSON in UTF-8; a lone surrogate, which UTF-8 cannot hold, becomes a question mark, as in Java."""
+    """Returns JSON in UTF-8.
+
+    What orjson cannot write is rare: a lone surrogate becomes a question mark, as in Java, an integer of more than
+    64 bits a string of digits.
+    """
     option = orjson.OPT_INDENT_2 if indent else 0
     try:
         return orjson.dumps(value, option=option)
     except TypeError:
-        return orjson.dumps(_without_surrogates(value), option=option)
+        return orjson.dumps(_writable(value), option=option)
 
 
-def _without_surrogates(value: Any) -> Any:
+def _writable(value: Any) -> Any:
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+        return str(value)
     if isinstance(value, dict):
-        return {_without_surrogates(key): _without_surrogates(inner) for key, inner in value.items()}
+        return {_writable(key): _writable(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_without_surrogates(inner) for inner in value]
+        return [_writable(inner) for inner in value]
     return value
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from mqtool.errors import FormatError, LayoutError
-from mqtool.formats import checkpoint, config_json, epoch, index_file, timer
+from mqtool.formats import checkpoint, config_json, epoch, index_file, java, timer
 from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
 from mqtool.formats.codec import Unit
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK
@@ -134,7 +134,7 @@ def _index_entries(file: KnownFile, config: BrokerConfig) -> Iterator[Row]:
             entries = np.frombuffer(data, index_file.ENTRY.dtype, len(data) // index_file.ENTRY_SIZE)
             for number, values in enumerate(entries.tolist(), first):
                 row = _row(index_file.ENTRY, values)
-                time = begin + row["time_diff"] * 1000
+                time = java.to_int64(begin + row["time_diff"] * 1000)
                 place = {"file": file.path.name, "number": number, "slot": row["key_hash"] % slots}
                 yield {**place, **row, "store_time": time}
 
@@ -155,7 +155,7 @@ def _timer_wheel(file: KnownFile, _: BrokerConfig) -> Iterator[Row]:
         for position, values in unit_positions(opened, timer.SLOT):
             if any(values):
                 row = _row(timer.SLOT, values)
-                time = row["time"] * timer.DEFAULT_PRECISION_MS
+                time = java.to_int64(row["time"] * timer.DEFAULT_PRECISION_MS)
                 yield {"slot": position // timer.SLOT_SIZE, **row, "deliver_time": time}
 
 
@@ -170,7 +170,7 @@ def _timer_log(file: KnownFile, _: BrokerConfig) -> Iterator[Row]:
             if unit.size != timer.LOG_UNIT_SIZE:
                 found = f"expected size {timer.LOG_UNIT_SIZE}, found {unit.size}"
                 raise FormatError(found, layout=timer.LOG_UNIT.name, field="size", position=at)
-            time = unit.write_time + unit.delay
+            time = java.to_int64(unit.write_time + unit.delay)
             yield {"position": file.base + at, **asdict(unit), "deliver_time": time}
             at += unit.size
 

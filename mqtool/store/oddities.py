@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 from mqtool.formats import file_names
-from mqtool.store.files import list_directory
 from mqtool.store.store import Store
 
 
@@ -72,5 +71,5 @@ def _metadata(store: Store) -> Iterator[str]:
     for lag in ahead[:5]:
         place = f"{lag.topic}/{lag.queue_id}"
         yield f"group {lag.group} is ahead of queue {place}: {lag.consumer_offset} of {lag.max_offset}"
-    if not list_directory(store.path / file_names.CONFIG):
-        yield "there is no configuration: topics and groups are unknown"
+    if store.metadata.topics_file is None:
+        yield f"there is no {file_names.TOPICS} that can be read: which topics there should be is unknown"

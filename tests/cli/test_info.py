@@ -3,7 +3,7 @@
 import csv
 import io
 import json
-import time
+import os
 from collections import Counter
 
 import pytest
@@ -16,7 +16,7 @@ from tests.support.stores import STORES, answered, answers, copy_store, fixture,
 
 ORDERS = "orders-5.5.0"
 STORE = fixture(f"{ORDERS}/store")
-OPENED = [store for store in STORES if store.directory]
+OPENED = [store for store in STORES if store.directory and "equeue" not in store.name]
 CLEAN = [store for store in answered("queues", "messages") if store.directory and store.clean_stop]
 
 
@@ -38,7 +38,7 @@ def test_queues_are_the_broker_s(mqtool, store):
              for q in info(mqtool, store.directory)["queues"]}
     expected = {(a["topic"], a["queueId"]): (a["type"], a["minOffset"], a["maxOffset"])
                 for a in answers(store.name, "queues")}
-    assert {queue: found[queue] for queue in expected if queue in found} == {q: expected[q] for q in expected if q in found}
+    assert found == {queue: expected[queue] for queue in found}
     assert {queue for queue, (_, low, high) in expected.items() if high > low} <= set(found)
 
 
@@ -116,13 +116,12 @@ def test_sizes_are_told_with_their_evidence(mqtool):
 
 def test_lag_is_what_the_groups_have_not_read(mqtool):
     found = info(mqtool, STORE)
-    offsets = json.loads(json.dumps({}))
+    offsets = Counter()
     queues = {(a["topic"], a["queueId"]): a["maxOffset"] for a in answers(ORDERS, "queues")}
     for lag in found["lags"]:
         high = queues.get((lag["topic"], lag["queue_id"]))
         assert lag["max_offset"] == high
         assert lag["lag"] == (None if high is None else max(0, high - lag["consumer_offset"]))
-        offsets.setdefault(lag["group"], 0)
         offsets[lag["group"]] += lag["lag"] or 0
     assert {group["group"]: group["lag"] for group in found["groups"] if group["queues"]} == offsets
     assert any(offsets.values())
@@ -175,7 +174,7 @@ def test_damage_makes_a_deep_scan_answer_no(mqtool, tmp_path):
         ("segment-missing-middle", "no file holds"),
         ("cq-behind-all", "the queues end"),
         ("config-topics-torn", "topics.json"),
-        ("config-none", "configuration"),
+        ("config-all-missing", "topics.json"),
         ("config-offsets-ahead", "ahead of queue"),
         ("segment-name-text", "is no segment"),
     ],
@@ -189,12 +188,19 @@ def test_a_healthy_store_has_no_oddities(mqtool):
     assert info(mqtool, STORE)["oddities"] == []
 
 
-def test_a_store_of_default_sizes_is_described_without_reading_its_holes(mqtool, tmp_path):
+def test_a_store_of_default_sizes_is_described_without_reading_its_holes(mqtool, tmp_path, monkeypatch):
     store = copy_store("default-sizes", tmp_path)
-    before = time.process_time()
-    found = info(mqtool, store)
-    assert found["commit_log"]["max_offset"] == summary("default-sizes")["maxPhyOffset"]
-    assert time.process_time() - before < 30  # reading 1.5 GB of holes byte by byte takes minutes
+    read = []
+
+    def counting(descriptor, count, position):
+        data = os_pread(descriptor, count, position)
+        read.append(len(data))
+        return data
+
+    os_pread = os.pread
+    monkeypatch.setattr(os, "pread", counting)
+    assert info(mqtool, store)["commit_log"]["max_offset"] == summary("default-sizes")["maxPhyOffset"]
+    assert 0 < sum(read) < 100 << 20 < sum(path.stat().st_size for path in store.rglob("*"))
 
 
 @pytest.mark.parametrize("options", [[], ["--deep"]], ids=str)

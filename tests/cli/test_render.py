@@ -148,3 +148,7 @@ def test_a_moment_beyond_the_calendar_stays_a_number(milliseconds, text):
 )
 def test_text_is_cut_to_a_width(text, limit, cut):
     assert cells.clip(text, limit) == cut
+
+
+def test_an_integer_of_more_than_64_bits_becomes_a_string_of_digits():
+    assert json.loads(encode({"a": [1 << 64, (1 << 63) - 1]})) == {"a": [str(1 << 64), (1 << 63) - 1]}

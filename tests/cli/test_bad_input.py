@@ -1,0 +1,279 @@
+"""Whatever is at the path: one clear line or damage, never a traceback, a hang, or a changed byte."""
+
+import errno
+import json
+import os
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mqtool.store.file_kind import FileKind
+from tests.support.damage import CASES, damage_case, held_locks
+from tests.support.stores import copy_store, fixture, tree_digest
+
+ORDERS = fixture("orders-5.5.0/store")
+COMMANDS = {
+    "info": lambda path: ["info", path],
+    "info --deep": lambda path: ["info", path, "--deep"],
+    "dump": lambda path: ["dump", path],
+    "dump jsonl": lambda path: ["dump", path, "--format", "jsonl"],
+    "get": lambda path: ["get", path, "0"],
+    "find": lambda path: ["find", path, "--key", "k"],
+}
+EXPECTED = {0, 1, 2, 4, 74}
+HOSTILE = [b"\xff", b"\x00", b"\x7f\xff\xff\xff", b"\x80\x00\x00\x00", b"\xff\xff\xff\xff"]
+
+
+def nothing(path: Path) -> Path:
+    return path / "absent"
+
+
+def empty_directory(path: Path) -> Path:
+    return path
+
+
+def other_directory(path: Path) -> Path:
+    (path / "photos").mkdir()
+    (path / "notes.txt").write_text("hello")
+    return path
+
+
+def link_in_a_circle(path: Path) -> Path:
+    (path / "a").symlink_to(path / "b")
+    (path / "b").symlink_to(path / "a")
+    return path / "a"
+
+
+def link_to_itself_inside(path: Path) -> Path:
+    (path / "commitlog").symlink_to(path / "commitlog")
+    (path / "consumequeue").symlink_to(path)
+    return path
+
+
+def fifo(path: Path) -> Path:
+    os.mkfifo(path / "pipe")
+    return path / "pipe"
+
+
+def fifo_for_a_segment(path: Path) -> Path:
+    (path / "commitlog").mkdir()
+    os.mkfifo(path / "commitlog" / ("0" * 20))
+    return path
+
+
+def empty_file(path: Path) -> Path:
+    (path / "file").touch()
+    return path / "file"
+
+
+def text_file(path: Path) -> Path:
+    (path / "file").write_text("a shopping list\n" * 100)
+    return path / "file"
+
+
+def device(_: Path) -> Path:
+    return Path("/dev/zero")
+
+
+def name_with_escapes(path: Path) -> Path:
+    return path / "\x1b[31mred\nline"
+
+
+def name_too_long(path: Path) -> Path:
+    return path / ("x" * 300)
+
+
+NO_STORES = [nothing, empty_directory, other_directory, link_in_a_circle, fifo, empty_file, text_file, device,
+             name_with_escapes, name_too_long]  # fmt: skip
+
+
+def check(result, codes=EXPECTED):
+    """Holds every run to the manners of bad input."""
+    assert result.code in codes, result.stderr
+    assert "Traceback" not in result.stderr
+    assert "this is a bug" not in result.stderr
+    assert result.stderr.replace("\n", "").isprintable()
+
+
+@pytest.mark.parametrize("make", NO_STORES, ids=lambda make: make.__name__)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_what_is_no_store_is_refused_in_one_line(mqtool, tmp_path, make, command):
+    result = mqtool(*COMMANDS[command](make(tmp_path)))
+    check(result, {1, 4, 74})
+    if result.code == 4 and "jsonl" not in command:
+        assert result.stdout == b""
+        assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("make", NO_STORES, ids=lambda make: make.__name__)
+def test_json_says_that_it_is_no_store(mqtool, tmp_path, make):
+    path = make(tmp_path)
+    for command in (["info", path], ["dump", path], ["get", path, "0"]):
+        result = mqtool(*command, "--format", "json")
+        assert result.document["ok"] is False
+
+
+@pytest.mark.parametrize("make", [fifo_for_a_segment, link_to_itself_inside], ids=lambda make: make.__name__)
+def test_parts_that_are_not_what_they_should_be_block_nothing(mqtool, tmp_path, make):
+    path = make(tmp_path)
+    for command in COMMANDS.values():
+        check(mqtool(*command(path)))
+
+
+@pytest.mark.parametrize("name", ["commitlog", "consumequeue", "index"])
+def test_what_may_not_be_read_is_an_io_error(mqtool, monkeypatch, name):
+    os_open = os.open
+
+    def refusing(path, *arguments, **options):
+        if f"/{name}/" in str(path):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return os_open(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", refusing)
+    for kind in ([], ["--kind", {"consumequeue": "consume-queue", "index": "index-file"}.get(name, "commit-log")]):
+        result = mqtool("dump", ORDERS, *kind)
+        check(result)
+        if kind:
+            assert result.code in {4, 74}
+    check(mqtool("info", ORDERS))
+
+
+def test_a_hint_names_the_store_below(mqtool, tmp_path):
+    shutil.copytree(ORDERS, tmp_path / "store")
+    assert f"did you mean {tmp_path / 'store'}?" in mqtool("info", tmp_path).stderr
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 19, 20, 39, 40, 45, 46, 52, 91, 100, 4095, 4096, 65536])
+@pytest.mark.parametrize("kind", [None, *FileKind])
+def test_random_bytes_are_no_rows_or_damage(mqtool, tmp_path, size, kind):
+    path = tmp_path / ("0" * 20)
+    path.write_bytes(random.Random(size).randbytes(size))
+    before = tree_digest(tmp_path)
+    for view in ([], ["--hex"]):
+        result = mqtool("dump", path, *(["--kind", kind] if kind else []), *view, "--format", "json")
+        check(result)
+        json.loads(result.stdout)
+    assert tree_digest(tmp_path) == before
+
+
+SMALL = {
+    "commit-log": "txbits-4.9.7/store/commitlog/00000000000000000000",
+    "consume-queue": "txbits-4.9.7/store/consumequeue",
+    "batch-consume-queue": "bcq-5.5.0/store/batchconsumequeue",
+    "consume-queue-ext": "cqext-5.5.0/store/consumequeue_ext",
+    "index-file": "txbits-4.9.7/store/index",
+    "checkpoint": "txbits-4.9.7/store/checkpoint",
+    "timer-log": "timer-5.5.0/store/timerlog",
+    "config": "metadata-5.5.0/store/config/topics.json",
+    "epoch-file": "controller-5.5.0/store-x/epochFileCheckpoint",
+}
+
+
+def sample(kind: str) -> Path:
+    """One small real file of a kind."""
+    path = fixture(SMALL[kind])
+    return path if path.is_file() else min((p for p in path.rglob("*") if p.is_file()), key=lambda p: p.as_posix())
+
+
+@pytest.mark.parametrize("kind", SMALL)
+def test_a_file_cut_anywhere_gives_its_first_rows(mqtool, tmp_path, kind):
+    source = sample(kind)
+    data = source.read_bytes()
+    path = tmp_path / source.name
+    whole = mqtool("dump", source, "--kind", kind, "--format", "json").document["rows"]
+    used = len(data.rstrip(b"\0"))
+    for size in sorted({*range(min(used, 200)), *range(0, used, max(1, used // 60))}):
+        path.write_bytes(data[:size])
+        result = mqtool("dump", path, "--kind", kind, "--format", "json")
+        check(result)
+        if kind in {"commit-log", "consume-queue", "timer-log"}:
+            complete = [{**row, "topic": None, "queue_id": None} if kind == "consume-queue" else row for row in whole]
+            rows = [{**row, "topic": None, "queue_id": None} if kind == "consume-queue" else row
+                    for row in result.document.get("rows", [])]
+            assert rows == complete[: len(rows)]
+
+
+@pytest.mark.parametrize("kind", SMALL)
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_no_change_of_a_file_does_more_than_change_the_answer(mqtool, tmp_path, kind, data):
+    source = sample(kind)
+    stored = bytearray(source.read_bytes())
+    used = max(1, len(stored.rstrip(b"\0")))
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, used - 1))
+        value = data.draw(st.sampled_from(HOSTILE))
+        stored[at : at + len(value)] = value
+    path = tmp_path / source.name
+    path.write_bytes(stored)
+    for view in ([], ["--hex"]):
+        result = mqtool("dump", path, "--kind", kind, "--format", "json", *view)
+        check(result)
+        json.loads(result.stdout)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES.values() if case.base == "5.5.0-clean"], ids=str)
+def test_every_damaged_store_gets_an_answer_and_keeps_its_bytes(mqtool, tmp_path, case):
+    store = damage_case(case, tmp_path)
+    with held_locks(case, store):
+        before = tree_digest(store)
+        for arguments in COMMANDS.values():
+            check(mqtool(*arguments(store)))
+        for kind in ("consume-queue", "index-file", "config"):
+            check(mqtool("dump", store, "--kind", kind))
+        assert tree_digest(store) == before
+
+
+def test_a_file_that_shrinks_while_it_is_read_is_told(mqtool, tmp_path, monkeypatch):
+    store = copy_store("orders-5.5.0", tmp_path)
+    second = sorted((store / "commitlog").iterdir())[1]
+    os_pread = os.pread
+
+    def shrinking(descriptor, count, position):
+        if second.stat().st_size and count > 4096:
+            os.truncate(second, 0)
+        return os_pread(descriptor, count, position)
+
+    monkeypatch.setattr(os, "pread", shrinking)
+    result = mqtool("dump", store, "--format", "jsonl")
+    check(result, {1})
+    assert "missing" in result.stderr
+    assert [row["physical_offset"] for row in result.lines][-1] > 131072 * 2
+
+
+def test_a_store_without_a_log_is_described(mqtool, tmp_path):
+    store = copy_store("orders-5.5.0", tmp_path)
+    shutil.rmtree(store / "commitlog")
+    assert mqtool("info", store, "--format", "json").document["commit_log"]["files"] == 0
+    assert mqtool("dump", store, "--format", "jsonl").stdout == b""
+
+
+def test_a_dledger_log_is_refused_by_name(mqtool):
+    for path in (fixture("dledger-5.5.0/store"), fixture("dledger-5.5.0/store/dledger-n0/data") / ("0" * 20)):
+        result = mqtool("dump", path)
+        assert (result.code, result.stdout) == (4, b"")
+        assert "DLedger" in result.stderr
+
+
+def test_a_rocksdb_is_refused_by_name(mqtool):
+    result = mqtool("dump", fixture("rocksdb-cq-5.5.0/store/rocksdbstore/CURRENT"))
+    assert (result.code, result.stdout) == (4, b"")
+    assert "RocksDB" in result.stderr
+
+
+@pytest.mark.parametrize("config", ["absent.conf", "."])
+def test_a_configuration_that_cannot_be_read_is_a_usage_error(mqtool, tmp_path, config):
+    result = mqtool("info", ORDERS, "--config", tmp_path / config)
+    assert (result.code, result.stdout) == (2, b"")
+
+
+def test_a_configured_size_that_is_no_number_is_a_usage_error(mqtool, tmp_path):
+    path = tmp_path / "broker.conf"
+    path.write_text("mappedFileSizeCommitLog=big\n")
+    result = mqtool("info", ORDERS, "--config", path)
+    assert (result.code, result.stdout) == (2, b"")
+    assert "mappedFileSizeCommitLog" in result.stderr
