@@ -13,6 +13,7 @@ MqtoolError
 │   ├── ReadOnlyStoreError a write was asked of a store opened for reading
 │   ├── StoreClosedError   used after close
 │   ├── ConfigFileError    a configuration file cannot be read
+│   ├── ExportError        an export cannot go on: another log, another directory, another shape
 │   └── CorruptionError    physical offset, reason; raised from a FormatError
 ├── UsageError             the caller's own words are wrong: a range, a filter, an option
 ├── UnsupportedFormatError a kind of file or record that is recognised but not handled
@@ -96,6 +97,10 @@ class StoreClosedError(StoreError):
 
 class ConfigFileError(StoreError):
     """A configuration file cannot be understood."""
+
+
+class ExportError(StoreError):
+    """An export cannot go on where it was told to: the log, the directory or the shape is another one."""
 
 
 class CorruptionError(StoreError):

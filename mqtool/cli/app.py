@@ -35,6 +35,7 @@ COMMANDS = {
     "dump": Command("mqtool.cli.dump", "Print what a store, a directory or a single file holds."),
     "get": Command("mqtool.cli.get", "Print the message at an offset, or with an id."),
     "find": Command("mqtool.cli.find", "Find messages by key, tag, property, time or body."),
+    "export": Command("mqtool.cli.export", "Write messages as Parquet, in one go or what is new."),
 }
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}

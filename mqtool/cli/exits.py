@@ -79,6 +79,7 @@ RULES = (
     Rule(errors.LayoutError, ExitCode.REFUSED, "layout", "give the broker's own sizes with --config broker.conf"),
     Rule(errors.ReadOnlyStoreError, ExitCode.BUG, "bug", _REPORT),
     Rule(errors.StoreClosedError, ExitCode.BUG, "bug", _REPORT),
+    Rule(errors.ExportError, ExitCode.REFUSED, "export"),
     Rule(errors.CorruptionError, ExitCode.NO, "corruption"),
     Rule(errors.StoreError, ExitCode.IO_ERROR, "io"),
     Rule(errors.FormatError, ExitCode.NO, "format"),

@@ -11,39 +11,28 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, cast
 
 from mqtool.errors import NotAStoreError, StoreClosedError, StoreError
 from mqtool.formats import file_names
+from mqtool.store.remote import RemoteBytes, RemotePath
 
 
-class ReadFile:
-    """A file opened for reading.
-
-    Attributes:
-        path: where it is.
-        size: its bytes when it was opened.
-    """
+class _LocalBytes:
+    """Positional reads of a file of this machine; see `ReadFile`."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self._fd: int | None = _open_regular(path)
+        self._path = path
+        self._fd = _open_regular(path)
         self.size = os.fstat(self._fd).st_size
 
     def read(self, position: int, count: int) -> bytes:
-        """Returns the bytes from a position; fewer than `count` only where the file ends.
-
-        Raises:
-            StoreError: the system reports an error, e.g. a bad sector.
-        """
-        if self._fd is None:
-            raise StoreClosedError("used after close", self.path)
         parts = []
         while count > 0:
             try:
                 part = os.pread(self._fd, count, position)
             except OSError as error:
-                raise StoreError(f"cannot be read at position {position}: {error.strerror}", self.path) from error
+                raise StoreError(f"cannot be read at position {position}: {error.strerror}", self._path) from error
             if not part:
                 break
             parts.append(part)
@@ -52,9 +41,6 @@ class ReadFile:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def data_end(self) -> int:
-        """Returns a position after which the file holds only zeros, from its sparse extents; its size if unknown."""
-        if self._fd is None:
-            raise StoreClosedError("used after close", self.path)
         end = 0
         try:
             while end < self.size:
@@ -65,10 +51,46 @@ class ReadFile:
         return min(end, self.size)
 
     def close(self) -> None:
+        os.close(self._fd)
+
+
+class ReadFile:
+    """A file opened for reading, on this machine or in object storage.
+
+    Attributes:
+        path: where it is.
+        size: its bytes when it was opened.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        where: Any = path
+        self._bytes: _LocalBytes | RemoteBytes | None
+        self._bytes = where.opened() if isinstance(where, RemotePath) else _LocalBytes(path)
+        self.size = self._bytes.size
+
+    def read(self, position: int, count: int) -> bytes:
+        """Returns the bytes from a position; fewer than `count` only where the file ends.
+
+        Raises:
+            StoreError: the system reports an error, e.g. a bad sector.
+        """
+        return self._opened().read(position, count)
+
+    def data_end(self) -> int:
+        """Returns a position after which the file holds only zeros, from its sparse extents; its size if unknown."""
+        return self._opened().data_end()
+
+    def _opened(self) -> "_LocalBytes | RemoteBytes":
+        if self._bytes is None:
+            raise StoreClosedError("used after close", self.path)
+        return self._bytes
+
+    def close(self) -> None:
         """Closes the file; may be called twice."""
-        if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None
+        if self._bytes is not None:
+            self._bytes.close()
+            self._bytes = None
 
     def __enter__(self) -> Self:
         return self
@@ -102,18 +124,13 @@ def _reason(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)
 
 
-def open_file(path: Path) -> ReadFile:
-    """Opens a file for reading, wherever it is."""
-    return ReadFile(path)
-
-
 def read_file(path: Path, limit: int = 64 << 20) -> bytes:
     """Returns a small file whole.
 
     Raises:
         StoreError: it cannot be read or is larger than `limit` bytes.
     """
-    with open_file(path) as file:
+    with ReadFile(path) as file:
         if file.size > limit:
             raise StoreError(f"expected at most {limit} bytes, found {file.size}", path)
         return file.read(0, file.size)
@@ -158,7 +175,11 @@ def list_directory(path: Path) -> list[os.DirEntry[str]]:
     Raises:
         StoreError: it cannot be listed.
     """
+    where: Any = path
     try:
+        if isinstance(where, RemotePath):
+            entries_there: Any = list(where.iterdir())
+            return cast("list[os.DirEntry[str]]", entries_there)
         with os.scandir(path) as entries:
             return sorted(entries, key=lambda entry: entry.name)
     except FileNotFoundError:
@@ -180,9 +201,9 @@ def list_mapped_files(*directories: Path) -> MappedFileList:
             base = file_names.parse_mapped_file_name(entry.name)
             size = None if base is None else _size_of_regular(entry)
             if base is None or size is None:
-                strays.append(Path(entry.path))
+                strays.append(directory / entry.name)
             else:
-                files.append(MappedFile(Path(entry.path), base, size))
+                files.append(MappedFile(directory / entry.name, base, size))
     return MappedFileList(tuple(sorted(files, key=lambda file: (file.base, file.path))), tuple(strays))
 
 
@@ -205,6 +226,9 @@ def require_directory(path: Path) -> Path:
     Raises:
         NotAStoreError: it is none.
     """
+    where: Any = path
+    if isinstance(where, RemotePath):
+        return path
     try:
         os.listdir(path)  # noqa: PTH208 - only whether it works
     except FileNotFoundError as error:

@@ -156,7 +156,7 @@ def list_index_files(directory: Path, slots: int | None = None) -> tuple[list[In
     """Returns the index files of a directory, oldest first, and what else lies there."""
     found, strays = [], []
     for entry in list_directory(directory):
-        path = Path(entry.path)
+        path = directory / entry.name
         if not file_names.is_index_file_name(entry.name):
             strays.append(path)
             continue

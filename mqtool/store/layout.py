@@ -80,7 +80,7 @@ def detect(root: Path, config: BrokerConfig) -> StoreLayout:
     """
     require_directory(root)
     directories = _commit_log_dirs(root, config)
-    dledger = tuple(Path(e.path) for e in subdirectories(root) if e.name.startswith(file_names.DLEDGER_PREFIX))
+    dledger = tuple(root / e.name for e in subdirectories(root) if e.name.startswith(file_names.DLEDGER_PREFIX))
     if not directories and not dledger and not any((root / mark).exists() for mark in _MARKS):
         raise NotAStoreError(f"holds none of {', '.join(_MARKS[:5])}; {_hint(root)}", root)
     listed = list_mapped_files(*directories)
@@ -105,7 +105,7 @@ def _commit_log_dirs(root: Path, config: BrokerConfig) -> tuple[Path, ...]:
         return tuple(dict.fromkeys(_moved(path, root, config) for path in configured))
     found = [root / file_names.COMMIT_LOG] if (root / file_names.COMMIT_LOG).is_dir() else []
     others = (entry for entry in subdirectories(root) if entry.name not in _KNOWN)
-    return tuple(found + [Path(entry.path) for entry in others if _holds_records(Path(entry.path))])
+    return tuple(found + [root / entry.name for entry in others if _holds_records(root / entry.name)])
 
 
 def _moved(path: Path, root: Path, config: BrokerConfig) -> Path:
@@ -144,8 +144,8 @@ def _queue_files(directory: Path) -> list[MappedFile]:
 
 def queue_directories(directory: Path) -> list[tuple[str, int, Path]]:
     """Returns (topic, queue id, path) of every queue directory, by topic and queue id."""
-    queues = [(topic.name, q) for topic in subdirectories(directory) for q in subdirectories(Path(topic.path))]
-    numbered = [(name, int(q.name), Path(q.path)) for name, q in queues if _INTEGER.fullmatch(q.name)]
+    queues = [(topic.name, q) for topic in subdirectories(directory) for q in subdirectories(directory / topic.name)]
+    numbered = [(name, int(q.name), directory / name / q.name) for name, q in queues if _INTEGER.fullmatch(q.name)]
     return sorted(numbered, key=lambda item: item[:2])
 
 

@@ -19,7 +19,7 @@ from mqtool.formats import file_names
 from mqtool.formats.checkpoint import Checkpoint
 from mqtool.formats.consume_queue import PRE_BLANK_SIZE_FIELD
 from mqtool.scan.damage import Damage
-from mqtool.store import broker_config, layout, metadata, version
+from mqtool.store import broker_config, layout, metadata, remote, version
 from mqtool.store.by_time import Boundary, offset_in_queue_by_time
 from mqtool.store.commit_log import CommitLog
 from mqtool.store.consume_queue import Queue
@@ -61,7 +61,7 @@ def open_store(path: str | Path, config: "str | Path | Mapping[str, object] | No
         NotAStoreError: nothing of a store is there.
         LayoutError, ConfigFileError: the configuration does not fit.
     """
-    return Store(Path(path), config)
+    return Store(remote.store_root(path), config)
 
 
 class Store:

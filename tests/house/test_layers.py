@@ -17,8 +17,8 @@ ALLOWED = {
     "store": BASE | {"formats", "scan"},
     "verify": READING,
     "engine": READING,
-    "spark": READING,
     "export": READING,
+    "spark": READING | {"export"},
     "repair": READING | {"verify", "engine"},
     "server": READING | {"engine", "protocol"},
     "__init__": {"store"},
@@ -34,6 +34,7 @@ ONLY_IN = {
     "pyarrow": {"scan", "store", "verify", "engine", "repair", "export", "spark", "cli"},
     "numpy": set(ALLOWED) - {"errors", "units", "__init__", "__main__"},
     "pyspark": {"spark"},
+    "fsspec": {"store"},
     "rich": {"cli"},
     "typer": {"cli"},
 }

@@ -1,0 +1,134 @@
+"""`mqtool export`: messages into Parquet."""
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from mqtool.cli.exits import ExitCode
+from mqtool.cli.export_schema import EXPORT
+from mqtool.cli.filters import Filters
+from mqtool.cli.invocation import Format
+from mqtool.cli.options import (
+    ConfigOption,
+    DebugOption,
+    FormatOption,
+    ProgressMode,
+    ProgressOption,
+    QueueOption,
+    RangeOption,
+    TimeOption,
+    TopicOption,
+    option,
+)
+from mqtool.cli.schema import prints
+
+HELP = """
+mqtool export /data/store --to orders-lake --topic Orders
+
+Write messages as Parquet: typed columns, sorted by topic, queue and offset, with statistics. DIR holds the tables
+messages, damage (what could not be read) and dead_letters (what could not be written as asked for). All files of a run
+appear, or none; an interrupted run is simply run again. --state FILE makes it incremental: the next run adds exactly
+what is new. Several stores, NAME=STORE or globs go into one table with a column broker.
+
+impact: writes below --to and the --state file, and nothing else; stores are only read
+"""
+
+CONTENT = "Content"
+FILES = "Files"
+SPARK = "Spark"
+
+
+class Include(StrEnum):
+    """Values of `--include`."""
+
+    COMMITTED = "committed"
+    ALL = "all"
+
+
+class LakeBody(StrEnum):
+    """Values of `--body`."""
+
+    BINARY = "binary"
+    TEXT = "text"
+    JSON = "json"
+
+
+class Mode(StrEnum):
+    """Values of `--mode`."""
+
+    PERMISSIVE = "permissive"
+    FAILFAST = "failfast"
+
+
+StoresArgument = Annotated[
+    list[str], typer.Argument(metavar="STORE...", help="Roots of stores: paths, globs, URLs, NAME=PATH.")
+]
+ToOption = Annotated[str, option("--to", metavar="DIR", help="Directory or URL; new, empty, or made with --state.")]
+StateOption = Annotated[
+    str | None, option("--state", metavar="FILE", help="Remembers how far the export came; later runs go on.")
+]
+WorkersOption = Annotated[
+    int | None, option("--workers", metavar="N", min=1, help="Processes; one a processor if not given.")
+]
+IncludeOption = Annotated[
+    Include, option("--include", panel=CONTENT, help="What consumers can see, or half and system records too.")
+]
+ColumnsOption = Annotated[
+    str | None, option("--columns", metavar="NAME,…", panel=CONTENT, help="Columns of the messages table.")
+]
+BodyOption = Annotated[
+    LakeBody, option("--body", panel=CONTENT, help="Type of bodies; what does not fit is a dead letter.")
+]
+RedactOption = Annotated[
+    list[str] | None,
+    option("--redact", metavar="NAME,…", panel=CONTENT, help="Columns whose values become salted hashes."),
+]
+ModeOption = Annotated[Mode, option("--mode", panel=CONTENT, help="Damage is reported and skipped, or ends the run.")]
+PartitionOption = Annotated[
+    str | None, option("--partition-by", metavar="topic,date,hour", panel=FILES, help="Directories, as in Hive.")
+]
+FileSizeOption = Annotated[
+    str, option("--file-size", metavar="SIZE", panel=FILES, help="Files end soon after this size.")
+]
+SplitOption = Annotated[
+    str | None, option("--split", metavar="SIZE", panel=FILES, help="Log bytes of a task; each writes its own files.")
+]
+LevelOption = Annotated[int, option("--level", panel=FILES, help="Of zstd, 1 to 22.")]
+
+
+@prints(EXPORT)
+def export(
+    ctx: typer.Context,
+    stores: StoresArgument,
+    *,
+    to: ToOption,
+    state: StateOption = None,
+    include: IncludeOption = Include.COMMITTED,
+    columns: ColumnsOption = None,
+    body: BodyOption = LakeBody.BINARY,
+    redact: RedactOption = None,
+    mode: ModeOption = Mode.PERMISSIVE,
+    topic: TopicOption = None,
+    queue: QueueOption = None,
+    time: TimeOption = None,
+    offset: RangeOption = None,
+    partition_by: PartitionOption = None,
+    file_size: FileSizeOption = "256M",
+    split: SplitOption = None,
+    level: LevelOption = 3,
+    workers: WorkersOption = None,
+    output_format: FormatOption = Format.TABLE,
+    config: ConfigOption = None,
+    progress: ProgressOption = ProgressMode.AUTO,
+    _debug: DebugOption = False,
+) -> ExitCode:
+    """Reads the options and runs."""
+    from mqtool.cli.export_run import Wanted, run  # noqa: PLC0415 - `--help` loads no numpy
+
+    wanted = Wanted(
+        stores, to, state, include is Include.ALL, columns, body.value, redact, mode is Mode.FAILFAST,
+        Filters(offset=offset, time=time, topic=topic, queue=queue), partition_by, file_size, split, level, workers,
+        None if config is None else str(config),
+    )  # fmt: skip
+    return run(ctx.obj, wanted, output_format, progress)

@@ -1,0 +1,55 @@
+"""Bodies as text or JSON: the values, and why some of them are null."""
+
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+NOT_DECOMPRESSED = "the body cannot be decompressed"
+
+Converted = tuple[Any, dict[int, str]]
+"""A string array, and by row the reason of each null in it."""
+
+
+def as_text(bodies: Any, undecoded: Any = None) -> Converted:
+    """Returns binary bodies as strings.
+
+    Args:
+        bodies: binary array.
+        undecoded: bool array, true where the body is still compressed; None for nowhere.
+    """
+    bad = _still_packed(undecoded)
+    if not bad:
+        try:
+            return pc.cast(bodies, pa.string()), {}
+        except pa.ArrowInvalid:
+            pass  # at least one is no UTF-8: find out which
+    found: list[str | None] = []
+    for index, body in enumerate(bodies.to_pylist()):
+        try:
+            found.append(None if index in bad else body.decode())
+        except UnicodeDecodeError as error:
+            bad[index] = f"no UTF-8: {error.reason} at byte {error.start}"
+            found.append(None)
+    return pa.array(found, pa.string()), bad
+
+
+def as_json(bodies: Any, undecoded: Any = None) -> Converted:
+    """Returns binary bodies as strings, each of which is one JSON value as the producer wrote it; see `as_text`."""
+    bad = _still_packed(undecoded)
+    found: list[bytes | None] = []
+    for index, body in enumerate(bodies.to_pylist()):
+        try:
+            if index not in bad:
+                orjson.loads(body)
+        except (orjson.JSONDecodeError, RecursionError) as error:
+            bad[index] = f"no JSON: {error}"
+        found.append(None if index in bad else body)
+    return pc.cast(pa.array(found, pa.binary()), pa.string()), bad
+
+
+def _still_packed(undecoded: Any) -> dict[int, str]:
+    if undecoded is None:
+        return {}
+    return {index: NOT_DECOMPRESSED for index, packed in enumerate(undecoded.to_pylist()) if packed}

@@ -1,0 +1,190 @@
+"""Publishing an export: all of a run's files, or none, however it ends.
+
+```
+_mqtool/staging-00000002/…      tasks write here; nobody reads it
+_mqtool/commit-00000002.json    the commit point: once this file is there, the run has happened
+messages/…                      files are moved here after it
+```
+
+A run that ends before the commit point leaves only staging, which the next run removes. A run that ends after it
+leaves files to be moved, which the next run moves first. Both are safe to repeat. Readers ignore names that begin
+with `_`. While files are being moved a reader may see some of them.
+"""
+
+import json
+import re
+import secrets
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from mqtool.errors import ConfigFileError, ExportError
+from mqtool.export.parquet import FileEntry
+from mqtool.export.schema import Table
+from mqtool.export.state import State, parse_state, state_from_json
+from mqtool.export.target import Target, target_of
+
+META = "_mqtool"
+_LOCK = f"{META}/lock"
+_COMMIT = re.compile(r"commit-(\d{8})\.json")
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """One commit.
+
+    Attributes:
+        state: after it.
+        incremental: whether later runs may add to it.
+        stores: by broker, the physical offsets it covers.
+        files: published by it.
+        totals: rows, by table, topic and class; damaged bytes.
+    """
+
+    state: State
+    incremental: bool
+    stores: dict[str, dict[str, Any]]
+    files: list[FileEntry] = field(default_factory=list)
+    totals: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Of its file."""
+        return commit_name(self.state.sequence)
+
+    def to_bytes(self) -> bytes:
+        """Returns its file."""
+        data = {
+            "state": self.state.to_json(), "incremental": self.incremental, "stores": self.stores,
+            "totals": self.totals, "files": [asdict(entry) for entry in self.files],
+        }  # fmt: skip
+        return json.dumps(data, indent=1).encode()
+
+
+def commit_name(sequence: int) -> str:
+    """Returns the path of a commit's manifest."""
+    return f"{META}/commit-{sequence:08d}.json"
+
+
+def staging_name(sequence: int) -> str:
+    """Returns the directory of what a commit has not published yet."""
+    return f"{META}/staging-{sequence:08d}"
+
+
+def parse_manifest(data: bytes, where: str) -> Manifest:
+    """Reads a manifest.
+
+    Raises:
+        ConfigFileError: it is none.
+    """
+    try:
+        found = json.loads(data)
+        files = [FileEntry(**entry) for entry in found["files"]]
+        state = state_from_json(found["state"], where)
+        return Manifest(state, bool(found["incremental"]), dict(found["stores"]), files, dict(found["totals"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigFileError(f"is not the manifest of an export: {error!r}", where) from error
+
+
+def last_manifest(target: Target) -> Manifest | None:
+    """Returns the newest commit of an export directory, None if there is none."""
+    names = [name for name in target.names(META) if _COMMIT.fullmatch(name)]
+    if not names:
+        return None
+    data = target.read(f"{META}/{names[-1]}")
+    return None if data is None else parse_manifest(data, f"{target.url}/{META}/{names[-1]}")
+
+
+def recover(target: Target) -> tuple[Manifest | None, bool]:
+    """Brings an export directory to the state after its last commit.
+
+    Returns:
+        The last commit, None if there is none; whether it was not published completely until now.
+
+    Raises:
+        ExportError: the directory holds something else.
+    """
+    last = last_manifest(target)
+    finished = False
+    if last is not None and staging_name(last.state.sequence).rpartition("/")[2] in target.names(META):
+        publish(target, last)
+        finished = True
+    for name in target.names(META):
+        if name.startswith("staging-"):
+            target.remove(f"{META}/{name}")
+    strangers = [name for name in target.names("") if name != META]
+    if last is None and strangers:
+        raise ExportError(f"holds {strangers[0]!r} and no export; give a new or empty directory", target.url)
+    return last, finished
+
+
+def publish(target: Target, manifest: Manifest) -> None:
+    """Moves a commit's files to their places; may be repeated."""
+    for entry in manifest.files:
+        target.move(entry.staged, entry.path)
+    target.remove(staging_name(manifest.state.sequence))
+
+
+def commit(target: Target, manifest: Manifest, state_url: str | None) -> None:
+    """Makes a run happen: manifest, files, state, in this order."""
+    target.replace(manifest.name, manifest.to_bytes())
+    publish(target, manifest)
+    if state_url is not None:
+        save_state(state_url, manifest.state)
+
+
+def load_state(url: str) -> State | None:
+    """Returns the state in a file, None if there is no file."""
+    target, name = _state_file(url)
+    data = target.read(name)
+    return None if data is None else parse_state(data, url)
+
+
+def save_state(url: str, state: State) -> None:
+    """Replaces the state in a file."""
+    target, name = _state_file(url)
+    target.replace(name, json.dumps(state.to_json(), indent=1).encode())
+
+
+def _state_file(url: str) -> tuple[Target, str]:
+    directory, _, name = url.rpartition("/")
+    return target_of(directory or ("/" if url.startswith("/") else ".")), name
+
+
+def starting_state(last: Manifest | None, saved: State | None, state_url: str | None, url: str) -> State:
+    """Decides what a run goes on from: the later of the directory's last commit and the state file.
+
+    The commit comes first in time, so a run that ended between the two is not lost.
+
+    Raises:
+        ExportError: there is an export and no state was asked for, or one of another export.
+    """
+    if last is None:
+        return saved or State(secrets.token_hex(8), 0, {})
+    if state_url is None:
+        raise ExportError("holds an export already; --state adds what is new to it, another directory starts anew", url)
+    if not last.incremental:
+        raise ExportError("holds an export that was made without --state; it cannot be added to", url)
+    if saved is not None and saved.export_id != last.state.export_id:
+        raise ExportError(f"belongs to another export than {state_url}", url)
+    return saved if saved is not None and saved.sequence > last.state.sequence else last.state
+
+
+def check_shape(state: State, shape: dict[str, Any], url: str) -> None:
+    """Compares what must stay the same between the runs of one export.
+
+    Raises:
+        ExportError: something changed.
+    """
+    for name, value in shape.items():
+        if state.shape and state.shape.get(name) != value:
+            was = state.shape.get(name)
+            raise ExportError(f"{name} was {was!r} and is {value!r} now; export that into a new directory", url)
+
+
+def totals_of(files: Iterable[FileEntry]) -> dict[str, int]:
+    """Returns the rows of each table."""
+    found = dict.fromkeys((str(table) for table in Table), 0)
+    for entry in files:
+        found[entry.table] += entry.rows
+    return found

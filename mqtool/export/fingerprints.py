@@ -1,0 +1,29 @@
+"""Telling logs apart by content: the same log twice in one export would give every message twice."""
+
+import hashlib
+
+from mqtool.errors import UsageError
+from mqtool.store import Store
+
+_BYTES = 4096
+
+
+def require_different_logs(stores: list[Store]) -> None:
+    """Compares the stores of one export.
+
+    Raises:
+        UsageError: two hold the same segment: copies, or master and slave.
+    """
+    seen: dict[tuple[int, bytes], Store] = {}
+    for store in stores:
+        for segment in store.commit_log.segments:
+            head = store.commit_log.read(segment.base, _BYTES)
+            if not any(head):
+                continue
+            key = segment.base, hashlib.blake2b(head, digest_size=16).digest()
+            other = seen.setdefault(key, store)
+            if other is not store:
+                raise UsageError(
+                    f"{other.path} and {store.path} hold the same log: segment {segment.path.name} begins alike; "
+                    "export one of them (they are copies, or master and slave)"
+                )

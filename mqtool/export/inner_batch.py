@@ -1,0 +1,76 @@
+"""Inner batches: one record that holds many messages becomes one row for each, as a consumer gets them.
+
+Source: MessageDecoder.decodeMessage (5.5.0); hosts, timestamps and physical offset are the record's.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from mqtool.errors import FormatError
+from mqtool.export.schema import BY_NAME
+from mqtool.formats import message_batch, properties
+from mqtool.formats.message_batch import BatchedMessage
+from mqtool.scan.frames import Frames
+
+if TYPE_CHECKING:
+    from mqtool.export.rows import Maker
+
+Part = tuple[int, int | None, BatchedMessage | None]
+"""Row of the record, place in its batch, and the message; None if the record is a message of its own."""
+
+
+def explode(maker: "Maker", frames: Frames, classes: Any, inner: np.ndarray) -> Any:
+    """Returns the columns of frames of which some are inner batches, in CommitLog order.
+
+    A batch that cannot be taken apart stays one row, its body as stored, with a dead letter.
+
+    Args:
+        maker: builds the columns.
+        frames: all records.
+        classes: their classes.
+        inner: which are inner batches.
+    """
+    whole = maker.batch(frames, classes)
+    bodies = whole["body"] if "body" in maker.names else maker.column(frames, "body")
+    parts: list[Part] = []
+    for index, packed in enumerate(inner.tolist()):
+        found: list[BatchedMessage] = []
+        if packed:
+            try:
+                found = list(message_batch.split(bodies[index].as_py()))
+            except FormatError as error:
+                maker.letter(whole, index, "body", f"the inner batch cannot be taken apart: {error}")
+        parts.extend((index, place, message) for place, message in enumerate(found))
+        if not found:
+            parts.append((index, None, None))
+    rows = whole.take(pa.array([index for index, _, _ in parts], pa.int64()))
+    return _with_parts(rows, parts)
+
+
+def _with_parts(rows: Any, parts: list[Part]) -> Any:
+    inside = {at: message for at, (_, _, message) in enumerate(parts) if message is not None}
+    decoded = {at: properties.decode(message.properties) for at, message in inside.items()}
+    values: dict[str, dict[int, Any]] = {
+        "flag": {at: message.flag for at, message in inside.items()},
+        "body": {at: message.body for at, message in inside.items()},
+        "properties": {at: list(found.items()) for at, found in decoded.items()},
+        "tags": {at: found.get(properties.TAGS) for at, found in decoded.items()},
+        "keys": {at: list(properties.keys_of(found)) for at, found in decoded.items()},
+        "unique_key": {at: found.get(properties.UNIQUE_KEY) for at, found in decoded.items()},
+    }
+    names = rows.schema.names
+    made = {name: _patched(rows[name], new, BY_NAME[name].type) for name, new in values.items() if name in names}
+    places = [place for _, place, _ in parts]
+    made["batch_index"] = pa.array(places, pa.int32())
+    made["queue_offset"] = pa.array(np.asarray(rows["queue_offset"]) + np.array([place or 0 for place in places]))
+    return pa.RecordBatch.from_arrays([made.get(name, rows[name]) for name in names], names=names)
+
+
+def _patched(column: Any, new: dict[int, Any], arrow_type: Any) -> Any:
+    """Returns a column with some values replaced."""
+    values = column.to_pylist()
+    for at, value in new.items():
+        values[at] = value
+    return pa.array(values, arrow_type)

@@ -1,0 +1,168 @@
+"""Sorted pieces into Parquet files: row groups by bytes, files by size, one directory for each partition."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mqtool.errors import UsageError
+from mqtool.export.placing import check_partition_by, directory
+from mqtool.export.schema import Table
+from mqtool.export.target import Target
+
+ROW_GROUP_BYTES = 16 << 20
+"""Arrow bytes of a row group."""
+FILE_BYTES = 256 << 20
+
+_SORTED = ("topic", "queue_id", "queue_offset")
+_NO_DICTIONARY = ("body", "unique_key", "offset_message_id", "physical_offset", "queue_offset")
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """How files are written.
+
+    Attributes:
+        partition_by: of `topic`, `date`, `hour`, in the order of the directories.
+        file_bytes: a file that has become this large is followed by another.
+        level: of zstd.
+        row_group_bytes: see the constant.
+    """
+
+    partition_by: tuple[str, ...] = ()
+    file_bytes: int = FILE_BYTES
+    level: int = 3
+    row_group_bytes: int = ROW_GROUP_BYTES
+
+    def __post_init__(self) -> None:
+        check_partition_by(self.partition_by)
+        if not 1 <= self.level <= 22:
+            raise UsageError(f"zstd has levels 1 to 22, found {self.level}")
+        if self.file_bytes < 1:
+            raise UsageError("a file needs at least one byte")
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """A file that was written.
+
+    Attributes:
+        table: it belongs to.
+        path: in the export.
+        staged: where it lies until then.
+        rows, size: in it; bytes.
+        partition: column to directory value.
+    """
+
+    table: str
+    path: str
+    staged: str
+    rows: int
+    size: int
+    partition: dict[str, str]
+
+
+class TableWriter:
+    """Writes one table of one task; at most one file is open."""
+
+    def __init__(
+        self, target: Target, staging: str, table: Table, schema: Any, name: str, options: WriteOptions
+    ) -> None:
+        """Writes nothing yet.
+
+        Args:
+            target: where to.
+            staging: directory of this task.
+            table: a directory below it.
+            schema: Arrow schema.
+            name: of the files, without number and suffix.
+            options: how.
+        """
+        self._target, self._staging, self._table, self._schema = target, staging, table, schema
+        self._name, self._options = name, options
+        self._files: list[FileEntry] = []
+        self._pieces: list[Any] = []
+        self._bytes = self._rows = 0
+        self._values: tuple[Any, ...] = ()
+        self._open: tuple[Any, Any, str] | None = None
+
+    def add(self, batch: Any, values: tuple[Any, ...] = (), *, new_file: bool = False) -> None:
+        """Takes rows.
+
+        Args:
+            batch: `pa.RecordBatch`.
+            values: of the partition columns; rows of a partition come one after the other.
+            new_file: they do not continue the order of those before.
+        """
+        if values != self._values or new_file:
+            self._end_file()
+            self._values = values
+        self._pieces.append(batch)
+        self._bytes += batch.nbytes
+        if self._bytes >= self._options.row_group_bytes:
+            self._flush()
+            if self._open is not None and self._open[0].tell() >= self._options.file_bytes:
+                self._end_file()
+
+    def close(self) -> list[FileEntry]:
+        """Ends the last file; returns all of them."""
+        self._end_file()
+        return self._files
+
+    def _flush(self) -> None:
+        if not self._pieces:
+            return
+        if self._open is None:
+            self._open = self._start_file()
+        table = pa.Table.from_batches([pa.concat_batches(self._pieces)], self._schema)
+        self._open[1].write_table(table, row_group_size=max(1, table.num_rows))
+        self._rows += table.num_rows
+        self._pieces, self._bytes = [], 0
+
+    def _start_file(self) -> tuple[Any, Any, str]:
+        name = f"{self._name}-{len(self._files):04d}.parquet"
+        path = "/".join(part for part in (self._table, directory(self._partition_by, self._values), name) if part)
+        sink = self._target.create(f"{self._staging}/{path}")
+        return sink, parquet_writer(sink, self._schema, self._options.level), path
+
+    def _end_file(self) -> None:
+        self._flush()
+        if self._open is None:
+            return
+        sink, writer, path = self._open
+        writer.close()
+        size = sink.tell()
+        sink.close()
+        pairs = (part.partition("=") for part in path.split("/")[1:-1])
+        partition = {name: value for name, _, value in pairs}
+        self._files.append(FileEntry(self._table, path, f"{self._staging}/{path}", self._rows, size, partition))
+        self._open, self._rows = None, 0
+
+    @property
+    def _partition_by(self) -> tuple[str, ...]:
+        return self._options.partition_by if self._table == Table.MESSAGES else ()
+
+
+def parquet_writer(sink: Any, schema: Any, level: int) -> Any:
+    """Returns a `pq.ParquetWriter` with the settings of all exports."""
+    leaves = [path for path in _leaves(schema) if path not in _NO_DICTIONARY]
+    in_order = set(_SORTED) <= set(schema.names)
+    sorting = pq.SortingColumn.from_ordering(schema, [(name, "ascending") for name in _SORTED]) if in_order else None
+    return pq.ParquetWriter(
+        sink, schema, compression="zstd", compression_level=level, use_dictionary=leaves, write_statistics=True,
+        write_page_index=True, sorting_columns=sorting, version="2.6", store_schema=True,
+    )  # fmt: skip
+
+
+def _leaves(schema: Any) -> list[str]:
+    """Returns the paths of the columns as Parquet stores them."""
+    found: list[str] = []
+    for field in schema:
+        if pa.types.is_map(field.type):
+            found.extend((f"{field.name}.key_value.key", f"{field.name}.key_value.value"))
+        elif pa.types.is_list(field.type):
+            found.append(f"{field.name}.list.element")
+        else:
+            found.append(field.name)
+    return found

@@ -1,0 +1,92 @@
+"""Where a row goes: partitions by topic, date and hour, and their directories.
+
+Directories are named as Hive does (`topic=Orders/date=2026-11-21`), escaped so that Spark reads back what was meant.
+Dates and hours are those of store_timestamp in UTC. The topic stays a column of the files too.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterable
+from datetime import date, timedelta
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mqtool.errors import UsageError
+
+PARTITION_COLUMNS = ("topic", "date", "hour")
+NULL_DIRECTORY = "__HIVE_DEFAULT_PARTITION__"
+
+_ASCII_SPECIAL = re.compile(r"[\x00-\x20\x7f\"#$%&'*+,/:;<=>?@\\^`{|}\[\]]")
+_LONGEST = 240
+"""Bytes of a value in a directory's name; file systems take 255 with the column's name."""
+_EPOCH = date(1970, 1, 1)
+_DAY, _HOUR = 86_400_000, 3_600_000
+
+
+def check_partition_by(names: Iterable[str]) -> tuple[str, ...]:
+    """Returns the names if rows can be partitioned by them.
+
+    Raises:
+        UsageError: they cannot.
+    """
+    chosen = tuple(dict.fromkeys(names))
+    unknown = [name for name in chosen if name not in PARTITION_COLUMNS]
+    if unknown:
+        raise UsageError(f"cannot partition by {unknown[0]!r}, only by {', '.join(PARTITION_COLUMNS)}")
+    return chosen
+
+
+def partition_columns(keys: Any, partition_by: tuple[str, ...]) -> Any:
+    """Returns key columns with `date` (days since the epoch) and `hour` added where they are asked for."""
+    millis = keys["store_timestamp"].cast(pa.int64())
+    days = pc.floor(pc.divide(millis.cast(pa.float64()), float(_DAY))).cast(pa.int64())
+    if "date" in partition_by:
+        keys = keys.append_column("date", days)
+    if "hour" in partition_by:
+        keys = keys.append_column("hour", pc.divide(pc.subtract(millis, pc.multiply(days, _DAY)), _HOUR))
+    return keys
+
+
+def group_edges(keys: Any, names: Iterable[str]) -> np.ndarray:
+    """Returns where sorted rows change in one of some columns: int64, from 0 to the number of rows."""
+    count = keys.num_rows
+    changes = np.zeros(max(0, count - 1), bool)
+    for name in names:
+        values = keys[name]
+        if pa.types.is_string(values.type):
+            values = values.dictionary_encode().indices
+        numbers = np.asarray(pc.fill_null(values, -(1 << 62) if values.type == pa.int64() else -1))
+        changes |= numbers[1:] != numbers[:-1]
+    return np.concatenate([[0], np.flatnonzero(changes) + 1, [count]]) if count else np.zeros(1, np.int64)
+
+
+def directory(partition_by: tuple[str, ...], values: Iterable[Any]) -> str:
+    """Returns the directory of a partition, "" for none.
+
+    Args:
+        partition_by: names.
+        values: as in the key columns.
+    """
+    return "/".join(f"{name}={_segment(name, value)}" for name, value in zip(partition_by, values, strict=True))
+
+
+def _segment(name: str, value: Any) -> str:
+    if value is None or value == "":
+        return NULL_DIRECTORY
+    if name == "date":
+        return (_EPOCH + timedelta(days=value)).isoformat()
+    if name == "hour":
+        return f"{value:02d}"
+    return _short(_ASCII_SPECIAL.sub(lambda found: f"%{ord(found[0]):02X}", value))
+
+
+def _short(segment: str) -> str:
+    """Returns a name that file systems take; the whole topic is in the files."""
+    data = segment.encode()
+    if len(data) <= _LONGEST:
+        return segment
+    mark = hashlib.blake2b(data, digest_size=8).hexdigest()
+    return f"{data[: _LONGEST - 20].decode('utf-8', 'ignore')}~{mark}"

@@ -1,0 +1,211 @@
+"""The plan of an export: which byte ranges of which segments, cut at record starts, up to a fixed bound.
+
+Planning reads little and once; the partitions are plain data that any process can read. What a broker appends
+after planning is not part of the plan.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from mqtool.errors import StoreError, UnsupportedFormatError
+from mqtool.export.bound import log_end
+from mqtool.export.cuts import Cuts
+from mqtool.export.sources import Source
+from mqtool.scan.damage import Damage, DamageKind
+from mqtool.store import Store
+from mqtool.store.commit_log import Segment
+from mqtool.store.selection import Selection
+
+SMALLEST, LARGEST = 32 << 20, 512 << 20
+"""Bytes of log in a partition, unless the caller says otherwise."""
+PARTITIONS = 16
+"""Partitions that are aimed at between those bounds."""
+CLOCK_MARGIN = 3_600_000
+"""ms: a segment is left out for its time only if it is this far from the times asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A byte range of one segment that begins and ends at a record.
+
+    Attributes:
+        path: the segment's file.
+        base: physical offset of its first byte.
+        start, end: physical offsets, half-open.
+    """
+
+    path: str
+    base: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """What one task reads: spans of one store, in order.
+
+    Attributes:
+        number: from 0, over all stores of the plan.
+        source: the store.
+        spans: not empty.
+    """
+
+    number: int
+    source: Source
+    spans: tuple[Span, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes of log."""
+        return sum(span.end - span.start for span in self.spans)
+
+
+@dataclass(frozen=True)
+class StorePlan:
+    """One store's part.
+
+    Attributes:
+        source: the store.
+        start, end: physical offsets that are read, half-open; `end` is the bound that was fixed.
+        spans: all of it that exists.
+        damage: ranges without a file.
+        proofs: how often each kind of proof was used for a cut.
+    """
+
+    source: Source
+    start: int
+    end: int
+    spans: tuple[Span, ...]
+    damage: tuple[Damage, ...] = ()
+    proofs: dict[str, int] = field(default_factory=dict)
+
+
+def plan_store(
+    store: Store, source: Source, selection: Selection, *, since: int | None = None, target: int | None = None
+) -> StorePlan:
+    """Plans one store.
+
+    Args:
+        store: opened.
+        source: how it was named.
+        selection: its physical offsets and times bound what is read.
+        since: physical offset up to which everything is exported already; None for nothing.
+        target: bytes of a span; None to choose by the size of the log.
+
+    Raises:
+        UnsupportedFormatError: the log is not made of ordinary segments.
+    """
+    _require_ordinary(store)
+    cuts = Cuts(store)
+    end = log_end(store, cuts)
+    start = max(store.commit_log.min_offset, since or 0, selection.start or 0)
+    end = end if selection.end is None else min(end, selection.end)
+    segments = [s for s in store.commit_log.segments if s.base < end and s.end > start]
+    segments = _in_time(store, segments, selection)
+    size = target or partition_size(sum(min(s.end, end) - max(s.base, start) for s in segments))
+    proofs: dict[str, int] = {}
+    bounds = (start, end)
+    spans = [span for segment in segments for span in _cut(segment, bounds, selection, size, cuts, proofs)]
+    return StorePlan(source, start, max(start, end), tuple(spans), tuple(_gaps(store, start, end)), proofs)
+
+
+def partition_size(total: int) -> int:
+    """Returns the bytes of a partition for a log of some size: the same on every machine."""
+    return min(max(total // PARTITIONS, SMALLEST), LARGEST)
+
+
+def partitions(plans: list[StorePlan], target: int | None = None) -> list[Partition]:
+    """Returns the tasks of a plan: neighbouring spans of a store joined up to a size.
+
+    Args:
+        plans: of all stores.
+        target: bytes; None to choose by the size of all.
+    """
+    size = target or partition_size(sum(span.end - span.start for plan in plans for span in plan.spans))
+    found: list[Partition] = []
+    for plan in plans:
+        group: list[Span] = []
+        taken = 0
+        for span in plan.spans:
+            if group and taken + span.end - span.start > size:
+                found.append(Partition(len(found), plan.source, tuple(group)))
+                group, taken = [], 0
+            group.append(span)
+            taken += span.end - span.start
+        if group:
+            found.append(Partition(len(found), plan.source, tuple(group)))
+    return found
+
+
+def _require_ordinary(store: Store) -> None:
+    if store.layout.dledger_dirs:
+        what = "a DLedger log" if not store.commit_log.segments else "an ordinary log that went on as a DLedger log"
+        raise UnsupportedFormatError(
+            f"{store.path}: {what} ({store.layout.dledger_dirs[0].name}/) cannot be exported as it is; "
+            "convert it to an ordinary log first"
+        )
+
+
+def _cut(
+    segment: Segment, bounds: tuple[int, int], selection: Selection, size: int, cuts: Cuts, proofs: dict[str, int]
+) -> Iterator[Span]:
+    """Yields the spans of one segment.
+
+    Offsets that a user gave need not be record starts; the spans reach over them, and the reader clips.
+    """
+    low, high = max(segment.base, bounds[0]), min(segment.end, bounds[1])
+    if low > segment.base and low == selection.start and not cuts.is_start(low):
+        low = segment.base
+    if high < segment.end and high == selection.end and not cuts.is_start(high):
+        following = cuts.first_at(high, segment.end)
+        high = segment.end if following is None else following.physical_offset
+    step = -(-(high - low) // max(1, round((high - low) / size)))
+    at = low
+    for wanted in range(low + step, high, max(step, 1)):
+        cut = cuts.first_at(max(wanted, at + 1), high)
+        if cut is not None:
+            proofs[cut.proof] = proofs.get(cut.proof, 0) + 1
+            yield Span(str(segment.path), segment.base, at, cut.physical_offset)
+            at = cut.physical_offset
+    if at < high:
+        yield Span(str(segment.path), segment.base, at, high)
+
+
+def _in_time(store: Store, segments: list[Segment], selection: Selection) -> list[Segment]:
+    """Leaves out segments that lie outside the times asked for, by the first record of each.
+
+    Store timestamps are taken under the append lock by one clock, so they grow with the offset, up to that clock's
+    own jumps: hence the margin.
+    """
+    if selection.begin_time is None and selection.end_time is None:
+        return segments
+    begin = None if selection.begin_time is None else selection.begin_time - CLOCK_MARGIN
+    until = None if selection.end_time is None else selection.end_time + CLOCK_MARGIN
+    times = [_first_time(store, segment) for segment in segments]
+    found = []
+    for index, segment in enumerate(segments):
+        following = times[index + 1] if index + 1 < len(times) else None
+        too_old = begin is not None and following is not None and following < begin
+        first = times[index]
+        too_young = until is not None and first is not None and first >= until
+        if not too_old and not too_young:
+            found.append(segment)
+    return found
+
+
+def _first_time(store: Store, segment: Segment) -> int | None:
+    try:
+        return store.commit_log.record(segment.base).store_timestamp
+    except StoreError:
+        return None
+
+
+def _gaps(store: Store, start: int, end: int) -> Iterator[Damage]:
+    """Yields the ranges between segments that no file covers."""
+    segments = store.commit_log.segments
+    for before, after in pairwise(segments):
+        low, high = max(before.end, start), min(after.base, end)
+        if low < high:
+            detail = f"no file between {before.path.name} and {after.path.name}"
+            yield Damage(low, high, DamageKind.MISSING, detail, before.path, before.size)

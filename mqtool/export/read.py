@@ -1,0 +1,115 @@
+"""One partition into rows: reopen the segments read-only, walk, select, build columns."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+
+from mqtool.errors import CorruptionError, StoreError
+from mqtool.export.plan import Partition, Span
+from mqtool.export.request import ReadRequest
+from mqtool.export.rows import Rows, rows_of
+from mqtool.export.sources import Source
+from mqtool.scan.damage import Damage, DamageKind
+from mqtool.scan.frames import Frames
+from mqtool.scan.walk import SegmentSpan, SegmentWalk
+from mqtool.store.files import ReadFile
+from mqtool.store.remote import as_path
+from mqtool.store.selection import Selection
+
+
+def read_partition(partition: Partition, request: ReadRequest) -> Iterator[Rows | Damage]:
+    """Yields the rows of a partition in CommitLog order, and the damage between them.
+
+    Raises:
+        CorruptionError: damage, if the request says so.
+        StoreError: a segment cannot be read.
+    """
+    witness = _Witness(partition.source)
+    for span in partition.spans:
+        for item in walk_span(span, witness):
+            if isinstance(item, Damage):
+                if not _is_outside(item, request.selection):
+                    yield accept(item, request)
+                continue
+            for frames in _pieces(_selected(item, request.selection), request):
+                rows = rows_of(frames, partition.source.broker, request)
+                if rows is not None:
+                    yield rows
+
+
+def accept(damage: Damage, request: ReadRequest) -> Damage:
+    """Returns the damage if the request lives with it.
+
+    Raises:
+        CorruptionError: it does not.
+    """
+    if request.fail_fast:
+        what = f"{damage.kind}, {damage.end - damage.start} bytes: {damage.detail}; mode permissive reports and skips"
+        raise CorruptionError(what, damage.path or "commitlog", damage.start)
+    return damage
+
+
+def walk_span(span: Span, witness: "_Witness | None" = None) -> Iterator[Frames | Damage]:
+    """Yields the sound frames of a span and the damage between them.
+
+    A segment that went away since planning is damage: the broker has deleted it.
+    """
+    path = as_path(span.path)
+    try:
+        file = ReadFile(path)
+    except StoreError as error:
+        yield Damage(span.start, span.end, DamageKind.MISSING, f"gone since planning: {error}", path)
+        return
+    with closing(file):
+        size = span.end - span.base
+        walked = SegmentSpan(span.base, size, span.start - span.base, min(file.data_end(), size))
+        for item in SegmentWalk(file.read, walked, witness=witness):
+            yield item.at(path, span.base) if isinstance(item, Damage) else item
+
+
+class _Witness:
+    """What the queues say of a record start; the store is opened only if damage makes somebody ask."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    @cached_property
+    def _judge(self) -> object:
+        try:
+            return self._source.open().commit_log.witness
+        except StoreError:
+            return None
+
+    def __call__(self, physical_offset: int) -> bool | None:
+        judge = self._judge
+        return judge(physical_offset) if callable(judge) else None
+
+
+def _is_outside(damage: Damage, selection: Selection) -> bool:
+    too_early = selection.start is not None and damage.end <= selection.start
+    return too_early or (selection.end is not None and damage.start >= selection.end)
+
+
+def _selected(frames: Frames, selection: Selection) -> Frames:
+    """Returns the frames that the selection lets pass."""
+    if selection.start is not None or selection.end is not None:
+        offsets = frames.positions + frames.base
+        keep = offsets >= (selection.start or 0)
+        if selection.end is not None:
+            keep &= offsets < selection.end
+        frames = frames.select(keep)
+    return selection.narrow(frames)
+
+
+def _pieces(frames: Frames, request: ReadRequest) -> Iterator[Frames]:
+    """Cuts frames into batches by bytes and rows."""
+    if not len(frames):
+        return
+    before = np.cumsum(frames.sizes) - frames.sizes
+    by_bytes, by_rows = before // request.batch_bytes, np.arange(len(frames)) // request.batch_rows
+    edges = [0, *(np.flatnonzero(np.diff(by_bytes) | np.diff(by_rows)) + 1).tolist(), len(frames)]
+    for low, high in pairwise(edges):
+        yield frames.select(slice(low, high))

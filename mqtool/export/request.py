@@ -1,0 +1,54 @@
+"""What is to be exported, as plain data that travels to worker processes and executors."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from mqtool.errors import UsageError
+from mqtool.export.schema import ALL_COLUMNS, Body, RecordClass, check_columns, messages_schema
+from mqtool.store.selection import Selection
+
+BATCH_BYTES = 8 << 20
+"""Record bytes of a batch at most, but for a single longer record."""
+BATCH_ROWS = 16384
+
+
+@dataclass(frozen=True)
+class ReadRequest:
+    """Which messages, and which of their columns.
+
+    Attributes:
+        selection: conditions on messages; its physical offsets hold in every store.
+        columns: of the messages table, in this order.
+        every_class: half, rolled-back and system records too, not only committed ones.
+        body: how bodies are written.
+        redact: columns whose values are replaced.
+        salt: of the replacements.
+        fail_fast: damage is an error instead of a row of the damage table.
+        batch_bytes, batch_rows: size of a batch; a single longer record is a batch of its own.
+    """
+
+    selection: Selection = field(default_factory=Selection)
+    columns: tuple[str, ...] = ALL_COLUMNS
+    every_class: bool = False
+    body: Body = Body.BINARY
+    redact: frozenset[str] = frozenset()
+    salt: bytes = field(default=b"", repr=False)
+    fail_fast: bool = False
+    batch_bytes: int = BATCH_BYTES
+    batch_rows: int = BATCH_ROWS
+
+    def __post_init__(self) -> None:
+        check_columns(self.columns)
+        if self.redact:
+            check_columns(self.redact)
+        if self.selection.limit is not None or self.selection.needs_properties:
+            raise UsageError("an export selects by topic, queue, offset and time; all else is for those who read it")
+
+    def wants(self, record_class: RecordClass) -> bool:
+        """Whether records of a class are read."""
+        return self.every_class or record_class is RecordClass.COMMITTED
+
+    @property
+    def schema(self) -> Any:
+        """Arrow schema of the batches."""
+        return messages_schema(self.columns, self.body)

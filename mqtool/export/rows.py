@@ -1,0 +1,174 @@
+"""Frames into rows of the messages table: classes, inner batches, timestamps, bodies.
+
+A value that cannot be written as asked for becomes null and a dead letter; no row is ever left out for it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mqtool.export import schema
+from mqtool.export.bodies import as_json, as_text
+from mqtool.export.redact import redact_batch
+from mqtool.export.request import ReadRequest
+from mqtool.export.schema import BY_NAME, Body, class_of
+from mqtool.formats.commit_log import SysFlag
+from mqtool.scan import columns as scan_columns
+from mqtool.scan.frames import Frames
+
+FIRST_MILLIS, LAST_MILLIS = -62_135_596_800_000, 253_402_300_799_999
+"""Years 1 to 9999: what every reader of Parquet can show. Clients may state any 64 bits."""
+
+PLACE = ("physical_offset", "topic", "queue_id", "queue_offset")
+
+
+@dataclass
+class Rows:
+    """Some rows of the messages table.
+
+    Attributes:
+        batch: `pa.RecordBatch` with the columns asked for, in CommitLog order.
+        keys: `pa.RecordBatch` with the columns that rows are sorted and placed by.
+        dead_letters: rows of that table, without the broker.
+        record_bytes: bytes of the records they come from.
+    """
+
+    batch: Any
+    keys: Any
+    dead_letters: list[dict[str, Any]] = field(default_factory=list)
+    record_bytes: int = 0
+
+
+KEY_COLUMNS = (*schema.SORT_COLUMNS, "store_timestamp", "record_class")
+
+
+def rows_of(frames: Frames, broker: str, request: ReadRequest) -> Rows | None:
+    """Returns the rows of frames that the selection has let pass; None if there are none.
+
+    Args:
+        frames: sound records of one buffer.
+        broker: the store's name.
+        request: what is asked for.
+    """
+    topics = scan_columns.BY_NAME["topic"].build(scan_columns.Rows(frames)).dictionary_encode()
+    classes, wanted = _classes(frames, topics, request)
+    if not wanted.any():
+        return None
+    if not wanted.all():
+        frames, classes = frames.select(wanted), classes.filter(pa.array(wanted))
+    converts = "body" in request.columns and request.body is not Body.BINARY
+    needed = tuple(dict.fromkeys((*request.columns, *KEY_COLUMNS, *(("body_decoded",) if converts else ()))))
+    maker = Maker(broker, request, needed)
+    inner = (frames.column("sys_flag") & SysFlag.INNER_BATCH) != 0
+    if inner.any():
+        from mqtool.export.inner_batch import explode  # noqa: PLC0415 - most stores have none
+
+        made = explode(maker, frames, classes, inner)
+    else:
+        made = maker.batch(frames, classes)
+    return maker.finish(made, int(frames.sizes.sum()))
+
+
+def _classes(frames: Frames, topics: Any, request: ReadRequest) -> tuple[Any, np.ndarray]:
+    """Returns the class of each record, and which of them are wanted."""
+    flags = frames.column("sys_flag") & 0xC
+    names = topics.dictionary.to_pylist()
+    code = np.asarray(topics.indices, np.int64) * 16 + flags
+    distinct, back = np.unique(code, return_inverse=True)
+    found = [class_of(names[value // 16], value % 16) for value in distinct.tolist()]
+    wanted = np.array([request.wants(one) for one in found], bool)[back]
+    return pa.DictionaryArray.from_arrays(pa.array(back.astype(np.int32)), pa.array(map(str, found))), wanted
+
+
+class Maker:
+    """Builds columns for one set of frames and gathers dead letters."""
+
+    def __init__(self, broker: str, request: ReadRequest, names: tuple[str, ...]) -> None:
+        self.broker = broker
+        self.request = request
+        self.names = names
+        self.letters: list[dict[str, Any]] = []
+
+    def batch(self, frames: Frames, classes: Any) -> Any:
+        """Returns all columns that are needed, bodies and timestamps still as they are stored."""
+        rows = scan_columns.Rows(frames)
+        made: dict[str, Any] = {}
+        special: dict[str, Callable[[], Any]] = {
+            "broker": lambda: pa.array([self.broker] * len(frames), pa.string()),
+            "batch_index": lambda: pa.nulls(len(frames), pa.int32()),
+            "record_class": lambda: classes.dictionary.take(classes.indices),
+            "body_decoded": lambda: body_decoded(frames, made.get("body")),
+        }
+        for name in sorted(self.names, key="body_decoded".__eq__):  # last, to use the body
+            made[name] = special[name]() if name in special else scan_columns.BY_NAME[name].build(rows)
+        return pa.RecordBatch.from_arrays([made[name] for name in self.names], names=list(self.names))
+
+    def column(self, frames: Frames, name: str) -> Any:
+        """Returns one column that is not among those asked for."""
+        return scan_columns.BY_NAME[name].build(scan_columns.Rows(frames))
+
+    def finish(self, batch: Any, record_bytes: int) -> Rows:
+        """Returns the rows with their final types."""
+        for name in ("born_timestamp", "store_timestamp"):
+            if name in self.names:
+                batch = self._replace(batch, name, *timestamps(batch[name]))
+        if "body" in self.request.columns and self.request.body is not Body.BINARY:
+            batch = self._bodies(batch)
+        keys = batch.select(list(KEY_COLUMNS))
+        chosen = batch.select(list(self.request.columns))
+        if self.request.redact:
+            chosen = redact_batch(chosen, self.request.redact, self.request.salt)
+        chosen = pa.RecordBatch.from_arrays(chosen.columns, schema=self.request.schema)
+        return Rows(chosen, keys, self.letters, record_bytes)
+
+    def _bodies(self, batch: Any) -> Any:
+        undecoded = None if pc.all(batch["body_decoded"]).as_py() else pc.invert(batch["body_decoded"])
+        convert = as_json if self.request.body is Body.JSON else as_text
+        return self._replace(batch, "body", *convert(batch["body"], undecoded))
+
+    def _replace(self, batch: Any, name: str, values: Any, bad: dict[int, str]) -> Any:
+        for index, reason in bad.items():
+            self.letter(batch, index, name, reason)
+        return batch.set_column(batch.schema.get_field_index(name), name, values)
+
+    def letter(self, batch: Any, index: int, column: str, reason: str) -> None:
+        """Adds a dead letter for one value of a batch."""
+        if column not in self.request.columns:
+            return
+        found = {name: batch[name][index].as_py() for name in (*PLACE, "batch_index")}
+        value = None
+        if column not in self.request.redact:
+            stored = batch[column][index].as_py()
+            value = stored if isinstance(stored, bytes) else str(stored).encode()
+        self.letters.append({**found, "column": column, "reason": reason, "value": value})
+
+
+def timestamps(millis: Any) -> tuple[Any, dict[int, str]]:
+    """Returns int64 milliseconds as timestamps; those that no calendar holds as null, with the reason."""
+    values = np.asarray(millis)
+    outside = (values < FIRST_MILLIS) | (values > LAST_MILLIS)
+    typed = millis.cast(pa.int64()).view(BY_NAME["store_timestamp"].type)
+    if not outside.any():
+        return typed, {}
+    kept = pc.if_else(pa.array(outside), pa.scalar(None, typed.type), typed)
+    return kept, dict.fromkeys(np.flatnonzero(outside).tolist(), "not between the years 1 and 9999")
+
+
+def body_decoded(frames: Frames, bodies: Any = None) -> Any:
+    """Returns which bodies are as the producer gave them: all but compressed ones that cannot be decompressed.
+
+    Args:
+        frames: the records.
+        bodies: their column `body`, if there is one.
+    """
+    good = np.ones(len(frames), bool)
+    packed = np.flatnonzero(frames.column("sys_flag") & SysFlag.COMPRESSED)
+    if len(packed):
+        some = scan_columns.Rows(frames.select(packed))
+        decoded = scan_columns.BY_NAME["body"].build(some) if bodies is None else bodies.take(pa.array(packed))
+        good[packed] = np.asarray(pc.not_equal(scan_columns.BY_NAME["raw_body"].build(some), decoded), bool)
+    return pa.array(good)

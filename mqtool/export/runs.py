@@ -1,0 +1,202 @@
+"""Sorting more rows than fit in memory: sorted runs, and their merge.
+
+Rows come in CommitLog order, so within one queue they are in order already. A run holds some tens of megabytes,
+sorted; runs beyond a budget wait in an unnamed temporary file. Merging goes group by group, a group being one
+queue in one partition: the group's slice of the first run, then of the second, and so on. No rows are compared.
+"""
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import IO, Any, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mqtool.export.placing import group_edges, partition_columns
+from mqtool.export.rows import Rows
+from mqtool.export.schema import SORT_COLUMNS
+
+RUN_BYTES = 32 << 20
+"""Arrow bytes of a run."""
+HELD_BYTES = 64 << 20
+"""Arrow bytes of sorted runs that stay in memory."""
+_PART_BYTES = 1 << 20
+
+Key = tuple[Any, ...]
+"""Values of the partition columns, then topic and queue id."""
+Place = tuple[int, int, int]
+"""Queue offset, physical offset, place in the batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Sorted rows of one group.
+
+    Attributes:
+        key: of the group.
+        batch: `pa.RecordBatch`.
+        steps_back: its first row comes before the last one of the group's piece before: the queue began anew.
+    """
+
+    key: Key
+    batch: Any
+    steps_back: bool
+
+
+class SortedRuns:
+    """Takes rows, gives them back sorted; a context manager because of its temporary file."""
+
+    def __init__(
+        self, partition_by: tuple[str, ...], *, run_bytes: int = RUN_BYTES, held_bytes: int = HELD_BYTES
+    ) -> None:
+        """Starts empty.
+
+        Args:
+            partition_by: of `topic`, `date`, `hour`; these order the rows first.
+            run_bytes, held_bytes: see the constants.
+        """
+        self._partition_by = partition_by
+        self._run_bytes, self._held_bytes = run_bytes, held_bytes
+        self._waiting: list[Rows] = []
+        self._waiting_bytes = self._held = 0
+        self._runs: list[_Run] = []
+        self._spill: _Spill | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._spill is not None:
+            self._spill.close()
+
+    def add(self, rows: Rows) -> None:
+        """Takes rows, in CommitLog order."""
+        self._waiting.append(rows)
+        self._waiting_bytes += rows.batch.nbytes
+        if self._waiting_bytes >= self._run_bytes:
+            self._seal()
+
+    def merged(self) -> Iterator[Piece]:
+        """Yields all rows, groups in order; nothing may be added after that."""
+        self._seal()
+        where: dict[Key, list[tuple[_Run, _Group]]] = {}
+        for run in self._runs:
+            for group in run.groups:
+                where.setdefault(group.key, []).append((run, group))
+        for key in sorted(where, key=_nulls_last):
+            last: Place | None = None
+            for run, group in where[key]:
+                steps_back = last is not None and group.first < last
+                for batch in run.slices(group.start, group.stop):
+                    yield Piece(key, batch, steps_back)
+                    steps_back = False
+                last = group.last
+
+    def _seal(self) -> None:
+        """Makes a run of what waits."""
+        if not self._waiting:
+            return
+        rows = pa.concat_batches([one.batch for one in self._waiting])
+        keys = pa.concat_batches([one.keys for one in self._waiting])
+        self._waiting, self._waiting_bytes = [], 0
+        keys = partition_columns(keys, self._partition_by)
+        by = tuple(dict.fromkeys((*self._partition_by, *SORT_COLUMNS)))
+        order = pc.sort_indices(keys, [(name, "ascending") for name in by])
+        run = _Run(rows.take(order), _groups(keys.take(order), self._partition_by))
+        self._runs.append(run)
+        self._held += run.held
+        if self._held > self._held_bytes:
+            self._spill = self._spill or _Spill(rows.schema)
+            for one in self._runs:
+                one.move_to(self._spill)
+            self._held = 0
+
+
+def _nulls_last(key: Key) -> tuple[tuple[bool, Any], ...]:
+    return tuple((value is None, 0 if value is None else value) for value in key)
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    key: Key
+    start: int
+    stop: int
+    first: Place
+    last: Place
+
+
+def _groups(keys: Any, partition_by: tuple[str, ...]) -> list[_Group]:
+    """Returns the groups of sorted rows."""
+    names = (*partition_by, "topic", "queue_id")
+    edges = group_edges(keys, names)
+    heads, tails = (keys.take(pa.array(edges[at] - shift)) for at, shift in ((slice(0, -1), 0), (slice(1, None), 1)))
+    values = zip(*(heads[name].to_pylist() for name in names), strict=True)
+    spans = zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
+    return [
+        _Group(key, start, stop, first, last)
+        for key, (start, stop), first, last in zip(values, spans, _places(heads), _places(tails), strict=True)
+    ]
+
+
+def _places(keys: Any) -> list[Place]:
+    columns = [keys["queue_offset"], keys["physical_offset"], pc.fill_null(keys["batch_index"], -1)]
+    return list(zip(*(column.to_pylist() for column in columns), strict=True))
+
+
+class _Run:
+    def __init__(self, batch: Any, groups: list[_Group]) -> None:
+        self.groups = groups
+        self.held = batch.nbytes
+        self._batch = batch
+        self._spill: _Spill | None = None
+        self._first_part, self._part_rows = 0, max(1, batch.num_rows * _PART_BYTES // max(1, batch.nbytes))
+        self._kept: tuple[int, Any] = (-1, None)
+
+    def move_to(self, spill: "_Spill") -> None:
+        """Writes the run into the file and lets go of the memory."""
+        if self._spill is None:
+            self._first_part = spill.write(self._batch, self._part_rows)
+            self._spill, self._batch, self.held = spill, None, 0
+
+    def slices(self, start: int, stop: int) -> Iterator[Any]:
+        """Yields rows, cut where the file cuts them; asked for in ascending order, each part is read once."""
+        if self._spill is None:
+            yield self._batch.slice(start, stop - start)
+            return
+        for part in range(start // self._part_rows, (stop - 1) // self._part_rows + 1):
+            if self._kept[0] != part:
+                self._kept = part, self._spill.read(self._first_part + part)
+            base = part * self._part_rows
+            low = max(start, base)
+            yield self._kept[1].slice(low - base, min(stop, base + self._part_rows) - low)
+
+
+class _Spill:
+    """Record batches in an unnamed file that goes away with the process."""
+
+    def __init__(self, schema: Any) -> None:
+        self._file: IO[bytes] = tempfile.TemporaryFile(prefix="mqtool-")  # noqa: SIM115 - closed by `close`
+        self._schema = schema
+        self._ends = [0]
+
+    def write(self, batch: Any, rows: int) -> int:
+        """Appends a batch in parts of some rows; returns the number of the first part."""
+        first = len(self._ends) - 1
+        self._file.seek(self._ends[-1])
+        for start in range(0, batch.num_rows, rows):
+            data = batch.slice(start, rows).serialize()
+            self._file.write(data)
+            self._ends.append(self._ends[-1] + data.size)
+        return first
+
+    def read(self, number: int) -> Any:
+        """Returns one part."""
+        start, end = self._ends[number], self._ends[number + 1]
+        self._file.seek(start)
+        return pa.ipc.read_record_batch(pa.py_buffer(self._file.read(end - start)), self._schema)
+
+    def close(self) -> None:
+        """Gives the room back."""
+        self._file.close()

@@ -1,0 +1,165 @@
+"""The tables of an export: messages, damage, dead letters. Names as in `dump`; types as a lake wants them.
+
+The columns come from `scan.columns`; here are only the differences: timestamps, the store's name, the place
+in an inner batch, and what kind of record it is. Docs page: docs/lake.md.
+"""
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from mqtool.errors import UsageError
+from mqtool.formats.commit_log import TRANSACTION_MASK, SysFlag
+from mqtool.scan import columns as scan_columns
+
+TIMESTAMP = pa.timestamp("ms", "UTC")
+
+
+class Body(enum.StrEnum):
+    """How bodies are written."""
+
+    BINARY = "binary"
+    """As the producer gave them, decompressed."""
+    TEXT = "text"
+    """As a string; what is no UTF-8 becomes null and a dead letter."""
+    JSON = "json"
+    """As a string that holds one JSON value; all else becomes null and a dead letter."""
+
+
+class RecordClass(enum.StrEnum):
+    """What kind of record a row comes from: values of the column `record_class`."""
+
+    COMMITTED = "committed"
+    """A consumer can get it: it has a unit in the queue of an ordinary topic."""
+    HALF = "half"
+    """A prepared transaction message, whatever became of it: its commit is a record of its own."""
+    ROLLED_BACK = "rolled-back"
+    """sys_flag says rolled back (4.x before half topics, and hand-made logs)."""
+    SYSTEM = "system"
+    """A record of a system topic: waiting for its time, marking a transaction, keeping accounts."""
+
+
+HALF_TOPICS = frozenset(("RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"))
+SYSTEM_TOPICS = frozenset(
+    ("TBW102", "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRACE_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+     "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT")
+)  # fmt: skip
+"""TopicValidator's system topics (4.9.7, 5.5.0), without two names that users have for topics of their own:
+BenchmarkTest, and CHECKPOINT_TOPIC, which only 5.5.0 with RocksDB reserves."""
+SYSTEM_PREFIX = "rmq_sys_"
+
+
+def class_of(topic: str, sys_flag: int) -> RecordClass:
+    """Returns the class of a record.
+
+    Source of what gets a unit: CommitLogDispatcherBuildConsumeQueue (4.9.7, 5.5.0), transaction types none and commit.
+    """
+    transaction = sys_flag & TRANSACTION_MASK
+    if topic in HALF_TOPICS or transaction == SysFlag.TRANSACTION_PREPARED:
+        return RecordClass.HALF
+    if transaction == SysFlag.TRANSACTION_ROLLBACK:
+        return RecordClass.ROLLED_BACK
+    if topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_PREFIX):
+        return RecordClass.SYSTEM
+    return RecordClass.COMMITTED
+
+
+@dataclass(frozen=True, slots=True)
+class ExportColumn:
+    """One column of the messages table.
+
+    Attributes:
+        name: as in `dump`.
+        type: Arrow type.
+        docs: meaning and unit.
+    """
+
+    name: str
+    type: Any
+    docs: str
+
+
+def _columns() -> tuple[ExportColumn, ...]:
+    chosen = [scan_columns.BY_NAME[name] for name in (*scan_columns.DEFAULT_COLUMNS, "body_decoded")]
+    timed = {"born_timestamp": "producer's clock", "store_timestamp": "broker's clock, taken inside the append lock"}
+    adapted = [
+        ExportColumn(c.name, TIMESTAMP, timed[c.name]) if c.name in timed else ExportColumn(c.name, c.type, c.docs)
+        for c in chosen
+    ]
+    return (
+        ExportColumn("broker", pa.string(), "which store, where several are read"),
+        *adapted,
+        ExportColumn("batch_index", pa.int32(), "place in an inner batch; null for a message of its own"),
+        ExportColumn("record_class", pa.string(), "committed, half, rolled-back or system"),
+    )
+
+
+COLUMNS: tuple[ExportColumn, ...] = _columns()
+BY_NAME = {column.name: column for column in COLUMNS}
+ALL_COLUMNS = tuple(BY_NAME)
+
+SORT_COLUMNS = ("topic", "queue_id", "queue_offset", "physical_offset", "batch_index")
+"""Order of the rows in a file; the first three are declared in it, so that readers may rely on it."""
+
+
+def check_columns(names: Iterable[str]) -> tuple[str, ...]:
+    """Returns the names if all are columns.
+
+    Raises:
+        UsageError: one is not, or none is given.
+    """
+    chosen = tuple(dict.fromkeys(names))
+    unknown = [name for name in chosen if name not in BY_NAME]
+    if unknown:
+        raise UsageError(f"unknown column {unknown[0]!r}; known: {', '.join(BY_NAME)}")
+    if not chosen:
+        raise UsageError("no column is left")
+    return chosen
+
+
+def messages_schema(names: Iterable[str] = ALL_COLUMNS, body: Body = Body.BINARY) -> Any:
+    """Returns the Arrow schema of the messages table, docs as field metadata."""
+    fields = []
+    for name in names:
+        column = BY_NAME[name]
+        arrow_type = pa.string() if name == "body" and body is not Body.BINARY else column.type
+        fields.append(pa.field(name, arrow_type, metadata={"docs": column.docs}))
+    return pa.schema(fields)
+
+
+def _table(*fields: tuple[str, Any, str]) -> Any:
+    return pa.schema([pa.field(name, arrow_type, metadata={"docs": docs}) for name, arrow_type, docs in fields])
+
+
+DAMAGE_SCHEMA = _table(
+    ("broker", pa.string(), "which store"),
+    ("start", pa.int64(), "physical offset of the first byte that holds no valid record"),
+    ("end", pa.int64(), "physical offset after the last one"),
+    ("kind", pa.string(), "bad-crc, bad-header, zeros, missing, expired, …"),
+    ("detail", pa.string(), "expected and found"),
+    ("file", pa.string(), "the segment, from the store's root"),
+    ("position", pa.int64(), "of start in that file"),
+)
+
+DEAD_LETTER_SCHEMA = _table(
+    ("broker", pa.string(), "which store"),
+    ("physical_offset", pa.int64(), "of the record"),
+    ("batch_index", pa.int32(), "place in an inner batch"),
+    ("topic", pa.string(), "topic name"),
+    ("queue_id", pa.int32(), "queue of the topic"),
+    ("queue_offset", pa.int64(), "ordinal in the queue"),
+    ("column", pa.string(), "column that is null in the messages table, or holds what was stored"),
+    ("reason", pa.string(), "why it could not be written as asked for"),
+    ("value", pa.binary(), "what was stored; null if the column is redacted"),
+)
+
+
+class Table(enum.StrEnum):
+    """The tables of an export, each a directory."""
+
+    MESSAGES = "messages"
+    DAMAGE = "damage"
+    DEAD_LETTERS = "dead_letters"

@@ -1,0 +1,89 @@
+"""The stores of an export: paths and globs as users write them, and a name for each."""
+
+import glob
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from mqtool.errors import NotAStoreError, UsageError
+from mqtool.store import Store, broker_config, open_store
+from mqtool.store.remote import is_url, remote_glob
+
+_MEANINGLESS = ("store", "rocketmq", "data", "rocketmqlogs")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One store.
+
+    Attributes:
+        broker: its name in the column `broker`.
+        path: of its root.
+        config: of a broker.conf, or None.
+    """
+
+    broker: str
+    path: str
+    config: str | None = None
+
+    def open(self) -> Store:
+        """Opens the store."""
+        return open_store(self.path, self.config)
+
+
+def resolve(arguments: Iterable[str], config: str | None = None) -> list[Source]:
+    """Returns the stores that arguments name.
+
+    Args:
+        arguments: `PATH`, `NAME=PATH`, or a glob of roots.
+        config: a broker.conf that holds for all of them; it also names the broker if there is only one.
+
+    Raises:
+        UsageError: two stores of one name, or one store twice.
+        NotAStoreError: a glob that matches nothing.
+    """
+    found: list[tuple[str | None, str]] = []
+    for argument in arguments:
+        name, path = _named(argument)
+        found.extend((name, one) for one in _expand(path))
+    if not found:
+        raise UsageError("name at least one store")
+    _require_distinct([path for _, path in found])
+    configured = broker_config.load(config).values.get("brokerName") if config and len(found) == 1 else None
+    sources = [Source(name or configured or _name_of(path), path, config) for name, path in found]
+    repeated = [name for name, count in Counter(source.broker for source in sources).items() if count > 1]
+    if repeated:
+        paths = ", ".join(source.path for source in sources if source.broker == repeated[0])
+        raise UsageError(f"two stores are called {repeated[0]!r} ({paths}); write NAME=PATH for each")
+    return sources
+
+
+def _named(argument: str) -> tuple[str | None, str]:
+    name, equals, path = argument.partition("=")
+    return (name, path) if equals and name and "/" not in name and ":" not in name else (None, argument)
+
+
+def _expand(path: str) -> list[str]:
+    if not glob.has_magic(path) or (not is_url(path) and Path(path).exists()):
+        return [path]
+    found = remote_glob(path) if is_url(path) else sorted(glob.glob(path))  # noqa: PTH207 - patterns may be absolute
+    if not found:
+        raise NotAStoreError("no directory matches", path)
+    return found
+
+
+def _require_distinct(paths: list[str]) -> None:
+    seen: dict[str, str] = {}
+    for path in paths:
+        real = path.rstrip("/") if is_url(path) else str(Path(path).resolve())
+        if real in seen:
+            raise UsageError(f"{path} and {seen[real]} are the same store")
+        seen[real] = path
+
+
+def _name_of(path: str) -> str:
+    """Returns the last part of a path that says anything: `/data/broker-a/store` is broker-a."""
+    whole = PurePosixPath(path) if is_url(path) else Path(path).resolve()
+    parts = [part for part in whole.parts if part != "/"]
+    return next((part for part in reversed(parts) if part.lower() not in _MEANINGLESS), "broker")

@@ -1,0 +1,136 @@
+"""The watermark: how far a store has been exported, and how to tell that its log is still the same.
+
+A physical offset alone would not do: a log can be cut back and grow again. So the mark keeps digests of bytes that
+a log never changes: the first ones of the segment, and the last ones before the offset.
+"""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from mqtool.errors import ConfigFileError, ExportError
+from mqtool.store import Store
+
+HEAD_BYTES, TAIL_BYTES = 4096, 65536
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A place in a log, with fingerprints.
+
+    Attributes:
+        offset: physical offset up to which everything is exported.
+        base: physical offset of the segment's first byte.
+        head_bytes, head: count and digest of the segment's first bytes.
+        tail_bytes, tail: count and digest of the bytes before the offset.
+    """
+
+    offset: int
+    base: int
+    head_bytes: int
+    head: str
+    tail_bytes: int
+    tail: str
+
+
+def mark_at(store: Store, offset: int) -> Mark | None:
+    """Returns the mark of an offset; None if the log has no byte before it."""
+    index = store.commit_log.segment_at(offset - 1)
+    if index is None:
+        return None
+    base = store.commit_log.segments[index].base
+    head_bytes, tail_bytes = min(HEAD_BYTES, offset - base), min(TAIL_BYTES, offset - base)
+    head, tail = _digest(store, base, head_bytes), _digest(store, offset - tail_bytes, tail_bytes)
+    return Mark(offset, base, head_bytes, head, tail_bytes, tail)
+
+
+def _digest(store: Store, offset: int, count: int) -> str:
+    return hashlib.blake2b(store.commit_log.read(offset, count), digest_size=16).hexdigest()
+
+
+def check_mark(store: Store, mark: Mark, end: int) -> int:
+    """Returns the physical offset from which to go on: the mark's, or the log's first if that is beyond.
+
+    Args:
+        store: opened.
+        mark: of the last export.
+        end: of the log now.
+
+    Raises:
+        ExportError: the log ends before the mark, or is another one.
+    """
+    log = store.commit_log
+    if log.min_offset >= mark.offset and log.segments:
+        return log.min_offset
+    if end < mark.offset:
+        raise ExportError(
+            f"the log went backwards: exported up to physical offset {mark.offset}, it ends at {end} now; was it cut "
+            "by a recovery, or replaced? Export it into a new directory with a new state",
+            store.path,
+        )
+    index = log.segment_at(mark.offset - 1)
+    base = None if index is None else log.segments[index].base
+    if base is not None and base != mark.base:
+        raise ExportError(f"expected a segment at {mark.base}, found one at {base}: not the exported log", store.path)
+    for what, at, count, digest in (
+        ("the segment's first bytes", mark.base, mark.head_bytes, mark.head),
+        ("the bytes before the watermark", mark.offset - mark.tail_bytes, mark.tail_bytes, mark.tail),
+    ):
+        if base is not None and _digest(store, at, count) != digest:
+            raise ExportError(
+                f"the log is not the one that was exported: {what} (physical offset {at}) have changed. It was cut "
+                f"back below {mark.offset} and written on, or replaced: export it into a new directory, with a new "
+                "state",
+                store.path,
+            )
+    return mark.offset
+
+
+@dataclass(frozen=True)
+class State:
+    """What an incremental export remembers.
+
+    Attributes:
+        export_id: of the directory it belongs to.
+        sequence: of the last commit.
+        shape: what must not change between runs: columns, classes, body, partitions, redaction.
+        marks: by broker.
+    """
+
+    export_id: str
+    sequence: int
+    shape: dict[str, Any]
+    marks: dict[str, Mark] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns it as plain data."""
+        return {"version": VERSION, **asdict(self)}
+
+
+def state_from_json(data: Any, where: str) -> State:
+    """Reads what `to_json` made.
+
+    Raises:
+        ConfigFileError: it is something else.
+    """
+    try:
+        if data["version"] != VERSION:
+            raise ConfigFileError(f"expected version {VERSION}, found {data['version']}: of another mqtool", where)
+        marks = {str(broker): Mark(**mark) for broker, mark in data["marks"].items()}
+        return State(str(data["export_id"]), int(data["sequence"]), dict(data["shape"]), marks)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ConfigFileError(f"is not the state of an export: {error!r}", where) from error
+
+
+def parse_state(data: bytes, where: str) -> State:
+    """Reads a state file.
+
+    Raises:
+        ConfigFileError: it is none.
+    """
+    try:
+        return state_from_json(json.loads(data), where)
+    except ValueError as error:
+        raise ConfigFileError(f"is not the state of an export: {error}", where) from error

@@ -1,0 +1,151 @@
+"""Where an export goes: a local directory, or an object store through fsspec. Nothing above knows which.
+
+Paths are relative to the target's root, with `/`. `replace` and `move` are atomic for one file; what that means for
+many of them is the business of `commit`.
+"""
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+from mqtool.errors import StoreLockedError, UsageError
+
+
+class Target(Protocol):
+    """The operations that an export needs."""
+
+    url: str
+
+    def create(self, path: str) -> IO[bytes]:
+        """Opens a new file for writing, directories made as needed; what it holds is durable after `close`."""
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Puts a whole small file in place, durably; readers see the old one or the new one."""
+
+    def read(self, path: str) -> bytes | None:
+        """Returns a small file's bytes, None if there is none."""
+
+    def move(self, source: str, to: str) -> None:
+        """Moves a file; one that is not there any more was moved before."""
+
+    def names(self, path: str) -> list[str]:
+        """Returns the names in a directory, sorted; none if it does not exist."""
+
+    def remove(self, path: str) -> None:
+        """Removes a directory with all that is in it, if it exists."""
+
+    def lock(self, path: str) -> Any:
+        """Returns a context manager that keeps other exports out."""
+
+
+def target_of(url: str) -> Target:
+    """Returns the target for a path or URL.
+
+    Raises:
+        UsageError: the path is a file.
+    """
+    if "://" in url and not url.startswith("file://"):
+        from mqtool.export.remote_target import RemoteTarget  # noqa: PLC0415 - fsspec is an extra
+
+        return RemoteTarget(url)
+    return LocalTarget(url.removeprefix("file://"))
+
+
+class _SyncedFile:
+    """A file that is on the disk when it has been closed."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("xb")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def close(self) -> None:
+        if not self._file.closed:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+
+
+class LocalTarget:
+    """A directory of this machine, or one that all workers mount."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._root = Path(url)
+        if self._root.exists() and not self._root.is_dir():
+            raise UsageError(f"{url}: is a file; an export goes into a directory")
+
+    def create(self, path: str) -> IO[bytes]:
+        """See `Target`."""
+        where = self._root / path
+        where.parent.mkdir(parents=True, exist_ok=True)
+        file: Any = _SyncedFile(where)
+        return file
+
+    def replace(self, path: str, data: bytes) -> None:
+        """See `Target`."""
+        where = self._root / path
+        where.parent.mkdir(parents=True, exist_ok=True)
+        part = where.with_name(f"{where.name}.part")
+        with part.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(where)
+        _sync_directory(where.parent)
+
+    def read(self, path: str) -> bytes | None:
+        """See `Target`."""
+        try:
+            return (self._root / path).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def move(self, source: str, to: str) -> None:
+        """See `Target`."""
+        where = self._root / to
+        where.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileNotFoundError):
+            (self._root / source).rename(where)
+        _sync_directory(where.parent)
+
+    def names(self, path: str) -> list[str]:
+        """See `Target`."""
+        try:
+            return sorted(entry.name for entry in (self._root / path).iterdir())
+        except FileNotFoundError:
+            return []
+
+    def remove(self, path: str) -> None:
+        """See `Target`."""
+        if (self._root / path).exists():
+            shutil.rmtree(self._root / path)
+
+    @contextmanager
+    def lock(self, path: str) -> Iterator[None]:
+        """See `Target`.
+
+        Raises:
+            StoreLockedError: another process exports into the same directory.
+        """
+        where = self._root / path
+        where.parent.mkdir(parents=True, exist_ok=True)
+        with where.open("wb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise StoreLockedError("another export writes here; wait for it", self._root) from error
+            yield
+
+
+def _sync_directory(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

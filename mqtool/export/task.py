@@ -1,0 +1,126 @@
+"""One task of an export: a partition into staged Parquet files. Runs in any process, on any machine.
+
+The same on one machine and on Spark, so both give the same files.
+"""
+
+import secrets
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mqtool.export.parquet import FileEntry, TableWriter, WriteOptions
+from mqtool.export.plan import Partition
+from mqtool.export.read import read_partition
+from mqtool.export.request import ReadRequest
+from mqtool.export.rows import Rows
+from mqtool.export.runs import SortedRuns
+from mqtool.export.schema import DAMAGE_SCHEMA, DEAD_LETTER_SCHEMA, Table
+from mqtool.export.target import target_of
+from mqtool.scan.damage import Damage
+
+_LETTERS = 1000
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a worker gets.
+
+    Attributes:
+        partition: what to read.
+        read: how.
+        write: how to write it.
+        target: URL of the export.
+        staging: directory in the target for what is not published yet.
+        sequence: of the commit that the files will belong to; part of their names.
+    """
+
+    partition: Partition
+    read: ReadRequest
+    write: WriteOptions
+    target: str
+    staging: str
+    sequence: int
+
+
+@dataclass
+class TaskResult:
+    """What a worker returns.
+
+    Attributes:
+        number: of the partition.
+        log_bytes: bytes of log that it covered.
+        files: staged, in order.
+        topics, classes: rows by topic, and by record class.
+        damaged_bytes: bytes of log in the damage table.
+    """
+
+    number: int
+    log_bytes: int
+    files: list[FileEntry] = field(default_factory=list)
+    topics: Counter[str] = field(default_factory=Counter)
+    classes: Counter[str] = field(default_factory=Counter)
+    damaged_bytes: int = 0
+
+
+def run_task(task: Task) -> TaskResult:
+    """Reads a partition, sorts it, writes it; each attempt has a directory of its own.
+
+    Raises:
+        CorruptionError: damage, if the request says so.
+        StoreError, OSError: reading or writing failed.
+    """
+    attempt = f"{task.staging}/{task.partition.number:05d}-{secrets.token_hex(4)}"
+    name = f"part-{task.sequence:08d}-{task.partition.number:05d}"
+    target = target_of(task.target)
+    result = TaskResult(task.partition.number, task.partition.size)
+    broker = task.partition.source.broker
+    letters = TableWriter(target, attempt, Table.DEAD_LETTERS, DEAD_LETTER_SCHEMA, name, task.write)
+    found: list[Damage] = []
+    with SortedRuns(task.write.partition_by) as runs:
+        waiting: list[dict[str, Any]] = []
+        for item in read_partition(task.partition, task.read):
+            if isinstance(item, Damage):
+                found.append(item)
+                continue
+            _count(result, item)
+            runs.add(item)
+            waiting.extend({"broker": broker, **letter} for letter in item.dead_letters)
+            if len(waiting) >= _LETTERS:
+                letters.add(pa.RecordBatch.from_pylist(waiting, DEAD_LETTER_SCHEMA))
+                waiting = []
+        if waiting:
+            letters.add(pa.RecordBatch.from_pylist(waiting, DEAD_LETTER_SCHEMA))
+        messages = TableWriter(target, attempt, Table.MESSAGES, task.read.schema, name, task.write)
+        for piece in runs.merged():
+            messages.add(piece.batch, piece.key[: len(task.write.partition_by)], new_file=piece.steps_back)
+    damage = TableWriter(target, attempt, Table.DAMAGE, DAMAGE_SCHEMA, name, task.write)
+    if found:
+        damage.add(damage_batch(found, broker, task.partition.source.path))
+    result.damaged_bytes = sum(one.end - one.start for one in found)
+    result.files = [entry for table in (messages, damage, letters) for entry in table.close()]
+    return result
+
+
+def _count(result: TaskResult, rows: Rows) -> None:
+    for column, counter in (("topic", result.topics), ("record_class", result.classes)):
+        for counted in pc.value_counts(rows.keys[column]).to_pylist():
+            counter[counted["values"]] += counted["counts"]
+
+
+def damage_batch(found: list[Damage], broker: str, root: str) -> Any:
+    """Returns rows of the damage table.
+
+    Args:
+        found: the damage.
+        broker: the store's name.
+        root: the store's path, which is left out of the file names.
+    """
+    rows = [
+        {"broker": broker, "start": d.start, "end": d.end, "kind": str(d.kind), "detail": d.detail,
+         "file": None if d.path is None else str(d.path).removeprefix(root).lstrip("/"), "position": d.position}
+        for d in found
+    ]  # fmt: skip
+    return pa.RecordBatch.from_pylist(rows, DAMAGE_SCHEMA)

@@ -1,0 +1,279 @@
+"""Stores in object storage: paths that begin with a scheme, listed once, read by ranges.
+
+`RemotePath` answers what the reading layer asks of a `Path`. Its answers come from one listing, made when the store
+was opened, so that opening costs a few requests however many queues there are. No file is fetched whole: each read
+asks for the bytes it wants. Needs fsspec and a driver for the scheme, e.g. `pip install "mqtool[s3]"`.
+"""
+
+import posixpath
+import re
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from mqtool.errors import NotAStoreError, StoreError, UsageError
+
+_URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
+_PROBE = 4096
+_PROBES = 32
+
+T = TypeVar("T")
+
+
+def is_url(text: str) -> bool:
+    """Whether a text names a place in object storage: a scheme, but not `file`."""
+    return _URL.match(text) is not None and not text.lower().startswith("file://")
+
+
+def file_system(url: str) -> tuple[Any, str]:
+    """Returns the fsspec file system of a URL and the path in it.
+
+    Raises:
+        UsageError: fsspec or the driver is not installed, or the URL makes no sense to it.
+    """
+    try:
+        from fsspec.core import url_to_fs  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise UsageError(f'{url}: needs fsspec; pip install "mqtool[s3]"') from error
+    try:
+        found, path = url_to_fs(url)
+    except (ImportError, ValueError) as error:
+        raise UsageError(f"{url}: {error}") from error
+    return found, path.rstrip("/")
+
+
+def remote_glob(pattern: str) -> list[str]:
+    """Returns the URLs that a pattern matches, sorted."""
+    fs, path = file_system(pattern)
+    return sorted(str(fs.unstrip_protocol(found)) for found in answer(pattern, lambda: fs.glob(path)))
+
+
+def answer(url: str, ask: Callable[[], T]) -> T:
+    """Returns what a driver answers; its errors become ours.
+
+    Raises:
+        StoreError: it failed. FileNotFoundError passes.
+    """
+    try:
+        return ask()
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # drivers raise what their libraries raise
+        raise StoreError(f"{type(error).__name__}: {error}", url) from error
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteStatus:
+    """What `stat` tells."""
+
+    st_size: int
+    st_mtime_ns: int
+    st_mode: int
+
+
+class Tree:
+    """The listing of everything below a URL.
+
+    Attributes:
+        files: size by path in the file system.
+        directories: paths.
+    """
+
+    def __init__(self, fs: Any, root: str, url: str) -> None:
+        fs.invalidate_cache()
+        found: dict[str, Any] = answer(url, lambda: fs.find(root, detail=True))
+        self.files = {path: int(info["size"] or 0) for path, info in found.items() if info.get("type") != "directory"}
+        self.directories: set[str] = set()
+        for path in self.files:
+            parent = posixpath.dirname(path)
+            while parent not in self.directories and len(parent) >= len(root):
+                self.directories.add(parent)
+                parent = posixpath.dirname(parent)
+
+    @cached_property
+    def children(self) -> dict[str, list[str]]:
+        """Names in each directory."""
+        found: dict[str, list[str]] = {}
+        for path in (*self.files, *self.directories):
+            found.setdefault(posixpath.dirname(path), []).append(posixpath.basename(path))
+        return {path: sorted(names) for path, names in found.items()}
+
+
+class RemotePath:
+    """A place in object storage; the part of `pathlib.Path` that reading needs."""
+
+    def __init__(self, url: str, tree: Tree | None = None) -> None:
+        """Asks for nothing yet.
+
+        Args:
+            url: with its scheme.
+            tree: a listing that answers in place of the storage; None to ask it.
+        """
+        self._url = url.rstrip("/")
+        self._tree = tree
+
+    @cached_property
+    def _place(self) -> tuple[Any, str]:
+        return file_system(self._url)
+
+    def __str__(self) -> str:
+        return self._url
+
+    def __repr__(self) -> str:
+        return f"RemotePath({self._url!r})"
+
+    def __fspath__(self) -> str:
+        return self._url
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RemotePath) and str(other) == self._url
+
+    def __lt__(self, other: object) -> bool:
+        return self._url < str(other)
+
+    def __hash__(self) -> int:
+        return hash(self._url)
+
+    def __truediv__(self, name: object) -> "RemotePath":
+        return RemotePath(f"{self._url}/{name}", self._tree)
+
+    @property
+    def name(self) -> str:
+        """The last part."""
+        return self._url.rpartition("/")[2]
+
+    @property
+    def parent(self) -> "RemotePath":
+        """The place that it is in."""
+        return RemotePath(self._url.rpartition("/")[0], self._tree)
+
+    def listed(self) -> "RemotePath":
+        """Returns the same place with a fresh listing of all below it.
+
+        Raises:
+            NotAStoreError: nothing is below it.
+        """
+        fs, path = self._place
+        tree = Tree(fs, path, self._url)
+        if not tree.directories:
+            raise NotAStoreError("no such prefix; give the store's root (it holds commitlog/)", self._url)
+        return RemotePath(self._url, tree)
+
+    def is_file(self) -> bool:
+        """Whether an object is here."""
+        fs, path = self._place
+        return path in self._tree.files if self._tree else bool(answer(self._url, lambda: fs.isfile(path)))
+
+    def is_dir(self) -> bool:
+        """Whether objects are below."""
+        fs, path = self._place
+        return path in self._tree.directories if self._tree else bool(answer(self._url, lambda: fs.isdir(path)))
+
+    def exists(self) -> bool:
+        """Whether anything is here or below."""
+        return self.is_file() or self.is_dir()
+
+    def stat(self) -> RemoteStatus:
+        """Returns size and kind; the time of change is unknown.
+
+        Raises:
+            FileNotFoundError: nothing is here.
+        """
+        if self.is_dir():
+            return RemoteStatus(0, 0, stat.S_IFDIR | 0o755)
+        fs, path = self._place
+        size = self._tree.files.get(path) if self._tree else answer(self._url, lambda: fs.info(path))["size"]
+        if size is None:
+            raise FileNotFoundError(self._url)
+        return RemoteStatus(int(size), 0, stat.S_IFREG | 0o644)
+
+    def iterdir(self) -> Iterator["RemotePath"]:
+        """Yields what is in a directory, by name.
+
+        Raises:
+            FileNotFoundError: it is none.
+        """
+        fs, path = self._place
+        if self._tree is None:
+            names = sorted(posixpath.basename(str(one)) for one in answer(self._url, lambda: fs.ls(path, detail=False)))
+        elif path in self._tree.directories:
+            names = self._tree.children.get(path, [])
+        else:
+            raise FileNotFoundError(self._url)
+        yield from (self / name for name in names)
+
+    @property
+    def path(self) -> str:
+        """The URL: entries of a listing are read like `os.DirEntry`."""
+        return self._url
+
+    def opened(self) -> "RemoteBytes":
+        """Returns a reader of the object.
+
+        Raises:
+            StoreError: nothing is here.
+        """
+        try:
+            return RemoteBytes(*self._place, self._url, self.stat().st_size)
+        except FileNotFoundError as error:
+            raise StoreError("cannot be opened: no such object", self._url) from error
+
+
+class RemoteBytes:
+    """Ranged reads of one object.
+
+    Attributes:
+        size: bytes.
+    """
+
+    def __init__(self, fs: Any, path: str, url: str, size: int) -> None:
+        self._fs, self._path, self._url = fs, path, url
+        self.size = size
+
+    def read(self, position: int, count: int) -> bytes:
+        """Returns the bytes from a position; fewer than `count` only where the object ends.
+
+        Raises:
+            StoreError: the storage refuses.
+        """
+        end = min(position + count, self.size)
+        if position >= end:
+            return b""
+        try:
+            return bytes(answer(self._url, lambda: self._fs.cat_file(self._path, start=position, end=end)))
+        except FileNotFoundError as error:
+            raise StoreError("is gone since it was listed", self._url) from error
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def data_end(self) -> int:
+        """Returns the size; 0 if nothing seems to have been written yet.
+
+        Object storage knows no holes. A segment that a broker made ahead is told by its first bytes, and by probes
+        all over it, since reading a gigabyte of zeros would cost more than it tells.
+        """
+        step = max(_PROBE, self.size // _PROBES)
+        places = range(0, self.size, step)
+        return self.size if any(any(self.read(at, _PROBE)) for at in places) else 0
+
+
+def as_path(text: "str | Path") -> Path:
+    """Returns a path for text; one in object storage behaves like the part of `Path` that reading needs."""
+    if not isinstance(text, str):
+        return text
+    found: Any = RemotePath(text) if is_url(text) else Path(text.removeprefix("file://"))
+    return cast("Path", found)
+
+
+def store_root(text: "str | Path") -> Path:
+    """Returns the path of a store's root; in object storage all that is below it is listed at once.
+
+    Raises:
+        NotAStoreError: nothing is there in object storage.
+    """
+    found: Any = as_path(text)
+    return cast("Path", found.listed() if isinstance(found, RemotePath) else found)
