@@ -1,5 +1,6 @@
 """`dump --follow`: what is appended is printed, what is unfinished is not there yet."""
 
+import contextlib
 import json
 import os
 import signal
@@ -56,10 +57,11 @@ def log(tmp_path):
 def followed(store, steps, **wanted):
     """What is told until the writer has taken all its steps: physical offsets, and damage as it is."""
     found = []
-    items = follow(store, wait=Writer(store, steps), **wanted)
-    with pytest.raises(Ended):
-        for item in items:
+    writer = Writer(store, steps)
+    with contextlib.suppress(Ended):
+        for item in follow(store, wait=writer, **wanted):
             found.append(item if isinstance(item, Damage) else item.physical_offset)
+    assert writer.steps == []
     return found
 
 
