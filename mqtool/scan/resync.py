@@ -31,13 +31,18 @@ Witness = Callable[[int], bool | None]
 """Says of a physical offset whether a record starts there: True, False, or None for "cannot tell"."""
 
 
-def extent(segment: SegmentBytes, position: int) -> int | None:
-    """Returns where the damaged record at a position ends, if what is left of it tells, else None.
+def extent(segment: SegmentBytes, position: int, data_end: int) -> int | None:
+    """Returns where the damaged or unfinished record at a position ends, if what is there of it tells, else None.
 
     An end is proved by a record that follows it. It may be the stated one, or the one that the inner lengths imply
     for some host shape and version; the less a producer could have put it into a body, the sooner it is believed.
     Without such proof the stated size is believed where the inner lengths add up to it, or where magic, own offset
-    and body length agree with it.
+    and body length agree with it; it may then reach beyond the segment.
+
+    Args:
+        segment: where.
+        position: of the record.
+        data_end: position after which the segment holds nothing.
     """
     total, _ = segment.frame(position)
     stated, *others = (set(segment.sizes_by_lengths(position, shape)) for shape in segment.host_shapes(position))
@@ -47,8 +52,8 @@ def extent(segment: SegmentBytes, position: int) -> int | None:
             end = position + size
             if size >= commit_log.MIN_RECORD_SIZE and end < segment.size and segment.is_boundary(end):
                 return end
-    fits = commit_log.MIN_RECORD_SIZE <= total <= segment.size - position
-    return position + total if fits and (total in implied or segment.begins_record(position)) else None
+    is_sum = total >= commit_log.MIN_RECORD_SIZE and total in implied
+    return position + total if is_sum or segment.begins_record(position, data_end) else None
 
 
 def next_record(
@@ -73,7 +78,7 @@ def next_record(
         newest: store timestamp of the last good record, 0 if unknown.
     """
     last = segment.size if end is None else end
-    search = _Search(segment, position, witness, last)
+    search = _Search(segment, position, witness, last, newest)
     blank: int | None = None
     for at in _candidates(segment, position, last):
         _, magic = segment.frame(at)
@@ -86,7 +91,8 @@ def next_record(
 
 
 class _Search:
-    def __init__(self, segment: SegmentBytes, start: int, witness: Witness | None, end: int) -> None:
+    def __init__(self, segment: SegmentBytes, start: int, witness: Witness | None, end: int, newest: int) -> None:
+        self._newest = newest
         self._segment = segment
         self._start = start
         self._end = end
@@ -104,10 +110,41 @@ class _Search:
         verdict = self.verdict(position)
         if verdict is False or not self._is_proven(position, known=verdict is True):
             return False
-        if verdict is None and is_enclosed(self._segment, self._start, position, self._end):
+        if verdict is None and self._is_enclosed(position):
             self._enclosed_to = self._segment.chain_end(position, _LONGEST_ENCLOSED)
             return False
         return True
+
+    def _is_enclosed(self, position: int) -> bool:
+        """Whether the chain of frames at a position stands inside the body of the record damaged at the start.
+
+        It does if after the chain comes the rest of a record, body end, topic and properties, up to the next
+        boundary or the end of the data. A damaged record after a real chain also ends like that, but it has a header
+        before its body, and the record before a real chain ends where the chain starts.
+        """
+        segment = self._segment
+        end = segment.chain_end(position, _LONGEST_ENCLOSED)
+        if end - position >= _LONGEST_ENCLOSED or end >= self._end:
+            return False
+        if segment.frame(end)[1] == commit_log.MAGIC_BLANK and segment.is_boundary(end):
+            return self._goes_on(end)
+        if segment.is_boundary(end) or extent(segment, end, self._end) is not None:
+            return False
+        near = min(self._end, end + _LONGEST_ENCLOSED)
+        following = next(_candidates(segment, end, near), None) or segment.data_end(near)
+        tail = record_tail(segment, end, following) if following > end else None
+        if tail is None:
+            return False
+        if tail - end < commit_log.BODY_POSITIONS[0]:
+            return True
+        header_wiped = segment.frame(end) == (0, 0)
+        return not header_wiped and record_tail(segment, self._start, position) is None
+
+    def _goes_on(self, blank: int) -> bool:
+        """Whether records follow a BLANK that are no older than those before: then it is none, but a part of a body."""
+        behind = _candidates(self._segment, blank + commit_log.BLANK_SIZE, self._end)
+        younger = (at for at in behind if not is_older(self._segment, at, self._newest))
+        return any(self._segment.record(at) is not None for at in younger)
 
     def _is_proven(self, position: int, *, known: bool) -> bool:
         total, _ = self._segment.frame(position)
@@ -152,35 +189,6 @@ def is_older(segment: SegmentBytes, position: int, newest: int) -> bool:
     return record is not None and int(record.column("store_timestamp")[0]) < newest
 
 
-def is_enclosed(segment: SegmentBytes, damaged: int, position: int, data_end: int) -> bool:
-    """Whether the chain of frames at `position` stands inside the body of the record damaged at `damaged`.
-
-    It does if after the chain comes the rest of a record, body end, topic and properties, up to the next
-    boundary or the end of the data. A damaged record after a real chain also ends like that, but it has a header
-    before its body, and the record before a real chain ends where the chain starts.
-
-    Args:
-        segment: where.
-        damaged: position of the damaged record.
-        position: of the chain's first frame.
-        data_end: position after which the segment holds nothing.
-    """
-    end = segment.chain_end(position, _LONGEST_ENCLOSED)
-    if end - position >= _LONGEST_ENCLOSED or end >= data_end:
-        return False
-    if segment.is_boundary(end) or extent(segment, end) is not None:
-        return False
-    near = min(data_end, end + _LONGEST_ENCLOSED)
-    following = next(_candidates(segment, end, near), None) or segment.data_end(near)
-    tail = record_tail(segment, end, following) if following > end else None
-    if tail is None:
-        return False
-    if tail - end < commit_log.BODY_POSITIONS[0]:
-        return True
-    header_wiped = segment.frame(end) == (0, 0)
-    return not header_wiped and record_tail(segment, damaged, position) is None
-
-
 def record_tail(segment: SegmentBytes, start: int, end: int) -> int | None:
     """Returns where `topic length, topic, properties length, properties` begins that ends exactly at `end`.
 
@@ -218,7 +226,7 @@ def describe(segment: SegmentBytes, position: int, *, is_followed: bool) -> tupl
         return DamageKind.BAD_BLANK, f"BLANK of {total} bytes, expected {left} up to the end of the segment"
     if magic not in (commit_log.MAGIC_V1, commit_log.MAGIC_V2):
         return DamageKind.BAD_HEADER, f"expected magic daa320a7, found {magic & 0xFFFFFFFF:08x}"
-    if not is_followed and total > segment.size - position and segment.begins_record(position):
+    if not is_followed and total > segment.size - position and segment.begins_record(position, segment.size):
         missing = total - (segment.size - position)
         return DamageKind.MISSING, f"the file ends {missing} bytes before the record of {total} bytes does"
     if segment.states_its_offset(position):

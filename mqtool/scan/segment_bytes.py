@@ -122,20 +122,28 @@ class SegmentBytes:
         sizes = (size for shape in self.host_shapes(position) for size in self.sizes_by_lengths(position, shape))
         return total >= commit_log.MIN_RECORD_SIZE and total in sizes
 
-    def begins_record(self, position: int) -> bool:
+    def begins_record(self, position: int, data_end: int) -> bool:
         """Whether a record of its stated size begins at a position, though it may be unfinished or bad inside.
 
-        Magic and own offset are right, and total_size leaves room for topic and properties behind the body.
+        Magic and own offset are right, total_size leaves room for topic and properties behind the body, and behind
+        the body stands what may be a topic, as far as there is data.
         """
         total, magic = self.frame(position)
-        if magic not in (commit_log.MAGIC_V1, commit_log.MAGIC_V2) or not self.states_its_offset(position):
+        is_record = magic in (commit_log.MAGIC_V1, commit_log.MAGIC_V2)
+        body_at = commit_log.BODY_POSITIONS[self.host_shapes(position)[0]]
+        length = self.peek(position + body_at - _I32.size, _I32.size)
+        if not is_record or not self.states_its_offset(position) or len(length) < _I32.size:
             return False
-        head = self.peek(position, commit_log.BODY_POSITIONS[-1])
-        body_at = commit_log.BODY_POSITIONS[(_I32.unpack_from(head, _SYS_FLAG_AT)[0] >> 4) & 3]
-        if len(head) < body_at:
+        topic_at = body_at + max(0, _I32.unpack(length)[0])
+        if not 0 < total - topic_at <= LONGEST_TAIL:
             return False
-        rest = total - body_at - max(0, _I32.unpack_from(head, body_at - _I32.size)[0])
-        return 0 < rest <= LONGEST_TAIL
+        reader = commit_log.TOPIC_LENGTH_V2 if magic == commit_log.MAGIC_V2 else commit_log.TOPIC_LENGTH_V1
+        stored = self.peek(position + topic_at, reader.size)[: max(0, data_end - position - topic_at)]
+        if len(stored) < reader.size:
+            return True  # all that is there is its body
+        topic_length = reader.unpack(stored)[0]
+        topic = self.peek(position + topic_at + reader.size, max(0, min(topic_length, LONGEST_TAIL)))
+        return 0 < topic_length < total - topic_at and is_topic(topic.rstrip(b"\0"))
 
     def record(self, position: int) -> Frames | None:
         """Returns the sound record at a position, None if there is none."""
@@ -182,6 +190,11 @@ class SegmentBytes:
                 return start + found
             at = start
         return 0
+
+
+def is_topic(data: bytes) -> bool:
+    """Whether bytes may be a topic or its beginning: no control characters, no space (TopicValidator is stricter)."""
+    return all(byte > 0x20 and byte != 0x7F for byte in data)
 
 
 def last_data(view: memoryview) -> int:

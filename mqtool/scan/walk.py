@@ -190,7 +190,7 @@ class SegmentWalk:
 
     def _next(self, at: int) -> int | None:
         segment, base = self._segment, self._span.base
-        known_end = extent(segment, at)
+        known_end = extent(segment, at, self._data_end)
         if known_end is not None and segment.is_boundary(known_end):
             return known_end if known_end < segment.size else None
         witness = self._witness

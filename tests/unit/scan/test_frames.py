@@ -1,0 +1,156 @@
+"""Frames: hopping, and the fields of every shape of record as columns."""
+
+import struct
+
+import numpy as np
+import pytest
+
+from mqtool.formats import commit_log
+from mqtool.formats.commit_log import MAGIC_BLANK, MAGIC_V1, build_blank
+from mqtool.scan.frames import Frames, Stop, hop
+from tests.support.builder import encode, record_of
+
+SHAPES = {"IPv4": {}, "born host IPv6": {"sys_flag": 0x10}, "store host IPv6": {"sys_flag": 0x20},
+          "both IPv6": {"sys_flag": 0x30}, "V2": {"topic": b"L" * 200},
+          "V2 and IPv6": {"topic": b"L" * 128, "sys_flag": 0x30},
+          "empty body": {"body": b""}, "no properties": {"properties": b""}, "empty topic": {"topic": b""},
+          "negative properties length": {"properties": b"", "properties_length": -1},
+          "negative body length": {"body": b"", "body_length": -5}}
+
+
+def chain(*shapes, base=0):
+    """Records of these shapes one after the other, and what they are."""
+    data, records = b"", []
+    for shape in shapes:
+        changes = {"body": f"body {len(records)}".encode(), **shape}
+        records.append(record_of(base + len(data), **changes))
+        data += commit_log.build_record(records[-1])
+    return data, records
+
+
+def frames_of(data, base=0):
+    found = hop(memoryview(data), 0)
+    return Frames(memoryview(data), base, found.positions, found.sizes)
+
+
+@pytest.mark.parametrize("field", [field.name for field in commit_log.HEADS[0] if "host" not in field.name])
+def test_a_column_has_the_field_of_every_record_whatever_its_shape(field):
+    data, records = chain(*SHAPES.values(), *reversed(SHAPES.values()))
+    assert frames_of(data).column(field).tolist() == [getattr(record, field) for record in records]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_variable_fields_are_where_the_record_has_them(shape):
+    data, (record, _) = chain(SHAPES[shape], {})
+    frames = frames_of(data)
+    spans = {"body": (frames.body_start, frames.body_length), "topic": (frames.topic_start, frames.topic_length),
+             "properties": (frames.properties_start, frames.properties_length)}
+    found = {name: data[start[0] : start[0] + length[0]] for name, (start, length) in spans.items()}
+    assert found == {"body": record.body, "topic": record.topic, "properties": record.properties}
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_a_record_as_the_broker_writes_it_is_sound(shape):
+    data, records = chain(SHAPES[shape], SHAPES[shape], base=1 << 40)
+    frames = frames_of(data, 1 << 40)
+    assert len(frames) == len(records) == 2
+    assert frames.sound.all()
+    assert frames.crc_matches.all()
+
+
+@pytest.mark.parametrize("base", [-1, 1, 1 << 20])
+def test_a_record_elsewhere_than_it_says_is_not_sound(base):
+    data, _ = chain({}, {})
+    frames = frames_of(data, base)
+    assert not frames.true_offset.any()
+    assert not frames.sound.any()
+    assert frames.adds_up.all()
+
+
+LENGTHS = {"body_length": (84, 4), "topic_length": (88 + 6, 1), "properties_length": (88 + 6 + 1 + 5, 2)}
+HOSTILE = [-(1 << 31), -1, 0, 1, 0x7F, 0x80, 0x7FFF, 0x8000, (1 << 31) - 1]
+
+
+@pytest.mark.parametrize("value", HOSTILE)
+@pytest.mark.parametrize("field", LENGTHS)
+def test_a_wrong_length_is_found_and_reads_nothing_outside(field, value):
+    data, records = chain({}, {})
+    at, size = LENGTHS[field]
+    stored = (value & ((1 << 8 * size) - 1)).to_bytes(size)
+    assert data[at : at + size] != stored
+    frames = frames_of(data[:at] + stored + data[at + size :])
+    assert frames.adds_up.tolist() == [False, True]
+    assert frames.computed_crc[1] == records[1].body_crc
+
+
+def test_an_empty_body_needs_no_crc():
+    data, _ = chain({"body": b"", "body_crc": 77})
+    assert frames_of(data).crc_matches.tolist() == [True]
+
+
+def test_a_wrong_body_is_found_by_its_crc():
+    data, records = chain({}, {}, {})
+    at = records[0].total_size + 88
+    broken = data[:at] + b"B" + data[at + 1 :]
+    assert frames_of(broken).crc_matches.tolist() == [True, False, True]
+    assert frames_of(broken).sound.all()
+
+
+def test_selecting_keeps_the_columns_of_the_chosen():
+    data, _ = chain(*({"queue_id": number} for number in range(10)))
+    frames = frames_of(data)
+    odd = np.arange(10) % 2 == 1
+    assert frames.select(odd).column("queue_id").tolist() == [1, 3, 5, 7, 9]
+    assert frames.select(slice(2, 4)).column("queue_id").tolist() == [2, 3]
+    assert frames.select(np.array([7, 0])).column("queue_id").tolist() == [7, 0]
+
+
+def test_no_frames_have_empty_columns():
+    frames = Frames(memoryview(b""), 0, np.empty(0, np.int64), np.empty(0, np.int64))
+    assert len(frames.sound) == len(frames.crc_matches) == len(frames.column("flag")) == 0
+
+
+STOPS = {
+    "BLANK": (build_blank(100), Stop.BLANK),
+    "zeros": (bytes(100), Stop.ZEROS),
+    "garbage": (b"\xff" * 100, Stop.BAD),
+    "nothing": (b"", Stop.END),
+    "seven bytes": (bytes(7), Stop.END),
+    "a size that is too small": (struct.pack(">ii", 90, MAGIC_V1), Stop.BAD),
+    "a negative size": (struct.pack(">ii", -1, MAGIC_V1), Stop.BAD),
+    "a size and no magic": (struct.pack(">ii", 100, 0), Stop.BAD),
+    "a record that is not whole": (struct.pack(">ii", 101, MAGIC_V1) + bytes(92), Stop.MORE),
+    "a record of the largest size": (struct.pack(">ii", (1 << 31) - 1, MAGIC_V1), Stop.MORE),
+    "a magic that is off by one": (struct.pack(">ii", 100, MAGIC_V1 + 1) + bytes(92), Stop.BAD),
+    "a BLANK of no size": (struct.pack(">ii", 0, MAGIC_BLANK), Stop.BLANK),
+}
+
+
+@pytest.mark.parametrize("what", STOPS)
+def test_a_chain_ends_before_what_is_no_whole_record(what):
+    rest, stop = STOPS[what]
+    data, records = chain({}, {"topic": b"L" * 150}, {})
+    found = hop(memoryview(data + rest), 0)
+    assert (found.end, found.stop) == (len(data), stop)
+    assert found.sizes.tolist() == [record.total_size for record in records]
+    assert found.positions.tolist() == [record.physical_offset for record in records]
+
+
+def test_a_chain_that_is_cut_anywhere_has_the_whole_records_only():
+    data, (first, second) = chain({}, {})
+    for cut in range(second.total_size):
+        found = hop(memoryview(data[: first.total_size + cut]), 0)
+        assert (found.positions.tolist(), found.end) == ([0], first.total_size)
+        assert found.stop is (Stop.END if cut < 8 else Stop.MORE)
+
+
+def test_hopping_may_begin_anywhere():
+    data, records = chain({}, {}, {})
+    found = hop(memoryview(data), records[0].total_size)
+    assert found.positions.tolist() == [record.physical_offset for record in records[1:]]
+
+
+def test_the_smallest_record_of_all_is_a_record():
+    data = encode(0, b"", topic=b"", properties=b"")
+    assert len(data) == commit_log.MIN_RECORD_SIZE
+    assert frames_of(data).sound.tolist() == [True]
