@@ -6,9 +6,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.support.damage import CASES, damage_case, held_locks
 from tests.support.rocketmq import RocketMQ, Unavailable, release
+
+settings.register_profile("no deadline", deadline=None)  # how long an example takes is no property of ours
+settings.load_profile("no deadline")
 
 SHARED_WORKER = ("interop", "spark")  # each starts JVMs: one after the other, not side by side
 
