@@ -83,7 +83,7 @@ def _indented(lines: bytes) -> bytes:
 
 
 def _pairs(columns: list[Column], value: dict[str, Any]) -> bytes:
-    shown = [column for column in columns if value.get(column.name) is not None]
+    shown = [column for column in columns if column.name in value]
     to = max((len(column.name) for column in shown), default=0)
     lines = [f"{column.name:<{to}}  {cells.cell(value[column.name], column)}" for column in shown]
     return "".join(line.rstrip() + "\n" for line in lines).encode("utf-8", "replace")
