@@ -1,0 +1,150 @@
+"""Which files an EQueue store has: chunk files in the broker's order, queues, settings, and what does not belong."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from mqtool.errors import FormatError, NotAStoreError, StoreError
+from mqtool.formats import equeue
+from mqtool.store.files import list_directory, read_file, require_directory, subdirectories
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What queue.setting says; a missing or empty file means the defaults."""
+
+    producer_visible: bool = True
+    consumer_visible: bool = True
+    is_deleted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFiles:
+    """The folder of one queue.
+
+    Attributes:
+        topic: name of the parent folder.
+        queue_id: the folder's own name.
+        directory: the folder.
+        chunks: chunk files in the broker's order.
+    """
+
+    topic: str
+    queue_id: int
+    directory: Path
+    chunks: tuple[Path, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Everything below a root.
+
+    Attributes:
+        root: the root directory.
+        messages: message chunk files in the broker's order.
+        queues: by topic and queue id.
+        bad_folders: folders in place of a queue whose name is no number; the broker does not start with one.
+        strays: files of chunk folders that are no chunks.
+    """
+
+    root: Path
+    messages: tuple[Path, ...]
+    queues: tuple[QueueFiles, ...]
+    bad_folders: tuple[Path, ...]
+    strays: tuple[Path, ...]
+
+
+def is_store(path: Path) -> bool:
+    """Whether a directory holds message chunks or queue chunks."""
+    try:
+        return any(_chunks(path / equeue.MESSAGE_CHUNKS, equeue.MESSAGE_PREFIX)[0]) or (
+            (path / equeue.QUEUE_CHUNKS).is_dir() and bool(_queues(path / equeue.QUEUE_CHUNKS)[0])
+        )
+    except (StoreError, OSError):
+        return False
+
+
+def list_store(root: Path) -> Listing:
+    """Lists a store.
+
+    Raises:
+        NotAStoreError: it is no directory, or holds no chunks.
+    """
+    require_directory(root)
+    messages, strays = _chunks(root / equeue.MESSAGE_CHUNKS, equeue.MESSAGE_PREFIX)
+    queues, bad = _queues(root / equeue.QUEUE_CHUNKS)
+    if not messages and not queues:
+        raise NotAStoreError(f"holds neither {equeue.MESSAGE_CHUNKS} nor {equeue.QUEUE_CHUNKS}", root)
+    for queue in queues:
+        strays += _chunks(queue.directory, equeue.QUEUE_PREFIX)[1]
+    kept = tuple(stray for stray in strays if stray.name != equeue.QUEUE_SETTING)
+    return Listing(root, messages, queues, bad, kept)
+
+
+def setting(directory: Path) -> Setting:
+    """Reads a queue's setting.
+
+    Raises:
+        FormatError: it is no JSON object of booleans; the broker does not start with it.
+    """
+    path = directory / equeue.QUEUE_SETTING
+    text = read_file(path) if path.is_file() else b""
+    if not text:
+        return Setting()
+    try:
+        found = json.loads(text.decode("utf-8-sig"))
+        values = [found.get(name, False) for name in ("ProducerVisible", "ConsumerVisible", "IsDeleted")]
+    except (ValueError, AttributeError) as error:
+        raise FormatError(f"{path}: expected a JSON object: {error}", layout=equeue.QUEUE_SETTING) from error
+    if not all(isinstance(value, bool) for value in values):
+        raise FormatError(f"{path}: expected booleans, found {values}", layout=equeue.QUEUE_SETTING)
+    names = [name for name in ("ProducerVisible", "ConsumerVisible") if name not in found]
+    return Setting(*(True if name in names else value for name, value in
+                     zip(("ProducerVisible", "ConsumerVisible", ""), values, strict=True)))  # fmt: skip
+
+
+def consume_offsets(path: Path) -> dict[str, dict[str, dict[str, int]]] | None:
+    """Reads consume-offsets.json or its backup: group → topic → queue → last consumed queue offset.
+
+    Returns:
+        None where the file is missing or empty: for the broker that means no offsets.
+
+    Raises:
+        FormatError: it is no such JSON.
+    """
+    text = read_file(path) if path.is_file() else b""
+    if not text:
+        return None
+    try:
+        found = json.loads(text.decode("utf-8-sig"))
+        return {str(group): {str(topic): {str(queue): int(offset) for queue, offset in queues.items()}
+                             for topic, queues in topics.items()}
+                for group, topics in found.items()}  # fmt: skip
+    except (ValueError, AttributeError, TypeError) as error:
+        raise FormatError(f"{path}: expected offsets by group, topic and queue: {error}", layout=path.name) from error
+
+
+def _chunks(directory: Path, prefix: str) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+    """Returns chunk files in the broker's order, and the rest; temporary files are deleted by a start."""
+    chunks: list[Path] = []
+    strays: list[Path] = []
+    for entry in list_directory(directory):
+        if not entry.is_file():
+            continue
+        is_chunk = equeue.is_chunk_name(entry.name, prefix) and not entry.name.endswith(equeue.TEMPORARY_SUFFIX)
+        (chunks if is_chunk else strays).append(Path(entry.path))
+    return tuple(sorted(chunks, key=lambda path: path.name.lower())), tuple(strays)
+
+
+def _queues(directory: Path) -> tuple[tuple[QueueFiles, ...], tuple[Path, ...]]:
+    found, bad = [], []
+    for topic in subdirectories(directory):
+        for queue in subdirectories(Path(topic.path)):
+            path = Path(queue.path)
+            try:
+                number = int(queue.name)
+            except ValueError:
+                bad.append(path)
+                continue
+            found.append(QueueFiles(topic.name, number, path, _chunks(path, equeue.QUEUE_PREFIX)[0]))
+    return tuple(sorted(found, key=lambda queue: (queue.topic, queue.queue_id))), tuple(bad)

@@ -1,0 +1,147 @@
+"""The interface that every kind of store offers: recognise, layout, rows with damage, verify.
+
+To add a kind: write one package with a module `kind` whose function `open_kind` returns an `Opened`, and give it a row
+in `registry.KINDS`. Commands and export know nothing but this interface.
+"""
+
+import enum
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+Row = dict[str, Any]
+"""One record as field name to value; text is `str`, bodies are `bytes`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One field of a table's rows.
+
+    Attributes:
+        name: of the field.
+        type: "int32", "int64", "boolean", "string", "bytes" or "time" (ms since 1970, int64).
+        doc: what it means, with its unit.
+        shown: 0 in every table, 1 in wide ones, 2 in data formats only.
+    """
+
+    name: str
+    type: str
+    doc: str
+    shown: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One sort of rows that a store of a kind has.
+
+    Attributes:
+        name: `dump --kind NAME`; the first table of a kind is its default.
+        doc: what one row is.
+        columns: of its rows, in order.
+        address: the column by which `get` finds a row, "" for none.
+    """
+
+    name: str
+    doc: str
+    columns: tuple[Column, ...]
+    address: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A range of a store's positions that holds no sound record, as a value among the rows.
+
+    Attributes:
+        start, end: positions of the whole store, half-open.
+        kind: stable name of what is wrong.
+        detail: expected and found.
+        path: the file.
+        position: of `start` in that file.
+    """
+
+    start: int
+    end: int
+    kind: str
+    detail: str
+    path: Path
+    position: int
+
+    def __str__(self) -> str:
+        size = self.end - self.start
+        return f"{self.path} position {self.position}: {self.kind} at {self.start}, {size} bytes: {self.detail}"
+
+
+class Severity(enum.StrEnum):
+    """How bad a finding is."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    UNKNOWN = "unknown"
+    """The check could not run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A broken invariant.
+
+    Attributes:
+        code: stable name of the invariant.
+        severity: how bad it is.
+        path: the file or directory.
+        detail: expected and found.
+        next_step: what to do.
+        position: in the file, where there is one.
+    """
+
+    code: str
+    severity: Severity
+    path: Path
+    detail: str
+    next_step: str = ""
+    position: int | None = None
+
+    def __str__(self) -> str:
+        at = "" if self.position is None else f" position {self.position}"
+        step = f"; {self.next_step}" if self.next_step else ""
+        return f"{self.severity} {self.code}: {self.path}{at}: {self.detail}{step}"
+
+
+class Opened(ABC):
+    """A store of one kind, opened for reading. Use it as a context manager.
+
+    Attributes:
+        path: its root directory, or one file of it.
+        tables: the sorts of rows it has.
+    """
+
+    path: Path
+    tables: tuple[Table, ...]
+
+    @abstractmethod
+    def layout(self) -> Row:
+        """Returns what the store is: release, sizes and how they are known, files with their states, oddities."""
+
+    @abstractmethod
+    def rows(self, table: str) -> Iterator[Row | Damage]:
+        """Yields the rows of one table in the store's own order, and damage where it lies."""
+
+    @abstractmethod
+    def verify(self) -> Iterator[Finding]:
+        """Yields every broken invariant."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Closes its files."""
+
+    def table(self, name: str | None = None) -> Table:
+        """Returns a table by name, by default the first."""
+        return next((table for table in self.tables if table.name == name), self.tables[0])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()

@@ -1,0 +1,106 @@
+"""What the real broker did with 89 damaged stores and nine healthy ones, foretold without starting it."""
+
+import pytest
+
+from mqtool.equeue import serve
+from mqtool.equeue.settings import Settings, settings_of
+from mqtool.equeue.start import start
+from mqtool.formats import equeue_message
+from tests.support.chunks import EQUEUE_CASES, EQUEUE_STORES, answer, case, damaged, equeue_store, opened, settings
+from tests.support.stores import tree_digest
+
+REFUSED_IN_ITS_OWN_WORDS = ("ChunkBadDataException", "ArgumentOutOfRangeException", "ArgumentException")
+
+
+def settings_for(name, config=()):
+    """Settings of a store's last run, with what a case changes."""
+    options = {**settings(name), **dict(config or {})}
+    defaults = settings_of(equeue_store(name))  # equeue-2.2.0 does not name its message size
+    size = options.get("message-size", defaults.message_chunk_size)
+    return Settings(size, int(options["queue-count"]), options.get("max-record", defaults.max_record_size))
+
+
+def shape_of(name):
+    return equeue_message.OLD if name == "equeue-2.2.0" else equeue_message.CURRENT
+
+
+def check(root, expected, chosen, shape):
+    """Compares everything that the answer says about a start that succeeded."""
+    found = start(root, chosen, shape)
+    try:
+        assert found.refusal is None
+        chunks = found.messages.values()
+        assert sorted((c.number, c.capacity, c.completed, c.data_end) for c in chunks) == sorted(
+            (line["chunkNumber"], line["capacity"], line["completed"], line["dataPosition"])
+            for line in expected["messageChunks"]
+        )
+        assert found.messages[max(found.messages)].global_end == expected["currentMessagePosition"]
+        if "walk" in expected:  # not for 2.2.0
+            walked = sorted((w.number, w.records, w.end, w.error) for w in (serve.walk(c, chosen) for c in chunks))
+            assert walked == sorted((w["chunkNumber"], w["records"], w["end"], w.get("error", {}).get("message"))
+                                    for w in expected["walk"])
+        assert len(found.queues) == len(expected["queues"])
+        for line in expected["queues"]:
+            check_queue(found, line, chosen, shape)
+    finally:
+        found.close()
+
+
+def check_queue(found, line, chosen, shape):
+    queue = found.queues[line["topic"], line["queueId"]]
+    assert queue.next_offset == line["nextOffset"]
+    line = {"minOffset": 0, "producerVisible": True, "consumerVisible": True, "bad": [], **line}  # as 2.2.0 leaves out
+    assert (queue.min_offset, queue.producer_visible, queue.consumer_visible) == (
+        line["minOffset"], line["producerVisible"], line["consumerVisible"])  # fmt: skip
+    unserved = list(serve.unserved(found, queue, chosen, shape))
+    assert [(one.queue_offset, one.step, one.exception, one.message) for one in unserved] == [
+        (bad["queueOffset"], bad["error"]["step"], bad["error"]["exception"], bad["error"]["message"])
+        for bad in line["bad"]
+    ]
+    assert [one.message_position for one in unserved] == [bad.get("messagePosition") for bad in line["bad"]]
+    for chunk in line.get("chunks", ()):
+        loaded = queue.chunks[chunk["chunkNumber"]]
+        assert (loaded.completed, loaded.data_end) == (chunk["completed"], chunk["dataPosition"])
+
+
+@pytest.mark.parametrize("name", EQUEUE_STORES)
+def test_a_healthy_store_is_opened_as_the_broker_opens_it(name):
+    check(equeue_store(name), opened(name), settings_for(name), shape_of(name))
+
+
+@pytest.mark.parametrize("case_id", EQUEUE_CASES)
+def test_a_damaged_store_is_opened_or_refused_as_by_the_broker(case_id, tmp_path):
+    root, expected = damaged(case_id, tmp_path / "store"), answer(case_id)
+    base = case(case_id)["base"]
+    chosen, before = settings_for(base, case(case_id).get("config")), tree_digest(root)
+    if expected["open"] == "ok":
+        check(root, expected, chosen, shape_of(base))
+    else:
+        refusal = start(root, chosen, shape_of(base)).refusal
+        assert refusal is not None
+        assert refusal.exception == expected["open"]["exception"]
+        if refusal.exception in REFUSED_IN_ITS_OWN_WORDS:
+            assert refusal.message == expected["open"]["message"]
+        assert refusal.remedy
+    assert tree_digest(root) == before
+
+
+def test_there_are_cases_of_every_outcome():
+    opens = [answer(case_id)["open"] for case_id in EQUEUE_CASES]
+    assert len(opens) == 89
+    assert sum(one != "ok" for one in opens) == 18
+
+
+@pytest.mark.parametrize("case_id", ["queue-all-deleted", "messages-all-deleted"])
+def test_a_start_that_deletes_everything_is_foretold(case_id, tmp_path):
+    found = start(damaged(case_id, tmp_path / "store"), settings_for("equeue-small"), equeue_message.CURRENT)
+    assert found.clears_root
+    assert "DELETES everything" in found.notes[0]
+
+
+@pytest.mark.parametrize(("case_id", "groups"), [("offsets-broken", 2), ("offsets-empty", 0), ("offsets-missing", 0)])
+def test_consumed_offsets_come_from_the_backup_only_if_the_first_file_is_broken(case_id, groups, tmp_path):
+    found = start(damaged(case_id, tmp_path / "store"), settings_for("equeue-broker"), equeue_message.CURRENT)
+    assert len(found.offsets) == groups
+    assert found.notes
+    found.close()
