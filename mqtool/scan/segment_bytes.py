@@ -35,13 +35,14 @@ class SegmentBytes:
 
     Attributes:
         base: physical offset of the first byte.
-        size: bytes of the segment.
+        full_size: bytes of the segment, to which a BLANK runs.
+        size: bytes that are there: fewer once the file turns out to have been cut.
     """
 
     def __init__(self, read: Read, base: int, size: int) -> None:
         self._read = read
         self.base = base
-        self.size = size
+        self.full_size = self.size = size
         self._near_at = 0
         self._near = b""
 
@@ -74,7 +75,7 @@ class SegmentBytes:
             return position <= self.size
         total, magic = self.frame(position)
         if magic == commit_log.MAGIC_BLANK:
-            return total == self.size - position
+            return total == self.full_size - position
         return magic in (commit_log.MAGIC_V1, commit_log.MAGIC_V2) and self.states_its_offset(position)
 
     def stated_offset(self, position: int) -> int | None:

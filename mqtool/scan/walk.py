@@ -69,29 +69,30 @@ class SegmentWalk:
 
     def __iter__(self) -> Iterator[Frames | Damage]:
         """Walks from the span's start."""
-        span = self._span
+        span, segment = self._span, self._segment
         at: int | None = span.start
-        while at is not None and at + _FRAME <= span.size:
-            if not self._load(at):
-                yield from self._shrunk(at)
-                return
+        while at is not None and self._load(at):
             at = yield from self._chain(at)
-        if at is not None and span.is_last and not self.ended_by_blank:
+        if self.ended_by_blank:
+            return
+        if segment.size < span.size:
+            yield from self._shrunk()
+        elif at is not None and span.is_last:
             self.tail = Tail(self.end, "clean", 0, "the segment is full")
 
     def _load(self, at: int) -> bool:
-        """Makes the view hold a frame's head at a position; False if the file has become shorter than it was."""
+        """Makes the view hold a frame's head at a position; False if the file ends before."""
         within = at - self._view_at
-        if within >= 0 and within + _FRAME <= len(self._view):
-            return True
-        return self._read(at, segment_bytes.WINDOW)
+        if within < 0 or within + _FRAME > len(self._view):
+            self._read(at, segment_bytes.WINDOW)
+        return at + _FRAME <= self._segment.size
 
-    def _read(self, at: int, count: int) -> bool:
-        count = min(count, self._span.size - at)
+    def _read(self, at: int, count: int) -> None:
+        count = max(0, min(count, self._segment.size - at))
         data = self._segment.read(at, count)
-        is_whole = len(data) == count
-        self._view, self._view_at = memoryview(data if is_whole else b""), at
-        return is_whole
+        if len(data) < count:  # the file has been cut since it was opened
+            self._segment.size = at + len(data)
+        self._view, self._view_at = memoryview(data), at
 
     def _chain(self, at: int) -> Generator[Frames | Damage, None, int | None]:
         """Yields what one chain of frames in the view holds; returns where to go on, None at the end."""
@@ -104,7 +105,7 @@ class SegmentWalk:
             return again
         if count == len(whole) and chain.stop is Stop.BLANK and self._segment.is_boundary(end):
             self.ended_by_blank, self.end = True, self._span.base + self._span.size
-            return self._span.size
+            return None
         if count == len(whole) and (chain.stop is Stop.END or (chain.stop is Stop.MORE and self._widen(end))):
             return end
         return (yield from self._recover(end))
@@ -112,7 +113,7 @@ class SegmentWalk:
     def _widen(self, at: int) -> bool:
         """Makes the view hold the record at a position, which it cuts; False if that is not whole in the file."""
         total, _ = self._segment.frame(at)
-        if total > self._span.size - at or not (total <= segment_bytes.WINDOW or self._segment.adds_up(at)):
+        if total > self._segment.size - at or not (total <= segment_bytes.WINDOW or self._segment.adds_up(at)):
             return False  # a length that nothing else supports does not decide how much is read
         self._read(at, max(total, segment_bytes.WINDOW))
         return True
@@ -159,19 +160,19 @@ class SegmentWalk:
         self.end = self.last_record_end = frames.base + int(frames.positions[-1] + frames.sizes[-1])
         self._newest = int(frames.select(slice(-1, None)).column("store_timestamp")[0])
 
-    def _shrunk(self, at: int) -> Iterator[Damage]:
-        base, size = self._span.base, self._span.size
-        detail = "the file was cut while it was read"
-        if self._span.is_last:
+    def _shrunk(self) -> Iterator[Damage]:
+        span, start = self._span, max(self.end, self._span.base + self._segment.size)
+        detail = f"the file was cut from {span.size} to {self._segment.size} bytes while it was read"
+        if span.is_last:
             self.tail = Tail(self.end, "torn", 0, detail)
         else:
-            yield Damage(base + at, base + size, DamageKind.MISSING, detail)
+            yield Damage(start, span.base + span.size, DamageKind.MISSING, detail)
 
     def _recover(self, at: int) -> Generator[Damage, None, int | None]:
         """Looks for the next record after `at`; yields the damage before it; returns its position or None."""
         span, segment = self._span, self._segment
-        if span.size - at < _FRAME:
-            return span.size
+        if segment.size - at < _FRAME:
+            return at
         if self._data_end <= at:
             self._data_end = segment.data_end(span.size if span.data_end is None else span.data_end)
         found = self._next(at) if self._data_end > at else None
@@ -184,8 +185,8 @@ class SegmentWalk:
             return found
         if span.is_last:
             self.tail = self._tail_at(at, max(0, self._data_end - at), is_stale=found is not None)
-        elif self._data_end > at or kind is not DamageKind.ZEROS or span.size - at >= commit_log.MIN_RECORD_SIZE:
-            yield Damage(span.base + at, span.base + span.size, kind, detail)
+        elif self._data_end > at or kind is not DamageKind.ZEROS or segment.size - at >= commit_log.MIN_RECORD_SIZE:
+            yield Damage(span.base + at, span.base + segment.size, kind, detail)
         return None
 
     def _next(self, at: int) -> int | None:
