@@ -34,14 +34,18 @@ class BatchMessage(NamedTuple):
     flag: int = 0
 
 
-class _Sender(NamedTuple):
-    """What all messages of a batch share."""
+class _Prepared(NamedTuple):
+    """A batch as far as it can be made before its place is known; the last six are the same for all messages."""
 
+    messages: list[BatchMessage]
+    sizes: list[int]
+    crcs: list[int]
     sys_flag: int
     born_timestamp: int | None
     born_host: bytes
     store_host: bytes
     reconsume_times: int
+    shape: int
 
 
 def messages_of(batch: "bytes | Iterable[BatchMessage]") -> list[BatchMessage]:
@@ -74,7 +78,6 @@ def append_batch(  # noqa: PLR0917 - the arguments of `MessageStore.put_batch`
     state = log.offsets.state(topic, queue_id)
     born, host = born_host or log.born_host, store_host or log.store_host
     shape = record.host_shape(born, host)
-    sender = _Sender(record.shaped(sys_flag, shape), born_timestamp, born, host, reconsume_times)
     if sys_flag & commit_log.TRANSACTION_MASK or properties.decode(shared).get(properties.DELAY_LEVEL, "0") != "0":
         return _ILLEGAL
     try:
@@ -91,8 +94,10 @@ def append_batch(  # noqa: PLR0917 - the arguments of `MessageStore.put_batch`
     if refused is not None:
         return refused
     crcs = [record.body_crc(one.body) for one in messages]
+    prepared = _Prepared(messages, sizes, crcs, record.shaped(sys_flag, shape), born_timestamp, born, host,
+                         reconsume_times, shape)  # fmt: skip
     with log.lock:
-        return _append(log, state, messages, sizes, crcs, sender, shape)
+        return _append(log, state, prepared)
 
 
 def _joined(own: bytes, shared: bytes) -> bytes:
@@ -115,57 +120,38 @@ def _refusal(log: "CommitLog", state: QueueState, messages: list[BatchMessage], 
     return None
 
 
-def _append(
-    log: "CommitLog",
-    state: QueueState,
-    messages: list[BatchMessage],
-    sizes: list[int],
-    crcs: list[int],
-    sender: _Sender,
-    shape: int,
-) -> PutResult:
-    log.locked_at = now = log.now()
-    total = sum(sizes)
+def _append(log: "CommitLog", state: QueueState, prepared: _Prepared) -> PutResult:
+    now, total = log.now(), sum(prepared.sizes)
     try:
         file = log.make_room(total)
         start = file.file_from_offset + file.wrote
-        data, offsets = _encode(log, state, messages, sizes, crcs, sender, shape, start)
+        data, offsets = _encode(log, state, prepared, start, now)
         log.write(file, data)
     except AppendFailedError as failed:
         return failed.result
-    finally:
-        log.locked_at = 0
     file.store_timestamp = now
     number = state.next_offset
-    state.next_offset = number + len(messages)
+    state.next_offset = number + len(offsets)
     return PutResult(
-        PutStatus.PUT_OK, AppendStatus.PUT_OK, start, total, number, now, sender.store_host, tuple(offsets)
+        PutStatus.PUT_OK, AppendStatus.PUT_OK, start, total, number, now, prepared.store_host, tuple(offsets)
     )
 
 
 def _encode(
-    log: "CommitLog",
-    state: QueueState,
-    messages: list[BatchMessage],
-    sizes: list[int],
-    crcs: list[int],
-    sender: _Sender,
-    shape: int,
-    start: int,
+    log: "CommitLog", state: QueueState, prepared: _Prepared, start: int, now: int
 ) -> tuple[bytes, list[int]]:
     """Returns the records one behind the other, and their physical offsets."""
-    pack, now = record.HEAD_PACKERS[shape].pack, log.locked_at
-    born = now if sender.born_timestamp is None else sender.born_timestamp
+    pack, with_crc = record.HEAD_PACKERS[prepared.shape].pack, log.options.append_record_crc
+    born = now if prepared.born_timestamp is None else prepared.born_timestamp
     pieces, offsets, at = [], [], start
-    for number, (message, size, crc) in enumerate(zip(messages, sizes, crcs, strict=True), state.next_offset):
+    columns = zip(prepared.messages, prepared.sizes, prepared.crcs, strict=True)
+    for number, (message, size, crc) in enumerate(columns, state.next_offset):
         head = pack(
-            size, state.magic_code, crc, state.queue_id, message.flag, number, at, sender.sys_flag, born,
-            sender.born_host, now, sender.store_host, sender.reconsume_times, 0, len(message.body),
+            size, state.magic_code, crc, state.queue_id, message.flag, number, at, prepared.sys_flag, born,
+            prepared.born_host, now, prepared.store_host, prepared.reconsume_times, 0, len(message.body),
         )  # fmt: skip
         parts = (head, message.body, state.topic_field, record.pack_length(len(message.properties)), message.properties)
-        pieces.append(record.with_crc(b"".join(parts)) if log.options.append_record_crc else b"".join(parts))
+        pieces.append(record.with_crc(b"".join(parts)) if with_crc else b"".join(parts))
         offsets.append(at)
         at += size
     return b"".join(pieces), offsets
-
-

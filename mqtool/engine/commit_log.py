@@ -1,10 +1,7 @@
-"""CommitLog: appends records to the one log of all topics.
+"""CommitLog: the one log of all topics, as its writer sees it: room for the next record, writing, reading.
 
-`append` is the engine's hottest function. Whatever of a record does not depend on its place is made before
-the append lock is taken. Under the lock offset, position and store timestamp become known; body and tail are
-copied into the mapping, and the fixed fields are packed in front of them last, so that a record that a kill
-cut short does not look like one. Docs page: docs/engine.md.
-Source: CommitLog.asyncPutMessage, DefaultAppendMessageCallback.doAppend (4.9.7, 5.5.0).
+What goes into it is made in `append`, `special`, `batch` and `put_many`. Docs page: docs/engine.md.
+Source: CommitLog, DefaultAppendMessageCallback.doAppend (4.9.7, 5.5.0).
 """
 
 import logging
@@ -12,7 +9,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from mqtool.engine import record, special
+from mqtool.engine import record
 from mqtool.engine.allocate import Allocator
 from mqtool.engine.clock import Clock
 from mqtool.engine.flags import RunningFlags
@@ -23,25 +20,20 @@ from mqtool.engine.pool import BufferPool
 from mqtool.engine.queue_offsets import QueueOffsets, QueueState
 from mqtool.engine.statuses import AppendFailedError, AppendStatus, PutResult, PutStatus
 from mqtool.formats import commit_log, hosts
-from mqtool.scan.crc import crc32
 
 _LOG = logging.getLogger(__name__)
 
-_OK = PutStatus.PUT_OK
-_APPENDED = AppendStatus.PUT_OK
-_BODY_AT = commit_log.BODY_POSITIONS[0]
-_pack_head = record.HEAD_PACKERS[0].pack_into
-_new_tuple = tuple.__new__
-
 
 class CommitLog:
-    """The log as its writer sees it. Any thread may append; the lock makes them one writer.
+    """The log. Any thread may append; the lock makes them one writer.
 
     Attributes:
         queue: its files.
         offsets: next queue offsets; changed under `lock` only.
         lock: the append lock.
-        locked_at: ms since epoch at which the append that holds the lock took it, 0 if none does.
+        file: the one that is appended to; None until the first append.
+        buffer: where its bytes go, indexed by position; None if they are written by position.
+        limit: position up to which records may be put into `buffer` without `make_room`.
         pool: buffers that are written first, if there are any.
         before_roll: called under the lock before a file is taken; may raise OSError to refuse it.
         store_host, born_host: what records get if the caller names none; 8 or 20 bytes.
@@ -62,83 +54,18 @@ class CommitLog:
         self.offsets = offsets
         self.flags = flags
         self.lock = threading.Lock()
-        self.locked_at = 0
         self.now = clock.now
         self.pool = BufferPool(options.pool_buffers, options.commit_log_file_size)
         self.store_host = hosts.build(options.store_host)
         self.born_host = hosts.build(hosts.Host(options.store_host.address, 0))
-        self._states = offsets.states
-        self._file: MappedFile | None = None
-        self._buffer: Any = None
-        self._limit = -1
+        self.file: MappedFile | None = None
+        self.buffer: Any = None
+        self.limit = -1
         self._longest_body = options.max_message_size
         self._longest = options.max_message_size + record.ROOM_BESIDE_BODY
         if options.refuse_oversize:
             self._longest = min(self._longest, options.commit_log_file_size - commit_log.BLANK_SIZE)
         self.before_roll: Callable[[], None] = lambda: None
-        self._all_special = options.append_record_crc or options.positional_writes
-
-    def append(  # noqa: PLR0917 - the arguments of `MessageStore.put`
-        self,
-        topic: str,
-        queue_id: int,
-        body: bytes,
-        properties: bytes = b"",
-        flag: int = 0,
-        sys_flag: int = 0,
-        born_timestamp: int | None = None,
-        born_host: bytes | None = None,
-        store_host: bytes | None = None,
-        reconsume_times: int = 0,
-        prepared_transaction_offset: int = 0,
-    ) -> PutResult:
-        """Appends one message; arguments and result are those of `MessageStore.put`.
-
-        In the page cache on return, or in a pool buffer if there is a pool: a flush makes it durable.
-        """
-        state = self._states.get((topic, queue_id)) or self.offsets.state(topic, queue_id)
-        born = born_host or self.born_host
-        host = store_host or self.store_host
-        if (sys_flag & special.BITS or len(born) != 8 or len(host) != 8 or state.is_batch or self._all_special
-                or b"INNER_" in properties):  # fmt: skip
-            return special.append_special(
-                self, state, body, properties, flag, sys_flag, born_timestamp, born, host, reconsume_times,
-                prepared_transaction_offset,
-            )  # fmt: skip
-        size = len(body)
-        room = len(properties)
-        total = state.fixed_size + size + room
-        if room > 32767 or size > self._longest_body or total > self._longest or state.refused or self.flags.refuses:
-            return self.refusal(state, size, room, total)
-        crc = crc32(body) & 0x7FFFFFFF
-        tail = b"".join((state.topic_field, record.pack_length(room), properties))
-        with self.lock:
-            self.locked_at = now = self.now()
-            file = self._file
-            if file is None or file.wrote + total > self._limit:
-                try:
-                    file = self.make_room(total)
-                except AppendFailedError as failed:
-                    self.locked_at = 0
-                    return failed.result
-            start = file.wrote
-            middle = start + _BODY_AT + size
-            end = start + total
-            buffer = self._buffer
-            buffer[start + _BODY_AT : middle] = body
-            buffer[middle:end] = tail
-            number = state.next_offset
-            physical = file.file_from_offset + start
-            _pack_head(
-                buffer, start, total, state.magic_code, crc, queue_id, flag, number, physical, sys_flag,
-                now if born_timestamp is None else born_timestamp, born, now, host, reconsume_times,
-                prepared_transaction_offset, size,
-            )  # fmt: skip
-            file.store_timestamp = now
-            file.wrote = end
-            state.next_offset = number + 1
-            self.locked_at = 0
-        return _new_tuple(PutResult, (_OK, _APPENDED, physical, total, number, now, host, ()))
 
     def refusal(self, state: QueueState, body_size: int, properties_size: int, total: int) -> PutResult:
         """Returns why a message is not taken; its sizes as they would be stored."""
@@ -164,23 +91,24 @@ class CommitLog:
         Raises:
             AppendFailedError: no file can be made, the disk is full, or no file is long enough.
         """
-        file = self._file
+        file = self.file
         if file is None:
-            file = self._file = self._usable_last() or self._next_file()
+            file = self.file = self._usable_last() or self._next_file()
         if file.wrote + total + commit_log.BLANK_SIZE > file.size:
             self._blank(file)
-            file = self._file = self._next_file()
+            file = self.file = self._next_file()
             if total + commit_log.BLANK_SIZE > file.size:
-                blank = PutResult(_OK, AppendStatus.END_OF_FILE, file.file_from_offset, file.size, 0, self.locked_at)
+                end = AppendStatus.END_OF_FILE
+                blank = PutResult(PutStatus.PUT_OK, end, file.file_from_offset, file.size, 0, self.now())
                 self._blank(file)
                 raise AppendFailedError(blank)
-        self._buffer = self._buffer_of(file)
-        self._limit = file.size - commit_log.BLANK_SIZE
-        if self._buffer is not None and file.pool_buffer is None:
+        self.buffer = self._buffer_of(file)
+        self.limit = file.size - commit_log.BLANK_SIZE
+        if self.buffer is not None and file.pool_buffer is None:
             try:
-                self._limit = min(self._limit, self.allocator.reserve(file, file.wrote + total))
+                self.limit = min(self.limit, self.allocator.reserve(file, file.wrote + total))
             except OSError as error:
-                self._limit = -1
+                self.limit = -1
                 raise self._failed(file, error) from error
         return file
 

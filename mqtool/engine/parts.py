@@ -65,6 +65,7 @@ class Parts:
     cleaner: Cleaner
     reader: Reader
     searcher: Searcher
+    clock: Clock
 
 
 @contextmanager
@@ -150,7 +151,7 @@ def _put_together(
     service = Service(options, loop, flusher, cleaner.turn) if background else None
     return Parts(
         root, options, recovered, lock, abort, flags, offsets, log, queues, index, dispatcher, checkpoint, flusher,
-        loop, service, cleaner, reader, Searcher(reader, queues, index),
+        loop, service, cleaner, reader, Searcher(reader, queues, index), clock,
     )  # fmt: skip
 
 

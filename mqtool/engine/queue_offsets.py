@@ -11,6 +11,8 @@ from mqtool.scan.multi_dispatch import is_lmq
 LONGEST_V1_TOPIC = java.INT_MAX >> 24
 """127: what a topic length of one signed byte can say."""
 
+_MOST_PREFIXES = 1024
+
 
 class QueueState:
     """One topic-queue as the writer sees it.
@@ -21,11 +23,16 @@ class QueueState:
         magic_code: of its records.
         topic_field: topic length and topic, as records hold them.
         fixed_size: bytes of a record with IPv4 hosts beside body and properties.
+        is_plain: its messages need nothing that the plain append does not do.
+        prefixes: what stands between body and properties, by bytes of properties; filled as they come.
         refused: why no record of this topic can be written, "" if it can.
         is_batch: its topic's queues are BatchCQ.
     """
 
-    __slots__ = ("fixed_size", "is_batch", "magic_code", "next_offset", "queue_id", "refused", "topic", "topic_field")
+    __slots__ = (
+        "fixed_size", "is_batch", "is_plain", "magic_code", "next_offset", "prefixes", "queue_id", "refused", "topic",
+        "topic_field",
+    )  # fmt: skip
 
     def __init__(self, topic: str, queue_id: int, *, v4: bool, is_batch: bool) -> None:
         self.topic = topic
@@ -38,7 +45,16 @@ class QueueState:
         self.refused = _refusal(topic, queue_id, data, self.magic_code)
         length = commit_log.TOPIC_LENGTH_V2 if self.magic_code == MAGIC_V2 else commit_log.TOPIC_LENGTH_V1
         self.topic_field = b"" if self.refused else length.pack(len(data)) + data
+        self.is_plain = not (self.refused or is_batch)
+        self.prefixes: dict[int, bytes] = {}
         self.fixed_size = commit_log.BODY_POSITIONS[0] + len(self.topic_field) + commit_log.PROPERTIES_LENGTH.size
+
+    def prefix(self, room: int) -> bytes:
+        """Returns what stands between body and properties of `room` bytes, at most 32767, and keeps it."""
+        if len(self.prefixes) >= _MOST_PREFIXES:
+            self.prefixes.clear()
+        made = self.prefixes[room] = self.topic_field + commit_log.PROPERTIES_LENGTH.pack(room)
+        return made
 
 
 def _refusal(topic: str, queue_id: int, data: bytes, magic_code: int) -> str:

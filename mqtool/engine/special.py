@@ -8,6 +8,7 @@ DefaultMessageStore.assignOffset/increaseOffset, BatchConsumeQueue.assignQueueOf
 from typing import TYPE_CHECKING
 
 from mqtool.engine import multi_dispatch, record
+from mqtool.engine.hooks import OutgoingMessage
 from mqtool.engine.queue_offsets import QueueState
 from mqtool.engine.statuses import AppendFailedError, AppendStatus, PutResult, PutStatus
 from mqtool.errors import FormatError
@@ -26,51 +27,46 @@ BITS = int(
 _ILLEGAL = PutResult(PutStatus.MESSAGE_ILLEGAL)
 
 
-def append_special(  # noqa: PLR0917 - the fields of a record, as `MessageStore.put` takes them
-    log: "CommitLog",
-    state: QueueState,
-    body: bytes,
-    encoded: bytes,
-    flag: int,
-    sys_flag: int,
-    born_timestamp: int | None,
-    born_host: bytes,
-    store_host: bytes,
-    reconsume_times: int,
-    prepared_transaction_offset: int,
-) -> PutResult:
-    """Appends one message of any kind; as `CommitLog.append`."""
+def append_special(log: "CommitLog", state: QueueState, message: OutgoingMessage) -> PutResult:
+    """Appends one message of any kind.
+
+    In the page cache on return, or in a pool buffer if there is a pool: a flush makes it durable.
+
+    Args:
+        log: where to.
+        state: of its topic-queue.
+        message: with both hosts.
+    """
+    born_host, store_host = message.born_host or log.born_host, message.store_host or log.store_host
     shape = record.host_shape(born_host, store_host)
-    sys_flag = record.shaped(sys_flag, shape)
-    names = multi_dispatch.light_queues(log.options, state.topic, encoded)
+    sys_flag = record.shaped(message.sys_flag, shape)
+    names = multi_dispatch.light_queues(log.options, state.topic, message.properties)
     try:
-        count = _messages_in(state, sys_flag, encoded)
+        count = _messages_in(state, sys_flag, message.properties)
     except FormatError:
         return _ILLEGAL
     if names and multi_dispatch.refusal(names):
         return _ILLEGAL
     visible = record.takes_queue_offset(sys_flag)
-    crc = record.body_crc(body)
+    crc, body = record.body_crc(message.body), message.body
     with log.lock:
-        log.locked_at = now = log.now()
+        now = log.now()
         number = state.next_offset if visible else 0
         try:
-            encoded = _final_properties(log, state, sys_flag, encoded, names, number)
+            encoded = _final_properties(log, state, sys_flag, message.properties, names, number)
             total = commit_log.BODY_POSITIONS[shape] + len(body) + len(state.topic_field) + 2 + len(encoded)
             _check(log, state, body, encoded, names, total)
             file = log.make_room(total)
             physical = file.file_from_offset + file.wrote
             head = record.HEAD_PACKERS[shape].pack(
-                total, state.magic_code, crc, state.queue_id, flag, number, physical, sys_flag,
-                now if born_timestamp is None else born_timestamp, born_host, now, store_host, reconsume_times,
-                prepared_transaction_offset, len(body),
+                total, state.magic_code, crc, state.queue_id, message.flag, number, physical, sys_flag,
+                now if message.born_timestamp is None else message.born_timestamp, born_host, now, store_host,
+                message.reconsume_times, message.prepared_transaction_offset, len(body),
             )  # fmt: skip
             data = b"".join((head, body, state.topic_field, record.pack_length(len(encoded)), encoded))
             log.write(file, record.with_crc(data) if log.options.append_record_crc else data)
         except AppendFailedError as failed:
             return failed.result
-        finally:
-            log.locked_at = 0
         file.store_timestamp = now
         if visible:
             state.next_offset = number + count

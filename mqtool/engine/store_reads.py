@@ -6,10 +6,10 @@ from contextlib import contextmanager
 from mqtool.engine.filters import MessageFilter
 from mqtool.engine.parts import Parts
 from mqtool.engine.read import LONGEST_PULL
-from mqtool.engine.search import Boundary
 from mqtool.engine.statuses import GetResult, QueryResult
 from mqtool.errors import StoreClosedError
 from mqtool.formats import java
+from mqtool.store.by_time import Boundary
 
 
 class StoreReads:

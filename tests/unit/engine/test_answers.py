@@ -4,7 +4,7 @@ import pytest
 
 from mqtool.engine import open_store
 from mqtool.engine.filters import TagFilter
-from mqtool.engine.search import Boundary
+from mqtool.store.by_time import Boundary
 from tests.support.engine import HeldClock, options_of
 from tests.support.stores import answered, answers, copy_store
 

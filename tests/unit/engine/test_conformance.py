@@ -6,7 +6,7 @@ import pytest
 
 from mqtool.engine import GetStatus, dispatch, open_store
 from mqtool.engine.batch import BatchMessage
-from mqtool.engine.search import Boundary
+from mqtool.store.by_time import Boundary
 from mqtool.formats import checkpoint, commit_log, hosts, properties
 from mqtool.formats.consume_queue import tags_code
 from tests.support.engine import HeldClock, open_small, small_options, tree

@@ -1,0 +1,105 @@
+"""Append to a fresh store until every queue holds its units; the messages and the JSON lines are StoreBench.java's.
+
+    python benchmarks/engine_append.py DIR [size=1024] [messages=500000] [threads=1] [batch=1] [pool=0] [index=true] [warm=2.0]
+
+`rate` is until the last put returned, `dispatched_rate` until queues and index hold everything. The clock covers
+building each message's properties and the put. With `batch=many` messages go through `put_many` in columns of 1,024.
+"""
+
+import json
+import os
+import resource
+import sys
+import threading
+import time
+from pathlib import Path
+
+from engine_messages import Shape, fail_unless, options_from
+
+from mqtool.engine import MessageStore, StoreOptions, open_store
+from mqtool.engine.batch import BatchMessage
+
+COLUMN = 1024
+
+
+def put_range(store: MessageStore, shape: Shape, first: int, count: int, step: int) -> None:
+    """Puts every `step`-th message from `first` on, `count` of them."""
+    put, queues, bodies, born = store.put, shape.queues, shape.bodies, time.time_ns
+    slots = len(queues)
+    for i in range(first, first + count * step, step):
+        topic, queue_id = queues[i % slots]
+        put(topic, queue_id, bodies[i & 1023], f"KEYS\x01k{i}\x02TAGS\x01Tag{i & 7}\x02".encode(), 0, 0,
+            born() // 1_000_000)  # fmt: skip
+
+
+def put_batches(store: MessageStore, shape: Shape, first: int, count: int, batch: int) -> float:
+    """Puts batches as a client delivers them, encoded; returns the seconds inside put_batch."""
+    inside = 0.0
+    for i in range(first, first + count, batch):
+        topic, queue_id = shape.queues[i // batch % len(shape.queues)]
+        messages = [BatchMessage(shape.bodies[j & 1023], f"KEYS\x01k{j}\x02TAGS\x01Tag{j & 7}\x02".encode())
+                    for j in range(i, i + batch)]  # fmt: skip
+        started = time.perf_counter()
+        store.put_batch(topic, queue_id, messages)
+        inside += time.perf_counter() - started
+    return inside
+
+
+def put_columns(store: MessageStore, shape: Shape, first: int, count: int) -> float:
+    """Puts columns; returns the seconds inside put_many."""
+    inside = 0.0
+    for i in range(first, first + count, COLUMN):
+        columns = shape.columns(i, COLUMN)
+        started = time.perf_counter()
+        store.put_many(columns)
+        inside += time.perf_counter() - started
+    return inside
+
+
+def produce(store: MessageStore, shape: Shape, first: int, count: int, threads: int, batch: str) -> float | None:
+    """Puts messages by one way or another; returns the seconds that count if they are not the wall's."""
+    if batch == "many":
+        return put_columns(store, shape, first, count)
+    if batch != "1":
+        return put_batches(store, shape, first, count, int(batch))
+    if threads == 1:
+        put_range(store, shape, first, count, 1)
+        return None
+    workers = [threading.Thread(target=put_range, args=(store, shape, first + t, count // threads, threads))
+               for t in range(threads)]  # fmt: skip
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    return None
+
+
+def main(directory: Path, given: dict[str, str]) -> None:
+    """Warms up, measures, checks the counts, prints one line."""
+    size, count, threads = int(given.get("size", "1024")), int(given.get("messages", "500000")), int(given.get("threads", "1"))
+    batch, pool, index = given.get("batch", "1"), int(given.get("pool", "0")), given.get("index", "true") == "true"
+    count -= count % (COLUMN * threads)
+    shape = Shape(size)
+    with open_store(directory, StoreOptions(pool_buffers=pool, index=index, **options_from(given))) as store:
+        warm, deadline = 0, time.monotonic() + float(given.get("warm", "2.0"))
+        while time.monotonic() < deadline:
+            produce(store, shape, warm, 16 * COLUMN, 1, batch)
+            warm += 16 * COLUMN
+        shape.wait_for(store, warm)
+        start, cpu = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF)
+        inside = produce(store, shape, warm, count, threads, batch)
+        stored = time.perf_counter() - start
+        shape.wait_for(store, warm + count)
+        dispatched = time.perf_counter() - start
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        fail_unless(shape.units(store) == warm + count, f"{shape.units(store)} units")
+    print(json.dumps({
+        "job": "append", "version": "mqtool", "messages": count, "size": size, "threads": threads, "batch": batch,
+        "pool": pool, "index": index, "seconds": round(inside or stored, 4), "rate": round(count / (inside or stored)),
+        "dispatched_rate": round(count / dispatched), "mb_s": round(count * (size + 121) / 1e6 / (inside or stored), 1),
+        "cpu_s": round(used.ru_utime + used.ru_stime - cpu.ru_utime - cpu.ru_stime, 2), "load": round(os.getloadavg()[0], 1),
+    }), flush=True)  # fmt: skip
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), dict(argument.split("=", 1) for argument in sys.argv[2:]))

@@ -1,0 +1,55 @@
+"""The messages of StoreBench.java, for the engine's benchmarks: same sizes, topics, queues, keys and tags."""
+
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from mqtool.engine import FlushMode, MessageStore
+
+TOPICS = QUEUES = 4
+
+
+class Shape:
+    """What message number i looks like, and which queue takes it.
+
+    Attributes:
+        queues: topic and queue id by slot, `i % 16`.
+        bodies: 1,024 different ones; message i has number `i & 1023`.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.queues = [(f"bench-{slot // QUEUES}", slot % QUEUES) for slot in range(TOPICS * QUEUES)]
+        self.bodies = [os.urandom(size) for _ in range(1024)]
+
+    def units(self, store: MessageStore) -> int:
+        """Units in all queues."""
+        return sum(store.queue_bounds(*queue)[1] for queue in self.queues)
+
+    def wait_for(self, store: MessageStore, expected: int) -> None:
+        """Waits until the queues hold so many units and nothing is behind."""
+        limit = time.monotonic() + 120
+        while self.units(store) != expected or store.dispatch_behind:
+            fail_unless(time.monotonic() < limit, f"{self.units(store)} units, expected {expected}")
+            time.sleep(0.001)
+
+    def columns(self, first: int, count: int) -> Any:
+        """Messages first … first + count - 1 as columns."""
+        raise SystemExit(f"no columns of {count} from {first}")
+
+
+def options_from(given: Mapping[str, str]) -> dict[str, Any]:
+    """Options of the store that are given by name."""
+    found: dict[str, Any] = {}
+    if "sync" in given:
+        found["flush_mode"] = FlushMode.SYNC_FLUSH
+    if "reserve" in given:
+        found["reserve_bytes"] = int(given["reserve"])
+    return found
+
+
+def fail_unless(holds: bool, otherwise: str) -> None:
+    """Ends a run whose counts are off."""
+    if not holds:
+        raise SystemExit(otherwise)
