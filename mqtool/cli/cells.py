@@ -3,6 +3,7 @@
 import unicodedata
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
 from mqtool.cli.schema import Column
@@ -31,7 +32,7 @@ def width(text: str) -> int:
 
 def clip(text: str, limit: int) -> str:
     """Returns text cut to a width, an ellipsis at its end if something is missing."""
-    if width(text) <= limit:
+    if len(text) * 2 <= limit or width(text) <= limit:
         return text
     while width(text) > limit - 1:
         text = text[: min(limit, len(text)) - 1] if len(text) > limit else text[:-1]
@@ -40,17 +41,23 @@ def clip(text: str, limit: int) -> str:
 
 def pad(text: str, to: int, right: bool) -> str:
     """Returns text filled with spaces to a width."""
+    if text.isascii():
+        return text.rjust(to) if right else text.ljust(to)
     gap = " " * max(0, to - width(text))
     return gap + text if right else text + gap
+
+
+@lru_cache(maxsize=1024)
+def _second(seconds: int) -> str:
+    return f"{_EPOCH + timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%S}"
 
 
 def moment(milliseconds: int) -> str:
     """Returns RFC 3339 in UTC with milliseconds, or the number itself where no calendar reaches."""
     try:
-        found = _EPOCH + timedelta(milliseconds=milliseconds)
+        return f"{_second(milliseconds // 1000)}.{milliseconds % 1000:03d}Z"
     except OverflowError:
         return str(milliseconds)
-    return f"{found:%Y-%m-%dT%H:%M:%S}.{found.microsecond // 1000:03d}Z"
 
 
 def is_number(column: Column) -> bool:
@@ -62,9 +69,9 @@ def cell(value: Any, column: Column) -> str:
     """Returns a value as one line of printable text."""
     if value is None:
         return "-"
-    if column.time and isinstance(value, int):
-        return moment(value)
-    return escape(plain(value))
+    if type(value) is int:
+        return moment(value) if column.time else str(value)
+    return escape(value if type(value) is str else plain(value))
 
 
 def plain(value: Any) -> str:

@@ -128,14 +128,22 @@ class Csv:
 
     def __init__(self, schema: OutputSchema) -> None:
         self._names = [column.name for column in schema.columns]
+        self._text = io.StringIO()
+        self._writer = csv.writer(self._text, lineterminator="\n")
 
     def begin(self) -> bytes:
         """The header."""
-        return _csv_line(self._names)
+        return self._line(self._names)
 
     def row(self, row: Row) -> bytes:
         """One line, more where a value holds line breaks."""
-        return _csv_line([_csv_value(row.get(name)) for name in self._names])
+        return self._line([_csv_value(row.get(name)) for name in self._names])
+
+    def _line(self, values: list[Any]) -> bytes:
+        self._text.seek(0)
+        self._text.truncate()
+        self._writer.writerow(values)
+        return self._text.getvalue().encode("utf-8", "replace")
 
     def lines(self, block: bytes) -> bytes:
         """Not for this format."""
@@ -156,17 +164,12 @@ def _csv_value(value: Any) -> Any:
     return encode(value).decode() if isinstance(value, dict | list | tuple) else value
 
 
-def _csv_line(values: list[Any]) -> bytes:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerow(values)
-    return text.getvalue().encode("utf-8", "replace")
-
-
 class Table:
     """`table` and `wide`: aligned columns; widths are those of the first rows, longer cells push the line."""
 
     def __init__(self, columns: tuple[Column, ...], *, wide: bool, lookahead: int = LOOKAHEAD) -> None:
         self._columns = columns
+        self._right = [cells.is_number(column) for column in columns]
         self._limit = None if wide else cells.CELL_WIDTH
         self._lookahead = lookahead
         self._held: list[list[str]] = []
@@ -211,10 +214,7 @@ class Table:
         return iter([self._line(line, self._widths) for line in lines])
 
     def _line(self, texts: list[str], widths: list[int]) -> bytes:
-        padded = [
-            cells.pad(text, to, cells.is_number(column))
-            for text, to, column in zip(texts, widths, self._columns, strict=True)
-        ]
+        padded = map(cells.pad, texts, widths, self._right)
         return "  ".join(padded).rstrip().encode("utf-8", "replace") + b"\n"
 
 

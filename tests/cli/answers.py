@@ -2,9 +2,12 @@
 
 import base64
 import ipaddress
+import json
 from typing import Any
 
-from tests.support.stores import answers
+from jsonschema import Draft202012Validator
+
+from tests.support.stores import FIXTURES, answers
 
 
 def host(text: str) -> str:
@@ -56,3 +59,17 @@ def row_of(answer: dict[str, Any]) -> dict[str, Any]:
 def rows(name: str) -> list[dict[str, Any]]:
     """All messages of a store as rows."""
     return [row_of(answer) for answer in answers(name, "messages")]
+
+
+def problems(command: str, document: Any) -> list[str]:
+    """What the checked-in schema of a command finds wrong with a document; no field may be undocumented."""
+    schema = json.loads((FIXTURES.parent / "docs" / "schemas" / f"{command}.json").read_text("utf-8"))
+    return [error.message for error in Draft202012Validator(_closed(schema)).iter_errors(document)]
+
+
+def _closed(schema: Any) -> Any:
+    """The schema without room for fields that it does not name."""
+    if isinstance(schema, dict):
+        closed = {"additionalProperties": False} if "properties" in schema else {}
+        return {**closed, **{key: _closed(value) for key, value in schema.items()}}
+    return [_closed(item) for item in schema] if isinstance(schema, list) else schema

@@ -38,7 +38,9 @@ def test_format_help_prints_the_schema_that_is_checked_in(mqtool, name):
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
 def test_a_schema_is_one(mqtool, name):
-    Draft202012Validator.check_schema(mqtool(name, "--format", "help").document)
+    schema = mqtool(name, "--format", "help").document
+    Draft202012Validator.check_schema(schema)
+    assert schema["$schema"] == Draft202012Validator.META_SCHEMA["$id"]
 
 
 def test_kinds_of_files_are_the_library_s():

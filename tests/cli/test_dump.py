@@ -8,9 +8,8 @@ import re
 from fnmatch import fnmatchcase
 
 import pytest
-from jsonschema import Draft202012Validator
 
-from tests.cli.answers import body_of, rows
+from tests.cli.answers import body_of, problems, rows
 from tests.support.damage import damage_case
 from tests.support.stores import answered, answers, copy_store, fixture, tree_digest
 
@@ -23,14 +22,6 @@ ROWS = rows(ORDERS)
 @pytest.fixture(params=ANSWERED, ids=str)
 def answered_store(request):
     return request.param
-
-
-def strict(schema):
-    """The schema without room for fields that it does not name."""
-    if isinstance(schema, dict):
-        closed = {"additionalProperties": False} if "properties" in schema else {}
-        return {**closed, **{key: strict(value) for key, value in schema.items()}}
-    return [strict(item) for item in schema] if isinstance(schema, list) else schema
 
 
 def test_json_lines_are_the_broker_s_messages(mqtool, answered_store):
@@ -82,16 +73,11 @@ def test_bodies_in_a_table_are_escaped(mqtool):
     assert all(line.isprintable() for line in text.splitlines())
 
 
-@pytest.mark.parametrize("output_format", ["json", "jsonl"])
 @pytest.mark.parametrize("body", ["none", "text", "hex", "base64", "json"])
-def test_output_is_valid_against_the_schema(mqtool, output_format, body):
-    schema = strict(json.loads((fixture(".").parent / "docs" / "schemas" / "dump.json").read_text()))
-    result = mqtool("dump", STORE, "--format", output_format, "--body", body, "--limit", 200)
-    if output_format == "json":
-        Draft202012Validator(schema).validate(result.document)
-        return
-    line = Draft202012Validator({"$ref": "#/$defs/message.row", "$defs": schema["$defs"]})
-    assert [list(line.iter_errors(row)) for row in result.lines] == [[]] * 200
+def test_output_is_valid_against_the_schema(mqtool, body):
+    document = mqtool("dump", STORE, "--format", "json", "--body", body, "--limit", 200).document
+    assert problems("dump", document) == []
+    assert mqtool("dump", STORE, "--format", "jsonl", "--body", body, "--limit", 200).lines == document["rows"]
 
 
 @pytest.mark.parametrize("body", ["none", "hex", "base64"])
@@ -242,8 +228,7 @@ def test_damage_can_stand_among_the_rows(mqtool, tmp_path):
     document = mqtool("dump", store, "--format", "json", "--damage", "rows").document
     assert document["rows"] == result.lines
     assert document["ok"] is False
-    schema = strict(json.loads((fixture(".").parent / "docs" / "schemas" / "dump.json").read_text()))
-    Draft202012Validator(schema).validate(document)
+    assert problems("dump", document) == []
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,11 @@
 """`mqtool dump` of files that hold no messages, judged by the real broker's answers."""
 
 import base64
-import json
 from fnmatch import fnmatchcase
 
 import pytest
-from jsonschema import Draft202012Validator
 
+from tests.cli.answers import problems
 from tests.support.stores import answered, answers, copy_store, fixture, summary
 
 QUEUES = [store for store in answered("queues") if store.directory]
@@ -207,10 +206,8 @@ def test_every_format_of_every_kind_has_the_same_rows(mqtool, kind):
     rows = lines(mqtool, path, "--limit", 50)
     document = mqtool("dump", path, "--limit", 50, "--format", "json").document
     assert document["rows"] == rows
-    schema = json.loads((fixture(".").parent / "docs" / "schemas" / "dump.json").read_text())
-    Draft202012Validator(schema).validate(document)
+    assert problems("dump", document) == []
     assert document["schema"] == kind
-    assert set(rows[0]) == set(schema["$defs"][f"{kind}.row"]["properties"])
     for output_format in ("table", "wide"):
         text = mqtool("dump", path, "--limit", 50, "--format", output_format).text
         assert len(text.splitlines()) == len(rows) + 1

@@ -1,11 +1,8 @@
 """`mqtool get`: every message of a real store is found at each of its addresses."""
 
-import json
-
 import pytest
-from jsonschema import Draft202012Validator
 
-from tests.cli.answers import rows
+from tests.cli.answers import problems, rows
 from tests.support.damage import damage_case
 from tests.support.stores import answered, answers, copy_store, fixture, tree_digest
 
@@ -116,8 +113,7 @@ def test_a_body_with_a_wrong_crc_is_printed_and_told(mqtool, tmp_path):
 
 
 def test_output_is_valid_against_the_schema(mqtool):
-    schema = json.loads((fixture(".").parent / "docs" / "schemas" / "get.json").read_text())
-    Draft202012Validator(schema).validate(mqtool("get", STORE, "0", "318", "--format", "json").document)
+    assert problems("get", mqtool("get", STORE, "0", "318", "--format", "json").document) == []
 
 
 def test_no_address_is_a_usage_error(mqtool):
