@@ -16,6 +16,7 @@ MqtoolError
 │   ├── ExportError        an export cannot go on: another log, another directory, another shape
 │   └── CorruptionError    physical offset, reason; raised from a FormatError
 ├── UsageError             the caller's own words are wrong: a range, a filter, an option
+├── UnavailableError       something that is needed is not installed
 ├── UnsupportedFormatError a kind of file or record that is recognised but not handled
 ├── MessageRejectedError   the message itself cannot be stored
 └── ProtocolError
@@ -31,7 +32,18 @@ from pathlib import Path
 
 
 class MqtoolError(Exception):
-    """Base of all errors that mqtool raises on purpose."""
+    """Base of all errors that mqtool raises on purpose; they pass between processes as they are."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _restore, (type(self), self.args, self.__dict__)
+
+
+def _restore(kind: type[MqtoolError], args: tuple[object, ...], attributes: dict[str, object]) -> MqtoolError:
+    """Makes an error again from its words; its constructor would want what they were made of."""
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(attributes)
+    return error
 
 
 class FormatError(MqtoolError):
@@ -117,6 +129,10 @@ class CorruptionError(StoreError):
 
 class UsageError(MqtoolError):
     """A range, filter or option does not make sense; nothing was done."""
+
+
+class UnavailableError(MqtoolError):
+    """Something that was asked for needs a program or library that is not there."""
 
 
 class UnsupportedFormatError(MqtoolError):

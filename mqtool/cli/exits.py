@@ -74,6 +74,7 @@ RULES = (
     Rule(NotFoundError, ExitCode.NO, "not-found"),
     Rule(errors.NotAStoreError, ExitCode.REFUSED, "not-a-store"),
     Rule(errors.StoreLockedError, ExitCode.REFUSED, "locked", "stop the broker first, or work on a copy"),
+    Rule(errors.UnavailableError, ExitCode.REFUSED, "unavailable"),
     Rule(errors.UnsupportedFormatError, ExitCode.REFUSED, "unsupported"),
     Rule(errors.ConfigFileError, ExitCode.USAGE, "config-file"),
     Rule(errors.LayoutError, ExitCode.REFUSED, "layout", "give the broker's own sizes with --config broker.conf"),

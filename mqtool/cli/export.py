@@ -29,7 +29,8 @@ mqtool export /data/store --to orders-lake --topic Orders
 Write messages as Parquet: typed columns, sorted by topic, queue and offset, with statistics. DIR holds the tables
 messages, damage (what could not be read) and dead_letters (what could not be written as asked for). All files of a run
 appear, or none; an interrupted run is simply run again. --state FILE makes it incremental: the next run adds exactly
-what is new. Several stores, NAME=STORE or globs go into one table with a column broker.
+what is new. Several stores, NAME=STORE or globs go into one table with a column broker. --spark runs the same tasks on
+Spark, on this machine or a cluster that reaches stores and DIR under the same names.
 
 impact: writes below --to and the --state file, and nothing else; stores are only read
 """
@@ -94,6 +95,13 @@ FileSizeOption = Annotated[
 SplitOption = Annotated[
     str | None, option("--split", metavar="SIZE", panel=FILES, help="Log bytes of a task; each writes its own files.")
 ]
+SparkOption = Annotated[bool, option("--spark", panel=SPARK, help="Run the tasks on Spark (needs Java 17).")]
+MasterOption = Annotated[
+    str, option("--master", metavar="URL", panel=SPARK, help="local[*], spark://HOST:PORT, yarn, k8s://…")
+]
+ConfOption = Annotated[
+    list[str] | None, option("--conf", metavar="NAME=VALUE", panel=SPARK, help="Spark setting; may be repeated.")
+]
 LevelOption = Annotated[int, option("--level", panel=FILES, help="Of zstd, 1 to 22.")]
 
 
@@ -118,6 +126,9 @@ def export(
     split: SplitOption = None,
     level: LevelOption = 3,
     workers: WorkersOption = None,
+    spark: SparkOption = False,
+    master: MasterOption = "local[*]",
+    conf: ConfOption = None,
     output_format: FormatOption = Format.TABLE,
     config: ConfigOption = None,
     progress: ProgressOption = ProgressMode.AUTO,
@@ -131,4 +142,4 @@ def export(
         Filters(offset=offset, time=time, topic=topic, queue=queue), partition_by, file_size, split, level, workers,
         None if config is None else str(config),
     )  # fmt: skip
-    return run(ctx.obj, wanted, output_format, progress)
+    return run(ctx.obj, wanted, (master, conf or []) if spark else None, output_format, progress)

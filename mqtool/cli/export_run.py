@@ -73,12 +73,37 @@ def _names(given: "list[str | None] | list[str] | None") -> list[str]:
     return [name.strip() for text in given or () if text for name in text.split(",") if name.strip()]
 
 
-def run(invocation: Invocation, wanted: Wanted, output_format: Format, mode: ProgressMode) -> ExitCode:
-    """Exports and reports."""
+def run(
+    invocation: Invocation,
+    wanted: Wanted,
+    spark: tuple[str, list[str]] | None,
+    output_format: Format,
+    mode: ProgressMode,
+) -> ExitCode:
+    """Exports and reports; `spark` is master and settings of Spark, None for worker processes of this machine."""
     request = wanted.request()
     with ExitStack() as shown:
-        result = export(request, LocalRunner(wanted.workers), bar_in(shown, mode))
+        if spark is None:
+            result = export(request, LocalRunner(wanted.workers), bar_in(shown, mode))
+        else:
+            result = _on_spark(request, *spark, bar_in(shown, mode))
     return report(invocation, request, result, output_format)
+
+
+def _on_spark(request: ExportRequest, master: str, conf: list[str], move: Done) -> ExportResult:
+    from mqtool.spark.session import build, require_spark  # noqa: PLC0415 - an extra
+
+    settings = dict(text.partition("=")[::2] for text in conf)
+    if not all(settings.values()):
+        raise UsageError(f"--conf {next(text for text in conf if '=' not in text)!r}: expected NAME=VALUE")
+    require_spark()
+    from mqtool.spark.export import SparkRunner  # noqa: PLC0415
+
+    session = build(master, settings)
+    try:
+        return export(request, SparkRunner(session, move), move)
+    finally:
+        session.stop()
 
 
 def bar_in(shown: ExitStack, mode: ProgressMode) -> Done:

@@ -16,16 +16,16 @@ from mqtool.export import commit as protocol
 from mqtool.export.commit import Manifest
 from mqtool.export.fingerprints import require_different_logs
 from mqtool.export.parquet import FileEntry, TableWriter, WriteOptions
-from mqtool.export.plan import StorePlan, partitions, plan_store
+from mqtool.export.plan import StorePlan, partitions
 from mqtool.export.read import accept
 from mqtool.export.request import ReadRequest
+from mqtool.export.resume import plan_since
 from mqtool.export.schema import DAMAGE_SCHEMA, DEAD_LETTER_SCHEMA, Table
 from mqtool.export.sources import Source
-from mqtool.export.state import State, check_mark, mark_at
+from mqtool.export.state import State, mark_at
 from mqtool.export.target import Target, target_of
 from mqtool.export.task import Task, TaskResult, damage_batch
-from mqtool.scan.damage import Damage, DamageKind
-from mqtool.store import Store
+from mqtool.scan.damage import Damage
 
 Done = Callable[[int, int], None]
 """Is told bytes of log done, and of all."""
@@ -167,26 +167,16 @@ class _Run:
             stores = [opened.enter_context(source.open()) for source in self._request.sources]
             require_different_logs(stores)
             for source, store in zip(self._request.sources, stores, strict=True):
-                plan = self._plan_one(source, store)
+                before = self._before.marks.get(source.broker)
+                plan = plan_since(
+                    store, source, self._request.read.selection, before, target=self._request.split_bytes
+                )  # fmt: skip
                 plans.append(plan)
                 damage.extend((source, accept(one, self._request.read)) for one in plan.damage)
                 mark = mark_at(store, plan.end)
                 if mark is not None:
                     marks[source.broker] = mark
         return plans, damage, marks
-
-    def _plan_one(self, source: Source, store: Store) -> StorePlan:
-        selection, target = self._request.read.selection, self._request.split_bytes
-        mark = self._before.marks.get(source.broker)
-        plan = plan_store(store, source, selection, target=target, since=None if mark is None else mark.offset)
-        if mark is None:
-            return plan
-        start = check_mark(store, mark, plan.end)
-        if start > mark.offset:
-            detail = f"expired before it was exported: the log begins at {start} now"
-            lost = Damage(mark.offset, start, DamageKind.MISSING, detail)
-            return StorePlan(source, plan.start, plan.end, plan.spans, (lost, *plan.damage), plan.proofs)
-        return plan
 
     def _tasks(self, plans: list[StorePlan]) -> list[Task]:
         request = self._request

@@ -82,7 +82,13 @@ class StorePlan:
 
 
 def plan_store(
-    store: Store, source: Source, selection: Selection, *, since: int | None = None, target: int | None = None
+    store: Store,
+    source: Source,
+    selection: Selection,
+    *,
+    since: int | None = None,
+    until: int | None = None,
+    target: int | None = None,
 ) -> StorePlan:
     """Plans one store.
 
@@ -91,6 +97,7 @@ def plan_store(
         source: how it was named.
         selection: its physical offsets and times bound what is read.
         since: physical offset up to which everything is exported already; None for nothing.
+        until: a bound that was fixed before; None to look for the end of the log.
         target: bytes of a span; None to choose by the size of the log.
 
     Raises:
@@ -98,7 +105,7 @@ def plan_store(
     """
     _require_ordinary(store)
     cuts = Cuts(store)
-    end = log_end(store, cuts)
+    end = log_end(store, cuts) if until is None else until
     start = max(store.commit_log.min_offset, since or 0, selection.start or 0)
     end = end if selection.end is None else min(end, selection.end)
     segments = [s for s in store.commit_log.segments if s.base < end and s.end > start]

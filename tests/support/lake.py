@@ -2,6 +2,7 @@
 
 import base64
 import ipaddress
+import shutil
 import struct
 from collections import Counter
 from datetime import UTC, datetime, timedelta
@@ -15,7 +16,7 @@ import pyarrow.parquet as pq
 from mqtool.export.plain import ExportRequest, ExportResult, export
 from mqtool.export.sources import resolve
 from mqtool.export.workers import LocalRunner
-from tests.support.stores import answered, answers, copy_store
+from tests.support.stores import answered, answers, copy_store, store_fixture
 
 WHOLE = tuple(store.name for store in answered("gets", "queries", "times", "messages", "queues"))
 """Stores whose every record the broker was asked for."""
@@ -189,3 +190,25 @@ def as_served(row: dict[str, Any]) -> tuple[Any, ...]:
         row["topic"], row["queue_id"], row["queue_offset"], row["flag"], row["body"], _frozen(dict(row["properties"])),
         row["born_timestamp"], row["store_timestamp"], row["store_host"],
     )  # fmt: skip
+
+
+def grow(name: str, store: Path, end: int) -> None:
+    """Makes the log of a copied store end at a physical offset: shorter than it was, or longer again.
+
+    The queues are left out, as in a log that was copied alone.
+    """
+    original = store_fixture(name).directory
+    assert original is not None
+    shutil.rmtree(store / "consumequeue", ignore_errors=True)
+    for segment in sorted((original / "commitlog").iterdir()):
+        base, data = int(segment.name), segment.read_bytes()
+        copy = store / "commitlog" / segment.name
+        if base >= end:
+            copy.unlink(missing_ok=True)
+        else:
+            copy.write_bytes(data[: end - base].ljust(len(data), b"\0"))
+
+
+def record_ends(name: str) -> list[int]:
+    """Physical offsets after each record of a store."""
+    return [answer["physicalOffset"] + answer["storeSize"] for answer in answers(name, "messages")]

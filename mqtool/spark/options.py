@@ -1,0 +1,154 @@
+"""Options of the data source: strings, as Spark passes them, into requests."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+from mqtool.errors import UsageError
+from mqtool.export import redact
+from mqtool.export.request import ReadRequest
+from mqtool.export.schema import ALL_COLUMNS, Body, Table, check_columns
+from mqtool.export.sources import Source, resolve
+from mqtool.store.selection import Selection
+
+BATCH_BYTES, BATCH_ROWS = 4 << 20, 8192
+"""More costs memory in the JVM and no time less."""
+SPLIT_BYTES = 128 << 20
+
+KNOWN = (
+    "path", "paths", "store", "config", "topics", "topic", "queueId", "startOffset", "endOffset", "startTime",
+    "endTime", "include", "columns", "body", "redact", "mode", "table", "damageColumn", "splitSize", "failOnDataLoss",
+    "startingOffsets", "maxBytesPerTrigger",
+)  # fmt: skip
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """What a `load()` asked for; travels to every task.
+
+    Attributes:
+        sources: the stores.
+        read: which messages.
+        table: which of the tables of an export.
+        damage_column: name of a column for damage among the messages, or None.
+        split_bytes: log bytes of a task.
+        fail_on_data_loss: a stream ends if the log lost what it had not read yet.
+        from_latest: a new stream begins at the end of the log.
+        max_bytes: bytes of log in a micro-batch, about; None for no limit.
+    """
+
+    sources: tuple[Source, ...]
+    read: ReadRequest
+    table: Table = Table.MESSAGES
+    damage_column: str | None = None
+    split_bytes: int = SPLIT_BYTES
+    fail_on_data_loss: bool = True
+    from_latest: bool = False
+    max_bytes: int | None = None
+
+
+def parse(options: Mapping[str, str]) -> SourceOptions:
+    """Reads the options of a `load()`.
+
+    Raises:
+        UsageError: an unknown option, or a value that makes no sense.
+        NotAStoreError: a glob matches nothing.
+    """
+    given = {name.lower(): str(value) for name, value in dict(options).items()}
+    known = {name.lower() for name in KNOWN}
+    unknown = [name for name in given if name not in known]
+    if unknown:
+        raise UsageError(f"unknown option {unknown[0]!r}; known: {', '.join(KNOWN)}")
+    found = _Values(given)
+    sources = resolve(found.paths(), given.get("config"))
+    return SourceOptions(
+        tuple(sources), _read(found), Table(found.one_of("table", [str(table) for table in Table])),
+        given.get("damagecolumn"), found.size("splitsize") or SPLIT_BYTES,
+        found.one_of("failondataloss", ["true", "false"]) == "true",
+        found.one_of("startingoffsets", ["earliest", "latest"]) == "latest",
+        found.size("maxbytespertrigger"),
+    )  # fmt: skip
+
+
+def _read(found: "_Values") -> ReadRequest:
+    selection = Selection.of(
+        start=found.integer("startoffset"), end=found.integer("endoffset"), queue_id=found.integer("queueid"),
+        topics=found.names("topics") + found.names("topic"), begin_time=found.time("starttime"),
+        end_time=found.time("endtime"),
+    )  # fmt: skip
+    hidden = redact.closure(found.names("redact"))
+    return ReadRequest(
+        selection, check_columns(found.names("columns") or ALL_COLUMNS),
+        found.one_of("include", ["committed", "all"]) == "all",
+        Body(found.one_of("body", [str(body) for body in Body])), hidden, redact.new_salt() if hidden else b"",
+        found.one_of("mode", ["permissive", "failfast"]) == "failfast", BATCH_BYTES, BATCH_ROWS,
+    )  # fmt: skip
+
+
+def narrowed(options: SourceOptions, columns: tuple[str, ...]) -> SourceOptions:
+    """Returns the options for reading fewer columns."""
+    return replace(options, read=replace(options.read, columns=columns))
+
+
+class _Values:
+    """Typed access to the options, keys in lower case."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self._given = given
+
+    def paths(self) -> list[str]:
+        """Returns all places: `load(one)`, `load([some])`, or option `store`."""
+        found = [self._given[name] for name in ("path", "store") if name in self._given]
+        try:
+            found.extend(json.loads(self._given.get("paths", "[]")))
+        except ValueError as error:
+            raise UsageError(f"option 'paths': expected a JSON list: {error}") from error
+        if not found:
+            raise UsageError("no path: load(PATH), or option 'store'")
+        return found
+
+    def names(self, name: str) -> tuple[str, ...]:
+        """Returns a list written with commas."""
+        return tuple(part.strip() for part in self._given.get(name, "").split(",") if part.strip())
+
+    def one_of(self, name: str, values: list[str]) -> str:
+        """Returns one of some words, the first if none is given."""
+        value = self._given.get(name, values[0]).lower()
+        if value not in values:
+            raise UsageError(f"option {name!r}: expected {' or '.join(values)}, found {value!r}")
+        return value
+
+    def integer(self, name: str) -> int | None:
+        """Returns a whole number."""
+        if name not in self._given:
+            return None
+        try:
+            return int(self._given[name])
+        except ValueError as error:
+            raise UsageError(f"option {name!r}: expected a whole number, found {self._given[name]!r}") from error
+
+    def size(self, name: str) -> int | None:
+        """Returns bytes: a number, or one with k, m, g."""
+        text = self._given.get(name)
+        if text is None:
+            return None
+        digits = text.lower().rstrip("b").rstrip("kmg")
+        shift = {"k": 10, "m": 20, "g": 30}.get(text.lower().rstrip("b")[len(digits) :], 0)
+        if not digits.isdigit() or int(digits) < 1:
+            raise UsageError(f"option {name!r}: expected bytes, e.g. 67108864 or 64m, found {text!r}")
+        return int(digits) << shift
+
+    def time(self, name: str) -> int | None:
+        """Returns ms since the epoch: a number, or RFC 3339; UTC where no zone is given."""
+        text = self._given.get(name)
+        if text is None or text.lstrip("-").isdigit():
+            return None if text is None else int(text)
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError as error:
+            raise UsageError(f"option {name!r}: expected ms or RFC 3339, found {text!r}") from error
+        aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        return -((_EPOCH - aware) // timedelta(milliseconds=1))

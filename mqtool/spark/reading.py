@@ -1,0 +1,106 @@
+"""One task of the data source: a partition into the Arrow batches of a table. Runs on executors."""
+
+import json
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from mqtool.export.plan import Partition, StorePlan, partitions
+from mqtool.export.read import accept, read_partition
+from mqtool.export.rows import Rows
+from mqtool.export.schema import DEAD_LETTER_SCHEMA, Table
+from mqtool.export.sources import Source
+from mqtool.export.task import damage_batch
+from mqtool.scan.damage import Damage
+from mqtool.spark.options import SourceOptions, narrowed
+from mqtool.spark.schema import for_spark
+
+LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Split(InputPartition):
+    """What one task reads.
+
+    Attributes:
+        partition: spans of the log, None for none.
+        damage: that planning found.
+    """
+
+    partition: Partition | None = None
+    damage: tuple[tuple[Source, Damage], ...] = ()
+
+
+def splits_of(plans: list[StorePlan], split_bytes: int) -> list[Split]:
+    """Returns the tasks of a plan."""
+    found = [Split(partition) for partition in partitions(plans, split_bytes)]
+    gaps = tuple((plan.source, damage) for plan in plans for damage in plan.damage)
+    return [*found, Split(None, gaps)] if gaps else found
+
+
+def read_split(split: Split, options: SourceOptions, names: list[str]) -> Iterator[Any]:
+    """Yields the batches of a task.
+
+    Args:
+        split: the task.
+        options: of the `load()`.
+        names: columns that Spark wants, in order.
+
+    Raises:
+        CorruptionError: damage, in mode failfast.
+    """
+    shape = _Shape(options, names)
+    for source, damage in split.damage:
+        yield from shape.damage(accept(damage, options.read), source)
+    if split.partition is None:
+        return
+    for item in read_partition(split.partition, shape.request):
+        if isinstance(item, Damage):
+            yield from shape.damage(item, split.partition.source)
+        else:
+            yield from shape.rows(item, split.partition.source)
+
+
+class _Shape:
+    """Rows and damage as batches of the table that was asked for."""
+
+    def __init__(self, options: SourceOptions, names: list[str]) -> None:
+        self._options = options
+        self._names = names
+        self._messages = [name for name in names if name != options.damage_column]
+        wanted = tuple(self._messages) if options.table is Table.MESSAGES else options.read.columns
+        self.request = narrowed(options, wanted or ("physical_offset",)).read
+
+    def rows(self, rows: Rows, source: Source) -> Iterator[Any]:
+        if self._options.table is Table.MESSAGES:
+            extra = self._options.damage_column
+            yield for_spark(rows.batch, self._names, {extra: pa.string()} if extra else None)
+        elif self._options.table is Table.DEAD_LETTERS and rows.dead_letters:
+            letters = [{"broker": source.broker, **letter} for letter in rows.dead_letters]
+            yield for_spark(pa.RecordBatch.from_pylist(letters, DEAD_LETTER_SCHEMA), self._names)
+
+    def damage(self, damage: Damage, source: Source) -> Iterator[Any]:
+        if self._options.table is Table.DAMAGE:
+            yield for_spark(damage_batch([damage], source.broker, source.path), self._names)
+            return
+        LOG.warning("skipped damage broker=%s %s", source.broker, damage)
+        if self._options.table is Table.MESSAGES and self._options.damage_column in self._names:
+            yield self._marked(damage, source)
+
+    def _marked(self, damage: Damage, source: Source) -> Any:
+        """A row that says where messages are missing."""
+        schema = self.request.schema
+        known = {"broker": source.broker, "physical_offset": damage.start}
+        row = {name: known.get(name) for name in self._messages}
+        blank = pa.RecordBatch.from_pylist([row], pa.schema([schema.field(name) for name in self._messages]))
+        found = {
+            "start": damage.start, "end": damage.end, "kind": str(damage.kind), "detail": damage.detail,
+            "path": None if damage.path is None else str(damage.path), "position": damage.position,
+        }  # fmt: skip
+        text = pa.array([json.dumps(found)], pa.string())
+        arrays = [text if name == self._options.damage_column else blank[name] for name in self._names]
+        return for_spark(pa.RecordBatch.from_arrays(arrays, names=self._names), self._names)

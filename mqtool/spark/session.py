@@ -1,0 +1,100 @@
+"""A Spark session for the command line: Java found or missed in words, settings that exports rely on."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mqtool.errors import UnavailableError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MIN_JAVA = 17
+
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+    "spark.sql.execution.pyspark.udf.hideTraceback.enabled": "true",
+    "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
+    "spark.python.worker.faulthandler.enabled": "true",
+}
+"""Of every session that mqtool starts; `--conf` overrules."""
+
+LOCAL_SETTINGS = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+
+
+def java_version() -> int | None:
+    """Returns the major version of the Java that Spark would start, None if there is none."""
+    home = os.environ.get("JAVA_HOME")
+    program = shutil.which(str(Path(home) / "bin" / "java")) if home else shutil.which("java")
+    if program is None:
+        return None
+    try:
+        told = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=60, check=False)
+    except OSError:
+        return None
+    found = re.search(r'version "(\d+)(?:\.(\d+))?', told.stderr + told.stdout)
+    if found is None:
+        return None
+    return int(found[2] or 1) if found[1] == "1" else int(found[1])
+
+
+def require_spark() -> None:
+    """Makes sure that Spark can start here.
+
+    Raises:
+        UnavailableError: pyspark or Java is missing, or Java is too old.
+    """
+    try:
+        import pyspark  # noqa: F401, PLC0415
+    except ImportError as error:
+        raise UnavailableError('Spark needs pyspark: pip install "mqtool[spark]" (and Java 17)') from error
+    version = java_version()
+    where = f"JAVA_HOME is {os.environ['JAVA_HOME']}" if os.environ.get("JAVA_HOME") else "JAVA_HOME is not set"
+    if version is None:
+        raise UnavailableError(f"Spark needs Java {MIN_JAVA} or newer and found none ({where}); leave out --spark")
+    if version < MIN_JAVA:
+        raise UnavailableError(f"Spark needs Java {MIN_JAVA} or newer and found {version} ({where}); leave out --spark")
+
+
+def build(master: str, conf: Mapping[str, str] | None = None) -> "SparkSession":
+    """Starts a session.
+
+    Args:
+        master: `local[*]`, `spark://HOST:PORT`, `yarn`, …
+        conf: settings that overrule.
+
+    Raises:
+        UnavailableError: see `require_spark`.
+    """
+    require_spark()
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - after the check, for its words
+
+    from mqtool.spark.source import register  # noqa: PLC0415
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    _make_importable()
+    builder = SparkSession.builder.master(master).appName("mqtool")
+    local = LOCAL_SETTINGS if master.startswith("local") else {}
+    for name, value in {**SETTINGS, **local, **(conf or {})}.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    register(session)
+    return session
+
+
+def _make_importable() -> None:
+    """Lets Python processes that Spark starts on this machine find the mqtool that started it."""
+    home = str(Path(__file__).resolve().parents[2])
+    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    if home not in paths:
+        os.environ["PYTHONPATH"] = os.pathsep.join([home, *paths])

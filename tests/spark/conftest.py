@@ -1,0 +1,27 @@
+"""One Spark session for all tests of this directory; they are skipped, with the reason, where Spark cannot start."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from mqtool.errors import UnavailableError
+from mqtool.spark.session import build
+
+CONF = {"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2", "spark.driver.memory": "1g"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.parent.name == "spark":
+            item.add_marker(pytest.mark.spark)
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    try:
+        session = build("local[2]", CONF)
+    except UnavailableError as reason:
+        pytest.skip(str(reason))
+    yield session
+    session.stop()
