@@ -1,0 +1,12 @@
+"""Checking a store: what is broken, what is lost, what to do; nothing is ever changed.
+
+`verify(store)` answers with findings, losses and a verdict. Docs page: docs/verify.md.
+"""
+
+from mqtool.verify.catalogue import CATALOGUE, Check
+from mqtool.verify.findings import Area, Finding, Losses, Severity, State, Verification
+from mqtool.verify.store import Options, examine, verify
+
+__all__ = [
+    "CATALOGUE", "Area", "Check", "Finding", "Losses", "Options", "Severity", "State", "Verification", "examine", "verify",
+]  # fmt: skip

@@ -1,0 +1,26 @@
+"""The shape of a catalogue entry."""
+
+from dataclasses import dataclass
+
+from mqtool.verify.findings import Area, Severity
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One code.
+
+    Attributes:
+        code: stable name.
+        area: which check reports it.
+        severity: unless the module that finds it says otherwise; then `meaning` says when.
+        meaning: what is broken, and what the broker makes of it.
+        remedy: what to do, in words.
+        next_step: the command to type; `{store}`, `{topic}`, `{queue_id}`, `{offsets}` and `{path}` are filled in.
+    """
+
+    code: str
+    area: Area
+    severity: Severity
+    meaning: str
+    remedy: str
+    next_step: str

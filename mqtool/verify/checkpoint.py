@@ -1,0 +1,99 @@
+"""The checkpoint and the marks of a shutdown.
+
+Source: StoreCheckpoint, DefaultMessageStore.load and recover, IndexService.load (4.9.7, 5.5.0).
+"""
+
+from collections.abc import Sequence
+from dataclasses import fields
+
+from mqtool.errors import StoreError
+from mqtool.formats import checkpoint as layout
+from mqtool.formats import file_names
+from mqtool.formats.checkpoint import Checkpoint
+from mqtool.store.files import read_file
+from mqtool.verify.index_file import IndexFacts
+from mqtool.verify.notebook import Notebook
+from mqtool.verify.survey import Survey
+
+_TIMES = ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp")
+_OFFSETS = ("confirm_physical_offset", "logics_physical_offset")
+_LAGGING = 1
+"""Full index files that may be newer than the checkpoint: it is written a moment after a file is full."""
+
+
+def check_checkpoint(survey: Survey, newest: int, index: Sequence[IndexFacts], book: Notebook) -> None:
+    """Looks at the checkpoint.
+
+    Args:
+        survey: the store.
+        newest: latest store timestamp in the log, 0 if it holds no record.
+        index: what the index files hold.
+        book: where findings go.
+    """
+    path = survey.root / file_names.CHECKPOINT
+    if not path.exists():
+        if survey.segments and survey.end > 0:
+            book.add("checkpoint-missing", path, "no such file")
+        return
+    try:
+        data = read_file(path)
+    except StoreError as error:
+        book.add("checkpoint-unreadable", path, str(error))
+        return
+    if len(data) != layout.FILE_SIZE:
+        book.add("checkpoint-size", path, f"expected {layout.FILE_SIZE} bytes, found {len(data)}")
+    found = layout.parse(data)
+    for name in (field.name for field in fields(found)):
+        value = getattr(found, name)
+        if value < 0:
+            book.add("checkpoint-bad-value", path, f"{name} is {value}", position=layout.CHECKPOINT.offset(name))
+    if not survey.live and not survey.has_dledger:
+        _ahead(survey, found, newest, book)
+    _behind(survey, found, index, book)
+
+
+def _ahead(survey: Survey, found: Checkpoint, newest: int, book: Notebook) -> None:
+    path = survey.root / file_names.CHECKPOINT
+    for name in _TIMES if newest else ():
+        value = getattr(found, name)
+        if value > newest:
+            book.add("checkpoint-ahead", path, f"{name} is {value}, the newest record was stored at {newest}",
+                     position=layout.CHECKPOINT.offset(name))  # fmt: skip
+    for name in _OFFSETS:
+        value = getattr(found, name)
+        if value > survey.end:
+            book.add("checkpoint-ahead", path, f"{name} is {value}, the log ends at {survey.end}",
+                     position=layout.CHECKPOINT.offset(name))  # fmt: skip
+
+
+def _behind(survey: Survey, found: Checkpoint, index: Sequence[IndexFacts], book: Notebook) -> None:
+    """A full index file that ends after the checkpoint's index time is deleted at a start after a crash."""
+    shape = survey.index.shape
+    if shape is None:
+        return
+    full = [facts for facts in index if facts.entries >= shape.places - 1 and not facts.bad_header]
+    unsafe = [facts for facts in full if facts.header.end_timestamp > found.index_msg_timestamp]
+    if len(unsafe) <= _LAGGING and not (unsafe and found == Checkpoint()):
+        return
+    path = survey.root / file_names.CHECKPOINT
+    names = ", ".join(facts.path.name for facts in unsafe[:3]) + (", …" if len(unsafe) > 3 else "")
+    words = f"index_msg_timestamp is {found.index_msg_timestamp}; {len(unsafe)} full index file(s) end later: {names}"
+    code = "checkpoint-zero" if found == Checkpoint() else "checkpoint-behind"
+    book.add(code, path, words, position=layout.CHECKPOINT.offset("index_msg_timestamp"))
+
+
+def check_shutdown(survey: Survey, book: Notebook) -> None:
+    """Looks at the abort file."""
+    path = survey.root / file_names.ABORT
+    if path.is_dir():
+        book.add("abort-bad", path, "a directory")
+    elif path.exists() and not survey.live:
+        book.add("abort-present", path, _process(survey))
+
+
+def _process(survey: Survey) -> str:
+    try:
+        text = read_file(survey.root / file_names.ABORT, 4096).decode("ascii", "replace").strip()
+    except StoreError as error:
+        return str(error)
+    return f"written by process {text}" if text.isdigit() else "the file is there"

@@ -1,0 +1,133 @@
+"""The CommitLog's files: names, lengths, contiguity over all paths, strays.
+
+Source of what the broker makes of them: MappedFileQueue.load and checkSelf, MultiPathMappedFileQueue (4.9.7, 5.5.0).
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+from mqtool.errors import FormatError
+from mqtool.formats import java
+from mqtool.formats.checkpoint import Checkpoint
+from mqtool.store.files import MappedFile
+from mqtool.verify.consume_queue import Run
+from mqtool.verify.findings import Severity
+from mqtool.verify.notebook import Notebook
+from mqtool.verify.segment import DamagedRange
+from mqtool.verify.survey import Survey
+
+MISSING = "missing"
+"""Kind of a damaged range that no file covers (`scan.damage.DamageKind`)."""
+
+_WITNESSES = 2
+"""Units that must point behind the last file before it is believed that one is missing: one alone may be bad itself."""
+
+
+def check_files(
+    survey: Survey, strays: Sequence[Path], size: int | None, ahead: Sequence[Run], book: Notebook
+) -> list[DamagedRange]:
+    """Looks at names and lengths.
+
+    Args:
+        survey: the store.
+        strays: what lies among the segments and is none.
+        size: bytes of a segment, None if unknown.
+        ahead: units of all queues that point at or beyond the end of the log.
+        book: where findings go.
+
+    Returns:
+        Ranges that no file covers.
+    """
+    for segment in survey.segments:
+        _length(survey, segment, size, book)
+        if size and segment.base % size and segment.size == size:
+            book.add("log-segment-name", segment.path, f"expected a multiple of {size}")
+    for path in strays:
+        _stray(survey, path, size, book)
+    named = [segment for segment in survey.segments if segment.size and not (size and segment.base % size)]
+    for before, after in pairwise(named):
+        if before.end > after.base:
+            book.add("log-segment-overlap", after.path, f"{before.path} reaches to {before.end}",
+                     span=(after.base, before.end))  # fmt: skip
+    gaps = [*_gaps(survey, named, ahead), *_behind(survey, named, ahead)]
+    for segment in named:
+        if segment.base >= survey.segments[survey.last_used].end and not any(gap.end == segment.base for gap in gaps):
+            _leftover(survey, segment, book)
+    return gaps
+
+
+def is_missing(survey: Survey, checkpoint: Checkpoint | None) -> bool:
+    """Whether the whole log is gone: no segment, though something was derived from one."""
+    if survey.segments or survey.has_dledger:
+        return False
+    flushed = checkpoint is not None and (checkpoint.physic_msg_timestamp > 0 or checkpoint.logics_msg_timestamp > 0)
+    return flushed or any(queue.files for queue in survey.queues) or bool(survey.index.files)
+
+
+def _length(survey: Survey, segment: MappedFile, size: int | None, book: Notebook) -> None:
+    if size is None or segment.size == size:
+        return
+    tolerated = segment == survey.segments[-1] and segment.size == 0 and not survey.is_4
+    book.add("log-segment-size", segment.path, f"expected {size} bytes, found {segment.size}",
+             severity=Severity.WARNING if tolerated else None)  # fmt: skip
+
+
+def _stray(survey: Survey, path: Path, size: int | None, book: Notebook) -> None:
+    severity: Severity | None = None
+    if path.is_dir():
+        words = "a directory"
+        severity = None if survey.is_4 else Severity.NOTE
+    else:
+        length = path.stat().st_size if path.is_file() else 0
+        is_last = all(path.name > segment.path.name for segment in survey.segments)
+        words = f"{length} bytes under a name that is no physical offset of 20 digits"
+        if length == 0 and is_last and not survey.is_4:
+            severity = Severity.WARNING
+            words += "; the broker deletes it"
+        elif length == size and _is_number(path.name):
+            words += "; the broker takes it for a segment, in the order of the names"
+    book.add("log-stray-file", path, words, severity=severity)
+
+
+def _is_number(name: str) -> bool:
+    try:
+        java.parse_long(name)
+    except FormatError:
+        return False
+    return True
+
+
+def _gaps(survey: Survey, named: list[MappedFile], ahead: Sequence[Run]) -> list[DamagedRange]:
+    """Returns what lies between segments; before a file of zeros only if something tells that it held records."""
+    found = []
+    end = survey.segments[survey.last_used].end if survey.segments else 0
+    for before, after in pairwise(named):
+        if before.end >= after.base:
+            continue
+        pointed_at = any(run.start < after.base and run.end > before.end for run in ahead)
+        if after.base < end or pointed_at or not survey.clean_stop:
+            words = f"no file between {before.path.name} and {after.path.name}"
+            found.append(DamagedRange(before.end, after.base, MISSING, words))
+    return found
+
+
+def _behind(survey: Survey, named: list[MappedFile], ahead: Sequence[Run]) -> list[DamagedRange]:
+    """Returns the range behind the last file if the queues know of records there."""
+    if not named or survey.has_dledger or survey.live:
+        return []
+    last = named[-1]
+    behind = [run for run in ahead if run.end > last.end]
+    if sum(run.messages for run in behind) < _WITNESSES:
+        return []
+    end = max(run.end for run in behind)
+    return [DamagedRange(last.end, end, MISSING, f"queues point up to {end}, the last file ends at {last.end}")]
+
+
+def _leftover(survey: Survey, segment: MappedFile, book: Notebook) -> None:
+    """Reports a file of zeros behind the end; one that follows the last segment is normal until an orderly stop."""
+    adjacent = segment.base == survey.segments[survey.last_used].end
+    if survey.live or (adjacent and not survey.clean_stop):
+        return
+    book.add("log-segment-extra", segment.path, f"zeros, {segment.base - survey.end} bytes behind the end of the log",
+             severity=Severity.NOTE if adjacent else None)  # fmt: skip

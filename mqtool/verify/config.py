@@ -1,0 +1,137 @@
+"""config/: whether the files can be read, and whether they agree with the queues.
+
+Source: ConfigManager.load, TopicConfigManager, ConsumerOffsetManager, ConsumeQueueStore.queueTypeShouldBe
+(4.9.7, 5.5.0).
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from mqtool.errors import FormatError, StoreError
+from mqtool.formats import config_files, config_json, file_names
+from mqtool.formats.config_files import TopicConfig
+from mqtool.scan.multi_dispatch import is_lmq
+from mqtool.store.files import read_file
+from mqtool.store.metadata import Metadata
+from mqtool.verify.consume_queue import QueueFacts
+from mqtool.verify.findings import Severity
+from mqtool.verify.notebook import Notebook
+from mqtool.verify.survey import Survey
+
+_PARSERS: dict[str, Callable[[bytes], object]] = {
+    file_names.TOPICS: config_files.parse_topics,
+    file_names.SUBSCRIPTION_GROUPS: config_files.parse_groups,
+    file_names.CONSUMER_OFFSETS: config_files.parse_consumer_offsets,
+    file_names.LMQ_CONSUMER_OFFSETS: config_files.parse_consumer_offsets,
+    file_names.DELAY_OFFSETS: config_files.parse_delay_offsets,
+    file_names.CONSUMER_FILTERS: config_json.parse,
+    file_names.CONSUMER_ORDER_INFO: config_json.parse,
+    file_names.TOPIC_QUEUE_MAPPING: config_json.parse,
+    file_names.MESSAGE_REQUEST_MODE: config_json.parse,
+    file_names.TIMER_METRICS: config_json.parse,
+    file_names.TRANSACTION_METRICS: config_json.parse,
+}
+_BROKERS_OWN = (
+    file_names.SUBSCRIPTION_GROUPS, file_names.CONSUMER_OFFSETS, file_names.LMQ_CONSUMER_OFFSETS,
+    file_names.CONSUMER_FILTERS, file_names.TOPICS,
+)  # fmt: skip
+"""Files of a whole broker; a store used without one has none of them."""
+_ALWAYS = (file_names.TOPICS,)
+"""A broker writes it before it takes the first message."""
+_ROCKSDB = {file_names.TOPICS: "topics", file_names.CONSUMER_OFFSETS: "consumerOffsets"}
+"""Directories that stand in for a file where the broker keeps its configuration in RocksDB."""
+SYSTEM_TOPICS = ("rmq_sys_", "RMQ_SYS_", "SCHEDULE_TOPIC_XXXX", "%RETRY%", "%DLQ%", "TRANS_CHECK_MAX_TIME_TOPIC", "OFFSET_MOVED_EVENT")
+"""Topics that brokers make themselves, some of them without writing it down at once."""
+
+
+def check_config_files(root: Path, book: Notebook) -> str:
+    """Looks at every file; returns why the check could not run, "" if it could."""
+    directory = root / file_names.CONFIG
+    if not directory.is_dir():
+        return f"{file_names.CONFIG}/ is not there: topics, groups and offsets could not be compared"
+    names = {path.name for path in directory.iterdir()}
+    for name in _PARSERS:
+        _file(directory, name, names, book)
+    for needed in _ALWAYS:
+        if needed in names or needed + file_names.BACKUP_SUFFIX in names or _ROCKSDB.get(needed) in names:
+            continue
+        others = sorted(names.intersection(_BROKERS_OWN))
+        if others:
+            book.add("config-missing", directory / needed, f"neither it nor its .bak; {', '.join(others)} is there")
+    return ""
+
+
+def _file(directory: Path, name: str, names: set[str], book: Notebook) -> None:
+    backup = name + file_names.BACKUP_SUFFIX
+    if name not in names and backup not in names:
+        return
+    problem = _problem(directory / name, _PARSERS[name]) if name in names else "no such file"
+    if not problem:
+        return
+    of_backup = _problem(directory / backup, _PARSERS[name]) if backup in names else "no such file"
+    code = "config-missing" if name not in names else "config-unreadable"
+    words = f"{problem}; {backup}: {of_backup or 'can be read'}"
+    book.add(code, directory / name, words, severity=None if of_backup else Severity.WARNING)
+
+
+def _problem(path: Path, parse: Callable[[bytes], object]) -> str:
+    try:
+        parse(read_file(path))
+    except (FormatError, StoreError) as error:
+        return str(error).removeprefix(f"{path}: ")
+    return ""
+
+
+def check_topics(survey: Survey, topics: Mapping[str, TopicConfig], readable: bool, book: Notebook) -> None:
+    """Compares the topics with the queues on disk.
+
+    Args:
+        survey: the store.
+        topics: as configured.
+        readable: whether topics.json or its .bak was read.
+        book: where findings go.
+    """
+    path = survey.root / file_names.CONFIG / file_names.TOPICS
+    seen: set[str] = set()
+    for queue in survey.queues:
+        topic = queue.topic
+        if not survey.wants(topic) or topic in seen:
+            continue
+        seen.add(topic)
+        config = topics.get(topic)
+        if config is None:
+            if readable and not is_lmq(topic) and not topic.startswith(SYSTEM_TOPICS):
+                book.add("config-topic-missing", path, f"{queue.path.parent} holds its queues", queue=(topic, None))
+        elif config.attributes is not None and (config.queue_type == "BatchCQ") != queue.is_batch:
+            book.add("config-queue-type", path, f"{config.queue_type} configured, queues lie in {queue.path.parent}",
+                     queue=(topic, None))  # fmt: skip
+
+
+def check_offsets(survey: Survey, metadata: Metadata, queues: Mapping[tuple[str, int], QueueFacts], book: Notebook) -> None:
+    """Compares consumer offsets with the queues."""
+    name = next((n for n in (file_names.CONSUMER_OFFSETS, file_names.LMQ_CONSUMER_OFFSETS) if n in metadata.sources), "")
+    path = metadata.sources.get(name, survey.root / file_names.CONFIG / file_names.CONSUMER_OFFSETS)
+    for group, topics in sorted(metadata.consumer_offsets.items()):
+        for topic, offsets in sorted(topics.items()):
+            for queue_id, offset in sorted(offsets.items()) if survey.wants(topic) else ():
+                _offset(survey, path, group, (topic, queue_id), offset, queues, book)
+
+
+def _offset(
+    survey: Survey, path: Path, group: str, queue: tuple[str, int], offset: int,
+    queues: Mapping[tuple[str, int], QueueFacts], book: Notebook,
+) -> None:  # fmt: skip
+    facts = queues.get(queue)
+    if offset < 0:
+        book.add("config-offset-negative", path, f"group {group}: offset {offset}", queue=queue)
+    elif facts is None:
+        if offset > 0 and not survey.has_rocksdb:
+            book.add("config-offset-orphan", path, f"group {group}: offset {offset}, the queue has no files", queue=queue)
+    elif offset > _end(facts) and not survey.live:
+        book.add("config-offset-ahead", path, f"group {group}: offset {offset}, the queue ends at {_end(facts)}", queue=queue)
+
+
+def _end(facts: QueueFacts) -> int:
+    """Returns the queue offset after the last unit, also of units that point beyond the log."""
+    behind = max((run.last_offset + 1 for run in facts.ahead), default=0)
+    return max(facts.max_offset, behind)

@@ -1,0 +1,150 @@
+"""Queue offsets of the records of each queue: consecutive, or where not.
+
+Records of a queue carry consecutive queue offsets. Where they skip numbers around damage, the numbers prove
+which messages are gone; where there is no damage, the skip itself is a finding. One pass, a few array
+operations per window; a window is only sorted if its numbers do not add up.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from mqtool.scan.dispatched import QueueUnits
+from mqtool.scan.words import WordTable
+
+MOST_JUMPS = 100_000
+"""Jumps that are kept per segment."""
+
+_LOW = np.uint64(0xFFFFFFFF)
+_SHIFT = np.uint64(32)
+
+
+@dataclass(frozen=True, slots=True)
+class Jump:
+    """Two records of one queue, neighbours in it by the log, whose queue offsets do not follow each other.
+
+    Attributes:
+        topic, queue_id: which queue.
+        expected: queue offset after the first of them.
+        found: queue offset of the second.
+        before, after: physical offsets of the two.
+    """
+
+    topic: str
+    queue_id: int
+    expected: int
+    found: int
+    before: int
+    after: int
+
+
+@dataclass
+class QueueSpan:
+    """The queues that occur in a stretch of the log; item i of each array is queue i.
+
+    Attributes:
+        queues: topic and queue id.
+        first, first_at: queue offset and physical offset of the first record.
+        following, last_at: queue offset after the last record, physical offset of that record.
+        messages: how many.
+        jumps: inside the stretch.
+    """
+
+    queues: list[tuple[str, int]] = field(default_factory=list)
+    first: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    first_at: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    following: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    last_at: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    messages: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    jumps: list[Jump] = field(default_factory=list)
+
+
+class Continuity:
+    """Follows all queues through one segment."""
+
+    def __init__(self, topics: "list[str]") -> None:
+        """Starts before the first record.
+
+        Args:
+            topics: names by topic number; may grow.
+        """
+        self._topics = topics
+        self._table = WordTable()
+        self.span = QueueSpan()
+
+    def codes(self, units: QueueUnits) -> np.ndarray:
+        """Returns a dense number per unit for its queue, int32; `span.queues` names them."""
+        topic = units.topic.astype(np.uint64) << _SHIFT
+        codes = self._table.numbers_of(topic | (units.queue_id.astype(np.int64).view(np.uint64) & _LOW))
+        span, known = self.span, len(self.span.queues)
+        fresh = self._table.values[known:]
+        if fresh:
+            ids = np.array([value & 0xFFFFFFFF for value in fresh], np.uint32).view(np.int32).tolist()
+            span.queues.extend((self._topics[value >> 32], queue) for value, queue in zip(fresh, ids, strict=True))
+            for name in ("first", "first_at", "following", "last_at", "messages"):
+                old = getattr(span, name)
+                fill = 0 if name == "messages" else -1
+                setattr(span, name, np.concatenate([old, np.full(len(fresh), fill, np.int64)]))
+        return codes
+
+    def follow(self, codes: np.ndarray, units: QueueUnits) -> None:
+        """Takes the units of one window, in the order of the log."""
+        if not len(units):
+            return
+        span = self.span
+        after = units.queue_offset + units.batch_size
+        count = np.bincount(codes, units.batch_size, minlength=len(span.queues)).astype(np.int64)
+        fresh = (span.messages == 0) & (count > 0)
+        if fresh.any():
+            first = fresh[codes]
+            reverse = np.flatnonzero(first)[::-1]
+            span.first[codes[reverse]] = units.queue_offset[reverse]
+            span.first_at[codes[reverse]] = units.physical_offset[reverse]
+        before = np.where(fresh, span.first, span.following)
+        before_at = span.last_at.copy()
+        span.following[codes] = after
+        span.last_at[codes] = units.physical_offset
+        span.messages += count
+        if ((count > 0) & (span.following - before != count)).any():
+            self._find_jumps(codes, units, before, before_at, fresh)
+
+    def _find_jumps(
+        self, codes: np.ndarray, units: QueueUnits, before: np.ndarray, before_at: np.ndarray, fresh: np.ndarray
+    ) -> None:
+        order = np.argsort(codes, kind="stable")
+        code, offset, at = codes[order], units.queue_offset[order], units.physical_offset[order]
+        expected = np.empty(len(order), np.int64)
+        expected[1:] = offset[:-1] + units.batch_size[order][:-1]
+        previous = np.empty(len(order), np.int64)
+        previous[1:] = at[:-1]
+        opens = np.ones(len(order), bool)
+        opens[1:] = code[1:] != code[:-1]
+        expected[opens] = before[code[opens]]
+        previous[opens] = np.where(fresh[code[opens]], at[opens], before_at[code[opens]])
+        for i in np.flatnonzero(expected != offset).tolist()[: MOST_JUMPS - len(self.span.jumps)]:
+            topic, queue_id = self.span.queues[int(code[i])]
+            self.span.jumps.append(Jump(topic, queue_id, int(expected[i]), int(offset[i]), int(previous[i]), int(at[i])))
+
+
+def join(spans: "list[QueueSpan]") -> QueueSpan:
+    """Returns the span of consecutive stretches, with the jumps between them."""
+    joined: dict[tuple[str, int], list[int]] = {}
+    jumps: list[Jump] = []
+    for span in spans:
+        for i, queue in enumerate(span.queues):
+            if not span.messages[i]:
+                continue
+            first, first_at, following, last_at = (
+                int(column[i]) for column in (span.first, span.first_at, span.following, span.last_at)
+            )
+            known = joined.get(queue)
+            if known is None:
+                joined[queue] = [first, first_at, following, last_at, int(span.messages[i])]
+                continue
+            if known[2] != first:
+                jumps.append(Jump(*queue, known[2], first, known[3], first_at))
+            known[2:] = [following, last_at, known[4] + int(span.messages[i])]
+        jumps.extend(span.jumps)
+    columns = np.array(list(joined.values()), np.int64).reshape(-1, 5).T
+    jumps.sort(key=lambda jump: (jump.after, jump.topic, jump.queue_id))
+    return QueueSpan(list(joined), *columns, jumps)

@@ -1,0 +1,44 @@
+"""Files of controller mode.
+
+Source: EpochFileCache, CheckpointFile (5.5.0).
+"""
+
+from itertools import pairwise
+from pathlib import Path
+
+from mqtool.errors import FormatError, StoreError
+from mqtool.formats import epoch, file_names
+from mqtool.formats.epoch import EpochEntry
+from mqtool.store.files import read_file
+from mqtool.verify.findings import Severity
+from mqtool.verify.notebook import Notebook
+from mqtool.verify.survey import Survey
+
+
+def check_controller(survey: Survey, book: Notebook) -> str | None:
+    """Looks at the epoch file; returns in words what was looked at, None if the store has none."""
+    path = survey.root / file_names.EPOCH_FILE
+    backup = path.with_name(path.name + file_names.BACKUP_SUFFIX)
+    if not path.exists() and not backup.exists():
+        return None
+    entries, problem = _read(path)
+    if problem:
+        _, of_backup = _read(backup)
+        words = f"{problem}; {backup.name}: {of_backup or 'can be read'}"
+        book.add("epoch-unreadable", path, words, severity=None if of_backup else Severity.WARNING)
+        return "0 epochs"
+    for before, after in pairwise(entries):
+        if after.epoch <= before.epoch or after.start_offset < before.start_offset:
+            words = f"epoch {after.epoch} from {after.start_offset} follows epoch {before.epoch} from {before.start_offset}"
+            book.add("epoch-order", path, words)
+    last = entries[-1] if entries else None
+    if last is not None and last.start_offset > survey.end and not survey.live and survey.segments:
+        book.add("epoch-order", path, f"epoch {last.epoch} starts at {last.start_offset}, the log ends at {survey.end}")
+    return f"{len(entries)} epoch(s)"
+
+
+def _read(path: Path) -> tuple[tuple[EpochEntry, ...], str]:
+    try:
+        return epoch.parse(read_file(path)), ""
+    except (FormatError, StoreError) as error:
+        return (), str(error)

@@ -1,0 +1,109 @@
+"""All facts of a store together, and the comparison of what dispatch would write with what is there."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from mqtool.verify.consume_queue import QueueFacts
+from mqtool.verify.continuity import QueueSpan, join
+from mqtool.verify.fingerprints import Buckets, Sums
+from mqtool.verify.index_detail import IndexDetail, IndexDisagreement
+from mqtool.verify.index_file import IndexFacts
+from mqtool.verify.records import Records, groups_of, read_records
+from mqtool.verify.segment import DamagedRange, SegmentFacts
+from mqtool.verify.survey import Survey
+from mqtool.verify.tasks import Result
+from mqtool.verify.timeline import Timeline
+from mqtool.verify.unit_detail import Disagreement, UnitDetail
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What all tasks found, in the survey's order."""
+
+    survey: Survey
+    results: tuple[Result, ...]
+
+    @cached_property
+    def segments(self) -> list[SegmentFacts]:
+        """Of each segment that holds anything."""
+        return [facts for result in self.results for facts in result.segments]
+
+    @cached_property
+    def queues(self) -> list[QueueFacts]:
+        """Of each queue of the survey."""
+        return [facts for result in self.results for facts in result.queues]
+
+    @cached_property
+    def index(self) -> list[IndexFacts]:
+        """Of each index file of the survey."""
+        return [facts for result in self.results for facts in result.index]
+
+    @cached_property
+    def buckets(self) -> Buckets:
+        """Of the whole log."""
+        return Buckets(self.survey.segments)
+
+    @cached_property
+    def span(self) -> QueueSpan:
+        """Queue offsets over the whole log."""
+        return join([facts.span for facts in self.segments])
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """Messages by topic and minute."""
+        whole = Timeline()
+        for facts in self.segments:
+            whole.merge(facts.timeline)
+        return whole
+
+    @property
+    def newest(self) -> int:
+        """Latest store timestamp, 0 if there is no record."""
+        return max((facts.newest for facts in self.segments), default=0)
+
+    @property
+    def records(self) -> int:
+        """Sound records."""
+        return sum(facts.records for facts in self.segments)
+
+    def damages(self) -> list[DamagedRange]:
+        """Returns the damaged ranges inside segments, in order."""
+        return [damage for facts in self.segments for damage in facts.damages]
+
+    def compare_units(self, damages: list[DamagedRange]) -> Disagreement:
+        """Compares queues and log; what differs is looked at unit by unit."""
+        detail = UnitDetail(self.survey, self.queues, damages)
+        for _, _, records in self._differing("units", "queues"):
+            detail.compare(records)
+        return detail.found
+
+    def compare_index(self, damages: list[DamagedRange]) -> IndexDisagreement:
+        """Compares index and log; what differs is looked at entry by entry."""
+        detail = IndexDetail(self.survey, self.index, damages)
+        if self.index:
+            for number, first, records in self._differing("keys", "index"):
+                detail.compare(records, number, first)
+        return detail.found
+
+    def _differing(self, due: str, kind: str) -> Iterator[tuple[int, int, Records]]:
+        """Yields (segment, first record, records) of the buckets in which two sides disagree."""
+        expected, actual = Sums(self.buckets.count), Sums(self.buckets.count)
+        first_record = {}
+        for facts in self.segments:
+            expected.merge(getattr(facts, due), int(self.buckets.first[facts.number]))
+            first_record[facts.number] = facts.first_record
+        for result in self.results:
+            if getattr(result, kind):
+                result.sums.add_to(actual)
+        for low, high in groups_of(expected.differ(actual), self.buckets):
+            number = self.buckets.segment_of(low)
+            if number not in first_record:
+                continue
+            inside = first_record[number][low - self.buckets.first[number] : high - self.buckets.first[number]]
+            starts = inside[inside >= 0]
+            start = int(starts[0]) if len(starts) else -1
+            span = self.buckets.span(low)[0], self.buckets.span(high - 1)[1]
+            yield number, start, read_records(self.survey, number, span, start)
+
+

@@ -1,0 +1,235 @@
+"""What `verify` says: findings, states of checks, losses, and the verdict that follows from them.
+
+Values only. The codes and their meaning are in `catalogue`, the rules that make findings in the modules
+named after the kinds of files. Docs pages: docs/verify.md, docs/checks.md.
+"""
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+
+class Severity(enum.StrEnum):
+    """How bad a finding is."""
+
+    ERROR = "error"
+    """Broken, and no start of the broker mends it."""
+    WARNING = "warning"
+    """The broker's own recovery mends it, or it has not done harm yet."""
+    NOTE = "note"
+    """Worth knowing; changes no verdict."""
+
+
+class State(enum.StrEnum):
+    """Of the store, and of each check."""
+
+    CLEAN = "clean"
+    DIRTY = "dirty"
+    """Warnings only."""
+    CORRUPT = "corrupt"
+    """At least one error."""
+    UNKNOWN = "unknown"
+    """Could not be looked at, so nothing is said for it."""
+
+
+class Area(enum.StrEnum):
+    """The checks, in the order in which they are reported."""
+
+    COMMIT_LOG = "commitlog"
+    CONSUME_QUEUE = "consumequeue"
+    CONSUME_QUEUE_EXT = "consumequeue_ext"
+    BATCH_CONSUME_QUEUE = "batchconsumequeue"
+    INDEX = "index"
+    CHECKPOINT = "checkpoint"
+    SHUTDOWN = "shutdown"
+    CONFIG = "config"
+    TIMER = "timer"
+    CONTROLLER = "controller"
+    LINT = "lint"
+
+
+_STATE_OF = {Severity.ERROR: State.CORRUPT, Severity.WARNING: State.DIRTY, Severity.NOTE: State.CLEAN}
+_RANK = (State.CORRUPT, State.DIRTY, State.UNKNOWN, State.CLEAN)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A broken invariant.
+
+    Attributes:
+        code: stable, see `catalogue`.
+        severity: of this case; a code may be milder where the broker's recovery mends it.
+        file: path below the store's root; as it is if it lies elsewhere.
+        position: byte in that file.
+        physical_offset: byte address in the CommitLog.
+        topic, queue_id: whose messages.
+        lost_bytes: bytes of the CommitLog that hold no valid record.
+        lost_messages: messages proved to be gone.
+        evidence: expected and found.
+        next_step: the command to type.
+    """
+
+    code: str
+    severity: Severity
+    file: str
+    position: int | None = None
+    physical_offset: int | None = None
+    topic: str | None = None
+    queue_id: int | None = None
+    lost_bytes: int = 0
+    lost_messages: int = 0
+    evidence: str = ""
+    next_step: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckState:
+    """How one check ended.
+
+    Attributes:
+        area: which.
+        state: UNKNOWN if it could not run or not to its end.
+        findings: how many.
+        detail: what was looked at, or why it could not be.
+    """
+
+    area: Area
+    state: State
+    findings: int
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class LostRange:
+    """Bytes of the CommitLog without a valid record.
+
+    Attributes:
+        start, end: physical offsets, half-open.
+        kind: `scan.damage.DamageKind`.
+        file, position: of `start`.
+        messages: how many are proved to have been there.
+    """
+
+    start: int
+    end: int
+    kind: str
+    file: str
+    position: int
+    messages: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLoss:
+    """Messages of one queue that are gone.
+
+    Attributes:
+        topic, queue_id: which queue.
+        offsets: (first, last) queue offsets, both included, ascending.
+        proof: "units" (the queue's own units point at them), "offsets" (the queue offsets of what is left skip them).
+    """
+
+    topic: str
+    queue_id: int
+    offsets: tuple[tuple[int, int], ...]
+    proof: str
+
+    @property
+    def messages(self) -> int:
+        """How many."""
+        return sum(last - first + 1 for first, last in self.offsets)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLoss:
+    """What a queue's loss means for one consumer group.
+
+    Attributes:
+        group, topic, queue_id: whose.
+        consumer_offset: next queue offset it will read.
+        consumed: lost messages that it had consumed.
+        unread: lost messages that it will never see.
+    """
+
+    group: str
+    topic: str
+    queue_id: int
+    consumer_offset: int
+    consumed: int
+    unread: int
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """All that is gone."""
+
+    ranges: tuple[LostRange, ...] = ()
+    queues: tuple[QueueLoss, ...] = ()
+    groups: tuple[GroupLoss, ...] = ()
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the CommitLog without a valid record."""
+        return sum(part.end - part.start for part in self.ranges)
+
+    @property
+    def messages(self) -> int:
+        """Messages proved to be gone."""
+        return sum(queue.messages for queue in self.queues)
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """How much was looked at.
+
+    Attributes:
+        records: sound ones in the CommitLog.
+        log_bytes: bytes of the CommitLog that were read.
+        units, entries: of all queues, of all index files.
+        seconds: by the clock.
+    """
+
+    records: int = 0
+    log_bytes: int = 0
+    units: int = 0
+    entries: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """The whole answer.
+
+    Attributes:
+        store: path of the root, as given.
+        state: the worst of the checks.
+        live: a broker held the lock meanwhile: only what is certain is reported.
+        complete: False if it was stopped early; `--state` resumes.
+        checks: every check in the order of `Area`.
+        findings: in a stable order.
+        losses: what is gone.
+        statistics: how much was looked at.
+    """
+
+    store: str
+    state: State
+    live: bool
+    complete: bool
+    checks: tuple[CheckState, ...]
+    findings: tuple[Finding, ...]
+    losses: Losses = field(default_factory=Losses)
+    statistics: Statistics = field(default_factory=Statistics)
+
+    def count(self, severity: Severity) -> int:
+        """Returns how many findings have a severity."""
+        return sum(finding.severity is severity for finding in self.findings)
+
+
+def state_of(findings: Iterable[Finding]) -> State:
+    """Returns the state that findings alone imply."""
+    return worst(_STATE_OF[finding.severity] for finding in findings)
+
+
+def worst(states: Iterable[State]) -> State:
+    """Returns the worst of some states; CLEAN if there is none."""
+    found = set(states)
+    return next((state for state in _RANK if state in found), State.CLEAN)

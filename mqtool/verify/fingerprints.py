@@ -1,0 +1,138 @@
+"""Sums that tell whether two sides hold the same units or entries, without keeping either.
+
+The CommitLog is cut into buckets. Each unit that dispatch would write is mixed into one 64-bit number, and
+the numbers of a bucket are added up; so are those of the units that the queues hold. Equal sums mean equal
+sets, whatever the order; only buckets that differ are looked at unit by unit. Memory is a few words per
+bucket, and sums of parts can be added in any order, by any number of processes.
+"""
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from mqtool.store.files import MappedFile
+
+BUCKET_BITS = 20
+"""A bucket is 1 MiB of a segment."""
+
+_U64 = np.uint64
+_OFFSET, _PLACE, _SIZE = _U64(0x9E3779B97F4A7C15), _U64(0xC2B2AE3D27D4EB4F), _U64(0xFF51AFD7ED558CCD)
+_TAGS, _TIME, _BATCH = _U64(0xD6E8FEB86659FD93), _U64(0xE7037ED1A0B428DB), _U64(0x8EBC6AF09C88C6E3)
+_FINAL, _FOLD = _U64(0x94D049BB133111EB), _U64(32)
+
+
+class Buckets:
+    """Physical offsets to bucket numbers.
+
+    Attributes:
+        count: how many buckets.
+        first: int64, number of the first bucket of each segment, and `count` behind the last.
+    """
+
+    def __init__(self, segments: Sequence[MappedFile]) -> None:
+        self._bases = np.array([segment.base for segment in segments], np.int64)
+        self._ends = np.array([segment.end for segment in segments], np.int64)
+        sizes = [-(-segment.size >> BUCKET_BITS) for segment in segments]
+        self.first = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64)
+        self.count = int(self.first[-1])
+
+    def of(self, offsets: np.ndarray) -> np.ndarray:
+        """Returns the bucket of each physical offset, -1 where no segment is."""
+        if not len(self._bases):
+            return np.full(len(offsets), -1, np.int64)
+        segment = np.searchsorted(self._bases, offsets, side="right") - 1
+        at = np.maximum(segment, 0)
+        inside = (segment >= 0) & (offsets < self._ends[at])
+        return np.where(inside, self.first[at] + ((offsets - self._bases[at]) >> BUCKET_BITS), -1)
+
+    def segment_of(self, bucket: int) -> int:
+        """Returns the number of the segment that a bucket is in."""
+        return int(np.searchsorted(self.first, bucket, side="right")) - 1
+
+    def span(self, bucket: int) -> tuple[int, int]:
+        """Returns the physical offsets of a bucket, half-open."""
+        segment = self.segment_of(bucket)
+        start = int(self._bases[segment]) + ((bucket - int(self.first[segment])) << BUCKET_BITS)
+        return start, min(start + (1 << BUCKET_BITS), int(self._ends[segment]))
+
+
+class Sums:
+    """Sum and count per bucket.
+
+    Attributes:
+        total: uint64, sum of the mixed values.
+        count: int64.
+    """
+
+    def __init__(self, buckets: int) -> None:
+        self.total = np.zeros(buckets, np.uint64)
+        self.count = np.zeros(buckets, np.int64)
+
+    def add(self, buckets: np.ndarray, values: np.ndarray) -> None:
+        """Adds values to their buckets.
+
+        Args:
+            buckets: int64, none negative; best in runs of equal ones.
+            values: uint64, one each.
+        """
+        if not len(buckets):
+            return
+        starts = np.concatenate([[0], np.flatnonzero(buckets[1:] != buckets[:-1]) + 1])
+        where = buckets[starts]
+        np.add.at(self.total, where, np.add.reduceat(values, starts))
+        np.add.at(self.count, where, np.diff(starts, append=len(buckets)))
+
+    def merge(self, other: "Sums", first: int = 0) -> None:
+        """Adds another table's sums, whose bucket 0 is this one's bucket `first`."""
+        self.total[first : first + len(other.total)] += other.total
+        self.count[first : first + len(other.count)] += other.count
+
+    def differ(self, other: "Sums") -> np.ndarray:
+        """Returns the buckets in which two tables disagree."""
+        return np.flatnonzero((self.total != other.total) | (self.count != other.count))
+
+
+def queue_key(topic: str, queue_id: int) -> int:
+    """Returns the 64-bit number that stands for a queue."""
+    data = f"{queue_id}@{topic}".encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
+
+
+def mix_units(
+    queue_keys: "np.ndarray | int", offsets: np.ndarray, physical: np.ndarray, sizes: np.ndarray, tags: np.ndarray
+) -> np.ndarray:
+    """Returns one uint64 per unit; equal units have equal numbers.
+
+    Args:
+        queue_keys: `queue_key` of each unit's queue, uint64, or one for all.
+        offsets: queue offsets.
+        physical, sizes, tags: the unit's fields.
+    """
+    mixed = _word(physical) * _OFFSET
+    mixed += _word(offsets) * _PLACE
+    mixed += _word(sizes) * _SIZE
+    mixed += _word(tags) * _TAGS
+    mixed += np.atleast_1d(np.asarray(queue_keys, _U64))
+    return _finish(mixed)
+
+
+def mix_batches(mixed: np.ndarray, times: np.ndarray, batch_sizes: np.ndarray) -> np.ndarray:
+    """Returns the numbers of batch units: those of `mix_units` with what only batch units have."""
+    return _finish(mixed + _word(times) * _TIME + _word(batch_sizes) * _BATCH)
+
+
+def mix_entries(key_hashes: np.ndarray, physical: np.ndarray, times: np.ndarray) -> np.ndarray:
+    """Returns one uint64 per index entry or key; `times` are seconds since the file's begin."""
+    return _finish(_word(physical) * _OFFSET + _word(key_hashes) * _TAGS + _word(times) * _TIME)
+
+
+def _word(values: np.ndarray) -> np.ndarray:
+    return values.astype(np.int64).view(np.uint64)
+
+
+def _finish(mixed: np.ndarray) -> np.ndarray:
+    mixed ^= mixed >> _FOLD
+    mixed *= _FINAL
+    mixed ^= mixed >> _FOLD
+    return mixed

@@ -1,0 +1,179 @@
+"""Where index and CommitLog disagree: entry by entry, what is wrong.
+
+What the broker itself leaves behind is no damage: the record at which it went on after a crash is indexed
+twice, the first entry of a file counts its time from the end of the file before, and releases before 5.5
+index no tags.
+"""
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from mqtool.errors import StoreError
+from mqtool.formats import index_file, java
+from mqtool.formats.index_file import ENTRY
+from mqtool.scan.dispatched import IndexKeys
+from mqtool.store.files import ReadFile
+from mqtool.verify.fingerprints import mix_entries
+from mqtool.verify.index_file import MOST_NOTED, IndexFacts, OddEntry
+from mqtool.verify.records import Records, read_records
+from mqtool.verify.segment import DamagedRange
+from mqtool.verify.survey import Survey
+
+
+@dataclass(frozen=True, slots=True)
+class MissingKeys:
+    """Consecutive records whose keys have no entry.
+
+    Attributes:
+        start, end: physical offsets, from the first record to behind the last.
+        records, keys: how many.
+    """
+
+    start: int
+    end: int
+    records: int
+    keys: int
+
+
+@dataclass
+class IndexDisagreement:
+    """What was found.
+
+    Attributes:
+        odd: number of the index file and the entry.
+        missing: in order.
+    """
+
+    odd: list[tuple[int, OddEntry]] = field(default_factory=list)
+    missing: list[MissingKeys] = field(default_factory=list)
+
+
+class IndexDetail:
+    """Compares one group of buckets after the other."""
+
+    def __init__(self, survey: Survey, facts: list[IndexFacts], damages: list[DamagedRange]) -> None:
+        """Takes what the first pass found: of each index file, and the damaged ranges of the log in order."""
+        self._survey = survey
+        self._facts = facts
+        self._starts = np.array([damage.start for damage in damages], np.int64)
+        self._ends = np.array([damage.end for damage in damages], np.int64)
+        self.found = IndexDisagreement()
+
+    def compare(self, records: Records, number: int, first_record: int) -> None:
+        """Compares the keys of a range's records with the entries that point into it.
+
+        Args:
+            records: of the range.
+            number: of the segment.
+            first_record: physical offset of the first of them.
+        """
+        keys = records.keys
+        file, entry, hashes, physical, seconds = self._entries(records)
+        due = _mixed(keys.key_hash, keys.physical_offset)
+        held = _mixed(hashes, physical)
+        absent = ~np.isin(due, held)
+        foreign = ~np.isin(held, due)
+        foreign_at = set(physical[foreign].tolist())
+        self._foreign(records, file, entry, hashes, physical, foreign)
+        known = np.flatnonzero(~foreign)
+        self._times(records, file[known], entry[known], physical[known], seconds[known])
+        if absent.any() and self._survey.rules.index_tags:
+            absent &= ~self._tags_not_indexed(records, number, first_record, held, absent)
+        replaced = np.isin(keys.physical_offset, np.fromiter(foreign_at, np.int64, len(foreign_at)))
+        self._missing(records, keys, absent & ~replaced)
+
+    def _entries(self, records: Records) -> tuple[np.ndarray, ...]:
+        parts = [self._read(number, chunk, records) for number, facts in enumerate(self._facts)
+                 for chunk in facts.chunks if chunk[3] >= records.start and chunk[2] < records.end]  # fmt: skip
+        return tuple(np.concatenate([part[i] for part in parts]) if parts else np.empty(0, np.int64) for i in range(5))
+
+    def _read(self, number: int, chunk: tuple[int, int, int, int], records: Records) -> tuple[np.ndarray, ...]:
+        first, count = chunk[:2]
+        shape = self._survey.index.shape
+        assert shape is not None
+        try:
+            with ReadFile(self._facts[number].path) as file:
+                data = file.read(index_file.entry_position(first, shape.slots), count * ENTRY.size)
+        except StoreError:  # reported by the first pass
+            data = b""
+        entries = np.frombuffer(data, ENTRY.dtype, len(data) // ENTRY.size)
+        physical = entries["physical_offset"].astype(np.int64)
+        which = np.flatnonzero((physical >= records.start) & (physical < records.end) & (physical < self._survey.end))
+        return (
+            np.full(len(which), number, np.int64), first + which, entries["key_hash"][which].astype(np.int64),
+            physical[which], entries["time_diff"][which].astype(np.int64),
+        )  # fmt: skip
+
+    def _foreign(self, records: Records, file: np.ndarray, entry: np.ndarray, hashes: np.ndarray,
+                 physical: np.ndarray, foreign: np.ndarray) -> None:  # fmt: skip
+        which = np.flatnonzero(foreign & (hashes >= 0))
+        at = records.at(physical[which])
+        for row, record in zip(which.tolist(), at.tolist(), strict=True):
+            where = int(physical[row])
+            if record >= 0:
+                words = f"no key of the record at {where} has hash {hashes[row]}"
+                self._odd("index-foreign-entry", int(file[row]), int(entry[row]), where, words)
+            elif not self._damaged(where):
+                words = f"points at {where}, where no record starts"
+                self._odd("index-dangling-entry", int(file[row]), int(entry[row]), where, words)
+
+    def _times(
+        self, records: Records, file: np.ndarray, entry: np.ndarray, physical: np.ndarray, seconds: np.ndarray
+    ) -> None:
+        at = records.at(physical)
+        begin = np.array([facts.begin for facts in self._facts], np.int64)[file]
+        due = np.where(begin > 0, np.clip((records.times[at] - begin) // 1000, 0, java.INT_MAX), 0)
+        wrong = (due != seconds) & (at >= 0) & (entry != 1)
+        for row in np.flatnonzero(wrong).tolist():
+            words = f"time {seconds[row]} s, its record was stored {due[row]} s after the file's begin"
+            self._odd("index-wrong-time", int(file[row]), int(entry[row]), int(physical[row]), words)
+
+    def _odd(self, code: str, file: int, entry: int, physical: int, evidence: str) -> None:
+        if sum(number == file for number, _ in self.found.odd[-MOST_NOTED:]) < MOST_NOTED:
+            self.found.odd.append((file, OddEntry(code, entry, physical, (), evidence)))
+
+    def _damaged(self, physical: int) -> bool:
+        at = int(np.searchsorted(self._starts, physical, side="right")) - 1
+        return at >= 0 and physical < self._ends[at]
+
+    def _tags_not_indexed(
+        self, records: Records, number: int, first_record: int, held: np.ndarray, absent: np.ndarray
+    ) -> np.ndarray:
+        """Marks the keys made of tags if none of the range's is indexed: an older release indexed it."""
+        rules = replace(self._survey.rules, index_tags=False)
+        without = read_records(self._survey, number, (records.start, records.end), first_record, rules).keys
+        tags = ~np.isin(_mixed(records.keys.key_hash, records.keys.physical_offset),
+                        _mixed(without.key_hash, without.physical_offset))  # fmt: skip
+        indexed = np.isin(_mixed(records.keys.key_hash, records.keys.physical_offset), held)
+        return tags if not (tags & indexed).any() else np.zeros(len(absent), bool)
+
+    def _missing(self, records: Records, keys: IndexKeys, absent: np.ndarray) -> None:
+        """Notes the records whose keys are absent; a record between them that lost none parts the runs."""
+        if not absent.any():
+            return
+        lost = np.bincount(keys.row[absent], minlength=len(records.offsets))
+        keyed = np.flatnonzero(np.bincount(keys.row, minlength=len(records.offsets)))
+        run: list[int] = []
+        for record in [*keyed.tolist(), -1]:
+            if record >= 0 and lost[record]:
+                run.append(record)
+                continue
+            if run:
+                end = int(records.offsets[run[-1]] + records.sizes[run[-1]])
+                count = int(lost[run].sum())
+                self._add_missing(MissingKeys(int(records.offsets[run[0]]), end, len(run), count))
+            run = []
+
+    def _add_missing(self, missing: MissingKeys) -> None:
+        last = self.found.missing[-1] if self.found.missing else None
+        if last is not None and last.end == missing.start:
+            self.found.missing[-1] = MissingKeys(
+                last.start, missing.end, last.records + missing.records, last.keys + missing.keys
+            )
+        else:
+            self.found.missing.append(missing)
+
+
+def _mixed(hashes: np.ndarray, physical: np.ndarray) -> np.ndarray:
+    return mix_entries(hashes, physical, np.zeros(len(hashes), np.int64))

@@ -1,0 +1,189 @@
+"""One index file, read once: header, slots, chains, and the sums of its entries for the comparison with the log.
+
+Source: IndexFile.putKey, IndexHeader, IndexService (4.9.7, 5.5.0).
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from mqtool.errors import StoreError
+from mqtool.formats import index_file
+from mqtool.formats.index_file import ENTRY, HEADER, HEADER_SIZE, SLOT_SIZE, IndexHeader
+from mqtool.store.files import ReadFile
+from mqtool.verify.fingerprints import Buckets, Sums, mix_entries
+from mqtool.verify.index_shape import Shape, entries_written
+from mqtool.verify.survey import Survey
+
+CHUNK = 1 << 16
+"""Entries that are read at a time."""
+MOST_NOTED = 1000
+"""Odd entries of one file that are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class OddEntry:
+    """An entry that contradicts its file.
+
+    Attributes:
+        code: of the finding.
+        number: of the entry.
+        physical_offset: as it states.
+        related: numbers of other entries concerned.
+        evidence: expected and found.
+    """
+
+    code: str
+    number: int
+    physical_offset: int
+    related: tuple[int, ...]
+    evidence: str
+
+
+@dataclass
+class IndexFacts:
+    """What one index file holds.
+
+    Attributes:
+        path, size: the file.
+        header: its first 40 bytes.
+        entries: that are there, whatever the header counts.
+        begin: store time that the entries' times count from.
+        low, high: least and largest physical offset of entries inside the log, -1 if there is none.
+        ahead: entries that point at or beyond the end of the log.
+        bad_header: what is wrong with the header, in words.
+        bad_slots, first_bad_slot: slots that do not lead to their newest entry.
+        odd: entries that contradict the file.
+        odd_count: how many there are, kept or not.
+        chunks: (first entry, how many, least and largest physical offset) of each block read.
+        failure: why reading stopped, "" if it did not.
+    """
+
+    path: Path
+    size: int
+    header: IndexHeader
+    entries: int = 0
+    begin: int = 0
+    low: int = -1
+    high: int = -1
+    ahead: int = 0
+    bad_header: list[str] = field(default_factory=list)
+    bad_slots: int = 0
+    first_bad_slot: int = -1
+    odd: list[OddEntry] = field(default_factory=list)
+    odd_count: int = 0
+    chunks: list[tuple[int, int, int, int]] = field(default_factory=list)
+    failure: str = ""
+
+
+def check_index_file(survey: Survey, path: Path, shape: Shape, buckets: Buckets, sums: Sums) -> IndexFacts:
+    """Reads all entries of a file and adds those inside the log to the sums; a read error is noted, not raised."""
+    facts = IndexFacts(path, 0, IndexHeader(0, 0, 0, 0, 0, 0))
+    try:
+        with ReadFile(path) as file:
+            facts.size = file.size
+            facts.header = HEADER.parse(file.read(0, HEADER_SIZE).ljust(HEADER_SIZE, b"\0"))
+            _Scan(survey, file, shape, buckets, sums, facts).run()
+    except StoreError as error:
+        facts.failure = str(error)
+    return facts
+
+
+class _Scan:
+    def __init__(
+        self, survey: Survey, file: ReadFile, shape: Shape, buckets: Buckets, sums: Sums, facts: IndexFacts
+    ) -> None:
+        self._survey = survey
+        self._file = file
+        self._shape = shape
+        self._buckets = buckets
+        self._sums = sums
+        self.facts = facts
+        self._heads = np.zeros(shape.slots, np.int32)
+
+    def run(self) -> None:
+        facts, header = self.facts, self.facts.header
+        room = max(0, (facts.size - HEADER_SIZE - self._shape.slots * SLOT_SIZE) // ENTRY.size - 1)
+        written = min(entries_written(self._file, self._shape), room)
+        facts.entries = min(written, header.entry_count) if self._survey.live else written
+        facts.begin = header.begin_timestamp
+        for first in range(1, facts.entries + 1, CHUNK):
+            count = min(CHUNK, facts.entries - first + 1)
+            data = self._file.read(index_file.entry_position(first, self._shape.slots), count * ENTRY.size)
+            entries = np.frombuffer(data, ENTRY.dtype, len(data) // ENTRY.size)
+            self._take(first, entries)
+        self._check_header()
+        self._check_slots()
+
+    def _take(self, first: int, entries: np.ndarray) -> None:
+        facts = self.facts
+        physical = entries["physical_offset"].astype(np.int64)
+        hashes = entries["key_hash"].astype(np.int64)
+        self._chain(first, entries, hashes)
+        bucket = self._buckets.of(physical)
+        inside = (bucket >= 0) & (physical < self._survey.end)
+        facts.ahead += int((physical >= self._survey.end).sum())
+        if not inside.any():
+            return
+        which = np.flatnonzero(inside)
+        times = entries["time_diff"][which].astype(np.int64)
+        self._sums.add(bucket[which], mix_entries(hashes[which], physical[which], times))
+        low, high = int(physical[which].min()), int(physical[which].max())
+        facts.low = low if facts.low < 0 else min(facts.low, low)
+        facts.high = max(facts.high, high)
+        facts.chunks.append((first, len(entries), low, high))
+
+    def _chain(self, first: int, entries: np.ndarray, hashes: np.ndarray) -> None:
+        """Compares each entry's predecessor with the newest entry of its slot before it."""
+        negative = np.flatnonzero(hashes < 0)
+        for row in negative.tolist()[: MOST_NOTED - len(self.facts.odd)]:
+            self._odd("index-foreign-entry", first + row, entries, row, (), f"key hash {hashes[row]} is negative")
+        self.facts.odd_count += len(negative)
+        slots = (np.maximum(hashes, 0) % self._shape.slots).astype(np.int64)
+        numbers = np.arange(first, first + len(entries), dtype=np.int32)
+        order = np.argsort(slots, kind="stable")
+        due = self._heads[slots]
+        same = slots[order[1:]] == slots[order[:-1]]
+        due[order[1:][same]] = numbers[order[:-1][same]]
+        self._heads[slots] = numbers
+        found = entries["previous"].astype(np.int64)
+        wrong = np.flatnonzero(found != due)
+        self.facts.odd_count += len(wrong)
+        for row in wrong.tolist()[: max(0, MOST_NOTED - len(self.facts.odd))]:
+            related = tuple({int(due[row]), int(found[row])} - {0})
+            words = f"entry {first + row} names {found[row]} as the one before it, expected {due[row]}"
+            self._odd("index-chain", first + row, entries, row, related, words)
+
+    def _odd(
+        self, code: str, number: int, entries: np.ndarray, row: int, related: tuple[int, ...], evidence: str
+    ) -> None:
+        self.facts.odd.append(OddEntry(code, number, int(entries["physical_offset"][row]), related, evidence))
+
+    def _check_header(self) -> None:
+        facts, header, shape = self.facts, self.facts.header, self._shape
+        if not 0 <= header.index_count <= shape.places:
+            facts.bad_header.append(f"counts {header.index_count} of {shape.places} places, {facts.entries} are written")
+        elif header.entry_count != facts.entries and not self._survey.live:
+            facts.bad_header.append(f"counts {header.entry_count} entries, {facts.entries} are written")
+        if not 0 <= header.hash_slot_count <= shape.slots:
+            facts.bad_header.append(f"counts {header.hash_slot_count} of {shape.slots} slots in use")
+        if header.begin_timestamp > header.end_timestamp or header.begin_timestamp < 0:
+            facts.bad_header.append(f"times from {header.begin_timestamp} to {header.end_timestamp}")
+        if header.begin_physical_offset > header.end_physical_offset or header.begin_physical_offset < 0:
+            facts.bad_header.append(f"offsets from {header.begin_physical_offset} to {header.end_physical_offset}")
+
+    def _check_slots(self) -> None:
+        facts = self.facts
+        data = self._file.read(HEADER_SIZE, self._shape.slots * SLOT_SIZE)
+        stored = np.frombuffer(data, ">i4", len(data) // SLOT_SIZE).astype(np.int64)
+        wrong = stored != self._heads[: len(stored)]
+        if self._survey.live:
+            wrong &= stored <= facts.entries  # newer entries than those that were counted
+        facts.bad_slots = int(wrong.sum())
+        if facts.bad_slots:
+            facts.first_bad_slot = int(np.flatnonzero(wrong)[0])
+        used = int((stored != 0).sum())
+        plausible = 0 <= facts.header.hash_slot_count <= self._shape.slots
+        if plausible and used != facts.header.hash_slot_count and not facts.bad_slots and not self._survey.live:
+            facts.bad_header.append(f"counts {facts.header.hash_slot_count} slots in use, found {used}")

@@ -1,0 +1,128 @@
+"""Facts about the index, and its disagreement with the CommitLog, as findings."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from mqtool.formats import file_names, index_file
+from mqtool.formats.checkpoint import Checkpoint
+from mqtool.verify.findings import Severity
+from mqtool.verify.index_detail import IndexDisagreement, MissingKeys
+from mqtool.verify.index_file import IndexFacts, OddEntry
+from mqtool.verify.notebook import Notebook
+from mqtool.verify.recovery import Recovery
+from mqtool.verify.survey import Survey
+
+
+class IndexReport:
+    """Writes the findings of all index files down."""
+
+    def __init__(self, survey: Survey, facts: Sequence[IndexFacts], recovery: Recovery, book: Notebook) -> None:
+        self._survey = survey
+        self._facts = facts
+        self._recovery = recovery
+        self._book = book
+
+    def write(self, detail: IndexDisagreement) -> None:
+        """Reports files, then entries, then keys without entries."""
+        for path in self._survey.index.strays:
+            self._stray(path)
+        foreign: dict[int, set[int]] = {}
+        for number, odd in detail.odd:
+            foreign.setdefault(number, set()).add(odd.number)
+            self._entry(self._facts[number], odd)
+        for number, facts in enumerate(self._facts):
+            self._file(facts, foreign.get(number, set()))
+        for missing in detail.missing:
+            self._missing(missing)
+        self._ahead()
+
+    def _stray(self, path: Path) -> None:
+        if path.is_dir():
+            severity = Severity.ERROR
+            words = "a directory: 4.9 drops the whole index, 5.x refuses to start"
+            if not _is_number(path.name):
+                severity, words = Severity.NOTE, "a directory"
+        else:
+            severity = Severity.NOTE
+            words = "a file under a name that is no time of 17 digits"
+        self._book.add("index-stray-file", path, words, severity=severity)
+
+    def _file(self, facts: IndexFacts, foreign: set[int]) -> None:
+        shape = self._survey.index.shape
+        assert shape is not None
+        if facts.failure:
+            self._book.add("index-unreadable", facts.path, facts.failure)
+            return
+        if facts.size != shape.file_size:
+            self._book.add("index-file-size", facts.path, f"expected {shape.file_size} bytes, found {facts.size}")
+        if facts.bad_header:
+            self._book.add("index-header", facts.path, "; ".join(facts.bad_header), position=0)
+        chain = [odd for odd in facts.odd if not ({odd.number, *odd.related} & foreign)]
+        if facts.bad_slots and not (foreign and facts.bad_slots <= 2 * len(foreign)):
+            words = f"{facts.bad_slots} slot(s) do not lead to their newest entry, the first is slot {facts.first_bad_slot}"
+            position = index_file.slot_position(facts.first_bad_slot)
+            self._book.add("index-slot", facts.path, words, position=position)
+        for odd in chain:
+            self._entry(facts, odd)
+        if facts.odd_count > len(facts.odd):
+            self._book.add("index-chain", facts.path, f"{facts.odd_count - len(facts.odd)} more entries like these")
+
+    def _entry(self, facts: IndexFacts, odd: OddEntry) -> None:
+        shape = self._survey.index.shape
+        assert shape is not None
+        self._book.add(odd.code, facts.path, f"entry {odd.number}: {odd.evidence}",
+                       position=index_file.entry_position(odd.number, shape.slots),
+                       span=(odd.physical_offset, odd.physical_offset + 1))  # fmt: skip
+
+    def _missing(self, missing: MissingKeys) -> None:
+        if self._survey.live and missing.end > self._indexed_end():
+            return  # dispatch may not have come so far
+        mended = self._recovery.mends_records(missing.start)
+        words = f"{missing.keys} key(s) of {missing.records} message(s) have no entry"
+        directory = self._survey.root / file_names.INDEX
+        self._book.add("index-missing-entry", directory, words, span=(missing.start, missing.end),
+                       severity=Severity.WARNING if mended else None)  # fmt: skip
+
+    def _indexed_end(self) -> int:
+        return max((facts.high for facts in self._facts), default=0)
+
+    def _ahead(self) -> None:
+        """The broker indexes nothing that lies before the end of the last file."""
+        last = self._facts[-1] if self._facts else None
+        if last is None or self._survey.live or self._survey.has_dledger or last.bad_header:
+            return
+        end = last.header.end_physical_offset
+        if end >= self._survey.end > 0:
+            words = f"the last file ends at {end}, the log at {self._survey.end}; {last.ahead} entries point behind it"
+            self._book.add("index-ahead-of-log", last.path, words, position=0, span=(end, end + 1))
+
+
+def _is_number(name: str) -> bool:
+    return name.isascii() and name.isdigit()
+
+
+def check_absent(
+    survey: Survey, checkpoint: Checkpoint | None, enabled: bool | None, keyed: int, book: Notebook
+) -> str:
+    """Looks at a store whose index has no file, or none that can be understood.
+
+    Args:
+        survey: the store.
+        checkpoint: None if it cannot be read.
+        enabled: messageIndexEnable as configured, None if not.
+        keyed: records in the log.
+        book: where findings go.
+
+    Returns:
+        Why the index could not be checked, "" if there is nothing to check.
+    """
+    path = survey.root / file_names.INDEX
+    if survey.index.files:
+        return "no index file tells how many slots it has; give --config broker.conf"
+    if not keyed or enabled is False:
+        return ""
+    if enabled or (checkpoint is not None and checkpoint.index_msg_timestamp > 0):
+        reason = "messageIndexEnable=true" if enabled else f"checkpoint.index is {checkpoint.index_msg_timestamp}"  # type: ignore[union-attr]
+        book.add("index-missing", path, f"no index file; {reason}")
+        return ""
+    return "no index file: it was switched off (messageIndexEnable), or it is lost"

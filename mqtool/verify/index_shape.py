@@ -1,0 +1,181 @@
+"""Slots and places of a store's index files, which no file states, and how many entries each really holds.
+
+All files of a store have one shape. It is the configured one, the default one if the length says so, or the
+one that the entries of some file prove: the newest entries must be the heads of their slots.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from mqtool.errors import StoreError
+from mqtool.formats import file_names, index_file, java
+from mqtool.formats.index_file import ENTRY, HEADER, HEADER_SIZE, SLOT_SIZE
+from mqtool.store.files import ReadFile, list_directory
+
+_SAMPLE = 256
+_LEAST_PROOF = 0.75
+_SMALL = 1 << 20
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """maxHashSlotNum and maxIndexNum."""
+
+    slots: int
+    places: int
+
+    @property
+    def file_size(self) -> int:
+        """Bytes of a file."""
+        return index_file.file_size(self.slots, self.places)
+
+
+@dataclass(frozen=True)
+class IndexPlan:
+    """The index files of a store, and from what time each counts.
+
+    Attributes:
+        files: path and length, oldest first.
+        strays: what else lies in index/.
+        shape: of all of them, None if nothing tells.
+        starts: physical offset of each file's first entry, int64 ascending; files without entries are left out.
+        begins: the begin time in the same file's header.
+    """
+
+    files: tuple[tuple[Path, int], ...] = ()
+    strays: tuple[Path, ...] = ()
+    shape: Shape | None = None
+    starts: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    begins: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+
+    def times(self, physical: np.ndarray, stored: np.ndarray) -> np.ndarray:
+        """Returns the seconds that entries state (IndexFile.putKey).
+
+        Args:
+            physical: of the records, ascending.
+            stored: their store timestamps.
+        """
+        if not len(physical) or not len(self.starts):
+            return np.zeros(len(physical), np.int64)
+        low, high = np.searchsorted(self.starts, physical[[0, -1]], side="right") - 1
+        at = low if low == high else np.searchsorted(self.starts, physical, side="right") - 1
+        begin = self.begins[np.maximum(at, 0)]
+        return np.where(begin > 0, np.clip((stored - begin) // 1000, 0, java.INT_MAX), 0)
+
+
+def plan_index(directory: Path, slots: int | None, places: int | None) -> IndexPlan:
+    """Looks at a directory of index files; see `find_shape`."""
+    files, strays = [], []
+    for entry in list_directory(directory):
+        is_index = file_names.is_index_file_name(entry.name) and entry.is_file()
+        if is_index:
+            files.append((Path(entry.path), entry.stat().st_size))
+        else:
+            strays.append(Path(entry.path))
+    shape = find_shape(files, slots, places)
+    firsts = sorted(first for path, _ in files if shape and (first := _first_entry(path, shape)))
+    columns = np.array(firsts, np.int64).reshape(-1, 2)
+    return IndexPlan(tuple(files), tuple(strays), shape, columns[:, 0], columns[:, 1])
+
+
+def _first_entry(path: Path, shape: Shape) -> tuple[int, int] | None:
+    """Returns where the first entry of a file points, and from when its times count; None if it has none."""
+    try:
+        with ReadFile(path) as file:
+            header = HEADER.parse(file.read(0, HEADER_SIZE).ljust(HEADER_SIZE, b"\0"))
+            data = file.read(index_file.entry_position(1, shape.slots), ENTRY.size)
+    except StoreError:
+        return None
+    if len(data) < ENTRY.size or not any(data):
+        return None
+    return ENTRY.parse(data).physical_offset, header.begin_timestamp
+
+
+def find_shape(files: Sequence[tuple[Path, int]], slots: int | None, places: int | None) -> Shape | None:
+    """Returns the shape of a store's index files, None if nothing tells.
+
+    Args:
+        files: path and length of each.
+        slots, places: as configured, None if not.
+    """
+    if not files:
+        return None
+    length = Counter(size for _, size in files).most_common(1)[0][0]
+    if slots is not None:
+        return Shape(slots, places or max(0, length - HEADER_SIZE - slots * SLOT_SIZE) // ENTRY.size)
+    if length == index_file.file_size(index_file.DEFAULT_SLOTS, index_file.DEFAULT_ENTRIES):
+        return Shape(index_file.DEFAULT_SLOTS, index_file.DEFAULT_ENTRIES)
+    best: tuple[float, int] = (0.0, 0)
+    for path, size in files:
+        if size == length:
+            best = max(best, _best_slots(path, size))
+        if best[0] == 1.0:
+            break
+    score, found = best
+    return Shape(found, (length - HEADER_SIZE - found * SLOT_SIZE) // ENTRY.size) if score >= _LEAST_PROOF else None
+
+
+def _best_slots(path: Path, size: int) -> tuple[float, int]:
+    """Returns how well the best slot count fits a file, and that count."""
+    try:
+        with ReadFile(path) as file:
+            count = HEADER.parse(file.read(0, HEADER_SIZE).ljust(HEADER_SIZE, b"\0")).entry_count
+            if not 0 < count < size // ENTRY.size:
+                return 0.0, 0
+            end = last_byte(file, file.data_end())
+            return max((_fit(file, slots, count), slots) for slots in (*_near(size, end, count), 0))
+    except StoreError:
+        return 0.0, 0
+
+
+def _near(size: int, end: int, count: int) -> list[int]:
+    """Returns slot counts that a file's length and the end of its data allow."""
+    words = (size - HEADER_SIZE) // SLOT_SIZE
+    last = (end - HEADER_SIZE - ENTRY.size * count) // SLOT_SIZE  # the last byte written lies in the last entry
+    found = [slots for slots in range(max(1, last - 1), last + 8) if (words - slots) % 5 == 0]
+    if size <= _SMALL:
+        found += [slots for slots in range(1, words) if (words - slots) % 5 == 0 and slots not in found]
+    room = size - HEADER_SIZE - ENTRY.size * (count + 1)
+    return [slots for slots in found if slots * SLOT_SIZE <= room]
+
+
+def _fit(file: ReadFile, slots: int, count: int) -> float:
+    """Returns the share of the newest entries' slots whose heads are right."""
+    if slots <= 0:
+        return 0.0
+    first = max(1, count - _SAMPLE + 1)
+    data = file.read(index_file.entry_position(first, slots), (count - first + 1) * ENTRY.size)
+    entries = np.frombuffer(data, ENTRY.dtype, len(data) // ENTRY.size)
+    numbers = np.arange(first, first + len(entries))
+    if not len(entries) or (entries["key_hash"] < 0).any() or (entries["previous"] >= numbers).any():
+        return 0.0
+    newest = dict(zip((entries["key_hash"] % slots).tolist(), numbers.tolist(), strict=True))
+    right = sum(
+        int.from_bytes(file.read(index_file.slot_position(slot), SLOT_SIZE), "big") == number
+        for slot, number in newest.items()
+    )
+    return right / len(newest)
+
+
+def last_byte(file: ReadFile, data_end: int) -> int:
+    """Returns the position after the last byte that is not zero."""
+    at = data_end
+    while at > 0:
+        start = max(0, at - _BLOCK)
+        block = file.read(start, at - start).rstrip(b"\0")
+        if block:
+            return start + len(block)
+        at = start
+    return 0
+
+
+def entries_written(file: ReadFile, shape: Shape) -> int:
+    """Returns the number of the last entry that is not zero, whatever the header counts."""
+    start = index_file.entry_position(1, shape.slots)
+    end = last_byte(file, file.data_end())
+    return max(0, -(-(end - start) // ENTRY.size))

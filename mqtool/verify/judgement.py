@@ -1,0 +1,213 @@
+"""Facts become findings, area by area, and findings a verdict."""
+
+from mqtool.errors import StoreError
+from mqtool.formats import file_names
+from mqtool.store import Store
+from mqtool.store.layout import Known
+from mqtool.verify import checkpoint, commit_log_files, config, consume_queue_ext, controller, lint, queue_files
+from mqtool.verify import recovery as recovery_plan
+from mqtool.verify.consume_queue import QueueFacts
+from mqtool.verify.facts import Facts
+from mqtool.verify.findings import (
+    Area,
+    CheckState,
+    Finding,
+    Losses,
+    LostRange,
+    State,
+    Statistics,
+    Verification,
+    state_of,
+    worst,
+)
+from mqtool.verify.index_findings import IndexReport, check_absent
+from mqtool.verify.log_findings import LogReport, WrongRecords, judge_jumps
+from mqtool.verify.losses import Ledger, account, losses_of
+from mqtool.verify.notebook import Notebook, area_of, in_order
+from mqtool.verify.queue_findings import QueueReport, absent_queues
+from mqtool.verify.segment import DamagedRange
+from mqtool.verify.timer import TOPIC as TIMER_TOPIC
+from mqtool.verify.timer import TimerCheck
+from mqtool.verify.unit_detail import Disagreement
+
+_OF_TOPICS = (Area.COMMIT_LOG, Area.CONSUME_QUEUE, Area.CONSUME_QUEUE_EXT, Area.BATCH_CONSUME_QUEUE, Area.CONFIG)
+"""What is left of the areas when the check is narrowed to topics."""
+
+
+class Judgement:
+    """The findings of one run."""
+
+    def __init__(self, store: Store, facts: Facts) -> None:
+        self._store = store
+        self._facts = facts
+        self._survey = facts.survey
+        self._config = store.config
+        self._book = Notebook(store.path, self._survey.shown)
+        self._recovery = recovery_plan.plan(self._survey, store.checkpoint)
+        self._details: dict[Area, str] = {}
+        self._unknown: dict[Area, str] = {}
+        self._losses = Losses()
+
+    def judge(self) -> None:
+        """Makes all findings."""
+        facts = self._facts
+        damages = self._log_files()
+        units = facts.compare_units(damages)
+        ledger = Ledger(damages)
+        bodies = [body for found in facts.segments for body in found.bad_bodies]
+        account(ledger, units.odd, facts.queues, bodies)
+        wrong = judge_jumps(facts.span.jumps, ledger, units.odd)
+        ranges = self._log(ledger, wrong, units)
+        ranges += [self._bad_body(physical, size) for *_, physical, size in bodies]
+        self._queues(units, wrong)
+        if self._survey.topics is None:
+            self._index(damages)
+            self._around()
+        self._config_files()
+        ranges.sort(key=lambda part: part.start)
+        self._losses = losses_of(ledger, ranges, self._store.metadata.consumer_offsets)
+
+    def verdict(self, seconds: float, *, complete: bool) -> Verification:
+        """Returns the answer; of a check that was stopped early only what is certain already."""
+        facts, survey = self._facts, self._survey
+        found = [finding for segment in facts.segments for finding in segment.findings] + self._book.findings()
+        found = [finding for finding in found if finding.topic is None or survey.wants(finding.topic)]
+        checks = tuple(self._checks(found, complete=complete))
+        statistics = Statistics(
+            facts.records, sum(segment.bytes for segment in facts.segments), sum(queue.units for queue in facts.queues),
+            sum(index.entries for index in facts.index), round(seconds, 3),
+        )  # fmt: skip
+        state = worst(check.state for check in checks)
+        return Verification(survey.shown, state, survey.live, complete, checks, in_order(found), self._losses, statistics)
+
+    def _checks(self, found: list[Finding], *, complete: bool) -> list[CheckState]:
+        """Returns the state of each check that applies to this store."""
+        checks = []
+        for area in Area:
+            mine = [finding for finding in found if area_of(finding) is area]
+            if not (mine or area in self._details or area in self._unknown or (not complete and area in _OF_TOPICS[:2])):
+                continue
+            state = state_of(mine)
+            detail = self._details.get(area, "")
+            if not complete or area in self._unknown:
+                state = worst([state, State.UNKNOWN])
+                detail = self._unknown.get(area, "stopped early")
+            checks.append(CheckState(area, state, len(mine), detail))
+        return checks
+
+    def _log_files(self) -> list[DamagedRange]:
+        """Looks at the CommitLog's files; returns every damaged range of the log, in order."""
+        survey, facts = self._survey, self._facts
+        checkpoint_found = self._store.checkpoint
+        if commit_log_files.is_missing(survey, checkpoint_found):
+            self._book.add("log-missing", self._store.path / file_names.COMMIT_LOG, "no segment")
+        ahead = [run for queue in facts.queues for run in (*queue.ahead, *queue.lost)]
+        size = _size(self._store.layout.commit_log_size, [segment.size for segment in survey.segments])
+        strays = self._store.layout.commit_log.strays
+        gaps = commit_log_files.check_files(survey, strays, size, ahead, self._book)
+        damages = facts.damages() + gaps
+        for segment in facts.segments:
+            if segment.failure:
+                self._unknown[Area.COMMIT_LOG] = segment.failure
+        if survey.has_dledger:
+            self._unknown[Area.COMMIT_LOG] = "the DLedger log is not read"
+        words = f"{facts.records} record(s) in {len(survey.segments)} segment(s), {survey.min_offset} to {survey.end}"
+        self._details[Area.COMMIT_LOG] = words
+        return sorted(damages, key=lambda damage: damage.start)
+
+    def _log(self, ledger: Ledger, wrong: WrongRecords, units: Disagreement) -> list[LostRange]:
+        return LogReport(self._survey, self._facts.segments, ledger, self._book).write(wrong, units.odd)
+
+    def _bad_body(self, physical: int, size: int) -> LostRange:
+        segment = next(s for s in self._survey.segments if s.base <= physical < s.end)
+        path = self._book.relative(segment.path)
+        return LostRange(physical, physical + size, "bad-crc", path, physical - segment.base, 1)
+
+    def _queues(self, units: Disagreement, wrong: WrongRecords) -> None:
+        survey, facts, layout = self._survey, self._facts, self._store.layout
+        for odd in units.odd:
+            if odd.code == "queue-shifted-unit" and odd.start in wrong.offsets:
+                odd.code = "log-wrong-offset"
+        simple = _size(layout.consume_queue_size, [f.size for q in survey.queues if not q.is_batch for f in q.files])
+        batch = _size(layout.batch_consume_queue_size, [f.size for q in survey.queues if q.is_batch for f in q.files])
+        for queue, found in zip(survey.queues, facts.queues, strict=True):
+            if survey.wants(queue.topic):
+                queue_files.check_queue_files(survey, queue, found, batch if queue.is_batch else simple, self._book)
+        queue_files.check_trees(survey, self._book)
+        QueueReport(survey, self._recovery, self._book, facts.queues, units).write()
+        explained: dict[tuple[str, int], int] = {}
+        for odd in units.odd:
+            if odd.code == "log-wrong-queue" and odd.expected is not None:
+                explained[odd.expected[0]] = explained.get(odd.expected[0], 0) + odd.last - odd.first + 1
+        metadata = self._store.metadata
+        absent_queues(survey, facts.span, explained, metadata.topics, readable=metadata.topics_file is not None,
+                      recovery=self._recovery, book=self._book)  # fmt: skip
+        self._queue_details()
+        consume_queue_ext.check_extensions(survey, facts.queues, layout.consume_queue_ext_size, self._book)
+
+    def _queue_details(self) -> None:
+        survey, facts = self._survey, self._facts
+        for area, is_batch in ((Area.CONSUME_QUEUE, False), (Area.BATCH_CONSUME_QUEUE, True)):
+            mine = [found for found in facts.queues if found.is_batch is is_batch and survey.wants(found.topic)]
+            if mine or not is_batch:
+                self._details[area] = f"{sum(found.units for found in mine)} unit(s) in {len(mine)} queue(s)"
+        if (survey.root / file_names.CONSUME_QUEUE_EXT).is_dir():
+            self._details[Area.CONSUME_QUEUE_EXT] = "compared with the units that point there"
+        if survey.has_rocksdb:
+            self._unknown[Area.CONSUME_QUEUE] = "the queues are in RocksDB, which is not read"
+        elif survey.has_dledger:
+            self._unknown[Area.CONSUME_QUEUE] = "units point into the DLedger log, which is not read"
+
+    def _index(self, damages: list[DamagedRange]) -> None:
+        survey, facts = self._survey, self._facts
+        self._details[Area.INDEX] = f"{sum(f.entries for f in facts.index)} entries in {len(facts.index)} file(s)"
+        if not survey.with_index:
+            reason = check_absent(
+                survey, self._store.checkpoint, self._config.flag("messageIndexEnable"), facts.records, self._book
+            )
+            if reason:
+                self._unknown[Area.INDEX] = reason
+            return
+        IndexReport(survey, facts.index, self._recovery, self._book).write(facts.compare_index(damages))
+        if survey.has_dledger:
+            self._unknown[Area.INDEX] = "entries point into the DLedger log, which is not read"
+
+    def _around(self) -> None:
+        """Looks at what is neither log, queue nor index."""
+        survey, book = self._survey, self._book
+        checkpoint.check_checkpoint(survey, self._facts.newest, self._facts.index, book)
+        checkpoint.check_shutdown(survey, book)
+        self._details[Area.CHECKPOINT] = "fields against log and index"
+        self._details[Area.SHUTDOWN] = "a broker is running" if survey.live else "abort file"
+        timer = TimerCheck(survey, self._by_key().get((TIMER_TOPIC, 0)), book)
+        try:
+            if timer.is_there:
+                self._details[Area.TIMER] = timer.run()
+        except StoreError as error:
+            self._unknown[Area.TIMER] = str(error)
+        epochs = controller.check_controller(survey, book)
+        if epochs is not None:
+            self._details[Area.CONTROLLER] = epochs
+        if self._config.values:
+            lint.check_lint(survey, self._config, book)
+            self._details[Area.LINT] = f"{len(self._config.values)} key(s)"
+
+    def _config_files(self) -> None:
+        survey, metadata = self._survey, self._store.metadata
+        reason = config.check_config_files(survey.root, self._book)
+        if reason:
+            self._unknown[Area.CONFIG] = reason
+            return
+        self._details[Area.CONFIG] = f"{len(metadata.topics)} topic(s), {len(metadata.consumer_offsets)} group(s) with offsets"
+        config.check_topics(survey, metadata.topics, metadata.topics_file is not None, self._book)
+        config.check_offsets(survey, metadata, self._by_key(), self._book)
+
+    def _by_key(self) -> dict[tuple[str, int], QueueFacts]:
+        return {(facts.topic, facts.queue_id): facts for facts in self._facts.queues}
+
+
+def _size(known: Known | None, sizes: list[int]) -> int | None:
+    """Returns what files should measure: as configured, unless none of several does (the configuration is wrong then)."""
+    if known is None:
+        return None
+    return lint.misfit(known.value, sizes) or known.value

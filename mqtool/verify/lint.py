@@ -1,0 +1,74 @@
+"""The configuration that was given, against what lies on disk and against itself.
+
+Source: MessageStoreConfig, DefaultMessageStore.CleanCommitLogService (4.9.7, 5.5.0).
+"""
+
+from collections import Counter
+from pathlib import Path
+
+from mqtool.errors import UsageError
+from mqtool.formats import file_names
+from mqtool.formats.consume_queue import round_up_file_size
+from mqtool.store.broker_config import LEGACY_KEYS, BrokerConfig
+from mqtool.verify.notebook import Notebook
+from mqtool.verify.survey import Survey
+
+_WARNING_LEVEL, _FORCIBLY, _MAX_USED = "diskSpaceWarningLevelRatio", "diskSpaceCleanForciblyRatio", "diskMaxUsedSpaceRatio"
+_PARTS = (file_names.COMMIT_LOG, file_names.CONSUME_QUEUE, file_names.CONFIG)
+_DEFAULTS = {_WARNING_LEVEL: 90, _FORCIBLY: 85, _MAX_USED: 75}
+
+
+def check_lint(survey: Survey, config: BrokerConfig, book: Notebook) -> None:
+    """Looks at a configuration."""
+    path = Path(config.source or "configuration")
+    for old, new in LEGACY_KEYS.items():
+        if old in config.values:
+            book.add("lint-legacy-key", path, f"{old}={config.values[old]}; brokers read {new}")
+    _sizes(survey, config, path, book)
+    _ratios(config, path, book)
+    for root in config.paths("storePathRootDir")[:1]:
+        empty = root.is_dir() and not any((root / name).exists() for name in _PARTS)
+        if empty and survey.segments and root.resolve() != survey.root.resolve():
+            book.add("lint-path", path, f"storePathRootDir={root} holds no store; {survey.root} does")
+
+
+def misfit(configured: int | None, sizes: list[int]) -> int | None:
+    """Returns the size that files have in common if the configured one is none of theirs, else None."""
+    if not configured or len(sizes) < 2 or configured in sizes:
+        return None
+    return Counter(sizes).most_common(1)[0][0]
+
+
+def _sizes(survey: Survey, config: BrokerConfig, path: Path, book: Notebook) -> None:
+    queue = config.integer("mappedFileSizeConsumeQueue")
+    shape = survey.index.shape
+    indexed = config.integer("maxHashSlotNum") and config.integer("maxIndexNum")
+    rules = (
+        ("mappedFileSizeCommitLog", config.integer("mappedFileSizeCommitLog"), [s.size for s in survey.segments]),
+        ("mappedFileSizeConsumeQueue", round_up_file_size(queue) if queue else None,
+         [file.size for q in survey.queues if not q.is_batch for file in q.files]),
+        ("mapperFileSizeBatchConsumeQueue", config.integer("mapperFileSizeBatchConsumeQueue"),
+         [file.size for q in survey.queues if q.is_batch for file in q.files]),
+        ("maxHashSlotNum and maxIndexNum", shape.file_size if shape and indexed else None,
+         [size for _, size in survey.index.files]),
+    )  # fmt: skip
+    for key, wanted, sizes in rules:
+        common = misfit(wanted, sizes)
+        if common is not None:
+            book.add("lint-size", path, f"{key}: expected files of {wanted} bytes, most have {common}")
+
+
+def _ratios(config: BrokerConfig, path: Path, book: Notebook) -> None:
+    """Deleting must begin before it is forced, and that before writes stop; explicit values only."""
+    given = {key for key in _DEFAULTS if key in config.values}
+    if not given:
+        return
+    try:
+        values = {key: config.integer(key) or default for key, default in _DEFAULTS.items()}
+    except UsageError as error:
+        book.add("lint-disk-ratio", path, str(error))
+        return
+    if {_WARNING_LEVEL, _FORCIBLY} & given and values[_FORCIBLY] > values[_WARNING_LEVEL]:
+        book.add("lint-disk-ratio", path, f"{_FORCIBLY} {values[_FORCIBLY]} > {_WARNING_LEVEL} {values[_WARNING_LEVEL]}")
+    if {_MAX_USED, _FORCIBLY} <= given and values[_MAX_USED] > values[_FORCIBLY]:
+        book.add("lint-disk-ratio", path, f"{_MAX_USED} {values[_MAX_USED]} > {_FORCIBLY} {values[_FORCIBLY]}")

@@ -1,0 +1,166 @@
+"""Facts about the CommitLog as findings: damage with what it took, tails, jumps of queue offsets."""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from mqtool.scan.damage import DamageKind
+from mqtool.store.files import MappedFile
+from mqtool.verify.continuity import Jump
+from mqtool.verify.findings import LostRange, Severity
+from mqtool.verify.losses import Ledger
+from mqtool.verify.notebook import Notebook
+from mqtool.verify.segment import SegmentFacts
+from mqtool.verify.survey import Survey
+from mqtool.verify.unit_detail import OddUnits
+
+_CODES = {
+    DamageKind.BAD_OFFSET: "log-bad-offset",
+    DamageKind.BAD_LENGTHS: "log-bad-lengths",
+    DamageKind.BAD_HEADER: "log-bad-header",
+    DamageKind.ZEROS: "log-zeros",
+    DamageKind.BAD_BLANK: "log-bad-blank",
+    DamageKind.MISSING: "log-cut",
+}
+_TAILS = {"torn": "log-torn-tail", "stale": "log-stale-tail", "garbage": "log-garbage-tail"}
+_GAP = "missing"
+
+
+@dataclass(frozen=True)
+class WrongRecords:
+    """Records whose own fields, not their units, are wrong.
+
+    Attributes:
+        offsets: physical offsets of records with a wrong queue offset, to (expected, found, topic, queue id).
+        jumps: those that are left unexplained.
+    """
+
+    offsets: dict[int, Jump]
+    jumps: list[Jump]
+
+
+def judge_jumps(jumps: Iterable[Jump], ledger: Ledger, odd: Sequence[OddUnits]) -> WrongRecords:
+    """Explains jumps: by damage, by one record with a wrong queue offset, by a record that names a wrong queue."""
+    misnamed = {units.start for units in odd if units.code == "log-wrong-queue"}
+    claimed = {(units.queue, units.first_offset) for units in odd if units.code == "log-wrong-queue"}
+    by_queue: dict[tuple[str, int], list[Jump]] = {}
+    for jump in jumps:
+        by_queue.setdefault((jump.topic, jump.queue_id), []).append(jump)
+    wrong: dict[int, Jump] = {}
+    left = []
+    for queue, parts in sorted(by_queue.items()):
+        skip: Jump | None = None
+        for number, jump in enumerate(parts):
+            if jump is skip:
+                continue
+            after = parts[number + 1] if number + 1 < len(parts) else None
+            lone = after is not None and after.before == jump.after and after.found == jump.expected + 1
+            if lone:
+                skip = after
+                if jump.after not in misnamed:
+                    wrong[jump.after] = jump
+            elif not (_claimed(queue, jump, claimed) or ledger.by_jump(jump)):
+                left.append(jump)
+    return WrongRecords(wrong, left)
+
+
+def _claimed(queue: tuple[str, int], jump: Jump, claimed: set[tuple[tuple[str, int], int]]) -> bool:
+    """Whether units of the queue lead to records that name another queue, for every offset skipped."""
+    skipped = range(jump.expected, jump.found)
+    return 0 < len(skipped) <= len(claimed) and all((queue, offset) in claimed for offset in skipped)
+
+
+class LogReport:
+    """Writes the findings of the CommitLog down."""
+
+    def __init__(self, survey: Survey, facts: Sequence[SegmentFacts], ledger: Ledger, book: Notebook) -> None:
+        self._survey = survey
+        self._facts = facts
+        self._ledger = ledger
+        self._book = book
+        self._bases = [segment.base for segment in survey.segments]
+
+    def write(self, wrong: WrongRecords, odd: Sequence[OddUnits]) -> list[LostRange]:
+        """Reports everything; returns the ranges without a valid record."""
+        lost = [found for number in range(len(self._ledger.damages)) if (found := self._damage(number))]
+        self._ends()
+        for jump in wrong.offsets.values():
+            words = f"queue offset {jump.found}, its neighbours leave {jump.expected}"
+            self._record("log-wrong-offset", jump.after, words, (jump.topic, jump.queue_id))
+        for units in odd:
+            if units.code == "log-wrong-queue" and units.expected is not None:
+                (topic, queue_id), _ = units.expected
+                words = f"names {topic} queue {queue_id}; unit {units.first} of {units.queue[0]} queue {units.queue[1]} points at it"
+                self._record("log-wrong-queue", units.start, words, (topic, queue_id))
+        for jump in wrong.jumps:
+            self._jump(jump)
+        return lost
+
+    def _segment(self, physical: int) -> MappedFile | None:
+        number = bisect_right(self._bases, physical) - 1
+        return self._survey.segments[number] if number >= 0 else None
+
+    def _record(self, code: str, physical: int, words: str, queue: tuple[str, int], severity: Severity | None = None) -> None:
+        segment = self._segment(physical)
+        assert segment is not None
+        self._book.add(code, segment.path, words, position=physical - segment.base, span=(physical, physical + 1),
+                       queue=queue, severity=severity)  # fmt: skip
+
+    def _damage(self, number: int) -> LostRange | None:
+        damage, taken = self._ledger.damages[number], self._ledger.by_damage[number]
+        messages = sum(taken.values())
+        segment = self._segment(damage.start)
+        path = segment.path if segment else self._survey.root
+        position = damage.start - segment.base if segment else 0
+        code = self._code(damage.kind, damage.end, segment, messages)
+        harmless = code in ("log-no-blank", "log-bad-blank")
+        words = damage.detail if damage.count < 2 else f"{damage.count} records in a row, the first: {damage.detail}"
+        if len(taken) > 1:
+            words += "; lost " + ", ".join(f"{n} of {topic}/{queue}" for (topic, queue), n in sorted(taken.items())[:10])
+        queue = next(iter(taken)) if len(taken) == 1 else None
+        lost = 0 if harmless else damage.end - damage.start
+        self._book.add(code, path, words, position=position, span=(damage.start, damage.end), queue=queue,
+                       lost_bytes=lost, lost_messages=messages)  # fmt: skip
+        if harmless:
+            return None
+        return LostRange(damage.start, damage.end, damage.kind, self._book.relative(path), position, messages)
+
+    def _code(self, kind: str, end: int, segment: MappedFile | None, messages: int) -> str:
+        if kind == _GAP and (segment is None or end > segment.end):
+            return "log-segment-missing"
+        reaches_end = segment is not None and end == segment.end
+        if kind == DamageKind.ZEROS and reaches_end and not messages and self._goes_on(end):
+            return "log-no-blank"
+        if kind == DamageKind.BAD_BLANK and not (reaches_end and not messages):
+            return "log-bad-header"
+        return _CODES[DamageKind(kind)]
+
+    def _goes_on(self, end: int) -> bool:
+        return self._survey.end > end
+
+    def _ends(self) -> None:
+        """Looks at how each segment ends."""
+        ended = {damage.end for damage in self._ledger.damages}
+        for facts in self._facts:
+            segment = self._survey.segments[facts.number]
+            if facts.number < self._survey.last_used:
+                if not facts.ended_by_blank and segment.end not in ended and not facts.failure and segment.size:
+                    words = f"{segment.end - facts.end} bytes follow the last record"
+                    self._book.add("log-no-blank", segment.path, words, position=facts.end - segment.base,
+                                   span=(facts.end, segment.end))  # fmt: skip
+            elif facts.tail is not None and not self._survey.live and facts.tail.kind in _TAILS:
+                tail = facts.tail
+                words = f"{tail.detail} ({tail.length} bytes)"
+                self._book.add(_TAILS[tail.kind], segment.path, words, position=tail.end - segment.base,
+                               span=(tail.end, tail.end + tail.length))  # fmt: skip
+
+    def _jump(self, jump: Jump) -> None:
+        queue = (jump.topic, jump.queue_id)
+        if not self._survey.wants(jump.topic):
+            return
+        if jump.found > jump.expected:
+            words = f"queue offset {jump.found} follows {jump.expected - 1}: {jump.found - jump.expected} are skipped"
+            self._record("log-offset-gap", jump.after, words, queue)
+        else:
+            words = f"queue offset {jump.found} follows {jump.expected - 1}"
+            self._record("log-offset-repeat", jump.after, words, queue, None if jump.found else Severity.NOTE)

@@ -1,0 +1,134 @@
+"""What is gone: byte ranges, messages by queue, and what that means for each consumer group.
+
+Three proofs that a message was there: its queue's unit points into the damage (exact); its record is there
+with a wrong body (exact); the queue offsets of the records around the damage skip its number.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from mqtool.verify.consume_queue import QueueFacts
+from mqtool.verify.continuity import Jump
+from mqtool.verify.findings import GroupLoss, Losses, LostRange, QueueLoss
+from mqtool.verify.segment import DamagedRange
+from mqtool.verify.unit_detail import OddUnits
+
+Queue = tuple[str, int]
+Interval = tuple[int, int]
+
+
+@dataclass
+class Ledger:
+    """Lost messages by queue, and how many each damaged range took.
+
+    Attributes:
+        damages: in the order of the log.
+        by_damage: queues and messages, one item per damage.
+    """
+
+    damages: list[DamagedRange]
+    by_damage: list[dict[Queue, int]] = field(default_factory=list)
+    _units: dict[Queue, list[Interval]] = field(default_factory=dict)
+    _offsets: dict[Queue, list[Interval]] = field(default_factory=dict)
+    _starts: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.by_damage = [{} for _ in self.damages]
+        self._starts = [damage.start for damage in self.damages]
+
+    def by_unit(self, queue: Queue, first: int, last: int, damage: int | None) -> None:
+        """Notes messages that units of their queue prove."""
+        self._units.setdefault(queue, []).append((first, last))
+        if damage is not None:
+            taken = self.by_damage[damage]
+            taken[queue] = taken.get(queue, 0) + last - first + 1
+
+    def by_jump(self, jump: Jump) -> bool:
+        """Notes messages that a jump around damage proves; returns whether there is damage that explains it."""
+        first = bisect_left(self._starts, jump.before)
+        if first == len(self.damages) or self.damages[first].end > jump.after or jump.found <= jump.expected:
+            return False
+        queue = (jump.topic, jump.queue_id)
+        fresh = without(jump.expected, jump.found - 1, self._units.get(queue, []))
+        taken = self.by_damage[first]
+        for low, high in fresh:
+            self._offsets.setdefault(queue, []).append((low, high))
+            taken[queue] = taken.get(queue, 0) + high - low + 1
+        return True
+
+    def damage_at(self, physical: int) -> int | None:
+        """Returns the number of the damage that covers a physical offset."""
+        at = bisect_right(self._starts, physical) - 1
+        return at if at >= 0 and physical < self.damages[at].end else None
+
+    def queues(self) -> tuple[QueueLoss, ...]:
+        """Returns the losses by topic, queue and proof."""
+        found = [QueueLoss(*queue, merged(parts), proof)
+                 for proof, queues in (("units", self._units), ("offsets", self._offsets))
+                 for queue, parts in queues.items()]  # fmt: skip
+        return tuple(sorted(found, key=lambda loss: (loss.topic, loss.queue_id, loss.proof)))
+
+
+def account(
+    ledger: Ledger, odd: Iterable[OddUnits], queues: Iterable[QueueFacts], bodies: Iterable[tuple[str, int, int, int, int]]
+) -> None:
+    """Enters what units and records prove; jumps come after them."""
+    for units in odd:
+        if not units.code:
+            ledger.by_unit(units.queue, units.first_offset, units.last_offset, units.damage)
+    for facts in queues:
+        for run in (*facts.lost, *facts.ahead):
+            ledger.by_unit((facts.topic, facts.queue_id), run.first_offset, run.last_offset, ledger.damage_at(run.start))
+    for topic, queue_id, offset, _, _ in bodies:
+        ledger.by_unit((topic, queue_id), offset, offset, None)
+
+
+def group_losses(
+    losses: Iterable[QueueLoss], offsets: Mapping[str, Mapping[str, Mapping[int, int]]]
+) -> tuple[GroupLoss, ...]:
+    """Returns for each group that consumes a queue with losses what of them it had consumed."""
+    by_queue: dict[Queue, list[Interval]] = {}
+    for loss in losses:
+        by_queue.setdefault((loss.topic, loss.queue_id), []).extend(loss.offsets)
+    found = []
+    for group, topics in sorted(offsets.items()):
+        for (topic, queue_id), parts in sorted(by_queue.items()):
+            offset = topics.get(topic, {}).get(queue_id)
+            if offset is None:
+                continue
+            total = sum(last - first + 1 for first, last in merged(parts))
+            unread = sum(max(0, last - max(first, offset) + 1) for first, last in merged(parts))
+            found.append(GroupLoss(group, topic, queue_id, offset, total - unread, unread))
+    return tuple(found)
+
+
+def losses_of(ledger: Ledger, ranges: list[LostRange], offsets: Mapping[str, Mapping[str, Mapping[int, int]]]) -> Losses:
+    """Returns the whole account."""
+    queues = ledger.queues()
+    return Losses(tuple(ranges), queues, group_losses(queues, offsets))
+
+
+def merged(parts: Iterable[Interval]) -> tuple[Interval, ...]:
+    """Returns the union of intervals, both ends included, ascending."""
+    found: list[Interval] = []
+    for first, last in sorted(parts):
+        if found and first <= found[-1][1] + 1:
+            found[-1] = (found[-1][0], max(found[-1][1], last))
+        else:
+            found.append((first, last))
+    return tuple(found)
+
+
+def without(first: int, last: int, taken: Iterable[Interval]) -> list[Interval]:
+    """Returns what is left of an interval after others are taken out."""
+    left = []
+    for low, high in merged(taken):
+        if high < first or low > last:
+            continue
+        if low > first:
+            left.append((first, low - 1))
+        first = max(first, high + 1)
+    if first <= last:
+        left.append((first, last))
+    return left

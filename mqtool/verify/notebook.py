@@ -1,0 +1,128 @@
+"""Where rules write findings down: places made relative, next steps filled in, floods held back."""
+
+import shlex
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+from mqtool.verify.catalogue import CATALOGUE
+from mqtool.verify.findings import Area, Finding, Severity
+
+MOST_OF_A_CODE = 10_000
+"""Findings of one code that are kept; the rest is counted, so that garbage cannot fill the memory."""
+
+
+class Notebook:
+    """Findings of one task, as they are made.
+
+    Attributes:
+        root: the store's root directory.
+    """
+
+    def __init__(self, root: Path, shown: str | None = None) -> None:
+        """Starts empty.
+
+        Args:
+            root: the store's root directory.
+            shown: how the user named it; stands in next steps.
+        """
+        self.root = root
+        self._shown = shown or str(root)
+        self._findings: list[Finding] = []
+        self._counts: Counter[str] = Counter()
+
+    def add(
+        self,
+        code: str,
+        path: Path | str,
+        evidence: str,
+        *,
+        position: int | None = None,
+        span: tuple[int, int] | None = None,
+        queue: tuple[str, int | None] | None = None,
+        lost_bytes: int = 0,
+        lost_messages: int = 0,
+        severity: Severity | None = None,
+    ) -> None:
+        """Writes one finding down.
+
+        Args:
+            code: key of `CATALOGUE`.
+            path: the file or directory.
+            evidence: expected and found.
+            position: byte in the file.
+            span: physical offsets concerned, half-open; its first is the finding's `physical_offset`.
+            queue: topic and queue id.
+            lost_bytes, lost_messages: see `Finding`.
+            severity: where it is not the code's usual one.
+        """
+        check = CATALOGUE[code]
+        self._counts[code] += 1
+        if self._counts[code] > MOST_OF_A_CODE:
+            return
+        topic, queue_id = queue or (None, None)
+        self._findings.append(
+            Finding(
+                code, severity or check.severity, self.relative(path), position, span[0] if span else None,
+                topic, queue_id, lost_bytes, lost_messages, evidence,
+                self._next_step(check.next_step, Path(path), span, topic, queue_id),
+            )
+        )  # fmt: skip
+
+    def findings(self) -> list[Finding]:
+        """Returns what was written, and for each code of which too much was found how much more there is."""
+        more = {code: count - MOST_OF_A_CODE for code, count in self._counts.items() if count > MOST_OF_A_CODE}
+        last = {finding.code: finding for finding in self._findings if finding.code in more}
+        return self._findings + [
+            replace(last[code], file="", position=None, physical_offset=None, topic=None, queue_id=None,
+                    lost_bytes=0, lost_messages=0, evidence=f"{count} more of this code")
+            for code, count in sorted(more.items())
+        ]  # fmt: skip
+
+    def relative(self, path: Path | str) -> str:
+        """Returns a path below the root without the root, any other as it is."""
+        path = Path(path)
+        try:
+            return path.relative_to(self.root).as_posix()
+        except ValueError:
+            return str(path)
+
+    def _next_step(
+        self, template: str, path: Path, span: tuple[int, int] | None, topic: str | None, queue_id: int | None
+    ) -> str:
+        shown = Path(self._shown)
+        inside = shown / self.relative(path) if path.is_absolute() else shown / path
+        start, end = span or (0, 0)
+        text = template if span else template.replace(" -o {offsets}", "")
+        if topic is None:
+            text = text.replace(" --topic {topic}", "").replace(" --queue {queue_id}", "")
+        elif queue_id is None:
+            text = text.replace(" --queue {queue_id}", "")
+        return text.format(
+            store=shlex.quote(self._shown), path=shlex.quote(str(inside)), offsets=f"{start}:{end}",
+            topic=shlex.quote(topic or ""), queue_id=queue_id,
+        )  # fmt: skip
+
+
+def in_order(findings: list[Finding]) -> tuple[Finding, ...]:
+    """Returns findings in the order of reports: by area, file and place, whatever order they were made in."""
+    areas = list(Area)
+    codes = list(CATALOGUE)
+
+    def key(finding: Finding) -> tuple[object, ...]:
+        return (
+            areas.index(area_of(finding)), finding.file,
+            -1 if finding.physical_offset is None else finding.physical_offset,
+            -1 if finding.position is None else finding.position,
+            finding.topic or "", -1 if finding.queue_id is None else finding.queue_id,
+            codes.index(finding.code), finding.evidence,
+        )  # fmt: skip
+
+    return tuple(sorted(findings, key=key))
+
+
+def area_of(finding: Finding) -> Area:
+    """Returns the check that a finding belongs to; those of batch queues go by their tree."""
+    area = CATALOGUE[finding.code].area
+    batch = area is Area.CONSUME_QUEUE and finding.file.startswith(f"{Area.BATCH_CONSUME_QUEUE}/")
+    return Area.BATCH_CONSUME_QUEUE if batch else area

@@ -1,0 +1,91 @@
+"""A queue's files: names, lengths, contiguity, strays, and what lies in consumequeue/ besides queues.
+
+Source: MappedFileQueue.load, ConsumeQueueStore.loadConsumeQueues (4.9.7, 5.5.0).
+"""
+
+from itertools import pairwise
+from pathlib import Path
+
+from mqtool.formats import file_names
+from mqtool.formats.java import parse_int
+from mqtool.errors import FormatError
+from mqtool.store.files import MappedFile, list_directory
+from mqtool.verify.consume_queue import QueueFacts
+from mqtool.verify.findings import Severity
+from mqtool.verify.notebook import Notebook
+from mqtool.verify.survey import QueueFiles, Survey
+
+
+def place(queue: QueueFiles, number: int) -> tuple[Path, int | None]:
+    """Returns the file that holds, or would hold, a unit, and the byte in it; the directory if no file does."""
+    byte = number * queue.unit.size
+    file = next((file for file in queue.files if file.base <= byte < file.end), None)
+    return (queue.path, None) if file is None else (file.path, byte - file.base)
+
+
+def check_queue_files(survey: Survey, queue: QueueFiles, facts: QueueFacts, size: int | None, book: Notebook) -> None:
+    """Looks at names and lengths of one queue's files.
+
+    Args:
+        survey: the store.
+        queue, facts: the queue, and what its units said.
+        size: bytes of a queue file, None if unknown.
+        book: where findings go.
+    """
+    for file in queue.files:
+        if size is not None and file.size != size:
+            tolerated = file == queue.files[-1] and file.size == 0 and not survey.is_4
+            book.add("queue-file-size", file.path, f"expected {size} bytes, found {file.size}", queue=queue.key,
+                     severity=Severity.WARNING if tolerated else None)  # fmt: skip
+    for path in queue.strays:
+        _stray(survey, path, queue, size, book)
+    for before, after in pairwise(queue.files):
+        if before.size and before.end < after.base:
+            units = (after.base - before.end) // queue.unit.size
+            book.add("queue-file-missing", queue.path, f"{units} unit(s) between {before.path.name} and {after.path.name}",
+                     queue=queue.key)  # fmt: skip
+    last = queue.files[-1] if len(queue.files) > 1 else None
+    if last is not None and last.size and not survey.live and _is_extra(queue, last, facts):
+        book.add("queue-file-extra", last.path, f"units end at {facts.used_end}", queue=queue.key)
+
+
+def _is_extra(queue: QueueFiles, last: MappedFile, facts: QueueFacts) -> bool:
+    """Whether the last file holds nothing though the one before it is not full."""
+    return facts.used_end * queue.unit.size < last.base
+
+
+def _stray(survey: Survey, path: Path, queue: QueueFiles, size: int | None, book: Notebook) -> None:
+    severity: Severity | None = None
+    if path.is_dir():
+        words = "a directory"
+        severity = None if survey.is_4 else Severity.NOTE
+    else:
+        length = path.stat().st_size if path.is_file() else 0
+        words = f"{length} bytes under a name that is no offset of 20 digits"
+        if length == 0 and not survey.is_4 and all(path.name > file.path.name for file in queue.files):
+            severity = Severity.WARNING
+        elif length == size:
+            words += ", as long as a queue file"
+    book.add("queue-stray-file", path, words, queue=queue.key, severity=severity)
+
+
+def check_trees(survey: Survey, book: Notebook) -> None:
+    """Looks for what is neither topic nor queue directory; the broker ignores it."""
+    if survey.has_rocksdb:
+        return
+    for name in (file_names.CONSUME_QUEUE, file_names.BATCH_CONSUME_QUEUE):
+        for topic in list_directory(survey.root / name):
+            if not topic.is_dir():
+                book.add("queue-stray-file", topic.path, "no directory of a topic", severity=Severity.NOTE)
+                continue
+            for queue in list_directory(Path(topic.path)):
+                if not queue.is_dir() or not _is_int(queue.name):
+                    book.add("queue-stray-file", queue.path, "no directory of a queue", severity=Severity.NOTE)
+
+
+def _is_int(name: str) -> bool:
+    try:
+        parse_int(name)
+    except FormatError:
+        return False
+    return True

@@ -1,0 +1,175 @@
+"""Facts about queues, and their disagreement with the CommitLog, as findings."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from mqtool.scan.multi_dispatch import is_lmq
+from mqtool.verify.config import SYSTEM_TOPICS
+from mqtool.verify.consume_queue import QueueFacts, Run
+from mqtool.verify.continuity import QueueSpan
+from mqtool.verify.findings import Severity
+from mqtool.verify.losses import Interval, without
+from mqtool.verify.notebook import Notebook
+from mqtool.verify.queue_files import place
+from mqtool.verify.recovery import Recovery
+from mqtool.verify.survey import QueueFiles, Survey
+from mqtool.verify.unit_detail import Disagreement, MissingUnit, OddUnits
+
+Queue = tuple[str, int]
+_MOST_NAMED = 10
+
+
+@dataclass
+class QueueReport:
+    """Writes the findings of all queues down.
+
+    Attributes:
+        survey, recovery, book: of the store.
+        queues: facts of each queue of the survey, in its order.
+        detail: where queues and log disagree.
+    """
+
+    survey: Survey
+    recovery: Recovery
+    book: Notebook
+    queues: list[QueueFacts]
+    detail: Disagreement
+    _files: dict[Queue, QueueFiles] = field(default_factory=dict)
+    _facts: dict[Queue, QueueFacts] = field(default_factory=dict)
+    _occupied: dict[Queue, list[Interval]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._files = {queue.key: queue for queue in self.survey.queues}
+        self._facts = {(facts.topic, facts.queue_id): facts for facts in self.queues}
+
+    def write(self) -> None:
+        """Reports what lies in the files, then what does not."""
+        missing: dict[Queue, list[Interval]] = {}
+        for run in self.detail.missing:
+            missing.setdefault(run.queue, []).append((run.first, run.last))
+        for units in self.detail.odd:
+            self._odd(units)
+        for queue, facts in zip(self.survey.queues, self.queues, strict=True):
+            if self.survey.wants(queue.topic):
+                self._invalid(queue, facts, missing.get(queue.key, []))
+        for run in self.detail.missing:
+            self._missing(run)
+
+    def _odd(self, units: OddUnits) -> None:
+        queue = self._files[units.queue]
+        self._occupy(units.queue, units.first_offset, units.last_offset)
+        if not units.code or units.code.startswith("log-"):
+            return
+        count = units.last - units.first + 1
+        words = units.evidence if count == 1 else f"{count} units, the first: {units.evidence}"
+        self._unit(units.code, queue, units.first, words, (units.start, units.end))
+
+    def _invalid(self, queue: QueueFiles, facts: QueueFacts, missing: list[Interval]) -> None:
+        if facts.failure:
+            self.book.add("queue-unreadable", queue.path, facts.failure, queue=queue.key)
+        for code, runs, what in (("queue-hole", facts.holes, "of zeros"), ("queue-bad-unit", facts.bad, "that cannot be")):
+            for run in runs:
+                self._occupy(queue.key, run.first, run.last)
+                known = _overlap(run.first, run.last, missing) if not queue.is_batch else 0
+                mended = self.recovery.mends_units(queue, run.first, self._physical_at(queue.key, run.first))
+                words = f"{run.last - run.first + 1} unit(s) {what}; {known} of their messages are in the CommitLog"
+                self._unit(code, queue, run.first, words, None, Severity.WARNING if mended else None)
+        for run in facts.late:
+            words = f"{run.last - run.first + 1} unit(s) point before the log's first byte, {self.survey.min_offset}"
+            self._unit("queue-dangling-unit", queue, run.first, words, (run.start, run.end))
+        for run in facts.ahead if not self.survey.has_dledger else ():
+            self._ahead(queue, run)
+
+    def _ahead(self, queue: QueueFiles, run: Run) -> None:
+        words = f"{run.last - run.first + 1} unit(s) point at {run.start} and behind, the log ends at {self.survey.end}"
+        path, position = place(queue, run.first)
+        self.book.add("queue-ahead-of-log", path, words, position=position, span=(run.start, run.end), queue=queue.key,
+                      lost_messages=run.messages)  # fmt: skip
+
+    def _missing(self, run: MissingUnit) -> None:
+        facts, queue = self._facts[run.queue], self._files[run.queue]
+        for first, last in without(run.first, run.last, self._occupied.get(run.queue, [])):
+            end = facts.max_offset if queue.is_batch else facts.used_end
+            if last < end or first >= end:
+                self._missing_part(queue, facts, run, first, last)
+            else:
+                self._missing_part(queue, facts, run, first, end - 1)
+                self._missing_part(queue, facts, run, end, last)
+
+    def _missing_part(self, queue: QueueFiles, facts: QueueFacts, run: MissingUnit, first: int, last: int) -> None:
+        at_end = first >= (facts.max_offset if queue.is_batch else facts.used_end)
+        if self.survey.live and at_end:
+            return  # dispatch may not have come so far
+        in_file = queue.is_batch or place(queue, first)[1] is not None
+        code = "queue-missing-units" if at_end or in_file else "queue-file-missing"
+        if code == "queue-file-missing" and first >= facts.first:
+            return  # between two files: reported by the files
+        mended = self.recovery.mends_units(queue, first, run.start)
+        words = f"{last - first + 1} message(s) with queue offsets {first} to {last} have no unit"
+        path, position = place(queue, first)
+        self.book.add(code, path, words, position=position, span=(run.start, run.end), queue=queue.key,
+                      severity=Severity.WARNING if mended else None)  # fmt: skip
+
+    def _physical_at(self, queue: Queue, number: int) -> int:
+        """Returns where in the log the records of missing units begin, -1 if the log does not have them."""
+        starts = [run.start for run in self.detail.missing if run.queue == queue and run.first <= number <= run.last]
+        return min(starts, default=self.survey.end)
+
+    def _unit(self, code: str, queue: QueueFiles, number: int, words: str, span: tuple[int, int] | None,
+              severity: Severity | None = None) -> None:  # fmt: skip
+        path, position = place(queue, number)
+        self.book.add(code, path, f"unit {number}: {words}", position=position, span=span, queue=queue.key,
+                      severity=severity)  # fmt: skip
+
+    def _occupy(self, queue: Queue, first: int, last: int) -> None:
+        self._occupied.setdefault(queue, []).append((first, last))
+
+
+def absent_queues(
+    survey: Survey, span: QueueSpan, explained: Mapping[Queue, int], topics: Iterable[str], *, readable: bool,
+    recovery: Recovery, book: Notebook,
+) -> None:  # fmt: skip
+    """Reports queues of which the log holds messages and the disk no files.
+
+    Args:
+        survey: the store.
+        span: queues in the log.
+        explained: messages of a queue that are reported as records of another.
+        topics: as configured.
+        readable: whether that is known.
+        recovery: what the next start mends.
+        book: where findings go.
+    """
+    if survey.has_rocksdb or survey.has_dledger:
+        return
+    here = {queue.key for queue in survey.queues}
+    topics_here, configured = {queue.topic for queue in survey.queues}, set(topics)
+    deleted: dict[str, list[int]] = {}
+    for number, queue in enumerate(span.queues):
+        count = int(span.messages[number]) - explained.get(queue, 0)
+        if queue in here or count <= 0 or not survey.wants(queue[0]):
+            continue
+        topic = queue[0]
+        is_own = is_lmq(topic) or topic.startswith(SYSTEM_TOPICS)
+        if readable and topic not in configured and topic not in topics_here and not is_own:
+            deleted.setdefault(topic, []).append(count)
+        elif not survey.live:
+            _absent(survey, span, number, count, recovery, book)
+    for topic, counts in sorted(deleted.items()):
+        words = f"{sum(counts)} message(s) in {len(counts)} queue(s)"
+        book.add("topic-only-in-log", survey.root / "consumequeue" / topic, words, queue=(topic, None))
+
+
+def _absent(survey: Survey, span: QueueSpan, number: int, count: int, recovery: Recovery, book: Notebook) -> None:
+    queue = span.queues[number]
+    tree = "batchconsumequeue" if queue[0] in survey.rules.batch_topics else "consumequeue"
+    first_at, last_at = int(span.first_at[number]), int(span.last_at[number])
+    all_built = not survey.queues and survey.clean_stop
+    mended = all_built or recovery.mends_records(first_at)
+    words = f"{count} message(s), queue offsets {span.first[number]} to {span.following[number] - 1}"
+    book.add("queue-missing", survey.root / tree / queue[0] / str(queue[1]), words, span=(first_at, last_at + 1),
+             queue=queue, severity=Severity.WARNING if mended else None)  # fmt: skip
+
+
+def _overlap(first: int, last: int, parts: Iterable[Interval]) -> int:
+    return last - first + 1 - sum(high - low + 1 for low, high in without(first, last, parts))

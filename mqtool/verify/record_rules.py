@@ -1,0 +1,171 @@
+"""Rules that one record, or three neighbours, can break by themselves: CRCs, fields, times, compression.
+
+Framing (magic, lengths, own physical offset) is `scan.walk`'s; these rules see sound frames only.
+"""
+
+import numpy as np
+
+from mqtool.errors import FormatError
+from mqtool.formats import commit_log, properties
+from mqtool.formats.commit_log import SysFlag
+from mqtool.formats.java import decode_utf8
+from mqtool.scan.crc import crc32_of_ranges
+from mqtool.scan.frames import Frames
+from mqtool.store.files import MappedFile
+from mqtool.verify.notebook import Notebook
+
+SPIKE_MS = 1000
+"""A record whose time differs by more from both neighbours, in opposite directions, is an odd one."""
+
+_CRC_HEAD = np.frombuffer(properties.crc32_tail(0)[: properties.CRC32_TAIL_SIZE - 11], np.uint8)
+_POWERS = 10 ** np.arange(10, dtype=np.int64)
+_MAGICS = {1: b"\x04\x22\x4d\x18", 2: b"\x28\xb5\x2f\xfd"}
+_PORTS = 1 << 16
+
+
+class RecordRules:
+    """Looks at the records of one segment, window by window."""
+
+    def __init__(self, book: Notebook, segment: MappedFile, bad_bodies: list[tuple[str, int, int, int, int]]) -> None:
+        """Starts before the first window.
+
+        Args:
+            book: where findings go.
+            segment: the file.
+            bad_bodies: gets (topic, queue id, queue offset, physical offset, size) of each record whose body is wrong.
+        """
+        self._book = book
+        self._segment = segment
+        self._bad_bodies = bad_bodies
+        self._without_crc: list[int] = []
+        self._count_without_crc = 0
+        self._last = np.empty((2, 0), np.int64)
+
+    def check(self, frames: Frames, times: np.ndarray) -> None:
+        """Looks at one window; `times` are the store timestamps."""
+        wrong = ~frames.crc_matches
+        if wrong.any():
+            self._bodies(frames, np.flatnonzero(wrong))
+        self._record_crcs(frames)
+        self._fields(frames, times)
+        self._compression(frames)
+        self._times(frames, times)
+
+    def finish(self) -> None:
+        """Reports what is counted over the whole segment."""
+        if self._count_without_crc:
+            first = self._without_crc[0]
+            evidence = f"{self._count_without_crc} record(s) with a body and CRC 0, the first at {first}"
+            self._book.add("log-crc-zero", self._segment.path, evidence, position=first - self._segment.base,
+                           span=(first, self._segment.end))  # fmt: skip
+
+    def _bodies(self, frames: Frames, rows: np.ndarray) -> None:
+        stored, computed = frames.column("body_crc"), frames.computed_crc
+        for row in rows.tolist():
+            at = frames.base + int(frames.positions[row])
+            if stored[row] == 0:
+                self._count_without_crc += 1
+                self._without_crc = self._without_crc or [at]
+                continue
+            record = commit_log.parse_record(frames.view, int(frames.positions[row]))
+            topic = decode_utf8(record.topic)
+            self._bad_bodies.append((topic, record.queue_id, record.queue_offset, at, record.total_size))
+            evidence = f"body CRC stored {int(stored[row]) & 0xFFFFFFFF:08x}, computed {int(computed[row]):08x}"
+            self._add("log-bad-body", frames, row, evidence, queue=(topic, record.queue_id),
+                      lost_bytes=record.total_size, lost_messages=1)  # fmt: skip
+
+    def _record_crcs(self, frames: Frames) -> None:
+        size = properties.CRC32_TAIL_SIZE
+        start = frames.properties_start + frames.properties_length - size
+        rows = np.flatnonzero(frames.properties_length >= size)
+        rows = rows[frames.bytes[start[rows]] == _CRC_HEAD[0]]
+        if len(rows):
+            tails = frames.bytes[start[rows, None] + np.arange(size)]
+            is_crc = (tails[:, : len(_CRC_HEAD)] == _CRC_HEAD).all(axis=1)
+            rows, tails = rows[is_crc], tails[is_crc]
+        if not len(rows):
+            return
+        digits = tails[:, len(_CRC_HEAD) : len(_CRC_HEAD) + 10].astype(np.int64) - ord("0")
+        stored = np.where(((digits >= 0) & (digits <= 9)).all(axis=1), digits @ _POWERS, -1)
+        computed = crc32_of_ranges(frames.view, frames.positions[rows], start[rows])
+        for index in np.flatnonzero(stored != computed).tolist():
+            evidence = f"{properties.CRC32} stored {stored[index]}, computed {computed[index]}"
+            self._add("log-bad-record-crc", frames, int(rows[index]), evidence)
+
+    def _fields(self, frames: Frames, times: np.ndarray) -> None:
+        queue_id, born = frames.column("queue_id"), frames.column("born_timestamp")
+        born_port, store_port = _ports(frames)
+        rules = (
+            (queue_id < 0, "queue id {}", queue_id),
+            (times <= 0, "store time {} ms", times),
+            (born < 0, "born time {} ms", born),
+            (born_port >= _PORTS, "born port {}", born_port),
+            (store_port >= _PORTS, "store port {}", store_port),
+        )
+        for broken, words, values in rules:
+            for row in np.flatnonzero(broken).tolist():
+                self._add("log-bad-field", frames, row, words.format(values[row]))
+
+    def _compression(self, frames: Frames) -> None:
+        flags = frames.column("sys_flag")
+        for row in np.flatnonzero(flags & SysFlag.COMPRESSED).tolist():
+            start = int(frames.body_start[row])
+            head = bytes(frames.view[start : start + min(4, int(frames.body_length[row]))])
+            if not _begins_compressed(head, int(flags[row])):
+                self._add("log-bad-compression", frames, row, f"the body begins with {head.hex() or 'nothing'}")
+
+    def _times(self, frames: Frames, times: np.ndarray) -> None:
+        offsets = frames.positions + frames.base
+        known = self._last.shape[1]
+        times = np.concatenate([self._last[0], times])
+        offsets = np.concatenate([self._last[1], offsets])
+        self._last = np.stack([times[-2:], offsets[-2:]])
+        steps = np.diff(times)
+        if not (steps < -SPIKE_MS).any():
+            return
+        back, on = steps[:-1], steps[1:]
+        spike = ((back < -SPIKE_MS) & (on > SPIKE_MS)) | ((back > SPIKE_MS) & (on < -SPIKE_MS))
+        spike &= np.abs(times[2:] - times[:-2]) < np.minimum(np.abs(back), np.abs(on))
+        for middle in (np.flatnonzero(spike) + 1).tolist():
+            if times[middle] > 0 and middle + 1 >= known:
+                at = int(offsets[middle])
+                evidence = f"store time {times[middle]} between {times[middle - 1]} and {times[middle + 1]}"
+                self._book.add("log-bad-time", self._segment.path, evidence, position=at - self._segment.base,
+                               span=(at, at + 1))  # fmt: skip
+
+    def _add(self, code: str, frames: Frames, row: int, evidence: str, *, queue: tuple[str, int] | None = None,
+             lost_bytes: int = 0, lost_messages: int = 0) -> None:  # fmt: skip
+        position = frames.base - self._segment.base + int(frames.positions[row])
+        start = self._segment.base + position
+        if queue is None:
+            queue = _queue_of(frames, row)
+        self._book.add(code, self._segment.path, evidence, position=position, span=(start, start + int(frames.sizes[row])),
+                       queue=queue, lost_bytes=lost_bytes, lost_messages=lost_messages)  # fmt: skip
+
+
+def _queue_of(frames: Frames, row: int) -> tuple[str, int] | None:
+    try:
+        record = commit_log.parse_record(frames.view, int(frames.positions[row]))
+    except FormatError:
+        return None
+    return decode_utf8(record.topic), record.queue_id
+
+
+def _ports(frames: Frames) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the ports of born and store host, as unsigned numbers: negative ones count as too large."""
+    found = []
+    for name in ("store_timestamp", "reconsume_times"):  # the fields behind the hosts
+        ends = np.array([commit_log.field_offset(name, shape) for shape in range(4)], np.int64)
+        at = frames.positions + ends[frames.host_shape] - 4
+        sliding = np.ndarray((max(0, len(frames.view) - 3),), "V4", frames.view, strides=(1,))
+        found.append(sliding[at].view(">u4").astype(np.int64))
+    return found[0], found[1]
+
+
+def _begins_compressed(head: bytes, flags: int) -> bool:
+    kind = (flags & commit_log.COMPRESSION_MASK) >> 8
+    if kind in _MAGICS:
+        return head == _MAGICS[kind]
+    if kind not in (0, 3) or len(head) < 2:
+        return False
+    return head[0] & 0xF == 8 and (head[0] << 8 | head[1]) % 31 == 0

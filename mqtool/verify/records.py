@@ -1,0 +1,135 @@
+"""A piece of the CommitLog read again: its records, and what dispatch would write for them.
+
+Only for the buckets in which two sides disagree.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from mqtool.errors import StoreError
+from mqtool.scan.damage import Damage
+from mqtool.scan.dispatch import Dispatcher
+from mqtool.scan.dispatched import DispatchRules, IndexKeys, QueueUnits
+from mqtool.scan.frames import Frames
+from mqtool.scan.walk import SegmentSpan, SegmentWalk
+from mqtool.store.files import ReadFile
+from mqtool.verify.fingerprints import Buckets
+from mqtool.verify.survey import Survey
+from mqtool.verify.witness import SegmentWitness
+
+C = TypeVar("C", QueueUnits, IndexKeys)
+
+MOST_BUCKETS = 32
+"""Buckets that are read together."""
+
+
+@dataclass(frozen=True)
+class Records:
+    """Sound records that start in [start, end), and what they lead to.
+
+    Attributes:
+        start, end: physical offsets.
+        offsets, sizes, times: int64 per record, ascending.
+        units: `row` counts these records.
+        keys: the same.
+        topics: names of the topic numbers in `units`.
+    """
+
+    start: int
+    end: int
+    offsets: np.ndarray
+    sizes: np.ndarray
+    times: np.ndarray
+    units: QueueUnits
+    keys: IndexKeys
+    topics: list[str]
+
+    def at(self, physical: np.ndarray) -> np.ndarray:
+        """Returns the number of the record that starts at each physical offset, -1 where none does."""
+        if not len(self.offsets):
+            return np.full(len(physical), -1, np.int64)
+        found = np.minimum(np.searchsorted(self.offsets, physical), len(self.offsets) - 1)
+        return np.where(self.offsets[found] == physical, found, -1)
+
+
+def groups_of(differing: np.ndarray, buckets: Buckets) -> Iterator[tuple[int, int]]:
+    """Yields runs of buckets (first, behind the last) of one segment, none too long to be read at once."""
+    first = previous = None
+    for bucket in differing.tolist():
+        follows = previous is not None and first is not None and bucket == previous + 1
+        if follows and bucket - first < MOST_BUCKETS and buckets.segment_of(bucket) == buckets.segment_of(first):
+            previous = bucket
+            continue
+        if first is not None and previous is not None:
+            yield first, previous + 1
+        first = previous = bucket
+    if first is not None and previous is not None:
+        yield first, previous + 1
+
+
+def read_records(
+    survey: Survey, number: int, span: tuple[int, int], start: int, rules: DispatchRules | None = None
+) -> Records:
+    """Reads the records of a range of one segment.
+
+    Args:
+        survey: the store.
+        number: of the segment.
+        span: physical offsets; records that start in it are meant.
+        start: physical offset of the first record in it, -1 if there is none.
+        rules: where they are not the survey's.
+    """
+    dispatcher = Dispatcher(rules or survey.rules)
+    parts = list(_frames(survey, number, span, start)) if start >= 0 else []
+    units: list[QueueUnits] = []
+    keys: list[IndexKeys] = []
+    before = 0
+    for frames in parts:
+        found = dispatcher.dispatch(frames)
+        units.append(_moved(found.units, before))
+        keys.append(_moved(found.keys, before))
+        before += len(frames)
+    return Records(
+        *span,
+        _joined([frames.positions + frames.base for frames in parts]),
+        _joined([frames.sizes for frames in parts]),
+        _joined([frames.column("store_timestamp") for frames in parts]),
+        _concatenated(QueueUnits, units), _concatenated(IndexKeys, keys), dispatcher.topics.names,
+    )  # fmt: skip
+
+
+def _frames(survey: Survey, number: int, span: tuple[int, int], start: int) -> Iterator[Frames]:
+    segment = survey.segments[number]
+    witness = SegmentWitness(survey.queues, segment.base, segment.end)
+    try:
+        with ReadFile(segment.path) as file:
+            is_last = number >= survey.last_used
+            whole = SegmentSpan(segment.base, segment.size, start - segment.base, file.data_end(), is_last=is_last)
+            for item in SegmentWalk(file.read, whole, check_crc=False, witness=witness):
+                if isinstance(item, Damage):
+                    continue
+                offsets = item.positions + item.base
+                if offsets[0] >= span[1]:
+                    return
+                limit = min(span[1], survey.end) if survey.live else span[1]
+                inside = item.select((offsets >= span[0]) & (offsets < limit))
+                if len(inside):
+                    yield inside
+    except StoreError:  # reported by the pass over the log
+        return
+
+
+def _moved(columns: C, by: int) -> C:
+    values = {name: getattr(columns, name) for name in columns.__slots__}
+    return type(columns)(**{**values, "row": values["row"] + by})
+
+
+def _concatenated(kind: type[C], parts: list[C]) -> C:
+    return kind(*(_joined([getattr(part, name) for part in parts]) for name in kind.__slots__))
+
+
+def _joined(parts: list[np.ndarray]) -> np.ndarray:
+    return np.concatenate(parts) if parts else np.empty(0, np.int64)

@@ -1,0 +1,201 @@
+"""One segment of the CommitLog, read once: soundness, CRC, fields, and the sums of what dispatch would write.
+
+Everything per record is array arithmetic over the frames of a window. What only a comparison with queues or
+with other segments can decide (lost messages, missing units) is left to the caller: here are its facts.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+
+from mqtool.errors import StoreError
+from mqtool.scan.damage import Damage, Tail
+from mqtool.scan.dispatch import Dispatcher
+from mqtool.scan.frames import Frames
+from mqtool.scan.walk import SegmentSpan, SegmentWalk
+from mqtool.store.files import ReadFile
+from mqtool.verify import record_rules
+from mqtool.verify.continuity import Continuity, QueueSpan
+from mqtool.verify.findings import Finding
+from mqtool.verify.fingerprints import BUCKET_BITS, Sums, mix_batches, mix_entries, mix_units, queue_key
+from mqtool.verify.notebook import Notebook
+from mqtool.verify.survey import Survey
+from mqtool.verify.timeline import Timeline
+from mqtool.verify.witness import SegmentWitness
+
+Progress = Callable[[int], None]
+"""Called with the number of bytes done since the last call."""
+
+
+@dataclass
+class DamagedRange:
+    """A range without a valid record; `queue_offset` is known where only the body is bad.
+
+    Attributes:
+        start, end: physical offsets.
+        kind, detail: as in `Damage`.
+        count: records that it takes the place of, 0 if unknown.
+    """
+
+    start: int
+    end: int
+    kind: str
+    detail: str
+    count: int = 0
+
+
+@dataclass
+class SegmentFacts:
+    """What was found in one segment.
+
+    Attributes:
+        number: of the segment.
+        records, bytes: sound records, bytes read.
+        findings: that need no comparison.
+        damages: in order.
+        bad_bodies: (topic, queue id, queue offset, physical offset, size) of records with a wrong body.
+        units, keys: sums of what dispatch would write, by bucket of the segment.
+        first_record: physical offset of the first record that starts in each bucket, -1 if none.
+        span: queue offsets by queue.
+        newest: latest store timestamp.
+        end: behind the last record, or the segment's end if a BLANK ends it.
+        ended_by_blank, tail: as in `SegmentWalk`.
+        timeline: messages by topic and minute, if asked for.
+        failure: why reading stopped, "" if it did not.
+    """
+
+    number: int
+    records: int = 0
+    bytes: int = 0
+    findings: list[Finding] = field(default_factory=list)
+    damages: list[DamagedRange] = field(default_factory=list)
+    bad_bodies: list[tuple[str, int, int, int, int]] = field(default_factory=list)
+    units: Sums = field(default_factory=lambda: Sums(0))
+    keys: Sums = field(default_factory=lambda: Sums(0))
+    first_record: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    span: QueueSpan = field(default_factory=QueueSpan)
+    newest: int = 0
+    end: int = 0
+    ended_by_blank: bool = False
+    tail: Tail | None = None
+    timeline: Timeline = field(default_factory=Timeline)
+    failure: str = ""
+
+
+def check_segment(survey: Survey, number: int, progress: Progress | None = None) -> SegmentFacts:
+    """Reads one segment; a read error ends it early and is reported, not raised."""
+    return _Check(survey, number, progress or (lambda _: None)).run()
+
+
+class _Check:
+    def __init__(self, survey: Survey, number: int, progress: Progress) -> None:
+        self._survey = survey
+        self._segment = survey.segments[number]
+        self._progress = progress
+        self._facts = SegmentFacts(number)
+        self._book = Notebook(survey.root, survey.shown)
+        self._dispatcher = Dispatcher(survey.rules)
+        self._continuity = Continuity(self._dispatcher.topics.names)
+        self._known = {queue.key for queue in survey.queues}
+        self._queue_keys = np.empty(0, np.uint64)
+        self._counted = np.empty(0, bool)
+        self._batch = np.empty(0, bool)
+        self._rules = record_rules.RecordRules(self._book, self._segment, self._facts.bad_bodies)
+        buckets = -(-self._segment.size >> BUCKET_BITS)
+        self._facts.units, self._facts.keys = Sums(buckets), Sums(buckets)
+        self._facts.first_record = np.full(buckets, -1, np.int64)
+
+    def run(self) -> SegmentFacts:
+        facts, segment = self._facts, self._segment
+        try:
+            with ReadFile(segment.path) as file:
+                is_last = facts.number >= self._survey.last_used
+                span = SegmentSpan(segment.base, segment.size, 0, file.data_end(), is_last=is_last)
+                witness = SegmentWitness(self._survey.queues, segment.base, segment.end)
+                walk = SegmentWalk(partial(self._read, file), span, check_crc=False, witness=witness)
+                self._walk(walk)
+        except StoreError as error:
+            facts.failure = str(error)
+            self._book.add("log-unreadable", segment.path, str(error))
+        self._rules.finish()
+        facts.findings = self._book.findings()
+        facts.span = self._continuity.span
+        return facts
+
+    def _read(self, file: ReadFile, position: int, count: int) -> bytes:
+        data = file.read(position, count)
+        self._progress(len(data))
+        return data
+
+    def _walk(self, walk: SegmentWalk) -> None:
+        facts, limit = self._facts, self._survey.end if self._survey.live else None
+        for item in walk:
+            if isinstance(item, Damage):
+                if limit is None or item.end <= limit:
+                    _note(facts.damages, item)
+                continue
+            frames = item
+            if limit is not None and frames.base + int(frames.positions[-1]) >= limit:
+                frames = frames.select(frames.positions + frames.base < limit)
+            if len(frames):
+                self._frames(frames)
+        facts.bytes = self._segment.size
+        facts.end, facts.ended_by_blank, facts.tail = walk.end, walk.ended_by_blank, walk.tail
+
+    def _frames(self, frames: Frames) -> None:
+        facts = self._facts
+        facts.records += len(frames)
+        times = frames.column("store_timestamp")
+        facts.newest = max(facts.newest, int(times.max()))
+        self._rules.check(frames, times)
+        found = self._dispatcher.dispatch(frames, keys=self._survey.with_index)
+        bucket = (frames.positions + (frames.base - self._segment.base)) >> BUCKET_BITS
+        opens = np.concatenate([[0], np.flatnonzero(bucket[1:] != bucket[:-1]) + 1])
+        new = opens[facts.first_record[bucket[opens]] < 0]
+        facts.first_record[bucket[new]] = frames.positions[new] + frames.base
+        units = found.units
+        codes = self._continuity.codes(units)
+        self._learn()
+        self._continuity.follow(codes, units)
+        mixed = mix_units(
+            self._queue_keys[codes], units.queue_offset, units.physical_offset, units.size, units.tags_code
+        )
+        if self._batch.any():
+            batch = np.flatnonzero(self._batch[codes])
+            mixed[batch] = mix_batches(mixed[batch], units.store_timestamp[batch], units.batch_size[batch])
+        rows = bucket[units.row]
+        if not self._counted.all():
+            counted = self._counted[codes]
+            mixed, rows = mixed[counted], rows[counted]
+        facts.units.add(rows, mixed)
+        if self._survey.with_index:
+            keys = found.keys
+            seconds = self._survey.index.times(keys.physical_offset, keys.store_timestamp)
+            facts.keys.add(bucket[keys.row], mix_entries(keys.key_hash, keys.physical_offset, seconds))
+        if self._survey.timeline:
+            facts.timeline.add(found.topic, times, frames.sizes, self._dispatcher.topics.names)
+
+    def _learn(self) -> None:
+        """Works out what is needed of queues that have not been met before."""
+        queues = self._continuity.span.queues
+        fresh = queues[len(self._queue_keys) :]
+        if not fresh:
+            return
+        batch = [topic in self._survey.rules.batch_topics for topic, _ in fresh]
+        counted = [key in self._known and self._survey.wants(key[0]) for key in fresh]
+        keys = np.array([queue_key(*key) for key in fresh], np.uint64)
+        self._queue_keys = np.concatenate([self._queue_keys, keys])
+        self._counted = np.concatenate([self._counted, np.array(counted, bool)])
+        self._batch = np.concatenate([self._batch, np.array(batch, bool)])
+
+
+def _note(damages: list[DamagedRange], damage: Damage) -> None:
+    """Adds a range; neighbours of one kind are joined, so that a shifted segment is one range."""
+    last = damages[-1] if damages else None
+    if last is not None and last.end == damage.start and last.kind == damage.kind:
+        last.end = damage.end
+        last.count += 1
+    else:
+        damages.append(DamagedRange(damage.start, damage.end, damage.kind, damage.detail, 1))

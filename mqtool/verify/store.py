@@ -1,0 +1,96 @@
+"""`verify`: all checks of a store, and the verdict.
+
+Read from here: the files are surveyed, read once as independent tasks (`tasks`), and compared by sums (`facts`);
+only where sums differ is anything looked at again. Then `judgement` makes findings of facts, area by area.
+"""
+
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+from mqtool.store import Store
+from mqtool.verify.facts import Facts
+from mqtool.verify.findings import Verification
+from mqtool.verify.judgement import Judgement
+from mqtool.verify.state import StateFile
+from mqtool.verify.survey import Survey, survey
+from mqtool.verify.tasks import Result, Task, run_all, tasks_of
+
+Progress = Callable[[int, int], None]
+"""Called with bytes done and bytes in all."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to check.
+
+    Attributes:
+        topics: globs; None for all. Narrows queues, losses and consumer offsets, and leaves out what has no topic:
+            index, timer and controller files.
+        jobs: processes.
+        throttle: bytes per second, None for no limit.
+        state: file that keeps finished tasks, None for none.
+        max_seconds: after which no task is begun.
+        timeline: count messages by topic and minute, for a report.
+    """
+
+    topics: tuple[str, ...] | None = None
+    jobs: int = 1
+    throttle: int | None = None
+    state: Path | None = None
+    max_seconds: float | None = None
+    timeline: bool = False
+
+
+def verify(store: Store, options: Options | None = None, progress: Progress | None = None) -> Verification:
+    """Checks a store.
+
+    Nothing is written, no lock is taken; a store that a broker writes to meanwhile is judged by the moment of the
+    call, and only what is certain is reported.
+
+    Raises:
+        UsageError: the state file is no such file.
+    """
+    return examine(store, options, progress)[0]
+
+
+def examine(
+    store: Store, options: Options | None = None, progress: Progress | None = None
+) -> tuple[Verification, Facts]:
+    """Checks a store as `verify`, and returns what was found out on the way too."""
+    chosen = options or Options()
+    begun = time.monotonic()
+    throttle = max(1, chosen.throttle // chosen.jobs) if chosen.throttle else None
+    seen = survey(store, chosen.topics, throttle=throttle, timeline=chosen.timeline)
+    deadline = None if chosen.max_seconds is None else begun + chosen.max_seconds
+    facts, complete = _read(seen, chosen, progress or (lambda _done, _total: None), deadline)
+    judgement = Judgement(store, facts)
+    if complete:
+        judgement.judge()
+    return judgement.verdict(time.monotonic() - begun, complete=complete), facts
+
+
+def _read(
+    seen: Survey, options: Options, progress: Progress, deadline: float | None
+) -> tuple[Facts, bool]:
+    """Carries out all tasks; returns what they found, and whether none is left."""
+    tasks = tasks_of(seen)
+    total = sum(task.bytes for task in tasks)
+    left = {task.key: task.bytes for task in tasks}
+    state = StateFile(options.state, seen) if options.state else None
+
+    def finished(task: Task, result: Result) -> None:
+        left.pop(task.key, None)
+        progress(total - sum(left.values()), total)
+        if state is not None:
+            state.add(task, result)
+
+    with state or nullcontext():
+        done = state.done if state else {}
+        for key in done:
+            left.pop(key, None)
+        results = run_all(seen, tasks, options.jobs, done, finished, deadline)
+    found = tuple(results[task.key] for task in tasks if task.key in results)
+    return Facts(seen, found), len(found) == len(tasks)

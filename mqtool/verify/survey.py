@@ -1,0 +1,231 @@
+"""What was there when the check began: the files, the end of the log, who else is at work.
+
+All tasks, in whatever process, go by one survey, so that a store that is being written to is judged by one
+moment. It is plain data: it is sent to worker processes.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import numpy as np
+
+from mqtool.errors import StoreError
+from mqtool.formats import file_names
+from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
+from mqtool.formats.codec import Unit
+from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK_SIZE_FIELD
+from mqtool.scan.damage import Tail
+from mqtool.scan.dispatched import DELAY_LEVELS, DispatchRules, parse_delay_levels
+from mqtool.scan.multi_dispatch import is_lmq
+from mqtool.store import Store
+from mqtool.store.commit_log import CommitLog
+from mqtool.store.files import MappedFile, ReadFile, list_directory, list_mapped_files
+from mqtool.store.layout import queue_directories
+from mqtool.verify import lock
+from mqtool.verify.index_shape import IndexPlan, plan_index
+
+CHUNK_BYTES = 1 << 20
+"""Units are read about this much at a time."""
+
+
+@dataclass(frozen=True)
+class QueueFiles:
+    """A queue's files.
+
+    Attributes:
+        topic, queue_id: whose.
+        is_batch: 46-byte units below batchconsumequeue/, else 20-byte units below consumequeue/.
+        path: its directory.
+        files: by file_from_offset.
+        strays: what else lies there.
+    """
+
+    topic: str
+    queue_id: int
+    is_batch: bool
+    path: Path
+    files: tuple[MappedFile, ...]
+    strays: tuple[Path, ...]
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Topic and queue id."""
+        return self.topic, self.queue_id
+
+    @property
+    def unit(self) -> Unit:  # type: ignore[type-arg]
+        """Layout of its units."""
+        return BATCH_CONSUME_QUEUE_UNIT if self.is_batch else CONSUME_QUEUE_UNIT
+
+    @property
+    def first_offset(self) -> int:
+        """Number of the first unit on disk; for ConsumeQueues its queue offset."""
+        return self.files[0].base // self.unit.size if self.files else 0
+
+    def chunks(self) -> Iterator[tuple[MappedFile, int, np.ndarray]]:
+        """Yields (file, number of the first unit in that file, units); unwritten ends of files are left out.
+
+        Raises:
+            StoreError: a file cannot be read.
+        """
+        for file in self.files:
+            for first, units in unit_chunks(file, self.unit):
+                yield file, first, units
+
+
+def unit_chunks(file: MappedFile, unit: "Unit") -> Iterator[tuple[int, np.ndarray]]:  # type: ignore[type-arg]
+    """Yields (number of the first unit, units) of one file up to its last extent with data."""
+    step = CHUNK_BYTES // unit.size
+    with ReadFile(file.path) as opened:
+        end = -(-min(opened.data_end(), file.size) // unit.size)
+        for first in range(0, end, step):
+            data = opened.read(first * unit.size, min(step, end - first) * unit.size)
+            units = np.frombuffer(data, unit.dtype, len(data) // unit.size)
+            if len(units):
+                yield first, units
+
+
+@dataclass(frozen=True)
+class Survey:
+    """The moment that is judged.
+
+    Attributes:
+        root, shown: the store's root; how the user named it.
+        segments: of the CommitLog, by physical offset.
+        last_used: number of the last segment that holds anything.
+        min_offset, end: bounds of the log; `end` is behind its last record.
+        tail: what follows.
+        queues: all queues by topic and queue id.
+        live: a broker holds the lock.
+        clean_stop: there is no abort file.
+        line: release line, "4.9" or "5.5"; None if nothing tells.
+        rules: how records are dispatched.
+        topics: globs that narrow the check, None for all.
+        has_dledger, has_rocksdb: parts of the log or the queues are of a kind that is not read.
+        throttle: bytes per second and process, None for no limit.
+        timeline: whether messages are counted by topic and minute.
+        commit_log_paths: directories of the CommitLog.
+        index: the index files.
+    """
+
+    root: Path
+    shown: str
+    segments: tuple[MappedFile, ...]
+    last_used: int
+    min_offset: int
+    end: int
+    tail: Tail
+    queues: tuple[QueueFiles, ...]
+    live: bool
+    clean_stop: bool
+    line: str | None
+    rules: DispatchRules
+    topics: tuple[str, ...] | None = None
+    has_dledger: bool = False
+    has_rocksdb: bool = False
+    throttle: int | None = None
+    timeline: bool = False
+    commit_log_paths: tuple[Path, ...] = ()
+    index: IndexPlan = field(default_factory=IndexPlan)
+
+    @property
+    def is_4(self) -> bool:
+        """Whether rules of 4.x apply."""
+        return self.line is not None and self.line.startswith("4")
+
+    @property
+    def with_index(self) -> bool:
+        """Whether the index is compared with the log: it cannot be narrowed to topics."""
+        return self.topics is None and self.index.shape is not None
+
+    def wants(self, topic: str) -> bool:
+        """Whether a topic is among those asked for."""
+        return self.topics is None or any(fnmatchcase(topic, glob) for glob in self.topics)
+
+
+def survey(
+    store: Store, topics: tuple[str, ...] | None = None, *, throttle: int | None = None, timeline: bool = False
+) -> Survey:
+    """Looks at a store."""
+    layout = store.layout
+    live = lock.is_held(store.path)
+    queues = tuple(_queues(store.path))
+    log = CommitLog(layout.commit_log.files, lambda: list(_newest(queues)))
+    try:
+        tail = log.tail
+        end = max(log.max_offset, log.min_offset)
+        return Survey(
+            root=store.path, shown=str(store.path), segments=log.segments, last_used=log.last_used if log.segments else 0,
+            min_offset=log.min_offset, end=end, tail=tail, queues=queues, live=live, clean_stop=store.clean_stop,
+            line=store.version.line, rules=_rules(store, queues), topics=topics,
+            has_dledger=bool(layout.dledger_dirs), has_rocksdb=_has_rocksdb(store.path), throttle=throttle,
+            timeline=timeline, commit_log_paths=layout.commit_log_dirs,
+            index=plan_index(store.path / file_names.INDEX, store.config.integer("maxHashSlotNum"),
+                             store.config.integer("maxIndexNum")),
+        )  # fmt: skip
+    finally:
+        log.close()
+
+
+def _queues(root: Path) -> Iterator[QueueFiles]:
+    found = []
+    for name, is_batch in ((file_names.CONSUME_QUEUE, False), (file_names.BATCH_CONSUME_QUEUE, True)):
+        for topic, queue_id, path in queue_directories(root / name):
+            listed = list_mapped_files(path)
+            found.append(QueueFiles(topic, queue_id, is_batch, path, listed.files, listed.strays))
+    yield from sorted(found, key=lambda queue: (queue.topic, queue.queue_id, queue.is_batch))
+
+
+def _newest(queues: tuple[QueueFiles, ...]) -> Iterator[int]:
+    """Yields the physical offset of each queue's newest unit, for finding the end of the log."""
+    for queue in queues:
+        for file in reversed(queue.files):
+            try:
+                last = last_unit(file, queue.unit)
+            except StoreError:
+                break
+            if last is not None:
+                yield int(last["physical_offset"])
+                break
+
+
+def last_unit(file: MappedFile, unit: "Unit") -> "np.void | None":  # type: ignore[type-arg]
+    """Returns the last unit of a file that names a record, None if it has none; reads backwards in small steps."""
+    step = 4096
+    with ReadFile(file.path) as opened:
+        end = -(-min(opened.data_end(), file.size) // unit.size)
+        while end > 0:
+            first = max(0, end - step)
+            data = opened.read(first * unit.size, (end - first) * unit.size)
+            units = np.frombuffer(data, unit.dtype, len(data) // unit.size)
+            real = np.flatnonzero((units["size"] > 0) & (units["size"] != PRE_BLANK_SIZE_FIELD))
+            if len(real):
+                return units[real[-1]]
+            end = first
+    return None
+
+
+def _rules(store: Store, queues: tuple[QueueFiles, ...]) -> DispatchRules:
+    configured = {
+        name for name, topic in store.metadata.topics.items() if topic.attributes and topic.queue_type == "BatchCQ"
+    }
+    levels = store.config.values.get("messageDelayLevel", DELAY_LEVELS)
+    line = store.version.line
+    return DispatchRules(
+        index_tags=line is None or line.startswith("5.5"),
+        multi_dispatch=any(is_lmq(queue.topic) for queue in queues)
+        or bool(store.config.flag("enableMultiDispatch")),
+        lmq_everywhere=line is not None and line.startswith("4"),
+        delay_levels=parse_delay_levels(levels),
+        batch_topics=frozenset(configured | {queue.topic for queue in queues if queue.is_batch}),
+    )
+
+
+def _has_rocksdb(root: Path) -> bool:
+    """A RocksDB keeps a file CURRENT in its directory."""
+    names = {entry.name for entry in list_directory(root / file_names.CONSUME_QUEUE)}
+    return "CURRENT" in names
+
+

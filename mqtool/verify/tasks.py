@@ -1,0 +1,158 @@
+"""The reading of a store as independent tasks, run one after the other or by several processes.
+
+A task is one segment, some queues, or one index file. Results are facts and sums: whatever the number of
+processes and the order in which they end, the same facts come together in the same order.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+
+import numpy as np
+
+from mqtool.verify.consume_queue import QueueFacts, check_queue
+from mqtool.verify.fingerprints import Buckets, Sums
+from mqtool.verify.index_file import IndexFacts, check_index_file
+from mqtool.verify.segment import SegmentFacts, check_segment
+from mqtool.verify.survey import Survey
+
+_QUEUE_BYTES = 32 << 20
+"""Bytes of queue files that one task reads."""
+_QUEUES = 512
+"""Queues of one task at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A piece of the work.
+
+    Attributes:
+        kind: "segment", "queues" or "index".
+        first, last: numbers of segments, queues or index files, half-open.
+        bytes: to be read.
+    """
+
+    kind: str
+    first: int
+    last: int
+    bytes: int
+
+    @property
+    def key(self) -> str:
+        """Name that is stable for one survey."""
+        return f"{self.kind} {self.first}-{self.last}"
+
+
+@dataclass
+class SparseSums:
+    """Sums of the buckets that have any."""
+
+    where: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    total: np.ndarray = field(default_factory=lambda: np.empty(0, np.uint64))
+    count: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+
+    @classmethod
+    def of(cls, sums: Sums) -> "SparseSums":
+        """Keeps what is not zero."""
+        where = np.flatnonzero(sums.count)
+        return cls(where, sums.total[where], sums.count[where])
+
+    def add_to(self, sums: Sums) -> None:
+        """Adds to a whole table."""
+        sums.total[self.where] += self.total
+        sums.count[self.where] += self.count
+
+
+@dataclass
+class Result:
+    """What a task found; the parts that are not its kind's are empty."""
+
+    segments: list[SegmentFacts] = field(default_factory=list)
+    queues: list[QueueFacts] = field(default_factory=list)
+    index: list[IndexFacts] = field(default_factory=list)
+    sums: SparseSums = field(default_factory=SparseSums)
+
+
+def tasks_of(survey: Survey) -> list[Task]:
+    """Returns all tasks for a store."""
+    found = [Task("segment", n, n + 1, s.size) for n, s in enumerate(survey.segments) if n <= survey.last_used]
+    first = size = 0
+    for number, queue in enumerate(survey.queues):
+        size += sum(file.size for file in queue.files)
+        if size >= _QUEUE_BYTES or number + 1 - first >= _QUEUES or number + 1 == len(survey.queues):
+            found.append(Task("queues", first, number + 1, size))
+            first, size = number + 1, 0
+    if survey.with_index:
+        found += [Task("index", n, n + 1, size) for n, (_, size) in enumerate(survey.index.files)]
+    return found
+
+
+def run_task(survey: Survey, task: Task) -> Result:
+    """Carries out one task."""
+    numbers = range(task.first, task.last)
+    if task.kind == "segment":
+        return Result(segments=[check_segment(survey, number) for number in numbers])
+    buckets = Buckets(survey.segments)
+    sums = Sums(buckets.count)
+    if task.kind == "queues":
+        queues = [check_queue(survey, survey.queues[number], buckets, sums) for number in numbers]
+        return Result(queues=queues, sums=SparseSums.of(sums))
+    shape = survey.index.shape
+    assert shape is not None
+    paths = [survey.index.files[number][0] for number in numbers]
+    index = [check_index_file(survey, path, shape, buckets, sums) for path in paths]
+    return Result(index=index, sums=SparseSums.of(sums))
+
+
+def run_all(
+    survey: Survey, tasks: list[Task], jobs: int, done: Mapping[str, Result],
+    finished: Callable[[Task, Result], None], deadline: float | None,
+) -> dict[str, Result]:  # fmt: skip
+    """Carries out all tasks that are not done yet.
+
+    Args:
+        survey: the store.
+        tasks: all of them.
+        jobs: processes; 1 for this one.
+        done: results of an earlier run, by key.
+        finished: called with each new result.
+        deadline: `time.monotonic()` after which no task is begun; None for none.
+
+    Returns:
+        Results by key; fewer than tasks if the deadline passed.
+    """
+    results = dict(done)
+    left = [task for task in tasks if task.key not in results]
+    pairs = _here(survey, left, deadline) if jobs == 1 or len(left) < 2 else _spread(survey, left, jobs, deadline)
+    for task, result in pairs:
+        results[task.key] = result
+        finished(task, result)
+    return results
+
+
+def _here(survey: Survey, tasks: list[Task], deadline: float | None) -> Iterator[tuple[Task, Result]]:
+    for task in tasks:
+        if _is_over(deadline):
+            return
+        yield task, run_task(survey, task)
+
+
+def _spread(survey: Survey, tasks: list[Task], jobs: int, deadline: float | None) -> Iterator[tuple[Task, Result]]:
+    """Runs tasks in processes, the longest first, and no more at a time than there are processes."""
+    queue = sorted(tasks, key=lambda task: -task.bytes)
+    with ProcessPoolExecutor(min(jobs, len(queue)), mp_context=get_context("spawn")) as pool:
+        running: dict[Future[Result], Task] = {}
+        while queue or running:
+            while queue and len(running) < jobs and not _is_over(deadline):
+                task = queue.pop(0)
+                running[pool.submit(run_task, survey, task)] = task
+            if not running:
+                return
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                yield running.pop(future), future.result()
+
+
+def _is_over(deadline: float | None) -> bool:
+    return deadline is not None and time.monotonic() >= deadline

@@ -1,0 +1,51 @@
+"""Messages by topic over time, counted while the log is read; only for reports."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+
+MINUTE_MS = 60_000
+MOST_SLOTS = 200_000
+"""(topic, minute) pairs that are kept; later ones go to the topic's total only."""
+
+
+@dataclass
+class Timeline:
+    """Counts.
+
+    Attributes:
+        messages: by (topic, minute since epoch).
+        topics: records and bytes by topic.
+    """
+
+    messages: Counter[tuple[str, int]] = field(default_factory=Counter)
+    records: Counter[str] = field(default_factory=Counter)
+    bytes: Counter[str] = field(default_factory=Counter)
+
+    def add(self, topics: np.ndarray, times: np.ndarray, sizes: np.ndarray, names: list[str]) -> None:
+        """Counts the records of one window.
+
+        Args:
+            topics: topic number of each record.
+            times: store timestamps in ms.
+            sizes: bytes of each record.
+            names: of the topic numbers.
+        """
+        counts = np.bincount(topics, minlength=len(names))
+        volume = np.bincount(topics, sizes, minlength=len(names))
+        for number in np.flatnonzero(counts).tolist():
+            self.records[names[number]] += int(counts[number])
+            self.bytes[names[number]] += int(volume[number])
+        minutes = np.clip(times // MINUTE_MS, 0, (1 << 40) - 1)
+        slots, found = np.unique((topics.astype(np.int64) << 40) | minutes, return_counts=True)
+        for slot, count in zip(slots.tolist(), found.tolist(), strict=True):
+            key = (names[slot >> 40], slot & ((1 << 40) - 1))
+            if key in self.messages or len(self.messages) < MOST_SLOTS:
+                self.messages[key] += count
+
+    def merge(self, other: "Timeline") -> None:
+        """Adds another's counts."""
+        self.messages.update(other.messages)
+        self.records.update(other.records)
+        self.bytes.update(other.bytes)

@@ -1,0 +1,296 @@
+"""Where queues and CommitLog disagree: unit by unit, what is wrong.
+
+Both sides of some buckets are read again, so a store that was being written to has settled since. What is
+the same on both sides drops out; each unit left over is judged by the record it points at, each record left
+over by what lies in its place in the queue.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from mqtool.errors import StoreError
+from mqtool.formats.consume_queue import MAX_EXT_ADDRESS
+from mqtool.store.files import ReadFile
+from mqtool.verify.consume_queue import Kinds, QueueFacts
+from mqtool.verify.consume_queue_ext import ExtUnits
+from mqtool.verify.fingerprints import mix_batches, mix_units, queue_key
+from mqtool.verify.records import Records
+from mqtool.verify.segment import DamagedRange
+from mqtool.verify.survey import QueueFiles, Survey
+
+Queue = tuple[str, int]
+
+
+@dataclass(slots=True)
+class OddUnits:
+    """Consecutive units that are not what dispatch would write, all in the same way.
+
+    Attributes:
+        code: of the finding; "" if they point into damage and so prove what was there.
+        queue, is_batch: where they lie.
+        first, last: numbers of the units, both included.
+        first_offset, last_offset: queue offsets that they stand for, both included.
+        start, end: least physical offset that they state, largest end.
+        evidence: expected and found, of the first.
+        damage: number of the damaged range that they point into, -1 if none.
+        expected: queue and queue offset that the first's record states, if it is another.
+    """
+
+    code: str
+    queue: Queue
+    is_batch: bool
+    first: int
+    last: int
+    first_offset: int
+    last_offset: int
+    start: int
+    end: int
+    evidence: str
+    damage: int = -1
+    expected: tuple[Queue, int] | None = None
+
+    def continues(self, other: "OddUnits") -> bool:
+        """Whether `other` is the next unit of the same kind."""
+        return (
+            self.queue == other.queue and self.code == other.code and self.damage == other.damage
+            and self.is_batch == other.is_batch and self.last + 1 == other.first
+        )  # fmt: skip
+
+    def extend(self, other: "OddUnits") -> None:
+        """Takes the next unit in."""
+        self.last, self.last_offset = other.last, other.last_offset
+        self.start, self.end = min(self.start, other.start), max(self.end, other.end)
+
+
+@dataclass(frozen=True, slots=True)
+class MissingUnit:
+    """Records of consecutive queue offsets without their units.
+
+    Attributes:
+        queue: whose.
+        first, last: queue offsets, both included.
+        start, end: physical offsets of the records.
+    """
+
+    queue: Queue
+    first: int
+    last: int
+    start: int
+    end: int
+
+
+@dataclass
+class Disagreement:
+    """What was found; lists grow group by group."""
+
+    odd: list[OddUnits] = field(default_factory=list)
+    missing: list[MissingUnit] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Side:
+    """Units of one side as columns."""
+
+    queue: np.ndarray
+    number: np.ndarray
+    offset: np.ndarray
+    messages: np.ndarray
+    physical: np.ndarray
+    size: np.ndarray
+    tags: np.ndarray
+    time: np.ndarray
+    mixed: np.ndarray
+
+    def select(self, which: np.ndarray) -> "_Side":
+        return _Side(*(getattr(self, name)[which] for name in self.__dataclass_fields__))
+
+
+class UnitDetail:
+    """Compares one group of buckets after the other."""
+
+    def __init__(self, survey: Survey, facts: list[QueueFacts], damages: list[DamagedRange]) -> None:
+        """Takes what the first pass found.
+
+        Args:
+            survey: the store.
+            facts: of each queue of the survey, in its order.
+            damages: of the whole log, in order.
+        """
+        self._survey = survey
+        self._damage_starts = np.array([damage.start for damage in damages], np.int64)
+        self._damage_ends = np.array([damage.end for damage in damages], np.int64)
+        self._facts = [item for item in zip(survey.queues, facts, strict=True) if survey.wants(item[0].topic)]
+        self._numbers = {queue.key: number for number, (queue, _) in enumerate(self._facts)}
+        self._keys = np.array([queue_key(*queue.key) for queue, _ in self._facts], np.uint64)
+        self.found = Disagreement()
+
+    def compare(self, records: Records) -> None:
+        """Compares the records of a range with the units that point into it."""
+        expected, row = self._expected(records)
+        actual = self._actual(records)
+        left = ~np.isin(actual.mixed, expected.mixed)
+        absent = ~np.isin(expected.mixed, actual.mixed)
+        explained = np.zeros(len(absent), bool)
+        odd = actual.select(np.flatnonzero(left))
+        at = records.at(odd.physical)
+        for index in range(len(odd.queue)):
+            self._judge(odd, index, int(at[index]), expected, row, absent, explained, records)
+        self._missing(expected.select(np.flatnonzero(absent & ~explained)))
+
+    def _expected(self, records: Records) -> tuple[_Side, np.ndarray]:
+        units = records.units
+        topics = {name: number for number, name in enumerate(records.topics)}
+        known = {(topics[topic], queue_id): number for (topic, queue_id), number in self._numbers.items()
+                 if topic in topics}  # fmt: skip
+        pairs = zip(units.topic.tolist(), units.queue_id.tolist(), strict=True)
+        queue = np.fromiter((known.get(pair, -1) for pair in pairs), np.int64, len(units))
+        kept = np.flatnonzero(queue >= 0)
+        units, queue = units.select(kept), queue[kept]
+        side = self._side(queue, units.queue_offset, units.queue_offset, units.batch_size, units.physical_offset,
+                          units.size, units.tags_code, units.store_timestamp)  # fmt: skip
+        return side, units.row
+
+    def _side(self, queue: np.ndarray, number: np.ndarray, offset: np.ndarray, messages: np.ndarray,
+              physical: np.ndarray, size: np.ndarray, tags: np.ndarray, time: np.ndarray) -> _Side:  # fmt: skip
+        mixed = mix_units(self._keys[queue], offset, physical, size, tags)
+        batch = np.flatnonzero(np.array([queue.is_batch for queue, _ in self._facts], bool)[queue])
+        if len(batch):
+            mixed[batch] = mix_batches(mixed[batch], time[batch], messages[batch])
+        return _Side(queue, number, offset, messages.astype(np.int64), physical, size.astype(np.int64), tags, time, mixed)
+
+    def _actual(self, records: Records) -> _Side:
+        parts = [part for number in range(len(self._facts)) for part in self._read(number, records)]
+        columns = [np.concatenate([part[i] for part in parts]) if parts else np.empty(0, np.int64) for i in range(8)]
+        return self._side(*columns)
+
+    def _read(self, number: int, records: Records) -> list[tuple[np.ndarray, ...]]:
+        queue, facts = self._facts[number]
+        found = []
+        for file_number, first, count, low, high in facts.chunks:
+            if high < records.start or low >= records.end:
+                continue
+            file = queue.files[file_number]
+            try:
+                with ReadFile(file.path) as opened:
+                    data = opened.read(first * queue.unit.size, count * queue.unit.size)
+            except StoreError:  # reported by the first pass
+                continue
+            units = np.frombuffer(data, queue.unit.dtype, len(data) // queue.unit.size)
+            found.append(self._columns(number, queue, units, file.base // queue.unit.size + first, records))
+        return found
+
+    def _columns(
+        self, number: int, queue: QueueFiles, units: np.ndarray, start: int, records: Records
+    ) -> tuple[np.ndarray, ...]:
+        kinds = Kinds(units, self._survey, queue.is_batch)
+        which = np.flatnonzero(kinds.inside & (kinds.physical >= records.start) & (kinds.physical < records.end))
+        tags = units["tags_code"][which].astype(np.int64)
+        addressed = np.flatnonzero(tags <= MAX_EXT_ADDRESS)
+        if len(addressed):
+            tags[addressed] = ExtUnits(self._survey.root, *queue.key).tags_of(tags[addressed], [])
+        time = units["store_timestamp"][which].astype(np.int64) if queue.is_batch else np.zeros(len(which), np.int64)
+        return (
+            np.full(len(which), number, np.int64), start + which, kinds.offsets(start)[which], kinds.messages[which],
+            kinds.physical[which], kinds.size[which], tags, time,
+        )  # fmt: skip
+
+    def _judge(self, odd: _Side, index: int, record: int, expected: _Side, row: np.ndarray, absent: np.ndarray,
+               explained: np.ndarray, records: Records) -> None:  # fmt: skip
+        """Finds out what is wrong with one unit, and which absent units that explains."""
+        if record < 0:
+            self._add(odd, index, *_points_at_nothing(records, int(odd.physical[index])))
+            return
+        of_record = np.arange(np.searchsorted(row, record), np.searchsorted(row, record, side="right"))
+        if not len(of_record):
+            self._add(odd, index, *self._without_unit(odd, index, record, records))
+            return
+        same = of_record[expected.queue[of_record] == odd.queue[index]]
+        if not len(same):
+            own = int(of_record[0])
+            explained[own] = absent[own] and expected.offset[own] == odd.offset[index]
+            self._add(odd, index, *self._foreign(odd, index, expected, own, wrong_queue=bool(explained[own])))
+            return
+        own = int(same[0])
+        explained[own] = absent[own]
+        self._add(odd, index, *_differs(odd, index, expected, own, absent=bool(absent[own])))
+
+    def _without_unit(
+        self, odd: _Side, index: int, record: int, records: Records
+    ) -> tuple[str, str, tuple[Queue, int] | None]:
+        """A unit points at a record that has none of its own, or one in a queue that is not looked at."""
+        mine = np.flatnonzero(records.units.row == record)
+        if not len(mine):
+            return "queue-transaction-unit", "points at a prepared or rolled-back record", None
+        unit = int(mine[0])
+        topic = records.topics[int(records.units.topic[unit])]
+        queue = (topic, int(records.units.queue_id[unit]))
+        offset = int(records.units.queue_offset[unit])
+        code = "log-wrong-queue" if offset == odd.offset[index] else "queue-foreign-unit"
+        return code, f"points at a record of {topic} queue {queue[1]}, queue offset {offset}", (queue, offset)
+
+    def _foreign(
+        self, odd: _Side, index: int, expected: _Side, own: int, *, wrong_queue: bool
+    ) -> tuple[str, str, tuple[Queue, int] | None]:
+        queue, offset = self._facts[int(expected.queue[own])][0].key, int(expected.offset[own])
+        evidence = f"points at a record of {queue[0]} queue {queue[1]}, queue offset {offset}"
+        return "log-wrong-queue" if wrong_queue else "queue-foreign-unit", evidence, (queue, offset)
+
+    def _add(self, odd: _Side, index: int, code: str, evidence: str, expected: tuple[Queue, int] | None = None) -> None:
+        queue, _ = self._facts[int(odd.queue[index])]
+        number, offset, start = int(odd.number[index]), int(odd.offset[index]), int(odd.physical[index])
+        damage = -1
+        if not code:
+            damage = self._damage_at(start)
+            code = "" if damage >= 0 else "queue-dangling-unit"
+        last_offset = offset + int(odd.messages[index]) - 1
+        unit = OddUnits(code, queue.key, queue.is_batch, number, number, offset, last_offset, start,
+                        start + int(odd.size[index]), evidence, damage, expected)  # fmt: skip
+        if self.found.odd and self.found.odd[-1].continues(unit):
+            self.found.odd[-1].extend(unit)
+        else:
+            self.found.odd.append(unit)
+
+    def _damage_at(self, physical: int) -> int:
+        at = int(np.searchsorted(self._damage_starts, physical, side="right")) - 1
+        return at if at >= 0 and physical < self._damage_ends[at] else -1
+
+    def _missing(self, absent: _Side) -> None:
+        if not len(absent.queue):
+            return
+        order = np.lexsort((absent.offset, absent.queue))
+        absent = absent.select(order)
+        after = absent.offset + absent.messages
+        opens = np.ones(len(order), bool)
+        opens[1:] = (absent.queue[1:] != absent.queue[:-1]) | (absent.offset[1:] != after[:-1])
+        starts = np.flatnonzero(opens)
+        for low, high in zip(starts.tolist(), np.append(starts[1:], len(order)).tolist(), strict=True):
+            physical = absent.physical[low:high]
+            ends = physical + absent.size[low:high]
+            self.found.missing.append(
+                MissingUnit(self._facts[int(absent.queue[low])][0].key, int(absent.offset[low]),
+                            int(after[high - 1]) - 1, int(physical.min()), int(ends.max()))
+            )  # fmt: skip
+
+
+def _points_at_nothing(records: Records, physical: int) -> tuple[str, str]:
+    before = int(np.searchsorted(records.offsets, physical, side="right")) - 1
+    if before >= 0 and physical < int(records.offsets[before] + records.sizes[before]):
+        return "queue-dangling-unit", f"points into the record at {int(records.offsets[before])}"
+    return "", "points where no record starts"
+
+
+def _differs(odd: _Side, index: int, expected: _Side, own: int, *, absent: bool) -> tuple[str, str]:
+    """Compares a unit with the one that its record should have in the same queue."""
+    found, due = int(odd.offset[index]), int(expected.offset[own])
+    if found != due:
+        code = "queue-shifted-unit" if absent else "queue-duplicate-unit"
+        return code, f"queue offset {found} points at the record with queue offset {due}"
+    if odd.size[index] != expected.size[own]:
+        return "queue-wrong-size", f"size {odd.size[index]}, the record has {expected.size[own]}"
+    if odd.tags[index] != expected.tags[own]:
+        return "queue-wrong-tags", f"tags code {odd.tags[index]}, the record's is {expected.tags[own]}"
+    return "queue-wrong-batch", (
+        f"{odd.messages[index]} message(s) stored at {odd.time[index]}, the record has "
+        f"{expected.messages[own]} stored at {expected.time[own]}"
+    )
