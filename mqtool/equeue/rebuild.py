@@ -1,0 +1,156 @@
+"""Queue chunks made anew from message chunks.
+
+The log tells which messages a queue has, but not always in which order the broker's threads wrote their entries: sends
+that overtook each other may stand the other way round. Existing entries that are sound therefore keep their places;
+without them the order is that of the log.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mqtool.equeue.appender import ChunkAppender
+from mqtool.equeue.settings import Settings
+from mqtool.equeue.store import EQueueStore, StoredMessage
+from mqtool.errors import StoreError
+from mqtool.formats import equeue
+from mqtool.formats.equeue import ENTRY_SIZE, QueueEntry
+from mqtool.store.files import list_directory
+
+QueueKey = tuple[str, int]
+
+
+@dataclass(slots=True)
+class QueuePlan:
+    """The entries that a queue will have.
+
+    Attributes:
+        topic, queue_id: the queue.
+        entries: by queue offset.
+        kept: how many stand where they stood.
+        placed: how many the log says.
+        filled: how many lead nowhere, because their message is gone.
+    """
+
+    topic: str
+    queue_id: int
+    entries: dict[int, QueueEntry] = field(default_factory=dict)
+    kept: int = 0
+    placed: int = 0
+    filled: int = 0
+
+    @property
+    def next_offset(self) -> int:
+        """Queue offset after the last entry."""
+        return max(self.entries, default=-1) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Logged:
+    position: int
+    tag_code: int
+    queue_offset: int
+
+    @property
+    def entry(self) -> QueueEntry:
+        return QueueEntry(self.position + 1, self.tag_code)
+
+
+def plan_queues(store: EQueueStore, *, keep: bool = True) -> list[QueuePlan]:
+    """Works out every queue's entries.
+
+    Args:
+        store: its message chunks decide; its queue chunks only help.
+        keep: let sound existing entries keep their places, and those of deleted messages stay.
+    """
+    logged: dict[QueueKey, list[_Logged]] = {}
+    for item in store.messages():
+        if isinstance(item, StoredMessage):
+            key = item.record.topic.decode("utf-8", "replace"), item.record.queue_id
+            code = equeue.tag_code(item.record.tag.decode("utf-8", "replace"))
+            logged.setdefault(key, []).append(_Logged(item.position, code, item.record.queue_offset))
+    existing: dict[QueueKey, dict[int, QueueEntry]] = {}
+    if keep:
+        existing = {(queue.topic, queue.queue_id): dict(store.entries(queue)) for queue in store.queues}
+    log_start = min((chunk.start for chunk in store.chunks), default=0)
+    keys = sorted(logged.keys() | existing.keys())
+    return [_plan(key, logged.get(key, []), existing.get(key, {}), log_start) for key in keys]
+
+
+def _plan(key: QueueKey, logged: list[_Logged], existing: dict[int, QueueEntry], log_start: int) -> QueuePlan:
+    plan = QueuePlan(*key)
+    by_position = {message.position: message for message in logged}
+    for offset, entry in existing.items():
+        message = by_position.get(entry.message_position)
+        if message is not None and message.tag_code == entry.tag_code:
+            plan.entries[offset] = entry
+            del by_position[message.position]
+            plan.kept += 1
+        elif entry.is_valid and entry.message_position < log_start:
+            plan.entries[offset] = entry
+            plan.kept += 1
+    rest = [message for message in logged if message.position in by_position]
+    for offset, message in zip(_free(plan, rest), rest, strict=True):
+        plan.entries[offset] = message.entry
+        plan.placed += 1
+    return plan
+
+
+def _free(plan: QueuePlan, rest: list[_Logged]) -> list[int]:
+    """Returns ascending queue offsets for messages in the log's order: their own ones, taken together, where free."""
+    free = sorted({message.queue_offset for message in rest} - plan.entries.keys())
+    after = max([*plan.entries, *free], default=-1) + 1
+    return [*free, *range(after, after + len(rest) - len(free))]
+
+
+def write_queues(store: EQueueStore, target: Path, settings: Settings, *, keep: bool = True) -> list[QueuePlan]:
+    """Writes queue chunks into a new directory.
+
+    Args:
+        store: where the messages are.
+        target: gets `queue-chunks`; must be empty or absent.
+        settings: sizes of chunks.
+        keep: as in `plan_queues`.
+
+    Returns:
+        What was written.
+
+    Raises:
+        StoreError: the target holds something.
+    """
+    if target.exists() and list_directory(target):
+        raise StoreError("expected an empty or absent directory", target)
+    plans = plan_queues(store, keep=keep)
+    log_start = min((chunk.start for chunk in store.chunks), default=0)
+    for plan in plans:
+        if plan.entries:
+            _write(plan, target / equeue.QUEUE_CHUNKS / plan.topic / str(plan.queue_id), settings, log_start)
+    return plans
+
+
+def _write(plan: QueuePlan, directory: Path, settings: Settings, log_start: int) -> None:
+    if Path(plan.topic).name != plan.topic:
+        raise StoreError(f"expected a topic that can be a folder's name, found {plan.topic!r}", directory)
+    appender = ChunkAppender(directory, equeue.QUEUE_PREFIX, settings.queue_chunk_entries * ENTRY_SIZE)
+    appender.begin(min(plan.entries) // settings.queue_chunk_entries)
+    try:
+        for entry in _filled(plan, settings, log_start):
+            data = equeue.QUEUE_ENTRY.build(entry)
+            appender.append(lambda _, data=data: data)  # type: ignore[misc]  # bound now, called now
+        appender.flush(sync=True)
+    finally:
+        appender.close()
+
+
+def _filled(plan: QueuePlan, settings: Settings, log_start: int) -> Iterator[QueueEntry]:
+    """Yields entries without a gap: a place of a lost message leads to where no frame begins."""
+    first = min(plan.entries) // settings.queue_chunk_entries * settings.queue_chunk_entries
+    before = max(log_start - 1, 0)
+    for offset in range(first, plan.next_offset):
+        entry = plan.entries.get(offset)
+        if entry is None:
+            plan.filled += 1
+            entry = QueueEntry(before + 1, 0)
+        else:
+            before = entry.message_position + 1
+        yield entry
