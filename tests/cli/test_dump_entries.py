@@ -166,7 +166,7 @@ def test_markers_are_told_with_what_they_hold(mqtool):
         (["--topic", "Or*"], lambda row: fnmatchcase(row["topic"], "Or*")),
         (["--topic", "Orders", "--queue", "1"], lambda row: (row["topic"], row["queue_id"]) == ("Orders", 1)),
     ],
-    ids=str,
+    ids=["offsets", "the last ones", "topic", "queue"],
 )
 def test_units_can_be_selected(mqtool, options, wanted):
     every = lines(mqtool, ORDERS / "consumequeue")
