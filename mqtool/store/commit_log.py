@@ -3,22 +3,25 @@
 import bisect
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from functools import cached_property
+from dataclasses import replace
+from functools import cached_property, partial
 
-from mqtool.errors import CorruptionError, FormatError, StoreError
+import numpy as np
+
+from mqtool.errors import CorruptionError, FormatError, StoreClosedError, StoreError
 from mqtool.formats import commit_log
 from mqtool.formats.commit_log import Record
 from mqtool.scan.damage import Damage, DamageKind, Tail
 from mqtool.scan.frames import Frames
-from mqtool.scan.resync import Witness
-from mqtool.scan.segment_bytes import first_data
+from mqtool.scan.segment_bytes import SegmentBytes, first_data
 from mqtool.scan.walk import SegmentSpan, SegmentWalk
 from mqtool.store.files import MappedFile, ReadFile
+from mqtool.store.witness import QueueWitness
 
 _OPEN_FILES = 32
 _BLOCK = 1 << 20
-_LONGEST_RECORD = 1 << 28
-"""No broker accepts a larger one (maxMessageSize is an int, a body a byte array in one direct buffer)."""
+_HEAD = 1 << 16
+_NEAR = 64 << 20
 
 Segment = MappedFile
 """path, base (physical offset of the first byte), size in bytes on disk."""
@@ -39,19 +42,24 @@ class CommitLog:
             segments: by base.
             hint: returns physical offsets at which records start or end (a ConsumeQueue knows), to find the end sooner.
         """
-        self.segments = segments
+        self.segments = _without_overlap(segments)
         self.min_offset = segments[0].base if segments else 0
-        self.witness: Witness | None = None
+        self.witness: QueueWitness | None = None
+        self.is_named: Callable[[Record], bool] | None = None
         self._hint = hint
-        self._bases = [segment.base for segment in segments]
+        self._bases = [segment.base for segment in self.segments]
         self._open: OrderedDict[int, ReadFile] = OrderedDict()
+        self._is_closed = False
 
     def close(self) -> None:
         """Closes all files."""
+        self._is_closed = True
         while self._open:
             self._open.popitem()[1].close()
 
     def _file(self, index: int) -> ReadFile:
+        if self._is_closed:
+            raise StoreClosedError("used after close", self.segments[index].path)
         file = self._open.get(index)
         if file is None:
             file = self._open[index] = ReadFile(self.segments[index].path)
@@ -85,11 +93,10 @@ class CommitLog:
         Raises:
             CorruptionError: no record is there.
         """
-        data = self.read(physical_offset, size or self._size_at(physical_offset))
         index = self.segment_at(physical_offset)
         path = self.segments[index].path if index is not None else "commitlog"
         try:
-            record = commit_log.parse_record(data)
+            record = commit_log.parse_record(self._record_bytes(physical_offset, size))
         except FormatError as error:
             raise CorruptionError(f"no record: {error}", path, physical_offset) from error
         if record.physical_offset != physical_offset:
@@ -97,12 +104,49 @@ class CommitLog:
             raise CorruptionError(found, path, physical_offset)
         return record
 
-    def _size_at(self, physical_offset: int) -> int:
-        head = self.read(physical_offset, commit_log.FRAME.size)
-        if len(head) < commit_log.FRAME.size:
-            return 0
-        total = int(commit_log.FRAME.unpack(head)[0])
-        return total if 0 < total < _LONGEST_RECORD else commit_log.FRAME.size
+    def _record_bytes(self, physical_offset: int, size: int | None) -> bytes:
+        """Reads a record; a length that nothing else supports does not decide how much."""
+        data = self.read(physical_offset, _HEAD if size is None else min(size, _HEAD))
+        index = self.segment_at(physical_offset)
+        if index is None or len(data) < commit_log.FRAME.size:
+            return data
+        segment = self.segments[index]
+        total, _ = commit_log.FRAME.unpack_from(data)
+        if total <= len(data) or total > segment.end - physical_offset or (size is not None and size < total):
+            return data
+        inside = SegmentBytes(partial(self._read_in, index), segment.base, segment.size)
+        return self.read(physical_offset, total) if inside.adds_up(physical_offset - segment.base) else data
+
+    def record_at(self, physical_offset: int) -> Record:
+        """Returns the record at a physical offset that somebody else has named, and who may not know.
+
+        Beyond what `record` checks, it must not lie inside another record's body.
+
+        Raises:
+            CorruptionError: no record is there.
+        """
+        record = self.record(physical_offset)
+        index = self.segment_at(physical_offset)
+        assert index is not None
+        if self.is_named is None or not self.is_named(record):
+            around = self._record_around(index, physical_offset)
+            if around is not None:
+                found = f"no record: this is inside the one at physical offset {around}"
+                raise CorruptionError(found, self.segments[index].path, physical_offset)
+        return record
+
+    def _record_around(self, index: int, physical_offset: int) -> int | None:
+        """Returns where the record starts inside which an offset lies, None if it is a start itself or in damage."""
+        for item in self.walk(index, start=self._floor(index, physical_offset), check_crc=False):
+            if isinstance(item, Damage):
+                if item.end > physical_offset:
+                    return None
+                continue
+            at = int(np.searchsorted(item.positions, physical_offset - item.base, side="right")) - 1
+            start = item.base + int(item.positions[at]) if at >= 0 else physical_offset
+            if physical_offset < item.base + int(item.positions[-1] + item.sizes[-1]):
+                return None if start == physical_offset else start
+        return None
 
     def frames(
         self, start: int | None = None, end: int | None = None, *, check_crc: bool = True
@@ -122,30 +166,55 @@ class CommitLog:
             if (start is not None and segment.end <= start) or (end is not None and segment.base >= end):
                 continue
             if index and self.segments[index - 1].end < segment.base:
-                yield _gap(self.segments[index - 1], segment)
-            walk = self.walk(index, start=self._start_in(segment, start), check_crc=check_crc)
+                gap = _clip(_gap(self.segments[index - 1], segment), start, end)
+                if gap is not None:
+                    yield gap
+            walk = self.walk(index, start=self._start_in(index, start), check_crc=check_crc)
             for item in walk:
                 clipped = _clip(item, start, end)
                 if clipped is not None:
                     yield clipped if isinstance(clipped, Frames) else clipped.at(segment.path, segment.base)
+                if end is not None and walk.end >= end:
+                    return
             if index == self.last_used:
                 return
 
-    def _start_in(self, segment: Segment, start: int | None) -> int:
+    def _start_in(self, index: int, start: int | None) -> int:
         """Returns a position at or before `start` from which a walk may begin: `start` itself if a record is there."""
+        segment = self.segments[index]
         if start is None or start <= segment.base:
             return 0
         try:
-            self.record(start)
+            if self.is_named is not None and self.is_named(self.record(start)):
+                return start - segment.base
+        except StoreError:
+            pass  # a walk from before it will tell what is there
+        return self._floor(index, start)
+
+    def _floor(self, index: int, physical_offset: int) -> int:
+        """Returns the position of a record at or before an offset that the queues name and the log confirms, or 0."""
+        segment = self.segments[index]
+        near = [hint for hint in self._hints if segment.base <= hint <= physical_offset]
+        if not near or physical_offset - max(near) > _NEAR:
+            floor = self.witness.floor(physical_offset) if self.witness is not None else None
+            near = [floor] if floor is not None and floor >= segment.base else []
+        try:
+            return self.record(max(near)).physical_offset - segment.base if near else 0
         except StoreError:
             return 0
-        return start - segment.base
+
+    @cached_property
+    def _hints(self) -> list[int]:
+        return self._hint() if self._hint else []
 
     def walk(self, index: int, *, start: int = 0, check_crc: bool = True) -> SegmentWalk:
         """Returns the walk over one segment."""
-        segment, file = self.segments[index], self._file(index)
-        span = SegmentSpan(segment.base, segment.size, start, file.data_end(), is_last=index >= self.last_used)
-        return SegmentWalk(file.read, span, check_crc=check_crc, witness=self.witness)
+        segment, data_end = self.segments[index], self._file(index).data_end()
+        span = SegmentSpan(segment.base, segment.size, start, data_end, is_last=index >= self.last_used)
+        return SegmentWalk(partial(self._read_in, index), span, check_crc=check_crc, witness=self.witness)
+
+    def _read_in(self, index: int, position: int, count: int) -> bytes:
+        return self._file(index).read(position, count)
 
     @cached_property
     def last_used(self) -> int:
@@ -174,8 +243,7 @@ class CommitLog:
 
     def _proved_start(self, segment: Segment) -> int:
         """Returns the latest position in a segment that is hinted at and holds a sound record."""
-        hints = self._hint() if self._hint else []
-        for offset in sorted((o for o in hints if segment.base < o < segment.end), reverse=True)[:16]:
+        for offset in sorted((o for o in self._hints if segment.base < o < segment.end), reverse=True)[:16]:
             try:
                 self.record(offset)
             except StoreError:
@@ -192,6 +260,18 @@ class CommitLog:
     def tail(self) -> Tail:
         """What follows the last record: nothing, an unfinished record, stale frames."""
         return self._end[1]
+
+
+def _without_overlap(segments: tuple[Segment, ...]) -> tuple[Segment, ...]:
+    """Returns the segments, each ending where the next begins at the latest; of two with one name the first counts."""
+    found: list[Segment] = []
+    for segment in segments:
+        if found and found[-1].base == segment.base:
+            continue
+        if found and found[-1].end > segment.base:
+            found[-1] = replace(found[-1], size=segment.base - found[-1].base)
+        found.append(segment)
+    return tuple(found)
 
 
 def _gap(before: Segment, after: Segment) -> Damage:

@@ -1,7 +1,11 @@
-"""The queues of a store, opened for reading: ConsumeQueue and BatchConsumeQueue."""
+"""The queues of a store, opened for reading: ConsumeQueue and BatchConsumeQueue.
+
+Bounds are found in blocks from either end, so that opening a store reads little of a queue however long it is.
+"""
 
 import bisect
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
 
@@ -9,7 +13,34 @@ import numpy as np
 
 from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK_SIZE_FIELD
-from mqtool.store.files import MappedFile, ReadFile, list_mapped_files
+from mqtool.store.files import ReadFile, list_mapped_files
+
+_BLOCK = 1 << 18
+_KEPT = 32 << 20
+
+Test = Callable[[np.ndarray], np.ndarray]
+
+
+class UnitCache:
+    """Units of the queue files that were read last, for all queues of a store together."""
+
+    def __init__(self, limit: int = _KEPT) -> None:
+        """Keeps up to `limit` bytes, and always the file read last."""
+        self._limit = limit
+        self._held: OrderedDict[Path, np.ndarray] = OrderedDict()
+        self._bytes = 0
+
+    def get(self, path: Path, load: Callable[[], np.ndarray]) -> np.ndarray:
+        """Returns what is kept for a file, or loads it."""
+        found = self._held.get(path)
+        if found is None:
+            found = self._held[path] = load()
+            self._bytes += found.nbytes
+            while self._bytes > self._limit and len(self._held) > 1:
+                self._bytes -= self._held.popitem(last=False)[1].nbytes
+        else:
+            self._held.move_to_end(path)
+        return found
 
 
 class Queue:
@@ -23,11 +54,16 @@ class Queue:
         strays: what else lies in the directory.
     """
 
-    def __init__(self, topic: str, queue_id: int, kind: str, path: Path, bounds: Callable[[], tuple[int, int]]) -> None:
+    def __init__(
+        self, topic: str, queue_id: int, kind: str, path: Path, bounds: Callable[[], tuple[int, int]],
+        cache: UnitCache | None = None,
+    ) -> None:  # fmt: skip
         """Takes a queue directory.
 
         Args:
+            topic, queue_id, kind, path: see the attributes.
             bounds: returns minimum and maximum physical offset of the CommitLog.
+            cache: shared with other queues.
         """
         self.topic = topic
         self.queue_id = queue_id
@@ -38,7 +74,7 @@ class Queue:
         self.strays = listed.strays
         self._bounds = bounds
         self._unit = CONSUME_QUEUE_UNIT if kind == "SimpleCQ" else BATCH_CONSUME_QUEUE_UNIT
-        self._loaded: dict[int, np.ndarray] = {}
+        self._cache = cache or UnitCache()
 
     @property
     def is_batch(self) -> bool:
@@ -51,20 +87,31 @@ class Queue:
         return self.files[0].size // self._unit.size if self.files else 0
 
     def units_of(self, number: int) -> np.ndarray:
-        """Returns the units of one file up to the last that is not zero, as a structured array in field order.
+        """Returns the units of one file up to the last that is in use, as a structured array in field order.
 
         Big-endian fields named as in the layout; the array is read-only.
         """
-        if number not in self._loaded:
-            file = self.files[number]
-            with ReadFile(file.path) as opened:
-                data = opened.read(0, min(file.size, -(-opened.data_end() // self._unit.size) * self._unit.size))
-            units = np.frombuffer(data, self._unit.dtype, len(data) // self._unit.size)
-            if len(self._loaded) > 8:
-                self._loaded.clear()
-            used = np.flatnonzero(_in_use(units))
-            self._loaded[number] = units[: used[-1] + 1] if len(used) else units[:0]
-        return self._loaded[number]
+        return self._cache.get(self.files[number].path, lambda: self._load(number))
+
+    def _load(self, number: int) -> np.ndarray:
+        with ReadFile(self.files[number].path) as file:
+            units = self._read(file, 0, self._room(number, file))
+        used = np.flatnonzero(_in_use(units))
+        return units[: used[-1] + 1] if len(used) else units[:0]
+
+    def _room(self, number: int, file: ReadFile) -> int:
+        """Units of a file before its last hole."""
+        whole = min(self.files[number].size, file.size) // self._unit.size
+        return min(whole, -(-file.data_end() // self._unit.size))
+
+    def _read(self, file: ReadFile, first: int, count: int) -> np.ndarray:
+        data = file.read(first * self._unit.size, count * self._unit.size)
+        return np.frombuffer(data, self._unit.dtype, len(data) // self._unit.size)
+
+    def unit_at(self, number: int, index: int) -> np.ndarray:
+        """Returns one unit of a file as an array of length one, of length zero if it is not there."""
+        with ReadFile(self.files[number].path) as file:
+            return self._read(file, index, 1)
 
     def units(self) -> np.ndarray:
         """Returns all units, files joined; for SimpleCQ item i has queue offset `first_offset + i`."""
@@ -81,51 +128,66 @@ class Queue:
         """Queue offset of the first unit on disk, pre-blank ones included (SimpleCQ)."""
         return self.files[0].base // self._unit.size if self.files else 0
 
-    @cached_property
-    def _last(self) -> tuple[int, int, int]:
-        """(file number, units in use there, end of the newest record) of the last unit inside the log; (-1, 0, 0)."""
-        limit = self._bounds()[1]
+    def _blocks(self, number: int, *, backward: bool = False) -> Iterator[tuple[int, np.ndarray]]:
+        """Yields (index of the first, units) of pieces of a file."""
+        step = _BLOCK // self._unit.size
+        with ReadFile(self.files[number].path) as file:
+            room = self._room(number, file)
+            starts = range(0, room, step)
+            for first in reversed(starts) if backward else starts:
+                yield first, self._read(file, first, min(step, room - first))
+
+    def last_unit(self, test: "Test | None" = None) -> tuple[int, int, np.void] | None:
+        """Returns (file number, index in it, unit) of the newest unit with a record that passes a test, if any."""
         for number in range(len(self.files) - 1, -1, -1):
-            units = self.units_of(number)
-            inside = np.flatnonzero(_in_use(units) & (units["physical_offset"] < limit) & ~_is_pre_blank(units))
-            if len(inside):
-                unit = units[inside[-1]]
-                return number, int(inside[-1]) + 1, int(unit["physical_offset"]) + int(unit["size"])
-        return -1, 0, 0
+            for first, units in self._blocks(number, backward=True):
+                wanted = np.flatnonzero(has_record(units) if test is None else has_record(units) & test(units))
+                if len(wanted):
+                    return number, first + int(wanted[-1]), units[wanted[-1]]
+        return None
+
+    def _first_unit(self, test: Test) -> tuple[int, int, np.void] | None:
+        for number in range(len(self.files)):
+            for first, units in self._blocks(number):
+                wanted = np.flatnonzero(has_record(units) & test(units))
+                if len(wanted):
+                    return number, first + int(wanted[0]), units[wanted[0]]
+        return None
+
+    @cached_property
+    def _last(self) -> tuple[int, int, np.void] | None:
+        limit = self._bounds()[1]
+        return self.last_unit(lambda units: units["physical_offset"] < limit)
 
     @property
     def max_physical_offset(self) -> int:
         """Physical offset after the newest record that a unit names; its start for BatchCQ, as in the broker."""
-        number, count, end = self._last
-        if number < 0:
+        if self._last is None:
             return 0
-        return int(self.units_of(number)[count - 1]["physical_offset"]) if self.is_batch else end
+        unit = self._last[2]
+        return int(unit["physical_offset"]) + (0 if self.is_batch else int(unit["size"]))
 
     @property
     def max_offset(self) -> int:
         """Queue offset after the last unit."""
-        number, count, _ = self._last
+        if self._last is None:
+            return 0 if self.is_batch else self.first_offset
+        number, index, unit = self._last
         if self.is_batch:
-            if number < 0:
-                return 0
-            unit = self.units_of(number)[count - 1]
             return int(unit["base_queue_offset"]) + int(unit["batch_size"])
-        if number < 0:
-            return self.first_offset
-        return self.files[number].base // self._unit.size + count
+        return self.files[number].base // self._unit.size + index + 1
 
     @cached_property
     def min_offset(self) -> int:
         """Queue offset of the first message that the CommitLog still has; equal to max_offset if there is none."""
         limit = self._bounds()[0]
-        for number in range(len(self.files)):
-            units = self.units_of(number)
-            alive = np.flatnonzero((units["physical_offset"] >= limit) & _in_use(units) & ~_is_pre_blank(units))
-            if len(alive):
-                if self.is_batch:
-                    return int(units[alive[0]]["base_queue_offset"])
-                return self.files[number].base // self._unit.size + int(alive[0])
-        return -1 if self.is_batch else self.max_offset
+        found = self._first_unit(lambda units: units["physical_offset"] >= limit)
+        if found is None:
+            return -1 if self.is_batch else self.max_offset
+        number, index, unit = found
+        if self.is_batch:
+            return int(unit["base_queue_offset"])
+        return self.files[number].base // self._unit.size + index
 
     def find_file(self, queue_offset: int) -> int | None:
         """Returns the number of the file that holds a unit (SimpleCQ), None if none does."""
@@ -133,22 +195,28 @@ class Queue:
         number = bisect.bisect_right([file.base for file in self.files], position) - 1
         return number if number >= 0 and position < self.files[number].end else None
 
+    def names(self, queue_offset: int, physical_offset: int) -> bool:
+        """Whether the unit of a queue offset leads to a record (SimpleCQ; a batch queue is not asked)."""
+        number = None if self.is_batch or queue_offset < 0 else self.find_file(queue_offset)
+        if number is None:
+            return False
+        unit = self.unit_at(number, queue_offset - self.files[number].base // self._unit.size)
+        return bool((has_record(unit) & (unit["physical_offset"] == physical_offset)).any())
+
     @property
     def unit_size(self) -> int:
         """Bytes of a unit."""
         return self._unit.size
-
-    def file(self, number: int) -> MappedFile:
-        """Returns one of the files."""
-        return self.files[number]
 
 
 def _in_use(units: np.ndarray) -> np.ndarray:
     return (units["size"] > 0) & (units["physical_offset"] >= 0)
 
 
-def _is_pre_blank(units: np.ndarray) -> np.ndarray:
-    return (units["physical_offset"] == 0) & (units["size"] == PRE_BLANK_SIZE_FIELD)
+def has_record(units: np.ndarray) -> np.ndarray:
+    """Returns which units name a record: neither empty nor pre-blank."""
+    is_pre_blank = (units["physical_offset"] == 0) & (units["size"] == PRE_BLANK_SIZE_FIELD)
+    return _in_use(units) & ~is_pre_blank
 
 
 def _padded(units: np.ndarray, count: int) -> np.ndarray:

@@ -5,6 +5,7 @@ known from the header, and one file length fits slot counts only in steps of fiv
 prove it: every used slot's head must be the newest entry whose hash leads to that slot.
 """
 
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 
@@ -14,6 +15,12 @@ from mqtool.errors import StoreError
 from mqtool.formats import file_names, index_file
 from mqtool.formats.index_file import ENTRY, HEADER, HEADER_SIZE, SLOT_SIZE, IndexHeader
 from mqtool.store.files import ReadFile, list_directory
+
+_SMALL = 1 << 20
+_PROOF = 4096
+"""Entries whose chains are looked at."""
+_SPARSE = 64
+_CHAIN_BLOCK = 1024
 
 
 class IndexFile:
@@ -46,10 +53,11 @@ class IndexFile:
     @cached_property
     def slot_count(self) -> int | None:
         """Number of hash slots; None where the file cannot tell."""
+        room = (self.size - HEADER_SIZE) // SLOT_SIZE
         if self._configured is not None:
-            return self._configured
-        candidates = self._candidates()
-        return next((slots for slots in candidates if self._is_proved(slots)), None)
+            return self._configured if 0 < self._configured <= room else None
+        with ReadFile(self.path) as file:
+            return next((slots for slots in self._candidates(file) if self._is_proved(file, slots)), None)
 
     @property
     def max_entries(self) -> int | None:
@@ -57,82 +65,110 @@ class IndexFile:
         slots = self.slot_count
         return None if slots is None else (self.size - HEADER_SIZE - slots * SLOT_SIZE) // ENTRY.size
 
-    def _candidates(self) -> list[int]:
+    def _candidates(self, file: ReadFile) -> list[int]:
         """Slot counts that the file's length and the end of its data allow."""
         if self.size == index_file.file_size(index_file.DEFAULT_SLOTS, index_file.DEFAULT_ENTRIES):
             return [index_file.DEFAULT_SLOTS]
         if not self.entry_count:
             return []
         words = (self.size - HEADER_SIZE) // SLOT_SIZE
-        with ReadFile(self.path) as file:
-            end = _last_byte(file, self._data_end)
+        end = _last_byte(file, self._data_end)
         # the last byte that is not zero lies in the last entry, so the slots end within 20 bytes of there
         last = (end - HEADER_SIZE - ENTRY.size * self.entry_count) // SLOT_SIZE
         near = [slots for slots in range(max(1, last - 1), last + 8) if (words - slots) % 5 == 0]
-        if self.size <= 1 << 20:
+        if self.size <= _SMALL:
             near += [slots for slots in range(1, words) if (words - slots) % 5 == 0 and slots not in near]
         room = self.size - HEADER_SIZE - ENTRY.size * (self.entry_count + 1)
         return [slots for slots in near if slots * SLOT_SIZE <= room]
 
-    def _is_proved(self, slots: int) -> bool:
-        entries = self._read_entries(slots)
-        if not len(entries) or (entries["key_hash"] < 0).any():
+    def _is_proved(self, file: ReadFile, slots: int) -> bool:
+        """Whether the chains of the newest entries fit a number of slots."""
+        if not self.entry_count:
+            return True  # the default: nothing contradicts it, and nothing is to be found
+        last = next(self._chain(file, self.entry_count, slots), None)
+        if last is None or last[0] < 0 or self._head(file, last[0] % slots) != self.entry_count:
             return False
-        numbers = np.arange(1, len(entries) + 1)
-        if (entries["previous"] >= numbers).any() or (entries["previous"] < 0).any():
+        first = max(1, self.entry_count + 1 - _PROOF)
+        entries = self._read_entries(file, first, self.entry_count + 1 - first, slots)
+        numbers = np.arange(first, first + len(entries))
+        previous = entries["previous"]
+        if not len(entries) or (entries["key_hash"] < 0).any() or (previous < 0).any() or (previous >= numbers).any():
             return False
-        heads = self._read_slots(slots)
-        newest = np.zeros(slots, np.int64)
-        newest[entries["key_hash"] % slots] = numbers
+        slot_of, at = np.unique((entries["key_hash"] % slots)[::-1], return_index=True)
+        newest = numbers[::-1][at]
+        if len(slot_of) * _SPARSE > slots:
+            heads = self._read_slots(file, slots)[slot_of]
+        else:
+            heads = np.array([self._head(file, slot) for slot in slot_of.tolist()])
         return bool((heads == newest).all())
 
-    def _read_slots(self, slots: int) -> np.ndarray:
-        with ReadFile(self.path) as file:
-            data = file.read(HEADER_SIZE, slots * SLOT_SIZE)
-        return np.frombuffer(data[: len(data) // SLOT_SIZE * SLOT_SIZE], ">i4")
+    def _head(self, file: ReadFile, slot: int) -> int:
+        """Returns the number of a slot's newest entry, -1 if the file ends before it."""
+        data = file.read(index_file.slot_position(slot), SLOT_SIZE)
+        return int(index_file.SLOT.unpack(data)[0]) if len(data) == SLOT_SIZE else -1
 
-    def _read_entries(self, slots: int) -> np.ndarray:
-        with ReadFile(self.path) as file:
-            data = file.read(index_file.entry_position(1, slots), ENTRY.size * self.entry_count)
+    def _read_slots(self, file: ReadFile, slots: int) -> np.ndarray:
+        data = file.read(HEADER_SIZE, slots * SLOT_SIZE)
+        return np.frombuffer(data, ">i4", len(data) // SLOT_SIZE)
+
+    def _read_entries(self, file: ReadFile, first: int, count: int, slots: int) -> np.ndarray:
+        data = file.read(index_file.entry_position(first, slots), ENTRY.size * count)
         return np.frombuffer(data, ENTRY.dtype, len(data) // ENTRY.size)
 
     @cached_property
     def slots(self) -> np.ndarray:
         """Newest entry number of every slot, big-endian i32; empty where the number of slots is unknown."""
-        return self._read_slots(self.slot_count) if self.slot_count else np.empty(0, ">i4")
+        if not self.slot_count:
+            return np.empty(0, ">i4")
+        with ReadFile(self.path) as file:
+            return self._read_slots(file, self.slot_count)
 
     @cached_property
     def entries(self) -> np.ndarray:
         """All entries in order, a structured array with the layout's field names; item 0 is entry number 1."""
-        return self._read_entries(self.slot_count) if self.slot_count else np.empty(0, ENTRY.dtype)
+        if not self.slot_count:
+            return np.empty(0, ENTRY.dtype)
+        with ReadFile(self.path) as file:
+            return self._read_entries(file, 1, self.entry_count, self.slot_count)
 
     def lookup(self, key_hash: int, begin: int, end: int, max_num: int) -> list[int]:
         """Returns physical offsets of entries with a hash and a time in [begin, end], newest first.
 
         The stop rules are the broker's (IndexFile.selectPhyOffset): a chain ends at a negative time, at an entry older
-        than `begin`, at 0, beyond the count or at itself.
+        than `begin`, at 0, beyond the count or at itself. It also ends where it does not lead to an older entry.
         """
-        if not self.slot_count or not len(self.entries):
-            return []
+        slots = self.slot_count
         found: list[int] = []
-        count = self.header.index_count
-        slot = key_hash % self.slot_count
-        number = int(self.slots[slot]) if slot < len(self.slots) else 0
-        if number <= 0 or number > count or count <= 1:
+        if not slots or not self.entry_count or max_num <= 0:
             return found
-        for _ in range(len(self.entries)):
-            if len(found) >= max_num or number > len(self.entries):
-                break
-            stored_hash, physical_offset, time_diff, previous = self.entries[number - 1].tolist()
-            if time_diff < 0:
-                break
-            time = self.header.begin_timestamp + time_diff * 1000
-            if stored_hash == key_hash and begin <= time <= end:
-                found.append(physical_offset)
-            if previous <= 0 or previous > count or previous == number or time < begin:
-                break
-            number = previous
+        with ReadFile(self.path) as file:
+            chain = self._chain(file, self._head(file, key_hash % slots), slots)
+            for stored_hash, physical_offset, time_diff, previous in chain:
+                if time_diff < 0:
+                    break
+                time = self.header.begin_timestamp + time_diff * 1000
+                if stored_hash == key_hash and begin <= time <= end:
+                    found.append(physical_offset)
+                if len(found) >= max_num or time < begin or previous > self.header.index_count:
+                    break
         return found
+
+    def _chain(self, file: ReadFile, number: int, slots: int) -> Iterator[tuple[int, ...]]:
+        """Yields the entries of a chain, newest first; long ones are read in blocks."""
+        first, block = 0, np.empty(0, ENTRY.dtype)
+        count = 1
+        while 0 < number <= self.entry_count:
+            if not first <= number < first + len(block):
+                first = max(1, number + 1 - count)
+                block = self._read_entries(file, first, number + 1 - first, slots)
+                count = min(2 * count, _CHAIN_BLOCK)
+                if number >= first + len(block):
+                    return  # the file ends before
+            entry: tuple[int, ...] = block[number - first].item()
+            yield entry
+            if entry[3] >= number:
+                return
+            number = entry[3]
 
     def overlaps(self, begin: int, end: int) -> bool:
         """Whether the broker would search this file for a time range (IndexFile.isTimeMatched)."""

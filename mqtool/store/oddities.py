@@ -1,6 +1,7 @@
 """What an operator should know before anything else about a store. Hints, not findings: `verify` proves."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from mqtool.formats import file_names
 from mqtool.store.store import Store
@@ -25,7 +26,7 @@ def _log(store: Store) -> Iterator[str]:
         yield f"the log, or its newer part, is a DLedger log ({names}), which is not read"
     if log.tail.kind != "clean":
         yield f"behind the last record: {log.tail.kind}, {log.tail.length} bytes: {log.tail.detail}"
-    for before, after in zip(log.segments, log.segments[1:], strict=False):
+    for before, after in pairwise(store.layout.commit_log.files):
         if before.end < after.base:
             yield f"no file holds physical offsets {before.end} to {after.base}"
         elif before.end > after.base:

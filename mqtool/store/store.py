@@ -15,19 +15,20 @@ import numpy as np
 
 from mqtool.errors import StoreClosedError, StoreError
 from mqtool.formats import commit_log as commit_log_format
-from mqtool.formats import file_names
+from mqtool.formats import file_names, java
 from mqtool.formats.checkpoint import Checkpoint
-from mqtool.formats.consume_queue import PRE_BLANK_SIZE_FIELD
+from mqtool.formats.commit_log import Record
 from mqtool.scan.damage import Damage
 from mqtool.store import broker_config, layout, metadata, remote, version
 from mqtool.store.by_time import Boundary, offset_in_queue_by_time
 from mqtool.store.commit_log import CommitLog
-from mqtool.store.consume_queue import Queue
+from mqtool.store.consume_queue import Queue, UnitCache
 from mqtool.store.index_file import IndexFile, list_index_files
 from mqtool.store.message import Message, from_record
 from mqtool.store.pull import GetResult, get_message
 from mqtool.store.query import query_message
 from mqtool.store.selection import Selection
+from mqtool.store.witness import QueueWitness
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,8 @@ class Store:
         self.config = broker_config.load(config)
         self.layout = layout.detect(path, self.config)
         self.commit_log = CommitLog(self.layout.commit_log.files, self._hints)
-        self.commit_log.witness = self._witness
+        self.commit_log.witness = QueueWitness(lambda: list(self._queues.values()))
+        self.commit_log.is_named = self._is_named
         self._closed = False
 
     def close(self) -> None:
@@ -118,10 +120,10 @@ class Store:
 
     @cached_property
     def _queues(self) -> dict[tuple[str, int], Queue]:
-        found = {}
+        found, cache = {}, UnitCache()
         for name, kind in ((file_names.CONSUME_QUEUE, "SimpleCQ"), (file_names.BATCH_CONSUME_QUEUE, "BatchCQ")):
             for topic, queue_id, directory in layout.queue_directories(self.path / name):
-                found[topic, queue_id] = Queue(topic, queue_id, kind, directory, self._bounds)
+                found[topic, queue_id] = Queue(topic, queue_id, kind, directory, self._bounds, cache)
         return found
 
     def _bounds(self) -> tuple[int, int]:
@@ -129,35 +131,13 @@ class Store:
 
     def _hints(self) -> list[int]:
         """Physical offsets of the newest records that the queues name, for finding the end of the log."""
-        found = []
-        for queue in self._queues.values():
-            for number in range(len(queue.files) - 1, -1, -1):
-                units = queue.units_of(number)
-                real = units[(units["size"] > 0) & (units["size"] != PRE_BLANK_SIZE_FIELD)]
-                if len(real):
-                    found.append(int(real[-1]["physical_offset"]))
-                    break
-        return found
+        found = (queue.last_unit() for queue in self._queues.values())
+        return [int(last[2]["physical_offset"]) for last in found if last is not None]
 
-    @cached_property
-    def _record_starts(self) -> tuple[np.ndarray, np.ndarray]:
-        """All (physical offset, end) that queues name, by offset."""
-        parts = [queue.units() for queue in self._queues.values()]
-        starts = np.concatenate([part["physical_offset"].astype(np.int64) for part in parts] or [np.empty(0, np.int64)])
-        sizes = np.concatenate([part["size"].astype(np.int64) for part in parts] or [np.empty(0, np.int64)])
-        real = (sizes >= commit_log_format.MIN_RECORD_SIZE) & (sizes < PRE_BLANK_SIZE_FIELD)
-        order = np.argsort(starts[real], kind="stable")
-        return starts[real][order], (starts[real] + sizes[real])[order]
-
-    def _witness(self, physical_offset: int) -> bool | None:
-        """What the queues say: True, a record starts here; False, it lies inside one they name; None otherwise."""
-        starts, ends = self._record_starts
-        at = int(np.searchsorted(starts, physical_offset, side="right")) - 1
-        if at < 0:
-            return None
-        if starts[at] == physical_offset:
-            return True
-        return False if physical_offset < ends[at] else None
+    def _is_named(self, record: Record) -> bool:
+        """Whether the unit at the very place in a queue that a record states leads to it."""
+        queue = self.queue(java.decode_utf8(record.topic), record.queue_id)
+        return queue is not None and queue.names(record.queue_offset, record.physical_offset)
 
     def queues(self) -> list[Queue]:
         """Returns all queues by topic and queue id."""
@@ -267,9 +247,9 @@ class Store:
         """Returns the message whose record starts at a physical offset.
 
         Raises:
-            CorruptionError: no record starts there.
+            CorruptionError: no record starts there; a body may hold what looks like one.
         """
-        return from_record(self.commit_log.record(physical_offset))
+        return from_record(self.commit_log.record_at(physical_offset))
 
     def get_message(
         self, topic: str, queue_id: int, queue_offset: int, max_msg_nums: int = 32, tags: str | None = None
