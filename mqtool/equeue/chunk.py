@@ -1,64 +1,26 @@
-"""One chunk file opened for reading: header, footer, frames forwards by head length and backwards by tail length."""
+"""One chunk file of EQueue opened for reading: header, footer, frames of messages or entries of a queue."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from mqtool.formats import equeue
-from mqtool.formats.codec import Buffer
-from mqtool.formats.equeue import ENTRY_SIZE, FOOTER_SIZE, FRAME_OVERHEAD, HEADER_SIZE, LENGTH
-from mqtool.store.files import ReadFile
+from mqtool.formats.equeue import ENTRY_SIZE, FOOTER_SIZE, HEADER_SIZE, LENGTH
+from mqtool.kinds.frames import Frame, FrameFile, NoFrame
 
-_WINDOW = 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """A record between two equal lengths.
-
-    Attributes:
-        start: data position of the first length.
-        record: the bytes between the lengths.
-    """
-
-    start: int
-    record: bytes
-
-    @property
-    def end(self) -> int:
-        """Data position after the second length."""
-        return self.start + len(self.record) + FRAME_OVERHEAD
+__all__ = ["ChunkFile", "Frame", "NoFrame"]
 
 
-@dataclass(frozen=True, slots=True)
-class NoFrame:
-    """Why no frame is at a data position.
-
-    Attributes:
-        kind: "no-room", "length", "too-long", "past-end" or "lengths-differ".
-        detail: expected and found.
-        length: the length that was read there.
-        other: the length at the other end.
-    """
-
-    kind: str
-    detail: str
-    length: int = 0
-    other: int = 0
-
-
-class ChunkFile:
+class ChunkFile(FrameFile):
     """A chunk's file.
 
-    *Data positions* count from the end of the header.
-
     Attributes:
-        path: where it is.
         header: its first 128 bytes.
-        size: bytes of the file.
-        footer_data_size: the data size that its last 128 bytes state; None if the file is too short for a footer.
+        footer: its last 128 bytes, None if it is too short to have a header and a footer.
+        footer_data_size: the data size that those state.
     """
+
+    states_at = LENGTH.size
 
     def __init__(self, path: Path) -> None:
         """Opens the file and reads both ends.
@@ -67,21 +29,18 @@ class ChunkFile:
             TruncatedError: it is shorter than a header.
             StoreError: it cannot be read.
         """
-        self.path = path
-        self._file = ReadFile(path)
-        self.size = self._file.size
+        super().__init__(path)
         try:
             self.header = equeue.HEADER.parse(self._file.read(0, HEADER_SIZE))
         except Exception:
-            self._file.close()
+            self.close()
             raise
+        self.start = self.header.start
         self.footer_data_size = None
         self.footer = None
         if self.size >= HEADER_SIZE + FOOTER_SIZE:
             self.footer = equeue.FOOTER.parse(self._file.read(self.size - FOOTER_SIZE, FOOTER_SIZE))
             self.footer_data_size = self.footer.data_size
-        self._window = b""
-        self._window_start = 0
 
     @property
     def is_finished(self) -> bool:
@@ -96,115 +55,7 @@ class ChunkFile:
             return self.footer_data_size or 0
         return min(self.header.capacity, max(0, self.size - HEADER_SIZE))
 
-    @property
-    def start(self) -> int:
-        """Global position of data position 0."""
-        return self.header.start
-
-    def read(self, start: int, count: int) -> bytes:
-        """Returns bytes from a data position; fewer where the file ends."""
-        at = start - self._window_start
-        if at < 0 or at + count > len(self._window):
-            self._window = self._file.read(HEADER_SIZE + start, max(count, _WINDOW))
-            self._window_start = start
-            at = 0
-        return self._window[at : at + count]
-
-    def frame_at(self, start: int, end: int, limit: int) -> Frame | NoFrame:
-        """Looks for a frame that begins at a data position, as the broker does (Chunk.TryReadForwardInternal).
-
-        Args:
-            start: data position of its first length.
-            end: data position where it has to end at the latest.
-            limit: largest length of a record.
-        """
-        if start + FRAME_OVERHEAD > end:
-            return NoFrame("no-room", f"{end - start} bytes are left, a frame needs at least {FRAME_OVERHEAD + 1}")
-        length = _length(self.read(start, LENGTH.size))
-        wrong = _implausible(length, end - start - FRAME_OVERHEAD, limit)
-        if wrong is not None:
-            return wrong
-        data = self.read(start + LENGTH.size, length + LENGTH.size)
-        if len(data) < length + LENGTH.size:
-            return NoFrame("past-end", f"the file ends inside the record of {length} bytes", length)
-        other = _length(data[length:])
-        if other != length:
-            return NoFrame("lengths-differ", f"length {length} before the record, {other} after it", length, other)
-        return Frame(start, data[:length])
-
-    def frame_before(self, end: int, start: int, limit: int) -> Frame | NoFrame:
-        """Looks for a frame that ends at a data position, by the length at its end.
-
-        Args:
-            end: data position after its second length.
-            start: data position where it has to begin at the earliest.
-            limit: largest length of a record.
-        """
-        if end - FRAME_OVERHEAD < start:
-            return NoFrame("no-room", f"{end - start} bytes are left, a frame needs at least {FRAME_OVERHEAD + 1}")
-        length = _length(self.read(end - LENGTH.size, LENGTH.size))
-        wrong = _implausible(length, end - start - FRAME_OVERHEAD, limit)
-        if wrong is not None:
-            return wrong
-        first = end - FRAME_OVERHEAD - length
-        found = self.frame_at(first, end, limit)
-        if isinstance(found, Frame) and found.end != end:
-            return NoFrame("lengths-differ", f"length {len(found.record)} before the record, {length} after it", length)
-        return found
-
     def entries(self, count: int) -> "np.ndarray[tuple[int], np.dtype[np.void]]":
         """Returns the first entries of a queue chunk, fewer where the file ends."""
         data = self._file.read(HEADER_SIZE, count * ENTRY_SIZE)
         return np.frombuffer(data, equeue.QUEUE_ENTRY.dtype, len(data) // ENTRY_SIZE)
-
-    def last_used(self, start: int, end: int) -> int:
-        """Returns the data position after the last byte in a range that is not zero; `start` if there is none."""
-        used = start
-        at = start
-        while at < end:
-            data = self._file.read(HEADER_SIZE + at, min(_WINDOW, end - at))
-            if not data:
-                break
-            kept = data.rstrip(b"\0")
-            used = at + len(kept) if kept else used
-            at += len(data)
-        return used
-
-    def stating(self, start: int, end: int) -> "list[int]":
-        """Returns data positions in a range where bytes stand that state the global position of a frame there.
-
-        A record's first field is its own frame's position, behind the frame's first length, so this finds candidates
-        for frames wherever they lie.
-        """
-        found: list[int] = []
-        at = start
-        while at < end:
-            data = np.frombuffer(self._file.read(HEADER_SIZE + at, min(_WINDOW, end - at) + 11), np.uint8)
-            count = len(data) - 11
-            if count <= 0:
-                break
-            stated = np.zeros(count, np.int64)
-            for byte in range(8):
-                stated |= data[4 + byte : 4 + byte + count].astype(np.int64) << np.int64(8 * byte)
-            places = np.arange(at, at + count, dtype=np.int64)
-            found += places[stated == places + self.start].tolist()
-            at += count
-        return found
-
-    def close(self) -> None:
-        """Closes the file."""
-        self._file.close()
-
-
-def _length(data: Buffer) -> int:
-    return LENGTH.parse(data).length if len(data) >= LENGTH.size else 0
-
-
-def _implausible(length: int, room: int, limit: int) -> NoFrame | None:
-    if length <= 0:
-        return NoFrame("length", f"expected a length above 0, found {length}", length)
-    if length > limit:
-        return NoFrame("too-long", f"length {length} is above the limit of {limit}", length)
-    if length > room:
-        return NoFrame("past-end", f"a record of {length} bytes does not end within the {room} that are left", length)
-    return None

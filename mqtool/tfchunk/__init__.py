@@ -1,0 +1,1 @@
+"""EventStore's log of TFChunk files: read, verify, salvage report. See docs/formats/tfchunk.md."""

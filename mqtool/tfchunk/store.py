@@ -1,0 +1,183 @@
+"""A directory of TFChunk files and checkpoints opened for reading: records with damage, single records."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from mqtool.errors import CorruptionError, FormatError, NotAStoreError
+from mqtool.formats import tfchunk
+from mqtool.formats.tfchunk import ChunkName
+from mqtool.kinds.base import Damage
+from mqtool.kinds.frames import NoFrame
+from mqtool.store.files import ReadFile, list_directory, require_directory
+from mqtool.tfchunk.chunk import StoredRecord, TFChunkFile
+
+
+def is_database(path: Path) -> bool:
+    """Whether a directory holds chunk files whose first byte is that of a TFChunk."""
+    if not path.is_dir():
+        return False
+    names = [entry for entry in list_directory(path) if tfchunk.parse_name(entry.name) and entry.is_file()]
+    if not names:
+        return False
+    with ReadFile(Path(names[0].path)) as file:
+        return file.read(0, 1) == bytes([tfchunk.CHUNK_FILE_TYPE])
+
+
+class TFChunkDb:
+    """An EventStore database, read-only.
+
+    Attributes:
+        path: its directory.
+        chunks: files that count, by number: of several versions of one number, the highest.
+        superseded: files of lower versions, or hidden by a merged one; a start of the server deletes them.
+        unreadable: path and reason of files without header or footer.
+        checkpoints: name without `.chk` to value; those whose files are there.
+        short_checkpoints: names of checkpoint files that are not 8 bytes long.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Opens the files.
+
+        Raises:
+            NotAStoreError: there are none.
+        """
+        require_directory(path)
+        self.path = path
+        self.checkpoints: dict[str, int] = {}
+        self.short_checkpoints: list[str] = []
+        self._read_checkpoints()
+        self.unreadable: dict[Path, str] = {}
+        named = self._named()
+        if not named:
+            raise NotAStoreError("holds no chunk-NNNNNN.VVVVVV", path)
+        self.superseded: list[Path] = []
+        self.chunks = self._open(named)
+        self._place_writer()
+
+    @property
+    def writer(self) -> int | None:
+        """Log position after the last record, by writer.chk; None without it."""
+        return self.checkpoints.get("writer")
+
+    def records(self) -> Iterator[StoredRecord | Damage]:
+        """Yields every record up to writer.chk in the order of the log, and damage where there is some."""
+        for path, reason in self.unreadable.items():
+            yield Damage(0, 0, "no-chunk", reason, path, 0)
+        for chunk in self.chunks:
+            if chunk.is_transformed:
+                yield Damage(chunk.start, chunk.header.end, "encrypted", "the records are encrypted", chunk.path, 128)
+            else:
+                yield from chunk_records(chunk, known_end=chunk.is_completed or self._is_active(chunk))
+
+    def record_at(self, position: int) -> StoredRecord:
+        """Returns the record with a log position.
+
+        Raises:
+            CorruptionError: there is none.
+        """
+        chunk = next((c for c in self.chunks if c.start <= position < c.header.end), None)
+        if chunk is None:
+            raise CorruptionError("no chunk holds this position", self.path, position)
+        place = chunk.place_of(position)
+        if place is None:
+            raise CorruptionError("the position map of the scavenged chunk has no such record", chunk.path, position)
+        found = chunk.read_record(place)
+        if isinstance(found, NoFrame):
+            raise CorruptionError(f"no record: {found.detail}", chunk.path, position)
+        return found
+
+    def close(self) -> None:
+        """Closes every file."""
+        for chunk in self.chunks:
+            chunk.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def _read_checkpoints(self) -> None:
+        size = tfchunk.CHECKPOINT.size
+        for name in tfchunk.CHECKPOINTS:
+            path = self.path / name
+            if path.is_file():
+                with ReadFile(path) as file:
+                    data = file.read(0, size)
+                    if file.size != size:
+                        self.short_checkpoints.append(name)
+                found = tfchunk.CHECKPOINT.parse(data.ljust(size, b"\0"))  # as the server lengthens it
+                self.checkpoints[name.removesuffix(".chk")] = found.position
+
+    def _named(self) -> dict[ChunkName, Path]:
+        names = ((tfchunk.parse_name(entry.name), Path(entry.path)) for entry in list_directory(self.path))
+        return {name: path for name, path in names if name is not None}
+
+    def _open(self, named: dict[ChunkName, Path]) -> list[TFChunkFile]:
+        chunks: list[TFChunkFile] = []
+        covered = -1
+        for number in sorted({name.number for name in named}):
+            versions = sorted((name.version, path) for name, path in named.items() if name.number == number)
+            if number <= covered:
+                self.superseded += [path for _, path in versions]
+                continue
+            self.superseded += [path for _, path in versions[:-1]]
+            path = versions[-1][1]
+            try:
+                chunk = TFChunkFile(path)
+            except FormatError as error:
+                self.unreadable[path] = str(error)
+                continue
+            if chunk.header.file_type != tfchunk.CHUNK_FILE_TYPE or chunk.header.chunk_size <= 0:
+                self.unreadable[path] = f"file type {chunk.header.file_type}, chunk size {chunk.header.chunk_size}"
+                chunk.close()
+                continue
+            chunks.append(chunk)
+            covered = max(number, chunk.header.end_number) if chunk.header.start_number == number else number
+        return chunks
+
+    def _place_writer(self) -> None:
+        """Ends the active chunk where writer.chk says; the server looks no further."""
+        for chunk in self.chunks:
+            if self.writer is not None and not chunk.is_completed and self._is_active(chunk):
+                chunk.written = self.writer - chunk.start
+
+    def _is_active(self, chunk: TFChunkFile) -> bool:
+        return self.writer is not None and chunk.start <= self.writer <= chunk.header.end
+
+
+def chunk_records(chunk: TFChunkFile, *, known_end: bool) -> Iterator[StoredRecord | Damage]:
+    """Yields the records of one chunk in the order of the file, and damage.
+
+    Args:
+        chunk: the file.
+        known_end: `chunk.written` is where records really end; else what follows the last one is no damage.
+    """
+    at = 0
+    while at < chunk.written:
+        found = chunk.read_record(at)
+        if isinstance(found, StoredRecord):
+            yield found
+            at = found.frame.end
+            continue
+        resumed = resume(chunk, at)
+        if resumed is None and not known_end:
+            return
+        end = chunk.written if resumed is None else resumed
+        place = tfchunk.HEADER_SIZE + at
+        yield Damage(chunk.start + at, chunk.start + end, found.kind, found.detail, chunk.path, place)
+        at = end
+
+
+def resume(chunk: TFChunkFile, after: int) -> int | None:
+    """Returns the data position of the next sound record behind a damaged one.
+
+    Without a scavenge, records state their own place. With one, the map lists places.
+    """
+    if chunk.header.is_scavenged:
+        places = sorted(entry.actual for entry in chunk.map if entry.actual > after)
+    else:
+        places = chunk.stating(after + 1, chunk.written)
+    return next((place for place in places if isinstance(chunk.read_record(place), StoredRecord)), None)

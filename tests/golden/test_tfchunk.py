@@ -1,0 +1,115 @@
+"""Reading and verifying EventStore's databases against what the real server answered, healthy and damaged."""
+
+import pytest
+
+from mqtool.errors import CorruptionError, NotAStoreError
+from mqtool.kinds.base import Damage, Severity
+from mqtool.tfchunk.store import TFChunkDb
+from mqtool.tfchunk.verify import verify
+from tests.support.chunks import TFCHUNK_CASES, TFCHUNK_STORES, answer, damaged, lines, tfchunk_store
+from tests.support.stores import tree_digest
+
+HOME = "tfchunk/damage"
+HARMLESS = ("extra-tmp", "extra-foreign", "boundary-untouched", "killed-untouched", "version2-opened-by-5",
+            "scavenged-untouched", "writer-lower")
+"""Cases in which the server has nothing to say and all its records are there."""
+
+
+def findings(root):
+    with TFChunkDb(root) as database:
+        return list(verify(database))
+
+
+@pytest.mark.parametrize("name", TFCHUNK_STORES)
+def test_every_record_is_read_as_the_server_answers(name):
+    with TFChunkDb(tfchunk_store(name)) as database:
+        found = [(r.position, len(r.frame.record), type(r.record).__name__) for r in database.records()]
+    assert found == [(a["position"], a["length"], a["type"]) for a in lines(f"tfchunk/{name}", "records")]
+
+
+@pytest.mark.parametrize("name", TFCHUNK_STORES)
+def test_records_read_backwards_are_those_read_forwards(name):
+    with TFChunkDb(tfchunk_store(name)) as database:
+        forwards = [r.position for r in database.records()]
+        backwards = []
+        for chunk in reversed(database.chunks):
+            end = chunk.written
+            while end > 0:
+                record = chunk.read_record_before(end)
+                backwards.append(record.position)
+                end = record.frame.start
+    assert backwards[::-1] == forwards
+
+
+@pytest.mark.parametrize("name", TFCHUNK_STORES)
+def test_a_record_is_found_by_its_position_through_the_map(name):
+    with TFChunkDb(tfchunk_store(name)) as database:
+        for line in lines(f"tfchunk/{name}", "records"):
+            assert database.record_at(line["position"]).position == line["position"]
+        with pytest.raises(CorruptionError, match="no chunk holds this position"):
+            database.record_at(1 << 40)
+
+
+@pytest.mark.parametrize("name", TFCHUNK_STORES)
+def test_nothing_is_wrong_with_a_healthy_database(name):
+    before = tree_digest(tfchunk_store(name))
+    assert findings(tfchunk_store(name)) == []
+    assert tree_digest(tfchunk_store(name)) == before
+
+
+@pytest.mark.parametrize("case_id", TFCHUNK_CASES)
+def test_a_database_that_the_server_refuses_or_cannot_read_whole_has_an_error(case_id, tmp_path):
+    root, expected = damaged(case_id, tmp_path / "store", HOME), answer(case_id, HOME)
+    before = tree_digest(root)
+    found = findings(root)
+    assert tree_digest(root) == before
+    errors = {finding.code for finding in found if finding.severity is Severity.ERROR}
+    if expected["open"] != "ok":
+        assert errors
+        return
+    hashes = [chunk.get("hash") for chunk in expected["chunks"] if chunk["completed"]]
+    assert ("tfchunk-md5" in errors) == any(result != "ok" for result in hashes)
+    if "error" in expected["forward"]:
+        assert errors & {"tfchunk-frames", "tfchunk-map"}
+    if case_id in HARMLESS:
+        assert found == []
+
+
+@pytest.mark.parametrize("case_id", TFCHUNK_CASES)
+def test_reading_goes_on_behind_damage_and_gives_all_records_that_the_server_gives(case_id, tmp_path):
+    expected = answer(case_id, HOME)
+    if expected["open"] != "ok":
+        return_early = damaged(case_id, tmp_path / "store", HOME)
+        with TFChunkDb(return_early) as database:
+            assert all(item is not None for item in database.records())
+        return
+    with TFChunkDb(damaged(case_id, tmp_path / "store", HOME)) as database:
+        items = list(database.records())
+    records = [item for item in items if not isinstance(item, Damage)]
+    assert len(records) >= expected["forward"]["records"]
+    if "error" in expected["forward"]:
+        damage = [item for item in items if isinstance(item, Damage)]
+        assert damage or case_id == "scavenged-map-entry"
+        if "error" in expected["backward"] and case_id.startswith("record-"):
+            assert len(records) == 276
+            assert damage[0].start == expected["forward"]["end"]
+
+
+@pytest.mark.parametrize(("case_id", "code"), [
+    ("padding-bitrot", "tfchunk-padding"), ("cut-100", "tfchunk-no-chunk"), ("missing-middle", "tfchunk-chunk-missing"),
+    ("missing-last", "tfchunk-chunk-missing"), ("header-version", "tfchunk-version"),
+    ("header-type", "tfchunk-no-chunk"), ("header-number", "tfchunk-numbers"),
+    ("header-last-number", "tfchunk-numbers"), ("cut-4096", "tfchunk-not-completed"),
+    ("footer-bit", "tfchunk-not-completed"), ("footer-physical-size", "tfchunk-footer"),
+    ("record-logposition", "tfchunk-log-position"), ("record-suffix", "tfchunk-frames-backward"),
+    ("writer-previous-chunk", "tfchunk-extraneous"), ("writer-missing", "tfchunk-checkpoint-missing"),
+    ("writer-four-bytes", "tfchunk-checkpoint-size"), ("chaser-higher", "tfchunk-checkpoint-order"),
+    ("truncate-set", "tfchunk-truncate-pending"), ("extra-version", "tfchunk-superseded"),
+    ("scavenged-map-entry", "tfchunk-map"), ("extra-next", "tfchunk-extraneous")])  # fmt: skip
+def test_damage_is_told_by_its_name(case_id, code, tmp_path):
+    assert code in {finding.code for finding in findings(damaged(case_id, tmp_path / "store", HOME))}
+
+
+def test_a_directory_without_chunks_is_no_database(tmp_path):
+    with pytest.raises(NotAStoreError, match="holds no chunk-NNNNNN"):
+        TFChunkDb(tmp_path)
