@@ -8,11 +8,16 @@ frame to the next is the only loop per record in mqtool's reading; all else is a
 import enum
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import repeat
 
 import numpy as np
 
 from mqtool.formats import codec, commit_log
 from mqtool.scan.crc import crc32_of_ranges
+from mqtool.scan.leap import SMALL, leap
+
+_FEW = 64
+"""Frames that are looked at one by one before it is known whether they are small."""
 
 _HEAD_DTYPES = tuple(codec.dtype_of(head) for head in commit_log.HEADS)
 _BODY_AT = np.array(commit_log.BODY_POSITIONS, np.int64)
@@ -48,29 +53,47 @@ class Hop:
 
 def hop(view: memoryview, start: int) -> Hop:
     """Follows total_size from record to record."""
+    first, at, stop = _hop_on(view, start, _FEW)
+    positions = np.array(first, np.int64)
+    if stop is None:
+        if at - start < _FEW * SMALL:
+            leapt, at = leap(view, at)
+            positions = np.concatenate([positions, leapt])
+        rest, at, stop = _hop_on(view, at, len(view))
+        positions = np.concatenate([positions, np.array(rest, np.int64)])
+    if stop is Stop.MORE:
+        positions = positions[:-1]
+    return Hop(positions, np.diff(positions, append=at), at, stop or Stop.END)
+
+
+def _hop_on(view: memoryview, start: int, most: int) -> tuple[list[int], int, Stop | None]:
+    """Follows at most so many frames; returns their positions, where the next begins, and why it ended, if it did.
+
+    After `Stop.MORE` the last position is that of the frame that is not whole, and `at` is the same.
+    """
     unpack = commit_log.FRAME.unpack_from
     v1, v2, least = commit_log.MAGIC_V1, commit_log.MAGIC_V2, commit_log.MIN_RECORD_SIZE
     found: list[int] = []
     append = found.append
     at, last_start = start, len(view) - 8
     total = magic = 0
-    while at <= last_start:
+    for _ in repeat(None, most):
+        if at > last_start:
+            break
         total, magic = unpack(view, at)
         if (magic != v1 and magic != v2) or total < least:  # noqa: PLR1714 - `in` costs a tenth of the loop
             break
         append(at)
         at += total
-    if found and at > len(view):  # the last one is not whole
-        at = found.pop()
-        stop = Stop.MORE
-    elif at > last_start:
-        stop = Stop.END
-    elif magic == commit_log.MAGIC_BLANK:
-        stop = Stop.BLANK
     else:
-        stop = Stop.ZEROS if total == magic == 0 else Stop.BAD
-    positions = np.array(found, np.int64)
-    return Hop(positions, np.diff(positions, append=at), at, stop)
+        return found, at, None
+    if found and at > len(view):  # the last one is not whole
+        return found, found[-1], Stop.MORE
+    if at > last_start:
+        return found, at, Stop.END
+    if magic == commit_log.MAGIC_BLANK:
+        return found, at, Stop.BLANK
+    return found, at, Stop.ZEROS if total == magic == 0 else Stop.BAD
 
 
 class Frames:

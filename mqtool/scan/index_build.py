@@ -119,9 +119,11 @@ class IndexFileBuilder:
         previous = self.heads[slots]
         self.heads[slots] = numbers  # of equal slots the last one stays
         newest = self.heads[slots]
-        passed = np.flatnonzero(newest != numbers)
+        is_shared = newest != numbers
+        passed = np.flatnonzero(is_shared)
         if len(passed):
-            shared = np.union1d(passed, newest[passed] - first)
+            is_shared[newest[passed] - first] = True
+            shared = np.flatnonzero(is_shared)
             shared = shared[np.argsort(slots[shared], kind="stable")]
             same = np.flatnonzero(slots[shared[1:]] == slots[shared[:-1]])
             previous[shared[same + 1]] = numbers[shared[same]]

@@ -1,0 +1,61 @@
+"""Leaping over many small records finds the frames that hopping from one to the next finds."""
+
+import struct
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mqtool.formats import commit_log
+from mqtool.scan.frames import Stop, hop
+from mqtool.scan.leap import leap
+from tests.unit.rebuild.model import laid_out, record
+
+MAGICS = [struct.pack(">i", code) for code in (commit_log.MAGIC_V1, commit_log.MAGIC_V2)]
+lures = st.sampled_from([*MAGICS, b"\xda", b"\xda\xa3", b"\x00\x00\x00\x70" + MAGICS[0], b"\xff" * 4 + MAGICS[1]])
+bodies = st.lists(lures | st.binary(max_size=40), max_size=4).map(b"".join)
+ends = st.sampled_from([b"", bytes(7), bytes(8), bytes(200), commit_log.build_blank(64) + bytes(56), b"\xda" * 30,
+                        struct.pack(">i", 5000) + MAGICS[0], struct.pack(">i", 3) + MAGICS[0] + bytes(90)])
+
+
+def followed(data):
+    """Positions of frames, one by one; where the next would begin; why none does."""
+    at, found = 0, []
+    while at + 8 <= len(data):
+        total, magic = struct.unpack_from(">ii", data, at)
+        if magic not in (commit_log.MAGIC_V1, commit_log.MAGIC_V2) or total < 91:
+            blank = magic == commit_log.MAGIC_BLANK
+            return found, at, Stop.BLANK if blank else Stop.ZEROS if total == magic == 0 else Stop.BAD
+        if at + total > len(data):
+            return found, at, Stop.MORE
+        found.append(at)
+        at += total
+    return found, at, Stop.END
+
+
+@settings(max_examples=200)
+@given(st.lists(bodies, max_size=12), st.integers(1, 30), ends)
+def test_a_chain_of_small_frames_is_followed_to_the_same_end(found_bodies, times, end):
+    data = laid_out([record(body=body) for body in found_bodies] * times)[0] + end
+    chain = hop(memoryview(data), 0)
+    assert (chain.positions.tolist(), chain.end, chain.stop) == followed(data)
+
+
+def test_frames_are_followed_from_block_to_block():
+    made = [record(f"t{number % 3}", body=bytes(number % 70)) for number in range(20_000)]
+    data = laid_out(made)[0]
+    positions, end = leap(memoryview(data), 0)
+    assert len(data) > 2 << 20
+    assert (positions.tolist(), end) == followed(data)[:2]
+
+
+@pytest.mark.parametrize("lure", [MAGICS[0], b"\x00\x00\x00\x70" + MAGICS[0]])
+def test_magic_codes_in_every_body_only_slow_it_down(lure):
+    data = laid_out([record(body=lure * 5)] * 3000)[0]
+    chain = hop(memoryview(data), 0)
+    assert (chain.positions.tolist(), chain.end, chain.stop) == followed(data)
+
+
+def test_nothing_is_leapt_where_no_frame_begins():
+    assert leap(memoryview(bytes(4096)), 0)[0].tolist() == []
+    assert leap(memoryview(b""), 0)[0].tolist() == []
