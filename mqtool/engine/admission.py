@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from mqtool.engine.options import StoreOptions
 from mqtool.errors import LayoutError, UnsupportedFormatError
-from mqtool.formats import checkpoint, commit_log, file_names, index_file
+from mqtool.formats import checkpoint, codec, commit_log, file_names, index_file
 from mqtool.store.files import ReadFile, list_directory, read_file
 
 if TYPE_CHECKING:
@@ -15,6 +15,8 @@ _ROCKSDB_MARKS = ("CURRENT", "MANIFEST-")
 _MAGIC_FAMILY = commit_log.MAGIC_V1 & 0xFFFFFF00
 """What the magic codes of V1 and V2 have in common."""
 
+_HEAD = codec.struct_of(commit_log.HEADS[0])
+_STATED = [field.name for field in commit_log.HEADS[0]].index("physical_offset")
 _KNOWN_MAGICS = (commit_log.MAGIC_V1, commit_log.MAGIC_V2)
 
 
@@ -75,12 +77,13 @@ def check_cut(opening: "Opening") -> None:
     if file is None or end is None:
         return
     with ReadFile(file.path) as opened:
-        head = opened.read(end - file.base, commit_log.FRAME.size)
-    if len(head) < commit_log.FRAME.size:
+        head = opened.read(end - file.base, _HEAD.size)
+    if len(head) < _HEAD.size:
         return
-    total, magic = commit_log.FRAME.unpack(head)
+    magic, stated = _HEAD.unpack(head)[1], _HEAD.unpack(head)[_STATED]
     is_foreign = magic == commit_log.MAGIC_V2 if not opening.start.settings.is_5 else magic not in _KNOWN_MAGICS
-    if is_foreign and (magic & 0xFFFFFF00) == _MAGIC_FAMILY and total >= commit_log.MIN_RECORD_SIZE:
+    # Where its record would state its own offset, the bytes are no accident.
+    if is_foreign and (magic & 0xFFFFFF00) == _MAGIC_FAMILY and stated == end:
         raise UnsupportedFormatError(
             f"{file.path} position {end - file.base}: a record of version {magic & 0xFFFFFFFF:08x}, which RocketMQ "
             f"{opening.start.settings.release.known_from} does not know: it would cut the log here"

@@ -57,12 +57,15 @@ class File:
         Raises:
             OSError: some of it may have been written.
         """
-        done = os.pwrite(self.fd, data, position)
+        done = self._pwrite(data, position)
         while done < len(data):
-            more = os.pwrite(self.fd, memoryview(data)[done:], position + done)
+            more = self._pwrite(memoryview(data)[done:], position + done)
             if not more:
                 raise OSError(errno.EIO, "write made no progress", str(self.path))
             done += more
+
+    def _pwrite(self, data: Buffer, position: int) -> int:
+        return os.pwrite(self.fd, data, position)
 
     def reserve(self, start: int, end: int) -> None:
         """Makes sure that the disk has blocks for a range, so that writing there cannot fail for want of space.
@@ -156,6 +159,11 @@ class Files:
         """Removes a directory if it is empty."""
         with contextlib.suppress(OSError):
             path.rmdir()
+
+    def boot_id(self) -> str:
+        """Returns what tells this run of the machine from others; "" where it cannot be known."""
+        path = Path("/proc/sys/kernel/random/boot_id")
+        return path.read_text("ascii").strip() if path.exists() else ""
 
     def modified(self, path: Path) -> int:
         """Returns when a file was last written, ms since epoch."""

@@ -119,19 +119,29 @@ class Flusher:
             self._queues.flush(self._options.queue_flush_least_pages)
 
     def flush_queues(self) -> None:
-        """Brings every queue to the disk and tells the checkpoint.
+        """Brings the log and every queue to the disk and tells the checkpoint.
 
-        The checkpoint says less than the real one's: only what is on disk by then. A recovery that trusts it
-        thus never skips a unit that a power cut took.
+        The checkpoint says less than the real one's: only that up to which log and queues both are on disk. A
+        recovery that trusts it thus never skips a hole in the log, or a unit, that a power cut took.
 
         Raises:
             OSError: as `queue_turn`.
         """
         with self._queue_guard:
             stored, offset = self._dispatcher.queued_timestamp, self._dispatcher.reput_from_offset
+            self.flush_log()
             self._queues.flush()
             if stored:
                 self._checkpoint.advance(logics_msg_timestamp=stored, logics_physical_offset=offset)
+
+    def index_file_is_full(self, end_timestamp: int) -> None:
+        """Tells the checkpoint of an index file that is full and on disk; the log must be there as far.
+
+        Raises:
+            OSError: as `flush_log`.
+        """
+        self.flush_log()
+        self._checkpoint.advance(index_msg_timestamp=end_timestamp)
 
     def flush_checkpoint(self) -> None:
         """Writes the checkpoint. Durable on return.

@@ -27,6 +27,7 @@ class Index:
 
     Attributes:
         files: oldest first. Replaced, never changed in place.
+        when_full: is told the end timestamp of each full file once it is on disk.
     """
 
     def __init__(
@@ -35,7 +36,6 @@ class Index:
         files: Files,
         directory: Path,
         clock: Clock,
-        when_full_is_durable: Callable[[int], None],
         *,
         background: bool,
     ) -> None:
@@ -46,7 +46,6 @@ class Index:
             files: the file system.
             directory: `index` of the store.
             clock: names new files.
-            when_full_is_durable: is told the end timestamp of each full file once it is on disk.
             background: whether a full file is flushed in a thread of its own.
         """
         self.files: tuple[IndexWriter, ...] = ()
@@ -54,7 +53,7 @@ class Index:
         self._files = files
         self._directory = directory
         self._clock = clock
-        self._when_full = when_full_is_durable
+        self.when_full: Callable[[int], None] = lambda _end: None
         self._background = background
         self._flushing: list[threading.Thread] = []
 
@@ -131,7 +130,7 @@ class Index:
         except OSError as error:  # the file is rebuilt after a crash, since the checkpoint does not vouch for it
             _LOG.error("index file not flushed path=%s error=%s", writer.file.path, error)
             return
-        self._when_full(writer.header.end_timestamp)
+        self.when_full(writer.header.end_timestamp)
 
     def put(self, hashes: list[int], physical_offset: int, store_timestamp: int) -> None:
         """Puts the key hashes of one record (IndexService.buildIndex); one below the end is indexed already.

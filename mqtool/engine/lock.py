@@ -79,12 +79,18 @@ class AbortMark:
         """Whether the last stop was unclean."""
         return self._path.exists()
 
+    @property
+    def other_boot(self) -> bool:
+        """Whether this engine left the mark before the machine restarted; a broker's mark does not say."""
+        parts = self._path.read_text("ascii", "replace").split() if self._path.is_file() else []
+        return len(parts) == 2 and parts[1] != self._files.boot_id()
+
     def create(self) -> None:
-        """Makes the file, durably; 5.5 writes its process id and keeps what was there as `abort.bak`."""
+        """Makes the file, durably, with process id and boot; 5.5 keeps what was there as `abort.bak`."""
         before = self._path.read_bytes() if self._path.is_file() else b""
         if not self._v4:
             self._files.write_whole(self._backup, before)
-        self._files.write_whole(self._path, b"" if self._v4 else str(os.getpid()).encode())
+        self._files.write_whole(self._path, f"{os.getpid()} {self._files.boot_id()}".encode())
         self._files.sync_directory(self._path.parent)
 
     def remove(self) -> None:

@@ -31,6 +31,7 @@ from mqtool.engine.options import StoreOptions
 from mqtool.engine.queue_offsets import QueueOffsets
 from mqtool.engine.queues import Queues
 from mqtool.engine.read import Reader
+from mqtool.engine.reboot import distrust
 from mqtool.engine.retention import RetentionPolicy
 from mqtool.engine.search import Searcher
 from mqtool.engine.service import DispatchLoop, Service
@@ -119,6 +120,9 @@ def _put_together(
     background: bool,
 ) -> Parts:
     writable = options.commit_log_dirs or (root / file_names.COMMIT_LOG,)
+    abort = AbortMark(files, root, v4=options.v4)
+    if abort.other_boot:
+        distrust(root, options, (*writable, *options.read_only_dirs), files)
     opening = Opening(root, options, (*writable, *options.read_only_dirs))
     opening.plan()
     admission.check_cut(opening)
@@ -129,10 +133,12 @@ def _put_together(
     queues = Queues(options, files, root, batch_topics)
     index = None
     if options.index:
-        index = Index(options, files, root / file_names.INDEX, clock,
-                      lambda end: checkpoint.advance(index_msg_timestamp=end), background=background)  # fmt: skip
+        index = Index(options, files, root / file_names.INDEX, clock, background=background)
     recovered = opening.carry_out(files, log_files, queues, index)
     checkpoint.set(**opening.checkpoint_fields())
+    if not recovered.clean_stop:
+        _settle(log_files, queues)
+        checkpoint.advance(logics_physical_offset=recovered.end)
     offsets = QueueOffsets(v4=options.v4, batch_topics=batch_topics)
     for queue in queues.all():
         offsets.set_next(queue.topic, queue.queue_id, queue.max_offset)
@@ -141,11 +147,12 @@ def _put_together(
     dispatcher = Dispatcher(rules_of(options, batch_topics), log, queues, index, flags, bit_map_of)
     dispatcher.reput_from_offset = recovered.end
     flusher = Flusher(options, log, queues, dispatcher, checkpoint, flags, clock)
+    if index is not None:
+        index.when_full = flusher.index_file_is_full
     loop = DispatchLoop(options, log, dispatcher, flusher, flags, clock)
     log.before_roll = loop.relieve
     cleaner = Cleaner(policy, files, log, queues, index, flags, clock, root)
     reader = Reader(options, log, queues)
-    abort = AbortMark(files, root, v4=options.v4)
     abort.create()
     checkpoint.flush()
     service = Service(options, loop, flusher, cleaner.turn) if background else None
@@ -153,6 +160,12 @@ def _put_together(
         root, options, recovered, lock, abort, flags, offsets, log, queues, index, dispatcher, checkpoint, flusher,
         loop, service, cleaner, reader, Searcher(reader, queues, index), clock,
     )  # fmt: skip
+
+
+def _settle(log: MappedFileQueue, queues: Queues) -> None:
+    """Brings what the last process had written to the disk: recovery took it as it was in the page cache."""
+    for file in (*log.files, *(file for queue in queues.all() for file in queue.files.files)):
+        file.file.sync()
 
 
 def flush_all(parts: Parts) -> int:
