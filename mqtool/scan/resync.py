@@ -222,12 +222,14 @@ def describe(segment: SegmentBytes, position: int, *, is_followed: bool) -> tupl
     if total == magic == 0:
         return DamageKind.ZEROS, "zero bytes where a record should be"
     if magic == commit_log.MAGIC_BLANK:
-        left = segment.size - position
+        left = segment.full_size - position
         return DamageKind.BAD_BLANK, f"BLANK of {total} bytes, expected {left} up to the end of the segment"
     if magic not in (commit_log.MAGIC_V1, commit_log.MAGIC_V2):
         return DamageKind.BAD_HEADER, f"expected magic daa320a7, found {magic & 0xFFFFFFFF:08x}"
-    if not is_followed and total > segment.size - position and segment.begins_record(position, segment.size):
-        missing = total - (segment.size - position)
+    left = segment.size - position
+    in_its_head = left < commit_log.BODY_POSITIONS[0]
+    if total > left and not is_followed and (in_its_head or segment.begins_record(position, segment.size)):
+        missing = total - left
         return DamageKind.MISSING, f"the file ends {missing} bytes before the record of {total} bytes does"
     if segment.states_its_offset(position):
         return DamageKind.BAD_LENGTHS, f"the inner lengths do not add up to total_size {total}"
