@@ -1,9 +1,10 @@
 """How far a log can be read: the bound that planning fixes.
 
 A broker that runs copies each record into its file without a lock that a reader could see. The last record may
-therefore be there in part, framing first. After a crash it may stay so, and recovery will cut it off.
+therefore be there in part, its front first. After a crash it may stay so, and recovery will cut it off.
 """
 
+from mqtool.errors import StoreError
 from mqtool.export.cuts import Cuts
 from mqtool.scan.damage import Damage, DamageKind
 from mqtool.store import Store
@@ -14,8 +15,8 @@ _LOOK_BACK = 8 << 20
 def log_end(store: Store, cuts: Cuts) -> int:
     """Returns the physical offset after the last record that is whole.
 
-    In a store that was not stopped in order, records at the very end with a wrong CRC are not whole yet, or never
-    will be; in one that was, they are damage and stay inside.
+    In a store that was not stopped in order, records at the very end with a wrong CRC, or with zeros where their
+    properties should end, are not whole yet, or never will be. In one that was, they are damage, and stay inside.
     """
     log = store.commit_log
     end = log.max_offset
@@ -26,10 +27,20 @@ def log_end(store: Store, cuts: Cuts) -> int:
     near = max(segment.base, end - _LOOK_BACK)
     cut = cuts.first_at(near, end) if near > segment.base else None
     start = 0 if cut is None else cut.physical_offset - segment.base
-    unfinished = end
+    whole = end
     for item in log.walk(index, start=start, check_crc=True):
-        if isinstance(item, Damage) and item.kind is DamageKind.BAD_CRC:
-            unfinished = min(unfinished, item.start)
-        else:
-            unfinished = end
-    return unfinished
+        if isinstance(item, Damage):
+            whole = min(whole, item.start) if item.kind is DamageKind.BAD_CRC else end
+            continue
+        last = item.base + int(item.positions[-1])
+        whole = last if last + int(item.sizes[-1]) >= end and _ends_in_zeros(store, last) else end
+    return whole
+
+
+def _ends_in_zeros(store: Store, physical_offset: int) -> bool:
+    """Whether the rest of a record has not been copied: brokers write no topic and no properties that end in NUL."""
+    try:
+        record = store.commit_log.record(physical_offset)
+    except StoreError:
+        return True
+    return record.topic.endswith(b"\0") or record.properties.endswith(b"\0")

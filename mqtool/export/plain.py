@@ -6,7 +6,7 @@
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -70,7 +70,7 @@ class ExportResult:
         manifest: of its commit; of the last one if nothing was new.
         stores: what each store's part was.
         committed: whether anything was new.
-        finished_earlier: an interrupted run was completed, and nothing else done.
+        finished_earlier: an interrupted run was completed, and nothing else was new.
     """
 
     manifest: Manifest
@@ -113,7 +113,8 @@ def export(request: ExportRequest, runner: Runner, progress: Done = _silent) -> 
         saved = None if request.state is None else protocol.load_state(request.state)
         state = protocol.starting_state(last, saved, request.state, request.target)
         protocol.check_shape(state, request.shape(), request.target)
-        return _Run(request, target, state, last).go(runner, progress)
+        result = _Run(request, target, state, last).go(runner, progress)
+        return result if result.committed else replace(result, finished_earlier=finished)
 
 
 class _Run:

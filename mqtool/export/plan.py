@@ -68,6 +68,7 @@ class StorePlan:
     Attributes:
         source: the store.
         start, end: physical offsets that are read, half-open; `end` is the bound that was fixed.
+        log_end: where the log ends, whatever is read of it.
         spans: all of it that exists.
         damage: ranges without a file.
         proofs: how often each kind of proof was used for a cut.
@@ -76,6 +77,7 @@ class StorePlan:
     source: Source
     start: int
     end: int
+    log_end: int
     spans: tuple[Span, ...]
     damage: tuple[Damage, ...] = ()
     proofs: dict[str, int] = field(default_factory=dict)
@@ -97,7 +99,7 @@ def plan_store(
         source: how it was named.
         selection: its physical offsets and times bound what is read.
         since: physical offset up to which everything is exported already; None for nothing.
-        until: a bound that was fixed before; None to look for the end of the log.
+        until: a bound that was fixed before; None for the end of the log.
         target: bytes of a span; None to choose by the size of the log.
 
     Raises:
@@ -105,16 +107,16 @@ def plan_store(
     """
     _require_ordinary(store)
     cuts = Cuts(store)
-    end = log_end(store, cuts) if until is None else until
+    last = log_end(store, cuts)
     start = max(store.commit_log.min_offset, since or 0, selection.start or 0)
-    end = end if selection.end is None else min(end, selection.end)
+    end = min(bound for bound in (last, until, selection.end) if bound is not None)
     segments = [s for s in store.commit_log.segments if s.base < end and s.end > start]
     segments = _in_time(store, segments, selection)
     size = target or partition_size(sum(min(s.end, end) - max(s.base, start) for s in segments))
     proofs: dict[str, int] = {}
     bounds = (start, end)
     spans = [span for segment in segments for span in _cut(segment, bounds, selection, size, cuts, proofs)]
-    return StorePlan(source, start, max(start, end), tuple(spans), tuple(_gaps(store, start, end)), proofs)
+    return StorePlan(source, start, max(start, end), last, tuple(spans), tuple(_gaps(store, start, end)), proofs)
 
 
 def partition_size(total: int) -> int:

@@ -32,7 +32,7 @@ def plan_since(
     plan = plan_store(store, source, selection, since=None if mark is None else mark.offset, until=until, target=target)
     if mark is None:
         return plan
-    start = check_mark(store, mark, plan.end)
+    start = check_mark(store, mark, plan.log_end)
     if start == mark.offset:
         return plan
     detail = f"expired before it was read: the log begins at {start} now"

@@ -1,0 +1,226 @@
+"""The watermark adds exactly what is new, and notices a log that is not the one it knows."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from mqtool.errors import ConfigFileError, ExportError, UsageError
+from mqtool.export.commit import load_state
+from mqtool.export.parquet import WriteOptions
+from mqtool.export.request import ReadRequest
+from mqtool.store.selection import Selection
+from tests.support import lake
+from tests.support.stores import copy_store
+
+NAME = "rollover-5.5.0"
+ENDS = lake.record_ends(NAME)
+ALL = ReadRequest(every_class=True)
+
+
+class Growing:
+    """A store whose log is cut and grown, and an incremental export of it."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.store = copy_store(NAME, tmp_path)
+        self.target = tmp_path / "lake"
+        self.state = tmp_path / "lake.state"
+
+    def grow(self, records: int) -> None:
+        lake.grow(NAME, self.store, ENDS[records - 1])
+
+    def export(self, **wanted) -> bool:
+        wanted = {"read": ALL, "state": str(self.state), **wanted}
+        return lake.run_export(f"b={self.store}", self.target, **wanted).committed
+
+    def rows(self) -> list[dict]:
+        return lake.in_log_order(lake.rows(self.target))
+
+
+@pytest.fixture
+def growing(tmp_path: Path) -> Growing:
+    return Growing(tmp_path)
+
+
+EXPECTED = lake.expected_rows(NAME, every_class=True, broker="b")
+
+
+def test_each_run_adds_exactly_what_is_new(growing):
+    for records in (1, 2, 40, 41, 97, len(ENDS)):
+        growing.grow(records)
+        assert growing.export()
+        assert growing.rows() == EXPECTED[:records]
+    assert [len(lake.rows(growing.target, table)) for table in ("damage", "dead_letters")] == [0, 0]
+
+
+def test_a_run_without_news_writes_nothing(growing):
+    growing.export()
+    before = sorted(path.name for path in growing.target.rglob("*"))
+    assert not growing.export()
+    assert sorted(path.name for path in growing.target.rglob("*")) == before
+
+
+def test_a_record_that_was_being_written_is_added_when_it_is_whole(growing):
+    growing.grow(50)
+    lake.grow(NAME, growing.store, ENDS[50] - 10)
+    (growing.store / "abort").touch()
+    growing.export()
+    assert growing.rows() == EXPECTED[:50]
+    growing.grow(60)
+    growing.export()
+    assert growing.rows() == EXPECTED[:60]
+
+
+def test_a_body_that_was_being_written_is_added_when_it_is_whole(growing):
+    growing.grow(50)
+    segment = max((growing.store / "commitlog").iterdir())
+    start = EXPECTED[49]["physical_offset"] - int(segment.name)
+    data = bytearray(segment.read_bytes())
+    data[start + 88 : start + 92] = bytes(4)
+    segment.write_bytes(data)
+    (growing.store / "abort").touch()
+    growing.export()
+    assert growing.rows() == EXPECTED[:49]
+    assert lake.rows(growing.target, "damage") == []
+    growing.grow(60)
+    growing.export()
+    assert growing.rows() == EXPECTED[:60]
+
+
+def test_retention_that_removed_only_exported_segments_is_no_loss(growing):
+    growing.grow(100)
+    growing.export()
+    for segment in sorted((growing.store / "commitlog").iterdir())[:2]:
+        segment.unlink()
+    assert not growing.export()
+    assert growing.rows() == EXPECTED[:100]
+
+
+def test_retention_that_overtook_the_export_is_reported_as_damage(growing):
+    growing.grow(30)
+    growing.export()
+    mark = load_state(str(growing.state)).marks["b"].offset
+    growing.grow(len(ENDS))
+    kept = [s for s in sorted((growing.store / "commitlog").iterdir()) if int(s.name) > mark]
+    for segment in set((growing.store / "commitlog").iterdir()) - set(kept[1:]):
+        segment.unlink()
+    assert growing.export()
+    first = int(kept[1].name)
+    assert growing.rows() == [r for r in EXPECTED if r["physical_offset"] < mark or r["physical_offset"] >= first]
+    lost = lake.rows(growing.target, "damage")
+    assert [(row["start"], row["end"]) for row in lost] == [(mark, first)]
+    assert "expired" in lost[0]["detail"]
+
+
+def test_a_log_that_ends_before_the_watermark_is_refused(growing):
+    growing.grow(60)
+    growing.export()
+    growing.grow(59)
+    with pytest.raises(ExportError, match="the log went backwards"):
+        growing.export()
+    assert growing.rows() == EXPECTED[:60]
+
+
+def test_a_log_that_was_cut_back_and_written_on_is_refused(growing):
+    growing.grow(60)
+    growing.export()
+    growing.grow(80)
+    record = EXPECTED[58]
+    segment = max(s for s in (growing.store / "commitlog").iterdir() if int(s.name) <= record["physical_offset"])
+    data = bytearray(segment.read_bytes())
+    data[record["physical_offset"] - int(segment.name) + 59] ^= 1  # store timestamp
+    segment.write_bytes(data)
+    with pytest.raises(ExportError, match="the log is not the one that was exported"):
+        growing.export()
+    assert growing.rows() == EXPECTED[:60]
+
+
+def test_queues_that_were_rebuilt_change_nothing(growing):
+    growing.export()
+    shutil.rmtree(growing.store / "consumequeue", ignore_errors=True)
+    shutil.rmtree(growing.store / "index", ignore_errors=True)
+    assert not growing.export()
+    assert growing.rows() == EXPECTED
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"read": ReadRequest()}, {"read": ReadRequest(every_class=True, columns=("topic", "body"))},
+     {"write": WriteOptions(("topic",))}],
+    ids=["include", "columns", "partitions"],
+)  # fmt: skip
+def test_a_shape_that_changed_is_refused(growing, changed):
+    growing.grow(10)
+    growing.export()
+    growing.grow(20)
+    with pytest.raises(ExportError, match="export that into a new directory"):
+        growing.export(**changed)
+    assert growing.rows() == EXPECTED[:10]
+
+
+def test_a_directory_with_an_export_is_refused_without_a_state(growing):
+    growing.export(state=None)
+    with pytest.raises(ExportError, match="holds an export already"):
+        growing.export(state=None)
+    with pytest.raises(ExportError, match="made without --state"):
+        growing.export()
+    assert growing.rows() == EXPECTED
+
+
+def test_a_directory_with_something_else_is_refused(growing):
+    growing.target.mkdir()
+    (growing.target / "notes.txt").write_text("mine")
+    with pytest.raises(ExportError, match=r"holds .notes\.txt. and no export"):
+        growing.export()
+    assert [path.name for path in growing.target.iterdir() if path.name != "_mqtool"] == ["notes.txt"]
+
+
+def test_the_state_of_another_export_is_refused(growing, tmp_path):
+    growing.grow(10)
+    growing.export()
+    other = tmp_path / "elsewhere"
+    lake.run_export(f"b={growing.store}", other, read=ALL, state=str(tmp_path / "other.state"))
+    with pytest.raises(ExportError, match="belongs to another export"):
+        growing.export(state=str(tmp_path / "other.state"))
+
+
+def test_a_lost_state_file_is_made_again_from_the_directory(growing):
+    growing.grow(10)
+    growing.export()
+    growing.state.unlink()
+    growing.grow(20)
+    growing.export()
+    assert growing.rows() == EXPECTED[:20]
+    assert load_state(str(growing.state)).sequence == 2
+
+
+def test_a_directory_that_is_emptied_between_runs_gets_only_what_is_new(growing):
+    growing.grow(10)
+    growing.export()
+    shutil.rmtree(growing.target)
+    growing.grow(20)
+    growing.export()
+    assert growing.rows() == EXPECTED[10:20]
+
+
+def test_a_state_file_that_is_none_is_named(growing):
+    growing.state.write_text("{}")
+    with pytest.raises(ConfigFileError, match=r"lake\.state: is not the state of an export"):
+        growing.export()
+    growing.state.write_bytes(b"\x00")
+    with pytest.raises(ConfigFileError, match=r"lake\.state: is not the state of an export"):
+        growing.export()
+
+
+def test_an_incremental_export_chooses_its_offsets_itself(growing):
+    with pytest.raises(UsageError, match="chooses its offsets itself"):
+        growing.export(read=ReadRequest(Selection(start=1), every_class=True))
+
+
+def test_two_exports_into_one_directory_at_once_are_refused(growing):
+    from mqtool.errors import StoreLockedError
+    from mqtool.export.target import LocalTarget
+
+    growing.target.mkdir()
+    with LocalTarget(str(growing.target)).lock("_mqtool/lock"), pytest.raises(StoreLockedError, match="another export"):
+        growing.export()
