@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from mqtool.errors import FormatError
-from mqtool.formats import java
+from mqtool.errors import FormatError, StoreError
+from mqtool.formats import commit_log, java
 from mqtool.formats.checkpoint import Checkpoint
-from mqtool.store.files import MappedFile
+from mqtool.store.files import MappedFile, MappedFileList, ReadFile
 from mqtool.verify.consume_queue import Run
 from mqtool.verify.findings import Severity
 from mqtool.verify.notebook import Notebook
 from mqtool.verify.segment import DamagedRange
-from mqtool.verify.survey import Survey
+from mqtool.verify.survey import Survey, well_named
 
 MISSING = "missing"
 """Kind of a damaged range that no file covers (`scan.damage.DamageKind`)."""
@@ -25,13 +25,13 @@ _WITNESSES = 2
 
 
 def check_files(
-    survey: Survey, strays: Sequence[Path], size: int | None, ahead: Sequence[Run], book: Notebook
+    survey: Survey, files: MappedFileList, size: int | None, ahead: Sequence[Run], book: Notebook
 ) -> list[DamagedRange]:
     """Looks at names and lengths.
 
     Args:
         survey: the store.
-        strays: what lies among the segments and is none.
+        files: all files of the log's directories, and what else lies there.
         size: bytes of a segment, None if unknown.
         ahead: units of all queues that point at or beyond the end of the log.
         book: where findings go.
@@ -39,21 +39,21 @@ def check_files(
     Returns:
         Ranges that no file covers.
     """
-    for segment in survey.segments:
-        _length(survey, segment, size, book)
-        if size and segment.base % size and segment.size == size:
-            book.add("log-segment-name", segment.path, f"expected a multiple of {size}")
-    for path in strays:
+    named = well_named(files.files, size)
+    for segment in files.files:
+        _length(survey, segment, segment == files.files[-1], size, book)
+        if segment not in named:
+            words = f"expected a multiple of {size}; the first record states {_stated(segment)}"
+            book.add("log-segment-name", segment.path, words)
+    for path in files.strays:
         _stray(survey, path, size, book)
-    named = [segment for segment in survey.segments if segment.size and not (size and segment.base % size)]
+    named = tuple(segment for segment in named if segment.size)
     for before, after in pairwise(named):
-        if before.end > after.base:
+        if before.end > after.base and before.size in (size, after.size):
             book.add("log-segment-overlap", after.path, f"{before.path} reaches to {before.end}",
                      span=(after.base, before.end))  # fmt: skip
-    gaps = [*_gaps(survey, named, ahead), *_behind(survey, named, ahead)]
-    for segment in named:
-        if segment.base >= survey.segments[survey.last_used].end and not any(gap.end == segment.base for gap in gaps):
-            _leftover(survey, segment, book)
+    gaps = [*_gaps(survey, named, size, ahead), *_behind(survey, named, ahead)]
+    _leftovers(survey, [segment for segment in named if size in (None, segment.size)], gaps, book)
     return gaps
 
 
@@ -65,10 +65,20 @@ def is_missing(survey: Survey, checkpoint: Checkpoint | None) -> bool:
     return flushed or any(queue.files for queue in survey.queues) or bool(survey.index.files)
 
 
-def _length(survey: Survey, segment: MappedFile, size: int | None, book: Notebook) -> None:
+def _stated(segment: MappedFile) -> str:
+    """Returns the physical offset that the first record of a file states, in words."""
+    try:
+        with ReadFile(segment.path) as file:
+            head = file.read(commit_log.field_offset("physical_offset"), 8)
+    except StoreError as error:
+        return str(error)
+    return str(int.from_bytes(head, "big", signed=True)) if len(head) == 8 else "nothing"
+
+
+def _length(survey: Survey, segment: MappedFile, is_last: bool, size: int | None, book: Notebook) -> None:
     if size is None or segment.size == size:
         return
-    tolerated = segment == survey.segments[-1] and segment.size == 0 and not survey.is_4
+    tolerated = is_last and segment.size == 0 and not survey.is_4
     book.add("log-segment-size", segment.path, f"expected {size} bytes, found {segment.size}",
              severity=Severity.WARNING if tolerated else None)  # fmt: skip
 
@@ -98,7 +108,9 @@ def _is_number(name: str) -> bool:
     return True
 
 
-def _gaps(survey: Survey, named: list[MappedFile], ahead: Sequence[Run]) -> list[DamagedRange]:
+def _gaps(
+    survey: Survey, named: Sequence[MappedFile], size: int | None, ahead: Sequence[Run]
+) -> list[DamagedRange]:
     """Returns what lies between segments; before a file of zeros only if something tells that it held records."""
     found = []
     end = survey.segments[survey.last_used].end if survey.segments else 0
@@ -106,13 +118,14 @@ def _gaps(survey: Survey, named: list[MappedFile], ahead: Sequence[Run]) -> list
         if before.end >= after.base:
             continue
         pointed_at = any(run.start < after.base and run.end > before.end for run in ahead)
-        if after.base < end or pointed_at or not survey.clean_stop:
+        whole = size in (None, before.size)
+        if after.base < end or pointed_at or (whole and not survey.clean_stop):
             words = f"no file between {before.path.name} and {after.path.name}"
             found.append(DamagedRange(before.end, after.base, MISSING, words))
     return found
 
 
-def _behind(survey: Survey, named: list[MappedFile], ahead: Sequence[Run]) -> list[DamagedRange]:
+def _behind(survey: Survey, named: Sequence[MappedFile], ahead: Sequence[Run]) -> list[DamagedRange]:
     """Returns the range behind the last file if the queues know of records there."""
     if not named or survey.has_dledger or survey.live:
         return []
@@ -124,8 +137,21 @@ def _behind(survey: Survey, named: list[MappedFile], ahead: Sequence[Run]) -> li
     return [DamagedRange(last.end, end, MISSING, f"queues point up to {end}, the last file ends at {last.end}")]
 
 
+def _leftovers(survey: Survey, named: Sequence[MappedFile], gaps: list[DamagedRange], book: Notebook) -> None:
+    """Reports files behind the end: of zeros, or of bytes that are no part of the log."""
+    full = [segment.path for segment, _ in survey.behind]
+    end = survey.segments[survey.last_used].end if survey.segments else 0
+    for segment in named:
+        if segment.base >= end and segment.path not in full and not any(gap.end == segment.base for gap in gaps):
+            _leftover(survey, segment, book)
+    for segment, tail in survey.behind:
+        code = "log-garbage-tail" if tail.kind == "garbage" else "log-stale-tail"
+        book.add(code, segment.path, f"no record of the log lies in this file: {tail.detail}", position=0,
+                 span=(segment.base, segment.end))  # fmt: skip
+
+
 def _leftover(survey: Survey, segment: MappedFile, book: Notebook) -> None:
-    """Reports a file of zeros behind the end; one that follows the last segment is normal until an orderly stop."""
+    """A file of zeros that follows the last segment is normal until an orderly stop."""
     adjacent = segment.base == survey.segments[survey.last_used].end
     if survey.live or (adjacent and not survey.clean_stop):
         return

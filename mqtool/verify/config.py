@@ -40,7 +40,10 @@ _ALWAYS = (file_names.TOPICS,)
 """A broker writes it before it takes the first message."""
 _ROCKSDB = {file_names.TOPICS: "topics", file_names.CONSUMER_OFFSETS: "consumerOffsets"}
 """Directories that stand in for a file where the broker keeps its configuration in RocksDB."""
-SYSTEM_TOPICS = ("rmq_sys_", "RMQ_SYS_", "SCHEDULE_TOPIC_XXXX", "%RETRY%", "%DLQ%", "TRANS_CHECK_MAX_TIME_TOPIC", "OFFSET_MOVED_EVENT")
+SYSTEM_TOPICS = (
+    "rmq_sys_", "RMQ_SYS_", "SCHEDULE_TOPIC_XXXX", "%RETRY%", "%DLQ%", "TRANS_CHECK_MAX_TIME_TOPIC",
+    "OFFSET_MOVED_EVENT",
+)  # fmt: skip
 """Topics that brokers make themselves, some of them without writing it down at once."""
 
 
@@ -107,9 +110,12 @@ def check_topics(survey: Survey, topics: Mapping[str, TopicConfig], readable: bo
                      queue=(topic, None))  # fmt: skip
 
 
-def check_offsets(survey: Survey, metadata: Metadata, queues: Mapping[tuple[str, int], QueueFacts], book: Notebook) -> None:
+def check_offsets(
+    survey: Survey, metadata: Metadata, queues: Mapping[tuple[str, int], QueueFacts], book: Notebook
+) -> None:
     """Compares consumer offsets with the queues."""
-    name = next((n for n in (file_names.CONSUMER_OFFSETS, file_names.LMQ_CONSUMER_OFFSETS) if n in metadata.sources), "")
+    names = (file_names.CONSUMER_OFFSETS, file_names.LMQ_CONSUMER_OFFSETS)
+    name = next((name for name in names if name in metadata.sources), "")
     path = metadata.sources.get(name, survey.root / file_names.CONFIG / file_names.CONSUMER_OFFSETS)
     for group, topics in sorted(metadata.consumer_offsets.items()):
         for topic, offsets in sorted(topics.items()):
@@ -126,9 +132,11 @@ def _offset(
         book.add("config-offset-negative", path, f"group {group}: offset {offset}", queue=queue)
     elif facts is None:
         if offset > 0 and not survey.has_rocksdb:
-            book.add("config-offset-orphan", path, f"group {group}: offset {offset}, the queue has no files", queue=queue)
+            words = f"group {group}: offset {offset}, the queue has no files"
+            book.add("config-offset-orphan", path, words, queue=queue)
     elif offset > _end(facts) and not survey.live:
-        book.add("config-offset-ahead", path, f"group {group}: offset {offset}, the queue ends at {_end(facts)}", queue=queue)
+        words = f"group {group}: offset {offset}, the queue ends at {_end(facts)}"
+        book.add("config-offset-ahead", path, words, queue=queue)
 
 
 def _end(facts: QueueFacts) -> int:

@@ -15,6 +15,7 @@ from mqtool.store.files import MappedFile
 from mqtool.verify.consume_queue_ext import ExtUnits
 from mqtool.verify.fingerprints import Buckets, Sums, mix_batches, mix_units, queue_key
 from mqtool.verify.survey import QueueFiles, Survey, unit_chunks
+from mqtool.verify.throttle import Throttle
 
 _LARGEST_RECORD = 1 << 28
 _FARTHEST = 1 << 45
@@ -29,6 +30,7 @@ class Run:
         first, last: numbers of units (for ConsumeQueues: queue offsets), both included.
         first_offset, last_offset: queue offsets, both included.
         start, end: least physical offset that they name, and the largest end of a record.
+        bytes: of the records that they name.
     """
 
     first: int
@@ -37,6 +39,7 @@ class Run:
     last_offset: int
     start: int = 0
     end: int = 0
+    bytes: int = 0
 
     @property
     def messages(self) -> int:
@@ -83,9 +86,11 @@ class QueueFacts:
     failure: str = ""
 
 
-def check_queue(survey: Survey, queue: QueueFiles, buckets: Buckets, sums: Sums) -> QueueFacts:
+def check_queue(
+    survey: Survey, queue: QueueFiles, buckets: Buckets, sums: Sums, throttle: Throttle
+) -> QueueFacts:
     """Reads all units of a queue and adds those inside the log to the sums; a read error is noted, not raised."""
-    scan = _Scan(survey, queue, buckets, sums)
+    scan = _Scan(survey, queue, buckets, sums, throttle)
     try:
         scan.run()
     except StoreError as error:
@@ -94,12 +99,15 @@ def check_queue(survey: Survey, queue: QueueFiles, buckets: Buckets, sums: Sums)
 
 
 class _Scan:
-    def __init__(self, survey: Survey, queue: QueueFiles, buckets: Buckets, sums: Sums) -> None:
+    def __init__(
+        self, survey: Survey, queue: QueueFiles, buckets: Buckets, sums: Sums, throttle: Throttle
+    ) -> None:
         self._survey = survey
         self._queue = queue
         self._buckets = buckets
         self._sums = sums
-        self._key = np.uint64(queue_key(*queue.key))
+        self._throttle = throttle
+        self._key = np.array([queue_key(*queue.key)], np.uint64)
         self._ext = ExtUnits(survey.root, queue.topic, queue.queue_id)
         self._zeros_from: int | None = None
         self.facts = QueueFacts(*queue.key, queue.is_batch, first=queue.first_offset, used_end=queue.first_offset,
@@ -113,6 +121,7 @@ class _Scan:
                 self._zeros_from = None  # a file is missing: that is another finding
             position = start
             for first, units in unit_chunks(file, self._queue.unit):
+                self._throttle.spend(units.nbytes)
                 self._take(number, first, start + first, units)
                 position = start + first + len(units)
             whole = start + file.size // self._queue.unit.size
@@ -175,11 +184,12 @@ class _Scan:
             first_offset, last_offset = int(offsets[low]), int(offsets[high - 1] + kinds.messages[high - 1]) - 1
             physical = kinds.physical[low:high]
             ends = physical + kinds.size[low:high]
-            run = Run(start + low, start + high - 1, first_offset, last_offset, int(physical.min()), int(ends.max()))
+            run = Run(start + low, start + high - 1, first_offset, last_offset, int(physical.min()), int(ends.max()),
+                      int(kinds.size[low:high].sum()))  # fmt: skip
             last = runs[-1] if runs else None
             if last is not None and last.last + 1 == run.first:
                 runs[-1] = Run(last.first, run.last, last.first_offset, run.last_offset,
-                               min(last.start, run.start), max(last.end, run.end))  # fmt: skip
+                               min(last.start, run.start), max(last.end, run.end), last.bytes + run.bytes)  # fmt: skip
             else:
                 runs.append(run)
 
@@ -188,13 +198,13 @@ class _Scan:
     ) -> None:
         if not len(which):
             return
-        tags = self.real_tags(units, kinds, which)
+        tags = self._real_tags(units, which)
         mixed = mix_units(self._key, offsets[which], kinds.physical[which], kinds.size[which], tags)
         if self._queue.is_batch:
             mixed = mix_batches(mixed, units["store_timestamp"][which], units["batch_size"][which])
         self._sums.add(bucket, mixed)
 
-    def real_tags(self, units: np.ndarray, kinds: "Kinds", which: np.ndarray) -> np.ndarray:
+    def _real_tags(self, units: np.ndarray, which: np.ndarray) -> np.ndarray:
         """Returns tags codes, addresses of the extension replaced by the tags codes that they lead to."""
         tags = units["tags_code"][which].astype(np.int64)
         addressed = np.flatnonzero(tags <= MAX_EXT_ADDRESS)

@@ -2,7 +2,7 @@
 
 Records of a queue carry consecutive queue offsets. Where they skip numbers around damage, the numbers prove
 which messages are gone; where there is no damage, the skip itself is a finding. One pass, a few array
-operations per window; a window is only sorted if its numbers do not add up.
+operations per window; a window is only sorted if its numbers do not add up to a sequence.
 """
 
 from dataclasses import dataclass, field
@@ -105,7 +105,9 @@ class Continuity:
         span.following[codes] = after
         span.last_at[codes] = units.physical_offset
         span.messages += count
-        if ((count > 0) & (span.following - before != count)).any():
+        total = np.bincount(codes, units.queue_offset - before[codes], minlength=len(count))
+        odd = (span.following - before != count) | (total != count * (count - 1) / 2)
+        if ((count > 0) & odd).any():
             self._find_jumps(codes, units, before, before_at, fresh)
 
     def _find_jumps(
@@ -123,7 +125,8 @@ class Continuity:
         previous[opens] = np.where(fresh[code[opens]], at[opens], before_at[code[opens]])
         for i in np.flatnonzero(expected != offset).tolist()[: MOST_JUMPS - len(self.span.jumps)]:
             topic, queue_id = self.span.queues[int(code[i])]
-            self.span.jumps.append(Jump(topic, queue_id, int(expected[i]), int(offset[i]), int(previous[i]), int(at[i])))
+            jump = Jump(topic, queue_id, int(expected[i]), int(offset[i]), int(previous[i]), int(at[i]))
+            self.span.jumps.append(jump)
 
 
 def join(spans: "list[QueueSpan]") -> QueueSpan:
@@ -145,6 +148,8 @@ def join(spans: "list[QueueSpan]") -> QueueSpan:
                 jumps.append(Jump(*queue, known[2], first, known[3], first_at))
             known[2:] = [following, last_at, known[4] + int(span.messages[i])]
         jumps.extend(span.jumps)
-    columns = np.array(list(joined.values()), np.int64).reshape(-1, 5).T
+    columns = np.array(list(joined.values()), np.int64).reshape(-1, 5)
     jumps.sort(key=lambda jump: (jump.after, jump.topic, jump.queue_id))
-    return QueueSpan(list(joined), *columns, jumps)
+    return QueueSpan(
+        list(joined), columns[:, 0], columns[:, 1], columns[:, 2], columns[:, 3], columns[:, 4], jumps
+    )

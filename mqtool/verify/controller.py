@@ -29,8 +29,8 @@ def check_controller(survey: Survey, book: Notebook) -> str | None:
         return "0 epochs"
     for before, after in pairwise(entries):
         if after.epoch <= before.epoch or after.start_offset < before.start_offset:
-            words = f"epoch {after.epoch} from {after.start_offset} follows epoch {before.epoch} from {before.start_offset}"
-            book.add("epoch-order", path, words)
+            words = f"epoch {after.epoch} from {after.start_offset} follows"
+            book.add("epoch-order", path, f"{words} epoch {before.epoch} from {before.start_offset}")
     last = entries[-1] if entries else None
     if last is not None and last.start_offset > survey.end and not survey.live and survey.segments:
         book.add("epoch-order", path, f"epoch {last.epoch} starts at {last.start_offset}, the log ends at {survey.end}")

@@ -100,12 +100,12 @@ def queue_key(topic: str, queue_id: int) -> int:
 
 
 def mix_units(
-    queue_keys: "np.ndarray | int", offsets: np.ndarray, physical: np.ndarray, sizes: np.ndarray, tags: np.ndarray
+    queue_keys: np.ndarray, offsets: np.ndarray, physical: np.ndarray, sizes: np.ndarray, tags: np.ndarray
 ) -> np.ndarray:
     """Returns one uint64 per unit; equal units have equal numbers.
 
     Args:
-        queue_keys: `queue_key` of each unit's queue, uint64, or one for all.
+        queue_keys: `queue_key` of each unit's queue, uint64; an array of one for all.
         offsets: queue offsets.
         physical, sizes, tags: the unit's fields.
     """
@@ -113,7 +113,7 @@ def mix_units(
     mixed += _word(offsets) * _PLACE
     mixed += _word(sizes) * _SIZE
     mixed += _word(tags) * _TAGS
-    mixed += np.atleast_1d(np.asarray(queue_keys, _U64))
+    mixed += queue_keys
     return _finish(mixed)
 
 

@@ -14,6 +14,7 @@ from mqtool.formats import index_file, java
 from mqtool.formats.index_file import ENTRY
 from mqtool.scan.dispatched import IndexKeys
 from mqtool.store.files import ReadFile
+from mqtool.verify.consume_queue import runs_of
 from mqtool.verify.fingerprints import mix_entries
 from mqtool.verify.index_file import MOST_NOTED, IndexFacts, OddEntry
 from mqtool.verify.records import Records, read_records
@@ -58,6 +59,7 @@ class IndexDetail:
         self._facts = facts
         self._starts = np.array([damage.start for damage in damages], np.int64)
         self._ends = np.array([damage.end for damage in damages], np.int64)
+        self._open_at = -1
         self.found = IndexDisagreement()
 
     def compare(self, records: Records, number: int, first_record: int) -> None:
@@ -124,7 +126,8 @@ class IndexDetail:
         at = records.at(physical)
         begin = np.array([facts.begin for facts in self._facts], np.int64)[file]
         due = np.where(begin > 0, np.clip((records.times[at] - begin) // 1000, 0, java.INT_MAX), 0)
-        wrong = (due != seconds) & (at >= 0) & (entry != 1)
+        told = np.array([not facts.bad_header for facts in self._facts], bool)[file]
+        wrong = (due != seconds) & (at >= 0) & (entry != 1) & told
         for row in np.flatnonzero(wrong).tolist():
             words = f"time {seconds[row]} s, its record was stored {due[row]} s after the file's begin"
             self._odd("index-wrong-time", int(file[row]), int(entry[row]), int(physical[row]), words)
@@ -150,29 +153,21 @@ class IndexDetail:
 
     def _missing(self, records: Records, keys: IndexKeys, absent: np.ndarray) -> None:
         """Notes the records whose keys are absent; a record between them that lost none parts the runs."""
-        if not absent.any():
-            return
         lost = np.bincount(keys.row[absent], minlength=len(records.offsets))
         keyed = np.flatnonzero(np.bincount(keys.row, minlength=len(records.offsets)))
-        run: list[int] = []
-        for record in [*keyed.tolist(), -1]:
-            if record >= 0 and lost[record]:
-                run.append(record)
-                continue
-            if run:
-                end = int(records.offsets[run[-1]] + records.sizes[run[-1]])
-                count = int(lost[run].sum())
-                self._add_missing(MissingKeys(int(records.offsets[run[0]]), end, len(run), count))
-            run = []
-
-    def _add_missing(self, missing: MissingKeys) -> None:
-        last = self.found.missing[-1] if self.found.missing else None
-        if last is not None and last.end == missing.start:
-            self.found.missing[-1] = MissingKeys(
-                last.start, missing.end, last.records + missing.records, last.keys + missing.keys
-            )
-        else:
-            self.found.missing.append(missing)
+        is_open = self._open_at == records.start
+        for low, high in runs_of(lost[keyed] > 0):
+            rows = keyed[low:high]
+            end = int(records.offsets[rows[-1]] + records.sizes[rows[-1]])
+            run = MissingKeys(int(records.offsets[rows[0]]), end, len(rows), int(lost[rows].sum()))
+            if low == 0 and is_open and self.found.missing:
+                last = self.found.missing.pop()
+                run = MissingKeys(last.start, end, last.records + run.records, last.keys + run.keys)
+            self.found.missing.append(run)
+        if len(keyed):
+            self._open_at = records.end if lost[keyed[-1]] else -1
+        elif is_open:
+            self._open_at = records.end
 
 
 def _mixed(hashes: np.ndarray, physical: np.ndarray) -> np.ndarray:

@@ -15,6 +15,7 @@ from mqtool.store.files import ReadFile
 from mqtool.verify.fingerprints import Buckets, Sums, mix_entries
 from mqtool.verify.index_shape import Shape, entries_written
 from mqtool.verify.survey import Survey
+from mqtool.verify.throttle import Throttle
 
 CHUNK = 1 << 16
 """Entries that are read at a time."""
@@ -77,14 +78,16 @@ class IndexFacts:
     failure: str = ""
 
 
-def check_index_file(survey: Survey, path: Path, shape: Shape, buckets: Buckets, sums: Sums) -> IndexFacts:
+def check_index_file(
+    survey: Survey, path: Path, shape: Shape, buckets: Buckets, sums: Sums, throttle: Throttle
+) -> IndexFacts:
     """Reads all entries of a file and adds those inside the log to the sums; a read error is noted, not raised."""
     facts = IndexFacts(path, 0, IndexHeader(0, 0, 0, 0, 0, 0))
     try:
         with ReadFile(path) as file:
             facts.size = file.size
             facts.header = HEADER.parse(file.read(0, HEADER_SIZE).ljust(HEADER_SIZE, b"\0"))
-            _Scan(survey, file, shape, buckets, sums, facts).run()
+            _Scan(survey, file, shape, buckets, sums, facts).run(throttle)
     except StoreError as error:
         facts.failure = str(error)
     return facts
@@ -102,7 +105,7 @@ class _Scan:
         self.facts = facts
         self._heads = np.zeros(shape.slots, np.int32)
 
-    def run(self) -> None:
+    def run(self, throttle: Throttle) -> None:
         facts, header = self.facts, self.facts.header
         room = max(0, (facts.size - HEADER_SIZE - self._shape.slots * SLOT_SIZE) // ENTRY.size - 1)
         written = min(entries_written(self._file, self._shape), room)
@@ -111,6 +114,7 @@ class _Scan:
         for first in range(1, facts.entries + 1, CHUNK):
             count = min(CHUNK, facts.entries - first + 1)
             data = self._file.read(index_file.entry_position(first, self._shape.slots), count * ENTRY.size)
+            throttle.spend(len(data))
             entries = np.frombuffer(data, ENTRY.dtype, len(data) // ENTRY.size)
             self._take(first, entries)
         self._check_header()
@@ -163,7 +167,8 @@ class _Scan:
     def _check_header(self) -> None:
         facts, header, shape = self.facts, self.facts.header, self._shape
         if not 0 <= header.index_count <= shape.places:
-            facts.bad_header.append(f"counts {header.index_count} of {shape.places} places, {facts.entries} are written")
+            words = f"counts {header.index_count} of {shape.places} places, {facts.entries} are written"
+            facts.bad_header.append(words)
         elif header.entry_count != facts.entries and not self._survey.live:
             facts.bad_header.append(f"counts {header.entry_count} entries, {facts.entries} are written")
         if not 0 <= header.hash_slot_count <= shape.slots:

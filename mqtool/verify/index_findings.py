@@ -1,6 +1,6 @@
 """Facts about the index, and its disagreement with the CommitLog, as findings."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from mqtool.formats import file_names, index_file
@@ -22,18 +22,25 @@ class IndexReport:
         self._recovery = recovery
         self._book = book
 
-    def write(self, detail: IndexDisagreement) -> None:
-        """Reports files, then entries, then keys without entries."""
+    def write(self, detail: IndexDisagreement, wrong: Collection[int | None]) -> None:
+        """Reports files, then entries, then keys without entries.
+
+        Args:
+            detail: where index and log disagree.
+            wrong: physical offsets of records that are reported themselves: it is they that disagree.
+        """
         for path in self._survey.index.strays:
             self._stray(path)
         foreign: dict[int, set[int]] = {}
         for number, odd in detail.odd:
             foreign.setdefault(number, set()).add(odd.number)
-            self._entry(self._facts[number], odd)
+            if odd.physical_offset not in wrong:
+                self._entry(self._facts[number], odd)
         for number, facts in enumerate(self._facts):
             self._file(facts, foreign.get(number, set()))
         for missing in detail.missing:
-            self._missing(missing)
+            if missing.records > 1 or missing.start not in wrong:
+                self._missing(missing)
         self._ahead()
 
     def _stray(self, path: Path) -> None:
@@ -55,17 +62,23 @@ class IndexReport:
             return
         if facts.size != shape.file_size:
             self._book.add("index-file-size", facts.path, f"expected {shape.file_size} bytes, found {facts.size}")
+            if facts.size < shape.file_size:
+                return  # what is cut off explains the rest
         if facts.bad_header:
             self._book.add("index-header", facts.path, "; ".join(facts.bad_header), position=0)
         chain = [odd for odd in facts.odd if not ({odd.number, *odd.related} & foreign)]
         if facts.bad_slots and not (foreign and facts.bad_slots <= 2 * len(foreign)):
-            words = f"{facts.bad_slots} slot(s) do not lead to their newest entry, the first is slot {facts.first_bad_slot}"
+            words = f"{facts.bad_slots} slot(s) do not lead to their newest entry, the first: {facts.first_bad_slot}"
             position = index_file.slot_position(facts.first_bad_slot)
             self._book.add("index-slot", facts.path, words, position=position)
-        for odd in chain:
-            self._entry(facts, odd)
-        if facts.odd_count > len(facts.odd):
-            self._book.add("index-chain", facts.path, f"{facts.odd_count - len(facts.odd)} more entries like these")
+        if chain:
+            self._chain(facts, chain)
+
+    def _chain(self, facts: IndexFacts, chain: list[OddEntry]) -> None:
+        count = len(chain) if facts.odd_count == len(facts.odd) else facts.odd_count
+        first = chain[0]
+        more = "" if count == 1 else f"; {count} entries in all"
+        self._entry(facts, OddEntry(first.code, first.number, first.physical_offset, (), first.evidence + more))
 
     def _entry(self, facts: IndexFacts, odd: OddEntry) -> None:
         shape = self._survey.index.shape
@@ -121,8 +134,9 @@ def check_absent(
         return "no index file tells how many slots it has; give --config broker.conf"
     if not keyed or enabled is False:
         return ""
-    if enabled or (checkpoint is not None and checkpoint.index_msg_timestamp > 0):
-        reason = "messageIndexEnable=true" if enabled else f"checkpoint.index is {checkpoint.index_msg_timestamp}"  # type: ignore[union-attr]
+    newest = checkpoint.index_msg_timestamp if checkpoint is not None else 0
+    if enabled or newest > 0:
+        reason = "messageIndexEnable=true" if enabled else f"checkpoint.index is {newest}"
         book.add("index-missing", path, f"no index file; {reason}")
         return ""
     return "no index file: it was switched off (messageIndexEnable), or it is lost"

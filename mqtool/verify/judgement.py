@@ -21,8 +21,8 @@ from mqtool.verify.findings import (
     worst,
 )
 from mqtool.verify.index_findings import IndexReport, check_absent
-from mqtool.verify.log_findings import LogReport, WrongRecords, judge_jumps
-from mqtool.verify.losses import Ledger, account, losses_of
+from mqtool.verify.log_findings import LogReport, WrongRecords, judge_jumps, refine, time_spikes
+from mqtool.verify.losses import Ledger, account, cut_off, losses_of
 from mqtool.verify.notebook import Notebook, area_of, in_order
 from mqtool.verify.queue_findings import QueueReport, absent_queues
 from mqtool.verify.segment import DamagedRange
@@ -30,8 +30,8 @@ from mqtool.verify.timer import TOPIC as TIMER_TOPIC
 from mqtool.verify.timer import TimerCheck
 from mqtool.verify.unit_detail import Disagreement
 
-_OF_TOPICS = (Area.COMMIT_LOG, Area.CONSUME_QUEUE, Area.CONSUME_QUEUE_EXT, Area.BATCH_CONSUME_QUEUE, Area.CONFIG)
-"""What is left of the areas when the check is narrowed to topics."""
+_BIG = (Area.COMMIT_LOG, Area.CONSUME_QUEUE)
+"""Checks that are unknown when the reading was stopped early."""
 
 
 class Judgement:
@@ -53,13 +53,15 @@ class Judgement:
         facts = self._facts
         damages = self._log_files()
         units = facts.compare_units(damages)
+        refine(self._store.commit_log, units.odd)
         ledger = Ledger(damages)
         bodies = [body for found in facts.segments for body in found.bad_bodies]
         account(ledger, units.odd, facts.queues, bodies)
         wrong = judge_jumps(facts.span.jumps, ledger, units.odd)
         ranges = self._log(ledger, wrong, units)
+        ranges += cut_off(facts.queues, ledger)
         ranges += [self._bad_body(physical, size) for *_, physical, size in bodies]
-        self._queues(units, wrong)
+        self._queues(units, wrong, ledger)
         if self._survey.topics is None:
             self._index(damages)
             self._around()
@@ -78,14 +80,17 @@ class Judgement:
             sum(index.entries for index in facts.index), round(seconds, 3),
         )  # fmt: skip
         state = worst(check.state for check in checks)
-        return Verification(survey.shown, state, survey.live, complete, checks, in_order(found), self._losses, statistics)
+        return Verification(
+            survey.shown, state, survey.live, complete, checks, in_order(found), self._losses, statistics
+        )
 
     def _checks(self, found: list[Finding], *, complete: bool) -> list[CheckState]:
         """Returns the state of each check that applies to this store."""
         checks = []
         for area in Area:
             mine = [finding for finding in found if area_of(finding) is area]
-            if not (mine or area in self._details or area in self._unknown or (not complete and area in _OF_TOPICS[:2])):
+            begun = not complete and area in _BIG
+            if not (mine or begun or area in self._details or area in self._unknown):
                 continue
             state = state_of(mine)
             detail = self._details.get(area, "")
@@ -102,9 +107,8 @@ class Judgement:
         if commit_log_files.is_missing(survey, checkpoint_found):
             self._book.add("log-missing", self._store.path / file_names.COMMIT_LOG, "no segment")
         ahead = [run for queue in facts.queues for run in (*queue.ahead, *queue.lost)]
-        size = _size(self._store.layout.commit_log_size, [segment.size for segment in survey.segments])
-        strays = self._store.layout.commit_log.strays
-        gaps = commit_log_files.check_files(survey, strays, size, ahead, self._book)
+        size = _size(self._store.layout.commit_log_size, [file.size for file in self._store.layout.commit_log.files])
+        gaps = commit_log_files.check_files(survey, self._store.layout.commit_log, size, ahead, self._book)
         damages = facts.damages() + gaps
         for segment in facts.segments:
             if segment.failure:
@@ -116,6 +120,7 @@ class Judgement:
         return sorted(damages, key=lambda damage: damage.start)
 
     def _log(self, ledger: Ledger, wrong: WrongRecords, units: Disagreement) -> list[LostRange]:
+        time_spikes(self._survey, self._facts.segments, self._book)
         return LogReport(self._survey, self._facts.segments, ledger, self._book).write(wrong, units.odd)
 
     def _bad_body(self, physical: int, size: int) -> LostRange:
@@ -123,18 +128,20 @@ class Judgement:
         path = self._book.relative(segment.path)
         return LostRange(physical, physical + size, "bad-crc", path, physical - segment.base, 1)
 
-    def _queues(self, units: Disagreement, wrong: WrongRecords) -> None:
+    def _queues(self, units: Disagreement, wrong: WrongRecords, ledger: Ledger) -> None:
         survey, facts, layout = self._survey, self._facts, self._store.layout
         for odd in units.odd:
             if odd.code == "queue-shifted-unit" and odd.start in wrong.offsets:
                 odd.code = "log-wrong-offset"
         simple = _size(layout.consume_queue_size, [f.size for q in survey.queues if not q.is_batch for f in q.files])
         batch = _size(layout.batch_consume_queue_size, [f.size for q in survey.queues if q.is_batch for f in q.files])
+        behind = {run.queue for run in units.missing}
         for queue, found in zip(survey.queues, facts.queues, strict=True):
             if survey.wants(queue.topic):
-                queue_files.check_queue_files(survey, queue, found, batch if queue.is_batch else simple, self._book)
+                size = batch if queue.is_batch else simple
+                queue_files.check_queue_files(survey, queue, found, size, self._book, is_whole=queue.key not in behind)
         queue_files.check_trees(survey, self._book)
-        QueueReport(survey, self._recovery, self._book, facts.queues, units).write()
+        QueueReport(survey, self._recovery, self._book, facts.queues, units, ledger).write()
         explained: dict[tuple[str, int], int] = {}
         for odd in units.odd:
             if odd.code == "log-wrong-queue" and odd.expected is not None:
@@ -168,7 +175,9 @@ class Judgement:
             if reason:
                 self._unknown[Area.INDEX] = reason
             return
-        IndexReport(survey, facts.index, self._recovery, self._book).write(facts.compare_index(damages))
+        known = [finding for segment in facts.segments for finding in segment.findings] + self._book.findings()
+        wrong = {finding.physical_offset for finding in known if area_of(finding) is Area.COMMIT_LOG}
+        IndexReport(survey, facts.index, self._recovery, self._book).write(facts.compare_index(damages), wrong)
         if survey.has_dledger:
             self._unknown[Area.INDEX] = "entries point into the DLedger log, which is not read"
 
@@ -198,7 +207,8 @@ class Judgement:
         if reason:
             self._unknown[Area.CONFIG] = reason
             return
-        self._details[Area.CONFIG] = f"{len(metadata.topics)} topic(s), {len(metadata.consumer_offsets)} group(s) with offsets"
+        words = f"{len(metadata.topics)} topic(s), {len(metadata.consumer_offsets)} group(s) with offsets"
+        self._details[Area.CONFIG] = words
         config.check_topics(survey, metadata.topics, metadata.topics_file is not None, self._book)
         config.check_offsets(survey, metadata, self._by_key(), self._book)
 
@@ -207,7 +217,7 @@ class Judgement:
 
 
 def _size(known: Known | None, sizes: list[int]) -> int | None:
-    """Returns what files should measure: as configured, unless none of several does (the configuration is wrong then)."""
+    """Returns what files should measure: as configured, unless none of several does and the configuration is wrong."""
     if known is None:
         return None
     return lint.misfit(known.value, sizes) or known.value

@@ -13,7 +13,9 @@ from mqtool.store.broker_config import LEGACY_KEYS, BrokerConfig
 from mqtool.verify.notebook import Notebook
 from mqtool.verify.survey import Survey
 
-_WARNING_LEVEL, _FORCIBLY, _MAX_USED = "diskSpaceWarningLevelRatio", "diskSpaceCleanForciblyRatio", "diskMaxUsedSpaceRatio"
+_WARNING_LEVEL = "diskSpaceWarningLevelRatio"
+_FORCIBLY = "diskSpaceCleanForciblyRatio"
+_MAX_USED = "diskMaxUsedSpaceRatio"
 _PARTS = (file_names.COMMIT_LOG, file_names.CONSUME_QUEUE, file_names.CONFIG)
 _DEFAULTS = {_WARNING_LEVEL: 90, _FORCIBLY: 85, _MAX_USED: 75}
 
@@ -69,6 +71,7 @@ def _ratios(config: BrokerConfig, path: Path, book: Notebook) -> None:
         book.add("lint-disk-ratio", path, str(error))
         return
     if {_WARNING_LEVEL, _FORCIBLY} & given and values[_FORCIBLY] > values[_WARNING_LEVEL]:
-        book.add("lint-disk-ratio", path, f"{_FORCIBLY} {values[_FORCIBLY]} > {_WARNING_LEVEL} {values[_WARNING_LEVEL]}")
+        words = f"{_FORCIBLY} {values[_FORCIBLY]} > {_WARNING_LEVEL} {values[_WARNING_LEVEL]}"
+        book.add("lint-disk-ratio", path, words)
     if {_MAX_USED, _FORCIBLY} <= given and values[_MAX_USED] > values[_FORCIBLY]:
         book.add("lint-disk-ratio", path, f"{_MAX_USED} {values[_MAX_USED]} > {_FORCIBLY} {values[_FORCIBLY]}")

@@ -35,7 +35,10 @@ def is_held(root: Path) -> bool:
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether this process holds a lock on the file, by the kernel's list: `1: POSIX ADVISORY WRITE PID MAJ:MIN:INODE …`."""
+    """Whether this process holds a lock on the file, by the kernel's list.
+
+    A line of it reads `1: POSIX ADVISORY WRITE PID MAJOR:MINOR:INODE START END`.
+    """
     status = path.stat()
     try:
         lines = _LOCKS.read_text("ascii").splitlines()

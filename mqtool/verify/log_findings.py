@@ -3,13 +3,20 @@
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice, pairwise
 
+import numpy as np
+
+from mqtool.errors import StoreError
+from mqtool.formats.java import decode_utf8
 from mqtool.scan.damage import DamageKind
+from mqtool.store.commit_log import CommitLog
 from mqtool.store.files import MappedFile
 from mqtool.verify.continuity import Jump
 from mqtool.verify.findings import LostRange, Severity
 from mqtool.verify.losses import Ledger
 from mqtool.verify.notebook import Notebook
+from mqtool.verify.record_rules import spike_words, spikes
 from mqtool.verify.segment import SegmentFacts
 from mqtool.verify.survey import Survey
 from mqtool.verify.unit_detail import OddUnits
@@ -24,6 +31,25 @@ _CODES = {
 }
 _TAILS = {"torn": "log-torn-tail", "stale": "log-stale-tail", "garbage": "log-garbage-tail"}
 _GAP = "missing"
+_MOST_NAMED = 10
+_CLAIMED = ("log-wrong-queue", "log-wrong-flags")
+"""Records that belong where a unit says, whatever they say themselves."""
+
+
+def refine(log: CommitLog, odd: Sequence[OddUnits]) -> None:
+    """Tells units that point at transaction records from records whose flags are damaged.
+
+    A prepared or rolled-back record has queue offset 0, so one that states its unit's queue offset was neither.
+    """
+    for units in odd:
+        if units.code != "queue-transaction-unit" or units.first_offset == 0:
+            continue
+        try:
+            record = log.record(units.start)
+        except StoreError:
+            continue
+        if (decode_utf8(record.topic), record.queue_id, record.queue_offset) == (*units.queue, units.first_offset):
+            units.code = "log-wrong-flags"
 
 
 @dataclass(frozen=True)
@@ -41,8 +67,8 @@ class WrongRecords:
 
 def judge_jumps(jumps: Iterable[Jump], ledger: Ledger, odd: Sequence[OddUnits]) -> WrongRecords:
     """Explains jumps: by damage, by one record with a wrong queue offset, by a record that names a wrong queue."""
-    misnamed = {units.start for units in odd if units.code == "log-wrong-queue"}
-    claimed = {(units.queue, units.first_offset) for units in odd if units.code == "log-wrong-queue"}
+    misnamed = {units.start for units in odd if units.code in _CLAIMED}
+    claimed = {(units.queue, units.first_offset) for units in odd if units.code in _CLAIMED}
     by_queue: dict[tuple[str, int], list[Jump]] = {}
     for jump in jumps:
         by_queue.setdefault((jump.topic, jump.queue_id), []).append(jump)
@@ -88,10 +114,12 @@ class LogReport:
             words = f"queue offset {jump.found}, its neighbours leave {jump.expected}"
             self._record("log-wrong-offset", jump.after, words, (jump.topic, jump.queue_id))
         for units in odd:
+            claim = f"unit {units.first} of {units.queue[0]} queue {units.queue[1]} points at it"
+            if units.code == "log-wrong-flags":
+                self._record(units.code, units.start, f"prepared or rolled back; {claim}", units.queue)
             if units.code == "log-wrong-queue" and units.expected is not None:
                 (topic, queue_id), _ = units.expected
-                words = f"names {topic} queue {queue_id}; unit {units.first} of {units.queue[0]} queue {units.queue[1]} points at it"
-                self._record("log-wrong-queue", units.start, words, (topic, queue_id))
+                self._record(units.code, units.start, f"names {topic} queue {queue_id}; {claim}", (topic, queue_id))
         for jump in wrong.jumps:
             self._jump(jump)
         return lost
@@ -100,7 +128,9 @@ class LogReport:
         number = bisect_right(self._bases, physical) - 1
         return self._survey.segments[number] if number >= 0 else None
 
-    def _record(self, code: str, physical: int, words: str, queue: tuple[str, int], severity: Severity | None = None) -> None:
+    def _record(
+        self, code: str, physical: int, words: str, queue: tuple[str, int], severity: Severity | None = None
+    ) -> None:
         segment = self._segment(physical)
         assert segment is not None
         self._book.add(code, segment.path, words, position=physical - segment.base, span=(physical, physical + 1),
@@ -116,7 +146,8 @@ class LogReport:
         harmless = code in ("log-no-blank", "log-bad-blank")
         words = damage.detail if damage.count < 2 else f"{damage.count} records in a row, the first: {damage.detail}"
         if len(taken) > 1:
-            words += "; lost " + ", ".join(f"{n} of {topic}/{queue}" for (topic, queue), n in sorted(taken.items())[:10])
+            parts = (f"{count} of {topic}/{queue_id}" for (topic, queue_id), count in sorted(taken.items()))
+            words += "; lost " + ", ".join(islice(parts, _MOST_NAMED)) + (", …" if len(taken) > _MOST_NAMED else "")
         queue = next(iter(taken)) if len(taken) == 1 else None
         lost = 0 if harmless else damage.end - damage.start
         self._book.add(code, path, words, position=position, span=(damage.start, damage.end), queue=queue,
@@ -164,3 +195,15 @@ class LogReport:
         else:
             words = f"queue offset {jump.found} follows {jump.expected - 1}"
             self._record("log-offset-repeat", jump.after, words, queue, None if jump.found else Severity.NOTE)
+
+
+def time_spikes(survey: Survey, facts: Sequence[SegmentFacts], book: Notebook) -> None:
+    """Reports odd store times where two segments meet; the rest each segment has looked at."""
+    for before, after in pairwise(facts):
+        joint = before.last_times + after.first_times
+        times = np.array([time for time, _ in joint], np.int64)
+        for middle in spikes(times):
+            number = before.number if middle < len(before.last_times) else after.number
+            segment, at = survey.segments[number], joint[middle][1]
+            book.add("log-bad-time", segment.path, spike_words(times, middle), position=at - segment.base,
+                     span=(at, at + 1))  # fmt: skip

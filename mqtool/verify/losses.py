@@ -14,6 +14,9 @@ from mqtool.verify.findings import GroupLoss, Losses, LostRange, QueueLoss
 from mqtool.verify.segment import DamagedRange
 from mqtool.verify.unit_detail import OddUnits
 
+CUT_OFF = "cut-off"
+"""Kind of a lost range behind the end of the log."""
+
 Queue = tuple[str, int]
 Interval = tuple[int, int]
 
@@ -71,17 +74,33 @@ class Ledger:
 
 
 def account(
-    ledger: Ledger, odd: Iterable[OddUnits], queues: Iterable[QueueFacts], bodies: Iterable[tuple[str, int, int, int, int]]
-) -> None:
+    ledger: Ledger, odd: Iterable[OddUnits], queues: Iterable[QueueFacts],
+    bodies: Iterable[tuple[str, int, int, int, int]],
+) -> None:  # fmt: skip
     """Enters what units and records prove; jumps come after them."""
     for units in odd:
         if not units.code:
             ledger.by_unit(units.queue, units.first_offset, units.last_offset, units.damage)
     for facts in queues:
         for run in (*facts.lost, *facts.ahead):
-            ledger.by_unit((facts.topic, facts.queue_id), run.first_offset, run.last_offset, ledger.damage_at(run.start))
+            damage = ledger.damage_at(run.start)
+            ledger.by_unit((facts.topic, facts.queue_id), run.first_offset, run.last_offset, damage)
     for topic, queue_id, offset, _, _ in bodies:
         ledger.by_unit((topic, queue_id), offset, offset, None)
+
+
+def cut_off(queues: Iterable[QueueFacts], ledger: Ledger) -> list[LostRange]:
+    """Returns what the queues know of the log behind its end, as ranges, where no missing segment explains it."""
+    runs = sorted((run.start, run.end, run.messages) for facts in queues for run in facts.ahead
+                  if ledger.damage_at(run.start) is None)  # fmt: skip
+    found: list[LostRange] = []
+    for start, end, messages in runs:
+        last = found[-1] if found else None
+        if last is not None and start <= last.end:
+            found[-1] = LostRange(last.start, max(last.end, end), CUT_OFF, "", 0, last.messages + messages)
+        else:
+            found.append(LostRange(start, end, CUT_OFF, "", 0, messages))
+    return found
 
 
 def group_losses(
@@ -103,7 +122,9 @@ def group_losses(
     return tuple(found)
 
 
-def losses_of(ledger: Ledger, ranges: list[LostRange], offsets: Mapping[str, Mapping[str, Mapping[int, int]]]) -> Losses:
+def losses_of(
+    ledger: Ledger, ranges: list[LostRange], offsets: Mapping[str, Mapping[str, Mapping[int, int]]]
+) -> Losses:
     """Returns the whole account."""
     queues = ledger.queues()
     return Losses(tuple(ranges), queues, group_losses(queues, offsets))

@@ -6,9 +6,9 @@ Source: MappedFileQueue.load, ConsumeQueueStore.loadConsumeQueues (4.9.7, 5.5.0)
 from itertools import pairwise
 from pathlib import Path
 
+from mqtool.errors import FormatError
 from mqtool.formats import file_names
 from mqtool.formats.java import parse_int
-from mqtool.errors import FormatError
 from mqtool.store.files import MappedFile, list_directory
 from mqtool.verify.consume_queue import QueueFacts
 from mqtool.verify.findings import Severity
@@ -23,7 +23,9 @@ def place(queue: QueueFiles, number: int) -> tuple[Path, int | None]:
     return (queue.path, None) if file is None else (file.path, byte - file.base)
 
 
-def check_queue_files(survey: Survey, queue: QueueFiles, facts: QueueFacts, size: int | None, book: Notebook) -> None:
+def check_queue_files(
+    survey: Survey, queue: QueueFiles, facts: QueueFacts, size: int | None, book: Notebook, *, is_whole: bool
+) -> None:
     """Looks at names and lengths of one queue's files.
 
     Args:
@@ -31,6 +33,7 @@ def check_queue_files(survey: Survey, queue: QueueFiles, facts: QueueFacts, size
         queue, facts: the queue, and what its units said.
         size: bytes of a queue file, None if unknown.
         book: where findings go.
+        is_whole: no unit of the queue is missing.
     """
     for file in queue.files:
         if size is not None and file.size != size:
@@ -42,10 +45,10 @@ def check_queue_files(survey: Survey, queue: QueueFiles, facts: QueueFacts, size
     for before, after in pairwise(queue.files):
         if before.size and before.end < after.base:
             units = (after.base - before.end) // queue.unit.size
-            book.add("queue-file-missing", queue.path, f"{units} unit(s) between {before.path.name} and {after.path.name}",
-                     queue=queue.key)  # fmt: skip
+            words = f"{units} unit(s) between {before.path.name} and {after.path.name}"
+            book.add("queue-file-missing", queue.path, words, queue=queue.key)
     last = queue.files[-1] if len(queue.files) > 1 else None
-    if last is not None and last.size and not survey.live and _is_extra(queue, last, facts):
+    if last is not None and last.size and is_whole and not survey.live and _is_extra(queue, last, facts):
         book.add("queue-file-extra", last.path, f"units end at {facts.used_end}", queue=queue.key)
 
 

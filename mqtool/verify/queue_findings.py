@@ -8,7 +8,7 @@ from mqtool.verify.config import SYSTEM_TOPICS
 from mqtool.verify.consume_queue import QueueFacts, Run
 from mqtool.verify.continuity import QueueSpan
 from mqtool.verify.findings import Severity
-from mqtool.verify.losses import Interval, without
+from mqtool.verify.losses import Interval, Ledger, without
 from mqtool.verify.notebook import Notebook
 from mqtool.verify.queue_files import place
 from mqtool.verify.recovery import Recovery
@@ -16,7 +16,6 @@ from mqtool.verify.survey import QueueFiles, Survey
 from mqtool.verify.unit_detail import Disagreement, MissingUnit, OddUnits
 
 Queue = tuple[str, int]
-_MOST_NAMED = 10
 
 
 @dataclass
@@ -27,6 +26,7 @@ class QueueReport:
         survey, recovery, book: of the store.
         queues: facts of each queue of the survey, in its order.
         detail: where queues and log disagree.
+        ledger: what is lost.
     """
 
     survey: Survey
@@ -34,6 +34,7 @@ class QueueReport:
     book: Notebook
     queues: list[QueueFacts]
     detail: Disagreement
+    ledger: Ledger
     _files: dict[Queue, QueueFiles] = field(default_factory=dict)
     _facts: dict[Queue, QueueFacts] = field(default_factory=dict)
     _occupied: dict[Queue, list[Interval]] = field(default_factory=dict)
@@ -44,6 +45,7 @@ class QueueReport:
 
     def write(self) -> None:
         """Reports what lies in the files, then what does not."""
+        self.detail.missing = joined(self.detail.missing)
         missing: dict[Queue, list[Interval]] = {}
         for run in self.detail.missing:
             missing.setdefault(run.queue, []).append((run.first, run.last))
@@ -67,7 +69,8 @@ class QueueReport:
     def _invalid(self, queue: QueueFiles, facts: QueueFacts, missing: list[Interval]) -> None:
         if facts.failure:
             self.book.add("queue-unreadable", queue.path, facts.failure, queue=queue.key)
-        for code, runs, what in (("queue-hole", facts.holes, "of zeros"), ("queue-bad-unit", facts.bad, "that cannot be")):
+        kinds = (("queue-hole", facts.holes, "of zeros"), ("queue-bad-unit", facts.bad, "that cannot be"))
+        for code, runs, what in kinds:
             for run in runs:
                 self._occupy(queue.key, run.first, run.last)
                 known = _overlap(run.first, run.last, missing) if not queue.is_batch else 0
@@ -81,10 +84,12 @@ class QueueReport:
             self._ahead(queue, run)
 
     def _ahead(self, queue: QueueFiles, run: Run) -> None:
+        if self.ledger.damage_at(run.start) is not None:
+            return  # a missing segment explains it
         words = f"{run.last - run.first + 1} unit(s) point at {run.start} and behind, the log ends at {self.survey.end}"
         path, position = place(queue, run.first)
         self.book.add("queue-ahead-of-log", path, words, position=position, span=(run.start, run.end), queue=queue.key,
-                      lost_messages=run.messages)  # fmt: skip
+                      lost_bytes=run.bytes, lost_messages=run.messages)  # fmt: skip
 
     def _missing(self, run: MissingUnit) -> None:
         facts, queue = self._facts[run.queue], self._files[run.queue]
@@ -123,6 +128,19 @@ class QueueReport:
 
     def _occupy(self, queue: Queue, first: int, last: int) -> None:
         self._occupied.setdefault(queue, []).append((first, last))
+
+
+def joined(runs: list[MissingUnit]) -> list[MissingUnit]:
+    """Returns runs by queue, those that follow each other as one."""
+    found: list[MissingUnit] = []
+    for run in sorted(runs, key=lambda run: (run.queue, run.first)):
+        last = found[-1] if found else None
+        if last is not None and last.queue == run.queue and last.last + 1 == run.first:
+            start, end = min(last.start, run.start), max(last.end, run.end)
+            found[-1] = MissingUnit(run.queue, last.first, run.last, start, end)
+        else:
+            found.append(run)
+    return found
 
 
 def absent_queues(

@@ -40,6 +40,7 @@ class RecordRules:
         self._without_crc: list[int] = []
         self._count_without_crc = 0
         self._last = np.empty((2, 0), np.int64)
+        self.first_times: list[tuple[int, int]] = []
 
     def check(self, frames: Frames, times: np.ndarray) -> None:
         """Looks at one window; `times` are the store timestamps."""
@@ -117,21 +118,21 @@ class RecordRules:
     def _times(self, frames: Frames, times: np.ndarray) -> None:
         offsets = frames.positions + frames.base
         known = self._last.shape[1]
+        if len(self.first_times) < 2:
+            self.first_times += list(zip(times[:2].tolist(), offsets[:2].tolist(), strict=True))[: 2 - known]
         times = np.concatenate([self._last[0], times])
         offsets = np.concatenate([self._last[1], offsets])
         self._last = np.stack([times[-2:], offsets[-2:]])
-        steps = np.diff(times)
-        if not (steps < -SPIKE_MS).any():
-            return
-        back, on = steps[:-1], steps[1:]
-        spike = ((back < -SPIKE_MS) & (on > SPIKE_MS)) | ((back > SPIKE_MS) & (on < -SPIKE_MS))
-        spike &= np.abs(times[2:] - times[:-2]) < np.minimum(np.abs(back), np.abs(on))
-        for middle in (np.flatnonzero(spike) + 1).tolist():
-            if times[middle] > 0 and middle + 1 >= known:
-                at = int(offsets[middle])
-                evidence = f"store time {times[middle]} between {times[middle - 1]} and {times[middle + 1]}"
-                self._book.add("log-bad-time", self._segment.path, evidence, position=at - self._segment.base,
-                               span=(at, at + 1))  # fmt: skip
+        for middle in spikes(times):
+            if middle + 1 >= known:
+                self._book.add("log-bad-time", self._segment.path, spike_words(times, middle),
+                               position=int(offsets[middle]) - self._segment.base,
+                               span=(int(offsets[middle]), int(offsets[middle]) + 1))  # fmt: skip
+
+    @property
+    def last_times(self) -> list[tuple[int, int]]:
+        """Store time and physical offset of the last two records."""
+        return [(int(time), int(offset)) for time, offset in self._last.T]
 
     def _add(self, code: str, frames: Frames, row: int, evidence: str, *, queue: tuple[str, int] | None = None,
              lost_bytes: int = 0, lost_messages: int = 0) -> None:  # fmt: skip
@@ -139,8 +140,25 @@ class RecordRules:
         start = self._segment.base + position
         if queue is None:
             queue = _queue_of(frames, row)
-        self._book.add(code, self._segment.path, evidence, position=position, span=(start, start + int(frames.sizes[row])),
-                       queue=queue, lost_bytes=lost_bytes, lost_messages=lost_messages)  # fmt: skip
+        span = (start, start + int(frames.sizes[row]))
+        self._book.add(code, self._segment.path, evidence, position=position, span=span, queue=queue,
+                        lost_bytes=lost_bytes, lost_messages=lost_messages)  # fmt: skip
+
+
+def spikes(times: np.ndarray) -> list[int]:
+    """Returns the items that lie apart from both neighbours, which agree; times that cannot be are left out."""
+    steps = np.diff(times)
+    if len(times) < 3 or not (steps < -SPIKE_MS).any():
+        return []
+    back, on = steps[:-1], steps[1:]
+    found = ((back < -SPIKE_MS) & (on > SPIKE_MS)) | ((back > SPIKE_MS) & (on < -SPIKE_MS))
+    found &= np.abs(times[2:] - times[:-2]) < np.minimum(np.abs(back), np.abs(on))
+    return [middle for middle in (np.flatnonzero(found) + 1).tolist() if times[middle] > 0]
+
+
+def spike_words(times: np.ndarray, middle: int) -> str:
+    """Returns the evidence for a spike."""
+    return f"store time {times[middle]} between {times[middle - 1]} and {times[middle + 1]}"
 
 
 def _queue_of(frames: Frames, row: int) -> tuple[str, int] | None:

@@ -18,7 +18,6 @@ from mqtool.scan.walk import SegmentSpan, SegmentWalk
 from mqtool.store.files import ReadFile
 from mqtool.verify.fingerprints import Buckets
 from mqtool.verify.survey import Survey
-from mqtool.verify.witness import SegmentWitness
 
 C = TypeVar("C", QueueUnits, IndexKeys)
 
@@ -57,17 +56,16 @@ class Records:
 
 def groups_of(differing: np.ndarray, buckets: Buckets) -> Iterator[tuple[int, int]]:
     """Yields runs of buckets (first, behind the last) of one segment, none too long to be read at once."""
-    first = previous = None
+    first = end = -1
     for bucket in differing.tolist():
-        follows = previous is not None and first is not None and bucket == previous + 1
-        if follows and bucket - first < MOST_BUCKETS and buckets.segment_of(bucket) == buckets.segment_of(first):
-            previous = bucket
-            continue
-        if first is not None and previous is not None:
-            yield first, previous + 1
-        first = previous = bucket
-    if first is not None and previous is not None:
-        yield first, previous + 1
+        follows = bucket == end and bucket - first < MOST_BUCKETS
+        if not (follows and buckets.segment_of(bucket) == buckets.segment_of(first)):
+            if end >= 0:
+                yield first, end
+            first = bucket
+        end = bucket + 1
+    if end >= 0:
+        yield first, end
 
 
 def read_records(
@@ -103,7 +101,7 @@ def read_records(
 
 def _frames(survey: Survey, number: int, span: tuple[int, int], start: int) -> Iterator[Frames]:
     segment = survey.segments[number]
-    witness = SegmentWitness(survey.queues, segment.base, segment.end)
+    witness = survey.witness()
     try:
         with ReadFile(segment.path) as file:
             is_last = number >= survey.last_used

@@ -36,7 +36,7 @@ class Recovery:
     def mends_units(self, queue: QueueFiles, first: int, start: int) -> bool:
         """Whether units are written again, whose first has a number and whose records begin at an offset.
 
-        The queue must lose them first: only its last files are looked at, and it ends at the first unit that is invalid.
+        The queue must lose them first: only its last files are looked at, and it ends at the first invalid unit.
         """
         if not self.mends_records(start):
             return False

@@ -4,7 +4,6 @@ Everything per record is array arithmetic over the frames of a window. What only
 with other segments can decide (lost messages, missing units) is left to the caller: here are its facts.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -22,12 +21,8 @@ from mqtool.verify.findings import Finding
 from mqtool.verify.fingerprints import BUCKET_BITS, Sums, mix_batches, mix_entries, mix_units, queue_key
 from mqtool.verify.notebook import Notebook
 from mqtool.verify.survey import Survey
+from mqtool.verify.throttle import Throttle
 from mqtool.verify.timeline import Timeline
-from mqtool.verify.witness import SegmentWitness
-
-Progress = Callable[[int], None]
-"""Called with the number of bytes done since the last call."""
-
 
 @dataclass
 class DamagedRange:
@@ -63,6 +58,7 @@ class SegmentFacts:
         end: behind the last record, or the segment's end if a BLANK ends it.
         ended_by_blank, tail: as in `SegmentWalk`.
         timeline: messages by topic and minute, if asked for.
+        first_times, last_times: store time and physical offset of the first and the last two records.
         failure: why reading stopped, "" if it did not.
     """
 
@@ -81,19 +77,21 @@ class SegmentFacts:
     ended_by_blank: bool = False
     tail: Tail | None = None
     timeline: Timeline = field(default_factory=Timeline)
+    first_times: list[tuple[int, int]] = field(default_factory=list)
+    last_times: list[tuple[int, int]] = field(default_factory=list)
     failure: str = ""
 
 
-def check_segment(survey: Survey, number: int, progress: Progress | None = None) -> SegmentFacts:
+def check_segment(survey: Survey, number: int, throttle: Throttle) -> SegmentFacts:
     """Reads one segment; a read error ends it early and is reported, not raised."""
-    return _Check(survey, number, progress or (lambda _: None)).run()
+    return _Check(survey, number, throttle).run()
 
 
 class _Check:
-    def __init__(self, survey: Survey, number: int, progress: Progress) -> None:
+    def __init__(self, survey: Survey, number: int, throttle: Throttle) -> None:
         self._survey = survey
         self._segment = survey.segments[number]
-        self._progress = progress
+        self._throttle = throttle
         self._facts = SegmentFacts(number)
         self._book = Notebook(survey.root, survey.shown)
         self._dispatcher = Dispatcher(survey.rules)
@@ -113,7 +111,7 @@ class _Check:
             with ReadFile(segment.path) as file:
                 is_last = facts.number >= self._survey.last_used
                 span = SegmentSpan(segment.base, segment.size, 0, file.data_end(), is_last=is_last)
-                witness = SegmentWitness(self._survey.queues, segment.base, segment.end)
+                witness = self._survey.witness()
                 walk = SegmentWalk(partial(self._read, file), span, check_crc=False, witness=witness)
                 self._walk(walk)
         except StoreError as error:
@@ -122,11 +120,12 @@ class _Check:
         self._rules.finish()
         facts.findings = self._book.findings()
         facts.span = self._continuity.span
+        facts.first_times, facts.last_times = self._rules.first_times, self._rules.last_times
         return facts
 
     def _read(self, file: ReadFile, position: int, count: int) -> bytes:
         data = file.read(position, count)
-        self._progress(len(data))
+        self._throttle.spend(len(data))
         return data
 
     def _walk(self, walk: SegmentWalk) -> None:

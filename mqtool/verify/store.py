@@ -81,7 +81,16 @@ def _read(
     left = {task.key: task.bytes for task in tasks}
     state = StateFile(options.state, seen) if options.state else None
 
+    within = 0
+
+    def tick(count: int) -> None:
+        nonlocal within
+        within += count
+        progress(min(total, total - sum(left.values()) + within), total)
+
     def finished(task: Task, result: Result) -> None:
+        nonlocal within
+        within = 0
         left.pop(task.key, None)
         progress(total - sum(left.values()), total)
         if state is not None:
@@ -91,6 +100,6 @@ def _read(
         done = state.done if state else {}
         for key in done:
             left.pop(key, None)
-        results = run_all(seen, tasks, options.jobs, done, finished, deadline)
+        results = run_all(seen, tasks, options.jobs, done, finished, deadline, tick)
     found = tuple(results[task.key] for task in tasks if task.key in results)
     return Facts(seen, found), len(found) == len(tasks)

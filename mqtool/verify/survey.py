@@ -11,18 +11,19 @@ from pathlib import Path
 
 import numpy as np
 
-from mqtool.errors import StoreError
 from mqtool.formats import file_names
 from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
 from mqtool.formats.codec import Unit
-from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK_SIZE_FIELD
-from mqtool.scan.damage import Tail
+from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
+from mqtool.scan.damage import Damage, Tail
 from mqtool.scan.dispatched import DELAY_LEVELS, DispatchRules, parse_delay_levels
 from mqtool.scan.multi_dispatch import is_lmq
 from mqtool.store import Store
 from mqtool.store.commit_log import CommitLog
+from mqtool.store.consume_queue import Queue, UnitCache
 from mqtool.store.files import MappedFile, ReadFile, list_directory, list_mapped_files
 from mqtool.store.layout import queue_directories
+from mqtool.store.witness import QueueWitness
 from mqtool.verify import lock
 from mqtool.verify.index_shape import IndexPlan, plan_index
 
@@ -96,7 +97,7 @@ class Survey:
         segments: of the CommitLog, by physical offset.
         last_used: number of the last segment that holds anything.
         min_offset, end: bounds of the log; `end` is behind its last record.
-        tail: what follows.
+        behind: files behind the last segment that hold bytes but no record, and what these are.
         queues: all queues by topic and queue id.
         live: a broker holds the lock.
         clean_stop: there is no abort file.
@@ -106,7 +107,6 @@ class Survey:
         has_dledger, has_rocksdb: parts of the log or the queues are of a kind that is not read.
         throttle: bytes per second and process, None for no limit.
         timeline: whether messages are counted by topic and minute.
-        commit_log_paths: directories of the CommitLog.
         index: the index files.
     """
 
@@ -116,7 +116,7 @@ class Survey:
     last_used: int
     min_offset: int
     end: int
-    tail: Tail
+    behind: tuple[tuple[MappedFile, Tail], ...]
     queues: tuple[QueueFiles, ...]
     live: bool
     clean_stop: bool
@@ -127,7 +127,6 @@ class Survey:
     has_rocksdb: bool = False
     throttle: int | None = None
     timeline: bool = False
-    commit_log_paths: tuple[Path, ...] = ()
     index: IndexPlan = field(default_factory=IndexPlan)
 
     @property
@@ -140,6 +139,15 @@ class Survey:
         """Whether the index is compared with the log: it cannot be narrowed to topics."""
         return self.topics is None and self.index.shape is not None
 
+    def witness(self) -> QueueWitness:
+        """Returns what the queues can say of where records start."""
+        cache = UnitCache()
+        kinds = {False: "SimpleCQ", True: "BatchCQ"}
+        return QueueWitness(
+            lambda: [Queue(*queue.key, kinds[queue.is_batch], queue.path, lambda: (self.min_offset, self.end), cache)
+                     for queue in self.queues]
+        )  # fmt: skip
+
     def wants(self, topic: str) -> bool:
         """Whether a topic is among those asked for."""
         return self.topics is None or any(fnmatchcase(topic, glob) for glob in self.topics)
@@ -150,23 +158,55 @@ def survey(
 ) -> Survey:
     """Looks at a store."""
     layout = store.layout
-    live = lock.is_held(store.path)
     queues = tuple(_queues(store.path))
-    log = CommitLog(layout.commit_log.files, lambda: list(_newest(queues)))
+    live = lock.is_held(store.path)
+    log, behind = _used_log(store, live=live)
     try:
-        tail = log.tail
-        end = max(log.max_offset, log.min_offset)
         return Survey(
-            root=store.path, shown=str(store.path), segments=log.segments, last_used=log.last_used if log.segments else 0,
-            min_offset=log.min_offset, end=end, tail=tail, queues=queues, live=live, clean_stop=store.clean_stop,
-            line=store.version.line, rules=_rules(store, queues), topics=topics,
+            root=store.path, shown=str(store.path), segments=log.segments,
+            last_used=log.last_used if log.segments else 0, min_offset=log.min_offset,
+            end=max(log.max_offset, log.min_offset), behind=behind, queues=queues, live=live,
+            clean_stop=store.clean_stop, line=store.version.line, rules=_rules(store, queues), topics=topics,
             has_dledger=bool(layout.dledger_dirs), has_rocksdb=_has_rocksdb(store.path), throttle=throttle,
-            timeline=timeline, commit_log_paths=layout.commit_log_dirs,
+            timeline=timeline,
             index=plan_index(store.path / file_names.INDEX, store.config.integer("maxHashSlotNum"),
                              store.config.integer("maxIndexNum")),
         )  # fmt: skip
     finally:
         log.close()
+
+
+def well_named(files: tuple[MappedFile, ...], size: int | None) -> tuple[MappedFile, ...]:
+    """Returns the segments whose names are multiples of the segment size; what others hold lies at no true offset."""
+    return tuple(file for file in files if not size or file.base % size == 0 or file.size != size)
+
+
+def _used_log(store: Store, *, live: bool) -> tuple[CommitLog, tuple[tuple[MappedFile, Tail], ...]]:
+    """Returns the log up to the last segment that holds a record, and what fills files behind it if not zeros.
+
+    A copy of another segment, or garbage, is data but no part of the log.
+    """
+    known = store.layout.commit_log_size
+    files = well_named(store.layout.commit_log.files, known.value if known else None)
+    behind: list[tuple[MappedFile, Tail]] = []
+    while True:
+        log = CommitLog(files, lambda: _newest(store))
+        log.witness = store.commit_log.witness
+        if not log.segments or log.last_used == 0 or live:
+            return log, tuple(behind)
+        walk = log.walk(log.last_used, check_crc=False)
+        if any(not isinstance(item, Damage) for item in walk) or walk.tail is None or walk.ended_by_blank:
+            return log, tuple(behind)
+        segment = log.segments[log.last_used]
+        behind.append((segment, walk.tail))
+        log.close()
+        files = tuple(file for file in files if file.base < segment.base)
+
+
+def _newest(store: Store) -> list[int]:
+    """Returns the physical offset of each queue's newest unit, for finding the end of the log."""
+    found = (queue.last_unit() for queue in store.queues())
+    return [int(last[2]["physical_offset"]) for last in found if last is not None]
 
 
 def _queues(root: Path) -> Iterator[QueueFiles]:
@@ -176,35 +216,6 @@ def _queues(root: Path) -> Iterator[QueueFiles]:
             listed = list_mapped_files(path)
             found.append(QueueFiles(topic, queue_id, is_batch, path, listed.files, listed.strays))
     yield from sorted(found, key=lambda queue: (queue.topic, queue.queue_id, queue.is_batch))
-
-
-def _newest(queues: tuple[QueueFiles, ...]) -> Iterator[int]:
-    """Yields the physical offset of each queue's newest unit, for finding the end of the log."""
-    for queue in queues:
-        for file in reversed(queue.files):
-            try:
-                last = last_unit(file, queue.unit)
-            except StoreError:
-                break
-            if last is not None:
-                yield int(last["physical_offset"])
-                break
-
-
-def last_unit(file: MappedFile, unit: "Unit") -> "np.void | None":  # type: ignore[type-arg]
-    """Returns the last unit of a file that names a record, None if it has none; reads backwards in small steps."""
-    step = 4096
-    with ReadFile(file.path) as opened:
-        end = -(-min(opened.data_end(), file.size) // unit.size)
-        while end > 0:
-            first = max(0, end - step)
-            data = opened.read(first * unit.size, (end - first) * unit.size)
-            units = np.frombuffer(data, unit.dtype, len(data) // unit.size)
-            real = np.flatnonzero((units["size"] > 0) & (units["size"] != PRE_BLANK_SIZE_FIELD))
-            if len(real):
-                return units[real[-1]]
-            end = first
-    return None
 
 
 def _rules(store: Store, queues: tuple[QueueFiles, ...]) -> DispatchRules:

@@ -17,11 +17,15 @@ from mqtool.verify.fingerprints import Buckets, Sums
 from mqtool.verify.index_file import IndexFacts, check_index_file
 from mqtool.verify.segment import SegmentFacts, check_segment
 from mqtool.verify.survey import Survey
+from mqtool.verify.throttle import Throttle
 
 _QUEUE_BYTES = 32 << 20
 """Bytes of queue files that one task reads."""
 _QUEUES = 512
 """Queues of one task at most."""
+
+Tick = Callable[[int], None]
+"""Told of bytes as they are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,26 +93,27 @@ def tasks_of(survey: Survey) -> list[Task]:
     return found
 
 
-def run_task(survey: Survey, task: Task) -> Result:
-    """Carries out one task."""
+def run_task(survey: Survey, task: Task, tick: Tick | None = None) -> Result:
+    """Carries out one task; `tick` is told of the bytes read."""
+    throttle = Throttle(survey.throttle, tick)
     numbers = range(task.first, task.last)
     if task.kind == "segment":
-        return Result(segments=[check_segment(survey, number) for number in numbers])
+        return Result(segments=[check_segment(survey, number, throttle) for number in numbers])
     buckets = Buckets(survey.segments)
     sums = Sums(buckets.count)
     if task.kind == "queues":
-        queues = [check_queue(survey, survey.queues[number], buckets, sums) for number in numbers]
+        queues = [check_queue(survey, survey.queues[number], buckets, sums, throttle) for number in numbers]
         return Result(queues=queues, sums=SparseSums.of(sums))
     shape = survey.index.shape
     assert shape is not None
     paths = [survey.index.files[number][0] for number in numbers]
-    index = [check_index_file(survey, path, shape, buckets, sums) for path in paths]
+    index = [check_index_file(survey, path, shape, buckets, sums, throttle) for path in paths]
     return Result(index=index, sums=SparseSums.of(sums))
 
 
 def run_all(
     survey: Survey, tasks: list[Task], jobs: int, done: Mapping[str, Result],
-    finished: Callable[[Task, Result], None], deadline: float | None,
+    finished: Callable[[Task, Result], None], deadline: float | None, tick: Tick | None = None,
 ) -> dict[str, Result]:  # fmt: skip
     """Carries out all tasks that are not done yet.
 
@@ -119,24 +124,27 @@ def run_all(
         done: results of an earlier run, by key.
         finished: called with each new result.
         deadline: `time.monotonic()` after which no task is begun; None for none.
+        tick: told of the bytes that this process reads.
 
     Returns:
         Results by key; fewer than tasks if the deadline passed.
     """
     results = dict(done)
     left = [task for task in tasks if task.key not in results]
-    pairs = _here(survey, left, deadline) if jobs == 1 or len(left) < 2 else _spread(survey, left, jobs, deadline)
+    pairs = _here(survey, left, deadline, tick) if jobs == 1 or len(left) < 2 else _spread(survey, left, jobs, deadline)
     for task, result in pairs:
         results[task.key] = result
         finished(task, result)
     return results
 
 
-def _here(survey: Survey, tasks: list[Task], deadline: float | None) -> Iterator[tuple[Task, Result]]:
+def _here(
+    survey: Survey, tasks: list[Task], deadline: float | None, tick: Tick | None
+) -> Iterator[tuple[Task, Result]]:
     for task in tasks:
         if _is_over(deadline):
             return
-        yield task, run_task(survey, task)
+        yield task, run_task(survey, task, tick)
 
 
 def _spread(survey: Survey, tasks: list[Task], jobs: int, deadline: float | None) -> Iterator[tuple[Task, Result]]:

@@ -93,7 +93,8 @@ class TimerCheck:
             if total == unit.record_size and stated == physical:
                 return
         words = f"no record of {unit.record_size} bytes at physical offset {physical}"
-        self._book.add("timer-dangling-unit", file.path, words, position=at, span=(physical, physical + max(1, unit.record_size)))
+        span = (physical, physical + max(1, unit.record_size))
+        self._book.add("timer-dangling-unit", file.path, words, position=at, span=span)
 
     def _head(self, physical: int) -> bytes:
         segment = next((s for s in self._survey.segments if s.base <= physical < s.end), None)
@@ -110,7 +111,8 @@ class TimerCheck:
             return timer.TimerCheckpoint()
         end = max((file.end for file in self._files), default=0)
         if found.last_timer_log_flush_position > end:
-            self._ahead(path, f"lastTimerLogFlushPos {found.last_timer_log_flush_position}, the timer log ends at {end}")
+            words = f"lastTimerLogFlushPos {found.last_timer_log_flush_position}, the timer log ends at {end}"
+            self._ahead(path, words)
         if self._queue is not None and found.last_timer_queue_offset > self._queue.max_offset and not self._survey.live:
             self._ahead(path, f"lastTimerQueueOffset {found.last_timer_queue_offset}, queue {TOPIC} ends at "
                               f"{self._queue.max_offset}")  # fmt: skip
@@ -134,10 +136,11 @@ class TimerCheck:
         times = slots["time"].astype(np.int64)
         waiting = np.flatnonzero((times > 0) & (times * timer.DEFAULT_PRECISION_MS > checkpoint.last_read_time_ms)
                                  & (slots["last_position"] >= 0))  # fmt: skip
+        positions = set(self._positions.tolist())
         for row in waiting.tolist() if not self._survey.live else ():
             first, last = int(slots["first_position"][row]), int(slots["last_position"][row])
-            for position in {first, last}:
-                if position not in self._positions and self._kept(position):
+            for position in {first, last} - positions:
+                if self._kept(position):
                     words = f"slot of {times[row] * timer.DEFAULT_PRECISION_MS} ms leads to position {position}"
                     self._book.add("timer-bad-slot", path, words, position=row * timer.SLOT_SIZE)
         return len(waiting)

@@ -157,7 +157,8 @@ class UnitDetail:
         batch = np.flatnonzero(np.array([queue.is_batch for queue, _ in self._facts], bool)[queue])
         if len(batch):
             mixed[batch] = mix_batches(mixed[batch], time[batch], messages[batch])
-        return _Side(queue, number, offset, messages.astype(np.int64), physical, size.astype(np.int64), tags, time, mixed)
+        messages, size = messages.astype(np.int64), size.astype(np.int64)
+        return _Side(queue, number, offset, messages, physical, size, tags, time, mixed)
 
     def _actual(self, records: Records) -> _Side:
         parts = [part for number in range(len(self._facts)) for part in self._read(number, records)]
@@ -209,14 +210,15 @@ class UnitDetail:
         if not len(same):
             own = int(of_record[0])
             explained[own] = absent[own] and expected.offset[own] == odd.offset[index]
-            self._add(odd, index, *self._foreign(odd, index, expected, own, wrong_queue=bool(explained[own])))
+            self._add(odd, index, *self._foreign(expected, own, wrong_queue=bool(explained[own])))
             return
         own = int(same[0])
         explained[own] = absent[own]
         self._add(odd, index, *_differs(odd, index, expected, own, absent=bool(absent[own])))
 
+    @staticmethod
     def _without_unit(
-        self, odd: _Side, index: int, record: int, records: Records
+        odd: _Side, index: int, record: int, records: Records
     ) -> tuple[str, str, tuple[Queue, int] | None]:
         """A unit points at a record that has none of its own, or one in a queue that is not looked at."""
         mine = np.flatnonzero(records.units.row == record)
@@ -230,7 +232,7 @@ class UnitDetail:
         return code, f"points at a record of {topic} queue {queue[1]}, queue offset {offset}", (queue, offset)
 
     def _foreign(
-        self, odd: _Side, index: int, expected: _Side, own: int, *, wrong_queue: bool
+        self, expected: _Side, own: int, *, wrong_queue: bool
     ) -> tuple[str, str, tuple[Queue, int] | None]:
         queue, offset = self._facts[int(expected.queue[own])][0].key, int(expected.offset[own])
         evidence = f"points at a record of {queue[0]} queue {queue[1]}, queue offset {offset}"

@@ -3,12 +3,23 @@
 docs/checks.md is generated from here, `mqtool checks` prints it.
 """
 
-from mqtool.verify.catalogue import derived, log, surroundings
+from mqtool.verify.catalogue import (
+    checkpoint,
+    config,
+    controller,
+    extension,
+    index,
+    lint,
+    log,
+    queues,
+    shutdown,
+    timer,
+)
 from mqtool.verify.catalogue.check import Check
 
-CATALOGUE: dict[str, Check] = {
-    check.code: check for check in (*log.CHECKS, *derived.QUEUE_CHECKS, *derived.INDEX_CHECKS, *surroundings.CHECKS)
-}
+_AREAS = (log, queues, extension, index, checkpoint, shutdown, config, timer, controller, lint)
+
+CATALOGUE: dict[str, Check] = {check.code: check for area in _AREAS for check in area.CHECKS}
 """By code, in the order of the areas."""
 
 __all__ = ["CATALOGUE", "Check"]

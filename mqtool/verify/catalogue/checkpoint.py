@@ -1,0 +1,64 @@
+"""Codes of the checkpoint."""
+
+from mqtool.verify.catalogue.check import Check
+from mqtool.verify.findings import Area, Severity
+
+_METADATA = "mqtool rebuild metadata {store} --out DIR"
+
+
+def _error(code: str, meaning: str, remedy: str, next_step: str) -> Check:
+    return Check(code, Area.CHECKPOINT, Severity.ERROR, meaning, remedy, next_step)
+
+
+def _warning(code: str, meaning: str, remedy: str, next_step: str) -> Check:
+    return Check(code, Area.CHECKPOINT, Severity.WARNING, meaning, remedy, next_step)
+
+
+CHECKS = (
+    _warning(
+        "checkpoint-missing",
+        "There is no checkpoint. The broker starts; after a crash it deletes every index file and scans the whole "
+        "log.",
+        "Nothing after an orderly stop; else build it anew first.",
+        _METADATA,
+    ),
+    _warning(
+        "checkpoint-size",
+        "The checkpoint is not 4096 bytes long; what is missing counts as 0.",
+        "Build it anew.",
+        _METADATA,
+    ),
+    _warning(
+        "checkpoint-zero",
+        "All times of the checkpoint are 0 though the log holds messages and index files that were full. After a "
+        "crash the broker deletes every index file and scans the whole log.",
+        "Build it anew.",
+        _METADATA,
+    ),
+    _warning(
+        "checkpoint-ahead",
+        "The checkpoint lies beyond the newest message: after a crash the broker scans too little and misses damage "
+        "at the end.",
+        "Build it anew.",
+        _METADATA,
+    ),
+    _warning(
+        "checkpoint-behind",
+        "An index file that is full ends after the checkpoint's index time: a start after a crash deletes it and "
+        "does not index all of its messages again.",
+        "Build it anew.",
+        _METADATA,
+    ),
+    _warning(
+        "checkpoint-bad-value",
+        "A field of the checkpoint is negative.",
+        "Build it anew.",
+        _METADATA,
+    ),
+    _error(
+        "checkpoint-unreadable",
+        "The checkpoint is no file that can be read: the broker refuses to start.",
+        "Move it out of the store and build it anew.",
+        _METADATA,
+    ),
+)

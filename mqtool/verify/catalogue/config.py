@@ -1,0 +1,64 @@
+"""Codes of config/."""
+
+from mqtool.verify.catalogue.check import Check
+from mqtool.verify.findings import Area, Severity
+
+_INFO = "mqtool info {store}"
+_METADATA = "mqtool rebuild metadata {store} --out DIR"
+
+
+def _error(code: str, meaning: str, remedy: str, next_step: str) -> Check:
+    return Check(code, Area.CONFIG, Severity.ERROR, meaning, remedy, next_step)
+
+
+def _warning(code: str, meaning: str, remedy: str, next_step: str) -> Check:
+    return Check(code, Area.CONFIG, Severity.WARNING, meaning, remedy, next_step)
+
+
+CHECKS = (
+    _error(
+        "config-unreadable",
+        "A configuration file cannot be read, and neither can its .bak: the broker does not start, and overwrites "
+        "the file with an empty table. (A warning if the .bak is good: the broker takes that.)",
+        "Copy both aside, then take the .bak or build the file anew.",
+        _METADATA,
+    ),
+    _error(
+        "config-missing",
+        "A configuration file and its .bak are gone: the broker starts with an empty table. (A warning if the .bak "
+        "is there: the broker takes that.)",
+        "Build it anew before the broker starts.",
+        _METADATA,
+    ),
+    _warning(
+        "config-topic-missing",
+        "A topic has queues but no configuration: clients are told that it does not exist.",
+        "Make the topic again with at least as many queues.",
+        _METADATA,
+    ),
+    _error(
+        "config-queue-type",
+        "The topic's queue type is not that of its files: the broker refuses to start.",
+        "Correct queue.type in topics.json.",
+        _INFO,
+    ),
+    _error(
+        "config-offset-ahead",
+        "A group's consumer offset lies beyond the end of the queue: it gets nothing, or is set back to the queue's "
+        "end.",
+        "Reset the group's offset; look whether the queue lost its end.",
+        _INFO,
+    ),
+    _error(
+        "config-offset-negative",
+        "A group's consumer offset is negative.",
+        "Reset the group's offset.",
+        _INFO,
+    ),
+    _warning(
+        "config-offset-orphan",
+        "A group has consumed from a queue that is not there.",
+        "Nothing, if the topic was deleted.",
+        _INFO,
+    ),
+)

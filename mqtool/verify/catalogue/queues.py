@@ -1,0 +1,152 @@
+"""Codes of the queues."""
+
+from mqtool.verify.catalogue.check import Check
+from mqtool.verify.findings import Area, Severity
+
+_DIFF = "mqtool diff {store} REPLICA"
+_INFO = "mqtool info {store}"
+_REBUILD = "mqtool rebuild consumequeue {store} --topic {topic} --queue {queue_id} --out DIR"
+_DUMP = "mqtool dump {path}"
+_RECORD = "mqtool dump {store} -o {offsets} --format jsonl"
+_TOPIC = "mqtool dump {store} --topic {topic}"
+
+
+def _error(code: str, meaning: str, remedy: str, next_step: str) -> Check:
+    return Check(code, Area.CONSUME_QUEUE, Severity.ERROR, meaning, remedy, next_step)
+
+
+def _warning(code: str, meaning: str, remedy: str, next_step: str) -> Check:
+    return Check(code, Area.CONSUME_QUEUE, Severity.WARNING, meaning, remedy, next_step)
+
+
+def _note(code: str, meaning: str, remedy: str, next_step: str) -> Check:
+    return Check(code, Area.CONSUME_QUEUE, Severity.NOTE, meaning, remedy, next_step)
+
+
+CHECKS = (
+    _error(
+        "queue-missing",
+        "The CommitLog holds messages of a queue that has no files. Consumers do not see them, and no orderly start "
+        "of the broker brings them back. (A warning if all queues are gone and the store was stopped in order: then "
+        "the broker builds them all.)",
+        "The CommitLog still has the messages: build the queue anew beside the store and compare.",
+        _REBUILD,
+    ),
+    _error(
+        "queue-missing-units",
+        "Messages at the end of a queue have no unit: consumers do not get them, and their queue offsets are given "
+        "away again. (A warning where the broker's next start writes them.)",
+        "The CommitLog still has the messages: build the queue anew beside the store and compare.",
+        _REBUILD,
+    ),
+    _error(
+        "queue-hole",
+        "Units inside a queue are zeros. The broker's recovery ends the queue here and deletes what follows, if it "
+        "looks at this file. (A warning where the broker's next start writes them.)",
+        "The CommitLog still has the messages: build the queue anew beside the store and compare.",
+        _REBUILD,
+    ),
+    _error(
+        "queue-file-missing",
+        "A file of the queue is gone: consumers skip its messages. (A warning where the broker's next start writes "
+        "them.)",
+        "The CommitLog still has the messages: build the queue anew beside the store and compare.",
+        _REBUILD,
+    ),
+    _error(
+        "queue-file-size",
+        "The file's length is not that of queue files: the broker refuses to start. (A warning for an empty last "
+        "file of a 5.x store, which the broker deletes.)",
+        "Compare with mappedFileSizeConsumeQueue; build the queue anew if the configuration is right.",
+        _REBUILD,
+    ),
+    _warning(
+        "queue-file-extra",
+        "A file without units follows one that is not full. The broker deletes it, or makes a unit of zeros of it "
+        "after its log was cut.",
+        "Move it out of the store while the broker is stopped.",
+        _DUMP,
+    ),
+    _error(
+        "queue-stray-file",
+        "Something that is no queue file lies among the queues: the broker refuses to start. (A note where it "
+        "ignores it.)",
+        "Move it out of the store.",
+        _INFO,
+    ),
+    _error(
+        "queue-bad-unit",
+        "A unit holds what cannot be: a negative or impossible address or size. The broker's recovery ends the "
+        "queue here, if it looks at this file. (A warning where the broker's next start writes them.)",
+        "The CommitLog still has the messages: build the queue anew beside the store and compare.",
+        _REBUILD,
+    ),
+    _error(
+        "queue-dangling-unit",
+        "A unit points into the CommitLog where no record starts.",
+        "The CommitLog still has the messages: build the queue anew beside the store and compare.",
+        _REBUILD,
+    ),
+    _error(
+        "queue-foreign-unit",
+        "A unit points at a record of another queue: consumers get a foreign message.",
+        "The CommitLog still has the messages: build the queue anew beside the store and compare.",
+        _REBUILD,
+    ),
+    _error(
+        "queue-shifted-unit",
+        "A unit points at a record of this queue that states another queue offset: the queue has slipped.",
+        "The CommitLog still has the messages: build the queue anew beside the store and compare.",
+        _REBUILD,
+    ),
+    _error(
+        "queue-wrong-size",
+        "A unit states another size than its record has.",
+        "The CommitLog still has the messages: build the queue anew beside the store and compare.",
+        _REBUILD,
+    ),
+    _error(
+        "queue-wrong-tags",
+        "A unit's tags code is not that of its record's tags: consumers that filter miss it or get it wrongly.",
+        "The CommitLog still has the messages: build the queue anew beside the store and compare.",
+        _REBUILD,
+    ),
+    _error(
+        "queue-transaction-unit",
+        "A unit points at a prepared or rolled-back record, which belongs in no queue: consumers get it.",
+        "Compare the record with a replica: its flags may be damaged.",
+        _RECORD,
+    ),
+    _error(
+        "queue-duplicate-unit",
+        "Two units point at the same record: consumers get it twice.",
+        "The CommitLog still has the messages: build the queue anew beside the store and compare.",
+        _REBUILD,
+    ),
+    _error(
+        "queue-wrong-batch",
+        "A unit of a batch queue states another first offset, batch size or time than its record.",
+        "The CommitLog still has the messages: build the queue anew beside the store and compare.",
+        _REBUILD,
+    ),
+    _error(
+        "queue-ahead-of-log",
+        "Units point at or beyond the end of the CommitLog: messages were dispatched that are not there any more. "
+        "The broker cuts the units at its next start; the messages are lost.",
+        "Fetch the end of the log from a replica before the broker starts.",
+        _DIFF,
+    ),
+    _error(
+        "queue-unreadable",
+        "The system reported an error while reading.",
+        "Build the queue anew beside the store.",
+        _REBUILD,
+    ),
+    _note(
+        "topic-only-in-log",
+        "The CommitLog holds messages of a topic that neither the configuration nor the queues know. It was "
+        "deleted, or its configuration is lost.",
+        "Nothing, if it was deleted on purpose.",
+        _TOPIC,
+    ),
+)

@@ -1,0 +1,32 @@
+"""Codes of the marks of a shutdown."""
+
+from mqtool.verify.catalogue.check import Check
+from mqtool.verify.findings import Area, Severity
+
+_INFO = "mqtool info {store}"
+_VERIFY = "mqtool verify {store}"
+
+
+def _error(code: str, meaning: str, remedy: str, next_step: str) -> Check:
+    return Check(code, Area.SHUTDOWN, Severity.ERROR, meaning, remedy, next_step)
+
+
+def _warning(code: str, meaning: str, remedy: str, next_step: str) -> Check:
+    return Check(code, Area.SHUTDOWN, Severity.WARNING, meaning, remedy, next_step)
+
+
+CHECKS = (
+    _warning(
+        "abort-present",
+        "The broker did not stop in order: there is an abort file. Its next start recovers: it scans the end of the "
+        "log, cuts a torn tail, brings queues up to date and deletes the last index file.",
+        "Verify before the start; if nothing else is found, start.",
+        _VERIFY,
+    ),
+    _error(
+        "abort-bad",
+        "abort is no file. 5.5 recovers as after a crash and then fails to start.",
+        "Move it out of the store.",
+        _INFO,
+    ),
+)

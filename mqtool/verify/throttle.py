@@ -1,0 +1,36 @@
+"""Reading no faster than asked for, so that a broker on the same disk is not disturbed."""
+
+import time
+from collections.abc import Callable
+
+
+class Throttle:
+    """Lets so many bytes a second through."""
+
+    def __init__(
+        self, rate: int | None, tick: Callable[[int], None] | None = None,
+        clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep,
+    ) -> None:  # fmt: skip
+        """Starts the clock.
+
+        Args:
+            rate: bytes per second; None for no limit.
+            tick: told of all bytes.
+            clock, sleep: of the system.
+        """
+        self._rate = rate
+        self._tick = tick
+        self._clock = clock
+        self._sleep = sleep
+        self._free_at = clock()
+
+    def spend(self, count: int) -> None:
+        """Takes note of bytes that were read, and waits until they are paid for."""
+        if self._tick is not None:
+            self._tick(count)
+        if self._rate is None:
+            return
+        now = self._clock()
+        self._free_at = max(self._free_at, now) + count / self._rate
+        if self._free_at > now:
+            self._sleep(self._free_at - now)
