@@ -1,7 +1,7 @@
-"""The interface that every kind of store offers: recognise, layout, rows with damage, verify.
+"""The interface that every kind of store offers: recognise, layout, rows with damage, single rows, verify.
 
-To add a kind: write one package with a module `kind` whose function `open_kind` returns an `Opened`, and give it a row
-in `registry.KINDS`. Commands and export know nothing but this interface.
+To add a kind: write one package with a module `kind` (`recognises`, and `open_kind` that returns an `Opened`) and one
+`columns` (`TABLES`), and give it a row in `registry.KINDS`. Commands and `export` know nothing but this interface.
 """
 
 import enum
@@ -127,6 +127,14 @@ class Opened(ABC):
     @abstractmethod
     def rows(self, table: str) -> Iterator[Row | Damage]:
         """Yields the rows of one table in the store's own order, and damage where it lies."""
+
+    @abstractmethod
+    def get(self, address: str) -> Row | None:
+        """Returns the row at an address, None if the address is of no form that the kind knows.
+
+        Raises:
+            CorruptionError: nothing sound is there.
+        """
 
     @abstractmethod
     def verify(self) -> Iterator[Finding]:

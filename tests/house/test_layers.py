@@ -34,7 +34,7 @@ ONLY_IN = {
     "asyncio": {"server"},
     "construct": {"formats"},
     "mmap": {"engine"},  # reading may meet a file that shrinks, which would end the process
-    "pyarrow": {"scan", "store", "verify", "engine", "repair", "export", "spark", "cli"},
+    "pyarrow": {"scan", "kinds", "store", "verify", "engine", "repair", "export", "spark", "cli"},
     "numpy": set(ALLOWED) - {"errors", "units", "__init__", "__main__"},
     "pyspark": {"spark"},
     "fsspec": {"store"},

@@ -1,0 +1,70 @@
+"""The kinds of stores that are known, what can be done with each, and how a path is recognised."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from mqtool.kinds.base import Opened, Table
+
+VERBS = ("info", "dump", "get", "find", "verify", "explain", "rebuild", "salvage", "write", "export")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of store.
+
+    Attributes:
+        name: stable.
+        package: has the modules `kind` (`recognises`, `open_kind`) and `columns` (`TABLES`); imported when needed.
+        summary: what it is.
+        verbs: those of `VERBS` that it has.
+        page: its page in docs/formats.
+    """
+
+    name: str
+    package: str
+    summary: str
+    verbs: tuple[str, ...]
+    page: str
+
+    def recognises(self, path: Path) -> bool:
+        """Whether a path leads to a store, or a file of one, of this kind. Reads names and first bytes only."""
+        return bool(self._function("recognises")(path))
+
+    def open(self, path: Path) -> Opened:
+        """Opens a store for reading.
+
+        Raises:
+            NotAStoreError, StoreError, UnsupportedFormatError: it cannot be read.
+        """
+        opened: Opened = self._function("open_kind")(path)
+        return opened
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """The sorts of rows that it has; the first is what `dump` prints."""
+        found: tuple[Table, ...] = import_module(f"{self.package}.columns").TABLES
+        return found
+
+    def _function(self, name: str) -> Callable[[Path], Any]:
+        function: Callable[[Path], Any] = getattr(import_module(f"{self.package}.kind"), name)
+        return function
+
+
+KINDS = (
+    Kind(
+        "equeue", "mqtool.equeue", "EQueue's chunk store (.NET): message chunks and queue chunks",
+        VERBS, "equeue.md",
+    ),
+    Kind(
+        "tfchunk", "mqtool.tfchunk", "EventStore's log of TFChunk files with its checkpoints",
+        ("info", "dump", "get", "find", "verify", "salvage", "export"), "tfchunk.md",
+    ),
+)  # fmt: skip
+
+
+def recognise(path: Path) -> Kind | None:
+    """Returns the kind of store at a path, None if it is none of these (it may be RocketMQ's)."""
+    return next((kind for kind in KINDS if kind.recognises(path)), None)
