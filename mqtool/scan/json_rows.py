@@ -23,6 +23,9 @@ from mqtool.scan.properties import PropertyPieces
 
 BODY_MODES = ("none", "text", "hex", "base64")
 
+_PIECE = 1 << 16
+"""Bytes looked at together: they and what is computed of them stay in the processor's cache."""
+
 _INTEGERS_BEFORE = ("queue_id", "queue_offset", "flag", "sys_flag", "born_timestamp", "store_timestamp")
 
 def row_of(message: Any, body_mode: str) -> dict[str, Any]:
@@ -159,13 +162,15 @@ def _flagged(values: Any, lowest: int) -> np.ndarray:
     offsets = _offsets(values)
     flags = np.zeros(len(values), bool)
     low, high = int(offsets[0]), int(offsets[-1])
-    data = _bytes(values)[low:high]
-    # wraps around, so that one comparison finds lowest … 0x1F
-    special = (data - np.uint8(lowest)) < np.uint8(0x20 - lowest)
-    special |= (data == 0) | (data == 0x22) | (data == 0x5C) | (data == 0x7F)
-    if special.any():
-        at = np.flatnonzero(special) + low
-        flags[np.searchsorted(offsets, at, side="right") - 1] = True
+    data = _bytes(values)
+    for start in range(low, high, _PIECE):
+        piece = data[start : min(start + _PIECE, high)]
+        # wraps around, so that one comparison finds lowest … 0x1F
+        special = (piece - np.uint8(lowest)) < np.uint8(0x20 - lowest)
+        special |= (piece == 0) | (piece == 0x22) | (piece == 0x5C) | (piece == 0x7F)
+        if special.any():
+            at = np.flatnonzero(special) + start
+            flags[np.searchsorted(offsets, at, side="right") - 1] = True
     try:
         pc.cast(values, pa.string())
     except pa.ArrowInvalid:
