@@ -24,6 +24,7 @@ from mqtool.verify.survey import Survey
 from mqtool.verify.throttle import Throttle
 from mqtool.verify.timeline import Timeline
 
+
 @dataclass
 class DamagedRange:
     """A range without a valid record; `queue_offset` is known where only the body is bad.
