@@ -116,7 +116,7 @@ def refusal_of(answer: dict[str, Any]) -> str | None:
         return None
     if answer.get("threw"):
         return str(answer["threw"]).removeprefix("start: ")
-    marks = ("length not matched", "load exception", " error java.io", ".json Failed")
+    marks = ("length not matched", "load exception", " error java.io", ".json Failed", ".bak Failed")
     lines = [line for line in answer["log"] if any(mark in line for mark in marks)]
     return lines[-1].partition(": ")[2] if lines else None
 

@@ -17,6 +17,8 @@ from mqtool.formats import codec, commit_log
 from mqtool.scan.frames import Frames
 
 _LAST_SEGMENTS = 3
+_LARGE_ARRAY = 64 << 20
+"""No record is so long; a heap may not have that much in one piece."""
 _HEADS = tuple(codec.struct_of(head) for head in commit_log.HEADS)
 _NAMES = tuple(field.name for field in commit_log.HEADS[0])
 
@@ -179,6 +181,7 @@ class LogRecovery:
             number += 1
         end = file.base + scan.end
         self._note_end(file, scan, end)
+        self._note_memory()
         if self._settings.is_5:
             self._state.update_checkpoint(confirm_physical_offset=confirm)
         return end
@@ -233,6 +236,14 @@ class LogRecovery:
                     "dispatched; the one exactly there is not (CommitLog.recoverNormally, 5.5)"
                 )
         dispatch(self._state, Requests(frames, self._check))
+
+    def _note_memory(self) -> None:
+        asked = self._check.largest_array
+        if asked > _LARGE_ARRAY:
+            self._state.ledger.leave_open(
+                f"whether the broker's heap has {asked} bytes in one piece, which bytes that are no record ask for: if "
+                f"not, it ends with an OutOfMemoryError; a heap of {self._settings.heap_bytes} bytes was taken (--heap)"
+            )
 
     def _note_end(self, file: SimulatedFile, scan: SegmentScan, end: int) -> None:
         reason = "a BLANK ends the last segment" if scan.stop.ok else (scan.stop.reason or "no record")

@@ -37,7 +37,7 @@ def load_tables(settings: Settings, ledger: Ledger) -> dict[str, str]:
         data = load_table(settings, ledger, chosen)
         if data is None:
             _note_overwritten(settings, ledger)
-            raise load_fails(f"load {_path(settings, chosen)} Failed")
+            raise load_fails(f"load {tried_last(_path(settings, chosen), is_5=settings.is_5)} Failed")
         if name == file_names.TOPICS:
             found = data
     return _queue_types(found) if settings.is_5 else {}
@@ -58,6 +58,11 @@ def load_table(settings: Settings, ledger: Ledger, name: str) -> bytes | None:
     if backup is None or not backup:
         return b""
     return backup if _parses(backup) else None
+
+
+def tried_last(path: Path, *, is_5: bool) -> Path:
+    """Returns the file that the broker names when a table and its backup cannot be parsed."""
+    return path.with_name(path.name + file_names.BACKUP_SUFFIX) if is_5 else path
 
 
 def _with_lmq(name: str, settings: Settings) -> str:
@@ -84,11 +89,14 @@ def _parses(data: bytes) -> bool:
 
 
 def _note_overwritten(settings: Settings, ledger: Ledger) -> None:
-    offsets = _path(settings, _with_lmq(file_names.CONSUMER_OFFSETS, settings))
-    ledger.do(Action.WRITE, offsets)
+    tables = [_with_lmq(file_names.CONSUMER_OFFSETS, settings)]
+    if settings.is_5:
+        tables += [file_names.TOPICS, file_names.SUBSCRIPTION_GROUPS]
+    for name in tables:
+        ledger.do(Action.WRITE, _path(settings, name))
     ledger.because(
         "a broker that cannot load its tables writes them as they are on its way out: "
-        f"{offsets.name} is overwritten with an empty table (BrokerController.shutdown)"
+        f"{', '.join(tables)}: overwritten with empty or default tables (BrokerController.shutdown)"
     )
 
 

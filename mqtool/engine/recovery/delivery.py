@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from mqtool.errors import FormatError
-from mqtool.formats import codec, commit_log, hosts, java
+from mqtool.formats import codec, commit_log, hosts, java, properties
 
 _HEADS = tuple(codec.struct_of(head) for head in commit_log.HEADS)
 _NAMES = tuple(tuple(field.name for field in head) for head in commit_log.HEADS)
@@ -59,19 +59,31 @@ def decode(raw: bytes, topic: str, queue_id: int, *, is_5: bool) -> Decoded:
     if not any(raw):
         return Decoded(Delivery.ZEROS)
     try:
-        fields, body, found = _parse(raw, is_5)
+        fields, body, found, stored = _parse(raw, is_5)
     except (struct.error, FormatError):
         return Decoded(Delivery.UNDECODABLE)
+    offset: int | None = fields["queue_offset"]
     if java.decode_utf8(found) != topic:
-        return Decoded(Delivery.OTHER_TOPIC)
-    if fields["queue_id"] != queue_id:
+        offset = _offset_in(topic, properties.decode(stored))
+        if offset is None:
+            return Decoded(Delivery.OTHER_TOPIC)
+    elif fields["queue_id"] != queue_id:
         return Decoded(Delivery.OTHER_QUEUE)
     if body and commit_log.body_crc(body) != fields["body_crc"]:
         return Decoded(Delivery.BAD_CRC)
-    return Decoded(Delivery.OK, fields["queue_offset"])
+    return Decoded(Delivery.OK, offset or 0)
 
 
-def _parse(raw: bytes, is_5: bool) -> tuple[dict[str, int], bytes, bytes]:
+def _offset_in(topic: str, found: dict[str, str]) -> int | None:
+    """Returns the queue offset of a record in a further queue that it names, None if it does not name it."""
+    names = java.split_drop_trailing(found.get(properties.INNER_MULTI_DISPATCH, ""), ",")
+    offsets = java.split_drop_trailing(found.get(properties.INNER_MULTI_QUEUE_OFFSET, ""), ",")
+    stated = dict(zip(names, offsets, strict=False)).get(topic)
+    return int(stated) if stated and stated.isascii() and stated.isdigit() else None
+
+
+def _parse(raw: bytes, is_5: bool) -> tuple[dict[str, int], bytes, bytes, bytes]:
+    """Returns the fixed fields, body, topic and properties."""
     shape = (_HEADS[0].unpack_from(raw)[_SYS_FLAG] >> 4) & 3
     values = _HEADS[shape].unpack_from(raw)
     fields = dict(zip(_NAMES[shape], values, strict=True))
@@ -89,8 +101,8 @@ def _parse(raw: bytes, is_5: bool) -> tuple[dict[str, int], bytes, bytes]:
     topic = _take(raw, at + length.size, topic_length)
     at += length.size + len(topic)
     (properties_length,) = commit_log.PROPERTIES_LENGTH.unpack_from(raw, at)
-    _take(raw, at + commit_log.PROPERTIES_LENGTH.size, max(0, properties_length))
-    return fields, body, topic
+    stored = _take(raw, at + commit_log.PROPERTIES_LENGTH.size, max(0, properties_length))
+    return fields, body, topic, stored
 
 
 def _take(raw: bytes, at: int, count: int) -> bytes:

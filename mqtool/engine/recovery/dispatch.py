@@ -41,31 +41,41 @@ def dispatch(state: StoreState, requests: Requests) -> None:
 
 
 def _queue(state: StoreState, requests: Requests, rows: np.ndarray) -> None:
-    lmq = requests.has_property(properties.INNER_MULTI_DISPATCH) if state.settings.multi_dispatch else None
-    names: dict[bytes, str] = {}
-    columns = (
-        rows.tolist(), requests.queue_id[rows].tolist(), requests.physical_offset[rows].tolist(),
-        requests.frames.sizes[rows].tolist(), requests.tags_code[rows].tolist(), requests.queue_offset[rows].tolist(),
-    )  # fmt: skip
-    for row, queue_id, physical, size, tags, offset in zip(*columns, strict=True):
-        raw = requests.topics[row]
-        topic = names.get(raw) or names.setdefault(raw, java.decode_utf8(raw))
+    for topic, queue_id, mine in requests.by_queue(rows):
         queue = state.queue(topic, queue_id)
         if isinstance(queue, SimpleQueue):
-            queue.put(physical, size, tags, offset)
-            if lmq is not None and lmq[row]:
-                _multi_dispatch(state, requests, row, topic)
+            _put_simple(queue, requests, mine)
         else:
-            _put_batch(queue, requests, row, (physical, size, tags))
+            _put_batch(queue, requests, mine)
+    if state.settings.multi_dispatch:
+        named = requests.has_property(properties.INNER_MULTI_DISPATCH)
+        for row in rows[named[rows]].tolist():
+            _multi_dispatch(state, requests, row)
 
 
-def _put_batch(queue: BatchQueue, requests: Requests, row: int, unit: tuple[int, int, int]) -> None:
-    first, count = requests.batch(row)
-    queue.put((*unit, int(requests.store_timestamp[row])), first, count)
+def _put_simple(queue: SimpleQueue, requests: Requests, rows: np.ndarray) -> None:
+    ends = requests.physical_offset[rows] + requests.frames.sizes[rows]
+    rows = rows[ends > queue.max_physical_offset]  # it only grows: the others would be dropped one by one
+    if not len(rows):
+        return
+    columns = (
+        requests.physical_offset[rows].tolist(), requests.frames.sizes[rows].tolist(),
+        requests.tags_code[rows].tolist(), requests.queue_offset[rows].tolist(),
+    )  # fmt: skip
+    for physical, size, tags, offset in zip(*columns, strict=True):
+        queue.put(physical, size, tags, offset)
 
 
-def _multi_dispatch(state: StoreState, requests: Requests, row: int, topic: str) -> None:
+def _put_batch(queue: BatchQueue, requests: Requests, rows: np.ndarray) -> None:
+    for row in rows[requests.physical_offset[rows] > queue.max_physical_offset].tolist():
+        unit = (int(requests.physical_offset[row]), int(requests.frames.sizes[row]), int(requests.tags_code[row]))
+        queue.put((*unit, int(requests.store_timestamp[row])), *requests.batch(row))
+
+
+def _multi_dispatch(state: StoreState, requests: Requests, row: int) -> None:
     """Gives a record to the further queues that it names, of the same number of units each."""
+    numbers, topics = requests.topics
+    topic = java.decode_utf8(topics[numbers[row]])
     if state.settings.is_5 and (topic.startswith(_NO_LMQ) or topic == _SCHEDULE):
         return
     names = requests.property_of(row, properties.INNER_MULTI_DISPATCH) or ""

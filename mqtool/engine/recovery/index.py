@@ -116,6 +116,8 @@ class SimulatedIndex:
         """Indexes the keys of records, in order (IndexService.buildIndex)."""
         if not len(requests):
             return
+        if self._settings.index_entries is None:
+            self._ledger.leave_open("when an index file is full: its slots and entries are not known, give --config")
         if self.is_broken:
             self._ledger.because("index/ is no directory: no index file can be made, the store becomes unwriteable")
             return

@@ -13,8 +13,7 @@ from mqtool.formats import commit_log, properties
 from mqtool.scan.frames import Frames, Stop, hop
 
 WINDOW = 8 << 20
-_RARE = (SCHEDULE_TOPIC, properties.INNER_NUM.encode())
-"""Records that hold one of these may fail by a number in their properties."""
+_INNER_BASE = properties.INNER_BASE.encode()
 
 
 class SegmentScan:
@@ -94,22 +93,29 @@ class SegmentScan:
 
     def _before_bad_number(self, frames: Frames, passing: int) -> int:
         """Returns the number of the first record whose properties make the broker's parsing of a number fail."""
-        for number in _rows_with(frames, passing):
+        rows = _rows_of_schedule(frames, passing)
+        if self._check.settings.is_5:
+            rows = sorted({*rows, *_rows_with(frames, passing, _INNER_BASE)})
+        for number in rows:
             topic, stored = topic_and_properties(frames, number)
             if not self._check.numbers_pass(topic, stored):
                 return number
         return passing
 
 
-def _rows_with(frames: Frames, passing: int) -> list[int]:
+def _rows_of_schedule(frames: Frames, passing: int) -> list[int]:
+    rows = np.flatnonzero(frames.topic_length[:passing] == len(SCHEDULE_TOPIC)).tolist()
+    return [row for row in rows if topic_and_properties(frames, row)[0] == SCHEDULE_TOPIC]
+
+
+def _rows_with(frames: Frames, passing: int, word: bytes) -> set[int]:
     text = frames.view.obj if isinstance(frames.view.obj, bytes) else bytes(frames.view)
     rows: set[int] = set()
-    for word in _RARE:
-        at = text.find(word)
-        while at >= 0:
-            rows.add(int(np.searchsorted(frames.positions, at, side="right")) - 1)
-            at = text.find(word, at + 1)
-    return sorted(row for row in rows if 0 <= row < passing)
+    at = text.find(word)
+    while at >= 0:
+        rows.add(int(np.searchsorted(frames.positions, at, side="right")) - 1)
+        at = text.find(word, at + 1)
+    return {row for row in rows if 0 <= row < passing}
 
 
 def topic_and_properties(frames: Frames, row: int) -> tuple[bytes, bytes]:

@@ -40,54 +40,125 @@ UNKNOWN = Losses(None, 0, None, None)
 """Nobody reads, or the log was not read for it."""
 
 
-def claims_of(files: Iterable[QueueFile], log_min: int) -> np.ndarray:
-    """Returns the queue offsets that units speak for, as the files are on disk.
+@dataclass(frozen=True)
+class Claims:
+    """What units of one queue speak for, as the files are on disk before the start.
+
+    Attributes:
+        offsets: int64, queue offsets.
+        physical: int64, where the records should be.
+        expired: units that point before the log's minimum; they speak for nothing.
+    """
+
+    offsets: np.ndarray
+    physical: np.ndarray
+    expired: int = 0
+
+
+def claims_of(files: Iterable[QueueFile], log_min: int) -> Claims:
+    """Reads the units of a queue; those of a BatchConsumeQueue claim nothing.
 
     Args:
-        files: of one queue; those of a BatchConsumeQueue claim nothing.
-        log_min: where the log begins; units that point before it have expired.
+        files: of one queue.
+        log_min: where the log begins.
     """
-    offsets = [np.empty(0, np.int64)]
+    offsets, physical, expired = [np.empty(0, np.int64)], [np.empty(0, np.int64)], 0
     for file in files:
         if file.content.unit is not CONSUME_QUEUE_UNIT:
             continue
         units = file.content.on_disk()
-        real = (units["size"] > 0) & (units["size"] != PRE_BLANK_SIZE_FIELD) & (units["physical_offset"] >= log_min)
-        offsets.append(np.flatnonzero(real) + file.base // UNIT_SIZE)
-    return np.concatenate(offsets)
+        real = (units["size"] > 0) & (units["size"] != PRE_BLANK_SIZE_FIELD)
+        inside = real & (units["physical_offset"] >= log_min)
+        expired += int((real & ~inside).sum())
+        offsets.append(np.flatnonzero(inside) + file.base // UNIT_SIZE)
+        physical.append(units["physical_offset"][inside].astype(np.int64))
+    return Claims(np.concatenate(offsets), np.concatenate(physical), expired)
 
 
 def losses_of(
-    proof: Proof, claims: Mapping[QueueKey, np.ndarray], readings: Mapping[QueueKey, QueueReading], end: int
+    proof: Proof, claims: Mapping[QueueKey, Claims], readings: Mapping[QueueKey, QueueReading], end: int
 ) -> Losses:
     """Compares what is proven with what is delivered.
 
     Args:
         proof: records in the log before the start.
-        claims: offsets that units spoke for before the start.
+        claims: what units spoke for before the start.
         readings: pulls after the start.
         end: physical offset at which the log then ends.
     """
     delivered = np.zeros(len(proof.position), np.int64)
-    unproven = 0
+    others = 0
     for reading in readings.values():
         ok = reading.states == OK
         np.add.at(delivered, reading.records[ok & (reading.records >= 0)], 1)
-        unproven += len(np.unique(reading.physical[ok & (reading.records < 0)]))
+        others += len(set(reading.physical[ok & (reading.records < 0)].tolist()))
     lost: dict[QueueKey, Ranges] = {}
     repeated: dict[QueueKey, Ranges] = {}
-    rows_of = _rows_by_queue(proof)
+    comparison = _Comparison(proof, claims, readings, delivered)
+    readable = others
     for key in dict.fromkeys((*proof.queues, *claims)):
-        rows = rows_of.get(key, np.empty(0, np.int64))
-        rows = rows[proof.queued[rows]]
-        gone = _offsets(proof, rows[delivered[rows] == 0])
-        only_claimed = _only_claimed(claims.get(key), readings.get(key), proof.queue_offset[rows])
-        _put(lost, key, np.union1d(gone, only_claimed))
-        _put(repeated, key, _offsets(proof, rows[delivered[rows] > 1]))
-    bases = np.array([file.base for file in proof.segments] + [0])
-    unqueued = proof.queued & (delivered == 0) & (bases[proof.segment] + proof.position < end)
-    readable = int(proof.messages[proof.queued & (delivered > 0)].sum()) + unproven
+        _put(lost, key, comparison.lost(key, readings.get(key)))
+        _put(repeated, key, _offsets(proof, comparison.rows(key, delivered > 1)))
+        readable += int(proof.messages[comparison.rows(key, delivered > 0)].sum())
+    unqueued = proof.queued & (delivered == 0) & (proof.physical < end)
     return Losses(lost, int(unqueued.sum()), readable, repeated)
+
+
+class _Comparison:
+    """Records and units of the same messages, matched.
+
+    Where a record says that it belongs to one queue, and only another queue has a unit for it, the unit is
+    believed: the fields that name a record's queue have no CRC.
+    """
+
+    def __init__(
+        self, proof: Proof, claims: Mapping[QueueKey, Claims], readings: Mapping[QueueKey, QueueReading],
+        delivered: np.ndarray,
+    ) -> None:  # fmt: skip
+        none = [np.empty(0, np.int64)]
+        self._proof = proof
+        self._claims = claims
+        self._delivered = delivered
+        self._rows = _rows_by_queue(proof)
+        self._belongs = ~_among(proof.physical, np.concatenate([*none, *(one.physical for one in claims.values())]))
+        for key, rows in self._rows.items():
+            if key in claims:
+                self._belongs[rows] |= _among(proof.physical[rows], claims[key].physical)
+        fine = none
+        for key, reading in readings.items():
+            found = reading.physical[reading.states == OK]
+            fine.append(found[_among(found, claims[key].physical)] if key in claims else found[:0])
+        self._fine = np.concatenate(fine)
+
+    def rows(self, key: QueueKey, chosen: np.ndarray) -> np.ndarray:
+        """Returns the proven records of a queue that get a unit and are among the chosen."""
+        rows = self._rows.get(key, np.empty(0, np.int64))
+        return rows[self._proof.queued[rows] & self._belongs[rows] & chosen[rows]]
+
+    def lost(self, key: QueueKey, reading: QueueReading | None) -> np.ndarray:
+        """Returns the queue offsets of messages that are not delivered."""
+        gone = _offsets(self._proof, self.rows(key, self._delivered == 0))
+        return np.union1d(gone, self._only_claimed(key, self._claims.get(key), reading))
+
+    def _only_claimed(self, key: QueueKey, claims: Claims | None, reading: QueueReading | None) -> np.ndarray:
+        """Returns offsets that a unit alone speaks for: no proven record states them, and nothing is delivered."""
+        if claims is None:
+            return np.empty(0, np.int64)
+        known = self._proof.queue_offset[self.rows(key, self._proof.queued)]
+        left = ~_among(claims.offsets, known)
+        if reading is not None:
+            left[left] &= ~_among(claims.physical[left], reading.physical[reading.states == OK])
+        left[left] &= ~_among(claims.physical[left], self._fine)
+        return claims.offsets[left]
+
+
+def _among(values: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Bool per value: whether it is one of the wanted; fast where those ascend, as offsets do."""
+    if not len(wanted) or not len(values):
+        return np.zeros(len(values), bool)
+    ordered = wanted if (wanted[1:] >= wanted[:-1]).all() else np.sort(wanted)
+    at = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
+    return np.asarray(ordered[at] == values)
 
 
 def _rows_by_queue(proof: Proof) -> dict[QueueKey, np.ndarray]:
@@ -101,14 +172,6 @@ def _offsets(proof: Proof, rows: np.ndarray) -> np.ndarray:
     counts = np.maximum(proof.messages[rows], 1)
     first = np.repeat(proof.queue_offset[rows] - np.cumsum(counts) + counts, counts)
     return np.asarray(first + np.arange(counts.sum()))
-
-
-def _only_claimed(claims: np.ndarray | None, reading: QueueReading | None, proven: np.ndarray) -> np.ndarray:
-    """Returns offsets that a unit alone speaks for, and that are not delivered."""
-    if claims is None:
-        return np.empty(0, np.int64)
-    offsets = np.setdiff1d(claims, proven)
-    return offsets if reading is None else np.setdiff1d(offsets, reading.stated[reading.states == OK])
 
 
 def _put(found: dict[QueueKey, Ranges], key: QueueKey, offsets: np.ndarray) -> None:

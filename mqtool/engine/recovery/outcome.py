@@ -170,6 +170,18 @@ class Outcome:
         """Whether the broker serves."""
         return self.exit is None and self.hung is None
 
+    @property
+    def verdict(self) -> str:
+        """The outcome in one line."""
+        if self.exit is not None:
+            return f"does not start, exit {self.exit}: {self.refusal}"
+        if self.hung is not None:
+            return f"never finishes starting: {self.hung}"
+        if self.lost is None:
+            return "starts; which messages are lost was not looked at"
+        lost = sum(last - first + 1 for ranges in self.lost.values() for first, last in ranges)
+        return f"starts, but consumers lose {lost} message(s)" if lost else "starts, and no message is lost"
+
     def as_dict(self) -> dict[str, Any]:
         """Returns what can be written as JSON: a broker's answer by its field names, and why."""
         return {

@@ -93,6 +93,9 @@ def _consumers(start: Start) -> tuple[dict[str, QueueReading], losses.Losses]:
     log_min = state.loaded_segments[0].base if state.loaded_segments else 0
     claims = {key: losses.claims_of(files, log_min) for key, files in state.loaded_queues.items()}
     found = losses.losses_of(proof, claims, readings, state.log.max_offset)
+    expired = sum(one.expired for one in claims.values())
+    if expired:
+        start.ledger.accept(f"{expired} unit(s) of queues point before the log's minimum, {log_min}: taken as expired")
     _note_deliveries(start, readings)
     if found.unqueued:
         start.ledger.accept(

@@ -14,7 +14,7 @@ from mqtool.engine.recovery.record_check import RecordCheck
 from mqtool.engine.recovery.requests import Requests
 from mqtool.engine.recovery.settings import Settings
 from mqtool.engine.recovery.state import QueueKey
-from mqtool.formats import commit_log, java, properties
+from mqtool.formats import commit_log, properties
 from mqtool.scan.frames import Frames
 from mqtool.scan.walk import SegmentSpan, SegmentWalk
 from mqtool.store.files import ReadFile
@@ -50,6 +50,12 @@ class Proof:
     queued: np.ndarray
     decodable: np.ndarray
     queues: tuple[QueueKey, ...]
+
+    @cached_property
+    def physical(self) -> np.ndarray:
+        """int64, physical offset of each record."""
+        bases = np.array([file.base for file in self.segments] + [0])
+        return np.asarray(bases[self.segment] + self.position)
 
     @cached_property
     def _places(self) -> np.ndarray:
@@ -92,12 +98,10 @@ class _Columns:
         )
 
     def _queue_numbers(self, requests: Requests) -> np.ndarray:
-        names: dict[bytes, str] = {}
-        found = []
-        for topic, queue_id in zip(requests.topics, requests.queue_id.tolist(), strict=True):
-            name = names.get(topic) or names.setdefault(topic, java.decode_utf8(topic))
-            found.append(self.queues.setdefault((name, queue_id), len(self.queues)))
-        return np.array(found, np.int64)
+        found = np.empty(len(requests), np.int64)
+        for topic, queue_id, rows in requests.by_queue(np.arange(len(requests))):
+            found[rows] = self.queues.setdefault((topic, queue_id), len(self.queues))
+        return found
 
     def _messages(self, requests: Requests) -> np.ndarray:
         counts = np.ones(len(requests), np.int64)
@@ -109,7 +113,11 @@ class _Columns:
 
     def _decodable(self, frames: Frames) -> np.ndarray:
         ports = np.maximum(_port(frames, "born_host", 0x10), _port(frames, "store_host", 0x20))
-        return (ports <= _HIGHEST_PORT) & ((frames.column("magic_code") == commit_log.MAGIC_V1) | self._is_5)
+        fine = (ports <= _HIGHEST_PORT) & ((frames.column("magic_code") == commit_log.MAGIC_V1) | self._is_5)
+        unknown = np.flatnonzero(frames.column("body_crc") == 0)  # the walk lets these through, consumers do not
+        if len(unknown):
+            fine[unknown] &= frames.select(unknown).crc_matches
+        return np.asarray(fine)
 
 
 def prove(settings: Settings, segments: Sequence[SimulatedFile]) -> Proof:

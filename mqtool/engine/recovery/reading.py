@@ -163,7 +163,7 @@ def _simple_units(queue: SimpleQueue) -> tuple[np.ndarray, np.ndarray, np.ndarra
     units = np.zeros(len(offsets), CONSUME_QUEUE_UNIT.dtype)
     where, position = _locate(queue.files, offsets * UNIT_SIZE)
     for number, one in enumerate(queue.files.files):
-        mine = np.flatnonzero((where == number) & (position < one.wrote))
+        mine = np.flatnonzero((where == number) & (position < one.wrote) & (offsets * UNIT_SIZE >= queue.min_logic))
         if len(mine):
             file[mine] = number
             units[mine] = one.units()[position[mine] // UNIT_SIZE]

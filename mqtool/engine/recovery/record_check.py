@@ -57,6 +57,7 @@ class RecordCheck:
     Attributes:
         settings: release and the keys that matter here.
         delay_levels: levels that the store knows while it tests; 4.9 has not read them when it recovers.
+        largest_array: bytes of the largest array that a test asked for, before it knew whether there is a record.
     """
 
     def __init__(self, settings: Settings, *, recovering: bool) -> None:
@@ -64,6 +65,7 @@ class RecordCheck:
         self.settings = settings
         self.recovering = recovering
         self.check_crc = recovering and settings.check_crc
+        self.largest_array = 0
         self.delay_levels = settings.delay_levels_ms if settings.is_5 or not recovering else ()
 
     def magic_is_known(self, magic: int) -> bool:
@@ -120,8 +122,9 @@ class RecordCheck:
             raise FormatError(f"TOTALSIZE {total} is negative", layout="record")
         if total > LARGEST_JAVA_ARRAY:
             raise throws("load: java.lang.OutOfMemoryError: Requested array size exceeds VM limit")
-        if total > self.settings.heap_bytes:
+        if total >= self.settings.heap_bytes // 2:
             raise throws("load: java.lang.OutOfMemoryError: Java heap space")
+        self.largest_array = max(self.largest_array, total)
 
     def _head(self, cursor: "_Cursor", start: int, total: int) -> dict[str, int]:
         shortest = cursor.peek(start, _SHORTEST_HEAD)

@@ -4,6 +4,7 @@ The fields of DispatchRequest that ConsumeQueue and IndexFile use, all as the re
 Source: CommitLog.checkMessageAndReturnSize, DispatchRequest, IndexService.buildIndex (4.9.7, 5.5.0).
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -35,7 +36,6 @@ class Requests:
 
     Attributes:
         frames: the records.
-        topics: topic of each as bytes.
     """
 
     def __init__(self, frames: Frames, check: RecordCheck) -> None:
@@ -76,12 +76,31 @@ class Requests:
         return (self.transaction_type == 0) | (self.transaction_type == commit_log.SysFlag.TRANSACTION_COMMIT)
 
     @cached_property
-    def topics(self) -> list[bytes]:
-        """Topic of each record."""
-        view = self.frames.view
-        starts = self.frames.topic_start.tolist()
-        ends = (self.frames.topic_start + self.frames.topic_length).tolist()
-        return [bytes(view[start:end]) for start, end in zip(starts, ends, strict=True)]
+    def topics(self) -> tuple[np.ndarray, list[bytes]]:
+        """Number of each record's topic, and the topics by number."""
+        starts, lengths = self.frames.topic_start, self.frames.topic_length
+        width = int(lengths.max(initial=0))
+        if not len(starts):
+            return np.empty(0, np.int64), []
+        at = np.minimum(starts[:, None] + np.arange(width), len(self.frames.bytes) - 1)
+        padded = np.zeros((len(starts), width + 2), np.uint8)
+        padded[:, :width] = self.frames.bytes[at]
+        padded[:, :width][np.arange(width) >= lengths[:, None]] = 0
+        padded[:, width:] = lengths.astype(">u2").view(np.uint8).reshape(-1, 2)
+        distinct, numbers = np.unique(padded.view(f"V{width + 2}").ravel(), return_inverse=True)
+        names = [row.tobytes() for row in distinct]
+        return numbers, [name[: int.from_bytes(name[width:], "big")] for name in names]
+
+    def by_queue(self, rows: np.ndarray) -> Iterator[tuple[str, int, np.ndarray]]:
+        """Yields topic, queue id and rows, in order, of each queue that some records belong to."""
+        numbers, names = self.topics
+        pairs = (numbers[rows] << 32) | (self.queue_id[rows].astype(np.int64) & 0xFFFFFFFF)
+        distinct, group = np.unique(pairs, return_inverse=True)
+        order = np.argsort(group, kind="stable")
+        edges = np.searchsorted(group[order], np.arange(len(distinct) + 1))
+        for number, pair in enumerate(distinct.tolist()):
+            topic = java.decode_utf8(names[pair >> 32])
+            yield topic, java.to_int32(pair & 0xFFFFFFFF), rows[order[edges[number] : edges[number + 1]]]
 
     @cached_property
     def _pieces(self) -> PropertyPieces:
@@ -99,8 +118,10 @@ class Requests:
     def tags_code(self) -> np.ndarray:
         """int64: hash of TAGS, or the time at which a delayed message is due."""
         codes = self._hashes(properties.TAGS).astype(np.int64)
-        for row in np.flatnonzero(self.has_property(properties.DELAY_LEVEL)).tolist():
-            if self.topics[row] == SCHEDULE_TOPIC:
+        numbers, names = self.topics
+        if SCHEDULE_TOPIC in names:
+            scheduled = self.has_property(properties.DELAY_LEVEL) & (numbers == names.index(SCHEDULE_TOPIC))
+            for row in np.flatnonzero(scheduled).tolist():
                 codes[row] = self._due(row, int(codes[row]))
         return codes
 
@@ -134,10 +155,9 @@ class Requests:
         return Keys(owner[order], found[order])
 
     def _topic_hashes(self, suffix: bytes) -> np.ndarray:
-        known: dict[bytes, int] = {}
-        for topic in set(self.topics):
-            known[topic] = java.string_hash(java.decode_utf8(topic + suffix))
-        return np.array([known[topic] for topic in self.topics], np.int32)
+        numbers, names = self.topics
+        known = [java.string_hash(java.decode_utf8(topic + suffix)) for topic in names]
+        return np.array(known, np.int32)[numbers]
 
     def _key_part(self, rank: int, name: str, prefix: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         starts, lengths = self._pieces.value_of(name)
@@ -146,25 +166,29 @@ class Requests:
 
     def _words(self, prefix: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         starts, lengths = self._pieces.value_of(properties.KEYS)
-        rows, at, size, rank = [], [], [], []
-        view = self.frames.view
-        for row in np.flatnonzero(lengths > 0).tolist():
-            position = int(starts[row])
-            for number, word in enumerate(bytes(view[position : position + int(lengths[row])]).split(b" ")):
-                if word:
-                    rows.append(row)
-                    at.append(position)
-                    size.append(len(word))
-                    rank.append((1 << 32) + number)
-                position += len(word) + 1
-        owner = np.array(rows, np.int64)
-        found = self._joined(prefix[owner], np.array(at, np.int64), np.array(size, np.int64))
-        return owner, np.array(rank, np.int64), found
+        rows = np.flatnonzero(lengths > 0)
+        data, offsets = _gather(self.frames.bytes, starts[rows], lengths[rows])
+        # a word begins at a value's start and behind each space; it ends at a space or the value's end
+        spaces = np.flatnonzero(data == ord(" "))
+        begin = np.unique(np.concatenate([offsets[:-1], spaces + 1]))
+        begin = begin[begin < len(data)]
+        owner = np.searchsorted(offsets, begin, side="right") - 1
+        end = np.minimum(offsets[owner + 1], _next_of(spaces, begin, len(data)))
+        kept = end > begin
+        begin, end, owner = begin[kept], end[kept], owner[kept]
+        at = starts[rows][owner] + begin - offsets[owner]
+        records = rows[owner]
+        return records, (1 << 32) + begin, self._joined(prefix[records], at, end - begin)
 
     def _joined(self, prefix: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         data, offsets = _gather(self.frames.bytes, starts, lengths)
         joined = hashes.joined_hash(prefix, hashes.java_hash(data, offsets), hashes.utf16_lengths(data, offsets))
         return hashes.absolute(joined)
+
+
+def _next_of(positions: np.ndarray, after: np.ndarray, end: int) -> np.ndarray:
+    """Returns the first position at or behind each place, `end` where there is none."""
+    return np.append(positions, end)[np.searchsorted(positions, after)]
 
 
 def _gather(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

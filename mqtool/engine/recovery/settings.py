@@ -10,10 +10,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from mqtool.errors import LayoutError, NotAStoreError, UnsupportedFormatError, UsageError
+from mqtool.engine.recovery import scope
+from mqtool.errors import LayoutError, NotAStoreError, UsageError
 from mqtool.formats import batch_consume_queue, consume_queue, consume_queue_ext, file_names, index_file
 from mqtool.store import broker_config, layout
 from mqtool.store.broker_config import BrokerConfig
+from mqtool.store.index_file import list_index_files
 from mqtool.store.layout import Known
 
 DEFAULT_SEGMENT_SIZE = 1 << 30
@@ -26,14 +28,6 @@ _LEFT_OVER = {
     file_names.LOCK, file_names.ABORT, file_names.ABORT_BACKUP, file_names.ROCKSDB_STORE, file_names.TIMER_WHEEL,
 }  # fmt: skip
 _UNITS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_OTHER_ENGINES = {
-    "enableDLegerCommitLog": "the CommitLog is kept by DLedger",
-    "enableControllerMode": "the broker's role comes from a controller",
-    "duplicationEnable": "recovery follows a replica's confirm offset",
-    "enableRocksDBStore": "the queues are in RocksDB",
-    "rocksdbCQDoubleWriteEnable": "the queues are in RocksDB too",
-    "enableAcceleratedRecovery": "recovery starts inside a segment",
-}
 
 
 class Release(StrEnum):
@@ -81,8 +75,9 @@ class Settings:
         is_master, is_slave: brokerId is 0; brokerRole is SLAVE.
         multi_dispatch, lmq, queue_ext: enableMultiDispatch, enableLmq, enableConsumeQueueExt.
         delay_levels_ms: delay of level 1, 2, …
-        heap_bytes: largest array that the broker's heap is taken to hold.
+        heap_bytes: the broker's heap; an array of half of it is taken not to fit.
         evidence: where sizes came from.
+        unfollowed: parts of the store that a start touches and that are not followed here, in words.
     """
 
     release: Release
@@ -111,6 +106,7 @@ class Settings:
     delay_levels_ms: tuple[int, ...] = ()
     heap_bytes: int = DEFAULT_HEAP
     evidence: Mapping[str, str] = field(default_factory=dict)
+    unfollowed: tuple[str, ...] = ()
 
     @property
     def is_5(self) -> bool:
@@ -127,7 +123,7 @@ def settings_of(
         NotAStoreError: the directory is neither a store nor empty.
         UnsupportedFormatError: another engine than the file-based one would open the store.
     """
-    _refuse_other_engines(root, config)
+    scope.refuse_other_engines(root, config)
     found = _layout(root, config)
     segment = _known(found.commit_log_size if found else None, DEFAULT_SEGMENT_SIZE)
     queue = _known(found.consume_queue_size if found else None, consume_queue.DEFAULT_FILE_SIZE)
@@ -143,6 +139,7 @@ def settings_of(
         delay_levels_ms=_delays(config.values.get("messageDelayLevel", DEFAULT_DELAY_LEVELS)),
         heap_bytes=heap or DEFAULT_HEAP,
         evidence={"segments": segment.evidence, "queue files": queue.evidence},
+        unfollowed=scope.unfollowed(root, config),
     )  # fmt: skip
 
 
@@ -198,15 +195,6 @@ def _commit_log_dirs(root: Path, config: BrokerConfig, found: layout.StoreLayout
     return (default,) if default in detected or not detected else detected
 
 
-def _refuse_other_engines(root: Path, config: BrokerConfig) -> None:
-    for key, meaning in _OTHER_ENGINES.items():
-        if config.flag(key):
-            raise UnsupportedFormatError(f"{root}: {key}=true: {meaning}; only the file-based store's start is known")
-    if config.values.get("storeType", "default").strip() not in ("", "default"):
-        kind = config.values["storeType"].strip()
-        raise UnsupportedFormatError(f"{root}: storeType={kind}: only the file-based store's start is known")
-
-
 def _known(found: Known | None, default: int) -> Known:
     return found or Known(default, "the broker's default")
 
@@ -216,7 +204,7 @@ def _positive(value: int | None, default: int) -> int:
 
 
 def _index_sizes(root: Path, config: BrokerConfig) -> tuple[int | None, int | None]:
-    """Returns slots and entries: configured, or the default ones if the files have that size or there are none."""
+    """Returns slots and entries: configured, the default ones if the files have that size, or what the files tell."""
     slots, entries = config.integer("maxHashSlotNum"), config.integer("maxIndexNum")
     if slots is not None or entries is not None:
         return slots or index_file.DEFAULT_SLOTS, entries or index_file.DEFAULT_ENTRIES
@@ -225,6 +213,9 @@ def _index_sizes(root: Path, config: BrokerConfig) -> tuple[int | None, int | No
     sizes = {path.stat().st_size for path in directory.iterdir() if path.is_file()} if directory.is_dir() else set()
     if sizes <= {default}:
         return index_file.DEFAULT_SLOTS, index_file.DEFAULT_ENTRIES
+    for file in list_index_files(directory)[0]:
+        if file.slot_count is not None:
+            return file.slot_count, file.max_entries
     return None, None
 
 

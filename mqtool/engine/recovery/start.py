@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from mqtool.engine.recovery.batch_queues import BatchQueue
 from mqtool.engine.recovery.commit_log import LogRecovery
-from mqtool.engine.recovery.configuration import load_table, load_tables
+from mqtool.engine.recovery.configuration import load_table, load_tables, tried_last
 from mqtool.engine.recovery.ledger import Action, Ledger, StartEnds, StartHangs, load_fails, throws
 from mqtool.engine.recovery.mapped_files import is_a_directory, list_entries
 from mqtool.engine.recovery.queues import SimpleQueue
@@ -97,6 +97,8 @@ class Start:
     def _load(self) -> None:
         state, ledger = self.state, self.ledger
         state.clean_stop = not self.abort.exists()
+        for part in self.settings.unfollowed:
+            ledger.leave_open(part)
         if not state.clean_stop:
             ledger.because("abort is there: the store was not closed in order and is recovered abnormally")
         entries = [one for path in self.settings.commit_log_dirs for one in list_entries(path) or []]
@@ -122,7 +124,8 @@ class Start:
         if self.settings.is_5 and not self.settings.whole_broker:
             return
         if load_table(self.settings, self.ledger, file_names.DELAY_OFFSETS) is None:
-            raise load_fails(f"load {self.settings.root / file_names.CONFIG / file_names.DELAY_OFFSETS} Failed")
+            path = self.settings.root / file_names.CONFIG / file_names.DELAY_OFFSETS
+            raise load_fails(f"load {tried_last(path, is_5=self.settings.is_5)} Failed")
 
     def _note_gaps(self) -> None:
         files = self.state.log.files

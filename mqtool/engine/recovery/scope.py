@@ -1,0 +1,54 @@
+"""What of a broker's start is followed here, and what is not: refused by name, or said."""
+
+from pathlib import Path
+
+from mqtool.errors import UnsupportedFormatError
+from mqtool.formats import file_names
+from mqtool.store.broker_config import BrokerConfig
+
+_OTHER_ENGINES = {
+    "enableDLegerCommitLog": "the CommitLog is kept by DLedger",
+    "enableControllerMode": "the broker's role comes from a controller",
+    "duplicationEnable": "recovery follows a replica's confirm offset",
+    "enableRocksDBStore": "the queues are in RocksDB",
+    "rocksdbCQDoubleWriteEnable": "the queues are in RocksDB too",
+    "enableAcceleratedRecovery": "recovery starts inside a segment",
+}
+_BESIDE = (file_names.TIMER_LOG, file_names.TIMER_WHEEL, file_names.COMPACTION)
+
+
+def refuse_other_engines(root: Path, config: BrokerConfig) -> None:
+    """Passes if the plain file-based store would open the directory.
+
+    Raises:
+        UnsupportedFormatError: another engine would, by the configuration, or by its files where that is silent.
+    """
+    for key, meaning in _OTHER_ENGINES.items():
+        if config.flag(key):
+            raise UnsupportedFormatError(f"{root}: {key}=true: {meaning}; only the file-based store's start is known")
+    kind = config.values.get("storeType", "").strip()
+    if kind not in ("", "default"):
+        raise UnsupportedFormatError(f"{root}: storeType={kind}: only the file-based store's start is known")
+    dledger = next(root.glob(f"{file_names.DLEDGER_PREFIX}*/"), None)
+    if dledger is not None and config.flag("enableDLegerCommitLog") is None:
+        raise UnsupportedFormatError(
+            f"{dledger} is there: the CommitLog is kept by DLedger, whose start is not known; for a broker without it "
+            "give --config with enableDLegerCommitLog=false"
+        )
+    if not kind and (root / file_names.CONSUME_QUEUE / "CURRENT").is_file():
+        raise UnsupportedFormatError(
+            f"{root / file_names.CONSUME_QUEUE} holds a RocksDB database: only the start with queue files is known; "
+            "for a broker that uses those give --config with storeType=default"
+        )
+
+
+def unfollowed(root: Path, config: BrokerConfig) -> tuple[str, ...]:
+    """Returns the parts of a store that a start touches and that are not followed, in words."""
+    found = [
+        f"{name}: 5.x loads it too, and may refuse to start because of it" for name in _BESIDE if (root / name).exists()
+    ]
+    if config.flag("enableConsumeQueueExt"):
+        found.append(f"{file_names.CONSUME_QUEUE_EXT}: its files are loaded, cut and written too")
+    if (root / file_names.EPOCH_FILE).exists() and config.flag("enableControllerMode") is None:
+        found.append(f"{file_names.EPOCH_FILE} is there: in controller mode recovery follows other bounds")
+    return tuple(found)
