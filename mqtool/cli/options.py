@@ -66,12 +66,13 @@ class FileKindName(StrEnum):
 
 def _help_of_output(ctx: typer.Context, value: Format) -> Format:
     if value is Format.HELP and not ctx.resilient_parsing:
-        _print_schema(ctx)
+        print_schema(ctx)
         raise typer.Exit(0)
     return value
 
 
-def _print_schema(ctx: typer.Context) -> None:
+def print_schema(ctx: typer.Context) -> None:
+    """Prints the JSON Schema of a command's output: `--format help`."""
     from mqtool.cli.render import encode  # noqa: PLC0415 - `--help` needs no JSON encoder
     from mqtool.cli.schema import document  # noqa: PLC0415
 
