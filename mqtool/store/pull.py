@@ -151,7 +151,7 @@ def _is_readable(log: CommitLog, unit: _Unit) -> bool:
 
 
 def _next_segment(log: CommitLog, physical_offset: int) -> int:
-    size = log.segments[0].size if log.segments else 1
+    size = max([segment.size for segment in log.segments], default=0) or 1
     return physical_offset + size - physical_offset % size
 
 
