@@ -4,7 +4,7 @@ from mqtool.verify.catalogue.check import Check
 from mqtool.verify.findings import Area, Severity
 
 _INFO = "mqtool info {store}"
-_VERIFY = "mqtool verify {store}"
+_EXPLAIN = "mqtool explain-start {store}"
 
 
 def _error(code: str, meaning: str, remedy: str, next_step: str) -> Check:
@@ -21,7 +21,7 @@ CHECKS = (
         "The broker did not stop in order: there is an abort file. Its next start recovers: it scans the end of the "
         "log, cuts a torn tail, brings queues up to date and deletes the last index file.",
         "Verify before the start; if nothing else is found, start.",
-        _VERIFY,
+        _EXPLAIN,
     ),
     _error(
         "abort-bad",

@@ -1,0 +1,47 @@
+"""`mqtool checks`: every code that verify can report."""
+
+from typing import Annotated
+
+import typer
+
+from mqtool.cli.exits import ExitCode
+from mqtool.cli.invocation import Format
+from mqtool.cli.options import DebugOption, FormatOption
+from mqtool.cli.output import Output
+from mqtool.cli.schema import prints
+from mqtool.cli.verify_schema import CHECKS
+from mqtool.errors import UsageError
+
+HELP = """
+mqtool checks queue-hole
+
+What a code of verify means, what the broker makes of it, and what to do. Without CODE all codes; a code may be the
+beginning of several, as in log-.
+
+impact: read-only
+"""
+
+
+@prints(CHECKS)
+def checks(
+    ctx: typer.Context,
+    code: Annotated[list[str] | None, typer.Argument(metavar="[CODE]...", help="Codes, or how they begin.")] = None,
+    *,
+    output_format: FormatOption = Format.TABLE,
+    _debug: DebugOption = False,
+) -> ExitCode:
+    """Reads the options and runs."""
+    from mqtool.verify.catalogue import CATALOGUE  # noqa: PLC0415 - `--help` loads none of verify
+
+    wanted = code or [""]
+    unknown = [one for one in wanted if not any(known.startswith(one) for known in CATALOGUE)]
+    if unknown:
+        raise UsageError(f"no code is or begins with {unknown[0]!r}; `mqtool checks` lists all")
+    chosen = [check for known, check in CATALOGUE.items() if any(known.startswith(one) for one in wanted)]
+    output = Output(ctx.obj, CHECKS, output_format, upright=code is not None and len(chosen) <= 3)
+    output.rows(
+        {"code": check.code, "check": check.area.value, "severity": check.severity.value, "meaning": check.meaning,
+         "remedy": check.remedy, "next_step": check.next_step}
+        for check in chosen
+    )  # fmt: skip
+    return output.finish()

@@ -1,0 +1,124 @@
+"""The answer of `mqtool verify` for machines that watch: JUnit, Prometheus, Nagios."""
+
+from collections import Counter
+from collections.abc import Iterator
+from xml.sax.saxutils import escape, quoteattr
+
+from mqtool.cli import cells
+from mqtool.cli.verify_text import counted
+from mqtool.verify import Area, Finding, Severity, State, Verification
+from mqtool.verify.notebook import area_of
+
+_NAGIOS = {State.CLEAN: "OK", State.DIRTY: "WARNING", State.CORRUPT: "CRITICAL", State.UNKNOWN: "UNKNOWN"}
+
+
+def junit(found: Verification) -> bytes:
+    """Returns JUnit XML: a suite per check; errors and warnings are failures, unknown checks are skipped."""
+    suites = [_suite(found, check.area) for check in found.checks]
+    head = f'<testsuites name="mqtool verify" time="{found.statistics.seconds}">'
+    lines = ['<?xml version="1.0" encoding="UTF-8"?>', head, *suites, "</testsuites>", ""]
+    return "\n".join(lines).encode("utf-8", "replace")
+
+
+def _suite(found: Verification, area: Area) -> str:
+    check = next(one for one in found.checks if one.area is area)
+    mine = [one for one in found.findings if area_of(one) is area and one.severity is not Severity.NOTE]
+    cases = [_case(area, finding) for finding in mine]
+    skipped = check.state is State.UNKNOWN or (not mine and not found.complete)
+    if skipped:
+        cases.append(f"    <testcase classname={_attribute(area)} name={_attribute(area)}>\n"
+                     f"      <skipped message={_attribute(check.detail)}/>\n    </testcase>")  # fmt: skip
+    elif not mine:
+        cases.append(f"    <testcase classname={_attribute(area)} name={_attribute(area)}/>")
+    counts = f'tests="{len(cases)}" failures="{len(mine)}" skipped="{int(skipped)}"'
+    return "\n".join([f"  <testsuite name={_attribute(area)} {counts}>", *cases, "  </testsuite>"])
+
+
+def _case(area: Area, finding: Finding) -> str:
+    place = finding.file + ("" if finding.position is None else f" position {finding.position}")
+    name = _attribute(f"{finding.code} {place}".strip())
+    body = escape(f"{cells.escape(finding.evidence)}\nnext: {cells.escape(finding.next_step)}")
+    message = _attribute(f"{finding.severity}: {finding.evidence}")
+    failure = f"<failure type={_attribute(finding.code)} message={message}>{body}</failure>"
+    return f"    <testcase classname={_attribute(area)} name={name}>\n      {failure}\n    </testcase>"
+
+
+def _attribute(text: str) -> str:
+    return quoteattr(cells.escape(str(text)))
+
+
+def prometheus(found: Verification, now: float) -> bytes:
+    """Returns the text format of Prometheus, for a textfile collector.
+
+    Args:
+        found: the answer.
+        now: seconds since the epoch.
+    """
+    return ("\n".join(_metrics(found, now)) + "\n").encode("utf-8", "replace")
+
+
+def _metrics(found: Verification, now: float) -> Iterator[str]:
+    store = _labels(store=found.store)
+    yield from _metric("state", "1 for the state that the store is in")
+    yield from (_sample("state", int(found.state is state), store=found.store, state=state.value) for state in State)
+    yield from _metric("check_state", "1 for the state that each check ended in")
+    yield from (_sample("check_state", 1, store=found.store, check=one.area.value, state=one.state.value)
+                for one in found.checks)  # fmt: skip
+    yield from _metric("findings", "findings by code and severity")
+    counts = Counter((finding.code, finding.severity.value) for finding in found.findings)
+    yield from (_sample("findings", count, store=found.store, code=code, severity=severity)
+                for (code, severity), count in sorted(counts.items()))  # fmt: skip
+    yield from _metric("lost_messages", "messages proved to be gone, by queue")
+    lost: Counter[tuple[str, int]] = Counter()
+    for loss in found.losses.queues:
+        lost[loss.topic, loss.queue_id] += loss.messages
+    yield from (_sample("lost_messages", count, store=found.store, topic=topic, queue_id=str(queue_id))
+                for (topic, queue_id), count in sorted(lost.items()))  # fmt: skip
+    statistics = found.statistics
+    for name, words, value in (
+        ("lost_bytes", "bytes of the CommitLog without a valid record", found.losses.bytes),
+        ("records", "sound records that were read", statistics.records),
+        ("log_bytes", "bytes of the CommitLog that were read", statistics.log_bytes),
+        ("complete", "0 if the check was stopped early", int(found.complete)),
+        ("duration_seconds", "how long the check took", statistics.seconds),
+        ("time_seconds", "when the check ended, since the epoch", round(now, 3)),
+    ):
+        yield from _metric(name, words)
+        yield f"mqtool_verify_{name}{store} {value}"
+
+
+def _metric(name: str, words: str) -> Iterator[str]:
+    yield f"# HELP mqtool_verify_{name} {words}"
+    yield f"# TYPE mqtool_verify_{name} gauge"
+
+
+def _sample(name: str, value: int, **labels: str) -> str:
+    return f"mqtool_verify_{name}{_labels(**labels)} {value}"
+
+
+def _labels(**labels: str) -> str:
+    def quoted(value: str) -> str:
+        return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+    return "{" + ",".join(f'{name}="{quoted(value)}"' for name, value in labels.items()) + "}"
+
+
+def nagios(found: Verification) -> bytes:
+    """Returns what a plugin prints: a status line with performance data, then a line per finding."""
+    errors, warnings = found.count(Severity.ERROR), found.count(Severity.WARNING)
+    words = f"{found.state}, {counted(errors, 'error')}, {counted(warnings, 'warning')}"
+    words += f", {counted(found.losses.messages, 'lost message')}"
+    data = (
+        f"errors={errors} warnings={warnings} lost_messages={found.losses.messages} lost_bytes={found.losses.bytes}B "
+        f"records={found.statistics.records} time={found.statistics.seconds}s"
+    )
+    status = "UNKNOWN" if not found.complete and found.state is State.CLEAN else _NAGIOS[found.state]
+    lines = [f"VERIFY {status} - {_plain(found.store)}: {words} | {data}"]
+    lines += [f"{finding.severity} {finding.code} {_plain(finding.file)}: {_plain(finding.evidence)}"
+              for finding in found.findings]  # fmt: skip
+    return ("\n".join(lines) + "\n").encode("utf-8", "replace")
+
+
+def _plain(text: str) -> str:
+    """A bar would begin performance data."""
+    return cells.escape(text).replace("|", "/")

@@ -1,0 +1,170 @@
+"""What `mqtool verify` does once its options are read."""
+
+import os
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from mqtool.cli import verify_monitoring, verify_text
+from mqtool.cli.exits import ExitCode
+from mqtool.cli.invocation import Invocation, note
+from mqtool.cli.options import ProgressMode
+from mqtool.cli.progress import progress
+from mqtool.cli.ranges import parse_size
+from mqtool.cli.render import Csv, encode
+from mqtool.cli.verify_schema import FINDING_ROWS, VERIFY
+from mqtool.errors import UsageError
+from mqtool.store import open_store
+from mqtool.verify import Finding, Options, Severity, State, Verification
+from mqtool.verify import verify as check
+
+SMALL = 512 << 20
+"""Bytes of the CommitLog up to which further processes cost more time than they save."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Options of how the work is done, as they were typed."""
+
+    topics: tuple[str, ...] | None
+    jobs: int | None
+    throttle: str | None
+    state: Path | None
+    max_time: float | None
+    progress: ProgressMode
+
+
+def run(
+    invocation: Invocation, path: Path, config: Path | None, work: Work, output_format: str, outfile: Path | None,
+    fail_on: str,
+) -> ExitCode:  # fmt: skip
+    """Checks a store and writes the answer."""
+    del invocation  # a failure before the answer is a line by itself
+    for written in (outfile, work.state):
+        if written is not None:
+            outside(path, written)
+    found = verification(path, config, work)
+    code = exit_code(found, fail_on)
+    data = render(found, output_format, code)
+    if outfile is not None:
+        write_whole(outfile, data)
+    else:
+        sys.stdout.buffer.write(data)
+        sys.stdout.flush()
+    if not found.complete:
+        note("stopped early; run again with the same --state to go on" if work.state else "stopped early")
+    return code
+
+
+def verification(path: Path, config: Path | None, work: Work) -> Verification:
+    """Checks a store as the options say."""
+    throttle = None if work.throttle is None else max(1, parse_size(work.throttle))
+    with open_store(path, config) as store:
+        size = sum(segment.size for segment in store.commit_log.segments)
+        jobs = work.jobs or (1 if size < SMALL else os.cpu_count() or 1)
+        options = Options(work.topics, jobs, throttle, work.state, work.max_time)
+        with progress(work.progress, "verify", 0, size) as bar:
+            found = check(store, options, lambda done, total: bar.update(size * done // max(1, total)))
+            bar.update(size)
+            return found
+
+
+def outside(store: Path, written: Path) -> None:
+    """Makes sure that a file to be written does not lie in the store.
+
+    Raises:
+        UsageError: it does.
+    """
+    if written.resolve().is_relative_to(store.resolve()):
+        raise UsageError(f"{written}: lies inside the store, which is only read; name a file elsewhere")
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Writes a file beside its place first, so that a reader sees the old one or the new one."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        beside.write_bytes(data)
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def exit_code(found: Verification, fail_on: str) -> ExitCode:
+    """Returns what the process tells its caller."""
+    if not found.complete:
+        return ExitCode.STOPPED_EARLY
+    if fail_on == "never":
+        return ExitCode.OK
+    if found.count(Severity.ERROR):
+        return ExitCode.NO
+    doubtful = found.count(Severity.WARNING) or any(one.state is State.UNKNOWN for one in found.checks)
+    return ExitCode.WARNINGS if fail_on == "warning" and doubtful else ExitCode.OK
+
+
+def render(found: Verification, output_format: str, code: ExitCode) -> bytes:
+    """Returns the answer in a format."""
+    match output_format:
+        case "json":
+            return encode({**VERIFY.head(), "ok": code is ExitCode.OK, **document(found)}, indent=True) + b"\n"
+        case "jsonl":
+            return b"".join(encode(line) + b"\n" for line in lines(found))
+        case "csv":
+            csv = Csv(FINDING_ROWS)
+            return csv.begin() + b"".join(csv.row(finding_row(finding)) for finding in found.findings)
+        case "junit":
+            return verify_monitoring.junit(found)
+        case "prometheus":
+            return verify_monitoring.prometheus(found, time.time())
+        case "nagios":
+            return verify_monitoring.nagios(found)
+    return verify_text.text(found, wide=output_format == "wide")
+
+
+def finding_row(finding: Finding) -> dict[str, Any]:
+    """Returns a finding as JSON."""
+    return asdict(finding)
+
+
+def verdict_row(found: Verification) -> dict[str, Any]:
+    """Returns the verdict as JSON."""
+    return {
+        "store": found.store, "state": found.state.value, "complete": found.complete, "live": found.live,
+        "errors": found.count(Severity.ERROR), "warnings": found.count(Severity.WARNING),
+        "notes": found.count(Severity.NOTE), "lost_bytes": found.losses.bytes,
+        "lost_messages": found.losses.messages, **asdict(found.statistics),
+    }  # fmt: skip
+
+
+def document(found: Verification) -> dict[str, Any]:
+    """Returns the whole answer as one object."""
+    rows = _rows(found)
+    return {
+        **verdict_row(found), "checks": rows["check"], "findings": rows["finding"], "lost_ranges": rows["lost_range"],
+        "lost_messages_of_queues": rows["lost_messages"], "lost_messages_of_groups": rows["group_loss"],
+    }  # fmt: skip
+
+
+def lines(found: Verification) -> list[dict[str, Any]]:
+    """Returns the answer line by line, the verdict last."""
+    parts = [{kind: row} for kind, rows in _rows(found).items() for row in rows]
+    return [*parts, {"verdict": verdict_row(found)}]
+
+
+def _rows(found: Verification) -> dict[str, list[dict[str, Any]]]:
+    losses = found.losses
+    return {
+        "finding": [finding_row(finding) for finding in found.findings],
+        "check": [
+            {"check": one.area.value, "state": one.state.value, "findings": one.findings, "detail": one.detail}
+            for one in found.checks
+        ],
+        "lost_range": [asdict(part) for part in losses.ranges],
+        "lost_messages": [
+            {"topic": loss.topic, "queue_id": loss.queue_id, "offsets": loss.offsets, "messages": loss.messages,
+             "proof": loss.proof}
+            for loss in losses.queues
+        ],
+        "group_loss": [asdict(loss) for loss in losses.groups],
+    }  # fmt: skip
