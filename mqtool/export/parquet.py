@@ -98,6 +98,11 @@ class TableWriter:
         if values != self._values or new_file:
             self._end_file()
             self._values = values
+        step = max(1, batch.num_rows * self._options.row_group_bytes // max(1, batch.nbytes))
+        for start in range(0, max(1, batch.num_rows), step):
+            self._take(batch.slice(start, step))
+
+    def _take(self, batch: Any) -> None:
         self._pieces.append(batch)
         self._bytes += batch.nbytes
         if self._bytes >= self._options.row_group_bytes:

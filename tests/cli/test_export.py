@@ -1,0 +1,146 @@
+"""`mqtool export` from the command line: reports, exit codes, refusals."""
+
+import json
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from tests.support import lake
+from tests.support.stores import copy_store, store_fixture, tree_digest
+
+NAME = "orders-5.5.0"
+STORE = store_fixture(NAME).directory
+COMMITTED = lake.expected_rows(NAME, every_class=False, broker="orders-5.5.0")
+SCHEMA = json.loads((Path(__file__).resolve().parents[2] / "docs" / "schemas" / "export.json").read_text("utf-8"))
+
+
+def test_the_report_counts_what_was_written(mqtool, tmp_path):
+    result = mqtool("export", STORE, "--to", tmp_path / "lake", "--workers", 1, "--format", "json")
+    found = result.document
+    assert result.code == 0
+    counts = {"messages": len(COMMITTED), "damage": 0, "dead_letters": 0}
+    assert found["outcome"] == "exported"
+    assert {name: found[name] for name in counts} == counts
+    assert found["size"] == sum(path.stat().st_size for path in (tmp_path / "lake").rglob("*.parquet"))
+    assert sum(topic["messages"] for topic in found["topics"]) == len(COMMITTED)
+    assert lake.in_log_order(lake.rows(tmp_path / "lake")) == COMMITTED
+    Draft202012Validator(SCHEMA).validate(found)
+
+
+def test_options_reach_the_export(mqtool, tmp_path):
+    result = mqtool(
+        "export", f"b={STORE}", "--to", tmp_path / "lake", "--include", "all", "--columns", "topic,record_class,body",
+        "--body", "text", "--topic", "RMQ_SYS*", "--partition-by", "topic", "--workers", 1, "--split", "50K",
+        "--file-size", "1K", "--level", 1,
+    )  # fmt: skip
+    assert result.code == 0
+    every = lake.expected_rows(NAME, every_class=True, broker="b")
+    expected = [row for row in every if row["topic"].startswith("RMQ_SYS")]
+    found = lake.table(tmp_path / "lake").to_pylist()
+    assert sorted(row["record_class"] for row in found) == sorted(row["record_class"] for row in expected)
+    assert set(found[0]) == {"topic", "record_class", "body"}
+    assert {type(row["body"]) for row in found} <= {str, type(None)}
+
+
+def test_a_range_of_offsets_and_times(mqtool, tmp_path):
+    mqtool("export", STORE, "--to", tmp_path / "a", "--offset", "100001:200001", "--workers", 1)
+    expected = [row for row in COMMITTED if 100_001 <= row["physical_offset"] < 200_001]
+    assert lake.in_log_order(lake.rows(tmp_path / "a")) == expected
+    middle = sorted(row["store_timestamp"] for row in COMMITTED)[400]
+    mqtool("export", STORE, "--to", tmp_path / "b", "--time", f"{middle.isoformat()}..", "--workers", 1)
+    assert lake.in_log_order(lake.rows(tmp_path / "b")) == [r for r in COMMITTED if r["store_timestamp"] >= middle]
+
+
+def test_a_second_run_with_state_adds_nothing(mqtool, tmp_path):
+    arguments = ("export", STORE, "--to", tmp_path / "lake", "--state", tmp_path / "state", "--workers", 1)
+    assert mqtool(*arguments).code == 0
+    again = mqtool(*arguments, "--format", "json")
+    assert (again.code, again.document["outcome"], again.document["messages"]) == (0, "nothing-new", 0)
+    assert lake.in_log_order(lake.rows(tmp_path / "lake")) == COMMITTED
+
+
+def test_damage_is_exit_code_1_and_named(mqtool, tmp_path):
+    store = copy_store(NAME, tmp_path)
+    segment = min((store / "commitlog").iterdir())
+    data = bytearray(segment.read_bytes())
+    data[COMMITTED[3]["physical_offset"] + 88] ^= 1
+    segment.write_bytes(data)
+    result = mqtool("export", store, "--to", tmp_path / "lake", "--workers", 1, "--format", "json")
+    assert (result.code, result.document["ok"], result.document["damage"]) == (1, False, 1)
+    assert f"1 damaged range(s), {COMMITTED[3]['store_size']} bytes" in result.stderr
+    result = mqtool("export", store, "--to", tmp_path / "other", "--workers", 1, "--mode", "failfast")
+    assert (result.code, "bad-crc" in result.stderr) == (1, True)
+    assert not (tmp_path / "other" / "messages").exists()
+
+
+def test_an_output_that_exists_is_refused(mqtool, tmp_path):
+    arguments = ("export", STORE, "--to", tmp_path / "lake", "--workers", 1)
+    mqtool(*arguments)
+    before = tree_digest(tmp_path / "lake" / "messages")
+    result = mqtool(*arguments)
+    assert (result.code, "holds an export already" in result.stderr) == (4, True)
+    assert tree_digest(tmp_path / "lake" / "messages") == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["nowhere"], 4, "no such directory"),
+        ([STORE, "--columns", "topics"], 2, "unknown column 'topics'"),
+        ([STORE, "--partition-by", "tag"], 2, "cannot partition by 'tag'"),
+        ([STORE, "--redact", "topic"], 2, "cannot be redacted"),
+        ([STORE, "--file-size", "0"], 2, "at least one byte"),
+        ([STORE, "--level", "99"], 2, "levels 1 to 22"),
+        ([STORE, f"x={STORE}"], 2, "are the same store"),
+        ([store_fixture("dledger-5.5.0").directory], 4, "DLedger"),
+        (["s3x://bucket/store"], 2, "s3x://bucket/store"),
+    ],
+    ids=["no store", "column", "partition", "redact", "file size", "level", "twice", "dledger", "url"],
+)
+def test_what_makes_no_sense_is_said_in_one_line_and_writes_nothing(mqtool, tmp_path, arguments, code, words):
+    result = mqtool("export", *arguments, "--to", tmp_path / "lake", "--workers", 1)
+    assert (result.code, words in result.stderr, result.stderr.count("\n")) == (code, True, 1)
+    assert list((tmp_path / "lake").glob("messages*")) == []
+
+
+def test_a_target_that_is_a_file_is_refused(mqtool, tmp_path):
+    (tmp_path / "lake").write_text("mine")
+    result = mqtool("export", STORE, "--to", tmp_path / "lake")
+    assert (result.code, "is a file" in result.stderr) == (2, True)
+    assert (tmp_path / "lake").read_text() == "mine"
+
+
+def test_a_target_that_cannot_be_written_to_is_an_io_error(mqtool):
+    result = mqtool("export", STORE, "--to", "/proc/lake", "--workers", 1)
+    assert (result.code, result.stderr.count("\n")) == (74, 1)
+
+
+def test_spark_without_java_is_said_in_one_line(mqtool, tmp_path, monkeypatch):
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    result = mqtool("export", STORE, "--to", tmp_path / "lake", "--spark")
+    assert result.code == 4
+    assert "Spark needs" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_spark_with_an_old_java_is_said_in_one_line(mqtool, tmp_path, monkeypatch):
+    pytest.importorskip("pyspark")
+    program = tmp_path / "bin" / "java"
+    program.parent.mkdir()
+    program.write_text('#!/bin/sh\necho \'openjdk version "1.8.0_402"\' >&2\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    result = mqtool("export", STORE, "--to", tmp_path / "lake", "--spark")
+    assert (result.code, "Java 17 or newer and found 8" in result.stderr) == (4, True)
+
+
+def test_several_stores_are_told_apart(mqtool, tmp_path):
+    for name in (NAME, "ipv6"):
+        copy_store(name, tmp_path / name)
+    result = mqtool("export", f"{tmp_path}/*/store", "--to", tmp_path / "lake", "--workers", 1)
+    assert result.code == 0
+    brokers = lake.table(tmp_path / "lake")["broker"].to_pylist()
+    assert {name: brokers.count(name) for name in set(brokers)} == {
+        name: len(lake.expected_rows(name, every_class=False, broker="")) for name in (NAME, "ipv6")
+    }

@@ -1,0 +1,67 @@
+"""Exports of damaged stores hold every whole record once; all else is in the damage table or behind the end."""
+
+from collections import Counter
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import mqtool
+from mqtool.export.request import ReadRequest
+from tests.support import lake
+from tests.support.damage import CASES, base_messages
+from tests.support.stores import fixture
+
+ALL = ReadRequest(every_class=True)
+OVERWRITTEN_BY_THE_LOGS_OWN_END = "blank-early@5.5.0-crash"
+"""A BLANK that runs to the end of its segment stands where the last record was: no reader of the log can tell."""
+LOG_CASES = sorted(
+    case.id for case in CASES.values()
+    if case.mode == "store" and not case.id.startswith("store-empty")
+    and any(edit["file"].startswith("commitlog") or edit.get("to", "").startswith("commitlog") for edit in case.edits)
+)  # fmt: skip
+
+
+@cache
+def base_records(base: str) -> dict[int, bytes]:
+    """Physical offset and bytes of every record of an undamaged base."""
+    with mqtool.open(fixture(f"damage/bases/{base}/store")) as store:
+        return {line["phy"]: store.commit_log.read(line["phy"], line["size"]) for line in base_messages(base)}
+
+
+@cache
+def base_rows(base: str) -> dict[int, tuple[object, ...]]:
+    """Rows of an undamaged base by physical offset."""
+    with mqtool.open(fixture(f"damage/bases/{base}/store")) as store:
+        return {message.physical_offset: (message.topic, message.queue_id, message.queue_offset, message.body,
+                                          tuple(sorted(message.properties.items())))
+                for message in store.messages() if isinstance(message, mqtool.store.Message)}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", LOG_CASES)
+def test_whole_records_are_exported_once_and_nothing_is_missing_silently(
+    case: str, damaged: Callable[[str], Path], tmp_path: Path
+) -> None:
+    base = case.partition("@")[2]
+    store = damaged(case)
+    result = lake.run_export(store, tmp_path / "lake", read=ALL, split_bytes=8_000)
+    rows = lake.rows(tmp_path / "lake")
+    found = Counter(row["physical_offset"] for row in rows)
+    with mqtool.open(store) as opened:
+        intact = {at for at, data in base_records(base).items() if opened.commit_log.read(at, len(data)) == data}
+    assert max(found.values(), default=1) == 1
+    assert intact <= set(found) <= set(base_records(base))
+    for row in rows:
+        if row["physical_offset"] in intact:
+            said = (row["topic"], row["queue_id"], row["queue_offset"], row["body"], tuple(sorted(row["properties"])))
+            assert said == base_rows(base)[row["physical_offset"]]
+    reported = [(row["start"], row["end"]) for row in lake.rows(tmp_path / "lake", "damage")]
+    (plan,) = result.stores
+    missing = [at for at in base_records(base) if at not in found and plan.start <= at < plan.end]
+    silent = [at for at in missing if not any(start <= at < end for start, end in reported)]
+    assert len(silent) == (case == OVERWRITTEN_BY_THE_LOGS_OWN_END)
+
+
+def test_there_are_many_cases() -> None:
+    assert len(LOG_CASES) > 100

@@ -1,0 +1,166 @@
+"""Partitions cover the log once, begin and end at records, and stop at a bound."""
+
+import shutil
+
+import pytest
+
+from mqtool.errors import NotAStoreError, UnsupportedFormatError, UsageError
+from mqtool.export.cuts import Cuts
+from mqtool.export.plan import CLOCK_MARGIN, partition_size, partitions, plan_store
+from mqtool.export.sources import Source, resolve
+from mqtool.store.selection import Selection
+from tests.support import lake
+from tests.support.stores import answers, copy_store, store_fixture
+
+EVERYTHING = Selection()
+
+
+def plan_of(path, target, selection=EVERYTHING):
+    source = Source("b", str(path))
+    with source.open() as store:
+        return plan_store(store, source, selection, target=target)
+
+
+def record_starts(name):
+    return {answer["physicalOffset"] for answer in answers(name, "messages")}
+
+
+@pytest.mark.parametrize("queues", [True, False], ids=["by queues", "by framing"])
+@pytest.mark.parametrize("name", ["orders-5.5.0", "crash-4.9.7", "propcrc-5.5.0", "ipv6", "orders-4.9.7"])
+@pytest.mark.parametrize("target", [3_000, 20_000, 10**9])
+def test_spans_begin_at_records_and_leave_nothing_out(tmp_path, name, target, queues):
+    store = copy_store(name, tmp_path)
+    if not queues:
+        shutil.rmtree(store / "consumequeue")
+        shutil.rmtree(store / "batchconsumequeue", ignore_errors=True)
+    plan = plan_of(store, target)
+    starts = record_starts(name)
+    assert all(span.start in starts for span in plan.spans)
+    bases = sorted(int(path.name) for path in (store / "commitlog").iterdir() if int(path.name) < plan.end)
+    for before, after in zip(plan.spans, plan.spans[1:], strict=False):
+        assert before.end == after.start
+    assert (plan.spans[0].start, plan.spans[-1].end) == (bases[0], max(lake.record_ends(name)))
+    proofs = set(plan.proofs)
+    assert proofs <= ({"queue", "framing"} if queues else {"framing"})
+    assert (len(plan.spans) > len(bases)) == bool(proofs)
+
+
+def test_spans_are_balanced_by_bytes():
+    plan = plan_of(store_fixture("crash-5.5.0").directory, 50_000)
+    sizes = [span.end - span.start for span in plan.spans]
+    assert len(sizes) > 10
+    assert max(sizes) < 110_000
+
+
+def test_partitions_join_small_spans_and_are_numbered():
+    plan = plan_of(store_fixture("rollover-5.5.0").directory, 10**9)
+    found = partitions([plan], 20_000)
+    assert [one.number for one in found] == list(range(len(found)))
+    assert [span for one in found for span in one.spans] == list(plan.spans)
+    assert 1 < len(found) < len(plan.spans)
+    assert all(len(one.spans) == 1 or one.size <= 20_000 for one in found)
+
+
+def test_the_size_of_partitions_depends_on_the_log_alone():
+    assert partition_size(1 << 20) == 32 << 20
+    assert partition_size(2 << 30) == 128 << 20
+    assert partition_size(10 << 40) == 512 << 20
+
+
+def test_a_cut_that_a_queue_invents_is_not_believed(tmp_path):
+    store = copy_store("orders-5.5.0", tmp_path)
+    for file in (store / "consumequeue").rglob("*"):
+        if file.is_file():
+            data = bytearray(file.read_bytes())
+            for at in range(0, len(data), 20):
+                if data[at : at + 20] != bytes(20):
+                    data[at : at + 8] = (int.from_bytes(data[at : at + 8], "big") + 7).to_bytes(8, "big")
+            file.write_bytes(data)
+    plan = plan_of(store, 20_000)
+    assert {span.start for span in plan.spans} <= record_starts("orders-5.5.0")
+    assert "queue" not in plan.proofs
+
+
+def test_a_span_of_a_users_range_reaches_over_its_ends_to_records():
+    name = "orders-5.5.0"
+    plan = plan_of(store_fixture(name).directory, 10**9, Selection(start=100_001, end=200_001))
+    starts = record_starts(name)
+    assert all(span.start in starts for span in plan.spans)
+    assert plan.spans[0].start <= 100_001
+    assert plan.spans[-1].end >= 200_001
+    assert (plan.start, plan.end) == (100_001, 200_001)
+
+
+def test_a_missing_segment_is_damage(tmp_path):
+    store = copy_store("rollover-5.5.0", tmp_path)
+    segments = sorted((store / "commitlog").iterdir())
+    segments[3].unlink()
+    (gap,) = plan_of(store, None).damage
+    assert (gap.start, gap.end, str(gap.kind)) == (int(segments[3].name), int(segments[4].name), "missing")
+
+
+def test_old_segments_are_left_out_for_their_time_with_a_margin(tmp_path):
+    name = "orders-5.5.0"
+    last = answers(name, "messages")[-1]["storeTimestamp"]
+    whole = plan_of(store_fixture(name).directory, None)
+    near = plan_of(store_fixture(name).directory, None, Selection(begin_time=last))
+    far = plan_of(store_fixture(name).directory, None, Selection(begin_time=last + 2 * CLOCK_MARGIN))
+    assert len(near.spans) == len(whole.spans)
+    assert len(far.spans) == 1
+
+
+def test_a_cut_is_the_first_record_at_or_after_the_offset_wanted():
+    name = "orders-5.5.0"
+    source = Source("b", str(store_fixture(name).directory))
+    starts = sorted(record_starts(name))
+    with source.open() as store:
+        cuts = Cuts(store)
+        for wanted in (1, starts[5], starts[5] + 1):
+            found = cuts.first_at(wanted, 60_000)
+            assert found.physical_offset in starts
+            assert found.physical_offset >= wanted
+        assert cuts.first_at(starts[-1] + 1, starts[-1] + 2) is None
+
+
+def test_a_dledger_log_is_refused_by_name():
+    with pytest.raises(UnsupportedFormatError, match="DLedger"):
+        plan_of(store_fixture("dledger-5.5.0").directory, None)
+    with pytest.raises(UnsupportedFormatError, match="went on as a DLedger log"):
+        plan_of(store_fixture("dledger-mixed-5.5.0").directory, None)
+
+
+def test_stores_are_named_by_their_directories_or_by_the_user(tmp_path):
+    for name in ("broker-a", "broker-b"):
+        (tmp_path / name / "store").mkdir(parents=True)
+    assert [s.broker for s in resolve([str(tmp_path / "*" / "store")])] == ["broker-a", "broker-b"]
+    assert [s.broker for s in resolve([f"x={tmp_path}/broker-a/store"])] == ["x"]
+
+
+def test_two_stores_of_one_name_are_refused(tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / name / "b" / "store").mkdir(parents=True)
+    with pytest.raises(UsageError, match="two stores are called 'b'"):
+        resolve([str(tmp_path / "*" / "b" / "store")])
+
+
+def test_one_store_twice_is_refused(tmp_path):
+    (tmp_path / "b").mkdir()
+    with pytest.raises(UsageError, match="are the same store"):
+        resolve([str(tmp_path / "b"), f"x={tmp_path}/./b"])
+
+
+def test_a_glob_that_matches_nothing_is_named(tmp_path):
+    with pytest.raises(NotAStoreError, match="no directory matches"):
+        resolve([str(tmp_path / "*")])
+
+
+def test_a_broker_conf_names_the_broker(tmp_path):
+    (tmp_path / "broker.conf").write_text("brokerName=broker-7\n")
+    (source,) = resolve([str(store_fixture("orders-5.5.0").directory)], str(tmp_path / "broker.conf"))
+    assert source.broker == "broker-7"
+
+
+def test_a_master_and_its_slave_are_refused(tmp_path):
+    stores = [f"{node}={store_fixture(f'ha-5.5.0/store-{node}').directory}" for node in ("master", "slave")]
+    with pytest.raises(UsageError, match="hold the same log"):
+        lake.run_export(stores, tmp_path / "lake")
