@@ -34,6 +34,7 @@ COMMANDS = {
     "info": Command("mqtool.cli.info", "What is this store? Version, layout, topics, groups, oddities."),
     "dump": Command("mqtool.cli.dump", "Print what a store, a directory or a single file holds."),
     "get": Command("mqtool.cli.get", "Print the message at an offset, or with an id."),
+    "formats": Command("mqtool.cli.formats", "List the kinds of stores and files that are known."),
     "find": Command("mqtool.cli.find", "Find messages by key, tag, property, time or body."),
     "export": Command("mqtool.cli.export", "Write messages as Parquet, in one go or what is new."),
 }

@@ -10,6 +10,7 @@ from mqtool.cli.exits import ExitCode
 from mqtool.cli.field_rows import FIELD
 from mqtool.cli.filters import Filters
 from mqtool.cli.invocation import Format
+from mqtool.cli.kind_rows import TABLES
 from mqtool.cli.message_rows import MESSAGE
 from mqtool.cli.options import (
     SELECTION,
@@ -51,7 +52,7 @@ impact: read-only
 """
 
 
-@prints(MESSAGE, *SCHEMAS.values(), FIELD)
+@prints(MESSAGE, *SCHEMAS.values(), *TABLES.values(), FIELD)
 def dump(
     ctx: typer.Context,
     path: Annotated[Path, typer.Argument(metavar="PATH", help="A store, a part of one, or a file.")],
@@ -69,6 +70,10 @@ def dump(
     max_bytes: MaxBytesOption = None,
     kind: Annotated[
         FileKindName | None, option("--kind", panel=SELECTION, help="Which part of a store, or what a file is.")
+    ] = None,
+    table: Annotated[
+        str | None,
+        option("--table", metavar="NAME", panel=SELECTION, help="Which rows of a store of another kind: equeue-entry."),
     ] = None,
     follow: Annotated[bool, option("--follow", "-F", panel=SELECTION, help="Wait for new messages.")] = False,
     output_format: FormatOption = Format.TABLE,
@@ -92,4 +97,4 @@ def dump(
         format=output_format, body=body, max_body=max_body, raw=raw, redact=redact, explode=explode, hex=hex_,
         follow=follow, damage=damage, progress=progress,
     )  # fmt: skip
-    return run(ctx.obj, path, kind, config, filters, view)
+    return run(ctx.obj, path, kind, config, filters, view, table)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from mqtool.cli import dump_entries, field_rows
+from mqtool.cli import dump_entries, field_rows, kind_run
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.filters import Filters
 from mqtool.cli.invocation import Invocation
@@ -15,6 +15,7 @@ from mqtool.cli.output import Output
 from mqtool.cli.progress import progress
 from mqtool.cli.report import Report
 from mqtool.errors import UsageError
+from mqtool.kinds.registry import recognise
 from mqtool.scan.damage import Damage
 from mqtool.store import Message, Store
 from mqtool.store.fields import record_fields
@@ -34,9 +35,15 @@ def run(
     config: Path | None,
     filters: Filters,
     view: MessageView,
+    table: str | None = None,
 ) -> ExitCode:
     """Dumps what is at a path."""
     view.check()
+    other = recognise(path) if kind is None else None
+    if other is not None:
+        return kind_run.dump(invocation, other, path, table, filters, view)
+    if table is not None:
+        raise UsageError("--table is for a store of another kind; see `mqtool formats`")
     target = open_target(path, FileKind(kind) if kind else None, config)
     if isinstance(target, list):
         return dump_entries.run(invocation, target, config, filters, view)

@@ -7,6 +7,7 @@ import typer
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.filters import Filters
 from mqtool.cli.invocation import Format
+from mqtool.cli.kind_rows import MAIN
 from mqtool.cli.message_rows import MESSAGE
 from mqtool.cli.options import (
     SELECTION,
@@ -47,7 +48,7 @@ impact: read-only
 """
 
 
-@prints(MESSAGE)
+@prints(MESSAGE, *MAIN)
 def find(
     ctx: typer.Context,
     store: StoreArgument,

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from mqtool.cli import kind_run
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.filters import Filters
 from mqtool.cli.invocation import Invocation, note
@@ -12,6 +13,7 @@ from mqtool.cli.output import Output
 from mqtool.cli.progress import progress
 from mqtool.cli.report import Report
 from mqtool.errors import UsageError
+from mqtool.kinds.registry import recognise
 from mqtool.store import open_store
 from mqtool.store.find import Way, find_messages
 
@@ -24,6 +26,9 @@ def run(
     """Prints the messages that match."""
     if all(getattr(filters, name) is None for name in _CRITERIA):
         raise UsageError("nothing to find: give --key, --tag, --grep, …; `mqtool dump` prints every message")
+    kind = recognise(path)
+    if kind is not None:
+        return kind_run.find(invocation, kind, path, filters, view)
     report = Report()
     with open_store(path, config) as store:
         log = store.commit_log

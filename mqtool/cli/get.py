@@ -6,6 +6,7 @@ import typer
 
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format
+from mqtool.cli.kind_rows import MAIN
 from mqtool.cli.message_rows import MESSAGE
 from mqtool.cli.options import (
     BodyOption,
@@ -29,7 +30,7 @@ impact: read-only
 """
 
 
-@prints(MESSAGE)
+@prints(MESSAGE, *MAIN)
 def get(
     ctx: typer.Context,
     store: StoreArgument,

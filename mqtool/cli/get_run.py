@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from mqtool.cli import kind_run
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Invocation, note
 from mqtool.cli.message_rows import MessageRows
@@ -10,6 +11,7 @@ from mqtool.cli.options import Body
 from mqtool.cli.output import Output
 from mqtool.cli.report import Report
 from mqtool.errors import CorruptionError
+from mqtool.kinds.registry import recognise
 from mqtool.store import Store, open_store
 from mqtool.store.address import Resolved, resolve
 
@@ -18,6 +20,9 @@ def run(
     invocation: Invocation, path: Path, config: Path | None, addresses: list[str], view: MessageView
 ) -> ExitCode:
     """Prints the messages at all addresses, in their order."""
+    kind = recognise(path)
+    if kind is not None:
+        return kind_run.get(invocation, kind, path, addresses, view)
     rows = view.rows(default=Body.TEXT)
     with open_store(path, config) as store:
         output = Output(invocation, rows.schema, view.format, upright=True)

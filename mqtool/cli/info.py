@@ -7,6 +7,7 @@ import typer
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.info_schema import INFO
 from mqtool.cli.invocation import Format
+from mqtool.cli.kind_rows import KIND_INFO
 from mqtool.cli.options import (
     ConfigOption,
     DebugOption,
@@ -29,7 +30,7 @@ impact: read-only
 """
 
 
-@prints(INFO)
+@prints(INFO, KIND_INFO)
 def info(
     ctx: typer.Context,
     store: StoreArgument,

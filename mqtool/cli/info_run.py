@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from mqtool.cli import kind_run
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.info_schema import INFO
 from mqtool.cli.invocation import Format, Invocation
@@ -11,6 +12,7 @@ from mqtool.cli.options import ProgressMode
 from mqtool.cli.output import Output
 from mqtool.cli.progress import progress
 from mqtool.cli.report import Report
+from mqtool.kinds.registry import recognise
 from mqtool.store import Store, open_store
 from mqtool.store.describe import deep_scan, describe
 from mqtool.store.oddities import oddities
@@ -23,6 +25,9 @@ def run(
     invocation: Invocation, path: Path, config: Path | None, output_format: Format, deep: ProgressMode | None
 ) -> ExitCode:
     """Describes a store; `deep` is the progress of a deep scan, None for none."""
+    kind = recognise(path)
+    if kind is not None:
+        return kind_run.info(invocation, kind, path, output_format, deep=deep is not None)
     report = Report(lines=output_format in (Format.TABLE, Format.WIDE))
     with open_store(path, config) as store:
         found = {**describe(store), "oddities": oddities(store)}

@@ -23,7 +23,10 @@ MESSAGES = Table(
         Column("body_size", "int32", "bytes of the body"),
         Column("body", "bytes", "the body", 2),
     ),
-    "position",
+    (
+        ("offset", "position"), ("topic", "topic"), ("queue", "queue_id"), ("tag", "tag"),
+        ("unique_key", "message_id"), ("time", "stored_time"), ("grep", "body"),
+    ),
 )  # fmt: skip
 
 ENTRIES = Table(
@@ -35,6 +38,7 @@ ENTRIES = Table(
         Column("message_position", "int64", "global position of the message's frame"),
         Column("tag_code", "int32", "hash of the message's tag"),
     ),
+    (("offset", "queue_offset"), ("topic", "topic"), ("queue", "queue_id")),
 )  # fmt: skip
 
 CHUNKS = Table(

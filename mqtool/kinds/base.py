@@ -41,13 +41,14 @@ class Table:
         name: `dump --kind NAME`; the first table of a kind is its default.
         doc: what one row is.
         columns: of its rows, in order.
-        address: the column by which `get` finds a row, "" for none.
+        selected_by: selection option (`topic`, `queue`, `tag`, `unique_key`, `time`, `offset`, `grep`) to the column
+            that it looks at; the options that are not here do not apply.
     """
 
     name: str
     doc: str
     columns: tuple[Column, ...]
-    address: str = ""
+    selected_by: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 EQueue's message chunks and EventStore's TFChunks are of this shape: a header of 128 bytes, frames, a footer.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from mqtool.formats.equeue import FRAME_OVERHEAD, HEADER_SIZE, LENGTH
 from mqtool.store.files import ReadFile
 
 _WINDOW = 1 << 20
+_FIRST_WINDOW = 1 << 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,26 +143,25 @@ class FrameFile:
             at += len(data)
         return used
 
-    def stating(self, start: int, end: int) -> list[int]:
-        """Returns data positions in a range where bytes stand that state the global position of a frame there.
+    def stating(self, start: int, end: int) -> Iterator[int]:
+        """Yields data positions in a range where bytes stand that state the global position of a frame there.
 
-        So candidates for frames are found wherever they lie.
+        So candidates for frames are found wherever they lie. Reads little if the first one is near.
         """
         first, after = self.states_at, self.states_at + 7
-        found: list[int] = []
-        at = start
+        at, window = start, _FIRST_WINDOW
         while at < end:
-            data = np.frombuffer(self._file.read(HEADER_SIZE + at, min(_WINDOW, end - at) + after), np.uint8)
+            data = np.frombuffer(self._file.read(HEADER_SIZE + at, min(window, end - at) + after), np.uint8)
             count = len(data) - after
             if count <= 0:
-                break
+                return
             stated = np.zeros(count, np.int64)
             for byte in range(8):
                 stated |= data[first + byte : first + byte + count].astype(np.int64) << np.int64(8 * byte)
             places = np.arange(at, at + count, dtype=np.int64)
-            found += places[stated == places + self.start].tolist()
+            yield from places[stated == places + self.start].tolist()
             at += count
-        return found
+            window = min(2 * window, _WINDOW)
 
     def close(self) -> None:
         """Closes the file."""

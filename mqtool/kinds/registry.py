@@ -8,7 +8,10 @@ from typing import Any
 
 from mqtool.kinds.base import Opened, Table
 
-VERBS = ("info", "dump", "get", "find", "verify", "explain", "rebuild", "salvage", "write", "export")
+COMMANDS = ("info", "dump", "get", "find")
+"""Verbs that are commands; the others are functions of the kind's package."""
+
+VERBS = (*COMMANDS, "verify", "explain", "rebuild", "salvage", "write", "export")
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +22,7 @@ class Kind:
         name: stable.
         package: has the modules `kind` (`recognises`, `open_kind`) and `columns` (`TABLES`); imported when needed.
         summary: what it is.
-        verbs: those of `VERBS` that it has.
+        verbs: those of `VERBS` that it has, as commands or in its package.
         page: its page in docs/formats.
     """
 

@@ -24,7 +24,10 @@ RECORDS = Table(
         Column("body_size", "int32", "prepare, system: bytes of the data"),
         Column("body", "bytes", "prepare, system: the data", 2),
     ),
-    "position",
+    (
+        ("offset", "position"), ("topic", "event_stream_id"), ("tag", "event_type"), ("unique_key", "event_id"),
+        ("time", "time"), ("grep", "body"),
+    ),
 )  # fmt: skip
 
 CHUNKS = Table(

@@ -176,8 +176,6 @@ def resume(chunk: TFChunkFile, after: int) -> int | None:
 
     Without a scavenge, records state their own place. With one, the map lists places.
     """
-    if chunk.header.is_scavenged:
-        places = sorted(entry.actual for entry in chunk.map if entry.actual > after)
-    else:
-        places = chunk.stating(after + 1, chunk.written)
+    mapped = sorted(entry.actual for entry in chunk.map if entry.actual > after)
+    places = iter(mapped) if chunk.header.is_scavenged else chunk.stating(after + 1, chunk.written)
     return next((place for place in places if isinstance(chunk.read_record(place), StoredRecord)), None)

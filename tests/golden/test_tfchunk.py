@@ -4,6 +4,7 @@ import pytest
 
 from mqtool.errors import CorruptionError, NotAStoreError
 from mqtool.kinds.base import Damage, Severity
+from mqtool.tfchunk import salvage
 from mqtool.tfchunk.store import TFChunkDb
 from mqtool.tfchunk.verify import verify
 from tests.support.chunks import TFCHUNK_CASES, TFCHUNK_STORES, answer, damaged, lines, tfchunk_store
@@ -113,3 +114,39 @@ def test_damage_is_told_by_its_name(case_id, code, tmp_path):
 def test_a_directory_without_chunks_is_no_database(tmp_path):
     with pytest.raises(NotAStoreError, match="holds no chunk-NNNNNN"):
         TFChunkDb(tmp_path)
+
+
+@pytest.mark.parametrize(("case_id", "lost"), [("record-suffix", 1), ("record-type", 1), ("tail-middle-zero", 1),
+                                               ("tail-torn", 1), ("padding-bitrot", 0)])
+def test_a_salvage_report_has_every_record_but_the_damaged_one(case_id, lost, tmp_path):
+    expected = answer(case_id, HOME)
+    with TFChunkDb(damaged(case_id, tmp_path / "store", HOME)) as database:
+        reports = salvage.report(database)
+        assert sum(len(one.records) for one in reports) == 277 - lost
+        damage = [item for one in reports for item in one.damage]
+        assert [item.start for item in damage] == ([expected["forward"]["end"]] if lost else [])
+        behind = [one for one in reports if one.backwards]
+        assert len(behind) == (case_id in ("record-suffix", "record-type", "tail-middle-zero"))
+
+
+@pytest.mark.parametrize("name", TFCHUNK_STORES)
+def test_a_salvage_report_of_a_healthy_database_finds_everything_forwards(name):
+    with TFChunkDb(tfchunk_store(name)) as database:
+        reports = salvage.report(database)
+        assert all(not one.damage and not one.backwards and not one.between for one in reports)
+        assert sum(len(one.forwards) for one in reports) == len(lines(f"tfchunk/{name}", "records"))
+
+
+def test_records_between_two_damaged_ones_are_found(tmp_path):
+    root = damaged("record-suffix", tmp_path / "store", HOME)
+    with TFChunkDb(tfchunk_store("plain")) as database:
+        later = [r.frame.start for r in database.records() if r.chunk is database.chunks[1]][40]
+    path = root / "chunk-000001.000000"
+    data = bytearray(path.read_bytes())
+    data[128 + later : 132 + later] = bytes(4)
+    path.write_bytes(data)
+    with TFChunkDb(root) as database:
+        found = salvage.salvage_chunk(database.chunks[1])
+        assert found.between
+        assert len(found.damage) == 2
+        assert found.damage[1].position == 128 + later

@@ -1,0 +1,66 @@
+"""`mqtool formats`: which kinds of stores and files are known, and what can be done with each."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+
+from mqtool.cli.exits import ExitCode
+from mqtool.cli.invocation import Format
+from mqtool.cli.options import DebugOption, FileKindName, FormatOption
+from mqtool.cli.output import Output
+from mqtool.cli.schema import TABLE, Column, OutputSchema, prints
+from mqtool.kinds.registry import COMMANDS, KINDS
+
+HELP = """
+mqtool formats
+
+List the kinds of stores and files that mqtool knows, with the commands that take each, what the library can do besides,
+and the page that describes it.
+
+impact: read-only
+"""
+
+FORMATS = OutputSchema(
+    "formats", 1, "a kind of store or file",
+    (
+        Column("name", "string", "stable", show=TABLE),
+        Column("summary", "string", "what it is", show=TABLE),
+        Column("commands", "array", "commands that take it", show=TABLE),
+        Column("library", "array", "what functions of its package do besides", show=TABLE),
+        Column("page", "string", "below docs/"),
+    ),
+)  # fmt: skip
+
+_PAGES = {
+    FileKindName.INDEX_HEADER: "index-file", FileKindName.TIMER_WHEEL: "timer", FileKindName.TIMER_LOG: "timer",
+    FileKindName.TIMER_CHECKPOINT: "timer", FileKindName.CONFIG: "config-files", FileKindName.EPOCH_FILE: "epoch",
+    FileKindName.MARKER: "epoch",
+}  # fmt: skip
+
+
+@prints(FORMATS)
+def formats(
+    ctx: typer.Context, *, output_format: FormatOption = Format.TABLE, _debug: DebugOption = False
+) -> ExitCode:
+    """Prints the list."""
+    output = Output(ctx.obj, FORMATS, output_format)
+    output.rows(_rows())
+    return output.finish()
+
+
+def _rows() -> Iterator[dict[str, Any]]:
+    from mqtool.cli.app import COMMANDS as ALL  # noqa: PLC0415 - the table of commands imports none of them
+
+    taken = [name for name in ALL if name != "formats"]
+    yield {"name": "rocketmq", "summary": "a store of Apache RocketMQ 4.9 or 5.x", "commands": taken, "library": [],
+           "page": "formats/README.md"}  # fmt: skip
+    for kind in KINDS:
+        commands = [verb for verb in kind.verbs if verb in COMMANDS]
+        rest = [verb for verb in kind.verbs if verb not in COMMANDS]
+        yield {"name": kind.name, "summary": kind.summary, "commands": commands, "library": rest,
+               "page": f"formats/{kind.page}"}  # fmt: skip
+    for file in FileKindName:
+        commands = ["dump", "get", "find"] if file is FileKindName.COMMIT_LOG else ["dump"]
+        yield {"name": file.value, "summary": f"a single file of kind {file.value}", "commands": commands,
+               "library": [], "page": f"formats/{_PAGES.get(file, file.value)}.md"}  # fmt: skip

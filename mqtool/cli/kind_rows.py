@@ -1,0 +1,89 @@
+"""Rows of stores of other kinds (`mqtool.kinds`) as output: schemas from their tables, bytes as text."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from mqtool.cli.bodies import BodyView
+from mqtool.cli.schema import DATA, TABLE, WIDE, Column, OutputSchema
+from mqtool.equeue import columns as equeue
+from mqtool.kinds import base
+from mqtool.tfchunk import columns as tfchunk
+
+_SHOWN = (TABLE, WIDE, DATA)
+_TYPES = {"int32": "integer", "int64": "int64", "time": "int64", "boolean": "boolean", "string": "string",
+          "bytes": "any"}  # fmt: skip
+
+
+def _columns(table: base.Table) -> tuple[Column, ...]:
+    found = []
+    for column in table.columns:
+        shown, is_time = _SHOWN[column.shown], column.type == "time"
+        found.append(Column(column.name, _TYPES[column.type], column.doc, show=shown, time=is_time, nullable=True))
+        if column.type == "bytes":
+            doc = f"text, hex, base64, json or none: what {column.name} is"
+            found.append(Column(f"{column.name}_encoding", "string", doc, show=DATA))
+    return tuple(found)
+
+
+TABLES = {
+    table.name: OutputSchema(table.name, 1, table.doc, _columns(table)) for table in (*equeue.TABLES, *tfchunk.TABLES)
+}
+"""Output of each table, by its name."""
+
+MAIN = tuple(TABLES[tables[0].name] for tables in (equeue.TABLES, tfchunk.TABLES))
+"""Output of each kind's first table: what `get` and `find` print."""
+
+_FINDING = (
+    Column("code", "string", "stable name of the invariant", show=TABLE),
+    Column("severity", "string", "error, warning, or unknown where the check could not run", show=TABLE),
+    Column("path", "string", "the file or directory", show=TABLE),
+    Column("position", "int64", "in the file", show=TABLE, nullable=True),
+    Column("detail", "string", "expected and found", show=TABLE),
+    Column("next_step", "string", "what to do"),
+)
+
+KIND_INFO = OutputSchema(
+    "info.kind", 1, "what a store of another kind is",
+    (
+        Column("kind", "string", "as in `mqtool formats`", show=TABLE),
+        Column("path", "string", "its root", show=TABLE),
+        Column("release", "string", "what wrote it, as far as the files tell", show=TABLE),
+        Column(
+            "layout", "array", "sizes, bounds and parts", show=TABLE,
+            fields=(
+                Column("name", "string", "of the value", show=TABLE),
+                Column("value", "any", "number, text or object", show=TABLE, nullable=True),
+            ),
+        ),
+        Column("oddities", "array", "what does not belong or does not agree", show=TABLE),
+        Column("findings", "array", "with --deep: every broken invariant", show=TABLE, optional=True, fields=_FINDING),
+    ),
+    single=True,
+)  # fmt: skip
+
+
+def row(values: base.Row, table: base.Table, body: BodyView) -> dict[str, Any]:
+    """Returns a row as it is printed: bytes encoded, with the name of the encoding."""
+    found = {}
+    for column in table.columns:
+        value = values[column.name]
+        if column.type == "bytes":
+            shown, encoding = (None, "none") if value is None else body.encode(value)
+            found[column.name] = shown
+            found[f"{column.name}_encoding"] = encoding
+        else:
+            found[column.name] = value
+    return found
+
+
+def layout_rows(layout: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Returns a layout's values as name and value; members of objects and lists by path."""
+    found = []
+    for name, value in layout.items():
+        if isinstance(value, Mapping):
+            found += [{"name": f"{name}.{key}", "value": inner} for key, inner in value.items()]
+        elif isinstance(value, list):
+            found += [{"name": f"{name}.{number}", "value": inner} for number, inner in enumerate(value)]
+        else:
+            found.append({"name": name, "value": value})
+    return found

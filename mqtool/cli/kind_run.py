@@ -1,0 +1,170 @@
+"""What `info`, `dump`, `get` and `find` do with stores of other kinds (`mqtool.kinds`)."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import asdict
+from fnmatch import fnmatchcase
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from mqtool.cli import kind_rows
+from mqtool.cli.bodies import BodyView
+from mqtool.cli.exits import ExitCode
+from mqtool.cli.filters import Filters
+from mqtool.cli.invocation import TABLE_FORMATS, Format, Invocation, note
+from mqtool.cli.message_view import MessageView
+from mqtool.cli.options import Body
+from mqtool.cli.output import Output
+from mqtool.cli.ranges import parse_size, parse_times
+from mqtool.cli.report import Report
+from mqtool.errors import CorruptionError, UsageError
+from mqtool.kinds.base import Damage, Finding, Opened, Row, Severity, Table
+from mqtool.kinds.registry import Kind
+
+_OPTIONS = ("offset", "time", "topic", "queue", "tag", "key", "unique_key", "user_property", "grep", "max_bytes")
+
+
+def info(invocation: Invocation, kind: Kind, path: Path, output_format: Format, *, deep: bool) -> ExitCode:
+    """Describes a store; `deep` also verifies it."""
+    code = ExitCode.OK
+    with kind.open(path) as opened:
+        layout = opened.layout()
+        found: dict[str, Any] = {
+            "kind": kind.name, "path": str(path), "release": layout.pop("release"),
+            "oddities": [str(oddity) for oddity in layout.pop("oddities")],
+            "layout": kind_rows.layout_rows(layout),
+        }  # fmt: skip
+        if deep:
+            findings = list(opened.verify())
+            found["findings"] = [_finding(finding) for finding in findings]
+            code = ExitCode.NO if any(one.severity is Severity.ERROR for one in findings) else ExitCode.OK
+        return Output(invocation, kind_rows.KIND_INFO, output_format).document(found, code)
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    return {**asdict(finding), "path": str(finding.path), "severity": str(finding.severity)}
+
+
+def dump(
+    invocation: Invocation, kind: Kind, path: Path, table: str | None, filters: Filters, view: MessageView
+) -> ExitCode:
+    """Prints one table of a store."""
+    if view.follow or view.explode or view.hex or view.redact or view.raw:
+        raise UsageError(f"--follow, --explode, --hex, --redact and --raw are not for a store of kind {kind.name}")
+    with kind.open(path) as opened:
+        chosen = _table(opened, table)
+        report = Report()
+        output = Output(invocation, kind_rows.TABLES[chosen.name], view.format)
+        body = _body_view(view)
+        rows = _selected(opened, chosen, filters, report)
+        output.rows(kind_rows.row(row, chosen, body) for row in islice(rows, filters.limit))
+        return output.finish(report.code())
+
+
+def get(invocation: Invocation, kind: Kind, path: Path, addresses: list[str], view: MessageView) -> ExitCode:
+    """Prints the rows at addresses, in their order."""
+    with kind.open(path) as opened:
+        chosen = opened.table()
+        report = Report()
+        output = Output(invocation, kind_rows.TABLES[chosen.name], view.format, upright=True)
+        body = _body_view(view, default=Body.TEXT)
+        for address in addresses:
+            try:
+                row = opened.get(address)
+            except CorruptionError as error:
+                report.say(f"{address}: nothing found: {error}")
+                continue
+            if row is None:
+                note(f"{address}: nothing found")
+                report.missing()
+            else:
+                output.row(kind_rows.row(row, chosen, body))
+        return output.finish(report.code())
+
+
+def find(invocation: Invocation, kind: Kind, path: Path, filters: Filters, view: MessageView) -> ExitCode:
+    """Prints the rows that match, by reading all of them."""
+    with kind.open(path) as opened:
+        chosen = opened.table()
+        report = Report()
+        output = Output(invocation, kind_rows.TABLES[chosen.name], view.format)
+        body = _body_view(view)
+        note(f"looking by reading every row of {chosen.name}")
+        any_row = False
+        for row in islice(_selected(opened, chosen, filters, report), filters.limit):
+            any_row = True
+            output.row(kind_rows.row(row, chosen, body))
+        if not any_row:
+            note("nothing matches")
+            report.missing()
+        return output.finish(report.code())
+
+
+def _table(opened: Opened, name: str | None) -> Table:
+    names = [table.name for table in opened.tables]
+    if name is not None and name not in names:
+        raise UsageError(f"--table: expected one of {', '.join(names)}, found {name}")
+    return opened.table(name)
+
+
+def _body_view(view: MessageView, default: Body | None = None) -> BodyView:
+    by_format = Body.NONE if view.format in TABLE_FORMATS else Body.TEXT
+    most = parse_size(view.max_body) if view.max_body else None
+    return BodyView(view.body or default or by_format, most=most)
+
+
+def _selected(opened: Opened, table: Table, filters: Filters, report: Report) -> Iterator[Row]:
+    """Yields the rows that every given option lets through; damage goes to the report."""
+    columns = dict(table.selected_by)
+    filters.refuse(*(name for name in _OPTIONS if name not in columns), why=f"does not select rows of {table.name}")
+    tests = _tests(opened, table, filters, columns)
+    for item in opened.rows(table.name):
+        if isinstance(item, Damage):
+            report.say(f"damage: {item}")
+        elif all(test(item) for test in tests):
+            yield item
+
+
+def _tests(opened: Opened, table: Table, filters: Filters, columns: dict[str, str]) -> list[Any]:
+    """Returns a predicate for each option that was given."""
+    tests: list[Any] = []
+    if filters.topic:
+        globs, topic = filters.topic, columns["topic"]
+        tests.append(lambda row: any(fnmatchcase(row[topic] or "", glob) for glob in globs))
+    for option, wanted in (("queue", filters.queue), ("tag", filters.tag), ("unique_key", filters.unique_key)):
+        if wanted is not None:
+            accepted = set(wanted) if isinstance(wanted, list) else {wanted}
+            tests.append(lambda row, name=columns[option], accepted=accepted: row[name] in accepted)
+    if filters.grep is not None:
+        pattern, body = _pattern(filters.grep), columns["grep"]
+        tests.append(lambda row: row[body] is not None and pattern.search(row[body]) is not None)
+    if filters.time is not None:
+        tests.append(_between(columns["time"], *parse_times(filters.time)))
+    if filters.offset is not None:
+        chosen = filters.range()
+        if chosen.times() != (None, None):
+            raise UsageError("--offset: expected offsets; --time selects by time")
+        tests.append(_between(columns["offset"], *chosen.offsets(*_bounds(opened, table, columns["offset"]))))
+    return tests
+
+
+def _bounds(opened: Opened, table: Table, column: str) -> tuple[int, int]:
+    """Returns the first and one past the last value of a column; ranges may count from either."""
+    first, end = None, 0
+    for item in opened.rows(table.name):
+        if not isinstance(item, Damage):
+            first = item[column] if first is None else min(first, item[column])
+            end = max(end, item[column] + 1)
+    return first or 0, end
+
+
+def _between(column: str, low: int | None, high: int | None) -> Any:
+    return lambda row: (low is None or row[column] >= low) and (high is None or row[column] < high)
+
+
+def _pattern(text: str) -> re.Pattern[bytes]:
+    try:
+        return re.compile(text.encode("utf-8", "surrogateescape"))
+    except re.error as error:
+        raise UsageError(f"--grep: {text!r} is no regular expression: {error}") from error

@@ -1,0 +1,155 @@
+"""`info`, `dump`, `get` and `find` of stores of other kinds, and `formats`."""
+
+import json
+
+import jsonschema
+import pytest
+
+from mqtool.cli import kind_rows
+from mqtool.cli.app import COMMANDS
+from mqtool.kinds.registry import KINDS
+from tests.support.chunks import damaged, equeue_store, lines, tfchunk_store
+from tests.support.stores import tree_digest
+
+SMALL, PLAIN = equeue_store("equeue-small"), tfchunk_store("plain")
+
+
+def validate(result, schema, line=False):
+    whole = schema.row_schema() if line else schema.document_schema()
+    if not schema.single and not line:
+        whole = {**whole, "$defs": {f"{schema.name}.row": schema.row_schema()}}
+    jsonschema.validate(result, schema.row_schema() if schema.single else whole)
+
+
+@pytest.mark.parametrize(("root", "kind"), [(SMALL, "equeue"), (PLAIN, "tfchunk")])
+def test_info_says_what_a_store_is(mqtool, root, kind):
+    before = tree_digest(root)
+    result = mqtool("info", root, "--format", "json")
+    assert result.code == 0
+    assert result.document["kind"] == kind
+    assert result.document["oddities"] == []
+    assert "findings" not in result.document
+    validate(result.document, kind_rows.KIND_INFO)
+    assert tree_digest(root) == before
+
+
+def test_info_deep_lists_broken_invariants_and_ends_with_1(mqtool, tmp_path):
+    result = mqtool("info", damaged("done-record-suffix", tmp_path / "store"), "--deep", "--format", "json")
+    assert result.code == 1
+    assert {finding["code"] for finding in result.document["findings"]} == {"equeue-frames", "equeue-frames-backward"}
+    validate(result.document, kind_rows.KIND_INFO)
+
+
+def test_info_deep_of_a_healthy_store_finds_nothing(mqtool):
+    result = mqtool("info", PLAIN, "--deep", "--format", "json")
+    assert (result.code, result.document["findings"]) == (0, [])
+
+
+def test_dump_prints_every_message(mqtool):
+    result = mqtool("dump", SMALL, "--format", "jsonl")
+    assert result.code == 0
+    answers = lines("equeue-small", "messages")
+    assert [(row["position"], row["topic"], row["tag"], row["queue_offset"]) for row in result.lines] == [
+        (line["position"], line["topic"], line["tag"], line["queueOffset"]) for line in answers]
+    for row in result.lines:
+        validate(row, kind_rows.TABLES["equeue-message"], line=True)
+
+
+def test_dump_prints_every_record_of_a_database(mqtool):
+    result = mqtool("dump", PLAIN, "--format", "json")
+    assert [row["position"] for row in result.document["rows"]] == [
+        line["position"] for line in lines("tfchunk/plain", "records")]
+    validate(result.document, kind_rows.TABLES["tfchunk-record"])
+
+
+@pytest.mark.parametrize("table", ["equeue-entry", "equeue-chunk"])
+def test_dump_prints_another_table(mqtool, table):
+    result = mqtool("dump", SMALL, "--table", table, "--format", "json")
+    assert result.code == 0
+    assert len(result.document["rows"]) == {"equeue-entry": 62, "equeue-chunk": 13}[table]
+    validate(result.document, kind_rows.TABLES[table])
+
+
+def test_dump_tells_of_damage_and_goes_on(mqtool, tmp_path):
+    result = mqtool("dump", damaged("done-record-suffix", tmp_path / "store"), "--format", "jsonl")
+    assert result.code == 1
+    assert len(result.lines) == 61
+    assert "damage: " in result.stderr
+    assert "lengths-differ at 4949" in result.stderr
+
+
+SELECTIONS = [
+    (("--topic", "pa*"), lambda a: a["topic"] == "pay"),
+    (("--queue", "1"), lambda a: a["queueId"] == 1),
+    (("--tag", "TagA"), lambda a: a["tag"] == "TagA"),
+    (("--offset", "1000:5000"), lambda a: 1000 <= a["position"] < 5000),
+    (("--offset=-2000:end",), lambda a: a["position"] >= 10546 + 1 - 2000),
+    (("--topic", "orders", "--queue", "0", "--tag", "TagA"),
+     lambda a: (a["topic"], a["queueId"], a["tag"]) == ("orders", 0, "TagA")),
+]
+
+
+@pytest.mark.parametrize(("options", "wanted"), SELECTIONS, ids=[" ".join(options) for options, _ in SELECTIONS])
+def test_find_and_dump_select_alike(mqtool, options, wanted):
+    expected = [line["position"] for line in lines("equeue-small", "messages") if wanted(line)]
+    assert expected
+    for command in ("find", "dump"):
+        rows = mqtool(command, SMALL, *options, "--format", "jsonl").lines
+        assert [row["position"] for row in rows] == expected
+
+
+def test_find_looks_into_bodies(mqtool):
+    bodies = {row["position"]: row["body"] for row in mqtool("dump", SMALL, "--format", "jsonl").lines}
+    rows = mqtool("find", SMALL, "--grep", "^klm.*rstu$", "--format", "jsonl").lines
+    expected = [position for position, body in bodies.items() if body.startswith("klm") and body.endswith("rstu")]
+    assert [row["position"] for row in rows] == expected
+    assert expected
+
+
+def test_find_without_a_match_ends_with_1(mqtool):
+    result = mqtool("find", SMALL, "--tag", "none")
+    assert result.code == 1
+    assert "nothing matches" in result.stderr
+
+
+def test_get_takes_position_place_and_id(mqtool):
+    line = lines("equeue-small", "messages")[5]
+    place = f"{line['topic']}/{line['queueId']}@{line['queueOffset']}"
+    result = mqtool("get", SMALL, line["position"], line["messageId"], place, "--format", "jsonl")
+    assert result.code == 0
+    assert [row["message_id"] for row in result.lines] == [line["messageId"]] * 3
+
+
+def test_get_of_a_record_of_a_database(mqtool):
+    line = lines("tfchunk/plain", "records")[1]
+    rows = mqtool("get", PLAIN, line["position"], "--format", "jsonl").lines
+    assert [(row["event_stream_id"], row["event_id"]) for row in rows] == [(line["eventStreamId"], line["eventId"])]
+
+
+@pytest.mark.parametrize("address", ["1", "nowhere", "pay/9@0"])
+def test_get_of_nothing_ends_with_1(mqtool, address):
+    result = mqtool("get", SMALL, address)
+    assert result.code == 1
+    assert "nothing found" in result.stderr
+
+
+@pytest.mark.parametrize("options", [
+    ("--key", "k"), ("--follow",), ("--hex",), ("--table", "none"), ("--grep", "("), ("--property", "a=b"),
+    ("--table", "equeue-chunk", "--topic", "x"), ("--offset", "@2026-11-21T00:00:00Z:end")])  # fmt: skip
+def test_options_that_do_not_apply_are_refused(mqtool, options):
+    result = mqtool("dump", SMALL, *options)
+    assert result.code == 2
+    assert result.stdout == b""
+
+
+def test_tables_are_of_other_kinds_only(mqtool):
+    assert mqtool("dump", SMALL / "queue-chunks", "--table", "equeue-entry").code == 2
+
+
+def test_formats_lists_every_kind_and_its_commands(mqtool):
+    rows = {row["name"]: row for row in mqtool("formats", "--format", "jsonl").lines}
+    assert set(rows["rocketmq"]["commands"]) == set(COMMANDS) - {"formats"}
+    for kind in KINDS:
+        assert sorted(rows[kind.name]["commands"] + rows[kind.name]["library"]) == sorted(kind.verbs)
+    assert rows["consume-queue"]["commands"] == ["dump"]
+    assert json.dumps(rows)
