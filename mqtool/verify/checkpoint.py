@@ -47,7 +47,7 @@ def check_checkpoint(survey: Survey, newest: int, index: Sequence[IndexFacts], b
         value = getattr(found, name)
         if value < 0:
             book.add("checkpoint-bad-value", path, f"{name} is {value}", position=layout.CHECKPOINT.offset(name))
-    if not survey.live and not survey.has_dledger:
+    if survey.segments and not survey.live and not survey.has_dledger:
         _ahead(survey, found, newest, book)
     _behind(survey, found, index, book)
 

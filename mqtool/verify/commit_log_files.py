@@ -53,7 +53,8 @@ def check_files(
             book.add("log-segment-overlap", after.path, f"{before.path} reaches to {before.end}",
                      span=(after.base, before.end))  # fmt: skip
     gaps = [*_gaps(survey, named, size, ahead), *_behind(survey, named, ahead)]
-    _leftovers(survey, [segment for segment in named if size in (None, segment.size)], gaps, book)
+    explained = [(gap.end, gap.end + 1) for gap in gaps] + [(run.start, run.end) for run in ahead]
+    _leftovers(survey, [segment for segment in named if size in (None, segment.size)], explained, book)
     return gaps
 
 
@@ -137,22 +138,32 @@ def _behind(survey: Survey, named: Sequence[MappedFile], ahead: Sequence[Run]) -
     return [DamagedRange(last.end, end, MISSING, f"queues point up to {end}, the last file ends at {last.end}")]
 
 
-def _leftovers(survey: Survey, named: Sequence[MappedFile], gaps: list[DamagedRange], book: Notebook) -> None:
-    """Reports files behind the end: of zeros, or of bytes that are no part of the log."""
+def _leftovers(
+    survey: Survey, named: Sequence[MappedFile], explained: list[tuple[int, int]], book: Notebook
+) -> None:
+    """Reports files behind the end: of zeros, or of bytes that are no part of the log.
+
+    Args:
+        survey: the store.
+        named: files of the right size.
+        explained: physical offsets, half-open, that other findings speak of.
+        book: where findings go.
+    """
     full = [segment.path for segment, _ in survey.behind]
     end = survey.segments[survey.last_used].end if survey.segments else 0
     for segment in named:
-        if segment.base >= end and segment.path not in full and not any(gap.end == segment.base for gap in gaps):
-            _leftover(survey, segment, book)
+        is_explained = any(low < segment.end and high > segment.base for low, high in explained)
+        if segment.base >= end and segment.path not in full and not is_explained:
+            adjacent = any(other.base + segment.size == segment.base for other in survey.segments)
+            _leftover(survey, segment, adjacent, book)
     for segment, tail in survey.behind:
         code = "log-garbage-tail" if tail.kind == "garbage" else "log-stale-tail"
         book.add(code, segment.path, f"no record of the log lies in this file: {tail.detail}", position=0,
                  span=(segment.base, segment.end))  # fmt: skip
 
 
-def _leftover(survey: Survey, segment: MappedFile, book: Notebook) -> None:
-    """A file of zeros that follows the last segment is normal until an orderly stop."""
-    adjacent = segment.base == survey.segments[survey.last_used].end
+def _leftover(survey: Survey, segment: MappedFile, adjacent: bool, book: Notebook) -> None:
+    """A file of zeros that follows another segment is normal until an orderly stop."""
     if survey.live or (adjacent and not survey.clean_stop):
         return
     book.add("log-segment-extra", segment.path, f"zeros, {segment.base - survey.end} bytes behind the end of the log",
