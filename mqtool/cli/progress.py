@@ -42,14 +42,18 @@ class Silent:
 
 
 class JsonLinesProgress:
-    """Lines `{"progress": {"what", "done", "total", "finished"}}`, in bytes; the last one is finished."""
+    """Lines `{"progress": {"what", "done", "total", "per_second", "seconds_left", "finished"}}`; the last is finished.
+
+    All in bytes; `seconds_left` is null as long as nothing is done.
+    """
 
     def __init__(self, what: str, start: int, end: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._what = what
         self._start = self._at = start
         self._total = max(0, end - start)
         self._clock = clock
-        self._next = clock() + INTERVAL
+        self._began = clock()
+        self._next = self._began + INTERVAL
 
     def update(self, at: int) -> None:
         """Prints a line if the last one is old enough."""
@@ -63,7 +67,11 @@ class JsonLinesProgress:
         from mqtool.cli.render import encode  # noqa: PLC0415
 
         done = max(0, self._at - self._start)
-        fields = {"what": self._what, "done": done, "total": self._total, "finished": finished}
+        seconds = self._clock() - self._began
+        rate = round(done / seconds) if seconds > 0 else 0
+        left = round((self._total - done) / rate, 1) if rate else None
+        fields = {"what": self._what, "done": done, "total": self._total, "per_second": rate, "seconds_left": left,
+                  "finished": finished}  # fmt: skip
         print(encode({"progress": fields}).decode(), file=sys.stderr, flush=True)  # noqa: T201
 
     def __enter__(self) -> Self:
@@ -88,6 +96,7 @@ class Bar:
             rich_progress.TextColumn("{task.description}"),
             rich_progress.BarColumn(),
             rich_progress.DownloadColumn(),
+            rich_progress.TransferSpeedColumn(),
             rich_progress.TimeRemainingColumn(),
             console=Console(stderr=True),
             transient=True,

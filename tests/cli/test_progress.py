@@ -34,9 +34,9 @@ def test_json_progress_prints_at_intervals_and_at_the_end(capsys):
         clock.now += INTERVAL
         bar.update(4000)
     assert lines(capsys) == [
-        {"what": "dump", "done": 1000, "total": 4000, "finished": False},
-        {"what": "dump", "done": 3000, "total": 4000, "finished": False},
-        {"what": "dump", "done": 3000, "total": 4000, "finished": True},
+        {"what": "dump", "done": 1000, "total": 4000, "per_second": 2000, "seconds_left": 1.5, "finished": False},
+        {"what": "dump", "done": 3000, "total": 4000, "per_second": 3000, "seconds_left": 0.3, "finished": False},
+        {"what": "dump", "done": 3000, "total": 4000, "per_second": 3000, "seconds_left": 0.3, "finished": True},
     ]
 
 

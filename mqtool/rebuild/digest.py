@@ -1,0 +1,138 @@
+"""A window of records, dispatched and sorted by queue: what one process hands to another, or to itself."""
+
+from dataclasses import dataclass, field
+from fnmatch import translate
+from itertools import pairwise
+from re import compile as compile_pattern
+
+import numpy as np
+
+from mqtool.formats.commit_log import SysFlag
+from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
+from mqtool.rebuild.queue_writer import QueueName, UnitBatch
+from mqtool.scan.damage import Damage
+from mqtool.scan.dispatch import Dispatcher
+from mqtool.scan.dispatched import DispatchRules, IndexKeys, Oddity
+from mqtool.scan.dispatched import QueueUnits as Dispatched
+from mqtool.scan.frames import Frames
+from mqtool.scan.words import WordTable
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is to be made.
+
+    Attributes:
+        queues, index: which kinds.
+        topics: globs; only queues of topics that one of them matches. Empty for all.
+        queue_id: only this one.
+        start, end: only records in this range of physical offsets; None for all that there are.
+        properties: whether units come with their records' properties, for an extension.
+    """
+
+    queues: bool = True
+    index: bool = True
+    topics: tuple[str, ...] = ()
+    queue_id: int | None = None
+    start: int | None = None
+    end: int | None = None
+    properties: bool = False
+
+
+@dataclass(slots=True)
+class Batch:
+    """What some records become.
+
+    Attributes:
+        end: physical offset up to which the log has been dealt with.
+        records: how many there were.
+        last_record, last_time: physical offset and store time of the last one, -1 and 0 if there was none.
+        queues: units by queue, in the order in which queues were first seen.
+        keys: for the index.
+        damage, oddities: met on the way.
+        batch_topics: topics with inner batches that the rules do not know as such.
+    """
+
+    end: int
+    records: int = 0
+    last_record: int = -1
+    last_time: int = 0
+    queues: list[tuple[QueueName, UnitBatch]] = field(default_factory=list)
+    keys: IndexKeys | None = None
+    damage: list[Damage] = field(default_factory=list)
+    oddities: list[Oddity] = field(default_factory=list)
+    batch_topics: set[str] = field(default_factory=set)
+
+
+class Digest:
+    """Turns window after window into batches."""
+
+    def __init__(self, rules: DispatchRules, wanted: Wanted) -> None:
+        self._dispatcher = Dispatcher(rules)
+        self._wanted = wanted
+        self._queues = WordTable()
+        self._patterns = [compile_pattern(translate(glob)) for glob in wanted.topics]
+        self._chosen = np.empty(0, bool)
+
+    def batch(self, frames: Frames) -> Batch:
+        """Returns what sound frames become."""
+        found = self._dispatcher.dispatch(frames, keys=self._wanted.index)
+        made = Batch(frames.base + int(frames.positions[-1] + frames.sizes[-1]), len(frames))
+        made.last_record = int(frames.column("physical_offset")[-1])
+        made.last_time = int(frames.select(slice(-1, None)).column("store_timestamp")[0])
+        made.oddities.extend(found.oddities)
+        made.batch_topics = self._unknown_batches(frames, found.topic)
+        if self._wanted.index:
+            made.keys = found.keys
+        if self._wanted.queues:
+            made.queues = self._by_queue(frames, self._selected(found.units))
+        return made
+
+    def _unknown_batches(self, frames: Frames, topic: np.ndarray) -> set[str]:
+        rows = np.flatnonzero(frames.column("sys_flag") & SysFlag.INNER_BATCH)
+        names = {self._dispatcher.topics.names[number] for number in np.unique(topic[rows]).tolist()}
+        return names - self._dispatcher.rules.batch_topics
+
+    def _selected(self, units: Dispatched) -> Dispatched:
+        if self._wanted.queue_id is not None:
+            units = units.select(units.queue_id == self._wanted.queue_id)
+        if not self._patterns:
+            return units
+        fresh = self._dispatcher.topics.names[len(self._chosen) :]
+        chosen = [any(pattern.match(name) for pattern in self._patterns) for name in fresh]
+        self._chosen = np.concatenate([self._chosen, np.array(chosen, bool)])
+        return units.select(self._chosen[units.topic])
+
+    def _by_queue(self, frames: Frames, units: Dispatched) -> list[tuple[QueueName, UnitBatch]]:
+        if not len(units):
+            return []
+        key = (units.topic.astype(np.uint64) << np.uint64(32)) | units.queue_id.view(np.uint32).astype(np.uint64)
+        number = self._queues.numbers_of(key)
+        small = len(self._queues.values) <= 1 << 16  # numpy sorts 16-bit numbers by counting
+        order = np.argsort(number.astype(np.uint16) if small else number, kind="stable")
+        packed = np.empty(len(order), CONSUME_QUEUE_UNIT.dtype)
+        packed["physical_offset"] = units.physical_offset[order]
+        packed["size"] = units.size[order]
+        packed["tags_code"] = units.tags_code[order]
+        offsets, times, counts = units.queue_offset[order], units.store_timestamp[order], units.batch_size[order]
+        sorted_numbers = number[order]
+        edges = [0, *(np.flatnonzero(np.diff(sorted_numbers)) + 1).tolist(), len(order)]
+        found = []
+        for start, end in pairwise(edges):
+            name = self._name(self._queues.values[int(sorted_numbers[start])])
+            part = slice(start, end)
+            batch = UnitBatch(offsets[part], packed[part], times[part], counts[part])
+            if self._wanted.properties:
+                batch.properties = _properties(frames, units.row[order[part]])
+            found.append((name, batch))
+        return found
+
+    def _name(self, key: int) -> QueueName:
+        queue_id = key & 0xFFFFFFFF
+        signed = queue_id - (1 << 32) if queue_id >> 31 else queue_id
+        return QueueName(self._dispatcher.topics.names[key >> 32], signed)
+
+
+def _properties(frames: Frames, rows: np.ndarray) -> list[bytes]:
+    starts, lengths = frames.properties_start[rows].tolist(), frames.properties_length[rows].tolist()
+    return [bytes(frames.view[start : start + length]) for start, length in zip(starts, lengths, strict=True)]

@@ -1,0 +1,183 @@
+"""Fixed-size files of a new directory, written at any position; what is not written stays a hole of zeros."""
+
+import os
+from collections import OrderedDict
+from pathlib import Path
+from typing import Self
+
+from mqtool.errors import StoreError
+from mqtool.formats import file_names
+
+_OPEN_FILES = 128
+
+
+class OutputFiles:
+    """Writes below one directory; keeps some files open.
+
+    Attributes:
+        root: the directory; nothing outside of it is ever written.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._open: OrderedDict[str, int] = OrderedDict()
+
+    def write(self, name: str, size: int, position: int, data: "bytes | memoryview") -> None:
+        """Writes bytes into a file, making it with its full size first.
+
+        Args:
+            name: path below the root.
+            size: bytes of the file.
+            position: where in it.
+            data: must end inside the file.
+
+        Raises:
+            StoreError: the system refuses, e.g. the disk is full.
+        """
+        try:
+            descriptor = self._file(name, size)
+            view = memoryview(data)
+            while view:
+                done = os.pwrite(descriptor, view, position)
+                view, position = view[done:], position + done
+        except OSError as error:
+            raise StoreError(f"cannot be written: {error.strerror}", self.root / name) from error
+
+    def _file(self, name: str, size: int) -> int:
+        descriptor = self._open.get(name)
+        if descriptor is not None:
+            self._open.move_to_end(name)
+            return descriptor
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        self._open[name] = descriptor
+        if os.fstat(descriptor).st_size != size:
+            os.ftruncate(descriptor, size)
+        if len(self._open) > _OPEN_FILES:
+            os.close(self._open.popitem(last=False)[1])
+        return descriptor
+
+    def exists(self, name: str) -> bool:
+        """Whether there is such a file."""
+        return name in self._open or (self.root / name).exists()
+
+    def read(self, name: str, position: int, count: int) -> bytes:
+        """Returns bytes written before; fewer where the file ends, none where there is none."""
+        try:
+            descriptor = self._open.get(name)
+            if descriptor is not None:
+                return os.pread(descriptor, count, position)
+            with (self.root / name).open("rb") as file:
+                file.seek(position)
+                return file.read(count)
+        except FileNotFoundError:
+            return b""
+        except OSError as error:
+            raise StoreError(f"cannot be read: {error.strerror}", self.root / name) from error
+
+    def remove(self, name: str) -> None:
+        """Removes a file that this object may have made."""
+        descriptor = self._open.pop(name, None)
+        if descriptor is not None:
+            os.close(descriptor)
+        (self.root / name).unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Closes all files."""
+        while self._open:
+            os.close(self._open.popitem()[1])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class FileSequence:
+    """Files of one size that follow each other, written from front to back: a queue's.
+
+    Attributes:
+        end: offset behind the last byte.
+        buffered: bytes that wait to be written together.
+    """
+
+    BUFFER = 1 << 17
+
+    def __init__(self, files: OutputFiles, directory: str, file_size: int) -> None:
+        """Starts where the first byte is appended.
+
+        Args:
+            files: takes them.
+            directory: below their root.
+            file_size: bytes of each file.
+        """
+        self.file_size = file_size
+        self.end = 0
+        self.buffered = 0
+        self._files = files
+        self._directory = directory
+        self._bases: list[int] = []
+        self._parts: list[bytes] = []
+
+    def start(self, offset: int) -> None:
+        """Begins anew at an offset; what was there goes."""
+        self.cut(0)
+        self.end = offset
+
+    def append(self, data: bytes) -> None:
+        """Adds bytes at the end."""
+        self._parts.append(data)
+        self.buffered += len(data)
+        self.end += len(data)
+        if self.buffered >= self.BUFFER:
+            self.flush()
+
+    def skip_to(self, offset: int) -> None:
+        """Goes on at a later offset; what lies between stays zero."""
+        self.flush()
+        self.end = offset
+
+    def cut(self, offset: int) -> None:
+        """Removes what stands at an offset and behind it, and goes on there."""
+        self.flush()
+        while self._bases and self._bases[-1] >= offset:
+            self._files.remove(self._name(self._bases.pop()))
+        if self._bases and offset < self._bases[-1] + self.file_size:
+            base = self._bases[-1]
+            blank = bytes(base + self.file_size - offset)
+            self._files.write(self._name(base), self.file_size, offset - base, blank)
+        self.end = offset
+
+    def flush(self) -> None:
+        """Hands everything to the system."""
+        if not self._parts:
+            return
+        view = memoryview(b"".join(self._parts))
+        offset = self.end - len(view)
+        self._parts, self.buffered = [], 0
+        while view:
+            base = offset - offset % self.file_size
+            part = view[: base + self.file_size - offset]
+            if not self._bases or base > self._bases[-1]:
+                self._bases.append(base)
+            self._files.write(self._name(base), self.file_size, offset - base, part)
+            view, offset = view[len(part) :], offset + len(part)
+
+    def resume(self, first: int, end: int) -> None:
+        """Goes on behind what an earlier run wrote; what it wrote behind `end` goes.
+
+        Args:
+            first: offset of the first byte that was written.
+            end: offset to go on at.
+        """
+        self._bases = list(range(first - first % self.file_size, end, self.file_size))
+        later = self._bases[-1] + self.file_size if self._bases else first - first % self.file_size
+        while self._files.exists(self._name(later)):
+            self._files.remove(self._name(later))
+            later += self.file_size
+        self.cut(end)
+
+    def _name(self, base: int) -> str:
+        return f"{self._directory}/{file_names.mapped_file_name(base)}"

@@ -1,0 +1,128 @@
+"""Index files, written as their entries come: entries at once, slots and header when a file is complete."""
+
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Any
+
+import numpy as np
+
+from mqtool.formats import file_names, index_file
+from mqtool.formats.index_file import ENTRY_SIZE, HEADER, HEADER_SIZE, IndexHeader
+from mqtool.rebuild.files import OutputFiles
+from mqtool.scan.dispatched import IndexKeys
+from mqtool.scan.index_build import Entries, IndexBuilder, IndexFileBuilder
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST_YEAR = 9999
+
+
+class IndexWriter:
+    """All index files of a rebuild.
+
+    Attributes:
+        names: of the files made, oldest first.
+    """
+
+    def __init__(self, output: OutputFiles, slots: int, capacity: int, zone: tzinfo | None = None) -> None:
+        """Starts without a file.
+
+        Args:
+            slots, capacity: maxHashSlotNum and maxIndexNum.
+            zone: for the names, which the broker makes of its clock when it makes a file; here it is the store time
+                of the record that the file begins with, in this zone, or the machine's own.
+        """
+        self.names: list[str] = []
+        self._output = output
+        self._slots = slots
+        self._capacity = capacity
+        self._size = index_file.file_size(slots, capacity)
+        self._zone = zone
+        self._builder = IndexBuilder(slots, capacity)
+        self._open: IndexFileBuilder | None = None
+
+    def add(self, keys: IndexKeys, last_record: int, last_time: int) -> None:
+        """Indexes the keys of a run of records; `last_record` and `last_time` are those of the run's last one."""
+        for file, entries in self._builder.add(keys, last_record):
+            if file is not self._open:
+                self._complete()
+                self._open = file
+                self._begin(int(keys.store_timestamp[0]) if len(keys) else last_time)
+            self._write(entries)
+
+    def only(self, name: str, file: IndexFileBuilder) -> None:
+        """Starts one file with a name of its own; keys then come through `fill`."""
+        self.names.append(name)
+        self._open = file
+        self._output.write(self._path(name), self._size, 0, bytes(HEADER_SIZE))
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the file that is open takes no more keys."""
+        return self._open is not None and self._open.is_full
+
+    def fill(self, keys: IndexKeys) -> int:
+        """Puts keys into the open file until it is full; returns how many it took."""
+        done = 0
+        while self._open is not None and done < len(keys) and not self._open.is_full:
+            entries = self._open.add(keys.select(slice(done, None)))
+            done += len(entries.entries)
+            self._write(entries)
+        return done
+
+    def finish(self) -> None:
+        """Completes the last file."""
+        self._complete()
+
+    def _write(self, entries: Entries) -> None:
+        if len(entries.entries):
+            at = index_file.entry_position(entries.first, self._slots)
+            self._output.write(self._path(self.names[-1]), self._size, at, entries.entries.tobytes())
+
+    def _complete(self) -> None:
+        if self._open is None:
+            return
+        path = self._path(self.names[-1])
+        self._output.write(path, self._size, HEADER_SIZE, self._open.slot_bytes())
+        self._output.write(path, self._size, 0, HEADER.build(self._open.header))
+
+    def _begin(self, time: int) -> None:
+        """Makes the next file; names must ascend, for the broker reads the files in that order."""
+        name = index_name(time, self._zone)
+        while self.names and name <= self.names[-1]:
+            name = f"{int(self.names[-1]) + 1:0{file_names.INDEX_NAME_DIGITS}d}"
+        self.names.append(name)
+        self._output.write(self._path(name), self._size, 0, bytes(HEADER_SIZE))
+
+    @staticmethod
+    def _path(name: str) -> str:
+        return f"{file_names.INDEX}/{name}"
+
+    def state(self) -> dict[str, Any]:
+        """Returns what `resume` needs; the entries are on disk by then."""
+        header = None if self._open is None else [getattr(self._open.header, name) for name in IndexHeader.__slots__]
+        return {"names": self.names, "header": header}
+
+    def resume(self, state: dict[str, Any]) -> None:
+        """Goes on behind what an earlier run wrote; the slots are worked out from the entries."""
+        self.names = list(state["names"])
+        if state["header"] is None:
+            return
+        header = IndexHeader(*state["header"])
+        heads = np.zeros(self._slots, np.int32)
+        step = 1 << 18
+        for first in range(1, header.index_count, step):
+            count = min(step, header.index_count - first)
+            at = index_file.entry_position(first, self._slots)
+            data = self._output.read(self._path(self.names[-1]), at, count * ENTRY_SIZE)
+            entries = np.frombuffer(data, index_file.ENTRY.dtype, len(data) // ENTRY_SIZE)
+            heads[entries["key_hash"] % self._slots] = np.arange(first, first + len(entries), dtype=np.int32)
+        self._open = IndexFileBuilder.resumed(header, heads, self._capacity)
+        self._builder = IndexBuilder(self._slots, self._capacity, self._open)
+
+
+def index_name(time: int, zone: tzinfo | None) -> str:
+    """Returns the file name for a moment in ms; one beyond the calendar gets the nearest in it."""
+    try:
+        moment = (_EPOCH + timedelta(milliseconds=time)).astimezone(zone)
+    except (OverflowError, ValueError):
+        moment = datetime(_LAST_YEAR if time > 0 else 1, 1, 1, tzinfo=UTC)
+    return file_names.index_file_name(moment)

@@ -1,0 +1,38 @@
+"""Lists that stay small whatever is put into them."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Generic, TypeVar
+
+LISTED = 10_000
+"""How many of each kind are kept; more are only counted, so that a log of nothing but damage needs no memory."""
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Listing(Generic[T]):
+    """The first of many.
+
+    Attributes:
+        items: at most `LISTED`.
+        count: of all.
+    """
+
+    items: list[T] = field(default_factory=list)
+    count: int = 0
+
+    def add(self, item: T) -> None:
+        """Counts one more, and keeps it if there is room."""
+        self.count += 1
+        if len(self.items) < LISTED:
+            self.items.append(item)
+
+    def extend(self, items: Iterable[T], count: int) -> None:
+        """Counts `count` more, of which `items` are the first."""
+        self.count += count
+        self.items.extend(islice(items, LISTED - len(self.items)))
+
+    def __bool__(self) -> bool:
+        return self.count > 0

@@ -1,0 +1,159 @@
+"""What a CommitLog says about a broker's configuration: topics, queues, groups, which delays have been served."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from mqtool.formats import properties as names
+from mqtool.formats.commit_log import SysFlag
+from mqtool.rebuild.digest import Batch, Wanted
+from mqtool.rebuild.listing import Listing
+from mqtool.rebuild.parts import parts_of, walk_part
+from mqtool.rebuild.queue_writer import QueueName
+from mqtool.scan.damage import Damage
+from mqtool.scan.dispatch import Dispatcher
+from mqtool.scan.dispatched import Dispatched, DispatchRules
+from mqtool.scan.frames import Frames
+from mqtool.scan.tails import tails_of
+from mqtool.scan.words import java_hashes
+from mqtool.store.store import Store
+
+
+@dataclass(slots=True)
+class QueueRange:
+    """What the log holds of one queue.
+
+    Attributes:
+        first, next: smallest queue offset stated, and one past the largest.
+        last_physical: physical offset after the newest record.
+    """
+
+    first: int
+    next: int
+    last_physical: int
+
+
+@dataclass(slots=True)
+class LogSurvey:
+    """The whole log, looked at once.
+
+    Attributes:
+        queues: range of each queue.
+        multi_tag_topics: topics with a record whose sysFlag says MULTI_TAG.
+        batch_topics: topics with inner batches.
+        served: schedule queue id to the first queue offset that has not been delivered, as far as the log proves.
+        records, last_record, last_time: how many, physical offset and store time of the newest.
+        damage: ranges without a record.
+    """
+
+    queues: dict[QueueName, QueueRange] = field(default_factory=dict)
+    multi_tag_topics: set[str] = field(default_factory=set)
+    batch_topics: set[str] = field(default_factory=set)
+    served: dict[int, int] = field(default_factory=dict)
+    records: int = 0
+    last_record: int = 0
+    last_time: int = 0
+    damage: Listing[Damage] = field(default_factory=Listing)
+
+
+class _Surveyor:
+    """Takes the place of a `Digest` in a walk; keeps what it sees instead of handing it on."""
+
+    def __init__(self, rules: DispatchRules) -> None:
+        self.found = LogSurvey()
+        self._dispatcher = Dispatcher(rules)
+        self._waiting: list[np.ndarray] = []
+        self._delivered: list[np.ndarray] = []
+
+    def batch(self, frames: Frames) -> Batch:
+        """Looks at frames; returns an empty batch."""
+        dispatched = self._dispatcher.dispatch(frames, keys=False)
+        self._ranges(dispatched)
+        self._flags(frames, dispatched)
+        self._delays(frames, dispatched)
+        found = self.found
+        found.records += len(frames)
+        found.last_record = int(frames.column("physical_offset")[-1])
+        found.last_time = int(frames.select(slice(-1, None)).column("store_timestamp")[0])
+        return Batch(frames.base + int(frames.positions[-1] + frames.sizes[-1]), len(frames))
+
+    def _ranges(self, dispatched: Dispatched) -> None:
+        units = dispatched.units
+        if not len(units):
+            return
+        key = (units.topic.astype(np.int64) << 32) | (units.queue_id.astype(np.int64) & 0xFFFFFFFF)
+        distinct, place = np.unique(key, return_inverse=True)
+        low = np.full(len(distinct), np.iinfo(np.int64).max)
+        high, end = np.full(len(distinct), -1), np.zeros(len(distinct), np.int64)
+        np.minimum.at(low, place, units.queue_offset)
+        np.maximum.at(high, place, units.queue_offset + units.batch_size)
+        np.maximum.at(end, place, units.physical_offset + units.size)
+        for index, number in enumerate(distinct.tolist()):
+            queue_id = number & 0xFFFFFFFF
+            topic = self._dispatcher.topics.names[number >> 32]
+            name = QueueName(topic, queue_id - (1 << 32) if queue_id >> 31 else queue_id)
+            seen = self.found.queues.setdefault(name, QueueRange(int(low[index]), int(high[index]), 0))
+            seen.first, seen.next = min(seen.first, int(low[index])), max(seen.next, int(high[index]))
+            seen.last_physical = max(seen.last_physical, int(end[index]))
+
+    def _flags(self, frames: Frames, dispatched: Dispatched) -> None:
+        sys_flag = frames.column("sys_flag")
+        for flag, topics in (
+            (SysFlag.MULTI_TAGS, self.found.multi_tag_topics), (SysFlag.INNER_BATCH, self.found.batch_topics),
+        ):  # fmt: skip
+            numbers = np.unique(dispatched.topic[np.flatnonzero(sys_flag & flag)]).tolist()
+            topics.update(self._dispatcher.topics.names[number] for number in numbers)
+
+    def _delays(self, frames: Frames, dispatched: Dispatched) -> None:
+        """Notes parked messages and delivered ones by what both have in common: unique key, born time, retries."""
+        born = frames.column("born_timestamp").astype(np.uint64)
+        again = frames.column("reconsume_times").view(np.uint32).astype(np.uint64)
+        for tails in tails_of(frames):
+            if not len(tails.pieces.named(names.DELAY_LEVEL)):
+                continue
+            delayed = tails.pieces.value_of(names.DELAY_LEVEL)[1] > 0
+            starts, lengths = tails.pieces.value_of(names.UNIQUE_KEY)
+            rows = np.flatnonzero(delayed & (lengths > 0))
+            hashes, _ = java_hashes(tails.data, starts[rows], lengths[rows])
+            of_frame = tails.rows[rows]
+            mark = (hashes.astype(np.uint64) << np.uint64(32)) ^ (born[of_frame] << np.uint64(6)) ^ again[of_frame]
+            parked = dispatched.topic[of_frame] == self._dispatcher.schedule
+            self._delivered.append(mark[~parked])
+            self._waiting.append(np.stack([
+                mark[parked], frames.column("queue_id")[of_frame[parked]].astype(np.uint64),
+                frames.column("queue_offset")[of_frame[parked]].astype(np.uint64)]))  # fmt: skip
+
+    def finish(self) -> LogSurvey:
+        """Works out how far each delay level has been served."""
+        if self._waiting:
+            waiting = np.concatenate(self._waiting, axis=1)
+            delivered = np.unique(np.concatenate(self._delivered))
+            served = np.isin(waiting[0], delivered)
+            for queue_id in np.unique(waiting[1]).tolist():
+                mine = waiting[1] == queue_id
+                offsets, done = waiting[2][mine].astype(np.int64), served[mine]
+                # messages of a level are delivered in their order: behind the last one served nothing has been
+                self.found.served[queue_id] = int(offsets[done].max()) + 1 if done.any() else int(offsets.min())
+        return self.found
+
+
+def survey_log(
+    store: Store, rules: DispatchRules, on_progress: Callable[[int], None] | None = None
+) -> LogSurvey:
+    """Walks the whole log once.
+
+    Args:
+        store: opened; is only read.
+        rules: for dispatch.
+        on_progress: told bytes done, now and then.
+    """
+    surveyor = _Surveyor(rules)
+    log = store.commit_log
+    for part in parts_of(log, Wanted(), cut=False):
+        for batch in walk_part(part, surveyor, Wanted()):
+            for damage in batch.damage:
+                surveyor.found.damage.add(damage)
+            if on_progress is not None:
+                on_progress(batch.end - log.min_offset)
+    return surveyor.finish()

@@ -1,0 +1,218 @@
+"""config/*.json and the checkpoint, composed from what the store still has and what its log proves.
+
+A file that can be read is kept entry by entry and only completed; what has to be guessed is guessed so that nothing
+is lost: a topic gets the queues that its records need and can be read and written, a consumer is rather given a
+message twice than not at all. Every guess is told.
+"""
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from mqtool.errors import StoreError
+from mqtool.formats import checkpoint as checkpoint_format
+from mqtool.formats import config_files, file_names
+from mqtool.formats.checkpoint import Checkpoint
+from mqtool.formats.config_files import (
+    QUEUE_TYPE,
+    ConsumerOffsets,
+    DataVersion,
+    DelayOffsets,
+    GroupConfig,
+    SubscriptionGroups,
+    TopicConfig,
+    Topics,
+)
+from mqtool.formats.config_json import JsonStyle
+from mqtool.rebuild.log_survey import LogSurvey, QueueRange
+from mqtool.rebuild.queue_writer import QueueName
+from mqtool.scan.multi_dispatch import SCHEDULE_TOPIC, is_lmq
+from mqtool.store.store import Store
+
+RETRY_PREFIX = "%RETRY%"
+DEAD_LETTER_PREFIX = "%DLQ%"
+_DELAY_LEVELS = 18
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """Something that no file tells.
+
+    Attributes:
+        file: in which it stands.
+        item: topic, group, queue or level.
+        value: what was written.
+        reason: why that.
+    """
+
+    file: str
+    item: str
+    value: str
+    reason: str
+
+
+@dataclass(slots=True)
+class Composed:
+    """The files.
+
+    Attributes:
+        files: path below the output directory to bytes.
+        guesses: what in them is guessed.
+        unconfigured: topics with records but without a configuration.
+    """
+
+    files: dict[str, bytes] = field(default_factory=dict)
+    guesses: list[Guess] = field(default_factory=list)
+    unconfigured: list[str] = field(default_factory=list)
+
+
+def compose(store: Store, survey: LogSurvey) -> Composed:
+    """Returns the files that a broker would need to serve the store."""
+    composer = _Composer(store, survey)
+    composer.topics()
+    composer.groups()
+    composer.consumer_offsets()
+    composer.delay_offsets()
+    composer.checkpoint()
+    return composer.made
+
+
+def write(composed: Composed, out: Path) -> None:
+    """Writes the files below a directory; existing ones are replaced.
+
+    Raises:
+        StoreError: the system refuses.
+    """
+    for name, data in composed.files.items():
+        path = out / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+        except OSError as error:
+            raise StoreError(f"cannot be written: {error.strerror}", path) from error
+
+
+class _Composer:
+    def __init__(self, store: Store, survey: LogSurvey) -> None:
+        self.made = Composed()
+        self._store = store
+        self._metadata = store.metadata
+        self._survey = survey
+        self._is_4 = store.version.is_4
+        self._style = JsonStyle.PRETTY_1 if self._is_4 else JsonStyle.PRETTY_2
+        self._ranges = _ranges(store, survey)
+
+    def _guess(self, file: str, item: str, value: object, reason: str) -> None:
+        self.made.guesses.append(Guess(file, item, str(value), reason))
+
+    def _version(self, known: DataVersion | None) -> DataVersion:
+        if known is not None:
+            return known
+        return DataVersion(1, self._survey.last_time, None if self._is_4 else 0)
+
+    def _put(self, name: str, data: bytes) -> None:
+        self.made.files[f"{file_names.CONFIG}/{name}"] = data
+
+    def topics(self) -> None:
+        """Keeps configured topics, widened to the queues that they have; adds the others."""
+        known = self._metadata.topics_file
+        table = dict(known.topic_config_table) if known else {}
+        counts: dict[str, int] = {}
+        for name in self._ranges:
+            if not is_lmq(name.topic):  # light message queues have no configuration
+                counts[name.topic] = max(counts.get(name.topic, 0), name.queue_id + 1)
+        for topic, count in sorted(counts.items()):
+            if topic not in table:
+                self.made.unconfigured.append(topic)
+                table[topic] = self._guessed_topic(topic, count)
+            elif table[topic].read_queue_nums < count:
+                table[topic] = replace(table[topic], read_queue_nums=count)
+                self._guess(file_names.TOPICS, topic, f"readQueueNums {count}", "there are records in that many queues")
+        topics = Topics(table, self._version(known.data_version if known else None), known.extra if known else {})
+        self._put(file_names.TOPICS, config_files.build_topics(topics, self._style))
+
+    def _guessed_topic(self, topic: str, count: int) -> TopicConfig:
+        if topic == SCHEDULE_TOPIC:
+            count = max(count, _DELAY_LEVELS)
+        is_batch = topic in self._survey.batch_topics
+        filter_type = "MULTI_TAG" if topic in self._survey.multi_tag_topics else "SINGLE_TAG"
+        reason = "queues as far as there are records; read and write as for any topic that the broker makes itself"
+        self._guess(file_names.TOPICS, topic, f"{count} queues, perm 6", reason)
+        attributes = None if self._is_4 else ({QUEUE_TYPE: "BatchCQ"} if is_batch else {})
+        return TopicConfig(topic, count, count, topic_filter_type=filter_type, attributes=attributes)
+
+    def groups(self) -> None:
+        """Keeps configured groups; adds those that have retry or dead-letter topics, or offsets."""
+        known = self._metadata.groups_file
+        table = dict(known.subscription_group_table) if known else {}
+        prefixes = (RETRY_PREFIX, DEAD_LETTER_PREFIX)
+        named = {name.topic.removeprefix(p) for name in self._ranges for p in prefixes if name.topic.startswith(p)}
+        for group in sorted(named | set(self._metadata.consumer_offsets)):
+            if group and group not in table:
+                table[group] = GroupConfig(group)
+                self._guess(file_names.SUBSCRIPTION_GROUPS, group, "the broker's defaults",
+                            "it has a retry or dead-letter topic, or consumer offsets")  # fmt: skip
+        groups = SubscriptionGroups(table, self._version(known.data_version if known else None),
+                                    known.extra if known else {})  # fmt: skip
+        self._put(file_names.SUBSCRIPTION_GROUPS, config_files.build_groups(groups, self._style))
+
+    def consumer_offsets(self) -> None:
+        """Keeps offsets, put back into the range of their queue."""
+        known = self._metadata.offsets_file or ConsumerOffsets({}, data_version=None)
+        has_lmq = known.lmq_offset_table is not None
+        name = file_names.LMQ_CONSUMER_OFFSETS if has_lmq else file_names.CONSUMER_OFFSETS
+        offsets = {
+            key: {queue_id: self._inside(name, key, queue_id, offset) for queue_id, offset in table.items()}
+            for key, table in known.offset_table.items()
+        }
+        lmq = {key: self._inside(name, key, 0, offset) for key, offset in (known.lmq_offset_table or {}).items()}
+        version = known.data_version if self._is_4 else self._version(known.data_version)
+        whole = ConsumerOffsets(offsets, lmq if has_lmq else None, known.pull_offset_table, version, known.extra)
+        self._put(name, config_files.build_consumer_offsets(whole, self._style))
+
+    def _inside(self, file: str, key: str, queue_id: int, offset: int) -> int:
+        topic, group = config_files.split_topic_group(key)
+        found = self._ranges.get(QueueName(topic, queue_id))
+        if found is None or found.first <= offset <= found.next:
+            return offset
+        bound = min(max(offset, found.first), found.next)
+        reason = f"{offset} is outside of the queue, which holds {found.first} to {found.next}"
+        self._guess(file, f"{group} {topic}/{queue_id}", bound, reason)
+        return bound
+
+    def delay_offsets(self) -> None:
+        """Keeps the next offset of each level, or takes the first message behind the last that the log shows served."""
+        known = self._metadata.delay_file
+        table = dict(known.offset_table) if known else {}
+        for queue_id, offset in sorted(self._survey.served.items()):
+            level = queue_id + 1
+            queue = self._ranges.get(QueueName(SCHEDULE_TOPIC, queue_id))
+            if level in table and queue is not None and queue.first <= table[level] <= queue.next:
+                continue
+            table[level] = offset
+            self._guess(file_names.DELAY_OFFSETS, f"level {level}", offset, "no later message's delivery is in the log")
+        version = self._version(known.data_version if known else None)
+        delays = DelayOffsets(table, version, known.extra if known else {})
+        self._put(file_names.DELAY_OFFSETS, config_files.build_delay_offsets(delays, self._style))
+
+    def checkpoint(self) -> None:
+        """The log is there up to its last record, and so are queues rebuilt from it."""
+        survey, known = self._survey, self._store.checkpoint or Checkpoint()
+        full = [file.header.end_timestamp for file in self._store.index_files()
+                if file.max_entries is not None and file.header.index_count >= file.max_entries]  # fmt: skip
+        index_time = max((time for time in full if time <= survey.last_time), default=0)
+        made = Checkpoint(survey.last_time, survey.last_time, index_time, known.master_flushed_offset,
+                          0 if self._is_4 else survey.last_record,
+                          survey.last_record if self._store.version.line == "5.5" else 0)  # fmt: skip
+        reason = "times and offsets of the last record, and of the last index file that is full"
+        self._guess(file_names.CHECKPOINT, "all fields", made.physic_msg_timestamp, reason)
+        self.made.files[file_names.CHECKPOINT] = checkpoint_format.build(made)
+
+
+def _ranges(store: Store, survey: LogSurvey) -> dict[QueueName, QueueRange]:
+    """The range of every queue by the log; of those without a record there, by their own files."""
+    found = dict(survey.queues)
+    for queue in store.queues():
+        name = QueueName(queue.topic, queue.queue_id)
+        if name not in found:
+            found[name] = QueueRange(max(0, queue.min_offset), queue.max_offset, queue.max_physical_offset)
+    return found

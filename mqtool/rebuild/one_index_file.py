@@ -1,0 +1,107 @@
+"""One index file made anew between its neighbours: where it begins follows from the one before it."""
+
+from pathlib import Path
+
+import numpy as np
+
+from mqtool.errors import UsageError
+from mqtool.formats import file_names, index_file
+from mqtool.rebuild.digest import Batch, Digest, Wanted
+from mqtool.rebuild.files import OutputFiles
+from mqtool.rebuild.index_writer import IndexWriter
+from mqtool.rebuild.parts import parts_of, walk_part
+from mqtool.rebuild.result import Result
+from mqtool.rebuild.run import OnProgress, check
+from mqtool.rebuild.settings import Settings
+from mqtool.scan.index_build import IndexFileBuilder
+from mqtool.store.files import ReadFile
+from mqtool.store.index_file import IndexFile
+from mqtool.store.store import Store
+
+_STEP = 1 << 16
+"""Entries read at a time."""
+
+
+def rebuild_index_file(
+    store: Store, out: Path, settings: Settings, name: str, on_progress: OnProgress | None = None
+) -> Result:
+    """Makes one index file anew, with its name.
+
+    Args:
+        store: opened; is only read.
+        out: new or empty directory; takes `index/NAME`.
+        settings: of the broker.
+        name: of the file; it need not be there, its place is that of its name among the others.
+        on_progress: told now and then.
+
+    Raises:
+        UsageError: the name is none of an index file; the file before it is not full, so nothing tells where this
+            one begins: then the whole index is to be rebuilt.
+    """
+    if not file_names.is_index_file_name(name):
+        raise UsageError(f"{name!r}: expected the 17 digits of an index file's name")
+    check(store, out, resume=False)
+    earlier = [file for file in store.index_files() if file.path.name < name]
+    before = max(earlier, key=lambda file: file.path.name, default=None)
+    builder, start, skip = _beginning(before, settings)
+    wanted = Wanted(queues=False, start=start)
+    result = Result(index_files=[name])
+    with OutputFiles(out) as output:
+        writer = IndexWriter(output, settings.index_slots, settings.index_entries)
+        writer.only(name, builder)
+        digest = Digest(settings.rules, wanted)
+        batches = (b for part in parts_of(store.commit_log, wanted, cut=False) for b in walk_part(part, digest, wanted))
+        for batch in batches:
+            skip = _add(writer, batch, start, skip, result)
+            if on_progress is not None:
+                on_progress(batch.end - store.commit_log.min_offset)
+            if writer.is_full:
+                break
+        writer.finish()
+    return result
+
+
+def _beginning(before: IndexFile | None, settings: Settings) -> tuple[IndexFileBuilder, int | None, int]:
+    """Returns the empty file, the record with which it begins, and how many of its keys are in the file before."""
+    if before is None:
+        return IndexFileBuilder(settings.index_slots, settings.index_entries), None, 0
+    head = before.header
+    if before.size != index_file.file_size(settings.index_slots, settings.index_entries) or (
+        before.entry_count != settings.index_entries - 1
+    ):
+        raise UsageError(f"{before.path}: expected a full file before the one to be made; rebuild the whole index")
+    builder = IndexFileBuilder(
+        settings.index_slots, settings.index_entries, head.end_timestamp, head.end_physical_offset
+    )
+    return builder, head.end_physical_offset, _trailing(before, settings)
+
+
+def _trailing(before: IndexFile, settings: Settings) -> int:
+    """Returns how many of a full file's last entries are of the record that it ends with."""
+    found, end = 0, settings.index_entries
+    with ReadFile(before.path) as file:
+        while end > 1:
+            first = max(1, end - _STEP)
+            at = index_file.entry_position(first, settings.index_slots)
+            data = file.read(at, (end - first) * index_file.ENTRY_SIZE)
+            entries = np.frombuffer(data, index_file.ENTRY.dtype)
+            others = np.flatnonzero(entries["physical_offset"] != before.header.end_physical_offset)
+            if len(others):
+                return found + len(entries) - 1 - int(others[-1])
+            found, end = found + len(entries), first
+    return found
+
+
+def _add(writer: IndexWriter, batch: Batch, start: int | None, skip: int, result: Result) -> int:
+    for damage in batch.damage:
+        result.damage.add(damage)
+        result.damaged_bytes += damage.end - damage.start
+    result.records += batch.records
+    result.next_offset = max(result.next_offset, batch.end)
+    if batch.keys is None:
+        return skip
+    keys = batch.keys
+    skipped = int((keys.physical_offset[:skip] == start).sum()) if skip else 0
+    keys = keys.select(slice(skipped, None))
+    result.keys += writer.fill(keys)
+    return skip - skipped if batch.records == 0 else 0

@@ -1,0 +1,164 @@
+"""Parts of a CommitLog that can be walked apart from each other, and the walk over one.
+
+A part begins at a record. Inside a segment such a place is looked for and taken on trust until the walk over the
+part before it ends exactly there; where it does not, the two parts are walked as one.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from mqtool.errors import StoreError
+from mqtool.formats import commit_log
+from mqtool.rebuild.digest import Batch, Wanted
+from mqtool.scan.damage import Damage, DamageKind
+from mqtool.scan.frames import Frames, Stop, hop
+from mqtool.scan.walk import SegmentSpan, SegmentWalk
+from mqtool.store.commit_log import CommitLog, Segment
+from mqtool.store.files import ReadFile
+
+PART_BYTES = 32 << 20
+"""Bytes of a part, about: its batches are in memory until they are written."""
+
+_LOOK = 1 << 20
+"""Bytes in which a place to cut is looked for."""
+
+_MAGIC_V1 = commit_log.MAGIC_V1.to_bytes(4, "big", signed=True)
+_MAGIC_AT = commit_log.FRAME.size - len(_MAGIC_V1)
+
+
+class Taker(Protocol):
+    """What a walk hands its frames to: a `Digest`, or what looks at frames in another way."""
+
+    def batch(self, frames: Frames) -> Batch:
+        """Returns what frames become."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A run of one segment.
+
+    Attributes:
+        segment: path, base and size of the file.
+        start: position of a record in it, or 0.
+        end: position of the next part's first record; None for the end of the segment.
+        is_last: nothing of the log follows behind this segment.
+        gap: what is missing before the segment.
+    """
+
+    segment: Segment
+    start: int
+    end: int | None
+    is_last: bool
+    gap: Damage | None = None
+
+    @property
+    def begins_at(self) -> int:
+        """Physical offset of its first byte."""
+        return self.segment.base + self.start
+
+
+def parts_of(log: CommitLog, wanted: Wanted, *, cut: bool) -> Iterator[Part]:
+    """Yields the parts of a log, in order.
+
+    Args:
+        log: open.
+        wanted: its range narrows them.
+        cut: whether segments are cut into parts of about `PART_BYTES`.
+    """
+    before: Segment | None = None
+    for index, segment in enumerate(log.segments[: log.last_used + 1]):
+        gap = _gap(before, segment)
+        before = segment
+        if (wanted.start is not None and segment.end <= wanted.start) or (
+            wanted.end is not None and segment.base >= wanted.end
+        ):
+            continue
+        start = _start_in(log, segment, wanted.start)
+        is_last = index == log.last_used
+        for position in _cuts(segment, start) if cut else ():
+            if wanted.end is None or segment.base + position < wanted.end:
+                yield Part(segment, start, position, is_last=False, gap=gap)
+                start, gap = position, None
+        yield Part(segment, start, None, is_last, gap)
+
+
+def _gap(before: Segment | None, segment: Segment) -> Damage | None:
+    if before is None or before.end >= segment.base:
+        return None
+    detail = f"no file between {before.path.name} and {segment.path.name}"
+    return Damage(before.end, segment.base, DamageKind.MISSING, detail, before.path, before.size)
+
+
+def _start_in(log: CommitLog, segment: Segment, start: int | None) -> int:
+    """Returns the wanted start if a record is there, else the segment's start: what comes before is left out later."""
+    if start is None or start <= segment.base:
+        return 0
+    try:
+        log.record(start)
+    except StoreError:
+        return 0
+    return start - segment.base
+
+
+def _cuts(segment: Segment, start: int) -> Iterator[int]:
+    """Yields positions at which records seem to start, about `PART_BYTES` apart."""
+    with ReadFile(segment.path) as file:
+        end, target = file.data_end(), start + PART_BYTES
+        while target + PART_BYTES // 2 < end:
+            found = _record_in(file.read(target, _LOOK), segment.base + target)
+            if found is not None:
+                target += found
+                yield target
+            target += PART_BYTES
+
+
+def _record_in(data: bytes, base: int) -> int | None:
+    """Returns the first position from which frames that state their own offsets lead out of the data."""
+    at = data.find(_MAGIC_V1)
+    while at >= 0:
+        position = at - _MAGIC_AT
+        if position >= 0:
+            chain = hop(memoryview(data), position)
+            frames = Frames(memoryview(data), base, chain.positions, chain.sizes)
+            if chain.stop in (Stop.MORE, Stop.END) and len(frames) and frames.sound.all():
+                return position
+        at = data.find(_MAGIC_V1, at + 1)
+    return None
+
+
+def walk_part(part: Part, digest: Taker, wanted: Wanted) -> Iterator[Batch]:
+    """Walks a part; yields a batch for each window, and for damage.
+
+    The last batch's `end` is where the walk came to: another place than the part's end if that was no record's start.
+    """
+    segment = part.segment
+    with ReadFile(segment.path) as file:
+        size = segment.size if part.end is None else part.end
+        span = SegmentSpan(segment.base, size, part.start, file.data_end(), part.is_last and part.end is None)
+        walk = SegmentWalk(file.read, span, check_crc=False)
+        if part.gap is not None:
+            yield Batch(segment.base, damage=[part.gap])
+        for item in walk:
+            if isinstance(item, Damage):
+                if _overlaps(item, wanted):
+                    yield Batch(item.end, damage=[item.at(segment.path, segment.base)])
+                continue
+            frames = _inside(item, wanted)
+            if len(frames):
+                yield digest.batch(frames)
+        yield Batch(walk.end)
+
+
+def _overlaps(damage: Damage, wanted: Wanted) -> bool:
+    return (wanted.start is None or damage.end > wanted.start) and (wanted.end is None or damage.start < wanted.end)
+
+
+def _inside(frames: Frames, wanted: Wanted) -> Frames:
+    if wanted.start is None and wanted.end is None:
+        return frames
+    offsets = frames.positions + frames.base
+    keep = offsets >= (wanted.start or 0)
+    if wanted.end is not None:
+        keep &= offsets < wanted.end
+    return frames if keep.all() else frames.select(keep)

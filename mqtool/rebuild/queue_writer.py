@@ -1,0 +1,222 @@
+"""The files of queues, written as units come: ConsumeQueue, its extension, BatchConsumeQueue."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mqtool.formats import consume_queue_ext, file_names
+from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
+from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK
+from mqtool.rebuild.files import FileSequence, OutputFiles
+from mqtool.rebuild.placement import Cut, HoleBudget, Note, NoteKind, Placement
+
+UNIT = CONSUME_QUEUE_UNIT.size
+_FILL = 1 << 16
+"""Units of filling that are written at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueName:
+    """Which queue."""
+
+    topic: str
+    queue_id: int
+
+    @property
+    def is_path(self) -> bool:
+        """Whether its topic can be the name of a directory, as the broker would make it."""
+        encoded = self.topic.encode("utf-8", "replace")
+        return encoded not in (b"", b".", b"..") and not set(encoded) & set(b"/\0") and len(encoded) < 256
+
+    def below(self, kind: str) -> str:
+        """Returns its directory."""
+        return f"{kind}/{self.topic}/{self.queue_id}"
+
+
+@dataclass(slots=True)
+class UnitBatch:
+    """Units of one queue, in log order.
+
+    Attributes:
+        offsets: int64, stated queue offsets.
+        units: of `CONSUME_QUEUE_UNIT.dtype`.
+        times: store timestamps, int64.
+        counts: messages in each record, int16.
+        properties: as stored, of each record; None where nobody asks for them.
+    """
+
+    offsets: np.ndarray
+    units: np.ndarray
+    times: np.ndarray
+    counts: np.ndarray
+    properties: list[bytes] | None = None
+
+    @classmethod
+    def empty(cls) -> "UnitBatch":
+        """No units."""
+        return cls(np.empty(0, np.int64), np.empty(0, CONSUME_QUEUE_UNIT.dtype), np.empty(0, np.int64),
+                   np.empty(0, np.int16))  # fmt: skip
+
+
+class SimpleQueueWriter:
+    """One ConsumeQueue.
+
+    Attributes:
+        name: whose.
+        placement: where its units go.
+        files: what is written.
+        first: queue offset of its first unit, None before there is one.
+    """
+
+    def __init__(self, name: QueueName, output: OutputFiles, file_size: int, budget: HoleBudget) -> None:
+        """Starts an empty queue.
+
+        Args:
+            file_size: bytes of a file, a whole number of units.
+        """
+        self.name = name
+        self.placement = Placement(budget)
+        self.files = FileSequence(output, name.below(file_names.CONSUME_QUEUE), file_size)
+        self.first: int | None = None
+
+    @property
+    def next(self) -> int:
+        """Queue offset behind the last unit."""
+        return self.files.end // UNIT
+
+    def add(self, batch: UnitBatch, *, is_end: bool = False) -> None:
+        """Places units and writes them."""
+        for step in self.placement.place(batch.offsets, batch.units, is_end=is_end):
+            if isinstance(step, Cut):
+                self._cut(step.offset)
+                continue
+            if self.first is None:
+                self._start(step.first)
+            elif step.first > self.next:
+                self._fill(step.units[:1], step.first)
+            self.files.append(step.units.tobytes())
+
+    def finish(self) -> None:
+        """Places what was held back, and writes everything."""
+        self.add(UnitBatch.empty(), is_end=True)
+        self.files.flush()
+
+    def state(self) -> dict[str, Any]:
+        """Returns what `resume` needs, as JSON; everything else is on disk after a flush."""
+        placement = self.placement
+        held = None if placement.held is None else [placement.held[0].tolist(), placement.held[1].tobytes().hex()]
+        notes = [[note.kind.value, note.first, note.last, note.physical_offset] for note in placement.notes.items]
+        return {"first": self.first, "next": self.next, "place": placement.next, "shift": placement.shift, "held": held,
+                "notes": notes, "notes_count": placement.notes.count}  # fmt: skip
+
+    def resume(self, state: dict[str, Any]) -> None:
+        """Goes on behind what an earlier run wrote."""
+        self.first = state["first"]
+        self.files.resume((self.first if self.first is not None else state["next"]) * UNIT, state["next"] * UNIT)
+        placement = self.placement
+        placement.next, placement.shift = state["place"], state["shift"]
+        if state["held"] is not None:
+            offsets, units = state["held"]
+            unit_bytes = bytes.fromhex(units)
+            placement.held = np.array(offsets, np.int64), np.frombuffer(unit_bytes, CONSUME_QUEUE_UNIT.dtype)
+        placement.notes.items = [Note(NoteKind(kind), *rest) for kind, *rest in state["notes"]]
+        placement.notes.count = state["notes_count"]
+
+    def _start(self, first: int) -> None:
+        """A queue that does not begin where its file does gets pre-blank units before its first one."""
+        at = first * UNIT
+        self.files.start(at - at % self.files.file_size)
+        self._fill(np.frombuffer(CONSUME_QUEUE_UNIT.build(PRE_BLANK), CONSUME_QUEUE_UNIT.dtype), first)
+        self.first = first
+
+    def _fill(self, unit: np.ndarray, until: int) -> None:
+        while self.next < until:
+            self.files.append(np.repeat(unit, min(_FILL, until - self.next)).tobytes())
+
+    def _cut(self, offset: int) -> None:
+        assert self.first is not None
+        self.files.cut(max(offset, 0) * UNIT)
+        if offset <= self.first:
+            self.first = None
+
+
+class BatchQueueWriter:
+    """One BatchConsumeQueue: a unit a record, one behind the other whatever their queue offsets.
+
+    Attributes:
+        name: whose.
+        files: what is written.
+        last_physical: physical offset of the last unit's record, -1 before there is one.
+    """
+
+    def __init__(self, name: QueueName, output: OutputFiles, file_size: int) -> None:
+        """Starts an empty queue; `file_size` in bytes."""
+        self.name = name
+        self.last_physical = -1
+        unit = BATCH_CONSUME_QUEUE_UNIT.size
+        self.files = FileSequence(output, name.below(file_names.BATCH_CONSUME_QUEUE), file_size // unit * unit)
+
+    def add(self, batch: UnitBatch) -> None:
+        """Appends units; what states a negative offset or count gets none, as in the broker."""
+        kept = (batch.offsets >= 0) & (batch.counts >= 0) & (batch.units["physical_offset"] > self.last_physical)
+        units = np.zeros(int(kept.sum()), BATCH_CONSUME_QUEUE_UNIT.dtype)
+        if not len(units):
+            return
+        for name in CONSUME_QUEUE_UNIT.dtype.names or ():
+            units[name] = batch.units[name][kept]
+        units["store_timestamp"] = batch.times[kept]
+        units["base_queue_offset"] = batch.offsets[kept]
+        units["batch_size"] = batch.counts[kept]
+        units["compacted_offset"] = -1
+        self.files.append(units.tobytes())
+        self.last_physical = int(units["physical_offset"][-1])
+
+    def state(self) -> dict[str, Any]:
+        """Returns what `resume` needs, as JSON."""
+        return {"end": self.files.end, "last_physical": self.last_physical}
+
+    def resume(self, state: dict[str, Any]) -> None:
+        """Goes on behind what an earlier run wrote."""
+        self.last_physical = state["last_physical"]
+        self.files.resume(0, state["end"])
+
+    def finish(self) -> None:
+        """Writes everything."""
+        self.files.flush()
+
+
+class ExtensionWriter:
+    """The ConsumeQueueExt of one queue: a unit for each, whose address takes the place of the tags code.
+
+    Attributes:
+        files: what is written; its end is the address of the next unit.
+    """
+
+    def __init__(self, name: QueueName, output: OutputFiles, file_size: int) -> None:
+        """Starts an empty extension; `file_size` in bytes."""
+        self.files = FileSequence(output, name.below(file_names.CONSUME_QUEUE_EXT), file_size)
+
+    def add(self, batch: UnitBatch, bit_maps: list[bytes]) -> None:
+        """Writes a unit for each of some units, and puts its address into them (ConsumeQueueExt.put).
+
+        Args:
+            batch: its units' tags codes become addresses.
+            bit_maps: one per unit, empty where no filter is known.
+        """
+        addresses = []
+        tags_codes = batch.units["tags_code"].tolist()
+        for made in zip(tags_codes, batch.times.tolist(), bit_maps, strict=True):
+            unit = consume_queue_ext.make_ext_unit(*made)
+            left = self.files.file_size - self.files.end % self.files.file_size
+            if unit.size > left - consume_queue_ext.END_BLANK_SIZE:
+                end_of_file = self.files.end + left
+                self.files.append(consume_queue_ext.END_OF_FILE.to_bytes(2, "big", signed=True))
+                self.files.skip_to(end_of_file)
+            addresses.append(consume_queue_ext.ext_address(self.files.end))
+            self.files.append(consume_queue_ext.build_ext_unit(unit))
+        batch.units["tags_code"] = addresses
+
+    def finish(self) -> None:
+        """Writes everything."""
+        self.files.flush()

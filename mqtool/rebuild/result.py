@@ -1,0 +1,45 @@
+"""What a rebuild came to."""
+
+from dataclasses import dataclass, field
+
+from mqtool.rebuild.listing import Listing
+from mqtool.rebuild.placement import Note
+from mqtool.rebuild.queue_writer import QueueName
+from mqtool.scan.damage import Damage
+from mqtool.scan.dispatched import Oddity
+
+
+@dataclass(slots=True)
+class Result:
+    """What was read and written.
+
+    Attributes:
+        next_offset: physical offset up to which the log has been dealt with.
+        records: read.
+        units: given to queues; filling not counted.
+        keys: put into the index.
+        queues: number of queues written.
+        index_files: names, oldest first.
+        damage: ranges of the log without a record.
+        damaged_bytes: in all of them.
+        notes: units whose place was unusual, with their queue.
+        oddities: records that no broker could dispatch as they are.
+        unwritable: queues whose topic cannot be the name of a directory; they got no files.
+    """
+
+    next_offset: int = 0
+    records: int = 0
+    units: int = 0
+    keys: int = 0
+    queues: int = 0
+    index_files: list[str] = field(default_factory=list)
+    damage: Listing[Damage] = field(default_factory=Listing)
+    damaged_bytes: int = 0
+    notes: Listing[tuple[QueueName, Note]] = field(default_factory=Listing)
+    oddities: Listing[Oddity] = field(default_factory=Listing)
+    unwritable: Listing[QueueName] = field(default_factory=Listing)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every record of the log was there and has its unit where it says."""
+        return not (self.damage or self.notes or self.oddities or self.unwritable)

@@ -1,0 +1,180 @@
+"""A rebuild from start to end: one process or several, from the start or from where an earlier run stopped."""
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from mqtool.errors import StoreError, UnsupportedFormatError, UsageError
+from mqtool.formats import file_names
+from mqtool.rebuild.digest import Batch, Digest, Wanted
+from mqtool.rebuild.files import OutputFiles
+from mqtool.rebuild.parts import parts_of, walk_part
+from mqtool.rebuild.result import Result
+from mqtool.rebuild.settings import Settings
+from mqtool.rebuild.sink import BitMaps, Sink
+from mqtool.rebuild.state import StateFile
+from mqtool.rebuild.workers import batches_of_workers
+from mqtool.store.store import Store
+
+KINDS = (
+    file_names.CONSUME_QUEUE, file_names.CONSUME_QUEUE_EXT, file_names.BATCH_CONSUME_QUEUE, file_names.INDEX,
+)  # fmt: skip
+"""Directories that a rebuild makes."""
+
+OnProgress = Callable[[int], None]
+"""`on_progress(done)`: bytes of the log dealt with, of `log_bytes`."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How it is done.
+
+    Attributes:
+        jobs: processes that read the log.
+        state: file in which the run notes how far it is; None for no notes.
+        resume: go on where the state file says.
+        state_interval: bytes of the log between two notes.
+    """
+
+    jobs: int = 1
+    state: Path | None = None
+    resume: bool = False
+    state_interval: int = 1 << 30
+
+
+def rebuild(
+    store: Store,
+    out: Path,
+    settings: Settings,
+    wanted: Wanted | None = None,
+    options: Options | None = None,
+    *,
+    bit_maps: BitMaps | None = None,
+    on_progress: OnProgress | None = None,
+) -> Result:
+    """Makes queues and index anew from a store's CommitLog.
+
+    Args:
+        store: opened; is only read.
+        out: new or empty directory; takes `consumequeue/`, `consumequeue_ext/`, `batchconsumequeue/`, `index/`.
+        settings: of the broker, see `settings_of`.
+        wanted: what to make; None for everything.
+        options: how.
+        bit_maps: see `Sink`; None where queues have no extension.
+        on_progress: told now and then.
+
+    Returns:
+        What was made; everything is with the operating system, nothing is forced to disk.
+
+    Raises:
+        UsageError: the directory is not empty, or lies inside the store.
+        UnsupportedFormatError: the log is a DLedger log.
+        StoreError: a file cannot be read or written.
+    """
+    wanted, options = replace(wanted or Wanted(), properties=bit_maps is not None), options or Options()
+    check(store, out, resume=options.resume)
+    state = StateFile(options.state, _fingerprint(store, settings, wanted)) if options.state else None
+    earlier = state.load() if state is not None and options.resume else None
+    while True:
+        try:
+            with OutputFiles(out) as output:
+                sink = Sink(output, settings, wanted, log_bytes(store), bit_maps)
+                if earlier is not None:
+                    sink.resume(earlier)
+                return _run(store, sink, settings, wanted, options, state, on_progress)
+        except _NewBatchTopicsError as found:
+            # their queues began as ordinary ones: with this known, start over
+            _remove_output(out)
+            rules = replace(settings.rules, batch_topics=settings.rules.batch_topics | found.topics)
+            settings, earlier = replace(settings, rules=rules), None
+
+
+class _NewBatchTopicsError(Exception):
+    """Inner batches showed that topics have BatchConsumeQueues."""
+
+    def __init__(self, topics: set[str]) -> None:
+        super().__init__(topics)
+        self.topics = topics
+
+
+def check(store: Store, out: Path, *, resume: bool) -> None:
+    """Raises what `rebuild` would before it writes anything."""
+    if store.layout.dledger_dirs:
+        where = store.layout.dledger_dirs[0]
+        raise UnsupportedFormatError(f"{where}: a DLedger log; only plain CommitLogs can be rebuilt from")
+    target = out.resolve()
+    for part in (store.path, *store.layout.commit_log_dirs):
+        if target.is_relative_to(part.resolve()):
+            raise UsageError(f"{out}: expected a directory outside of {part}: nothing is written into a store")
+    try:
+        taken = sorted(entry.name for entry in os.scandir(out)) if out.exists() else []
+    except OSError as error:
+        raise StoreError(f"cannot be used as a directory: {error.strerror}", out) from error
+    if taken and not resume:
+        raise UsageError(f"{out}: expected a new or empty directory, found {taken[0]} in it")
+
+
+def _run(
+    store: Store, sink: Sink, settings: Settings, wanted: Wanted, options: Options, state: StateFile | None,
+    on_progress: OnProgress | None,
+) -> Result:  # fmt: skip
+    first, total = store.commit_log.min_offset, log_bytes(store)
+    resumed_at = sink.result.next_offset or None
+    todo = wanted if resumed_at is None else replace(wanted, start=max(resumed_at, wanted.start or 0))
+    noted = resumed_at or first
+    for batch in _batches(store, settings, todo, options.jobs):
+        if batch.batch_topics and wanted.queues:
+            raise _NewBatchTopicsError(batch.batch_topics)
+        sink.add(batch)
+        done = sink.result.next_offset
+        if on_progress is not None:
+            on_progress(min(max(done - first, 0), total))
+        if state is not None and done - noted >= options.state_interval:
+            state.save(sink.state())
+            noted = done
+    result = sink.finish()
+    if state is not None:
+        state.remove()
+    return result
+
+
+def _batches(store: Store, settings: Settings, wanted: Wanted, jobs: int) -> Iterator[Batch]:
+    if jobs > 1:
+        parts = list(parts_of(store.commit_log, wanted, cut=True))
+        if len(parts) > 1:
+            yield from batches_of_workers(parts, settings.rules, wanted, jobs)
+            return
+    digest = Digest(settings.rules, wanted)
+    for part in parts_of(store.commit_log, wanted, cut=False):
+        yield from walk_part(part, digest, wanted)
+
+
+def log_bytes(store: Store) -> int:
+    """Returns the bytes from the log's first segment to the end of its last one in use."""
+    log = store.commit_log
+    if not log.segments:
+        return 0
+    return log.segments[log.last_used].end - log.min_offset
+
+
+def _fingerprint(store: Store, settings: Settings, wanted: Wanted) -> dict[str, Any]:
+    """What must be the same when a run is resumed."""
+    return {
+        "store": str(store.path.resolve()),
+        "log_begins_at": store.commit_log.min_offset,
+        "wanted": asdict(wanted),
+        "settings": {name: str(value) for name, value in asdict(settings).items() if name not in ("evidence", "rules")},
+        "rules": {name: sorted(value) if isinstance(value, frozenset) else value
+                  for name, value in asdict(settings.rules).items()},
+    }  # fmt: skip
+
+
+def _remove_output(out: Path) -> None:
+    """Removes what a run has made below a directory that was empty before."""
+    for kind in KINDS:
+        for directory, _, files in os.walk(out / kind, topdown=False):
+            for name in files:
+                (Path(directory) / name).unlink()
+            Path(directory).rmdir()

@@ -1,0 +1,164 @@
+"""Takes batches in log order and writes queues and index; knows how far it has come."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from mqtool.rebuild.digest import Batch, Wanted
+from mqtool.rebuild.files import OutputFiles
+from mqtool.rebuild.index_writer import IndexWriter
+from mqtool.rebuild.listing import LISTED
+from mqtool.rebuild.placement import HoleBudget
+from mqtool.rebuild.queue_writer import BatchQueueWriter, ExtensionWriter, QueueName, SimpleQueueWriter, UnitBatch
+from mqtool.rebuild.result import Result
+from mqtool.rebuild.settings import Settings
+from mqtool.scan import multi_dispatch
+from mqtool.scan.damage import Damage, DamageKind
+from mqtool.scan.dispatched import Oddity
+
+_BUFFERED = 64 << 20
+"""Bytes of all queues together that may wait to be written."""
+
+BitMaps = Callable[[str, UnitBatch], list[bytes]]
+"""Returns the filter bit map of each unit of a topic, for its extension."""
+
+Writer = SimpleQueueWriter | BatchQueueWriter
+
+
+class Sink:
+    """Writes what batches hold.
+
+    Attributes:
+        result: as it is so far; `finish` completes it.
+    """
+
+    def __init__(
+        self, output: OutputFiles, settings: Settings, wanted: Wanted, log_bytes: int, bit_maps: BitMaps | None = None
+    ) -> None:
+        """Starts with nothing written.
+
+        Args:
+            output: the new directory.
+            settings: sizes and rules.
+            wanted: what is to be made.
+            log_bytes: of the whole log; bounds how much filling holes may get.
+            bit_maps: for extensions; None where queues have none.
+        """
+        self.result = Result()
+        self._output = output
+        self._settings = settings
+        self._wanted = wanted
+        self._index = IndexWriter(output, settings.index_slots, settings.index_entries)
+        self._budget = HoleBudget(log_bytes)
+        self._bit_maps = bit_maps
+        self._queues: dict[QueueName, Writer] = {}
+        self._extensions: dict[QueueName, ExtensionWriter] = {}
+        self._unwritable: set[QueueName] = set()
+
+    def add(self, batch: Batch) -> None:
+        """Writes one batch; it follows the one before."""
+        result = self.result
+        result.records += batch.records
+        for damage in batch.damage:
+            result.damage.add(damage)
+            result.damaged_bytes += damage.end - damage.start
+        for oddity in batch.oddities:
+            result.oddities.add(oddity)
+        for name, units in batch.queues:
+            self._add_units(name, units)
+        if batch.keys is not None and batch.records:
+            self._index.add(batch.keys, batch.last_record, batch.last_time)
+            result.keys += len(batch.keys)
+        result.next_offset = max(result.next_offset, batch.end)
+        if sum(writer.files.buffered for writer in self._queues.values()) > _BUFFERED:
+            self.flush()
+
+    def _add_units(self, name: QueueName, units: UnitBatch) -> None:
+        writer = self._queues.get(name) or self._new(name)
+        if writer is None:
+            return
+        self.result.units += len(units.offsets)
+        if name in self._extensions and self._bit_maps is not None:
+            self._extensions[name].add(units, self._bit_maps(name.topic, units))
+        writer.add(units)
+
+    def _new(self, name: QueueName) -> Writer | None:
+        if not name.is_path:
+            if name not in self._unwritable and len(self._unwritable) < LISTED:
+                self._unwritable.add(name)
+                self.result.unwritable.add(name)
+            return None
+        settings = self._settings
+        if name.topic in settings.rules.batch_topics:
+            self._queues[name] = BatchQueueWriter(name, self._output, settings.batch_consume_queue_size)
+            return self._queues[name]
+        self._queues[name] = SimpleQueueWriter(name, self._output, settings.consume_queue_size, self._budget)
+        if self._bit_maps is not None and not multi_dispatch.is_lmq(name.topic):
+            self._extensions[name] = ExtensionWriter(name, self._output, settings.consume_queue_ext_size)
+        return self._queues[name]
+
+    def flush(self) -> None:
+        """Hands everything to the system."""
+        for writer in (*self._queues.values(), *self._extensions.values()):
+            writer.files.flush()
+
+    def finish(self) -> Result:
+        """Writes what was held back; returns what it came to."""
+        for writer in (*self._queues.values(), *self._extensions.values()):
+            writer.finish()
+        if self._wanted.index:
+            self._index.finish()
+        self.result.queues = len(self._queues)
+        self.result.index_files = self._index.names
+        for name in sorted(self._queues, key=lambda queue: (queue.topic, queue.queue_id)):
+            writer = self._queues[name]
+            if isinstance(writer, SimpleQueueWriter):
+                notes = writer.placement.notes
+                self.result.notes.extend(((name, note) for note in notes.items), notes.count)
+        return self.result
+
+    def state(self) -> dict[str, Any]:
+        """Returns what `resume` needs, as JSON, after writing everything else."""
+        self.flush()
+        result = self.result
+        return {
+            **{name: getattr(result, name) for name in _COUNTS},
+            "queues": [[name.topic, name.queue_id, writer.state()] for name, writer in self._queues.items()],
+            "extensions": [[name.topic, name.queue_id, w.files.end] for name, w in self._extensions.items()],
+            "index": self._index.state(),
+            "holes_left": self._budget.left,
+            "damage": [result.damage.count, [_damage_state(damage) for damage in result.damage.items]],
+            "oddities": [result.oddities.count, [[odd.physical_offset, odd.detail] for odd in result.oddities.items]],
+            "unwritable": [result.unwritable.count, [[q.topic, q.queue_id] for q in result.unwritable.items]],
+        }
+
+    def resume(self, state: dict[str, Any]) -> None:
+        """Goes on behind what an earlier run wrote into the same directory."""
+        for name in _COUNTS:
+            setattr(self.result, name, state[name])
+        for topic, queue_id, of_queue in state["queues"]:
+            writer = self._new(QueueName(topic, queue_id))
+            assert writer is not None
+            writer.resume(of_queue)
+        for topic, queue_id, end in state["extensions"]:
+            self._extensions[QueueName(topic, queue_id)].files.resume(0, end)
+        self._index.resume(state["index"])
+        self._budget.left = state["holes_left"]
+        result = self.result
+        result.damage.extend(map(_damage_of, state["damage"][1]), state["damage"][0])
+        result.oddities.extend((Oddity(*odd) for odd in state["oddities"][1]), state["oddities"][0])
+        result.unwritable.extend((QueueName(*name) for name in state["unwritable"][1]), state["unwritable"][0])
+        self._unwritable.update(result.unwritable.items)
+
+
+def _damage_state(damage: Damage) -> list[Any]:
+    path = None if damage.path is None else str(damage.path)
+    return [damage.start, damage.end, damage.kind.value, damage.detail, path, damage.position]
+
+
+def _damage_of(state: list[Any]) -> Damage:
+    start, end, kind, detail, path, position = state
+    return Damage(start, end, DamageKind(kind), detail, None if path is None else Path(path), position)
+
+
+_COUNTS = ("next_offset", "records", "units", "keys", "damaged_bytes")
