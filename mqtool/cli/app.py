@@ -36,6 +36,7 @@ COMMANDS = {
     "get": Command("mqtool.cli.get", "Print the message at an offset, or with an id."),
     "formats": Command("mqtool.cli.formats", "List the kinds of stores and files that are known."),
     "find": Command("mqtool.cli.find", "Find messages by key, tag, property, time or body."),
+    "rebuild": Command("mqtool.cli.rebuild", "Make queues, index and configuration anew from the CommitLog."),
     "export": Command("mqtool.cli.export", "Write messages as Parquet, in one go or what is new."),
 }
 
