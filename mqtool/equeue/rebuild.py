@@ -12,12 +12,16 @@ from pathlib import Path
 from mqtool.equeue.appender import ChunkAppender
 from mqtool.equeue.settings import Settings
 from mqtool.equeue.store import EQueueStore, StoredMessage
+from mqtool.equeue.verify_queues import tag_code
 from mqtool.errors import StoreError
 from mqtool.formats import equeue
 from mqtool.formats.equeue import ENTRY_SIZE, QueueEntry
 from mqtool.store.files import list_directory
 
 QueueKey = tuple[str, int]
+
+_LONGEST_GAP = 1_000_000
+"""Queue offsets between two messages of a queue; more is a damaged number, not a loss."""
 
 
 @dataclass(slots=True)
@@ -67,7 +71,7 @@ def plan_queues(store: EQueueStore, *, keep: bool = True) -> list[QueuePlan]:
     for item in store.messages():
         if isinstance(item, StoredMessage):
             key = item.record.topic.decode("utf-8", "replace"), item.record.queue_id
-            code = equeue.tag_code(item.record.tag.decode("utf-8", "replace"))
+            code = tag_code(item.record.tag) or 0
             logged.setdefault(key, []).append(_Logged(item.position, code, item.record.queue_offset))
     existing: dict[QueueKey, dict[int, QueueEntry]] = {}
     if keep:
@@ -80,8 +84,11 @@ def plan_queues(store: EQueueStore, *, keep: bool = True) -> list[QueuePlan]:
 def _plan(key: QueueKey, logged: list[_Logged], existing: dict[int, QueueEntry], log_start: int) -> QueuePlan:
     plan = QueuePlan(*key)
     by_position = {message.position: message for message in logged}
+    believed = _believed([*existing, *(message.queue_offset for message in logged)])
     for offset, entry in existing.items():
         message = by_position.get(entry.message_position)
+        if offset not in believed:
+            continue
         if message is not None and message.tag_code == entry.tag_code:
             plan.entries[offset] = entry
             del by_position[message.position]
@@ -90,16 +97,32 @@ def _plan(key: QueueKey, logged: list[_Logged], existing: dict[int, QueueEntry],
             plan.entries[offset] = entry
             plan.kept += 1
     rest = [message for message in logged if message.position in by_position]
-    for offset, message in zip(_free(plan, rest), rest, strict=True):
+    for offset, message in zip(_free(plan, rest, believed), rest, strict=True):
         plan.entries[offset] = message.entry
         plan.placed += 1
     return plan
 
 
-def _free(plan: QueuePlan, rest: list[_Logged]) -> list[int]:
-    """Returns ascending queue offsets for messages in the log's order: their own ones, taken together, where free."""
-    free = sorted({message.queue_offset for message in rest} - plan.entries.keys())
-    after = max([*plan.entries, *free], default=-1) + 1
+def _believed(offsets: list[int]) -> range:
+    """Returns the range of queue offsets to work with: that of the largest group without a gap no loss explains."""
+    groups: list[list[int]] = []
+    for offset in sorted(offset for offset in offsets if offset >= 0):
+        if groups and offset - groups[-1][-1] <= _LONGEST_GAP:
+            groups[-1].append(offset)
+        else:
+            groups.append([offset])
+    largest = max(groups, key=len, default=[0])
+    return range(largest[0], largest[-1] + 1)
+
+
+def _free(plan: QueuePlan, rest: list[_Logged], believed: range) -> list[int]:
+    """Returns ascending queue offsets for messages in the log's order: their own ones, taken together, where free.
+
+    Messages beyond those go to the queue's end.
+    """
+    stated = {message.queue_offset for message in rest if message.queue_offset in believed}
+    free = sorted(stated - plan.entries.keys())
+    after = max([*plan.entries, *free], default=believed.start - 1) + 1
     return [*free, *range(after, after + len(rest) - len(free))]
 
 

@@ -203,17 +203,17 @@ class EQueueStore:
         return chunks
 
     def _records(self, chunk: ChunkFile, *, is_last: bool) -> Iterator[StoredMessage | Damage]:
-        at = 0
+        at, used = 0, chunk.room if chunk.is_finished else None
         while at < chunk.room:
             found = self.read(chunk, at)
             if isinstance(found, StoredMessage):
                 yield found
                 at = found.frame.end
                 continue
-            resumed = self._resume(chunk, at)
+            used = chunk.last_used(at, chunk.room) if used is None else used
+            resumed = self._resume(chunk, at, used)
             end = chunk.room if resumed is None else resumed
             if resumed is None and not chunk.is_finished:
-                used = chunk.last_used(at, chunk.room)
                 if is_last:
                     self.tail = Tail(chunk.start + at, "leftover" if used > at else "clean", used - at)
                     return
@@ -223,9 +223,9 @@ class EQueueStore:
                 yield Damage(chunk.start + at, chunk.start + end, found.kind, found.detail, chunk.path, place)
             at = end if resumed is not None else chunk.room
 
-    def _resume(self, chunk: ChunkFile, after: int) -> int | None:
-        """Returns the data position of the next sound record that states its own position."""
-        for start in chunk.stating(after + 1, chunk.room):
+    def _resume(self, chunk: ChunkFile, after: int, end: int) -> int | None:
+        """Returns the data position of the next sound record in a range that states its own position."""
+        for start in chunk.stating(after + 1, end):
             if isinstance(self.read(chunk, start), StoredMessage):
                 return start
         return None

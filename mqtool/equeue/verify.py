@@ -15,7 +15,7 @@ from mqtool.equeue.chunk import ChunkFile, Frame, NoFrame
 from mqtool.equeue.settings import settings_of
 from mqtool.equeue.start import start
 from mqtool.equeue.store import EQueueStore, StoredMessage
-from mqtool.equeue.verify_queues import Known, verify_queues
+from mqtool.equeue.verify_queues import Known, tag_code, verify_queues
 from mqtool.errors import FormatError
 from mqtool.formats import equeue, equeue_message
 from mqtool.formats.equeue import FOOTER_SIZE, HEADER_SIZE
@@ -43,8 +43,7 @@ def verify(store: EQueueStore) -> Iterator[Finding]:
         if isinstance(item, StoredMessage):
             yield from _record(item)
             topic = item.record.topic.decode("utf-8", "replace")
-            tag = item.record.tag.decode("utf-8", "replace")
-            seen.messages[item.position] = Known(topic, item.record.queue_id, item.record.queue_offset, tag)
+            seen.messages[item.position] = Known(topic, item.record.queue_id, tag_code(item.record.tag))
         elif item.end > item.start:
             seen.damage.append(item)
             detail = f"forwards: {item.detail}"

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from mqtool.equeue.listing import QueueFiles
@@ -17,12 +18,20 @@ _REBUILD = "rebuild the queue from the message chunks"
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What an entry has to agree with: a message of the log."""
+    """What an entry has to agree with: a message of the log; its tag code is None where the tag has none."""
 
     topic: str
     queue_id: int
-    queue_offset: int
-    tag: str
+    tag_code: int | None
+
+
+@lru_cache(maxsize=4096)
+def tag_code(tag: bytes) -> int | None:
+    """Returns the code of a tag, None for the one in four thousand million that has none."""
+    try:
+        return equeue.tag_code(tag.decode("utf-8", "replace"))
+    except FormatError:
+        return None
 
 
 def verify_queues(store: EQueueStore, messages: dict[int, Known], damage: list[Damage]) -> Iterator[Finding]:
@@ -51,27 +60,30 @@ def _entry(
     store: EQueueStore, queue: QueueFiles, offset: int, entry: QueueEntry, messages: dict[int, Known],
     damage: list[Damage],
 ) -> Iterator[Finding]:  # fmt: skip
+    message = messages.get(entry.message_position)
+    if entry.is_valid and message is not None and _agrees(queue, entry, message):
+        return
     path, place = _file_of(store, queue, offset)
     where = f"entry {offset} of {queue.topic}/{queue.queue_id}"
     if not entry.is_valid:
         detail = f"{where}: expected a position, found {entry.position_plus_one}"
         yield Finding("equeue-entry-empty", Severity.ERROR, path, detail, _REBUILD, place)
         return
-    position = entry.message_position
-    message = messages.get(position)
     if message is None:
-        yield from _nowhere(store, Finding("", Severity.ERROR, path, where, _REBUILD, place), position, damage)
+        template = Finding("", Severity.ERROR, path, where, _REBUILD, place)
+        yield from _nowhere(store, template, entry.message_position, damage)
         return
     if (message.topic, message.queue_id) != (queue.topic, queue.queue_id):
         detail = f"{where} leads to a message of {message.topic}/{message.queue_id}"
         yield Finding("equeue-entry-queue", Severity.ERROR, path, detail, _REBUILD, place)
-    try:
-        expected = equeue.tag_code(message.tag)
-    except FormatError:
-        return
-    if entry.tag_code != expected:
-        detail = f"{where}: expected tag code {expected}, found {entry.tag_code}"
+    if message.tag_code not in (None, entry.tag_code):
+        detail = f"{where}: expected tag code {message.tag_code}, found {entry.tag_code}"
         yield Finding("equeue-entry-tag", Severity.ERROR, path, detail, _REBUILD, place)
+
+
+def _agrees(queue: QueueFiles, entry: QueueEntry, message: Known) -> bool:
+    same_queue = message.topic == queue.topic and message.queue_id == queue.queue_id
+    return same_queue and message.tag_code in (None, entry.tag_code)
 
 
 def _nowhere(store: EQueueStore, template: Finding, position: int, damage: list[Damage]) -> Iterator[Finding]:

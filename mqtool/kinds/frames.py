@@ -15,6 +15,7 @@ from mqtool.store.files import ReadFile
 
 _WINDOW = 1 << 20
 _FIRST_WINDOW = 1 << 12
+_UNPACK = LENGTH.struct.unpack_from
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +83,12 @@ class FrameFile:
     def read(self, start: int, count: int) -> bytes:
         """Returns bytes from a data position; fewer where the file ends."""
         at = start - self._window_start
-        if at < 0 or at + count > len(self._window):
-            self._window = self._file.read(HEADER_SIZE + start, max(count, _WINDOW))
-            self._window_start = start
-            at = 0
+        if not 0 <= at <= len(self._window) - count:
+            # Who goes backwards will want what lies before, so the window ends with what is asked for.
+            first = max(0, start + count - _WINDOW) if start < self._window_start else start
+            self._window = self._file.read(HEADER_SIZE + first, max(start + count - first, _WINDOW))
+            self._window_start = first
+            at = start - first
         return self._window[at : at + count]
 
     def frame_at(self, start: int, end: int, limit: int) -> Frame | NoFrame:
@@ -132,8 +135,8 @@ class FrameFile:
 
     def last_used(self, start: int, end: int) -> int:
         """Returns the data position after the last byte in a range that is not zero; `start` if there is none."""
-        used = start
-        at = start
+        used = at = start
+        end = min(end, self._file.data_end() - HEADER_SIZE)
         while at < end:
             data = self._file.read(HEADER_SIZE + at, min(_WINDOW, end - at))
             if not data:
@@ -169,7 +172,7 @@ class FrameFile:
 
 
 def _length(data: Buffer) -> int:
-    return LENGTH.parse(data).length if len(data) >= LENGTH.size else 0
+    return int(_UNPACK(data)[0]) if len(data) >= LENGTH.size else 0
 
 
 def _implausible(length: int, room: int, limit: int) -> NoFrame | None:

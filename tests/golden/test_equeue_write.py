@@ -166,6 +166,19 @@ def test_the_place_of_a_lost_message_leads_to_no_message(tmp_path):
     assert places < set(entries)
 
 
+def test_a_queue_offset_that_no_loss_explains_does_not_stretch_the_queue(tmp_path):
+    root = copy_tree(fixture("equeue-small/store"), tmp_path / "store")
+    path = root / "message-chunks" / "message-chunk-000000000"
+    data = path.read_bytes()
+    record = messages(root)[0].record
+    place = data.index(b"\0\0\0\0" + record.created_time.to_bytes(8, "little"), 128) - 4
+    path.write_bytes(data[:place] + (1 << 60).to_bytes(8, "little") + data[place + 8 :])
+    with EQueueStore(root) as store:
+        plans = rebuild.write_queues(store, tmp_path / "new", settings_of(root), keep=False)
+    assert [plan.next_offset for plan in plans] == [18, 20, 10, 15]
+    assert sum(len(plan.entries) for plan in plans) == 62
+
+
 @pytest.mark.parametrize("case_id", ["done-record-suffix", "done-record-prefix", "done-record-prefix-long"])
 def test_records_behind_a_damaged_one_are_saved_backwards(case_id, tmp_path):
     root = damaged(case_id, tmp_path / "store")

@@ -1,5 +1,10 @@
 """The interface of kinds: what is recognised, that rows are what columns declare, and that export keeps them."""
 
+import os
+import shlex
+import subprocess
+import sys
+
 import pyarrow.parquet as pq
 import pytest
 
@@ -96,3 +101,24 @@ def test_every_kind_has_known_verbs_and_a_page():
     for kind in KINDS:
         assert set(kind.verbs) <= set(VERBS)
         assert (pages / kind.page).is_file()
+
+
+def test_the_python_of_the_page_about_kinds_runs():
+    root = fixture(".").parent
+    page = (root / "docs" / "kinds.md").read_text("utf-8")
+    source = page.split("```python\n")[1].split("```")[0]
+    result = subprocess.run([sys.executable, "-c", source], cwd=root, capture_output=True, text=True, check=False,
+                            env=os.environ | {"PYTHONPATH": str(root)})  # fmt: skip
+    assert result.stderr == ""
+    assert result.stdout == "None False [8139, 10149]\n"
+
+
+def test_the_commands_of_the_page_about_kinds_run():
+    root = fixture(".").parent
+    page = (root / "docs" / "kinds.md").read_text("utf-8")
+    commands = [line[2:] for line in page.splitlines() if line.startswith("$ mqtool ")]
+    assert len(commands) == 5
+    for command in commands:
+        arguments = [sys.executable, "-m", *shlex.split(command)]
+        result = subprocess.run(arguments, cwd=root, capture_output=True, check=False)
+        assert (result.returncode, bool(result.stdout)) == (0, True), command
