@@ -5,6 +5,7 @@ unit by unit. The record there must state that very offset. Where no queue helps
 CRC and own offset of a record must all agree.
 """
 
+from collections import OrderedDict
 from dataclasses import dataclass
 
 from mqtool.errors import StoreError
@@ -19,6 +20,8 @@ QUEUES = 16
 """Queues that are asked for each cut at most."""
 NEAR = 1 << 20
 """Bytes after the wanted offset within which a start is good enough."""
+_BLOCK_UNITS = 1024
+_KEPT = 32
 _BEYOND = (1 << 63) - 1
 
 
@@ -62,6 +65,22 @@ class Cuts:
         framed = self._by_framing(wanted, limit)
         return None if framed is None else Cut(framed, "framing")
 
+    def last_at(self, wanted: int, floor: int) -> int:
+        """Returns a record start in [floor, wanted], near its end if the queues allow; the floor if there is no proof.
+
+        Args:
+            wanted: physical offset.
+            floor: a record start in the same segment, e.g. the segment's own.
+        """
+        best = floor
+        for queue in self._queues:
+            offset = queue.start_before(wanted)
+            if offset is not None and offset > best and self.is_start(offset):
+                best = offset
+            if wanted - best < NEAR:
+                break
+        return best
+
     def is_start(self, physical_offset: int) -> bool:
         """Whether a record starts here by its own testimony: framing, lengths and stated offset."""
         try:
@@ -91,9 +110,20 @@ class _Halving:
         self._queue = queue
         self._unit = BATCH_CONSUME_QUEUE_UNIT if queue.is_batch else CONSUME_QUEUE_UNIT
         self._total = sum(file.size // self._unit.size for file in queue.files)
+        self._blocks: OrderedDict[tuple[int, int], bytes] = OrderedDict()
 
     def start_at(self, wanted: int) -> int | None:
         """Returns the physical offset that the first unit at or after the wanted one names, None if there is none."""
+        found = self._nearest(wanted, 0)
+        return found if found is not None and wanted <= found < _BEYOND else None
+
+    def start_before(self, wanted: int) -> int | None:
+        """Returns the physical offset that the last unit at or before the wanted one names, None if there is none."""
+        found = self._nearest(wanted + 1, -1)
+        return found if found is not None and found <= wanted else None
+
+    def _nearest(self, wanted: int, shift: int) -> int | None:
+        """Returns the offset in the first unit at or after the wanted one, or in the unit before that."""
         try:
             low, high = 0, self._total
             while low < high:
@@ -102,23 +132,34 @@ class _Halving:
                     low = middle + 1
                 else:
                     high = middle
-            found = self._offset(low) if low < self._total else _BEYOND
+            return self._offset(low + shift) if 0 <= low + shift < self._total else None
         except StoreError:
             return None
-        return found if wanted <= found < _BEYOND else None
 
     def _offset(self, number: int) -> int:
         """Returns what the unit of a number names; what is not in use yet comes after everything."""
-        for file in self._queue.files:
-            count = file.size // self._unit.size
-            if number < count:
-                break
+        index = 0
+        while number >= (count := self._queue.files[index].size // self._unit.size):
             number -= count
-        with ReadFile(file.path) as opened:
-            data = opened.read(number * self._unit.size, self._unit.size)
-        if len(data) < self._unit.size:
+            index += 1
+        block = self._block(index, number // _BLOCK_UNITS)
+        at = number % _BLOCK_UNITS * self._unit.size
+        if at + self._unit.size > len(block):
             return _BEYOND
-        unit = self._unit.parse(data)
+        unit = self._unit.parse(block, at)
         if unit.size <= 0:
             return _BEYOND
         return 0 if unit.size == PRE_BLANK_SIZE_FIELD else unit.physical_offset
+
+    def _block(self, index: int, number: int) -> bytes:
+        """Returns neighbouring units of one file: halving comes to the same places for every cut."""
+        found = self._blocks.get((index, number))
+        if found is None:
+            size = _BLOCK_UNITS * self._unit.size
+            with ReadFile(self._queue.files[index].path) as opened:
+                found = self._blocks[index, number] = opened.read(number * size, size)
+            if len(self._blocks) > _KEPT:
+                self._blocks.popitem(last=False)
+        else:
+            self._blocks.move_to_end((index, number))
+        return found

@@ -165,7 +165,7 @@ def _cut(
     """
     low, high = max(segment.base, bounds[0]), min(segment.end, bounds[1])
     if low > segment.base and low == selection.start and not cuts.is_start(low):
-        low = segment.base
+        low = cuts.last_at(low, segment.base)
     if high < segment.end and high == selection.end and not cuts.is_start(high):
         following = cuts.first_at(high, segment.end)
         high = segment.end if following is None else following.physical_offset

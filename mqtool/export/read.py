@@ -65,7 +65,7 @@ def walk_span(span: Span, witness: "_Witness | None" = None) -> Iterator[Frames 
         return
     with closing(file):
         size = span.end - span.base
-        walked = SegmentSpan(span.base, size, span.start - span.base, min(file.data_end(), size))
+        walked = SegmentSpan(span.base, size, span.start - span.base, size)
         for item in SegmentWalk(file.read, walked, witness=witness):
             yield item.at(path, span.base) if isinstance(item, Damage) else item
 
