@@ -4,43 +4,47 @@ import numpy as np
 import pyarrow as pa
 
 _INLINE = 12
-_VIEW = np.dtype([("length", "<i4"), ("prefix", "V4"), ("buffer", "<i4"), ("offset", "<i4")])
-_INLINE_VIEW = np.dtype([("length", "<i4"), ("bytes", "V12")])
+_WORD = 8
+_U64 = np.uint64
+_FIRST = _U64(0xFFFFFFFF)
+_HALF = _U64(32)
+_HEADS = np.array([(1 << 8 * size) - 1 for size in range(_WORD + 1)], _U64)
+"""Masks that keep the first 0 … 8 bytes of a word whose first byte is lowest."""
 
 
 def binary_view(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> "pa.BinaryViewArray":
     """Returns the ranges of a buffer as a `binary_view` array that points into it.
 
+    A view has 16 bytes: the length, then the value itself if it has up to 12 bytes, else its first four, the number
+    of the buffer and the position in it. Here they are made as two words of eight bytes.
+
     Args:
         data: uint8 buffer of less than 2 GiB.
         starts: int64 positions.
         lengths: int64; a negative length is null.
-
-    Returns:
-        One value per range. Values of up to 12 bytes are held in the view itself, as the Arrow format wants.
     """
-    count = len(starts)
     null = lengths < 0
-    size = np.where(null, 0, lengths).astype("<i4")
+    has_null = bool(null.any())
+    size = np.where(null, 0, lengths) if has_null else lengths
     padded = data if len(data) >= _INLINE else np.concatenate([data, np.zeros(_INLINE, np.uint8)])
     at = np.minimum(starts, len(padded) - _INLINE)
-    windows = np.ndarray((len(padded) - _INLINE + 1,), "V12", padded, strides=(1,))
-    heads = windows[at].view(np.uint8).reshape(count, _INLINE).copy()
-    late = np.flatnonzero(at != starts)  # the window would have left the buffer
-    for index in late.tolist():
-        rest = data[starts[index] :][:_INLINE]
-        heads[index] = 0
-        heads[index, : len(rest)] = rest
-    views = np.zeros(count, _INLINE_VIEW)
-    views["length"] = size
-    short = size <= _INLINE
-    heads[short] *= np.arange(_INLINE) < size[short, None]
-    views["bytes"] = heads.reshape(-1).view("V12")
-    long = views.view(_VIEW)
-    long["buffer"][~short] = 0
-    long["offset"][~short] = starts[~short]
-    validity = pa.array(~null).buffers()[1] if null.any() else None
-    return pa.Array.from_buffers(pa.binary_view(), count, [validity, pa.py_buffer(views), pa.py_buffer(data)])
+    words = np.ndarray((len(padded) - _WORD + 1,), "<u8", padded, strides=(1,))
+    views = np.empty((len(starts), 2), _U64)
+    first = words[at] & _HEADS[np.minimum(size, 4)]
+    views[:, 0] = size.astype(_U64) | (first << _HALF)
+    views[:, 1] = starts.astype(_U64) << _HALF
+    short = np.flatnonzero(size <= _INLINE)
+    if len(short):
+        rest = words[at[short] + 4] & _HEADS[np.clip(size[short] - 4, 0, _WORD)]
+        views[short, 1] = rest
+    for index in np.flatnonzero(at != starts).tolist():  # a word would have left the buffer
+        if size[index] <= _INLINE:
+            value = data[starts[index] : starts[index] + size[index]].tobytes().ljust(_INLINE, b"\0")
+            low = int.from_bytes(value[:4], "little") << 32
+            views[index] = int(size[index]) | low, int.from_bytes(value[4:], "little")
+    validity = pa.array(~null).buffers()[1] if has_null else None
+    buffers = [validity, pa.py_buffer(views), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.binary_view(), len(starts), buffers)
 
 
 def text(values: "pa.Array") -> "pa.Array":

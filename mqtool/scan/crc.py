@@ -2,8 +2,6 @@
 
 import zlib
 from collections.abc import Callable
-from itertools import repeat
-from operator import getitem
 
 import numpy as np
 
@@ -15,6 +13,9 @@ try:
 except ImportError:  # no wheel for this machine: seven times slower, the same answers
     crc32 = zlib.crc32
     IMPLEMENTATION = "zlib"
+
+_PIECE = 512
+"""Ranges that are cut out at a time: their bytes stay in the processor's cache."""
 
 
 def crc32_of_ranges(view: memoryview, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
@@ -28,6 +29,16 @@ def crc32_of_ranges(view: memoryview, starts: np.ndarray, ends: np.ndarray) -> n
     Returns:
         int32 array of length n. (UtilAll.crc32 masks the sign bit away.)
     """
-    slices = map(slice, starts.tolist(), ends.tolist())
-    found = np.fromiter(map(crc32, map(getitem, repeat(view), slices)), np.uint32, len(starts))
+    found = np.empty(len(starts), np.uint32)
+    if len(starts) < _PIECE:
+        pieces = [view[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
+        found[:] = np.fromiter(map(crc32, pieces), np.uint32, len(starts))
+    else:
+        from mqtool.scan.arrow import binary_view  # noqa: PLC0415 - 100 ms at import, which few ranges do not repay
+
+        # Arrow makes bytes of many ranges in half the time that slices of the view take
+        ranges = binary_view(np.frombuffer(view, np.uint8), starts, ends - starts)
+        for at in range(0, len(starts), _PIECE):
+            cut = ranges[at : at + _PIECE]
+            found[at : at + len(cut)] = np.fromiter(map(crc32, cut.to_pylist()), np.uint32, len(cut))
     return (found & np.uint32(0x7FFFFFFF)).astype(np.int32)
