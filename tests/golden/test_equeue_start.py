@@ -3,6 +3,7 @@
 import pytest
 
 from mqtool.equeue import serve
+from mqtool.equeue.explain import explain
 from mqtool.equeue.settings import Settings, settings_of
 from mqtool.equeue.start import start
 from mqtool.formats import equeue_message
@@ -10,6 +11,11 @@ from tests.support.chunks import EQUEUE_CASES, EQUEUE_STORES, answer, case, dama
 from tests.support.stores import tree_digest
 
 REFUSED_IN_ITS_OWN_WORDS = ("ChunkBadDataException", "ArgumentOutOfRangeException", "ArgumentException")
+
+
+LOSING = ("tail-middle-suffix", "tail-middle-zeroed", "tail-topic-length", "tail-bad-ticks",
+          "tail-body-length-negative", "tail-cut-after-data", "tail-cut-in-record", "exact-last-cut")
+"""Cases in which the start leaves out messages that are whole in the last chunk."""
 
 
 def settings_for(name, config=()):
@@ -104,3 +110,29 @@ def test_consumed_offsets_come_from_the_backup_only_if_the_first_file_is_broken(
     assert len(found.offsets) == groups
     assert found.notes
     found.close()
+
+
+@pytest.mark.parametrize("case_id", EQUEUE_CASES)
+def test_an_explanation_says_what_the_broker_did(case_id, tmp_path):
+    root, expected, base = damaged(case_id, tmp_path / "store"), answer(case_id), case(case_id)["base"]
+    found = explain(root, settings_for(base, case(case_id).get("config")))
+    if expected["open"] != "ok":
+        assert found.verdict.startswith(f"does not start ({expected['open']['exception']}")
+        return
+    if not expected["append"]:
+        assert found.clears_root
+        assert "DELETES everything" in found.verdict
+        return
+    assert found.write_position == expected["currentMessagePosition"]
+    assert {key: [one.queue_offset for one in bad] for key, bad in found.unserved.items()} == {
+        (queue["topic"], queue["queueId"]): [bad["queueOffset"] for bad in queue["bad"]]
+        for queue in expected["queues"]
+    }
+    assert found.is_harmless == (case_id not in LOSING)
+
+
+def test_messages_behind_a_damaged_one_in_the_last_chunk_are_told_as_lost(tmp_path):
+    found = explain(damaged("tail-middle-zeroed", tmp_path / "store"))
+    assert len(found.overwritten) == 7
+    assert min(found.overwritten) > found.write_position
+    assert found.verdict == "starts and goes on at position 9396; 7 sound message(s) behind it are lost"
