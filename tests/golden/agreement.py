@@ -8,7 +8,9 @@ from typing import Any
 from mqtool.engine.recovery import Outcome, predict
 from mqtool.engine.recovery.losses import ranges
 from mqtool.engine.recovery.reading import OK
+from mqtool.store.broker_config import parse_properties
 from tests.support.damage import DamageCase, base_config, base_messages, damage_case, held_locks
+from tests.support.stores import fixture, read_lines
 
 ASKED = ("exit", "after_start", "queues", "lost", "deleted")
 """Fields that must agree in every case."""
@@ -18,17 +20,20 @@ MORE = (
 )  # fmt: skip
 """Further fields that are predicted."""
 
+HEAP = 512 << 20
+"""Of the Java process that gave the answers."""
+
 UNNAMED_TABLES = "config/"
 """The whole broker writes its tables as it runs; which and when is no question of recovery."""
 
 
-def predicted(case: DamageCase, opened_by: str) -> dict[str, Any]:
+def predicted(case: DamageCase, opened_by: str, more_keys: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Builds a case's store, predicts its start and returns the fields of an answer."""
+    keys = {**parse_properties(base_config(case.base).read_text("utf-8")), **(more_keys or {})}
     with tempfile.TemporaryDirectory() as folder:
         store = damage_case(case, Path(folder))
         with held_locks(case, store):
-            outcome = predict(store, opened_by, base_config(case.base), whole_broker=case.mode == "broker",
-                              heap_bytes=512 << 20)
+            outcome = predict(store, opened_by, keys, whole_broker=case.mode == "broker", heap_bytes=HEAP)
         return in_terms_of_answers(outcome, base_messages(case.base), str(store))
 
 
@@ -125,9 +130,11 @@ def _no_tables(names: Iterable[str]) -> list[str]:
     return [name for name in names if not name.startswith(UNNAMED_TABLES)]
 
 
-def differences(case: DamageCase, opened_by: str, answer: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+def differences(
+    case: DamageCase, opened_by: str, answer: dict[str, Any], more_keys: Mapping[str, Any] | None = None
+) -> dict[str, tuple[Any, Any]]:
     """Returns (predicted, answered) of each field that does not agree."""
-    mine, theirs = predicted(case, opened_by), answered(answer)
+    mine, theirs = predicted(case, opened_by, more_keys), answered(answer)
     wrong = [field for field in (*ASKED, *MORE) if not agrees(field, mine[field], theirs[field])]
     return {field: (mine[field], theirs[field]) for field in wrong}
 
@@ -137,3 +144,16 @@ def agrees(field: str, mine: Any, theirs: Any) -> bool:
     if field != "refusal" or mine is None or theirs is None:
         return bool(mine == theirs)
     return mine in theirs or theirs in mine
+
+
+def more_cases() -> dict[str, tuple[DamageCase, dict[str, Any]]]:
+    """The cases of `fixtures/damage/more`, each with the broker's keys that it adds."""
+    lines = read_lines(fixture("damage/more/cases.jsonl"))
+    keys = {line["id"]: line.pop("config", {}) for line in lines}
+    return {line["id"]: (DamageCase(**(line | {"edits": tuple(line["edits"])})), keys[line["id"]]) for line in lines}
+
+
+def more_answers(opened_by: str, written_by: str | None = None) -> dict[str, dict[str, Any]]:
+    """What the real store made of them, by case id."""
+    name = f"answers-{written_by}-by-{opened_by}" if written_by else f"answers-{opened_by}"
+    return {line["id"]: line for line in read_lines(fixture(f"damage/more/{name}.jsonl"))}

@@ -191,7 +191,8 @@ def _commit_log_dirs(root: Path, config: BrokerConfig, found: layout.StoreLayout
     named = tuple(path for key in _COMMIT_LOG_KEYS for path in config.paths(key))
     detected = found.commit_log_dirs if found else ()
     if named:
-        return detected if len(detected) == len(named) else tuple(root / path.name for path in named)
+        places = {path.name: path for path in detected}
+        return tuple(places.get(path.name, root / path.name) for path in named)
     return (default,) if default in detected or not detected else detected
 
 

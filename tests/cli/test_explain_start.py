@@ -1,0 +1,97 @@
+"""`mqtool explain-start`: what it prints, how it ends, and that it leaves no trace."""
+
+import json
+
+import jsonschema
+import pytest
+
+from mqtool.cli.exits import ExitCode
+from tests.support.damage import base_config, damage_case
+from tests.support.stores import fixture, tree_digest
+
+TORN, WHOLE, REFUSED = "tail-torn@5.5.0-crash", "none@5.5.0-clean", "segment-short-last@5.5.0-clean"
+
+
+@pytest.fixture
+def explain(mqtool, tmp_path):
+    def call(case: str, *arguments: object, broker: str = "5.5"):
+        store = damage_case(case, tmp_path / case)
+        before = tree_digest(store)
+        result = mqtool("explain-start", store, "--broker", broker, *arguments)
+        assert tree_digest(store) == before
+        return result
+
+    return call
+
+
+def test_a_whole_store_ends_with_0(explain):
+    result = explain(WHOLE)
+    assert result.code == ExitCode.OK
+    assert result.text.startswith("verdict  starts, and no message is lost\n")
+
+
+def test_a_loss_is_said_first_and_ends_with_1(explain):
+    result = explain(TORN)
+    assert result.code == ExitCode.NO
+    assert result.text.startswith("verdict  starts, but consumers lose 1 message(s)\n")
+    assert "\nlost (1)\n" in result.text
+    assert "  Orders/0  " in result.text
+
+
+def test_a_refusal_ends_with_1_and_has_the_brokers_words(explain):
+    result = explain(REFUSED)
+    assert result.code == ExitCode.NO
+    assert "does not start, exit -3: " in result.text
+    assert "length not matched message store config value" in result.text
+
+
+def test_json_has_the_fields_of_a_recorded_answer(explain):
+    found = explain(TORN, "--format", "json", "--config", base_config("5.5.0-crash")).document
+    assert (found["exit"], found["after_start"]["min"], found["abort_after"]) == (None, 0, False)
+    assert set(found["queues"]["Orders/0"]) == {"min", "max", "next"}
+    assert list(found["lost"].values()) == [[[119, 119]]]
+    assert "commitlog/00000000000000147456" in found["files"]["deleted"]
+    assert found["why"]
+    assert found["ok"] is False
+
+
+@pytest.mark.parametrize("case", [WHOLE, TORN, REFUSED])
+def test_json_is_valid_by_the_schema_that_the_command_prints(explain, mqtool, case):
+    schema = json.loads(mqtool("explain-start", "--format", "help", "x", "--broker", "5.5").stdout)
+    document = explain(case, "-f", "json").document
+    jsonschema.validate(document, schema)
+
+
+def test_a_quick_look_leaves_the_losses_open(explain):
+    result = explain(TORN, "--quick", "-f", "json")
+    assert result.document["lost"] is None
+    assert result.code == ExitCode.OK
+
+
+def test_4_9_runs_out_of_memory_over_a_huge_size(explain):
+    result = explain("size-huge@4.9.7-crash", "--heap", "512M", broker="4.9")
+    assert "OutOfMemoryError" in result.text
+    assert result.code == ExitCode.NO
+
+
+def test_csv_is_a_line_a_value(explain):
+    lines = explain(WHOLE, "-f", "csv").text.splitlines()
+    assert "after_start.min,0" in lines
+
+
+def test_a_dledger_store_is_refused(mqtool):
+    result = mqtool("explain-start", fixture("dledger-5.5.0/store"), "--broker", "5.5")
+    assert result.code == ExitCode.REFUSED
+    assert "DLedger" in result.stderr
+
+
+def test_an_unknown_release_is_a_usage_error(mqtool, tmp_path):
+    assert mqtool("explain-start", tmp_path, "--broker", "5.1").code == ExitCode.USAGE
+
+
+def test_the_release_has_no_default(mqtool, tmp_path):
+    assert mqtool("explain-start", tmp_path).code == ExitCode.USAGE
+
+
+def test_a_missing_directory_is_no_store(mqtool, tmp_path):
+    assert mqtool("explain-start", tmp_path / "absent", "--broker", "4.9").code == ExitCode.REFUSED
