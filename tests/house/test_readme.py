@@ -5,6 +5,7 @@ import re
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -17,16 +18,17 @@ COMMANDS = [line.removeprefix("$ ") for kind, text in BLOCKS if kind == "console
             if line.startswith("$ mqtool ")]
 
 
-def run(*command: str) -> str:
-    result = subprocess.run(command, cwd=ROOT, env=os.environ | {"PYTHON": sys.executable, "PYTHONPATH": str(ROOT)},
+def run(*command: str, cwd: Path = ROOT) -> str:
+    result = subprocess.run(command, cwd=cwd, env=os.environ | {"PYTHON": sys.executable, "PYTHONPATH": str(ROOT)},
                             stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     return result.stdout
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_of_the_readme_prints_something(command):
-    assert run(sys.executable, "-m", *shlex.split(command)).strip()
+def test_a_command_of_the_readme_prints_something(command, tmp_path):
+    (tmp_path / "fixtures").symlink_to(ROOT / "fixtures")  # what a command makes goes to the working directory
+    assert run(sys.executable, "-m", *shlex.split(command), cwd=tmp_path).strip()
 
 
 def test_the_readme_shows_commands_and_library_use():
