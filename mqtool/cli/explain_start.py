@@ -8,6 +8,7 @@ import typer
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.explain_start_schema import EXPLAIN_START
 from mqtool.cli.invocation import Format
+from mqtool.cli.kind_rows import EXPLAIN_KIND
 from mqtool.cli.options import ConfigOption, DebugOption, FormatOption, StoreArgument, option
 from mqtool.cli.schema import prints
 
@@ -30,12 +31,14 @@ class Broker(StrEnum):
     V5_5 = "5.5"
 
 
-@prints(EXPLAIN_START)
+@prints(EXPLAIN_START, EXPLAIN_KIND)
 def explain_start(
     ctx: typer.Context,
     store: StoreArgument,
     *,
-    broker: Annotated[Broker, option("--broker", help="The release that would be started.")],
+    broker: Annotated[
+        Broker | None, option("--broker", help="The release that would be started; not for stores of other kinds.")
+    ] = None,
     quick: Annotated[
         bool, option("--quick", help="Do not read the whole log: says all but which messages are lost.")
     ] = False,
@@ -52,4 +55,5 @@ def explain_start(
     from mqtool.cli.ranges import parse_size  # noqa: PLC0415
 
     heap_bytes = None if heap is None else parse_size(heap)
-    return run(ctx.obj, store, config, output_format, broker=broker.value, read_log=not quick, heap_bytes=heap_bytes)
+    release = None if broker is None else broker.value
+    return run(ctx.obj, store, config, output_format, broker=release, read_log=not quick, heap_bytes=heap_bytes)

@@ -3,11 +3,14 @@
 from pathlib import Path
 from typing import Any
 
+from mqtool.cli import kind_run
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.explain_start_schema import EXPLAIN_START, VIEW
 from mqtool.cli.invocation import Format, Invocation
 from mqtool.cli.output import Output
 from mqtool.engine.recovery import Outcome, predict
+from mqtool.errors import UsageError
+from mqtool.kinds.registry import recognise
 
 _RANGES = 8
 """Ranges of offsets in a row of a table; JSON has all."""
@@ -15,9 +18,14 @@ _RANGES = 8
 
 def run(
     invocation: Invocation, path: Path, config: Path | None, output_format: Format, *,
-    broker: str, read_log: bool, heap_bytes: int | None,
+    broker: str | None, read_log: bool, heap_bytes: int | None,
 ) -> ExitCode:  # fmt: skip
     """Predicts and prints."""
+    kind = recognise(path)
+    if kind is not None:
+        return kind_run.explain_start(invocation, kind, path, output_format)
+    if broker is None:
+        raise UsageError("--broker says which release would be started: 4.9 or 5.5")
     outcome = predict(path, broker, config, read_log=read_log, heap_bytes=heap_bytes)
     code = ExitCode.OK if outcome.runs and not outcome.lost else ExitCode.NO
     if output_format in (Format.TABLE, Format.WIDE):

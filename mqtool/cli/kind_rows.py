@@ -42,6 +42,36 @@ _FINDING = (
     Column("next_step", "string", "what to do"),
 )
 
+VERIFY_KIND = OutputSchema("verify.kind", 1, "a broken invariant of a store of another kind", _FINDING)
+
+_UNSERVED = (
+    Column("topic", "string", "topic", show=TABLE),
+    Column("queue_id", "integer", "queue of the topic", show=TABLE),
+    Column("queue_offset", "int64", "of the entry", show=TABLE),
+    Column("message_position", "int64", "to which it leads; null if it cannot be read", show=TABLE, nullable=True),
+    Column("step", "string", "queue or message: where it fails", show=TABLE),
+    Column("exception", "string", "the broker's; null where it just finds nothing", nullable=True),
+    Column("message", "string", "in words", show=TABLE),
+)
+
+EXPLAIN_KIND = OutputSchema(
+    "explain-start.kind", 1, "what a start of its own system would do to a store of another kind",
+    (
+        Column("kind", "string", "as in `mqtool formats`", show=TABLE),
+        Column("path", "string", "its root", show=TABLE),
+        Column("verdict", "string", "in one line", show=TABLE),
+        Column("harmless", "boolean", "it starts, and nothing is lost by that", show=TABLE),
+        Column("starts", "boolean", "the system starts", show=TABLE),
+        Column("clears_root", "boolean", "it deletes everything below the root", show=TABLE),
+        Column("write_position", "int64", "where it goes on writing", show=TABLE, nullable=True),
+        Column("overwritten", "array", "positions of sound messages that it leaves behind", show=TABLE, items="int64"),
+        Column("unserved", "array", "entries that lead to no message, or to one with another place", show=TABLE,
+               fields=_UNSERVED),
+        Column("silent", "array", "what it does without a word", show=TABLE),
+    ),
+    single=True,
+)  # fmt: skip
+
 KIND_INFO = OutputSchema(
     "info.kind", 1, "what a store of another kind is",
     (

@@ -18,7 +18,7 @@ from mqtool.cli.options import Body
 from mqtool.cli.output import Output
 from mqtool.cli.ranges import parse_size, parse_times
 from mqtool.cli.report import Report
-from mqtool.errors import CorruptionError, UsageError
+from mqtool.errors import CorruptionError, UnsupportedFormatError, UsageError
 from mqtool.kinds.base import Damage, Finding, Opened, Row, Severity, Table
 from mqtool.kinds.registry import Kind
 
@@ -44,6 +44,37 @@ def info(invocation: Invocation, kind: Kind, path: Path, output_format: Format, 
 
 def _finding(finding: Finding) -> dict[str, Any]:
     return {**asdict(finding), "path": str(finding.path), "severity": str(finding.severity)}
+
+
+def explain_start(invocation: Invocation, kind: Kind, path: Path, output_format: Format) -> ExitCode:
+    """Says what a start of the store's own system would do; ends with 1 if it would not start or lose messages."""
+    with kind.open(path) as opened:
+        found = opened.explain()
+    if found is None:
+        raise UnsupportedFormatError(f"{path}: what a start does to a store of kind {kind.name} is not known")
+    code = ExitCode.OK if found["harmless"] else ExitCode.NO
+    value = {"kind": kind.name, "path": str(path), **found}
+    return Output(invocation, kind_rows.EXPLAIN_KIND, output_format).document(value, code)
+
+
+def verify(invocation: Invocation, kind: Kind, path: Path, output_format: str, fail_on: str) -> ExitCode:
+    """Prints every broken invariant; the exit code is that of the worst one."""
+    if output_format not in list(Format):
+        raise UsageError(f"--format {output_format} is not for a store of kind {kind.name}")
+    output = Output(invocation, kind_rows.VERIFY_KIND, Format(output_format))
+    seen = set()
+    with kind.open(path) as opened:
+        for finding in opened.verify():
+            seen.add(finding.severity)
+            output.row(_finding(finding))
+    if not seen:
+        note("nothing is wrong")
+    code = ExitCode.OK
+    if Severity.ERROR in seen and fail_on != "never":
+        code = ExitCode.NO
+    elif seen and fail_on == "warning":
+        code = ExitCode.WARNINGS
+    return output.finish(code)
 
 
 def dump(

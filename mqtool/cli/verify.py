@@ -8,6 +8,7 @@ import typer
 
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import FORMAT_OPTIONS
+from mqtool.cli.kind_rows import VERIFY_KIND
 from mqtool.cli.options import (
     OUTPUT,
     ConfigOption,
@@ -99,7 +100,7 @@ MaxTimeOption = Annotated[
 ]
 
 
-@prints(VERIFY, *LINES)
+@prints(VERIFY, *LINES, VERIFY_KIND)
 def verify(
     ctx: typer.Context,
     store: StoreArgument,

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from mqtool.cli import verify_monitoring, verify_text
+from mqtool.cli import kind_run, verify_monitoring, verify_text
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Invocation, note
 from mqtool.cli.options import ProgressMode
@@ -16,6 +16,7 @@ from mqtool.cli.ranges import parse_size
 from mqtool.cli.render import Csv, encode
 from mqtool.cli.verify_schema import FINDING_ROWS, VERIFY
 from mqtool.errors import UsageError
+from mqtool.kinds.registry import recognise
 from mqtool.store import open_store
 from mqtool.verify import Finding, Options, Severity, State, Verification
 from mqtool.verify import verify as check
@@ -41,6 +42,11 @@ def run(
     fail_on: str,
 ) -> ExitCode:  # fmt: skip
     """Checks a store and writes the answer."""
+    kind = recognise(path)
+    if kind is not None:
+        if outfile or any((work.topics, work.jobs, work.throttle, work.state, work.max_time)):
+            raise UsageError(f"a store of kind {kind.name} is checked whole, in one process, to stdout")
+        return kind_run.verify(invocation, kind, path, output_format, fail_on)
     del invocation  # a failure before the answer is a line by itself
     for written in (outfile, work.state):
         if written is not None:

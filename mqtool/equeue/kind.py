@@ -1,10 +1,11 @@
 """EQueue's stores behind the interface that all kinds share."""
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from mqtool.equeue import verify
+from mqtool.equeue import explain, verify
 from mqtool.equeue.chunk import ChunkFile
 from mqtool.equeue.columns import CHUNKS, ENTRIES, MESSAGES, TABLES
 from mqtool.equeue.listing import is_store
@@ -85,6 +86,23 @@ class OpenedEQueue(Opened):
     def verify(self) -> Iterator[Finding]:
         """Yields every broken invariant."""
         return verify.verify(self.store)
+
+    def explain(self) -> Row:
+        """Returns what a start of the broker would mean for the messages."""
+        found = explain.explain(self.path)
+        return {
+            "verdict": found.verdict,
+            "harmless": found.is_harmless,
+            "starts": found.refusal is None,
+            "clears_root": found.clears_root,
+            "write_position": found.write_position,
+            "overwritten": found.overwritten,
+            "unserved": [
+                {"topic": topic, "queue_id": queue_id, **asdict(one)}
+                for (topic, queue_id), ones in found.unserved.items() for one in ones
+            ],
+            "silent": found.silent,
+        }  # fmt: skip
 
     def close(self) -> None:
         """Closes its files."""

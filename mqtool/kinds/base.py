@@ -141,6 +141,13 @@ class Opened(ABC):
     def verify(self) -> Iterator[Finding]:
         """Yields every broken invariant."""
 
+    def explain(self) -> Row | None:
+        """Returns what a start of the store's own system would do to it, None for a kind of which that is not known.
+
+        Keys: verdict, harmless, starts, clears_root, write_position, overwritten, unserved, silent.
+        """
+        return None
+
     @abstractmethod
     def close(self) -> None:
         """Closes its files."""

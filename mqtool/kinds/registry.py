@@ -8,10 +8,10 @@ from typing import Any
 
 from mqtool.kinds.base import Opened, Table
 
-COMMANDS = ("info", "dump", "get", "find")
+COMMANDS = ("info", "dump", "get", "find", "verify", "explain-start")
 """Verbs that are commands; the others are functions of the kind's package."""
 
-VERBS = (*COMMANDS, "verify", "explain", "rebuild", "salvage", "write", "export")
+VERBS = (*COMMANDS, "rebuild", "salvage", "write", "export")
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,3 +153,38 @@ def test_formats_lists_every_kind_and_its_commands(mqtool):
         assert sorted(rows[kind.name]["commands"] + rows[kind.name]["library"]) == sorted(kind.verbs)
     assert rows["consume-queue"]["commands"] == ["dump"]
     assert json.dumps(rows)
+
+
+@pytest.mark.parametrize(("case_id", "fail_on", "code"), [
+    ("done-record-suffix", "error", 1), ("done-record-suffix", "never", 0), ("torn-untouched", "error", 0),
+    ("torn-untouched", "warning", 3), ("killed-untouched", "warning", 0)])  # fmt: skip
+def test_verify_ends_with_the_code_of_its_worst_finding(mqtool, case_id, fail_on, code, tmp_path):
+    result = mqtool("verify", damaged(case_id, tmp_path / "store"), "--fail-on", fail_on, "--format", "jsonl")
+    assert result.code == code
+    assert bool(result.lines) == (case_id != "killed-untouched")
+    for row in result.lines:
+        validate(row, kind_rows.VERIFY_KIND, line=True)
+
+
+@pytest.mark.parametrize("options", [("--format", "junit"), ("--jobs", "2"), ("--topic", "x")])
+def test_verify_refuses_what_it_does_not_do_here(mqtool, options):
+    assert mqtool("verify", SMALL, *options).code == 2
+
+
+@pytest.mark.parametrize(("case_id", "code", "verdict"), [
+    ("tail-middle-zeroed", 1, "starts and goes on at position 9396; 7 sound message(s) behind it are lost"),
+    ("torn-untouched", 0, "starts and goes on at position 10149; nothing is lost"),
+    ("done-footer-zero", 1, "does not start (ChunkBadDataException"),
+    ("messages-all-deleted", 1, "starts, and there are no message chunks: the broker DELETES everything")])  # fmt: skip
+def test_explain_start_says_what_the_broker_would_do(mqtool, case_id, code, verdict, tmp_path):
+    root = damaged(case_id, tmp_path / "store")
+    before = tree_digest(root)
+    result = mqtool("explain-start", root, "--format", "json")
+    assert result.code == code
+    assert result.document["verdict"].startswith(verdict)
+    validate(result.document, kind_rows.EXPLAIN_KIND)
+    assert tree_digest(root) == before
+
+
+def test_explain_start_of_a_kind_without_a_known_start_is_refused(mqtool):
+    assert mqtool("explain-start", PLAIN).code == 4

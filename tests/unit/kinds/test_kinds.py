@@ -117,7 +117,7 @@ def test_the_commands_of_the_page_about_kinds_run():
     root = fixture(".").parent
     page = (root / "docs" / "kinds.md").read_text("utf-8")
     commands = [line[2:] for line in page.splitlines() if line.startswith("$ mqtool ")]
-    assert len(commands) == 5
+    assert len(commands) == 7
     for command in commands:
         arguments = [sys.executable, "-m", *shlex.split(command)]
         result = subprocess.run(arguments, cwd=root, capture_output=True, check=False)
