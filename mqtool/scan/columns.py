@@ -3,6 +3,7 @@
 Column names, types and meaning are in `COLUMNS`; `dump`, `export` and the Spark schema use the same names.
 """
 
+import binascii
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,7 +16,8 @@ from mqtool.errors import FormatError, UsageError
 from mqtool.formats import commit_log, compression, hosts, properties
 from mqtool.scan.arrow import binary_view, text
 from mqtool.scan.frames import Frames
-from mqtool.scan.properties import PropertyPieces
+from mqtool.scan.property_columns import MAP, key_column, map_column, value_column
+from mqtool.scan.tails import Tails, tails_of
 
 
 class Rows:
@@ -25,9 +27,22 @@ class Rows:
         self.frames = frames
 
     @cached_property
-    def pieces(self) -> PropertyPieces:
-        """Name-value pieces of all properties strings."""
-        return PropertyPieces(self.frames.bytes, self.frames.properties_start, self.frames.properties_length)
+    def _tails(self) -> list[Tails]:
+        return tails_of(self.frames)
+
+    def of_tails(self, build: Callable[[Tails], Any], empty: Any) -> Any:
+        """A column from topics and properties.
+
+        Args:
+            build: makes it for the rows of one buffer.
+            empty: its type, for no rows at all.
+        """
+        parts = [build(tails) for tails in self._tails]
+        if len(parts) <= 1:
+            return parts[0] if parts else pa.array([], empty)
+        order = np.empty(len(self.frames), np.int64)
+        order[np.concatenate([tails.rows for tails in self._tails])] = np.arange(len(self.frames))
+        return pa.concat_arrays(parts).take(pa.array(order))
 
     def binary(self, starts: np.ndarray, lengths: np.ndarray) -> Any:
         """Ranges of the buffer as a binary_view array."""
@@ -39,6 +54,25 @@ class Rows:
         by_shape = [next(f for f in head if f.name == name) for head in commit_log.HEADS]
         offsets = np.array([field.offset for field in by_shape])[shape]
         return self.frames.positions + offsets, np.array([field.size for field in by_shape])[shape]
+
+    def coded_host(self, name: str) -> Any:
+        """Born or store host as text, dictionary-encoded: few of them are distinct."""
+        stored = self.binary(*self.host(name)).cast(pa.binary())
+        if len(stored) and _is_constant(stored):
+            codes, distinct = pa.array(np.zeros(len(stored), np.int32)), [stored[0].as_py()]
+        else:
+            coded = stored.dictionary_encode()
+            codes, distinct = coded.indices, coded.dictionary.to_pylist()
+        texts = pa.array([hosts.text_of(value) for value in distinct], pa.string())
+        return pa.DictionaryArray.from_arrays(codes, texts)
+
+
+def _is_constant(values: Any) -> bool:
+    """Whether all values of a new binary array are the same."""
+    size, rest = divmod(values.buffers()[2].size, len(values))
+    offsets = np.frombuffer(values.buffers()[1], np.int32, len(values) + 1)
+    rows = np.frombuffer(values.buffers()[2], np.uint8)
+    return not rest and bool((np.diff(offsets) == size).all() and (rows.reshape(-1, size) == rows[:size]).all())
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +97,7 @@ def _fixed(name: str, arrow_type: Any, docs: str, field: str | None = None) -> C
 
 
 def _topic(rows: Rows) -> Any:
-    return text(rows.binary(rows.frames.topic_start, rows.frames.topic_length))
+    return rows.of_tails(lambda t: text(binary_view(t.data, t.topic_start, t.topic_length)), pa.string())
 
 
 def _raw_body(rows: Rows) -> Any:
@@ -107,78 +141,41 @@ def _body_decoded(rows: Rows) -> Any:
 
 def _host(name: str) -> Callable[[Rows], Any]:
     def build(rows: Rows) -> Any:
-        coded = rows.binary(*rows.host(name)).cast(pa.binary()).dictionary_encode()
-        texts = pa.array([hosts.text_of(value) for value in coded.dictionary.to_pylist()], pa.string())
-        return texts.take(coded.indices)
+        coded = rows.coded_host(name)
+        return coded.dictionary.take(coded.indices)
 
     return build
 
 
 def _property(name: str) -> Callable[[Rows], Any]:
-    return lambda rows: text(rows.binary(*rows.pieces.value_of(name)))
+    return lambda rows: rows.of_tails(lambda tails: value_column(tails, name), pa.string())
 
 
 def _keys(rows: Rows) -> Any:
-    import pyarrow.compute as pc  # noqa: PLC0415 - costs 30 ms, only needed here
-
-    values = _property(properties.KEYS)(rows)
-    words = pc.split_pattern(pc.fill_null(values, ""), properties.KEY_SEPARATOR)
-    flat, parents = words.flatten(), pc.list_parent_indices(words)
-    kept = pc.greater(pc.binary_length(flat), 0)
-    counts = np.bincount(np.asarray(pc.filter(parents, kept)), minlength=len(values))
-    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(offsets), pc.filter(flat, kept))
+    return rows.of_tails(key_column, pa.list_(pa.string()))
 
 
 def _properties(rows: Rows) -> Any:
-    pieces = rows.pieces
-    keep = np.arange(len(pieces.owner))
-    if pieces.has_repeats.any():
-        keep = np.flatnonzero(_last_of_each(rows, pieces))
-    counts = np.bincount(pieces.owner[keep], minlength=pieces.count)
-    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
-    names = text(rows.binary(pieces.name_start[keep], pieces.name_length[keep]))
-    values = text(rows.binary(pieces.value_start[keep], pieces.value_length[keep]))
-    return pa.MapArray.from_arrays(pa.array(offsets), names, values)
-
-
-def _last_of_each(rows: Rows, pieces: PropertyPieces) -> np.ndarray:
-    """Marks the pieces that count: of equal names in one record the last."""
-    keep = np.ones(len(pieces.owner), bool)
-    for owner in np.flatnonzero(pieces.has_repeats).tolist():
-        seen: set[bytes] = set()
-        for piece in np.flatnonzero(pieces.owner == owner)[::-1].tolist():
-            start = int(pieces.name_start[piece])
-            name = bytes(rows.frames.view[start : start + int(pieces.name_length[piece])])
-            keep[piece] = name not in seen
-            seen.add(name)
-    return keep
-
-
-_HEX = np.array([f"{value:02X}".encode() for value in range(256)], "S2").view(np.uint8).reshape(256, 2)
+    return rows.of_tails(map_column, MAP)
 
 
 def _offset_message_id(rows: Rows) -> Any:
     start, length = rows.host("store_host")
     offsets = rows.frames.column("physical_offset").astype(">i8")
-    order = np.arange(len(rows.frames))
-    parts, where = [], []
+    order = np.empty(len(rows.frames), np.int64)
+    parts, done = [], 0
     for size in hosts.SIZES:
         which = np.flatnonzero(length == size)
-        if not len(which):
-            continue
         raw = np.empty((len(which), size + 8), np.uint8)
         raw[:, :size] = rows.frames.bytes[start[which, None] + np.arange(size)]
         raw[:, size:] = offsets[which].view(np.uint8).reshape(-1, 8)
-        digits = _HEX[raw].reshape(len(which), -1)
-        width = digits.shape[1]
-        ends = np.arange(0, width * (len(which) + 1), width, dtype=np.int32)
-        parts.append(pa.StringArray.from_buffers(len(which), pa.py_buffer(ends), pa.py_buffer(digits.copy())))
-        where.append(which)
-    if len(parts) == 1:
-        return parts[0]
-    order[np.concatenate(where)] = np.arange(len(rows.frames)) if where else order
-    return pa.concat_arrays(parts).take(pa.array(order)) if parts else pa.array([], pa.string())
+        digits = binascii.hexlify(raw.data).upper()
+        ends = np.arange(0, len(digits) + 1, 2 * raw.shape[1], dtype=np.int32)
+        parts.append(pa.StringArray.from_buffers(len(which), pa.py_buffer(ends), pa.py_buffer(digits)))
+        order[which] = np.arange(done, done + len(which))
+        done += len(which)
+    whole = next((part for part in parts if len(part) == len(rows.frames)), None)
+    return pa.concat_arrays(parts).take(pa.array(order)) if whole is None else whole
 
 
 COLUMNS: tuple[Column, ...] = (
@@ -195,7 +192,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("store_host", pa.string(), "broker, address:port", _host("store_host")),
     _fixed("reconsume_times", pa.int32(), "how often a consumer sent it back"),
     _fixed("prepared_transaction_offset", pa.int64(), "of a committed message: physical offset of its half message"),
-    Column("properties", pa.map_(pa.string(), pa.string()), "name to value, in stored order", _properties),
+    Column("properties", MAP, "name to value, in stored order", _properties),
     _fixed("body_crc", pa.int32(), "CRC-32 of the stored body, 31 bits"),
     Column("body", pa.binary(), "the body, decompressed", _body),
     Column("offset_message_id", pa.string(), "store host and physical offset, hexadecimal", _offset_message_id),

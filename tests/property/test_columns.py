@@ -1,0 +1,115 @@
+"""Columns and JSON Lines of any records are what reading them one by one gives."""
+
+import json
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from mqtool.formats import commit_log
+from mqtool.scan import columns
+from mqtool.scan.arrow import binary_view
+from mqtool.scan.crc import crc32_of_ranges
+from mqtool.scan.frames import Frames, hop
+from mqtool.scan.json_rows import BODY_MODES, json_lines, row_of
+from mqtool.store.message import from_record
+from tests.property.records import log_of, records
+
+USUAL = {"properties": b"KEYS\1k1 k2\2UNIQ_KEY\1" + b"7F" * 16 + b"\2TAGS\1a\2"}
+
+
+def frames_of(data, base=0, before=b"", behind=b""):
+    """The frames of a log, in a buffer that begins and ends with other bytes."""
+    view = memoryview(before + data + behind)
+    found = hop(view, len(before))
+    assert len(found.positions)
+    return Frames(view, base - len(before), found.positions, found.sizes)
+
+
+def messages_of(frames):
+    return [from_record(commit_log.parse_record(frames.view, position)) for position in frames.positions.tolist()]
+
+
+def value_of(message, column):
+    if column == "body_decoded":
+        return not message.body_problem
+    if column == "properties":
+        return list(message.properties.items())
+    return list(message.keys) if column == "keys" else getattr(message, column)
+
+
+EVERY = [column.name for column in columns.COLUMNS]
+
+
+@given(made=records, base=st.sampled_from([0, 1 << 40]), behind=st.sampled_from([b"", b"\0" * 100]))
+@example(made=[USUAL] * 100, base=0, behind=b"")
+@example(made=[USUAL] * 50 + [{"properties": b""}] + [USUAL] * 50, base=0, behind=b"")
+@example(made=[{"properties": b"a\1b\2a\1c\2"}] * 5, base=0, behind=b"")
+@example(made=[{"properties": b""}] * 3, base=0, behind=b"")
+@example(made=[USUAL, {"properties": b"big\1" + b"x" * 30_000 + b"\2"}] * 60, base=0, behind=b"")
+def test_every_column_is_the_field_of_every_message(made, base, behind):
+    data, _ = log_of(made, base)
+    frames = frames_of(data, base, b"before", behind)
+    batch = columns.record_batch(frames, EVERY)
+    batch.validate(full=True)
+    messages = messages_of(frames)
+    assert len(messages) == len(made)
+    for name in EVERY:
+        assert batch[name].to_pylist() == [value_of(message, name) for message in messages], name
+
+
+@given(made=records, mask=st.lists(st.booleans(), min_size=12, max_size=12))
+def test_a_selection_of_frames_has_the_columns_of_the_selected(made, mask):
+    data, _ = log_of(made)
+    frames = frames_of(data).select(np.array(mask[: len(made)], bool))
+    batch = columns.record_batch(frames, EVERY)
+    messages = messages_of(frames)
+    for name in EVERY:
+        assert batch[name].to_pylist() == [value_of(message, name) for message in messages], name
+
+
+@given(made=records, mode=st.sampled_from(BODY_MODES), raw=st.booleans())
+@example(made=[USUAL] * 100, mode="text", raw=False)
+@example(made=[{"properties": b""}] * 3, mode="text", raw=False)
+@example(made=[{**USUAL, "body": b"plain"}] * 3 + [{**USUAL, "body": b'"'}], mode="text", raw=False)
+@example(made=[{"properties": b"a\1b"}] * 3, mode="none", raw=False)
+@example(made=[{"properties": b"a\1b\2a\1c\2"}] * 3 + [USUAL], mode="none", raw=False)
+def test_every_line_of_json_is_the_row_of_its_message(made, mode, raw):
+    data, _ = log_of(made)
+    frames = frames_of(data)
+    lines = json_lines(frames, mode, raw=raw).splitlines(keepends=True)
+    rows = [row_of(message, mode) for message in messages_of(frames)]
+    if raw:
+        from mqtool.scan.json_rows import encode_body
+
+        for row, message in zip(rows, messages_of(frames), strict=True):
+            row["body"], row["body_encoding"] = encode_body(message.raw_body, mode)
+    assert [json.loads(line) for line in lines] == rows
+    assert all(line.endswith(b"\n") for line in lines)
+
+
+@given(data=st.binary(max_size=200), cuts=st.lists(st.integers(0, 200), max_size=20), gaps=st.booleans())
+def test_views_are_the_ranges_of_the_buffer(data, cuts, gaps):
+    places = sorted(min(cut, len(data)) for cut in cuts)
+    ranges = list(zip(places[::2], places[1::2], strict=False)) if gaps else list(pairwise(places))
+    starts = np.array([start for start, _ in ranges], np.int64)
+    lengths = np.array([end - start for start, end in ranges], np.int64)
+    made = binary_view(np.frombuffer(data, np.uint8), starts, lengths)
+    made.validate(full=True)
+    assert made.to_pylist() == [data[start:end] for start, end in ranges]
+    if len(ranges):
+        lengths[0] = -1
+        assert binary_view(np.frombuffer(data, np.uint8), starts, lengths).to_pylist()[0] is None
+        assert made.cast(pa.binary()).to_pylist() == [data[start:end] for start, end in ranges]
+
+
+@given(parts=st.lists(st.binary(max_size=80), max_size=200))
+@example(parts=[b"part %d" % number for number in range(3000)])
+@example(parts=[b""] * 600)
+def test_the_crc_of_ranges_is_the_crc_of_each(parts):
+    data = b"".join(parts)
+    ends = np.cumsum([len(part) for part in parts], dtype=np.int64)
+    starts = ends - [len(part) for part in parts]
+    assert crc32_of_ranges(memoryview(data), starts, ends).tolist() == [commit_log.body_crc(part) for part in parts]
