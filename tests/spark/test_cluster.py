@@ -1,0 +1,75 @@
+"""A real cluster of several processes exports what one machine exports, whatever happens to an executor."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mqtool.errors import UnavailableError
+from mqtool.spark.session import require_spark
+from tests.support import lake
+from tests.support.big_store import write_big_store
+from tests.support.spark_cluster import ROOT, spark_cluster
+
+MESSAGES, SPLIT = 60_000, 1 << 20
+
+DRIVER = """
+import json, os, signal, sys
+from mqtool.export.plain import ExportRequest, export
+from mqtool.export.sources import resolve
+from mqtool.spark.export import SparkRunner
+from mqtool.spark.session import build
+
+store, target, master, split = sys.argv[1:]
+session = build(master, {"spark.executor.memory": "512m", "spark.task.maxFailures": "4"})
+told = []
+
+def progress(done, total):
+    told.append(done)
+    if 0 < done < total and len(told) > 1:
+        print("half way", flush=True)
+        sys.stdin.readline()
+
+request = ExportRequest(tuple(resolve([store])), target, split_bytes=int(split))
+result = export(request, SparkRunner(session, progress))
+session.stop()
+print(json.dumps(result.manifest.totals["rows"]), flush=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds executors through /proc")
+def test_an_executor_killed_in_the_middle_changes_nothing_in_the_result(tmp_path):
+    try:
+        require_spark()
+    except UnavailableError as reason:
+        pytest.skip(str(reason))
+    store = write_big_store(tmp_path / "store", MESSAGES, segment=32 << 20)
+    ours = {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    with spark_cluster(tmp_path) as cluster:
+        arguments = [f"b={store}", str(tmp_path / "cluster"), cluster.master, str(SPLIT)]
+        with subprocess.Popen([sys.executable, "-c", DRIVER, *arguments], env=os.environ | ours, cwd=ROOT, text=True,
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE) as driver:  # fmt: skip
+            assert driver.stdin is not None
+            assert driver.stdout is not None
+            killed = []
+            last = ""
+            for line in driver.stdout:
+                last = line
+                if line == "half way\n":
+                    if not killed:
+                        killed.append(cluster.kill_executor())
+                    driver.stdin.write("\n")
+                    driver.stdin.flush()
+    assert driver.returncode == 0
+    assert killed
+    assert killed[0] is not None
+    assert json.loads(last) == {"messages": MESSAGES, "damage": 0, "dead_letters": 0}
+    lake.run_export(f"b={store}", tmp_path / "plain", split_bytes=SPLIT)
+    expected = {path.name: path.read_bytes() for path in lake.files(tmp_path / "plain")}
+    assert {path.name: path.read_bytes() for path in lake.files(tmp_path / "cluster")} == expected
+    assert len(expected) > 40

@@ -1,0 +1,159 @@
+"""Streams give each record once, through restarts and replays, and say when the log is not what it was."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.support import lake
+from tests.support.stores import copy_store
+
+NAME = "rollover-5.5.0"
+ENDS = lake.record_ends(NAME)
+EXPECTED = lake.expected_rows(NAME, every_class=True, broker="b")
+
+
+class Streaming:
+    """A store whose log grows, and a query that writes what is new as Parquet."""
+
+    def __init__(self, spark: Any, tmp_path: Path) -> None:
+        self.spark = spark
+        self.store = copy_store(NAME, tmp_path)
+        self.out = tmp_path / "out"
+        self.checkpoint = tmp_path / "checkpoint"
+
+    def grow(self, records: int) -> None:
+        lake.grow(NAME, self.store, ENDS[records - 1])
+
+    def run(self, write: Any = None, **options: object) -> None:
+        """Runs to the end of what is there, each batch into a directory of its own."""
+        given = {"include": "all", **{name: str(value) for name, value in options.items()}}
+        frame = self.spark.readStream.format("rocketmq-store").options(**given).load(f"b={self.store}")
+        started = (
+            frame.writeStream.foreachBatch(write or self.write)
+            .option("checkpointLocation", str(self.checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        started.awaitTermination(300)
+        if started.exception() is not None:
+            raise started.exception()
+
+    def write(self, frame: Any, number: int) -> None:
+        frame.write.mode("overwrite").parquet(f"{self.out}/batch={number:08d}")
+
+    def rows(self) -> list[dict[str, Any]]:
+        found = [row for path in sorted(self.out.rglob("*.parquet")) for row in pq.read_table(path).to_pylist()]
+        return lake.in_log_order([{name: value for name, value in row.items() if name != "batch"} for row in found])
+
+
+@pytest.fixture
+def streaming(spark: Any, tmp_path: Path) -> Streaming:
+    return Streaming(spark, tmp_path)
+
+
+def test_each_run_adds_what_is_new(streaming):
+    for records in (30, 31, 100):
+        streaming.grow(records)
+        streaming.run()
+        assert streaming.rows() == EXPECTED[:records]
+    streaming.run()
+    assert streaming.rows() == EXPECTED[:100]
+
+
+def test_batches_end_at_records_soon_after_the_limit(streaming):
+    streaming.run(maxBytesPerTrigger=9000)
+    assert streaming.rows() == EXPECTED
+    sizes = [sum(row["store_size"] for path in one.glob("*.parquet") for row in pq.read_table(path).to_pylist())
+             for one in sorted(streaming.out.iterdir())]  # fmt: skip
+    assert len(sizes) > 5
+    assert max(sizes) < 30_000
+
+
+def test_a_batch_that_failed_is_replayed_with_its_bounds(streaming):
+    streaming.grow(60)
+
+    def fail(frame: Any, number: int) -> None:
+        streaming.write(frame, number)
+        raise RuntimeError("between the write and the commit")
+
+    with pytest.raises(Exception, match="between the write and the commit"):
+        streaming.run(fail)
+    streaming.grow(120)
+    streaming.run()
+    assert streaming.rows() == EXPECTED[:120]
+    first = next(path for path in sorted(streaming.out.iterdir()))
+    found = [row for path in first.glob("*.parquet") for row in pq.read_table(path).to_pylist()]
+    assert len(found) == 60
+
+
+def test_offsets_are_physical_offsets_with_fingerprints(streaming):
+    streaming.grow(40)
+    streaming.run()
+    offsets = sorted(path for path in (streaming.checkpoint / "offsets").iterdir() if path.name.isdigit())
+    said = json.loads(offsets[-1].read_text().splitlines()[-1])
+    assert said["version"] == 1
+    assert said["stores"]["b"]["offset"] == ENDS[39]
+    assert {"base", "head", "tail"} <= set(said["stores"]["b"])
+
+
+def test_a_stream_may_begin_at_the_end(streaming):
+    streaming.grow(40)
+    streaming.run(startingOffsets="latest")
+    streaming.grow(50)
+    streaming.run(startingOffsets="latest")
+    assert streaming.rows() == EXPECTED[40:50]
+
+
+def test_a_log_that_was_cut_below_the_watermark_ends_the_stream(streaming):
+    streaming.grow(60)
+    streaming.run()
+    streaming.grow(50)
+    with pytest.raises(Exception, match="the log went backwards"):
+        streaming.run()
+    assert streaming.rows() == EXPECTED[:60]
+
+
+def expire(streaming: Streaming) -> tuple[int, int]:
+    """Reads 30 records, then removes segments that hold the next ones; returns the lost range."""
+    streaming.grow(30)
+    streaming.run()
+    streaming.grow(len(ENDS))
+    segments = sorted((streaming.store / "commitlog").iterdir())
+    unread = [path for path in segments if int(path.name) > ENDS[29]]
+    for path in segments:
+        if path not in unread[1:]:
+            path.unlink()
+    return ENDS[29], int(unread[1].name)
+
+
+def test_records_that_expired_unread_end_the_stream(streaming):
+    start, end = expire(streaming)
+    with pytest.raises(Exception, match=rf"data loss: {end - start} bytes of the log expired unread"):
+        streaming.run()
+    assert streaming.rows() == EXPECTED[:30]
+
+
+def test_records_that_expired_unread_are_passed_over_where_that_is_allowed(streaming):
+    start, end = expire(streaming)
+    streaming.run(failOnDataLoss="false")
+    assert streaming.rows() == [r for r in EXPECTED if r["physical_offset"] < start or r["physical_offset"] >= end]
+
+
+def test_the_parquet_sink_gets_each_record_once(streaming):
+    for records in (50, 100):
+        streaming.grow(records)
+        reader = streaming.spark.readStream.format("rocketmq-store").option("include", "all")
+        frame = reader.load(f"b={streaming.store}")
+        started = (
+            frame.writeStream.format("parquet")
+            .option("path", str(streaming.out))
+            .option("checkpointLocation", str(streaming.checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert started.awaitTermination(300)
+        assert streaming.spark.read.parquet(str(streaming.out)).count() == records
+    assert streaming.rows() == EXPECTED[:100]
