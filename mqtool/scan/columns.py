@@ -27,7 +27,8 @@ class Rows:
         self.frames = frames
 
     @cached_property
-    def _tails(self) -> list[Tails]:
+    def tails(self) -> list[Tails]:
+        """Topics and properties of all records, side by side."""
         return tails_of(self.frames)
 
     def of_tails(self, build: Callable[[Tails], Any], empty: Any) -> Any:
@@ -37,11 +38,11 @@ class Rows:
             build: makes it for the rows of one buffer.
             empty: its type, for no rows at all.
         """
-        parts = [build(tails) for tails in self._tails]
+        parts = [build(tails) for tails in self.tails]
         if len(parts) <= 1:
             return parts[0] if parts else pa.array([], empty)
         order = np.empty(len(self.frames), np.int64)
-        order[np.concatenate([tails.rows for tails in self._tails])] = np.arange(len(self.frames))
+        order[np.concatenate([tails.rows for tails in self.tails])] = np.arange(len(self.frames))
         return pa.concat_arrays(parts).take(pa.array(order))
 
     def binary(self, starts: np.ndarray, lengths: np.ndarray) -> Any:

@@ -61,17 +61,20 @@ class PropertyPieces:
 
         Records of one producer have the same names in the same order; each such pattern is looked at once.
         """
-        marks = self._name_marks * (self._rank.astype(np.uint64) * np.uint64(2) + np.uint64(1))
-        sums = np.zeros(self.count + 1, np.uint64)
-        totals = np.concatenate([np.zeros(1, np.uint64), np.cumsum(marks, dtype=np.uint64)])
-        sums[: self.count] = np.diff(totals[np.searchsorted(self.owner, np.arange(self.count + 1))])
-        patterns, first, which = np.unique(sums[: self.count], return_index=True, return_inverse=True)
+        patterns, first, which = np.unique(self.name_patterns, return_index=True, return_inverse=True)
         repeated = np.zeros(len(patterns), bool)
         for number, record in enumerate(first.tolist()):
             low, high = np.searchsorted(self.owner, [record, record + 1]).tolist()
             texts = [self._name(piece) for piece in range(low, high)]
             repeated[number] = len(set(texts)) != len(texts)
         return repeated[which]
+
+    @cached_property
+    def name_patterns(self) -> np.ndarray:
+        """A 64-bit mark per record: equal names in equal order give equal ones, others hardly ever."""
+        marks = self._name_marks * (self._rank.astype(np.uint64) * np.uint64(2) + np.uint64(1))
+        totals = np.concatenate([np.zeros(1, np.uint64), np.cumsum(marks, dtype=np.uint64)])
+        return np.diff(totals[np.searchsorted(self.owner, np.arange(self.count + 1))])
 
     @cached_property
     def _rank(self) -> np.ndarray:

@@ -1,5 +1,6 @@
 """Properties of many records as Arrow columns: one value by name, the words of KEYS, the whole map."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from mqtool.scan.tails import TailPieces, Tails
 from mqtool.scan.words import name_mask, words_of
 
 MAP = pa.map_(pa.string(), pa.string())
+_MOST_GROUPS = 64
 
 
 def value_column(tails: Tails, name: str) -> Any:
@@ -48,12 +50,11 @@ def _words(values: Any) -> Any:
 def map_column(tails: Tails) -> Any:
     """Returns all properties of each row: name to value, in stored order; of equal names the last value counts."""
     pieces = tails.pieces
-    shared = shared_names(pieces)
+    groups = name_groups(pieces)
+    shared = groups[0].names if len(groups) == 1 else None
     if shared is not None and len(set(shared)) == len(shared):
         names = _repeated(shared, pieces.count)
-        offsets = np.arange(0, len(shared) * pieces.count + 1, max(1, len(shared)), dtype=np.int32)
-        if not shared:
-            offsets = np.zeros(pieces.count + 1, np.int32)
+        offsets = (np.arange(pieces.count + 1) * len(shared)).astype(np.int32)
     else:
         names = binary_view(tails.data, pieces.name_start, pieces.name_length).cast(pa.binary())
         offsets = np.searchsorted(pieces.owner, np.arange(pieces.count + 1)).astype(np.int32)
@@ -64,22 +65,57 @@ def map_column(tails: Tails) -> Any:
     return pa.MapArray.from_arrays(pa.array(offsets), names, values)
 
 
-def shared_names(pieces: TailPieces) -> list[str] | None:
-    """Returns the names of properties if all rows have the same in the same order, as one producer's do, else None."""
+@dataclass(frozen=True, slots=True)
+class NameGroup:
+    """Rows whose properties have the same names in the same order.
+
+    Attributes:
+        rows: int64, ascending.
+        names: decoded; None where rows are too different to be grouped.
+        values: for each name, int64 starts and lengths of the values, one per row.
+    """
+
+    rows: np.ndarray
+    names: list[str] | None
+    values: list[tuple[np.ndarray, np.ndarray]]
+
+
+def name_groups(pieces: TailPieces) -> list[NameGroup]:
+    """Returns the rows by their names of properties: those of one producer have the same in the same order."""
     each, rest = divmod(len(pieces.owner), max(1, pieces.count))
-    if rest or (pieces.owner.reshape(-1, max(1, each)) != np.arange(pieces.count if each else 0)[:, None]).any():
+    first = np.arange(0, len(pieces.owner), each) if each else np.zeros(pieces.count, np.int64)
+    whole = _group(pieces, np.arange(pieces.count), first, each) if not rest else None
+    if whole is not None:
+        return [whole]
+    patterns, which = np.unique(pieces.name_patterns, return_inverse=True)
+    if len(patterns) > _MOST_GROUPS:
+        return [NameGroup(np.arange(pieces.count), None, [])]
+    edges = np.searchsorted(pieces.owner, np.arange(pieces.count + 1))
+    found = []
+    for number in range(len(patterns)):
+        rows = np.flatnonzero(which == number)
+        group = _group(pieces, rows, edges[rows], int(edges[rows[0] + 1] - edges[rows[0]]))
+        found.append(group or NameGroup(rows, None, []))
+    return found
+
+
+def _group(pieces: TailPieces, rows: np.ndarray, first: np.ndarray, each: int) -> NameGroup | None:
+    """Returns rows as a group if they have `each` pieces, from `first` on, with the same names; else None."""
+    at = first[:, None] + np.arange(each)
+    if (at.size and int(at[-1, -1]) >= len(pieces.owner)) or (pieces.owner[at] != rows[:, None]).any():
         return None
-    lengths = pieces.name_length.reshape(pieces.count, each)
+    starts, lengths = pieces.name_start[at], pieces.name_length[at]
     if (lengths != lengths[:1]).any():
         return None
     words = words_of(pieces.data)
-    for done in range(0, int(lengths.max(initial=0)), 8):
-        at = np.minimum(pieces.name_start + done, len(words) - 1)
-        word = words[at].reshape(lengths.shape) & name_mask(lengths[0] - done)
+    for done in range(0, int(lengths[:1].max(initial=0)), 8):
+        word = words[np.minimum(starts + done, len(words) - 1)] & name_mask(lengths[0] - done)
         if (word != word[:1]).any():
             return None
-    spans = zip(pieces.name_start[:each].tolist(), pieces.name_length[:each].tolist(), strict=True)
-    return [java.decode_utf8(pieces.data[start : start + length].tobytes()) for start, length in spans]
+    spans = zip(starts[0].tolist(), lengths[0].tolist(), strict=True)
+    names = [java.decode_utf8(pieces.data[start : start + length].tobytes()) for start, length in spans]
+    values = [(pieces.value_start[at[:, n]], pieces.value_length[at[:, n]]) for n in range(each)]
+    return NameGroup(rows, names, values)
 
 
 def _repeated(names: list[str], count: int) -> Any:

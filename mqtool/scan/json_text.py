@@ -1,0 +1,129 @@
+"""Texts of JSON made by array operations: what may stand in a string as it is, and lines joined from columns."""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_PIECE = 1 << 15
+"""Bytes looked at together: they and the answers stay in the processor's cache."""
+
+
+def offsets_of(values: Any) -> np.ndarray:
+    """Returns where each value of a binary array begins in its data, and the last ends; int64."""
+    return np.frombuffer(values.buffers()[1], np.int32, len(values) + 1, values.offset * 4).astype(np.int64)
+
+
+def data_of(values: Any) -> np.ndarray:
+    """Returns the data of a binary array as uint8."""
+    buffer = values.buffers()[2]
+    return np.frombuffer(buffer, np.uint8) if buffer is not None else np.empty(0, np.uint8)
+
+
+def is_constant(values: Any) -> bool:
+    """Whether all values of a binary array without nulls are the same."""
+    offsets = offsets_of(values)
+    size = int(offsets[1] - offsets[0])
+    if not (np.diff(offsets) == size).all():
+        return False
+    rows = data_of(values)[offsets[0] : offsets[-1]].reshape(len(values), size)
+    return bool((rows == rows[:1]).all())
+
+
+def needs_escape(values: Any) -> np.ndarray | None:
+    """Returns which values a JSON string cannot hold as they are, or that are no UTF-8; None if there are none.
+
+    Args:
+        values: binary, without nulls.
+    """
+    offsets = offsets_of(values)
+    low, high = int(offsets[0]), int(offsets[-1])
+    data = data_of(values)
+    flags: np.ndarray | None = None
+    is_ascii = True
+    for start in range(low, high, _PIECE):
+        piece = data[start : min(start + _PIECE, high)]
+        is_ascii = is_ascii and int(piece.max()) < 0x80
+        quotes = (piece == 0x22) | (piece == 0x5C)
+        if int(piece.min()) < 0x20 or quotes.any():
+            at = np.flatnonzero(quotes | (piece < 0x20)) + start
+            flags = np.zeros(len(values), bool) if flags is None else flags
+            flags[np.searchsorted(offsets, at, side="right") - 1] = True
+    return flags if is_ascii else _with_invalid(values, flags)
+
+
+def _with_invalid(values: Any, flags: np.ndarray | None) -> np.ndarray | None:
+    try:
+        pc.cast(values, pa.string())
+    except pa.ArrowInvalid:
+        flags = np.zeros(len(values), bool) if flags is None else flags
+        for index in np.flatnonzero(~flags).tolist():
+            flags[index] = not _is_utf8(values[index].as_py())
+    return flags
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def replaced(values: Any, which: np.ndarray, texts: list[bytes]) -> Any:
+    """Returns a binary array with other texts in the marked places."""
+    return pc.replace_with_mask(values, pa.array(which), pa.array(texts, pa.binary()))
+
+
+class Lines:
+    """Lines of equal make: constant text and columns in turn. What is the same in all rows becomes constant text."""
+
+    def __init__(self, count: int) -> None:
+        """Begins lines for so many rows, at least one."""
+        self.count = count
+        self._parts: list[Any] = []
+
+    def text(self, text: str | bytes) -> "Lines":
+        """Adds constant text."""
+        added = text.encode() if isinstance(text, str) else text
+        if self._parts and isinstance(self._parts[-1], bytes):
+            self._parts[-1] += added
+        else:
+            self._parts.append(added)
+        return self
+
+    def integers(self, values: np.ndarray) -> "Lines":
+        """Adds a column of whole numbers."""
+        if (values == values[0]).all():
+            return self.text(str(int(values[0])))
+        return self._column(pc.cast(pa.array(values), pa.string()))
+
+    def values(self, values: Any) -> "Lines":
+        """Adds a column of texts: string, binary, or dictionary-encoded."""
+        if pa.types.is_dictionary(values.type):
+            if len(values.dictionary) == 1:
+                return self.text(values.dictionary[0].as_py())
+            return self._column(values.dictionary.take(values.indices))
+        plain = values.cast(pa.binary())
+        return self.text(plain[0].as_py()) if is_constant(plain) else self._column(plain)
+
+    def _column(self, values: Any) -> "Lines":
+        self._parts.append(values.cast(pa.binary()))
+        return self
+
+    def joined(self) -> Any:
+        """Returns the lines as one binary array."""
+        if not self._parts:
+            self._parts.append(b"")
+        parts = [pa.scalar(part, pa.binary()) if isinstance(part, bytes) else part for part in self._parts]
+        if all(isinstance(part, pa.Scalar) for part in parts):
+            return pa.array(self._parts * self.count, pa.binary())
+        return pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.binary()))
+
+    def data(self) -> bytes:
+        """Returns the lines one behind the other."""
+        joined = self.joined()
+        offsets = offsets_of(joined)
+        buffer = joined.buffers()[2]
+        return b"" if buffer is None else memoryview(buffer)[int(offsets[0]) : int(offsets[-1])].tobytes()
