@@ -56,24 +56,22 @@ class Rows:
         offsets = np.array([field.offset for field in by_shape])[shape]
         return self.frames.positions + offsets, np.array([field.size for field in by_shape])[shape]
 
+    def words(self, positions: np.ndarray) -> np.ndarray:
+        """The eight bytes at each position as one number, the first byte lowest."""
+        data = self.frames.bytes
+        return np.ndarray((len(data) - 7,), "<u8", data, strides=(1,))[positions]
+
     def coded_host(self, name: str) -> Any:
         """Born or store host as text, dictionary-encoded: few of them are distinct."""
-        stored = self.binary(*self.host(name)).cast(pa.binary())
-        if len(stored) and _is_constant(stored):
-            codes, distinct = pa.array(np.zeros(len(stored), np.int32)), [stored[0].as_py()]
+        start, length = self.host(name)
+        if (length == hosts.SIZES[0]).all():
+            coded = pa.array(self.words(start)).dictionary_encode()
+            distinct = [value.to_bytes(8, "little") for value in coded.dictionary.to_pylist()]
         else:
-            coded = stored.dictionary_encode()
-            codes, distinct = coded.indices, coded.dictionary.to_pylist()
+            coded = self.binary(start, length).cast(pa.binary()).dictionary_encode()
+            distinct = coded.dictionary.to_pylist()
         texts = pa.array([hosts.text_of(value) for value in distinct], pa.string())
-        return pa.DictionaryArray.from_arrays(codes, texts)
-
-
-def _is_constant(values: Any) -> bool:
-    """Whether all values of a new binary array are the same."""
-    size, rest = divmod(values.buffers()[2].size, len(values))
-    offsets = np.frombuffer(values.buffers()[1], np.int32, len(values) + 1)
-    rows = np.frombuffer(values.buffers()[2], np.uint8)
-    return not rest and bool((np.diff(offsets) == size).all() and (rows.reshape(-1, size) == rows[:size]).all())
+        return pa.DictionaryArray.from_arrays(coded.indices, texts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +161,8 @@ def _properties(rows: Rows) -> Any:
 def _offset_message_id(rows: Rows) -> Any:
     start, length = rows.host("store_host")
     offsets = rows.frames.column("physical_offset").astype(">i8")
+    if (length == hosts.SIZES[0]).all():
+        return _hexadecimal(np.stack([rows.words(start), offsets.view("<u8")], axis=1).view(np.uint8))
     order = np.empty(len(rows.frames), np.int64)
     parts, done = [], 0
     for size in hosts.SIZES:
@@ -170,13 +170,17 @@ def _offset_message_id(rows: Rows) -> Any:
         raw = np.empty((len(which), size + 8), np.uint8)
         raw[:, :size] = rows.frames.bytes[start[which, None] + np.arange(size)]
         raw[:, size:] = offsets[which].view(np.uint8).reshape(-1, 8)
-        digits = binascii.hexlify(raw.data).upper()
-        ends = np.arange(0, len(digits) + 1, 2 * raw.shape[1], dtype=np.int32)
-        parts.append(pa.StringArray.from_buffers(len(which), pa.py_buffer(ends), pa.py_buffer(digits)))
+        parts.append(_hexadecimal(raw))
         order[which] = np.arange(done, done + len(which))
         done += len(which)
-    whole = next((part for part in parts if len(part) == len(rows.frames)), None)
-    return pa.concat_arrays(parts).take(pa.array(order)) if whole is None else whole
+    return pa.concat_arrays(parts).take(pa.array(order))
+
+
+def _hexadecimal(rows: np.ndarray) -> Any:
+    """Returns the upper-case digits of each row of bytes."""
+    digits = binascii.hexlify(rows.data).upper()
+    ends = np.arange(0, len(digits) + 1, 2 * rows.shape[1], dtype=np.int32)
+    return pa.StringArray.from_buffers(len(rows), pa.py_buffer(ends), pa.py_buffer(digits))
 
 
 COLUMNS: tuple[Column, ...] = (

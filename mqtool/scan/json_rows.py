@@ -122,7 +122,7 @@ def _add_group(lines: Lines, tails: Tails, group: NameGroup) -> bool:
     """Adds the objects of rows with the same names; False if some must be encoded one by one."""
     if group.names is None or len(set(group.names)) != len(group.names):
         return False
-    columns = [binary_view(tails.data, *place).cast(pa.binary()) for place in group.values]
+    columns = group.values(tails.data)
     if any(needs_escape(column) is not None for column in columns):
         return False
     lines.text("{")

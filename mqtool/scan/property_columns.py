@@ -1,6 +1,5 @@
 """Properties of many records as Arrow columns: one value by name, the words of KEYS, the whole map."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -65,57 +64,63 @@ def map_column(tails: Tails) -> Any:
     return pa.MapArray.from_arrays(pa.array(offsets), names, values)
 
 
-@dataclass(frozen=True, slots=True)
 class NameGroup:
     """Rows whose properties have the same names in the same order.
 
     Attributes:
         rows: int64, ascending.
         names: decoded; None where rows are too different to be grouped.
-        values: for each name, int64 starts and lengths of the values, one per row.
     """
 
-    rows: np.ndarray
-    names: list[str] | None
-    values: list[tuple[np.ndarray, np.ndarray]]
+    def __init__(self, pieces: TailPieces, rows: np.ndarray, names: list[str] | None, places: np.ndarray) -> None:
+        """Takes rows, and for each of them (n, number of names) which pieces are its own."""
+        self.rows = rows
+        self.names = names
+        self._pieces = pieces
+        self._places = places
+
+    def values(self, data: np.ndarray) -> list[Any]:
+        """Returns the values of each name as a binary array."""
+        starts, lengths = self._pieces.value_start[self._places], self._pieces.value_length[self._places]
+        columns = range(self._places.shape[1])
+        return [binary_view(data, starts[:, n], lengths[:, n]).cast(pa.binary()) for n in columns]
 
 
 def name_groups(pieces: TailPieces) -> list[NameGroup]:
     """Returns the rows by their names of properties: those of one producer have the same in the same order."""
     each, rest = divmod(len(pieces.owner), max(1, pieces.count))
-    first = np.arange(0, len(pieces.owner), each) if each else np.zeros(pieces.count, np.int64)
-    whole = _group(pieces, np.arange(pieces.count), first, each) if not rest else None
-    if whole is not None:
-        return [whole]
+    rows = np.arange(pieces.count)
+    places = np.arange(0 if rest else len(pieces.owner)).reshape(pieces.count, -1 if each and not rest else 0)
+    names = None if rest else _shared_names(pieces, rows, places)
+    if names is not None:
+        return [NameGroup(pieces, rows, names, places)]
     patterns, which = np.unique(pieces.name_patterns, return_inverse=True)
-    if len(patterns) > _MOST_GROUPS:
-        return [NameGroup(np.arange(pieces.count), None, [])]
     edges = np.searchsorted(pieces.owner, np.arange(pieces.count + 1))
     found = []
-    for number in range(len(patterns)):
+    for number in range(len(patterns) if len(patterns) <= _MOST_GROUPS else 0):
         rows = np.flatnonzero(which == number)
-        group = _group(pieces, rows, edges[rows], int(edges[rows[0] + 1] - edges[rows[0]]))
-        found.append(group or NameGroup(rows, None, []))
-    return found
+        first = int(rows[0])
+        places = edges[rows][:, None] + np.arange(edges[first + 1] - edges[first])
+        found.append(NameGroup(pieces, rows, _shared_names(pieces, rows, places), places))
+    return found or [NameGroup(pieces, np.arange(pieces.count), None, np.empty((pieces.count, 0), np.int64))]
 
 
-def _group(pieces: TailPieces, rows: np.ndarray, first: np.ndarray, each: int) -> NameGroup | None:
-    """Returns rows as a group if they have `each` pieces, from `first` on, with the same names; else None."""
-    at = first[:, None] + np.arange(each)
-    if (at.size and int(at[-1, -1]) >= len(pieces.owner)) or (pieces.owner[at] != rows[:, None]).any():
-        return None
-    starts, lengths = pieces.name_start[at], pieces.name_length[at]
-    if (lengths != lengths[:1]).any():
+def _shared_names(pieces: TailPieces, rows: np.ndarray, places: np.ndarray) -> list[str] | None:
+    """Returns the names at places (n, number of names) if they are the rows' own and the same in all, else None."""
+    if places.size and int(places[-1, -1]) >= len(pieces.owner):
+        return None  # equal patterns by accident
+    starts, lengths, each = pieces.name_start[places], pieces.name_length[places], places.shape[1]
+    if (pieces.owner[places] != rows[:, None]).any() or (lengths != lengths[:1]).any():
         return None
     words = words_of(pieces.data)
-    for done in range(0, int(lengths[:1].max(initial=0)), 8):
-        word = words[np.minimum(starts + done, len(words) - 1)] & name_mask(lengths[0] - done)
-        if (word != word[:1]).any():
-            return None
-    spans = zip(starts[0].tolist(), lengths[0].tolist(), strict=True)
-    names = [java.decode_utf8(pieces.data[start : start + length].tobytes()) for start, length in spans]
-    values = [(pieces.value_start[at[:, n]], pieces.value_length[at[:, n]]) for n in range(each)]
-    return NameGroup(rows, names, values)
+    for number in range(each):
+        start, length = starts[:, number], int(lengths[0, number])
+        for done in range(0, length, 8):
+            word = words[start + done] & name_mask(np.array([length - done]))
+            if (word != word[0]).any():
+                return None
+    spans = [(int(starts[0, n]), int(lengths[0, n])) for n in range(each)]
+    return [java.decode_utf8(pieces.data[start : start + length].tobytes()) for start, length in spans]
 
 
 def _repeated(names: list[str], count: int) -> Any:
