@@ -131,8 +131,7 @@ class Flusher:
             stored, offset = self._dispatcher.queued_timestamp, self._dispatcher.reput_from_offset
             self.flush_log()
             self._queues.flush()
-            if stored:
-                self._checkpoint.advance(logics_msg_timestamp=stored, logics_physical_offset=offset)
+            self._checkpoint.advance(logics_msg_timestamp=stored, logics_physical_offset=offset)
 
     def index_file_is_full(self, end_timestamp: int) -> None:
         """Tells the checkpoint of an index file that is full and on disk; the log must be there as far.

@@ -132,6 +132,18 @@ class Index:
             return
         self.when_full(writer.header.end_timestamp)
 
+    def settle(self, known: int) -> None:
+        """Flushes full files that end after a time which the checkpoint knows, as if they had just become full.
+
+        Raises:
+            OSError: as `flush`.
+        """
+        for thread in self._flushing:
+            thread.join()
+        for writer in self.files[:-1]:
+            if writer.is_full and writer.header.end_timestamp > known:
+                self._flush_now(writer)
+
     def put(self, hashes: list[int], physical_offset: int, store_timestamp: int) -> None:
         """Puts the key hashes of one record (IndexService.buildIndex); one below the end is indexed already.
 

@@ -6,6 +6,7 @@ Source: DefaultMessageStore.start/createTempFile/shutdown, MixAll.string2File (4
 
 import fcntl
 import os
+from enum import Enum
 from pathlib import Path
 
 from mqtool.engine.files import Files, open_more
@@ -65,6 +66,15 @@ class StoreLock:
             self._held.discard(self._key)
 
 
+class LeftBy(Enum):
+    """How the last writer of a store ended, as its mark tells."""
+
+    NOBODY = "an orderly stop, or nothing was there"
+    BROKER = "a broker that did not stop in order"
+    KILL = "this engine, killed while the machine kept running"
+    POWER_CUT = "this engine, when the machine went down"
+
+
 class AbortMark:
     """The file `abort`: there while the store is open, and still there after it stopped without closing."""
 
@@ -79,11 +89,14 @@ class AbortMark:
         """Whether the last stop was unclean."""
         return self._path.exists()
 
-    @property
-    def other_boot(self) -> bool:
-        """Whether this engine left the mark before the machine restarted; a broker's mark does not say."""
+    def left_by(self) -> LeftBy:
+        """Returns who left the store as it is."""
+        if not self._path.exists():
+            return LeftBy.NOBODY
         parts = self._path.read_text("ascii", "replace").split() if self._path.is_file() else []
-        return len(parts) == 2 and parts[1] != self._files.boot_id()
+        if len(parts) != 2:
+            return LeftBy.BROKER
+        return LeftBy.KILL if parts[1] == self._files.boot_id() else LeftBy.POWER_CUT
 
     def create(self) -> None:
         """Makes the file, durably, with process id and boot; 5.5 keeps what was there as `abort.bak`."""

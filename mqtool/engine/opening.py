@@ -14,9 +14,12 @@ import numpy as np
 
 from mqtool.engine.files import Files
 from mqtool.engine.index import Index
+from mqtool.engine.lock import LeftBy
 from mqtool.engine.mapped_file import MappedFile
 from mqtool.engine.mapped_file_queue import MappedFileQueue
+from mqtool.engine.multi_dispatch import rules_of
 from mqtool.engine.options import StoreOptions
+from mqtool.engine.quarantine import Quarantine, holds_record, read_data
 from mqtool.engine.queues import AnyQueue, Queues
 from mqtool.engine.recovery.index import SimulatedIndex
 from mqtool.engine.recovery.ledger import Action
@@ -25,9 +28,11 @@ from mqtool.engine.recovery.predict import outcome_of
 from mqtool.engine.recovery.requests import Requests
 from mqtool.engine.recovery.settings import Release, Settings
 from mqtool.engine.recovery.start import Start
+from mqtool.engine.reindex import reindex
 from mqtool.errors import LayoutError, StoreError
-from mqtool.formats import file_names
+from mqtool.formats import file_names, index_file
 from mqtool.scan.dispatched import parse_delay_levels
+from mqtool.store.files import ReadFile
 
 _LOG = logging.getLogger(__name__)
 
@@ -43,6 +48,7 @@ class Recovered:
         records: how many were checked.
         dispatched: how many were given to queues and index.
         deleted: files that went, relative to the root.
+        quarantined: what was moved aside instead, relative to the root.
         why: the rules that were applied.
         accepted: what is wrong and was taken all the same.
     """
@@ -53,6 +59,7 @@ class Recovered:
     records: int
     dispatched: int
     deleted: tuple[str, ...]
+    quarantined: tuple[str, ...]
     why: tuple[str, ...]
     accepted: tuple[str, ...]
 
@@ -120,22 +127,33 @@ class Opening:
         assert self.outcome.plan is not None
         return self.outcome.plan
 
-    def carry_out(self, files: Files, log: MappedFileQueue, queues: Queues, index: Index | None) -> Recovered:
+    def carry_out(
+        self, files: Files, log: MappedFileQueue, queues: Queues, index: Index | None, left_by: LeftBy, now: int
+    ) -> Recovered:
         """Does what was computed.
 
-        Files that the model read are as they were: the caller holds the lock.
+        Files that the model read are as they were: the caller holds the lock. A store that a broker left is
+        recovered as the broker would; one that this engine left gets a whole index and a clean tail besides, and
+        records that would be lost are moved aside.
 
         Args:
             files: the file system.
             log: the CommitLog's files, empty so far.
             queues: of the store, empty so far.
             index: of the store, None if keys are not indexed.
+            left_by: who left the store.
+            now: ms since epoch.
 
         Raises:
             OSError: something could not be written; opening again does it once more.
         """
         plan, outcome = self._plan, self.outcome
-        deleted = self._delete(files)
+        is_ours = left_by in (LeftBy.KILL, LeftBy.POWER_CUT)
+        quarantine = Quarantine(self._root, files, now)
+        lost_from = self._lost_keys_from() if left_by is LeftBy.KILL else None
+        if left_by is LeftBy.POWER_CUT:
+            lost_from = 0  # headers and names prove nothing: all that the files left do not hold is indexed again
+        deleted = self._delete(files, quarantine if is_ours else None)
         log.files = tuple(_restored(files, one, log.file_size) for one in plan.segments)
         log.set_end(log.max_offset)
         for (topic, queue_id), one in plan.queues.items():
@@ -145,11 +163,18 @@ class Opening:
                 _restore_queue(files, queue, one)
                 queue.restored(bounds.min_offset, bounds.max_offset, one.max_physical_offset)
         queues.flush()
+        if is_ours and log.last is not None:
+            quarantine.wipe_tail(log.last)
         if index is not None:
-            self._restore_index(index)
+            index.load()
+            if lost_from is None:
+                self._put_noted_keys(index)
+            else:
+                reindex(log, index, lost_from, rules_of(self._options, frozenset()))
         return Recovered(
             outcome.clean_stop, plan.scan_from, log.max_offset, outcome.effort.scanned_records,
-            outcome.effort.dispatched_records, tuple(map(self._name, deleted)), outcome.why, outcome.accepted,
+            outcome.effort.dispatched_records, tuple(map(self._name, deleted)), tuple(quarantine.moved),
+            outcome.why, outcome.accepted,
         )  # fmt: skip
 
     def _name(self, path: Path) -> str:
@@ -160,21 +185,37 @@ class Opening:
         values = self._plan.checkpoint
         return {name: getattr(values, name) for name in values.__dataclass_fields__ if name != "index_msg_timestamp"}
 
-    def _delete(self, files: Files) -> list[Path]:
-        """Removes the files that recovery deletes; marks of the start itself are not its business."""
+    def _delete(self, files: Files, quarantine: Quarantine | None) -> list[Path]:
+        """Removes the files that recovery deletes, or puts them aside; marks of the start are not its business."""
+        segments = {path for directory in self._settings.commit_log_dirs for path in directory.glob("*")}
         marks = {self._root / name for name in (file_names.ABORT, file_names.ABORT_BACKUP, file_names.LOCK)}
         gone = []
         for step in self._plan.steps:
             if step.action is Action.DELETE and step.path not in marks:
-                _LOG.warning("recovery deletes path=%s", step.path)
-                files.remove(step.path)
+                if quarantine is not None and step.path in segments and holds_record(read_data(step.path)):
+                    quarantine.take_file(step.path)
+                else:
+                    _LOG.warning("recovery deletes path=%s", step.path)
+                    files.remove(step.path)
                 gone.append(step.path)
         for directory in {path.parent for path in gone}:
             files.sync_directory(directory)
         return gone
 
-    def _restore_index(self, index: Index) -> None:
-        index.load()
+    def _lost_keys_from(self) -> int | None:
+        """Returns from where on the log must be indexed again, None if recovery takes nothing from the index."""
+        headers = []
+        for step in self._plan.steps:
+            if step.action is Action.DELETE and step.path.parent.name == file_names.INDEX and step.path.is_file():
+                with ReadFile(step.path) as opened:
+                    data = opened.read(0, index_file.HEADER_SIZE).ljust(index_file.HEADER_SIZE, b"\0")
+                headers.append(index_file.HEADER.parse(data))
+        begun = [header.begin_physical_offset for header in headers if header.entry_count > 0]
+        if not begun:
+            return self._plan.scan_from if headers else None
+        return min(begun)
+
+    def _put_noted_keys(self, index: Index) -> None:
         for hashes, offsets, timestamps in self._index.keys:
             if len(hashes):
                 index.put_many(hashes, offsets, timestamps, -1)

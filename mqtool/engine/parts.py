@@ -22,7 +22,7 @@ from mqtool.engine.files import Files
 from mqtool.engine.flags import RunningFlag, RunningFlags
 from mqtool.engine.flush import Flusher
 from mqtool.engine.index import Index
-from mqtool.engine.lock import AbortMark, StoreLock
+from mqtool.engine.lock import AbortMark, LeftBy, StoreLock
 from mqtool.engine.mapped_file_queue import MappedFileQueue
 from mqtool.engine.metadata import ConfigFiles
 from mqtool.engine.multi_dispatch import rules_of
@@ -121,7 +121,8 @@ def _put_together(
 ) -> Parts:
     writable = options.commit_log_dirs or (root / file_names.COMMIT_LOG,)
     abort = AbortMark(files, root, v4=options.v4)
-    if abort.other_boot:
+    left_by = abort.left_by()
+    if left_by is LeftBy.POWER_CUT:
         distrust(root, options, (*writable, *options.read_only_dirs), files)
     opening = Opening(root, options, (*writable, *options.read_only_dirs))
     opening.plan()
@@ -134,7 +135,7 @@ def _put_together(
     index = None
     if options.index:
         index = Index(options, files, root / file_names.INDEX, clock, background=background)
-    recovered = opening.carry_out(files, log_files, queues, index)
+    recovered = opening.carry_out(files, log_files, queues, index, left_by, clock.now())
     checkpoint.set(**opening.checkpoint_fields())
     if not recovered.clean_stop:
         _settle(log_files, queues)
@@ -149,6 +150,7 @@ def _put_together(
     flusher = Flusher(options, log, queues, dispatcher, checkpoint, flags, clock)
     if index is not None:
         index.when_full = flusher.index_file_is_full
+        index.settle(checkpoint.values.index_msg_timestamp)
     loop = DispatchLoop(options, log, dispatcher, flusher, flags, clock)
     log.before_roll = loop.relieve
     cleaner = Cleaner(policy, files, log, queues, index, flags, clock, root)

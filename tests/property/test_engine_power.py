@@ -6,7 +6,7 @@ import pytest
 
 from mqtool.engine import Compat, FlushMode, GetStatus, open_store
 from mqtool.formats import commit_log
-from tests.support.engine import HeldClock, small_options
+from tests.support.engine import HeldClock, findings_of, small_options
 from tests.support.engine_faults import LossyFiles, fast_directory, kill, remove
 
 QUEUES = [("A", 0), ("A", 1), ("B", 0)]
@@ -68,6 +68,8 @@ def test_nothing_acknowledged_under_sync_flush_is_lost(root, seed, compat):
             if chance.random() < 0.05:
                 store.flush()
         lose_power(store, files, chance)
+    open_store(root, options, clock=clock, files=files, background=False).close()
+    assert findings_of(root, options) == []
 
 
 @pytest.mark.parametrize("pool", [0, 2])
@@ -97,6 +99,7 @@ def test_after_a_power_cut_an_async_log_is_shorter_and_never_wrong(root, seed, p
         reopened = open_store(root, options, clock=clock, files=files, background=False)
         assert reopened.max_physical_offset >= flushed
         reopened.close()
+        assert not bodies or findings_of(root, options) == []
 
 
 def test_a_store_that_was_closed_survives_a_power_cut_whole(root):

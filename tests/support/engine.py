@@ -6,12 +6,14 @@ from datetime import UTC
 from pathlib import Path
 from typing import Any
 
+import mqtool
 from mqtool.engine import Compat, MessageStore, StoreOptions, open_store
 from mqtool.engine.batch import BatchMessage
 from mqtool.engine.options import options_from_config
 from mqtool.formats import commit_log
 from mqtool.formats.commit_log import Record
 from mqtool.store import broker_config
+from mqtool.verify import Severity, verify
 
 SMALL: dict[str, Any] = {
     "commit_log_file_size": 4096, "consume_queue_file_size": 200, "index_slots": 10, "index_entries": 20,
@@ -121,6 +123,13 @@ def _batch_at(found: "list[tuple[int, Record | None]]", number: int, room: int) 
 
 def _without_crc(store: MessageStore, properties: bytes) -> bytes:
     return properties[:-20] if store.options.append_record_crc else properties
+
+
+def findings_of(path: Path, options: StoreOptions, *declared: str) -> list[Any]:
+    """What `verify` has to say about a closed store, notes and declared codes apart."""
+    config = {"maxHashSlotNum": options.index_slots, "maxIndexNum": options.index_entries}
+    with mqtool.open(path, config=config) as store:
+        return [one for one in verify(store).findings if one.severity is not Severity.NOTE and one.code not in declared]
 
 
 def tree(directory: Path) -> dict[str, bytes]:

@@ -1,0 +1,101 @@
+"""Quarantine: what recovery would cut or delete, and may still hold messages, is moved aside instead.
+
+Files lie below `quarantine` in the store's root, which no broker looks into, named after where they came from.
+"""
+
+import logging
+from pathlib import Path
+
+from mqtool.engine.files import Files
+from mqtool.engine.mapped_file import MappedFile
+from mqtool.errors import FormatError
+from mqtool.formats import commit_log
+from mqtool.store.files import ReadFile
+
+_LOG = logging.getLogger(__name__)
+
+DIRECTORY = "quarantine"
+_MAGICS = tuple((code & 0xFFFFFFFF).to_bytes(4, "big") for code in (commit_log.MAGIC_V1, commit_log.MAGIC_V2))
+_MAGIC_AT = commit_log.field_offset("magic_code")
+_BLOCK = 1 << 20
+
+
+class Quarantine:
+    """Where one opening of a store puts things.
+
+    Attributes:
+        moved: what was put there, relative to the root.
+    """
+
+    def __init__(self, root: Path, files: Files, now: int) -> None:
+        """Creates nothing yet.
+
+        Args:
+            root: of the store.
+            files: the file system.
+            now: ms since epoch; part of the names.
+        """
+        self._root = root
+        self._files = files
+        self._now = now
+        self.moved: list[str] = []
+
+    def take_file(self, path: Path) -> None:
+        """Moves a file. Durable on return."""
+        target = self._target(path, "")
+        self._files.rename(path, target)
+        self._files.sync_directory(path.parent)
+        self._files.sync_directory(target.parent)
+
+    def keep(self, path: Path, position: int, data: bytes) -> None:
+        """Writes a copy of a part of a file. Durable on return."""
+        target = self._target(path, f".{position}-{position + len(data)}")
+        self._files.write_whole(target, data)
+        self._files.sync_directory(target.parent)
+
+    def _target(self, path: Path, suffix: str) -> Path:
+        inside = path.relative_to(self._root) if path.is_relative_to(self._root) else Path(path.parent.name, path.name)
+        target = self._root / DIRECTORY / f"{self._now}" / f"{inside}{suffix}"
+        self._files.make_directory(target.parent)
+        self.moved.append(str(target.relative_to(self._root)))
+        _LOG.warning("moved into quarantine path=%s", target)
+        return target
+
+    def wipe_tail(self, file: MappedFile) -> int:
+        """Makes zeros of what lies behind the end of the log in its last file, so that it is never taken for records.
+
+        What may be records is kept in quarantine first. Durable on return.
+
+        Returns:
+            How many bytes there were.
+        """
+        data = read_data(file.file.path, file.wrote)
+        if not data:
+            return 0
+        if holds_record(data):
+            self.keep(file.file.path, file.wrote, data)
+        file.file.write(file.wrote, bytes(len(data)))
+        file.file.sync()
+        return len(data)
+
+
+def read_data(path: Path, start: int = 0) -> bytes:
+    """Returns the bytes of a file from a position to the last that is not zero."""
+    with ReadFile(path) as opened:
+        end = opened.data_end()
+        pieces = [opened.read(at, min(_BLOCK, end - at)) for at in range(start, end, _BLOCK)]
+    return b"".join(pieces).rstrip(b"\0")
+
+
+def holds_record(data: bytes) -> bool:
+    """Whether a whole record lies anywhere in some bytes."""
+    for magic in _MAGICS:
+        at = data.find(magic)
+        while at >= 0:
+            try:
+                commit_log.parse_record(data, at - _MAGIC_AT)
+            except (FormatError, ValueError):
+                at = data.find(magic, at + 1)
+            else:
+                return True
+    return False
