@@ -102,7 +102,7 @@ MasterOption = Annotated[
 ConfOption = Annotated[
     list[str] | None, option("--conf", metavar="NAME=VALUE", panel=SPARK, help="Spark setting; may be repeated.")
 ]
-LevelOption = Annotated[int, option("--level", panel=FILES, help="Of zstd, 1 to 22.")]
+LevelOption = Annotated[int, option("--level", panel=FILES, help="Of zstd, 1 to 22: higher is smaller and slower.")]
 
 
 @prints(EXPORT)
@@ -124,7 +124,7 @@ def export(
     partition_by: PartitionOption = None,
     file_size: FileSizeOption = "256M",
     split: SplitOption = None,
-    level: LevelOption = 3,
+    level: LevelOption = 1,
     workers: WorkersOption = None,
     spark: SparkOption = False,
     master: MasterOption = "local[*]",

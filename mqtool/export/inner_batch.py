@@ -12,28 +12,30 @@ from mqtool.errors import FormatError
 from mqtool.export.schema import BY_NAME
 from mqtool.formats import message_batch, properties
 from mqtool.formats.message_batch import BatchedMessage
-from mqtool.scan.frames import Frames
+from mqtool.scan.columns import BY_NAME as SCAN_COLUMNS
+from mqtool.scan.columns import Rows
 
 if TYPE_CHECKING:
     from mqtool.export.rows import Maker
+
+BODY = SCAN_COLUMNS["body"]
 
 Part = tuple[int, int | None, BatchedMessage | None]
 """Row of the record, place in its batch, and the message; None if the record is a message of its own."""
 
 
-def explode(maker: "Maker", frames: Frames, classes: Any, inner: np.ndarray) -> Any:
-    """Returns the columns of frames of which some are inner batches, in CommitLog order.
+def explode(maker: "Maker", whole: Any, rows: Rows, inner: np.ndarray) -> Any:
+    """Returns the columns of records of which some are inner batches, in CommitLog order.
 
     A batch that cannot be taken apart stays one row, its body as stored, with a dead letter.
 
     Args:
-        maker: builds the columns.
-        frames: all records.
-        classes: their classes.
+        maker: gathers dead letters.
+        whole: a row for each record.
+        rows: the records.
         inner: which are inner batches.
     """
-    whole = maker.batch(frames, classes)
-    bodies = whole["body"] if "body" in maker.names else maker.column(frames, "body")
+    bodies = whole["body"] if "body" in maker.names else BODY.build(rows)
     parts: list[Part] = []
     for index, packed in enumerate(inner.tolist()):
         found: list[BatchedMessage] = []
@@ -45,8 +47,7 @@ def explode(maker: "Maker", frames: Frames, classes: Any, inner: np.ndarray) -> 
         parts.extend((index, place, message) for place, message in enumerate(found))
         if not found:
             parts.append((index, None, None))
-    rows = whole.take(pa.array([index for index, _, _ in parts], pa.int64()))
-    return _with_parts(rows, parts)
+    return _with_parts(whole.take(pa.array([index for index, _, _ in parts], pa.int64())), parts)
 
 
 def _with_parts(rows: Any, parts: list[Part]) -> Any:

@@ -16,7 +16,12 @@ ROW_GROUP_BYTES = 16 << 20
 FILE_BYTES = 256 << 20
 
 _SORTED = ("topic", "queue_id", "queue_offset")
-_NO_DICTIONARY = ("body", "unique_key", "offset_message_id", "physical_offset", "queue_offset")
+_DICTIONARY = frozenset(
+    ("broker", "topic", "queue_id", "flag", "sys_flag", "born_host", "store_host", "reconsume_times", "tags",
+     "prepared_transaction_offset", "properties.key_value.key", "magic_code", "body_decoded", "batch_index",
+     "record_class", "kind", "file", "column", "reason")
+)  # fmt: skip
+"""Columns of few values. A dictionary of the others costs time until it is given up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +37,7 @@ class WriteOptions:
 
     partition_by: tuple[str, ...] = ()
     file_bytes: int = FILE_BYTES
-    level: int = 3
+    level: int = 1
     row_group_bytes: int = ROW_GROUP_BYTES
 
     def __post_init__(self) -> None:
@@ -151,7 +156,7 @@ class TableWriter:
 
 def parquet_writer(sink: Any, schema: Any, level: int) -> Any:
     """Returns a `pq.ParquetWriter` with the settings of all exports."""
-    leaves = [path for path in _leaves(schema) if path not in _NO_DICTIONARY]
+    leaves = [path for path in _leaves(schema) if path in _DICTIONARY]
     in_order = set(_SORTED) <= set(schema.names)
     sorting = pq.SortingColumn.from_ordering(schema, [(name, "ascending") for name in _SORTED]) if in_order else None
     return pq.ParquetWriter(

@@ -54,12 +54,14 @@ def rows_of(frames: Frames, broker: str, request: ReadRequest) -> Rows | None:
         broker: the store's name.
         request: what is asked for.
     """
-    topics = scan_columns.BY_NAME["topic"].build(scan_columns.Rows(frames)).dictionary_encode()
-    classes, wanted = _classes(frames, topics, request)
+    rows = scan_columns.Rows(frames)
+    topics = scan_columns.BY_NAME["topic"].build(rows)
+    classes, wanted = _classes(frames, topics.dictionary_encode(), request)
     if not wanted.any():
         return None
     if not wanted.all():
         frames, classes = frames.select(wanted), classes.filter(pa.array(wanted))
+        rows, topics = scan_columns.Rows(frames), topics.filter(pa.array(wanted))
     converts = "body" in request.columns and request.body is not Body.BINARY
     needed = tuple(dict.fromkeys((*request.columns, *KEY_COLUMNS, *(("body_decoded",) if converts else ()))))
     maker = Maker(broker, request, needed)
@@ -67,9 +69,9 @@ def rows_of(frames: Frames, broker: str, request: ReadRequest) -> Rows | None:
     if inner.any():
         from mqtool.export.inner_batch import explode  # noqa: PLC0415 - most stores have none
 
-        made = explode(maker, frames, classes, inner)
+        made = explode(maker, maker.batch(rows, topics, classes), rows, inner)
     else:
-        made = maker.batch(frames, classes)
+        made = maker.batch(rows, topics, classes)
     return maker.finish(made, int(frames.sizes.sum()))
 
 
@@ -93,12 +95,13 @@ class Maker:
         self.names = names
         self.letters: list[dict[str, Any]] = []
 
-    def batch(self, frames: Frames, classes: Any) -> Any:
+    def batch(self, rows: scan_columns.Rows, topics: Any, classes: Any) -> Any:
         """Returns all columns that are needed, bodies and timestamps still as they are stored."""
-        rows = scan_columns.Rows(frames)
+        frames = rows.frames
         made: dict[str, Any] = {}
         special: dict[str, Callable[[], Any]] = {
             "broker": lambda: pa.array([self.broker] * len(frames), pa.string()),
+            "topic": lambda: topics,
             "batch_index": lambda: pa.nulls(len(frames), pa.int32()),
             "record_class": lambda: classes.dictionary.take(classes.indices),
             "body_decoded": lambda: body_decoded(frames, made.get("body")),
@@ -106,10 +109,6 @@ class Maker:
         for name in sorted(self.names, key="body_decoded".__eq__):  # last, to use the body
             made[name] = special[name]() if name in special else scan_columns.BY_NAME[name].build(rows)
         return pa.RecordBatch.from_arrays([made[name] for name in self.names], names=list(self.names))
-
-    def column(self, frames: Frames, name: str) -> Any:
-        """Returns one column that is not among those asked for."""
-        return scan_columns.BY_NAME[name].build(scan_columns.Rows(frames))
 
     def finish(self, batch: Any, record_bytes: int) -> Rows:
         """Returns the rows with their final types."""
