@@ -89,6 +89,12 @@ def parse_index_file_name(name: str, zone: tzinfo) -> datetime | None:
         return None
 
 
+def is_directory_name(name: str) -> bool:
+    """Whether a topic can be the name of a directory: one that leads nowhere else and that the system takes."""
+    encoded = name.encode("utf-8", "replace")
+    return encoded not in (b"", b".", b"..") and not set(encoded) & set(b"/\0") and len(encoded) < 256
+
+
 def is_index_file_name(name: str) -> bool:
     """Whether a name has the 17 digits of an index file; the broker itself accepts any Java long."""
     return len(name) == INDEX_NAME_DIGITS and name.isascii() and name.isdigit()

@@ -197,7 +197,7 @@ class _Composer:
     def checkpoint(self) -> None:
         """The log is there up to its last record, and so are queues rebuilt from it."""
         survey, known = self._survey, self._store.checkpoint or Checkpoint()
-        full = [file.header.end_timestamp for file in self._store.index_files()
+        full = [file.header.end_timestamp for file in self._store.disk_index_files()
                 if file.max_entries is not None and file.header.index_count >= file.max_entries]  # fmt: skip
         index_time = max((time for time in full if time <= survey.last_time), default=0)
         made = Checkpoint(survey.last_time, survey.last_time, index_time, known.master_flushed_offset,

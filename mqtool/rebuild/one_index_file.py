@@ -41,7 +41,7 @@ def rebuild_index_file(
     if not file_names.is_index_file_name(name):
         raise UsageError(f"{name!r}: expected the 17 digits of an index file's name")
     check(store, out, resume=False)
-    earlier = [file for file in store.index_files() if file.path.name < name]
+    earlier = [file for file in store.disk_index_files() if file.path.name < name]
     before = max(earlier, key=lambda file: file.path.name, default=None)
     builder, start, skip = _beginning(before, settings)
     wanted = Wanted(queues=False, start=start)

@@ -26,8 +26,7 @@ class QueueName:
     @property
     def is_path(self) -> bool:
         """Whether its topic can be the name of a directory, as the broker would make it."""
-        encoded = self.topic.encode("utf-8", "replace")
-        return encoded not in (b"", b".", b"..") and not set(encoded) & set(b"/\0") and len(encoded) < 256
+        return file_names.is_directory_name(self.topic)
 
     def below(self, kind: str) -> str:
         """Returns its directory."""

@@ -3,13 +3,14 @@
 from dataclasses import dataclass, field
 
 from mqtool.errors import UsageError
-from mqtool.formats import batch_consume_queue, consume_queue, consume_queue_ext, file_names, index_file
-from mqtool.scan.dispatched import DELAY_LEVELS, DispatchRules, parse_delay_levels
+from mqtool.formats import batch_consume_queue, consume_queue, consume_queue_ext, file_names
+from mqtool.scan.dispatched import DispatchRules
+from mqtool.store.dispatch_rules import rules_of
 from mqtool.store.layout import Known
+from mqtool.store.pending import index_shape
 from mqtool.store.store import Store
 
 DEFAULT = "the broker's default: neither file nor configuration tells"
-_INDEX_TAGS_SINCE = (5, 5)
 
 
 @dataclass(frozen=True)
@@ -62,35 +63,14 @@ def settings_of(store: Store, broker_version: str | None = None) -> Settings:
 
 
 def _rules(store: Store, broker_version: str | None, evidence: dict[str, str]) -> DispatchRules:
-    line = broker_version or store.version.line
     evidence["broker_version"] = "given" if broker_version else store.version.evidence
-    release = _release(line)
-    levels = store.config.values.get("messageDelayLevel")
-    evidence["delay_levels"] = store.config.source if levels else DEFAULT
-    multi_dispatch = store.config.flag("enableMultiDispatch")
-    evidence["multi_dispatch"] = "the records themselves" if multi_dispatch is None else store.config.source
-    return DispatchRules(
-        index_tags=release >= _INDEX_TAGS_SINCE,
-        multi_dispatch=True if multi_dispatch is None else multi_dispatch,
-        lmq_everywhere=release < (5,),
-        delay_levels=parse_delay_levels(levels or DELAY_LEVELS),
-        batch_topics=_batch_topics(store),
-    )
-
-
-def _release(line: str | None) -> tuple[int, ...]:
-    """Reads "5.5"; a store that does not tell its release is taken for one of the newest."""
-    if line is None:
-        return _INDEX_TAGS_SINCE
-    try:
-        return tuple(int(part) for part in line.split(".")[:2])
-    except ValueError as error:
-        raise UsageError(f"broker version {line!r}: expected a release such as 4.9 or 5.5") from error
-
-
-def _batch_topics(store: Store) -> frozenset[str]:
-    configured = {topic.topic_name for topic in store.metadata.topics.values() if topic.queue_type == "BatchCQ"}
-    return frozenset(configured | {queue.topic for queue in store.queues() if queue.is_batch})
+    given = store.config.source
+    evidence["delay_levels"] = given if "messageDelayLevel" in store.config.values else DEFAULT
+    told = store.config.flag("enableMultiDispatch") is not None
+    evidence["multi_dispatch"] = given if told else "the records themselves"
+    if broker_version is None:
+        return store.dispatch_rules
+    return rules_of(broker_version, store.config, store.metadata, store.dispatch_rules.batch_topics)
 
 
 def _extension(store: Store, evidence: dict[str, str]) -> bool:
@@ -105,19 +85,13 @@ def _extension(store: Store, evidence: dict[str, str]) -> bool:
 
 def _index_shape(store: Store, evidence: dict[str, str]) -> tuple[int, int]:
     """Returns maxHashSlotNum and maxIndexNum."""
-    configured = [store.config.integer(key) for key in ("maxHashSlotNum", "maxIndexNum")]
-    defaults = (index_file.DEFAULT_SLOTS, index_file.DEFAULT_ENTRIES)
-    files = store.index_files()
-    proved = next((file for file in files if file.size == index_file.file_size(*defaults)), None)
-    shown: tuple[int | None, int | None] = (None, None) if proved is None else defaults
-    if proved is None and None in configured:
-        proved = next((file for file in files if file.slot_count), None)
-        shown = (None, None) if proved is None else (proved.slot_count, proved.max_entries)
-    found = []
-    for name, given, seen, default in zip(("index_slots", "index_entries"), configured, shown, defaults, strict=True):
-        if given is not None and given <= 0:
-            raise UsageError(f"{store.config.source}: {name}: expected a positive number, found {given}")
-        seen_where = DEFAULT if seen is None or proved is None else f"index file {proved.path.name}"
-        evidence[name] = seen_where if given is None else store.config.source
-        found.append(given or seen or default)
-    return found[0], found[1]
+    files = store.disk_index_files()
+    shape = index_shape(files, store.config)
+    proved = next((file for file in files if file.slot_count), None)
+    for name, key in (("index_slots", "maxHashSlotNum"), ("index_entries", "maxIndexNum")):
+        configured = store.config.integer(key)
+        if configured is not None and configured <= 0:
+            raise UsageError(f"{store.config.source}: {key}: expected a positive number, found {configured}")
+        seen = DEFAULT if proved is None else f"index file {proved.path.name}"
+        evidence[name] = seen if configured is None else store.config.source
+    return shape

@@ -4,8 +4,9 @@
 """
 
 from mqtool.store.by_time import Boundary
+from mqtool.store.lags import Lag
 from mqtool.store.message import Message
 from mqtool.store.pull import GetResult, GetStatus
-from mqtool.store.store import Lag, Store, open_store
+from mqtool.store.store import Store, open_store
 
 __all__ = ["Boundary", "GetResult", "GetStatus", "Lag", "Message", "Store", "open_store"]

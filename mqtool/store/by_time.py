@@ -92,7 +92,7 @@ class _TimeSearch:
     def nearest(self, time: int, counts: list[int]) -> int:
         """Answers as 4.x does: the first file that was modified since, in it the unit nearest in time."""
         queue = self._queue
-        modified = (n for n, file in enumerate(queue.files) if file.path.stat().st_mtime_ns // 1_000_000 >= time)
+        modified = (number for number in range(len(queue.files)) if queue.modified_ms(number) >= time)
         number = next(modified, len(queue.files) - 1)
         first = queue.files[number].base // queue.unit_size
         units = queue.units_of(number)

@@ -93,8 +93,15 @@ class Queue:
         """
         return self._cache.get(self.files[number].path, lambda: self._load(number))
 
+    def _open(self, number: int) -> ReadFile:
+        return ReadFile(self.files[number].path)
+
+    def modified_ms(self, number: int) -> int:
+        """Returns when a file was last written, ms since epoch."""
+        return self.files[number].path.stat().st_mtime_ns // 1_000_000
+
     def _load(self, number: int) -> np.ndarray:
-        with ReadFile(self.files[number].path) as file:
+        with self._open(number) as file:
             units = self._read(file, 0, self._room(number, file))
         used = np.flatnonzero(_in_use(units))
         return units[: used[-1] + 1] if len(used) else units[:0]
@@ -110,7 +117,7 @@ class Queue:
 
     def unit_at(self, number: int, index: int) -> np.ndarray:
         """Returns one unit of a file as an array of length one, of length zero if it is not there."""
-        with ReadFile(self.files[number].path) as file:
+        with self._open(number) as file:
             return self._read(file, index, 1)
 
     def units(self) -> np.ndarray:
@@ -131,7 +138,7 @@ class Queue:
     def _blocks(self, number: int, *, backward: bool = False) -> Iterator[tuple[int, np.ndarray]]:
         """Yields (index of the first, units) of pieces of a file."""
         step = _BLOCK // self._unit.size
-        with ReadFile(self.files[number].path) as file:
+        with self._open(number) as file:
             room = self._room(number, file)
             starts = range(0, room, step)
             for first in reversed(starts) if backward else starts:

@@ -74,7 +74,7 @@ def _layout(store: Store) -> list[Description]:
         known: Known | None = getattr(store.layout, name)
         if known is not None:
             rows.append({"name": name, "value": known.value, "evidence": known.evidence})
-    for file in store.index_files()[-1:]:
+    for file in store.disk_index_files()[-1:]:
         if file.slot_count:
             evidence = f"chains of {file.path.name}" if file.entry_count else "the default for a file of this length"
             rows.append({"name": "index_slots", "value": file.slot_count, "evidence": evidence})
@@ -183,7 +183,7 @@ def _index_files(store: Store) -> list[Description]:
             "begin_physical_offset": file.header.begin_physical_offset,
             "end_physical_offset": file.header.end_physical_offset,
         }
-        for file in store.index_files()
+        for file in store.disk_index_files()
     ]
 
 

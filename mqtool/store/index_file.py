@@ -45,6 +45,9 @@ class IndexFile:
             self.header: IndexHeader = HEADER.parse(file.read(0, HEADER_SIZE).ljust(HEADER_SIZE, b"\0"))
         self._configured = slots
 
+    def _open(self) -> ReadFile:
+        return ReadFile(self.path)
+
     @property
     def entry_count(self) -> int:
         """Entries that the header counts, as far as the file has room for them."""
@@ -56,7 +59,7 @@ class IndexFile:
         room = (self.size - HEADER_SIZE) // SLOT_SIZE
         if self._configured is not None:
             return self._configured if 0 < self._configured <= room else None
-        with ReadFile(self.path) as file:
+        with self._open() as file:
             return next((slots for slots in self._candidates(file) if self._is_proved(file, slots)), None)
 
     @property
@@ -120,7 +123,7 @@ class IndexFile:
         """Newest entry number of every slot, big-endian i32; empty where the number of slots is unknown."""
         if not self.slot_count:
             return np.empty(0, ">i4")
-        with ReadFile(self.path) as file:
+        with self._open() as file:
             return self._read_slots(file, self.slot_count)
 
     @cached_property
@@ -128,7 +131,7 @@ class IndexFile:
         """All entries in order, a structured array with the layout's field names; item 0 is entry number 1."""
         if not self.slot_count:
             return np.empty(0, ENTRY.dtype)
-        with ReadFile(self.path) as file:
+        with self._open() as file:
             return self._read_entries(file, 1, self.entry_count, self.slot_count)
 
     def lookup(self, key_hash: int, begin: int, end: int, max_num: int) -> list[int]:
@@ -141,7 +144,7 @@ class IndexFile:
         found: list[int] = []
         if not slots or not self.entry_count or max_num <= 0:
             return found
-        with ReadFile(self.path) as file:
+        with self._open() as file:
             chain = self._chain(file, self._head(file, key_hash % slots), slots)
             for stored_hash, physical_offset, time_diff, previous in chain:
                 if time_diff < 0:

@@ -38,7 +38,7 @@ def _log(store: Store) -> Iterator[str]:
 
 def _queues(store: Store) -> Iterator[str]:
     log = store.commit_log
-    dispatched = max((queue.max_physical_offset for queue in store.queues()), default=0)
+    dispatched = max((queue.max_physical_offset for queue in store.disk_queues()), default=0)
     if log.segments and dispatched < log.max_offset:
         yield f"the queues end at physical offset {dispatched}, the log at {log.max_offset}"
     for queue in store.queues():
@@ -53,7 +53,7 @@ def _queues(store: Store) -> Iterator[str]:
 
 
 def _index(store: Store) -> Iterator[str]:
-    for file in store.index_files():
+    for file in store.disk_index_files():
         if file.entry_count and not file.slot_count:
             yield f"index file {file.path.name}: its chains fit no number of slots"
         if file.header.end_physical_offset > store.commit_log.max_offset:

@@ -5,7 +5,6 @@ The five things to read first: `messages` (walk the log), `batches` (the same as
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -19,36 +18,20 @@ from mqtool.formats import file_names, java
 from mqtool.formats.checkpoint import Checkpoint
 from mqtool.formats.commit_log import Record
 from mqtool.scan.damage import Damage
+from mqtool.scan.dispatched import DispatchRules
 from mqtool.store import broker_config, layout, metadata, remote, version
 from mqtool.store.by_time import Boundary, offset_in_queue_by_time
 from mqtool.store.commit_log import CommitLog
 from mqtool.store.consume_queue import Queue, UnitCache
+from mqtool.store.dispatch_rules import rules_of
 from mqtool.store.index_file import IndexFile, list_index_files
+from mqtool.store.lags import Lag, lags_of
 from mqtool.store.message import Message, from_record
+from mqtool.store.pending import index_shape, recovered_index, recovered_queues
 from mqtool.store.pull import GetResult, get_message
 from mqtool.store.query import query_message
 from mqtool.store.selection import Selection
 from mqtool.store.witness import QueueWitness
-
-
-@dataclass(frozen=True, slots=True)
-class Lag:
-    """How far a consumer group is behind in one queue.
-
-    Attributes:
-        group, topic, queue_id: whose.
-        consumer_offset: next queue offset it will read.
-        min_offset, max_offset: of the queue; None if the queue is not there.
-        lag: messages not yet read; None if the queue is not there.
-    """
-
-    group: str
-    topic: str
-    queue_id: int
-    consumer_offset: int
-    min_offset: int | None
-    max_offset: int | None
-    lag: int | None
 
 
 def open_store(path: str | Path, config: "str | Path | Mapping[str, object] | None" = None) -> "Store":
@@ -76,7 +59,7 @@ class Store:
         self.config = broker_config.load(config)
         self.layout = layout.detect(path, self.config)
         self.commit_log = CommitLog(self.layout.commit_log.files, self._hints)
-        self.commit_log.witness = QueueWitness(lambda: list(self._queues.values()))
+        self.commit_log.witness = QueueWitness(self.disk_queues)
         self.commit_log.is_named = self._is_named
         self._closed = False
 
@@ -119,7 +102,7 @@ class Store:
         return stored or None
 
     @cached_property
-    def _queues(self) -> dict[tuple[str, int], Queue]:
+    def _disk_queues(self) -> dict[tuple[str, int], Queue]:
         found, cache = {}, UnitCache()
         for name, kind in ((file_names.CONSUME_QUEUE, "SimpleCQ"), (file_names.BATCH_CONSUME_QUEUE, "BatchCQ")):
             for topic, queue_id, directory in layout.queue_directories(self.path / name):
@@ -131,16 +114,34 @@ class Store:
 
     def _hints(self) -> list[int]:
         """Physical offsets of the newest records that the queues name, for finding the end of the log."""
-        found = (queue.last_unit() for queue in self._queues.values())
+        found = (queue.last_unit() for queue in self.disk_queues())
         return [int(last[2]["physical_offset"]) for last in found if last is not None]
 
     def _is_named(self, record: Record) -> bool:
         """Whether the unit at the very place in a queue that a record states leads to it."""
-        queue = self.queue(java.decode_utf8(record.topic), record.queue_id)
+        queue = self._disk_queues.get((java.decode_utf8(record.topic), record.queue_id))
         return queue is not None and queue.names(record.queue_offset, record.physical_offset)
 
+    @cached_property
+    def dispatch_rules(self) -> DispatchRules:
+        """How the broker dispatched records to queues and index."""
+        batch_topics = {queue.topic for queue in self.disk_queues() if queue.is_batch}
+        return rules_of(self.version.line, self.config, self.metadata, batch_topics)
+
+    @cached_property
+    def _queues(self) -> dict[tuple[str, int], Queue]:
+        if self.clean_stop:
+            return self._disk_queues
+        found = dict(self._disk_queues)
+        found.update(recovered_queues(self.commit_log, self._disk_queues, self.dispatch_rules, self.layout))
+        return found
+
+    def disk_queues(self) -> list[Queue]:
+        """Returns all queues by topic and queue id, as they are on disk."""
+        return [self._disk_queues[key] for key in sorted(self._disk_queues)]
+
     def queues(self) -> list[Queue]:
-        """Returns all queues by topic and queue id."""
+        """Returns all queues by topic and queue id, after a crash as a broker's start will complete them."""
         return [self._queues[key] for key in sorted(self._queues)]
 
     def queue(self, topic: str, queue_id: int) -> Queue | None:
@@ -148,24 +149,31 @@ class Store:
         return self._queues.get((topic, queue_id))
 
     @cached_property
-    def _index(self) -> tuple[list[IndexFile], list[Path]]:
-        return list_index_files(self.path / file_names.INDEX, self.config.integer("maxHashSlotNum"))
+    def _disk_index(self) -> list[IndexFile]:
+        return list_index_files(self.path / file_names.INDEX, self.config.integer("maxHashSlotNum"))[0]
+
+    def disk_index_files(self) -> list[IndexFile]:
+        """Returns the index files, oldest first, as they are on disk."""
+        return self._disk_index
+
+    @cached_property
+    def _index(self) -> list[IndexFile]:
+        if self.clean_stop or not self.commit_log.segments:
+            return self._disk_index
+        known = self.checkpoint or Checkpoint()
+        shape = index_shape(self._disk_index, self.config)
+        return recovered_index(self.commit_log, self._disk_index, known, self.dispatch_rules, self.version.line, shape)
 
     def index_files(self) -> list[IndexFile]:
-        """Returns the index files, oldest first."""
-        return self._index[0]
+        """Returns the index files, oldest first; after a crash those that a broker's start will leave.
+
+        For that the end of the log is read, when they are first asked for.
+        """
+        return self._index
 
     def lags(self) -> list[Lag]:
         """Returns the consumer offsets against the queues, by group, topic and queue id."""
-        found = []
-        for group, topics in sorted(self.metadata.consumer_offsets.items()):
-            for topic, offsets in sorted(topics.items()):
-                for queue_id, offset in sorted(offsets.items()):
-                    queue = self.queue(topic, queue_id)
-                    low, high = (queue.min_offset, queue.max_offset) if queue else (None, None)
-                    lag = None if high is None else max(0, high - offset)
-                    found.append(Lag(group, topic, queue_id, offset, low, high, lag))
-        return found
+        return lags_of(self.metadata, self.queue)
 
     def messages(self, **wanted: object) -> Iterator[Message | Damage]:
         """Yields messages in CommitLog order, and damage where there is none.

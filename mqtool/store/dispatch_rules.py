@@ -1,0 +1,43 @@
+"""The rules of dispatch that a store's broker followed, from its release, its configuration and its files."""
+
+from mqtool.errors import UsageError
+from mqtool.scan.dispatched import DELAY_LEVELS, DispatchRules, parse_delay_levels
+from mqtool.store.broker_config import BrokerConfig
+from mqtool.store.metadata import Metadata
+
+_INDEX_TAGS_SINCE = (5, 5)
+
+
+def rules_of(
+    line: str | None, config: BrokerConfig, metadata: Metadata, batch_topics: "set[str] | frozenset[str]" = frozenset()
+) -> DispatchRules:
+    """Returns the rules.
+
+    Args:
+        line: release, e.g. "4.9" or "5.5"; one that is not known is taken for a new one.
+        config: broker.conf.
+        metadata: tells topics with BatchConsumeQueues.
+        batch_topics: more such topics.
+
+    Raises:
+        UsageError: `line` is no release.
+    """
+    release = _release(line)
+    configured = {topic.topic_name for topic in metadata.topics.values() if topic.queue_type == "BatchCQ"}
+    multi_dispatch = config.flag("enableMultiDispatch")
+    return DispatchRules(
+        index_tags=release >= _INDEX_TAGS_SINCE,
+        multi_dispatch=True if multi_dispatch is None else multi_dispatch,
+        lmq_everywhere=release < (5,),
+        delay_levels=parse_delay_levels(config.values.get("messageDelayLevel") or DELAY_LEVELS),
+        batch_topics=frozenset(configured | batch_topics),
+    )
+
+
+def _release(line: str | None) -> tuple[int, ...]:
+    if line is None:
+        return _INDEX_TAGS_SINCE
+    try:
+        return tuple(int(part) for part in line.split(".")[:2])
+    except ValueError as error:
+        raise UsageError(f"broker version {line!r}: expected a release such as 4.9 or 5.5") from error

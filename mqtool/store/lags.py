@@ -1,0 +1,40 @@
+"""How far consumer groups are behind."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mqtool.store.consume_queue import Queue
+from mqtool.store.metadata import Metadata
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """How far a consumer group is behind in one queue.
+
+    Attributes:
+        group, topic, queue_id: whose.
+        consumer_offset: next queue offset it will read.
+        min_offset, max_offset: of the queue; None if the queue is not there.
+        lag: messages not yet read; None if the queue is not there.
+    """
+
+    group: str
+    topic: str
+    queue_id: int
+    consumer_offset: int
+    min_offset: int | None
+    max_offset: int | None
+    lag: int | None
+
+
+def lags_of(metadata: Metadata, queue_of: Callable[[str, int], Queue | None]) -> list[Lag]:
+    """Returns the consumer offsets against the queues, by group, topic and queue id."""
+    found = []
+    for group, topics in sorted(metadata.consumer_offsets.items()):
+        for topic, offsets in sorted(topics.items()):
+            for queue_id, offset in sorted(offsets.items()):
+                queue = queue_of(topic, queue_id)
+                low, high = (queue.min_offset, queue.max_offset) if queue else (None, None)
+                lag = None if high is None else max(0, high - offset)
+                found.append(Lag(group, topic, queue_id, offset, low, high, lag))
+    return found
