@@ -36,7 +36,7 @@ COMMANDS = {
     "get": Command("mqtool.cli.get", "Print the message at an offset, or with an id."),
     "formats": Command("mqtool.cli.formats", "List the kinds of stores and files that are known."),
     "find": Command("mqtool.cli.find", "Find messages by key, tag, property, time or body."),
-    "explain-start": Command("mqtool.cli.explain_start", "What would a broker do to this store? A dry run of its start."),
+    "explain-start": Command("mqtool.cli.explain_start", "What would a broker do to this store? Its start, dry."),
     "verify": Command("mqtool.cli.verify", "What is wrong with this store, exactly, and what to do?"),
     "checks": Command("mqtool.cli.checks", "What a code of verify means, and what to do about it."),
     "rebuild": Command("mqtool.cli.rebuild", "Make queues, index and configuration anew from the CommitLog."),

@@ -108,11 +108,10 @@ class IndexWriter:
             return 0
         self._reserve(first + count)
         hashes, offsets, timestamps = hashes[:count], offsets[:count], timestamps[:count]
-        slot_of = hashes % np.int32(self.slots)
         numbers = np.arange(first, first + count, dtype=np.int64)
         slots = np.frombuffer(self._map, ">i4", self.slots, index_file.HEADER_SIZE)
-        order = np.argsort(slot_of, kind="stable")
-        by_slot = slot_of[order]
+        order = np.argsort(hashes % np.int32(self.slots), kind="stable")
+        by_slot = (hashes % np.int32(self.slots))[order]
         leads = np.ones(count, bool)
         np.not_equal(by_slot[1:], by_slot[:-1], out=leads[1:])
         previous = np.empty(count, np.int64)
@@ -120,9 +119,7 @@ class IndexWriter:
         held = slots[by_slot[leads]].astype(np.int64)
         held[(held <= 0) | (held > numbers[order[leads]])] = 0
         previous[leads] = held
-        in_order = np.empty(count, np.int64)
-        in_order[order] = previous
-        self._write_entries(first, hashes, offsets, self._diffs(timestamps), in_order)
+        self._write_entries(first, hashes, offsets, self._diffs(timestamps), previous[np.argsort(order)])
         lasts = np.append(leads[1:], True)
         slots[by_slot[lasts]] = numbers[order[lasts]]
         self._set_header(IndexHeader(

@@ -156,13 +156,7 @@ class Opening:
         deleted = self._delete(files, quarantine if is_ours else None)
         log.files = tuple(_restored(files, one, log.file_size) for one in plan.segments)
         log.set_end(log.max_offset)
-        for (topic, queue_id), one in plan.queues.items():
-            if one.files:
-                queue = queues.adopt(topic, queue_id, is_batch=one.kind == "BatchCQ")
-                bounds = self.start.state.queues[topic, queue_id]
-                _restore_queue(files, queue, one)
-                queue.restored(bounds.min_offset, bounds.max_offset, one.max_physical_offset)
-        queues.flush()
+        self._restore_queues(files, queues)
         if is_ours and log.last is not None:
             quarantine.wipe_tail(log.last)
         if index is not None:
@@ -176,6 +170,15 @@ class Opening:
             outcome.effort.dispatched_records, tuple(map(self._name, deleted)), tuple(quarantine.moved),
             outcome.why, outcome.accepted,
         )  # fmt: skip
+
+    def _restore_queues(self, files: Files, queues: Queues) -> None:
+        for (topic, queue_id), one in self._plan.queues.items():
+            if one.files:
+                queue = queues.adopt(topic, queue_id, is_batch=one.kind == "BatchCQ")
+                bounds = self.start.state.queues[topic, queue_id]
+                _restore_queue(files, queue, one)
+                queue.restored(bounds.min_offset, bounds.max_offset, one.max_physical_offset)
+        queues.flush()
 
     def _name(self, path: Path) -> str:
         return str(path.relative_to(self._root) if path.is_relative_to(self._root) else path)

@@ -6,9 +6,9 @@ import pytest
 
 from mqtool.engine import GetStatus, dispatch, open_store
 from mqtool.engine.batch import BatchMessage
-from mqtool.store.by_time import Boundary
 from mqtool.formats import checkpoint, commit_log, hosts, properties
 from mqtool.formats.consume_queue import tags_code
+from mqtool.store.by_time import Boundary
 from tests.support.engine import HeldClock, open_small, small_options, tree
 
 BORN = 1_700_000_000_100
@@ -123,7 +123,7 @@ def test_the_record_of_the_worked_example_has_its_bytes(tmp_path):
         assert result.offset_message_id == "C0A8010A00002A9F0000000000000000"
         assert bytes(store.message_at(0)).hex() == (
             "000000a5daa320a73610a686000000010000000000000000000000070000000000000000000000000000018bcfe56864"
-            "7f0000010000d4310000018bcfe5687bc0a8010a00002a9f00000000000000000000000000000005" "68656c6c6f"
+            "7f0000010000d4310000018bcfe5687bc0a8010a00002a9f0000000000000000000000000000000568656c6c6f"
             "09546f70696354657374003c4b455953016b310254414753015461674102554e49515f4b455901"
             + b"7F0000010FA818B4AAC26C9E7A3B0000".hex() + "02"
         )  # fmt: skip
