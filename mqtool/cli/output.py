@@ -57,7 +57,7 @@ class Output:
         for row in rows:
             self.row(row)
 
-    def lines(self, block: bytes) -> None:
+    def lines(self, block: bytes | memoryview) -> None:
         """Writes whole, ready lines of JSON as rows; only for JSON formats."""
         self._begin()
         self._stream.write(self._renderer.lines(block))

@@ -29,7 +29,7 @@ class Renderer(Protocol):
     def row(self, row: Row) -> bytes:
         """One row; may be held back."""
 
-    def lines(self, block: bytes) -> bytes:
+    def lines(self, block: bytes | memoryview) -> bytes | memoryview:
         """Rows that are lines of JSON already."""
 
     def end(self, ok: bool) -> bytes:
@@ -80,7 +80,7 @@ class JsonLines:
         """One line."""
         return encode(row) + b"\n"
 
-    def lines(self, block: bytes) -> bytes:
+    def lines(self, block: bytes | memoryview) -> bytes | memoryview:
         """The same lines."""
         return block
 
@@ -109,10 +109,10 @@ class JsonDocument:
         separator, self._separator = self._separator, b",\n"
         return separator + encode(row)
 
-    def lines(self, block: bytes) -> bytes:
+    def lines(self, block: bytes | memoryview) -> bytes | memoryview:
         """Lines inside the array; a line feed can only stand between two rows, never inside one."""
         separator, self._separator = self._separator, b",\n"
-        return separator + block[:-1].replace(b"\n", b",\n")
+        return separator + bytes(block[:-1]).replace(b"\n", b",\n")
 
     def end(self, ok: bool) -> bytes:
         """The rest of the object."""
@@ -145,7 +145,7 @@ class Csv:
         self._writer.writerow(values)
         return self._text.getvalue().encode("utf-8", "replace")
 
-    def lines(self, block: bytes) -> bytes:
+    def lines(self, block: bytes | memoryview) -> bytes | memoryview:
         """Not for this format."""
         raise TypeError(f"{type(self).__name__} takes no ready lines, got {len(block)} bytes")
 
@@ -187,7 +187,7 @@ class Table:
         self._held.append(line)
         return self._release() if len(self._held) >= self._lookahead else b""
 
-    def lines(self, block: bytes) -> bytes:
+    def lines(self, block: bytes | memoryview) -> bytes | memoryview:
         """Not for this format."""
         raise TypeError(f"{type(self).__name__} takes no ready lines, got {len(block)} bytes")
 
@@ -237,7 +237,7 @@ class Upright:
         apart, self._apart = self._apart, b"\n"
         return apart + "".join(line + "\n" for line in lines).encode("utf-8", "replace")
 
-    def lines(self, block: bytes) -> bytes:
+    def lines(self, block: bytes | memoryview) -> bytes | memoryview:
         """Not for this format."""
         raise TypeError(f"{type(self).__name__} takes no ready lines, got {len(block)} bytes")
 

@@ -56,22 +56,27 @@ class Rows:
         offsets = np.array([field.offset for field in by_shape])[shape]
         return self.frames.positions + offsets, np.array([field.size for field in by_shape])[shape]
 
-    def words(self, positions: np.ndarray) -> np.ndarray:
-        """The eight bytes at each position as one number, the first byte lowest."""
-        data = self.frames.bytes
-        return np.ndarray((len(data) - 7,), "<u8", data, strides=(1,))[positions]
-
     def coded_host(self, name: str) -> Any:
         """Born or store host as text, dictionary-encoded: few of them are distinct."""
-        start, length = self.host(name)
-        if (length == hosts.SIZES[0]).all():
-            coded = pa.array(self.words(start)).dictionary_encode()
-            distinct = [value.to_bytes(8, "little") for value in coded.dictionary.to_pylist()]
+        words = self.frames.host_words(name)
+        if words is None:
+            coded = self.binary(*self.host(name)).cast(pa.binary()).dictionary_encode()
+            codes, distinct = coded.indices, coded.dictionary.to_pylist()
+        elif (words == words[:1]).all():
+            codes, distinct = pa.array(np.zeros(len(words), np.int32)), [word.tobytes() for word in words[:1]]
         else:
-            coded = self.binary(start, length).cast(pa.binary()).dictionary_encode()
-            distinct = coded.dictionary.to_pylist()
+            coded = pa.array(words).dictionary_encode()
+            codes, distinct = coded.indices, [word.to_bytes(8, "little") for word in coded.dictionary.to_pylist()]
         texts = pa.array([hosts.text_of(value) for value in distinct], pa.string())
-        return pa.DictionaryArray.from_arrays(coded.indices, texts)
+        return pa.DictionaryArray.from_arrays(codes, texts)
+
+    def coded_ids(self) -> tuple[str, Any] | None:
+        """Offset message ids as their common beginning and the rest of each; None if store hosts differ."""
+        words = self.frames.host_words("store_host")
+        if words is None or not len(words) or (words != words[0]).any():
+            return None
+        offsets = self.frames.column("physical_offset").astype(">i8")
+        return words[0].tobytes().hex().upper(), _hexadecimal(offsets.view(np.uint8).reshape(-1, 8))
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,10 +164,11 @@ def _properties(rows: Rows) -> Any:
 
 
 def _offset_message_id(rows: Rows) -> Any:
-    start, length = rows.host("store_host")
     offsets = rows.frames.column("physical_offset").astype(">i8")
-    if (length == hosts.SIZES[0]).all():
-        return _hexadecimal(np.stack([rows.words(start), offsets.view("<u8")], axis=1).view(np.uint8))
+    words = rows.frames.host_words("store_host")
+    if words is not None:
+        return _hexadecimal(np.stack([words, offsets.view("<u8")], axis=1).view(np.uint8))
+    start, length = rows.host("store_host")
     order = np.empty(len(rows.frames), np.int64)
     parts, done = [], 0
     for size in hosts.SIZES:

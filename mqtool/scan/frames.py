@@ -162,6 +162,10 @@ class Frames:
                 values[which] = self._heads(shape, self.positions[which])[name]
         return values
 
+    def host_words(self, name: str) -> np.ndarray | None:
+        """Returns the 8 bytes of every born or store host as numbers, first byte lowest; None if some host is IPv6."""
+        return np.ascontiguousarray(self._heads_v4[name]).view("<u8") if self._plain else None
+
     @cached_property
     def body_start(self) -> np.ndarray:
         """Position of each body in the view."""

@@ -61,7 +61,7 @@ def encode_body(body: bytes, mode: str) -> tuple[str | None, str]:
     return base64.b64encode(body).decode("ascii"), "base64"
 
 
-def json_lines(frames: Frames, body_mode: str = "text", *, raw: bool = False) -> bytes:
+def json_lines(frames: Frames, body_mode: str = "text", *, raw: bool = False) -> memoryview:
     """Returns one line of JSON per frame, each ended by a line feed; fields as in `row_of`.
 
     Args:
@@ -70,7 +70,7 @@ def json_lines(frames: Frames, body_mode: str = "text", *, raw: bool = False) ->
         raw: bodies as stored, not decompressed.
     """
     if not len(frames):
-        return b""
+        return memoryview(b"")
     rows = Rows(frames)
     lines = Lines(len(frames))
     lines.text('{"physical_offset":').integers(frames.column("physical_offset"))
@@ -85,7 +85,8 @@ def json_lines(frames: Frames, body_mode: str = "text", *, raw: bool = False) ->
     _add_properties(lines.text(',"properties":'), rows)
     lines.text(',"body_crc":').integers(frames.column("body_crc"))
     _add_body(lines.text(',"body":'), rows, body_mode, raw=raw)
-    lines.text(',"offset_message_id":"').values(BY_NAME["offset_message_id"].build(rows)).text('"}\n')
+    prefix, ids = rows.coded_ids() or ("", BY_NAME["offset_message_id"].build(rows))
+    lines.text(f',"offset_message_id":"{prefix}').values(ids).text('"}\n')
     return lines.data()
 
 

@@ -125,9 +125,8 @@ class Lines:
             return pa.array(self._parts * self.count, pa.binary())
         return pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.binary()))
 
-    def data(self) -> bytes:
-        """Returns the lines one behind the other."""
+    def data(self) -> memoryview:
+        """Returns the lines one behind the other, as Arrow holds them."""
         joined = self.joined()
         offsets = offsets_of(joined)
-        buffer = joined.buffers()[2]
-        return b"" if buffer is None else memoryview(buffer)[int(offsets[0]) : int(offsets[-1])].tobytes()
+        return memoryview(joined.buffers()[2] or b"")[int(offsets[0]) : int(offsets[-1])]

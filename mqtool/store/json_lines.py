@@ -29,7 +29,7 @@ class Lines:
         undecoded: physical offsets of those whose body is as stored, because it cannot be decompressed.
     """
 
-    data: bytes
+    data: memoryview
     count: int
     end: int
     undecoded: tuple[int, ...]

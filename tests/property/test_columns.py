@@ -79,7 +79,7 @@ def test_a_selection_of_frames_has_the_columns_of_the_selected(made, mask):
 def test_every_line_of_json_is_the_row_of_its_message(made, mode, raw):
     data, _ = log_of(made)
     frames = frames_of(data)
-    lines = json_lines(frames, mode, raw=raw).splitlines(keepends=True)
+    lines = json_lines(frames, mode, raw=raw).tobytes().splitlines(keepends=True)
     rows = [row_of(message, mode) for message in messages_of(frames)]
     if raw:
         from mqtool.scan.json_rows import encode_body
