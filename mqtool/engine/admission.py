@@ -11,6 +11,7 @@ from mqtool.store.files import ReadFile, list_directory, read_file
 if TYPE_CHECKING:
     from mqtool.engine.opening import Opening
 
+_MARKS = (file_names.LOCK, file_names.ABORT, file_names.ABORT_BACKUP, file_names.CHECKPOINT)
 _ROCKSDB_MARKS = ("CURRENT", "MANIFEST-")
 _MAGIC_FAMILY = commit_log.MAGIC_V1 & 0xFFFFFF00
 """What the magic codes of V1 and V2 have in common."""
@@ -27,6 +28,9 @@ def check(root: Path, options: StoreOptions) -> None:
         UnsupportedFormatError: its log or its queues are of another kind, or of a release that is not known.
         LayoutError: its index files are not of the size that the options say; the real store would misread them.
     """
+    for name in _MARKS:
+        if (root / name).is_dir():
+            raise LayoutError("expected a file, found a directory; move it away", root / name)
     names = [entry.name for entry in list_directory(root)]
     if any(name.startswith(file_names.DLEDGER_PREFIX) for name in names):
         raise UnsupportedFormatError(f"{root}: holds a DLedger log; convert it to an ordinary one first")
@@ -77,13 +81,15 @@ def check_cut(opening: "Opening") -> None:
     if file is None or end is None:
         return
     with ReadFile(file.path) as opened:
-        head = opened.read(end - file.base, _HEAD.size)
-    if len(head) < _HEAD.size:
+        head = opened.read(end - file.base, _HEAD.size).ljust(_HEAD.size, b"\0")
+        total, magic = _HEAD.unpack(head)[:2]
+        following = opened.read(end - file.base + total, commit_log.FRAME.size) if total > 0 else b""
+    if _HEAD.unpack(head)[_STATED] != end or (magic & 0xFFFFFF00) != _MAGIC_FAMILY:
         return
-    magic, stated = _HEAD.unpack(head)[1], _HEAD.unpack(head)[_STATED]
-    is_foreign = magic == commit_log.MAGIC_V2 if not opening.start.settings.is_5 else magic not in _KNOWN_MAGICS
-    # Where its record would state its own offset, the bytes are no accident.
-    if is_foreign and (magic & 0xFFFFFF00) == _MAGIC_FAMILY and stated == end:
+    # One unknown magic code is a damaged record; two of them in a row are a version.
+    is_known_to_5 = magic == commit_log.MAGIC_V2 and not opening.start.settings.is_5
+    is_unknown = magic not in _KNOWN_MAGICS and following[4:] == head[4:8]
+    if is_known_to_5 or is_unknown:
         raise UnsupportedFormatError(
             f"{file.path} position {end - file.base}: a record of version {magic & 0xFFFFFFFF:08x}, which RocketMQ "
             f"{opening.start.settings.release.known_from} does not know: it would cut the log here"

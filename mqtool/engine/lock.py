@@ -28,34 +28,38 @@ class StoreLock:
         self._fd = -1
 
     def acquire(self) -> None:
-        """Takes the lock.
+        """Takes the lock, if its file is there; where it is not, nobody has the store open. Writes nothing.
 
         Raises:
             StoreLockedError: another store object, or another process such as a broker, holds it.
-            OSError: the file cannot be made.
+            OSError: the file cannot be opened.
         """
         if self._key in self._held:
             raise StoreLockedError("this process has the store open already; close it first", self._path)
-        fd = open_more(self._path, os.O_RDWR | os.O_CREAT)
-        try:
-            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
-        except OSError as error:
-            os.close(fd)
-            raise StoreLockedError(_HELD, self._path) from error
-        self._fd = fd
+        if self._path.exists():
+            self._lock()
         self._held.add(self._key)
-        if os.pread(fd, len(_TEXT), 0) != _TEXT:
-            os.pwrite(fd, _TEXT, 0)
 
-    def acquire_again(self) -> None:
-        """Makes sure of the lock: whoever closes any descriptor of the file loses what the process held.
+    def make_sure(self) -> None:
+        """Takes the lock for good, and makes its file if need be.
+
+        Also after the file was opened elsewhere in this process: closing any descriptor of it gave the lock up.
 
         Raises:
             StoreLockedError: another process has taken it in between.
+            OSError: the file cannot be made.
         """
+        self._lock()
+        if os.pread(self._fd, len(_TEXT), 0) != _TEXT:
+            os.pwrite(self._fd, _TEXT, 0)
+
+    def _lock(self) -> None:
+        if self._fd < 0:
+            self._fd = open_more(self._path, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
         except OSError as error:
+            self.release()
             raise StoreLockedError(_HELD, self._path) from error
 
     def release(self) -> None:
@@ -63,7 +67,7 @@ class StoreLock:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
-            self._held.discard(self._key)
+        self._held.discard(self._key)
 
 
 class LeftBy(Enum):

@@ -93,7 +93,6 @@ def assemble(
 ) -> Parts:
     """Locks, recovers and starts a store; arguments and errors as `open_store`."""
     with named_errors(root):
-        files.make_directory(root)
         lock = StoreLock(root)
         lock.acquire()
         try:
@@ -122,12 +121,14 @@ def _put_together(
     writable = options.commit_log_dirs or (root / file_names.COMMIT_LOG,)
     abort = AbortMark(files, root, v4=options.v4)
     left_by = abort.left_by()
+    directories = (*writable, *options.read_only_dirs)
+    opening = _planned(root, options, directories)
+    files.make_directory(root)
+    lock.make_sure()
     if left_by is LeftBy.POWER_CUT:
-        distrust(root, options, (*writable, *options.read_only_dirs), files)
-    opening = Opening(root, options, (*writable, *options.read_only_dirs))
-    opening.plan()
-    admission.check_cut(opening)
-    lock.acquire_again()  # the model looked at the lock, and closing a file gives up a process's locks on it
+        distrust(root, options, directories, files)
+        opening = _planned(root, options, directories)
+        lock.make_sure()
     flags, checkpoint = RunningFlags(), StoreCheckpoint(files, root / file_names.CHECKPOINT, v4=options.v4)
     batch_topics = ConfigFiles(root, files, v4=options.v4).batch_topics()
     log_files = MappedFileQueue(files, writable, options.commit_log_file_size, options.read_only_dirs)
@@ -162,6 +163,14 @@ def _put_together(
         root, options, recovered, lock, abort, flags, offsets, log, queues, index, dispatcher, checkpoint, flusher,
         loop, service, cleaner, reader, Searcher(reader, queues, index), clock,
     )  # fmt: skip
+
+
+def _planned(root: Path, options: StoreOptions, directories: tuple[Path, ...]) -> Opening:
+    """Returns an opening that can be carried out; raises where the store is refused."""
+    opening = Opening(root, options, directories)
+    opening.plan()
+    admission.check_cut(opening)
+    return opening
 
 
 def _settle(log: MappedFileQueue, queues: Queues) -> None:

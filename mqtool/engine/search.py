@@ -145,6 +145,10 @@ class _QueueView:
         size = held.read_position - held.read_position % self._unit.size
         return np.frombuffer(held.file.read(0, size), self._unit.dtype)
 
+    def modified_ms(self, number: int) -> int:
+        """Returns when one file was last written, ms since epoch; 4.x asks for it."""
+        return self.files[number].path.stat().st_mtime_ns // 1_000_000
+
     def units(self) -> np.ndarray:
         """Returns all units."""
         return np.concatenate([self.units_of(number) for number in range(len(self._held))])
