@@ -2,9 +2,10 @@
 
 Such a store's queues may lack the units of its newest records, and a broker drops the index files that were not full
 and makes them anew. Answers are those of the broker after its start, so both are worked out here, when they are first
-asked for: units from the largest end of a queue on, index entries from where recovery would begin to scan. Where
-that is too far back, the files count as they are. Source: CommitLog.recoverAbnormally, isMappedFileMatchedRecover,
-IndexService.load, ConsumeQueue.putMessagePositionInfo (4.9.7, 5.5.0); DefaultMessageStore.start (4.9.7).
+asked for, from where recovery would begin to scan. Where that is too far back, units are looked for from the largest
+end of a queue on, which is all there is after a mere kill, and index files count as they are. Source:
+CommitLog.recoverAbnormally, isMappedFileMatchedRecover, IndexService.load, ConsumeQueue.putMessagePositionInfo
+(4.9.7, 5.5.0); DefaultMessageStore.start (4.9.7).
 """
 
 from collections.abc import Iterator
@@ -52,10 +53,21 @@ class PendingUnits:
     units: np.ndarray
 
 
-def pending_units(log: CommitLog, queues: list[Queue], rules: DispatchRules) -> dict[QueueKey, PendingUnits]:
-    """Returns the units that queues lack, by topic and queue id; empty where that is too much to read."""
-    end = max((_dispatched_to(queue) for queue in queues), default=log.min_offset)
-    start = _next_record(log, max(end, log.min_offset))
+def pending_units(
+    log: CommitLog, queues: list[Queue], rules: DispatchRules, scan_from: int
+) -> dict[QueueKey, PendingUnits]:
+    """Returns the units that queues lack, by topic and queue id; empty where that is too much to read.
+
+    Args:
+        log: the CommitLog.
+        queues: as they are on disk.
+        rules: for dispatch.
+        scan_from: where recovery begins, see `scan_start`.
+    """
+    start = scan_from
+    if log.max_offset - start > MOST_QUEUE_BYTES:
+        end = max((_dispatched_to(queue) for queue in queues), default=log.min_offset)
+        start = _next_record(log, max(end, log.min_offset))
     if start >= log.max_offset or log.max_offset - start > MOST_QUEUE_BYTES:
         return {}
     lacking = _Lacking({(queue.topic, queue.queue_id): queue for queue in queues}, rules)
@@ -141,7 +153,7 @@ class _Lacking:
 
 
 def recovered_queues(
-    log: CommitLog, disk: dict[QueueKey, Queue], rules: DispatchRules, layout: StoreLayout
+    log: CommitLog, disk: dict[QueueKey, Queue], rules: DispatchRules, layout: StoreLayout, scan_from: int
 ) -> dict[QueueKey, Queue]:
     """Returns the queues that get units at a broker's start, by topic and queue id; new ones too."""
     found: dict[QueueKey, Queue] = {}
@@ -150,7 +162,7 @@ def recovered_queues(
     def bounds_of() -> tuple[int, int]:
         return bounds
 
-    for key, pending in pending_units(log, list(disk.values()), rules).items():
+    for key, pending in pending_units(log, list(disk.values()), rules, scan_from).items():
         if not file_names.is_directory_name(key[0]):
             continue  # no broker could make such a queue
         is_batch = key[0] in rules.batch_topics
@@ -175,26 +187,25 @@ def index_shape(disk: list[IndexFile], config: BrokerConfig) -> tuple[int, int]:
 
 
 def recovered_index(
-    log: CommitLog, disk: list[IndexFile], checkpoint: Checkpoint, rules: DispatchRules, line: str | None,
-    shape: tuple[int, int],
+    log: CommitLog, disk: list[IndexFile], known_until: int, rules: DispatchRules, shape: tuple[int, int],
+    scan_from: int,
 ) -> list[IndexFile]:  # fmt: skip
     """Returns the index files that a broker's start leaves.
 
     Args:
         log: the CommitLog.
         disk: files that are there, oldest first.
-        checkpoint: of the store; all fields 0 if it has none.
+        known_until: indexMsgTimestamp of the checkpoint, 0 if there is none.
         rules: for dispatch.
-        line: release, see `version.Version`.
         shape: slots and places for entries of new files.
+        scan_from: where recovery begins, see `scan_start`.
 
     Returns:
         Those that the checkpoint knows as full, and what is made of the records that recovery scans; `disk` itself
         if that is too much to read.
     """
-    kept = [file for file in disk if file.header.end_timestamp <= checkpoint.index_msg_timestamp]
-    start = scan_start(log, checkpoint, line)
-    if log.max_offset - start > MOST_INDEX_BYTES or any(not file.slot_count for file in kept[-1:]):
+    kept = [file for file in disk if file.header.end_timestamp <= known_until]
+    if log.max_offset - scan_from > MOST_INDEX_BYTES or any(not file.slot_count for file in kept[-1:]):
         return disk
     last = kept[-1] if kept else None
     resumed = None
@@ -203,7 +214,7 @@ def recovered_index(
     builder = IndexBuilder(*shape, resumed)
     made: dict[int, tuple[IndexFileBuilder, list[Patch]]] = {}
     dispatcher = Dispatcher(rules)
-    for item in log.frames(start, log.max_offset, check_crc=False):
+    for item in log.frames(scan_from, log.max_offset, check_crc=False):
         if isinstance(item, Damage):
             continue
         keys = dispatcher.dispatch(item).keys

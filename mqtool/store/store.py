@@ -27,7 +27,7 @@ from mqtool.store.dispatch_rules import rules_of
 from mqtool.store.index_file import IndexFile, list_index_files
 from mqtool.store.lags import Lag, lags_of
 from mqtool.store.message import Message, from_record
-from mqtool.store.pending import index_shape, recovered_index, recovered_queues
+from mqtool.store.pending import index_shape, recovered_index, recovered_queues, scan_start
 from mqtool.store.pull import GetResult, get_message
 from mqtool.store.query import query_message
 from mqtool.store.selection import Selection
@@ -132,9 +132,12 @@ class Store:
     def _queues(self) -> dict[tuple[str, int], Queue]:
         if self.clean_stop:
             return self._disk_queues
-        found = dict(self._disk_queues)
-        found.update(recovered_queues(self.commit_log, self._disk_queues, self.dispatch_rules, self.layout))
-        return found
+        log, disk = self.commit_log, self._disk_queues
+        return disk | recovered_queues(log, disk, self.dispatch_rules, self.layout, self._scan_start)
+
+    @cached_property
+    def _scan_start(self) -> int:
+        return scan_start(self.commit_log, self.checkpoint or Checkpoint(), self.version.line)
 
     def disk_queues(self) -> list[Queue]:
         """Returns all queues by topic and queue id, as they are on disk."""
@@ -160,9 +163,11 @@ class Store:
     def _index(self) -> list[IndexFile]:
         if self.clean_stop or not self.commit_log.segments:
             return self._disk_index
-        known = self.checkpoint or Checkpoint()
+        known_until = self.checkpoint.index_msg_timestamp if self.checkpoint else 0
         shape = index_shape(self._disk_index, self.config)
-        return recovered_index(self.commit_log, self._disk_index, known, self.dispatch_rules, self.version.line, shape)
+        return recovered_index(
+            self.commit_log, self._disk_index, known_until, self.dispatch_rules, shape, self._scan_start
+        )
 
     def index_files(self) -> list[IndexFile]:
         """Returns the index files, oldest first; after a crash those that a broker's start will leave.
