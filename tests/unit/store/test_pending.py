@@ -68,7 +68,8 @@ def test_where_only_the_scan_is_too_long_units_are_looked_for_from_the_largest_e
     monkeypatch.setattr(pending, "MOST_QUEUE_BYTES", 10_000)
     with mqtool.open(store_fixture("crash-4.9.7").directory) as store:
         found = {(queue.topic, queue.queue_id): queue.max_offset for queue in store.queues()}
-    assert found == {(queue["topic"], queue["queueId"]): queue["maxOffset"] for queue in answers("crash-4.9.7", "queues")}
+    asked = [queue for queue in answers("crash-4.9.7", "queues") if queue["units"]]
+    assert found == {(queue["topic"], queue["queueId"]): queue["maxOffset"] for queue in asked}
 
 
 def test_looking_at_a_crashed_store_writes_nothing(tmp_path):
