@@ -41,6 +41,10 @@ class RunningFlags:
         """Whether gets are answered."""
         return RunningFlag.NOT_READABLE not in self._flags
 
+    def only(self, flag: RunningFlag) -> bool:
+        """Whether no other reason than this one stops puts."""
+        return not self._flags & _STOPS_PUTS & ~flag
+
     @property
     def queue_writeable(self) -> bool:
         """Whether dispatch may go on; a full disk stops puts, not dispatch."""

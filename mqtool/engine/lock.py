@@ -6,6 +6,7 @@ Source: DefaultMessageStore.start/createTempFile/shutdown, MixAll.string2File (4
 
 import fcntl
 import os
+import struct
 from enum import Enum
 from pathlib import Path
 
@@ -15,49 +16,51 @@ from mqtool.formats import file_names
 
 _TEXT = b"lock"
 _HELD = "a broker or another mqtool has the store open; stop it first"
+_FLOCK = struct.Struct("hhqqi4x")
+"""struct flock of 64-bit Linux: type, whence, start, length, process."""
+_OPEN_FILE_LOCK: int | None = getattr(fcntl, "F_OFD_SETLK", None)
 
 
 class StoreLock:
-    """The exclusive lock of one store. POSIX locks belong to the process: it must not open `lock` elsewhere."""
+    """The exclusive lock of one store.
 
-    _held: set[Path] = set()  # noqa: RUF012 - of the process: fcntl would grant it a second time
+    Where the system has them it is a lock of the open file: a lock of the process, as Java's is, would be lost as
+    soon as anything in this process opened and closed `lock`. The two kinds keep each other out.
+    """
 
     def __init__(self, root: Path) -> None:
         self._path = root / file_names.LOCK
-        self._key = self._path.resolve()
         self._fd = -1
 
-    def acquire(self) -> None:
-        """Takes the lock, if its file is there; where it is not, nobody has the store open. Writes nothing.
+    def test(self) -> None:
+        """Looks whether the lock can be had; writes nothing.
 
         Raises:
             StoreLockedError: another store object, or another process such as a broker, holds it.
             OSError: the file cannot be opened.
         """
-        if self._key in self._held:
-            raise StoreLockedError("this process has the store open already; close it first", self._path)
         if self._path.exists():
             self._lock()
-        self._held.add(self._key)
+            self.release()
 
-    def make_sure(self) -> None:
-        """Takes the lock for good, and makes its file if need be.
-
-        Also after the file was opened elsewhere in this process: closing any descriptor of it gave the lock up.
+    def acquire(self) -> None:
+        """Takes the lock, and makes its file if need be.
 
         Raises:
-            StoreLockedError: another process has taken it in between.
+            StoreLockedError: as `test`.
             OSError: the file cannot be made.
         """
         self._lock()
-        if os.pread(self._fd, len(_TEXT), 0) != _TEXT:
+        if os.fstat(self._fd).st_size == 0:
             os.pwrite(self._fd, _TEXT, 0)
 
     def _lock(self) -> None:
-        if self._fd < 0:
-            self._fd = open_more(self._path, os.O_RDWR | os.O_CREAT)
+        self._fd = open_more(self._path, os.O_RDWR | os.O_CREAT)
         try:
-            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+            if _OPEN_FILE_LOCK is None:
+                fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+            else:
+                fcntl.fcntl(self._fd, _OPEN_FILE_LOCK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
         except OSError as error:
             self.release()
             raise StoreLockedError(_HELD, self._path) from error
@@ -67,7 +70,6 @@ class StoreLock:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
-        self._held.discard(self._key)
 
 
 class LeftBy(Enum):

@@ -35,7 +35,7 @@ from mqtool.engine.reboot import distrust
 from mqtool.engine.retention import RetentionPolicy
 from mqtool.engine.search import Searcher
 from mqtool.engine.service import DispatchLoop, Service
-from mqtool.errors import ReadOnlyStoreError, StoreError
+from mqtool.errors import ReadOnlyStoreError, StoreError, StoreLockedError
 from mqtool.formats import file_names
 
 if TYPE_CHECKING:
@@ -94,9 +94,9 @@ def assemble(
     """Locks, recovers and starts a store; arguments and errors as `open_store`."""
     with named_errors(root):
         lock = StoreLock(root)
-        lock.acquire()
+        lock.test()
+        admission.check(root, options)
         try:
-            admission.check(root, options)
             parts = _put_together(root, options, policy, clock, files, bit_map_of, lock, background=background)
         except BaseException:
             lock.release()
@@ -122,13 +122,17 @@ def _put_together(
     abort = AbortMark(files, root, v4=options.v4)
     left_by = abort.left_by()
     directories = (*writable, *options.read_only_dirs)
+    # The model looks at the lock as a broker does, so it is taken after; who came in between has left a mark.
     opening = _planned(root, options, directories)
     files.make_directory(root)
-    lock.make_sure()
+    lock.acquire()
+    if abort.left_by() is not left_by:
+        raise StoreLockedError("a broker or another mqtool has just had the store open; try again", root)
     if left_by is LeftBy.POWER_CUT:
         distrust(root, options, directories, files)
+        lock.release()
         opening = _planned(root, options, directories)
-        lock.make_sure()
+        lock.acquire()
     flags, checkpoint = RunningFlags(), StoreCheckpoint(files, root / file_names.CHECKPOINT, v4=options.v4)
     batch_topics = ConfigFiles(root, files, v4=options.v4).batch_topics()
     log_files = MappedFileQueue(files, writable, options.commit_log_file_size, options.read_only_dirs)
@@ -219,5 +223,4 @@ def shut_down(parts: Parts) -> None:
 
 
 def _is_complete(parts: Parts) -> bool:
-    parts.flags.clear(RunningFlag.FENCED)  # it only kept puts out of a store that is closing
-    return not parts.flags.refuses and parts.loop.behind == 0
+    return parts.flags.only(RunningFlag.FENCED) and parts.loop.behind == 0

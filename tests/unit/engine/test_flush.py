@@ -1,0 +1,193 @@
+"""When bytes reach the disk, what the checkpoint says then, and when a waiting put returns."""
+
+import threading
+
+import pytest
+
+from mqtool.engine import Compat, FlushMode, PutStatus
+from mqtool.engine.files import File, Files
+from mqtool.engine.group_commit import GroupCommit
+from mqtool.formats import checkpoint
+
+
+class CountingFiles(Files):
+    """Counts syncs by the first part of the path below the store."""
+
+    def __init__(self):
+        self.syncs = []
+
+    def open(self, path, size):
+        counted = File(path, size)
+        plain = counted.sync
+
+        def sync():
+            self.syncs.append(path.parts[path.parts.index("store") + 1])
+            plain()
+
+        counted.sync = sync
+        return counted
+
+
+def test_an_asynchronous_flush_waits_for_pages_and_at_last_for_none(opened, clock):
+    files = CountingFiles()
+    store = opened(files=files, commit_log_file_size=1 << 20)
+    turn, flushed = store._parts.flusher.log_turn, lambda: store.flushed_offset
+    store.put("T", 0, b"x" * 4000)
+    turn()
+    assert flushed() == 0
+    for _ in range(4):
+        store.put("T", 0, b"x" * 4000)
+    turn()
+    assert flushed() == store.max_physical_offset
+    store.put("T", 0, b"one page")
+    clock.time += 9_999
+    turn()
+    assert flushed() < store.max_physical_offset
+    clock.time += 1
+    turn()
+    assert flushed() == store.max_physical_offset
+
+
+def test_the_checkpoint_learns_of_the_log_by_thorough_flushes_only(opened, clock):
+    store = opened(commit_log_file_size=1 << 20)
+    for _ in range(8):
+        store.put("T", 0, b"x" * 4000)
+    store._parts.flusher.log_turn()
+    assert store._parts.checkpoint.values.physic_msg_timestamp == 0
+    clock.time += 10_000
+    stored = store.put("T", 0, b"last").store_timestamp
+    store._parts.flusher.log_turn()
+    assert store._parts.checkpoint.values.physic_msg_timestamp == stored
+
+
+def test_the_checkpoint_learns_of_queues_when_log_and_queues_are_on_disk(opened, clock):
+    files = CountingFiles()
+    store = opened(files=files)
+    stored = store.put("T", 0, b"x").store_timestamp
+    store.dispatch()
+    store._parts.flusher.queue_turn()
+    assert store._parts.checkpoint.values.logics_msg_timestamp == 0
+    clock.time += 60_000
+    files.syncs.clear()
+    store._parts.flusher.queue_turn()
+    assert files.syncs == ["commitlog", "consumequeue", "checkpoint"]
+    found = checkpoint.parse((store.path / "checkpoint").read_bytes())
+    assert (found.logics_msg_timestamp, found.logics_physical_offset) == (stored, store.max_physical_offset)
+
+
+def test_a_4_9_checkpoint_has_three_fields(opened):
+    store = opened(compat=Compat.V4_9)
+    store.put("T", 0, b"x")
+    store.close()
+    data = (store.path / "checkpoint").read_bytes()
+    assert len(data) == 4096
+    assert not any(data[24:])
+    assert any(data[:24])
+
+
+def test_a_synchronous_put_returns_when_its_record_is_on_disk(opened):
+    store = opened(flush_mode=FlushMode.SYNC_FLUSH)
+    result = store.put("T", 0, b"x")
+    assert store.flushed_offset == result.end
+    assert store.put_batch("T", 0, b"").status is PutStatus.MESSAGE_ILLEGAL
+
+
+@pytest.mark.parametrize(("held", "waits"), [
+    (b"", True), (b"WAIT\x01true\x02", True), (b"WAIT\x01false\x02", False), (b"WAIT\x01yes\x02", False),
+])  # fmt: skip
+def test_a_message_may_say_that_it_does_not_wait(opened, held, waits):
+    store = opened(flush_mode=FlushMode.SYNC_FLUSH)
+    result = store.put("T", 0, b"x", held)
+    assert (store.flushed_offset == result.end) == waits
+    store.dispatch()
+    assert store.queue_bounds("T", 0)[1] == waits  # dispatch goes no further than the flush
+    store.flush()
+
+
+def test_a_pool_shows_nothing_before_it_commits(opened):
+    store = opened(pool_buffers=1)
+    store.put("T", 0, b"x")
+    store.dispatch()
+    assert (store.max_physical_offset, store.queue_bounds("T", 0)) == (0, (0, 0))
+    store._parts.flusher.commit_turn()
+    assert store.max_physical_offset == 0  # less than four pages wait, and the interval is not over
+    store._parts.clock.time += 200
+    store._parts.flusher.commit_turn()
+    store.dispatch()
+    assert store.queue_bounds("T", 0) == (0, 1)
+    assert store.flushed_offset == 0
+
+
+def test_a_pool_that_is_exhausted_goes_on_without_buffers(opened):
+    store = opened(pool_buffers=2)
+    for number in range(40):
+        assert store.put("T", 0, bytes([number]) * 900).ok
+    assert store._parts.log.pool.free == 0
+    store.flush()
+    assert store._parts.log.pool.free > 0
+    store.dispatch()
+    assert store.queue_bounds("T", 0) == (0, 40)
+
+
+# -- group commit
+
+
+def test_puts_that_wait_together_share_a_flush():
+    started, go_on, flushes = threading.Event(), threading.Event(), []
+
+    def flush():
+        flushes.append(len(flushes))
+        if len(flushes) == 1:
+            started.set()
+            assert go_on.wait(5)
+        return 1000
+
+    group, answers = GroupCommit(flush, 5_000), []
+    workers = [threading.Thread(target=lambda end=end: answers.append(group.wait(end))) for end in range(1, 9)]
+    workers[0].start()
+    assert started.wait(5)
+    for worker in workers[1:]:
+        worker.start()
+    while len(group._waiting) < 7:
+        threading.Event().wait(0.001)
+    go_on.set()
+    for worker in workers:
+        worker.join(5)
+    assert answers == [PutStatus.PUT_OK] * 8
+    assert len(flushes) == 2
+
+
+def test_a_put_that_waits_too_long_is_told_so_and_the_next_one_leads():
+    release, started = threading.Event(), threading.Event()
+
+    def flush():
+        started.set()
+        assert release.wait(5)
+        return 10
+
+    group = GroupCommit(flush, 5_000)
+    leader = threading.Thread(target=group.wait, args=(5,))
+    leader.start()
+    assert started.wait(5)
+    group._timeout = 0.01
+    assert group.wait(6) is PutStatus.FLUSH_DISK_TIMEOUT
+    release.set()
+    leader.join(5)
+    group._timeout = 5
+    assert group.wait(7) is PutStatus.PUT_OK
+
+
+def test_a_flush_that_fails_fails_those_who_waited_for_it_and_nobody_else():
+    outcomes = [OSError("bad disk"), 10]
+
+    def flush():
+        outcome = outcomes.pop(0)
+        if isinstance(outcome, OSError):
+            raise outcome
+        return outcome
+
+    group = GroupCommit(flush, 1_000)
+    assert group.wait(5) is PutStatus.FLUSH_DISK_TIMEOUT
+    assert group.wait(5) is PutStatus.PUT_OK
+    outcomes.append(3)
+    assert group.wait(5) is PutStatus.FLUSH_DISK_TIMEOUT  # flushed, but not so far

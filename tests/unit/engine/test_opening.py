@@ -1,0 +1,197 @@
+"""Who may open a store, what is refused and in which words, and what an opening leaves behind."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mqtool.engine import Compat, open_store
+from mqtool.errors import LayoutError, StoreClosedError, StoreLockedError, UnsupportedFormatError
+from mqtool.formats import commit_log
+from tests.support.damage import held_lock
+from tests.support.engine import HeldClock, options_of, small_options
+from tests.support.engine_faults import kill
+from tests.support.stores import copy_store, store_fixture, tree_digest
+
+ROOT = Path(__file__).resolve().parents[3]
+OPEN_IT = """
+import sys
+from mqtool.engine import open_store
+from mqtool.errors import StoreLockedError
+try:
+    open_store(sys.argv[1], background=False)
+except StoreLockedError as error:
+    print(error)
+"""
+
+
+def open_again(path, **more):
+    return open_store(path, small_options(**more), clock=HeldClock(), background=False)
+
+
+def test_a_store_is_open_once(opened):
+    store = opened()
+    with pytest.raises(StoreLockedError, match="has the store open"):
+        open_again(store.path)
+
+
+def test_another_process_is_kept_out_and_changes_nothing(opened):
+    store = opened()
+    store.put("T", 0, b"x")
+    store.flush()
+    before = tree_digest(store.path)
+    said = subprocess.run([sys.executable, "-c", OPEN_IT, str(store.path)], capture_output=True, text=True, check=True,
+                          cwd=ROOT)  # fmt: skip
+    assert "a broker or another mqtool has the store open" in said.stdout
+    assert tree_digest(store.path) == before
+
+
+def test_a_store_that_a_broker_holds_is_left_alone(opened):
+    store = opened()
+    store.put("T", 0, b"x")
+    store.close()
+    before = tree_digest(store.path)
+    with held_lock(store.path / "lock"), pytest.raises(StoreLockedError):
+        open_again(store.path)
+    assert tree_digest(store.path) == before
+
+
+@pytest.mark.parametrize("sizes", [
+    {"commit_log_file_size": 8192}, {"consume_queue_file_size": 400}, {"index_slots": 11}, {"index_entries": 30},
+])  # fmt: skip
+def test_a_store_of_other_sizes_is_refused_with_nothing_changed(opened, sizes):
+    store = opened()
+    store.put("T", 0, b"x", b"KEYS\x01k\x02")
+    store.close()
+    before = tree_digest(store.path)
+    with pytest.raises(LayoutError):
+        open_again(store.path, **sizes)
+    assert tree_digest(store.path) == before
+
+
+@pytest.mark.parametrize(("name", "words"), [
+    ("dledger-5.5.0", "DLedger"), ("rocksdb-cq-5.5.0", "RocksDB"), ("controller-5.5.0/store-x", "controller mode"),
+])  # fmt: skip
+def test_other_kinds_of_store_are_refused_by_name(in_memory, name, words):
+    root = copy_store(name, in_memory)
+    before = tree_digest(root)
+    fixture = store_fixture(name)
+    with pytest.raises(UnsupportedFormatError, match=words):
+        open_store(root, options_of(fixture.config, fixture.version), background=False)
+    assert tree_digest(root) == before
+
+
+def test_a_checkpoint_with_more_fields_than_are_known_is_refused(opened):
+    store = opened()
+    store.put("T", 0, b"x")
+    store.close()
+    path = store.path / "checkpoint"
+    data = path.read_bytes()
+    path.write_bytes(data[:48] + b"\1" + data[49:])
+    with pytest.raises(UnsupportedFormatError, match="expected zeros from byte 48 on, found 0x01 at 48"):
+        open_again(store.path)
+    path.write_bytes(data)
+
+
+def test_records_of_a_version_to_come_are_refused_and_not_cut(opened):
+    store = opened()
+    results = [store.put("T", 0, b"x" * 50) for _ in range(4)]
+    kill(store)
+    log = store.path / "commitlog" / f"{0:020d}"
+    data = bytearray(log.read_bytes())
+    for result in results[1:]:
+        data[result.physical_offset + 4 : result.physical_offset + 8] = bytes.fromhex("daa320af")
+    log.write_bytes(data)
+    with pytest.raises(UnsupportedFormatError, match="a record of version daa320af"):
+        open_again(store.path)
+    for result in results[1:]:
+        data[result.physical_offset + 4 : result.physical_offset + 8] = (commit_log.MAGIC_V1 & 0xFFFFFFFF).to_bytes(4)
+    log.write_bytes(data)
+    assert opened().queue_bounds("T", 0) == (0, 4)
+
+
+def test_4_9_does_not_cut_a_record_that_only_5_x_knows(opened):
+    store = opened()
+    store.put("%RETRY%" + "x" * 130, 0, b"x")
+    kill(store)
+    with pytest.raises(UnsupportedFormatError, match=r"4\.9\.7 does not know"):
+        open_again(store.path, compat=Compat.V4_9)
+    assert opened().recovered.end == store._parts.log.queue.wrote_offset
+
+
+def test_a_closed_store_answers_nothing_more(opened):
+    store = opened()
+    store.put("T", 0, b"x")
+    store.close()
+    store.close()
+    with pytest.raises(StoreClosedError):
+        store.get_message("T", 0, 0)
+    assert store.put("T", 0, b"x").status.name == "SERVICE_NOT_AVAILABLE"
+
+
+def test_the_mark_of_an_open_store_names_process_and_boot(opened):
+    import os
+
+    store = opened()
+    process, boot = (store.path / "abort").read_text().split()
+    assert (int(process), len(boot)) == (os.getpid(), 36)
+    store.close()
+    assert not (store.path / "abort").exists()
+    assert (store.path / "abort.bak").read_bytes() == b""
+
+
+def test_a_store_that_was_killed_is_recovered_whole(opened):
+    store = opened()
+    for number in range(50):
+        store.put("T", number % 2, b"x" * number, b"KEYS\x01k%d\x02" % number)
+        if number == 30:
+            store.dispatch()
+    end = store.max_physical_offset
+    kill(store)
+    again = opened()
+    assert (again.recovered.clean_stop, again.recovered.end) == (False, end)
+    assert [again.queue_bounds("T", queue_id) for queue_id in (0, 1)] == [(0, 25), (0, 25)]
+    assert all(len(again.query_message("T", f"k{number}").records) >= 1 for number in range(50))
+
+
+def test_an_empty_file_made_ahead_is_taken_away_again(opened):
+    store = opened()
+    store.put("T", 0, b"x")
+    kill(store)
+    ahead = store.path / "commitlog" / f"{4096:020d}"
+    ahead.write_bytes(bytes(4096))
+    again = opened()
+    assert again.recovered.deleted == (f"commitlog/{4096:020d}",)
+    assert not ahead.exists()
+
+
+def test_a_torn_tail_is_wiped_and_what_may_be_messages_is_kept_aside(opened):
+    store = opened()
+    store.put("T", 0, b"first")
+    second = store.put("T", 0, b"second")
+    store.put("T", 0, b"third")
+    kill(store)
+    log = store.path / "commitlog" / f"{0:020d}"
+    data = bytearray(log.read_bytes())
+    data[second.physical_offset + 90] ^= 0xFF
+    log.write_bytes(data)
+    again = opened()
+    assert again.max_physical_offset == second.physical_offset
+    assert not any(log.read_bytes()[second.physical_offset :])
+    [kept] = again.recovered.quarantined
+    assert b"third" in (again.path / kept).read_bytes()
+    assert again.put("T", 0, b"other").queue_offset == 1
+
+
+def test_topics_tell_which_queues_hold_batches(in_memory, opened):
+    (in_memory / "store" / "config").mkdir(parents=True)
+    topics = {"topicConfigTable": {"B": {"topicName": "B", "attributes": {"queue.type": "BatchCQ"}}}}
+    (in_memory / "store" / "config" / "topics.json").write_text(json.dumps(topics), "utf-8")
+    store = opened(declared=("config-topic-missing",))
+    store.put("B", 0, b"x")
+    store.put("S", 0, b"x")
+    store.dispatch()
+    assert (store.path / "batchconsumequeue" / "B" / "0").is_dir()
+    assert (store.path / "consumequeue" / "S" / "0").is_dir()
