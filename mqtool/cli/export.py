@@ -105,6 +105,21 @@ ConfOption = Annotated[
 LevelOption = Annotated[int, option("--level", panel=FILES, help="Of zstd, 1 to 22: higher is smaller and slower.")]
 
 
+class TableName(StrEnum):
+    """Values of `--table`."""
+
+    DELTA = "delta"
+    ICEBERG = "iceberg"
+
+
+RewindOption = Annotated[
+    bool, option("--rewind", help="Where a log was cut back: take back what was exported from beyond the cut.")
+]
+TableOption = Annotated[
+    TableName | None, option("--table", panel=FILES, help="Make the messages a Delta or Iceberg table too.")
+]
+
+
 @prints(EXPORT)
 def export(
     ctx: typer.Context,
@@ -112,6 +127,7 @@ def export(
     *,
     to: ToOption,
     state: StateOption = None,
+    rewind: RewindOption = False,
     include: IncludeOption = Include.COMMITTED,
     columns: ColumnsOption = None,
     body: BodyOption = LakeBody.BINARY,
@@ -125,6 +141,7 @@ def export(
     file_size: FileSizeOption = "256M",
     split: SplitOption = None,
     level: LevelOption = 1,
+    table: TableOption = None,
     workers: WorkersOption = None,
     spark: SparkOption = False,
     master: MasterOption = "local[*]",
@@ -140,6 +157,7 @@ def export(
     wanted = Wanted(
         stores, to, state, include is Include.ALL, columns, body.value, redact, mode is Mode.FAILFAST,
         Filters(offset=offset, time=time, topic=topic, queue=queue), partition_by, file_size, split, level, workers,
-        None if config is None else str(config),
+        None if config is None else str(config), None if table is None else table.value,
+        rewind,
     )  # fmt: skip
     return run(ctx.obj, wanted, (master, conf or []) if spark else None, output_format, progress)

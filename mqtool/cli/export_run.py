@@ -19,6 +19,7 @@ from mqtool.export.plain import Done, ExportRequest, ExportResult, export
 from mqtool.export.request import ReadRequest
 from mqtool.export.schema import ALL_COLUMNS, Body, Table
 from mqtool.export.sources import Source, resolve
+from mqtool.export.tables import TableFormat
 from mqtool.export.workers import LocalRunner
 from mqtool.store.selection import Selection
 
@@ -42,6 +43,8 @@ class Wanted:
     level: int
     workers: int | None
     config: str | None
+    table: str | None
+    rewind: bool
 
     def request(self) -> ExportRequest:
         """Returns the library's request.
@@ -57,7 +60,8 @@ class Wanted:
         )  # fmt: skip
         write = WriteOptions(tuple(_names([self.partition_by])), ranges.parse_size(self.file_size), self.level)
         split = ranges.parse_size(self.split) if self.split else None
-        return ExportRequest(tuple(sources), self.to, read, write, self.state, split)
+        table = None if self.table is None else TableFormat(self.table)
+        return ExportRequest(tuple(sources), self.to, read, write, self.state, split, table, self.rewind)
 
     def _selection(self, sources: list[Source]) -> Selection:
         first, end = 0, (1 << 63) - 1

@@ -39,6 +39,7 @@ class Manifest:
         stores: by broker, the physical offsets it covers.
         files: published by it.
         totals: rows, by table, topic and class; damaged bytes.
+        removed: paths of files of earlier commits that it takes back.
     """
 
     state: State
@@ -46,6 +47,7 @@ class Manifest:
     stores: dict[str, dict[str, Any]]
     files: list[FileEntry] = field(default_factory=list)
     totals: dict[str, Any] = field(default_factory=dict)
+    removed: list[str] = field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -56,7 +58,7 @@ class Manifest:
         """Returns its file."""
         data = {
             "state": self.state.to_json(), "incremental": self.incremental, "stores": self.stores,
-            "totals": self.totals, "files": [asdict(entry) for entry in self.files],
+            "totals": self.totals, "removed": self.removed, "files": [asdict(entry) for entry in self.files],
         }  # fmt: skip
         return json.dumps(data, indent=1).encode()
 
@@ -81,18 +83,25 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
         found = json.loads(data)
         files = [FileEntry(**entry) for entry in found["files"]]
         state = state_from_json(found["state"], where)
-        return Manifest(state, bool(found["incremental"]), dict(found["stores"]), files, dict(found["totals"]))
+        removed = [str(path) for path in found["removed"]]
+        return Manifest(state, bool(found["incremental"]), dict(found["stores"]), files, dict(found["totals"]), removed)
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigFileError(f"is not the manifest of an export: {error!r}", where) from error
+
+
+def all_manifests(target: Target) -> list[Manifest]:
+    """Returns the commits of an export directory, oldest first."""
+    return [_manifest(target, name) for name in target.names(META) if _COMMIT.fullmatch(name)]
 
 
 def last_manifest(target: Target) -> Manifest | None:
     """Returns the newest commit of an export directory, None if there is none."""
     names = [name for name in target.names(META) if _COMMIT.fullmatch(name)]
-    if not names:
-        return None
-    data = target.read(f"{META}/{names[-1]}")
-    return None if data is None else parse_manifest(data, f"{target.url}/{META}/{names[-1]}")
+    return _manifest(target, names[-1]) if names else None
+
+
+def _manifest(target: Target, name: str) -> Manifest:
+    return parse_manifest(target.read(f"{META}/{name}") or b"", f"{target.url}/{META}/{name}")
 
 
 def recover(target: Target) -> tuple[Manifest | None, bool]:
@@ -119,9 +128,11 @@ def recover(target: Target) -> tuple[Manifest | None, bool]:
 
 
 def publish(target: Target, manifest: Manifest) -> None:
-    """Moves a commit's files to their places; may be repeated."""
+    """Moves a commit's files to their places, and removes those that it takes back; may be repeated."""
     for entry in manifest.files:
         target.move(entry.staged, entry.path)
+    for path in manifest.removed:
+        target.remove(path)
     target.remove(staging_name(manifest.state.sequence))
 
 

@@ -58,6 +58,7 @@ class FileEntry:
         staged: where it lies until then.
         rows, size: in it; bytes.
         partition: column to directory value.
+        broker: whose messages it holds; "" for nobody's.
     """
 
     table: str
@@ -66,13 +67,21 @@ class FileEntry:
     rows: int
     size: int
     partition: dict[str, str]
+    broker: str = ""
 
 
 class TableWriter:
     """Writes one table of one task; at most one file is open."""
 
     def __init__(
-        self, target: Target, staging: str, table: Table, schema: Any, name: str, options: WriteOptions
+        self,
+        target: Target,
+        staging: str,
+        table: Table,
+        schema: Any,
+        name: str,
+        options: WriteOptions,
+        broker: str = "",
     ) -> None:
         """Writes nothing yet.
 
@@ -83,7 +92,9 @@ class TableWriter:
             schema: Arrow schema.
             name: of the files, without number and suffix.
             options: how.
+            broker: whose messages they hold.
         """
+        self._broker = broker
         self._target, self._staging, self._table, self._schema = target, staging, table, schema
         self._name, self._options = name, options
         self._files: list[FileEntry] = []
@@ -146,7 +157,8 @@ class TableWriter:
         sink.close()
         pairs = (part.partition("=") for part in path.split("/")[1:-1])
         partition = {name: value for name, _, value in pairs}
-        self._files.append(FileEntry(self._table, path, f"{self._staging}/{path}", self._rows, size, partition))
+        staged = f"{self._staging}/{path}"
+        self._files.append(FileEntry(self._table, path, staged, self._rows, size, partition, self._broker))
         self._open, self._rows = None, 0
 
     @property

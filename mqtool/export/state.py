@@ -14,6 +14,7 @@ from mqtool.store import Store
 
 HEAD_BYTES, TAIL_BYTES = 4096, 65536
 VERSION = 1
+_REMEDY = "--rewind takes back what is gone; or export into a new directory, with a new state"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +67,8 @@ def check_mark(store: Store, mark: Mark, end: int) -> int:
         return log.min_offset
     if end < mark.offset:
         raise ExportError(
-            f"the log went backwards: exported up to physical offset {mark.offset}, it ends at {end} now; was it cut "
-            "by a recovery, or replaced? Export it into a new directory with a new state",
+            f"the log went backwards: exported up to physical offset {mark.offset}, it ends at {end} now. Was it cut "
+            f"by a recovery, or replaced? {_REMEDY}",
             store.path,
         )
     index = log.segment_at(mark.offset - 1)
@@ -81,8 +82,7 @@ def check_mark(store: Store, mark: Mark, end: int) -> int:
         if base is not None and _digest(store, at, count) != digest:
             raise ExportError(
                 f"the log is not the one that was exported: {what} (physical offset {at}) have changed. It was cut "
-                f"back below {mark.offset} and written on, or replaced: export it into a new directory, with a new "
-                "state",
+                f"back below {mark.offset} and written on, or replaced. {_REMEDY}",
                 store.path,
             )
     return mark.offset

@@ -36,7 +36,7 @@ class Target(Protocol):
         """Returns the names in a directory, sorted; none if it does not exist."""
 
     def remove(self, path: str) -> None:
-        """Removes a directory with all that is in it, if it exists."""
+        """Removes a file, or a directory with all that is in it, if it exists."""
 
     def lock(self, path: str) -> Any:
         """Returns a context manager that keeps other exports out."""
@@ -123,8 +123,11 @@ class LocalTarget:
 
     def remove(self, path: str) -> None:
         """See `Target`."""
-        if (self._root / path).exists():
-            shutil.rmtree(self._root / path)
+        where = self._root / path
+        if where.is_dir():
+            shutil.rmtree(where)
+        else:
+            where.unlink(missing_ok=True)
 
     @contextmanager
     def lock(self, path: str) -> Iterator[None]:

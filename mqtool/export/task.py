@@ -77,7 +77,7 @@ def run_task(task: Task) -> TaskResult:
     target = target_of(task.target)
     result = TaskResult(task.partition.number, task.partition.size)
     broker = task.partition.source.broker
-    letters = TableWriter(target, attempt, Table.DEAD_LETTERS, DEAD_LETTER_SCHEMA, name, task.write)
+    letters = TableWriter(target, attempt, Table.DEAD_LETTERS, DEAD_LETTER_SCHEMA, name, task.write, broker)
     found: list[Damage] = []
     with SortedRuns(task.write.partition_by) as runs:
         waiting: list[dict[str, Any]] = []
@@ -93,10 +93,10 @@ def run_task(task: Task) -> TaskResult:
                 waiting = []
         if waiting:
             letters.add(pa.RecordBatch.from_pylist(waiting, DEAD_LETTER_SCHEMA))
-        messages = TableWriter(target, attempt, Table.MESSAGES, task.read.schema, name, task.write)
+        messages = TableWriter(target, attempt, Table.MESSAGES, task.read.schema, name, task.write, broker)
         for piece in runs.merged():
             messages.add(piece.batch, piece.key[: len(task.write.partition_by)], new_file=piece.steps_back)
-    damage = TableWriter(target, attempt, Table.DAMAGE, DAMAGE_SCHEMA, name, task.write)
+    damage = TableWriter(target, attempt, Table.DAMAGE, DAMAGE_SCHEMA, name, task.write, broker)
     if found:
         damage.add(damage_batch(found, broker, task.partition.source.path))
     result.damaged_bytes = sum(one.end - one.start for one in found)

@@ -1,13 +1,17 @@
-"""Running tasks on this machine: in this process, or in several."""
+"""Running tasks on this machine: in this process, and in others beside it."""
 
 import multiprocessing
 import os
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 
 from mqtool.errors import MqtoolError
 from mqtool.export.task import Task, TaskResult, run_task
+
+_AHEAD = 2
+"""Tasks handed to each process, so that it has work while this one is busy."""
 
 
 class WorkerDiedError(MqtoolError):
@@ -20,13 +24,13 @@ def available() -> int:
 
 
 class LocalRunner:
-    """Worker processes; with one worker, or one task, none is started."""
+    """This process and as many others as are asked for; it works while they start."""
 
     def __init__(self, workers: int | None = None) -> None:
         """Starts nothing yet.
 
         Args:
-            workers: None for one a processor.
+            workers: this process included; None for one a processor.
         """
         self._workers = workers or available()
 
@@ -36,25 +40,46 @@ class LocalRunner:
         Raises:
             WorkerDiedError: the system killed a worker, most likely for memory.
         """
-        count = min(self._workers, len(tasks))
-        if count <= 1:
+        others = min(self._workers, len(tasks)) - 1
+        if others < 1:
             for task in tasks:
                 done(run_task(task))
             return
         # A fork would copy the locks of Arrow's threads as they happen to stand.
         context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(count, mp_context=context, initializer=_start) as pool:
-            waiting: set[Future[TaskResult]] = {pool.submit(run_task, task) for task in tasks}
+        with ProcessPoolExecutor(others, mp_context=context, initializer=_start) as pool:
             try:
-                while waiting:
-                    ended, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-                    for future in ended:
-                        done(future.result())
+                _Shared(pool, others, deque(tasks), done).run()
             except BrokenProcessPool as error:
                 raise WorkerDiedError("a worker process died, maybe for want of memory: try fewer --workers") from error
             finally:
-                for future in waiting:
-                    future.cancel()
+                pool.shutdown(wait=True, cancel_futures=True)
+
+
+class _Shared:
+    """Tasks shared out between a pool and this process."""
+
+    def __init__(
+        self, pool: ProcessPoolExecutor, others: int, tasks: deque[Task], done: Callable[[TaskResult], None]
+    ) -> None:
+        self._pool = pool
+        self._most = others * _AHEAD
+        self._tasks = tasks
+        self._done = done
+        self._running: set[Future[TaskResult]] = set()
+
+    def run(self) -> None:
+        """Runs until nothing is left."""
+        while self._tasks or self._running:
+            while self._tasks and len(self._running) < self._most:
+                self._running.add(self._pool.submit(run_task, self._tasks.popleft()))
+            if self._tasks:
+                self._done(run_task(self._tasks.popleft()))
+            ended, self._running = wait(
+                self._running, timeout=0 if self._tasks else None, return_when=FIRST_COMPLETED
+            )  # fmt: skip
+            for future in ended:
+                self._done(future.result())
 
 
 def _start() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mqtool.errors import CorruptionError, MqtoolError
-from mqtool.export import plain
+from mqtool.export import run
 from mqtool.export.parquet import WriteOptions
 from mqtool.export.plain import ExportRequest, export
 from mqtool.export.request import ReadRequest
@@ -66,12 +66,12 @@ def test_failfast_publishes_nothing_and_is_not_tried_again(spark, tmp_path):
 
 
 def test_a_task_that_fails_ends_in_one_error_and_publishes_nothing(spark, tmp_path, monkeypatch):
-    original = plain._Run._tasks
+    original = run.Run._tasks
 
-    def elsewhere(run, plans):
-        return [replace(task, target="/proc/lake") for task in original(run, plans)]  # where nobody may write
+    def elsewhere(one, plans):
+        return [replace(task, target="/proc/lake") for task in original(one, plans)]  # where nobody may write
 
-    monkeypatch.setattr(plain._Run, "_tasks", elsewhere)
+    monkeypatch.setattr(run.Run, "_tasks", elsewhere)
     with pytest.raises(MqtoolError, match=r"the Spark job failed, nothing was published: .*Error"):
         export_on(spark, copy_store(NAME, tmp_path), tmp_path / "lake")
     assert [path.name for path in (tmp_path / "lake").rglob("*") if path.is_file()] == ["lock"]

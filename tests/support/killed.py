@@ -24,8 +24,8 @@ from mqtool.export.parquet import WriteOptions
 from mqtool.export.request import ReadRequest
 from tests.support import lake
 
-KINDS = ("alone", "first", "second")
-"""An export without state; the first of an incremental one; the one that adds to it."""
+KINDS = ("alone", "first", "second", "rewound")
+"""An export without state; the first of an incremental one; the one that adds to it; one of a log that was cut back."""
 
 _NAME = "rollover-5.5.0"
 _KILLED = 9
@@ -70,12 +70,14 @@ def _one(store: Path, work: Path, kind: str, step: int) -> dict[str, Any]:
     """One try: prepare, die, look, run again, look; then once more, which must change nothing."""
     target, state = work / "lake", None if kind == "alone" else str(work / "state")
     ends = lake.record_ends(_NAME)
-    old = 0
-    if kind == "second":
-        old = 60
+    old, new = {"second": (60, len(ends)), "rewound": (90, 60)}.get(kind, (0, len(ends)))
+    if kind == "rewound":
+        lake.grow(_NAME, store, ends[29])
+        assert _in_child(lambda: _export(store, target, state))[0] == 0
+    if old:
         lake.grow(_NAME, store, ends[old - 1])
         assert _in_child(lambda: _export(store, target, state))[0] == 0
-    lake.grow(_NAME, store, ends[-1])
+    lake.grow(_NAME, store, ends[new - 1])
     code, _ = _in_child(lambda: _dying(lambda: _export(store, target, state), step))
     seen = _visible(target)
     again, said = _in_child(lambda: _export(store, target, state))
@@ -83,9 +85,9 @@ def _one(store: Path, work: Path, kind: str, step: int) -> dict[str, Any]:
     _in_child(lambda: _export(store, target, state))
     return {
         "killed": code == _KILLED,
-        "seen_ok": max(seen.values(), default=1) == 1 and old <= len(seen) <= len(ends),
+        "seen_ok": (kind == "rewound" or max(seen.values(), default=1) == 1) and len(seen) >= min(old, new),
         "again": again, "said": said.get("outcome"),
-        "final_ok": final == Counter({(end, None): 1 for end in ends}) and _visible(target) == final,
+        "final_ok": final == Counter({(end, None): 1 for end in ends[:new]}) and _visible(target) == final,
         "leftovers": sorted(path.name for path in (target / "_mqtool").iterdir() if path.name.startswith("staging")),
     }  # fmt: skip
 
@@ -94,7 +96,7 @@ def _export(store: Path, target: Path, state: str | None) -> dict[str, Any]:
     options = WriteOptions(("topic",))
     try:
         result = lake.run_export(
-            store, target, state=state, split_bytes=30_000, write=options, read=ReadRequest(every_class=True)
+            store, target, state=state, split_bytes=30_000, write=options, read=ReadRequest(every_class=True), rewind=True
         )
     except ExportError as error:
         return {"outcome": str(error)}
@@ -131,7 +133,7 @@ def _dying(work: Callable[[], dict[str, Any]], step: int) -> dict[str, Any]:
     def writes(*arguments: Any, **named: Any) -> bool:
         return any(isinstance(value, str) and value in ("wb", "xb", "w") for value in (*arguments[1:], *named.values()))
 
-    changes = (os, "fsync"), (shutil, "rmtree"), (pathlib.Path, "rename"), (pathlib.Path, "replace")
+    changes = (os, "fsync"), (shutil, "rmtree"), (pathlib.Path, "rename"), (pathlib.Path, "replace"), (pathlib.Path, "unlink")
     for owner, name in (*changes, (builtins, "open"), (pathlib.Path, "open")):
         original = getattr(owner, name)
         setattr(owner, name, counted(original, writes) if name == "open" else counted(original))

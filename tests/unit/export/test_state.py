@@ -224,3 +224,87 @@ def test_two_exports_into_one_directory_at_once_are_refused(growing):
     growing.target.mkdir()
     with LocalTarget(str(growing.target)).lock("_mqtool/lock"), pytest.raises(StoreLockedError, match="another export"):
         growing.export()
+
+
+def test_a_log_that_was_cut_back_is_rewound_to_where_both_agree(growing):
+    for records in (30, 60, 90):
+        growing.grow(records)
+        growing.export()
+    growing.grow(70)
+    assert growing.export(rewind=True)
+    assert growing.rows() == EXPECTED[:70]
+    growing.grow(len(ENDS))
+    growing.export()
+    assert growing.rows() == EXPECTED
+
+
+def rewritten(growing, first: int) -> list[dict]:
+    """Makes the log hold other messages from a record on, as after a recovery; returns the rows expected."""
+    expected = [dict(row) for row in EXPECTED]
+    for row in expected[first:]:
+        segment = max(s for s in (growing.store / "commitlog").iterdir() if int(s.name) <= row["physical_offset"])
+        data = bytearray(segment.read_bytes())
+        at = row["physical_offset"] - int(segment.name) + 16
+        row["flag"] += 1
+        data[at : at + 4] = row["flag"].to_bytes(4, "big", signed=True)
+        segment.write_bytes(data)
+    return expected
+
+
+def test_a_log_that_was_written_on_after_a_cut_is_rewound(growing):
+    for records in (30, 60, 90):
+        growing.grow(records)
+        growing.export()
+    growing.grow(len(ENDS))
+    expected = rewritten(growing, 50)
+    assert growing.export(rewind=True)
+    assert growing.rows() == expected
+    assert not growing.export(rewind=True)
+
+
+def test_a_log_that_agrees_with_nothing_is_exported_anew(growing):
+    growing.grow(40)
+    growing.export()
+    growing.grow(len(ENDS))
+    expected = rewritten(growing, 0)
+    growing.export(rewind=True)
+    assert growing.rows() == expected
+
+
+def test_rewinding_twice_takes_nothing_back_twice(growing):
+    for records in (30, 90, 60, 80, 50, len(ENDS)):
+        growing.grow(records)
+        growing.export(rewind=True)
+        assert growing.rows() == EXPECTED[:records]
+
+
+def test_what_could_not_be_exported_again_is_not_taken_back(growing):
+    growing.grow(60)
+    growing.export()
+    growing.grow(50)
+    min((growing.store / "commitlog").iterdir()).unlink()
+    with pytest.raises(ExportError, match="could not be exported again"):
+        growing.export(rewind=True)
+    assert growing.rows() == EXPECTED[:60]
+
+
+def test_of_several_stores_only_the_one_that_was_cut_is_rewound(growing, tmp_path):
+    other = copy_store("orders-5.5.0", tmp_path / "other")
+    stores = [f"b={growing.store}", f"c={other}"]
+    wanted = {"read": ALL, "state": str(growing.state), "rewind": True}
+    for records in (60, 40):
+        growing.grow(records)
+        lake.run_export(stores, growing.target, **wanted)
+        rows = growing.rows()
+        assert [row for row in rows if row["broker"] == "b"] == EXPECTED[:records]
+        expected = lake.expected_rows("orders-5.5.0", every_class=True, broker="c")
+        assert [row for row in rows if row["broker"] == "c"] == expected
+
+
+@pytest.mark.parametrize("place", ["lake", "state"])
+def test_nothing_is_ever_written_into_a_store(growing, place):
+    inside = growing.store / "config" / "here"
+    growing.target, growing.state = (inside, growing.state) if place == "lake" else (growing.target, inside)
+    with pytest.raises(UsageError, match="lies inside the store"):
+        growing.export()
+    assert not inside.exists()

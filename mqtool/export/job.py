@@ -1,0 +1,75 @@
+"""An export as data: what is asked for, who runs its tasks, what came of it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from mqtool.export.commit import Manifest
+from mqtool.export.parquet import WriteOptions
+from mqtool.export.plan import StorePlan
+from mqtool.export.request import ReadRequest
+from mqtool.export.sources import Source
+from mqtool.export.tables import TableFormat
+from mqtool.export.task import Task, TaskResult
+
+Done = Callable[[int, int], None]
+"""Is told bytes of log done, and of all."""
+
+
+@dataclass(frozen=True)
+class ExportRequest:
+    """What is to be exported, and where to.
+
+    Attributes:
+        sources: the stores.
+        target: directory or URL.
+        read: which messages.
+        write: how files are written.
+        state: file or URL of the watermark; None for an export that stands for itself.
+        split_bytes: bytes of log in a task; None to choose by the size of the log.
+        table: what else the messages become; None for plain files.
+        rewind: where a log was cut back, take back what was exported from beyond the cut.
+    """
+
+    sources: tuple[Source, ...]
+    target: str
+    read: ReadRequest = field(default_factory=ReadRequest)
+    write: WriteOptions = field(default_factory=WriteOptions)
+    state: str | None = None
+    split_bytes: int | None = None
+    table: TableFormat | None = None
+    rewind: bool = False
+
+    def shape(self) -> dict[str, Any]:
+        """Returns what later runs of the same export must agree with."""
+        wanted = self.read.selection
+        return {
+            "include": "all" if self.read.every_class else "committed", "columns": list(self.read.columns),
+            "body": str(self.read.body), "redact": sorted(self.read.redact),
+            "partition-by": list(self.write.partition_by), "topics": list(wanted.topics), "queue": wanted.queue_id,
+            "time": [wanted.begin_time, wanted.end_time],
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ExportResult:
+    """What an export did.
+
+    Attributes:
+        manifest: of its commit; of the last one if nothing was new.
+        stores: what each store's part was.
+        committed: whether anything was new.
+        finished_earlier: an interrupted run was completed, and nothing else was new.
+    """
+
+    manifest: Manifest
+    stores: tuple[StorePlan, ...] = ()
+    committed: bool = True
+    finished_earlier: bool = False
+
+
+class Runner(Protocol):
+    """Runs tasks somewhere."""
+
+    def run(self, tasks: list[Task], done: Callable[[TaskResult], None]) -> None:
+        """Runs all tasks; tells of each that ended. Raises what a task raised."""

@@ -1,0 +1,71 @@
+"""Taking back what was exported from a part of the log that is gone: it was cut back, and perhaps written on.
+
+Each commit keeps the watermark it reached. The newest one that the log still bears out is where both agree; the files
+of that store from later commits are taken back, and the log is exported anew from there.
+"""
+
+from mqtool.errors import ExportError
+from mqtool.export.bound import log_end
+from mqtool.export.commit import Manifest, all_manifests
+from mqtool.export.cuts import Cuts
+from mqtool.export.parquet import FileEntry
+from mqtool.export.state import Mark, check_mark
+from mqtool.export.target import Target
+from mqtool.store import Store
+
+
+class History:
+    """The commits of an export."""
+
+    def __init__(self, target: Target) -> None:
+        """Reads nothing yet.
+
+        Args:
+            target: the export.
+        """
+        self._target = target
+        self._manifests: list[Manifest] | None = None
+
+    def agreed(self, store: Store, broker: str) -> tuple[Mark | None, list[FileEntry]]:
+        """Returns the newest watermark that the log bears out, and the files that were written after it.
+
+        Args:
+            store: whose log was cut back.
+            broker: its name in the export.
+
+        Raises:
+            ExportError: what would be taken back cannot be exported again, since the log no longer begins before it.
+        """
+        if self._manifests is None:
+            self._manifests = all_manifests(self._target)
+        end = log_end(store, Cuts(store))
+        known = [manifest for manifest in self._manifests if broker in manifest.stores]
+        for manifest in reversed(known):
+            mark = manifest.state.marks.get(broker)
+            if mark is not None and self._holds(store, mark, end):
+                self._require_there(store, mark.offset)
+                return mark, self._since(manifest.state.sequence, broker)
+        self._require_there(store, min((int(one.stores[broker]["start"]) for one in known), default=0))
+        return None, self._since(0, broker)
+
+    def _require_there(self, store: Store, agreed: int) -> None:
+        first = store.commit_log.min_offset
+        if first > agreed:
+            raise ExportError(
+                f"the log agrees with the export up to physical offset {agreed} and begins at {first} now: what would "
+                "be taken back could not be exported again",
+                store.path,
+            )
+
+    def _holds(self, store: Store, mark: Mark, end: int) -> bool:
+        try:
+            check_mark(store, mark, end)
+        except ExportError:
+            return False
+        return True
+
+    def _since(self, sequence: int, broker: str) -> list[FileEntry]:
+        """Returns the files of a store from the commits after one, without those that were taken back since."""
+        later = [manifest for manifest in self._manifests or () if manifest.state.sequence > sequence]
+        gone = {path for manifest in later for path in manifest.removed}
+        return [e for manifest in later for e in manifest.files if e.broker == broker and e.path not in gone]

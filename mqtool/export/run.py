@@ -1,0 +1,164 @@
+"""One run of an export between recovery and commit."""
+
+from collections import Counter
+from contextlib import ExitStack
+from typing import Any
+
+import pyarrow as pa
+
+from mqtool.errors import ExportError
+from mqtool.export import commit as protocol
+from mqtool.export.commit import Manifest
+from mqtool.export.fingerprints import require_different_logs
+from mqtool.export.job import Done, ExportRequest, ExportResult, Runner
+from mqtool.export.parquet import FileEntry, TableWriter, WriteOptions
+from mqtool.export.plan import StorePlan, partitions
+from mqtool.export.read import accept
+from mqtool.export.resume import plan_since
+from mqtool.export.rewind import History
+from mqtool.export.schema import DAMAGE_SCHEMA, DEAD_LETTER_SCHEMA, Table
+from mqtool.export.sources import Source
+from mqtool.export.state import State, mark_at
+from mqtool.export.target import Target
+from mqtool.export.task import Task, TaskResult, damage_batch
+from mqtool.scan.damage import Damage
+from mqtool.store import Store
+
+
+class Run:
+    """One run."""
+
+    def __init__(self, request: ExportRequest, target: Target, state: State, last: Manifest | None) -> None:
+        """Plans nothing yet.
+
+        Args:
+            request: what.
+            target: where to, locked.
+            state: to go on from.
+            last: commit of the target, None if it is new.
+        """
+        self._request = request
+        self._target = target
+        self._before = state
+        self._last = last
+        self._sequence = state.sequence + 1
+        self._staging = protocol.staging_name(self._sequence)
+        self._results: list[TaskResult] = []
+        self._history = History(target)
+        self._removed: list[str] = []
+
+    def go(self, runner: Runner, progress: Done) -> ExportResult:
+        """Plans, runs and commits."""
+        plans, damage, marks = self._plan()
+        tasks = self._tasks(plans)
+        total = sum(task.partition.size for task in tasks)
+        reached = all(p.end <= self._reached(p.source.broker) for p in plans)
+        if not tasks and not damage and not self._removed and reached and self._last is not None:
+            if self._request.state is not None:
+                protocol.save_state(self._request.state, self._before)
+            return ExportResult(self._last, tuple(plans), committed=False)
+
+        def done(result: TaskResult) -> None:
+            self._results.append(result)
+            progress(sum(one.log_bytes for one in self._results), total)
+
+        progress(0, total)
+        try:
+            runner.run(tasks, done)
+            files = self._files(damage)
+        except BaseException:
+            self._target.remove(self._staging)
+            raise
+        state = State(self._before.export_id, self._sequence, self._request.shape(), marks)
+        totals = self._totals(files, damage)
+        incremental = self._request.state is not None
+        manifest = Manifest(state, incremental, _covered(plans), files, totals, self._removed)
+        protocol.commit(self._target, manifest, self._request.state)
+        return ExportResult(manifest, tuple(plans))
+
+    def _reached(self, broker: str) -> int:
+        mark = self._before.marks.get(broker)
+        return -1 if mark is None else mark.offset
+
+    def _plan(self) -> tuple[list[StorePlan], list[tuple[Source, Damage]], dict[str, Any]]:
+        """Plans all stores; returns the plans, damage that planning found, and the marks after the run."""
+        plans: list[StorePlan] = []
+        damage: list[tuple[Source, Damage]] = []
+        marks = dict(self._before.marks)
+        with ExitStack() as opened:
+            stores = [opened.enter_context(source.open()) for source in self._request.sources]
+            require_different_logs(stores)
+            for source, store in zip(self._request.sources, stores, strict=True):
+                plan = self._plan_one(source, store)
+                plans.append(plan)
+                damage.extend((source, accept(one, self._request.read)) for one in plan.damage)
+                mark = mark_at(store, plan.end)
+                if mark is not None:
+                    marks[source.broker] = mark
+        return plans, damage, marks
+
+    def _plan_one(self, source: Source, store: Store) -> StorePlan:
+        selection, target = self._request.read.selection, self._request.split_bytes
+        mark = self._before.marks.get(source.broker)
+        try:
+            return plan_since(store, source, selection, mark, target=target)
+        except ExportError:
+            if not self._request.rewind:
+                raise
+        mark, entries = self._history.agreed(store, source.broker)
+        self._removed.extend(entry.path for entry in entries)
+        return plan_since(store, source, selection, mark, target=target)
+
+    def _tasks(self, plans: list[StorePlan]) -> list[Task]:
+        request = self._request
+        return [
+            Task(partition, request.read, request.write, request.target, self._staging, self._sequence)
+            for partition in partitions(plans, request.split_bytes)
+        ]
+
+    def _files(self, damage: list[tuple[Source, Damage]]) -> list[FileEntry]:
+        """Returns the files of all tasks, and those that the driver adds itself."""
+        results = sorted(self._results, key=lambda result: result.number)
+        files = [entry for result in results for entry in result.files]
+        for number, (source, one) in enumerate(damage):
+            name = f"part-{self._sequence:08d}-planned-{number}"
+            options = self._request.write
+            writer = TableWriter(
+                self._target, self._staging, Table.DAMAGE, DAMAGE_SCHEMA, name, options, source.broker
+            )  # fmt: skip
+            writer.add(damage_batch([one], source.broker, source.path))
+            files.extend(writer.close())
+        if self._sequence == 1:
+            files.extend(self._empty_tables({entry.table for entry in files}))
+        return files
+
+    def _empty_tables(self, present: set[str]) -> list[FileEntry]:
+        """A table without rows is a file without rows, so that whoever reads it finds its columns."""
+        schemas = (
+            (Table.MESSAGES, self._request.read.schema), (Table.DAMAGE, DAMAGE_SCHEMA),
+            (Table.DEAD_LETTERS, DEAD_LETTER_SCHEMA),
+        )  # fmt: skip
+        found: list[FileEntry] = []
+        for table, schema in schemas:
+            if table not in present:
+                options = WriteOptions(level=self._request.write.level)
+                name = f"part-{self._sequence:08d}-empty"
+                writer = TableWriter(self._target, self._staging, table, schema, name, options)
+                writer.add(pa.RecordBatch.from_pylist([], schema), new_file=True)
+                found.extend(writer.close())
+        return found
+
+    def _totals(self, files: list[FileEntry], damage: list[tuple[Source, Damage]]) -> dict[str, Any]:
+        topics: Counter[str] = sum((result.topics for result in self._results), Counter())
+        classes: Counter[str] = sum((result.classes for result in self._results), Counter())
+        planned = sum(one.end - one.start for _, one in damage)
+        return {
+            "rows": protocol.totals_of(files), "topics": dict(sorted(topics.items())),
+            "classes": dict(sorted(classes.items())),
+            "damaged_bytes": planned + sum(result.damaged_bytes for result in self._results),
+            "log_bytes": sum(result.log_bytes for result in self._results),
+        }  # fmt: skip
+
+
+def _covered(plans: list[StorePlan]) -> dict[str, dict[str, Any]]:
+    return {p.source.broker: {"path": p.source.path, "start": p.start, "end": p.end} for p in plans}

@@ -1,0 +1,153 @@
+"""Exports as tables of Delta Lake or Iceberg: the files stay as they are, the table's log names them.
+
+The table follows the manifests: each commit of the export becomes one commit of the table, once. A run that ended
+between the two is made up for by the next one. Needs `deltalake` or `pyiceberg`, both extras.
+"""
+
+import enum
+import json
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mqtool.errors import UnavailableError, UsageError
+from mqtool.export.commit import Manifest, all_manifests
+from mqtool.export.parquet import FileEntry
+from mqtool.export.schema import Table
+from mqtool.export.target import LocalTarget, Target
+
+_SEQUENCE = "mqtool.sequence"
+CATALOGUE = "mqtool"
+ICEBERG_NAME = ("rocketmq", "messages")
+
+
+class TableFormat(enum.StrEnum):
+    """What the messages directory is, besides Parquet files."""
+
+    DELTA = "delta"
+    """A Delta table in `messages/`."""
+    ICEBERG = "iceberg"
+    """The table rocketmq.messages of the SQL catalogue `mqtool` in `iceberg.db`."""
+
+
+_LIBRARIES = {TableFormat.DELTA: "deltalake", TableFormat.ICEBERG: "pyiceberg"}
+
+
+def require(kind: TableFormat, target: Target) -> None:
+    """Makes sure that a table can be written, before anything else is.
+
+    Raises:
+        UnavailableError: its library is not installed.
+        UsageError: the target is no directory of this machine.
+    """
+    if not isinstance(target, LocalTarget):
+        where = "tables are made in local directories; register the files in a catalogue of your own"
+        raise UsageError(f"{target.url}: {where}")
+    library = _LIBRARIES[kind]
+    try:
+        import_module(library)
+    except ImportError as error:
+        raise UnavailableError(f'{kind} tables need {library}: pip install "mqtool[{kind}]"') from error
+
+
+def publish(kind: TableFormat, target: Target) -> bool:
+    """Brings the table up to the last commit of the export; may be repeated.
+
+    Returns:
+        Whether anything was missing.
+    """
+    table: _Delta | _Iceberg = _Delta(target) if kind is TableFormat.DELTA else _Iceberg(target)
+    done = table.sequence()
+    missing = [
+        (manifest, entries)
+        for manifest in all_manifests(target)
+        if manifest.state.sequence > done
+        and (entries := [entry for entry in manifest.files if entry.table == Table.MESSAGES])
+    ]
+    for manifest, entries in missing:
+        table.add(manifest, entries)
+    table.close()
+    return bool(missing)
+
+
+class _Delta:
+    def __init__(self, target: Target) -> None:
+        self._root = Path(target.url).resolve() / Table.MESSAGES
+
+    def _open(self) -> Any:
+        deltalake = import_module("deltalake")
+        return deltalake.DeltaTable(str(self._root)) if deltalake.DeltaTable.is_deltatable(str(self._root)) else None
+
+    def sequence(self) -> int:
+        table = self._open()
+        version = None if table is None else table.transaction_version("mqtool")
+        return -1 if version is None else int(version)
+
+    def add(self, manifest: Manifest, entries: list[FileEntry]) -> None:
+        deltalake, transaction = import_module("deltalake"), import_module("deltalake.transaction")
+        by = list(manifest.state.shape["partition-by"])
+        schema = deltalake.Schema.from_arrow(_with_partitions(self._root, entries, by))
+        table = self._open() or deltalake.DeltaTable.create(str(self._root), schema=schema, partition_by=by)
+        actions = [
+            transaction.AddAction(
+                entry.path.removeprefix(f"{Table.MESSAGES}/"), entry.size,
+                {name: unquote(value) for name, value in entry.partition.items()}, 0, True,
+                json.dumps({"numRecords": entry.rows}),
+            )
+            for entry in entries
+            if entry.rows
+        ]  # fmt: skip
+        said = deltalake.CommitProperties(
+            app_transactions=[deltalake.Transaction("mqtool", manifest.state.sequence)]
+        )
+        table.create_write_transaction(
+            actions, mode="append", schema=table.schema(), partition_by=by or None, commit_properties=said
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class _Iceberg:
+    def __init__(self, target: Target) -> None:
+        self._root = Path(target.url).resolve()
+        sql = import_module("pyiceberg.catalog.sql")
+        place = f"sqlite:///{self._root}/iceberg.db"
+        self._catalog = sql.SqlCatalog(CATALOGUE, uri=place, warehouse=_url(self._root))
+
+    def sequence(self) -> int:
+        if not self._catalog.table_exists(ICEBERG_NAME):
+            return -1
+        snapshots = self._catalog.load_table(ICEBERG_NAME).metadata.snapshots
+        told = [int(one.summary.additional_properties.get(_SEQUENCE, -1)) for one in snapshots if one.summary]
+        return max(told, default=-1)
+
+    def add(self, manifest: Manifest, entries: list[FileEntry]) -> None:
+        self._catalog.create_namespace_if_not_exists(ICEBERG_NAME[0])
+        location = _url(self._root / Table.MESSAGES)
+        schema = _with_partitions(self._root / Table.MESSAGES, entries, [])
+        table = self._catalog.create_table_if_not_exists(ICEBERG_NAME, schema=schema, location=location)
+        paths = [_url(self._root / entry.path) for entry in entries if entry.rows]
+        if paths:
+            table.add_files(paths, snapshot_properties={_SEQUENCE: str(manifest.state.sequence)})
+
+    def close(self) -> None:
+        self._catalog.close()
+
+
+def _with_partitions(root: Path, entries: list[FileEntry], partition_by: list[str]) -> Any:
+    """Returns the schema of the files, with the directories' columns that are not in them."""
+    schema = pq.read_schema(root.parent / entries[0].path)
+    for name in partition_by:
+        if name not in schema.names:
+            schema = schema.append(pa.field(name, pa.string()))
+    return schema
+
+
+def _url(path: Path) -> str:
+    """Returns a URL as pyiceberg reads it: nothing is escaped."""
+    return f"file://{path}"

@@ -1,0 +1,94 @@
+"""An export may be a Delta or Iceberg table too, and holds the broker's messages as such."""
+
+import shutil
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mqtool.errors import UsageError
+from mqtool.export import tables
+from mqtool.export.parquet import WriteOptions
+from mqtool.export.request import ReadRequest
+from mqtool.export.tables import TableFormat
+from tests.support import lake
+from tests.support.stores import copy_store
+
+NAME = "rollover-5.5.0"
+ALL = ReadRequest(every_class=True)
+EXPECTED = lake.expected_rows(NAME, every_class=True, broker="b")
+ENDS = lake.record_ends(NAME)
+
+
+@pytest.fixture(autouse=True)
+def quiet_libraries() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def read(kind: TableFormat, target: Path) -> list[dict[str, Any]]:
+    if kind is TableFormat.DELTA:
+        found = pytest.importorskip("deltalake").DeltaTable(str(target / "messages")).to_pyarrow_table()
+    else:
+        sql = pytest.importorskip("pyiceberg.catalog.sql")
+        catalog = sql.SqlCatalog("mqtool", uri=f"sqlite:///{target}/iceberg.db", warehouse=f"file://{target}")
+        found = catalog.load_table("rocketmq.messages").scan().to_arrow()
+        catalog.close()
+    names = EXPECTED[0]
+    return lake.in_log_order([{name: row[name] for name in names} for row in found.to_pylist()])
+
+
+@pytest.mark.parametrize("kind", list(TableFormat))
+@pytest.mark.parametrize("partition_by", [(), ("topic", "date")], ids=["flat", "directories"])
+def test_each_run_becomes_one_commit_of_the_table(tmp_path, kind, partition_by):
+    pytest.importorskip(tables._LIBRARIES[kind])
+    store, target = copy_store(NAME, tmp_path), tmp_path / "lake"
+    wanted = {"read": ALL, "state": str(tmp_path / "state"), "write": WriteOptions(partition_by), "table": kind}
+    for records in (40, 40, 90, len(ENDS)):
+        lake.grow(NAME, store, ENDS[records - 1])
+        lake.run_export(f"b={store}", target, **wanted)
+        assert read(kind, target) == EXPECTED[:records]
+
+
+@pytest.mark.parametrize("kind", list(TableFormat))
+def test_a_run_that_ended_before_the_table_knew_is_made_up_for_once(tmp_path, kind):
+    pytest.importorskip(tables._LIBRARIES[kind])
+    store, target = copy_store(NAME, tmp_path), tmp_path / "lake"
+    wanted = {"read": ALL, "state": str(tmp_path / "state")}
+    for records in (40, 90):
+        lake.grow(NAME, store, ENDS[records - 1])
+        lake.run_export(f"b={store}", target, **wanted)
+    for _ in range(2):
+        result = lake.run_export(f"b={store}", target, table=kind, **wanted)
+        assert not result.committed
+        assert read(kind, target) == EXPECTED[:90]
+    assert not result.finished_earlier
+
+
+@pytest.mark.parametrize("kind", list(TableFormat))
+def test_an_export_that_stands_for_itself_is_made_up_for_too(tmp_path, kind):
+    pytest.importorskip(tables._LIBRARIES[kind])
+    store, target = copy_store(NAME, tmp_path), tmp_path / "lake"
+    lake.run_export(f"b={store}", target, read=ALL)
+    assert lake.run_export(f"b={store}", target, read=ALL, table=kind).finished_earlier
+    assert read(kind, target) == EXPECTED
+
+
+@pytest.mark.parametrize("kind", list(TableFormat))
+def test_nothing_to_export_is_an_empty_table(tmp_path, kind):
+    pytest.importorskip(tables._LIBRARIES[kind])
+    store, target = copy_store(NAME, tmp_path), tmp_path / "lake"
+    for segment in (store / "commitlog").iterdir():
+        segment.unlink()
+    shutil.rmtree(store / "consumequeue")
+    lake.run_export(f"b={store}", target, read=ALL, table=kind, write=WriteOptions(("topic",)))
+    assert read(kind, target) == []
+
+
+def test_a_table_in_object_storage_is_refused(tmp_path):
+    pytest.importorskip("s3fs")
+    with pytest.raises(UsageError, match="tables are made in local directories"):
+        lake.run_export(copy_store(NAME, tmp_path), "memory://lake", table=TableFormat.DELTA)  # type: ignore[arg-type]
