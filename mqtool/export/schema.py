@@ -138,7 +138,7 @@ DAMAGE_SCHEMA = _table(
     ("broker", pa.string(), "which store"),
     ("start", pa.int64(), "physical offset of the first byte that holds no valid record"),
     ("end", pa.int64(), "physical offset after the last one"),
-    ("kind", pa.string(), "bad-crc, bad-header, zeros, missing, expired, …"),
+    ("kind", pa.string(), "bad-crc, bad-header, zeros, missing, …"),
     ("detail", pa.string(), "expected and found"),
     ("file", pa.string(), "the segment, from the store's root"),
     ("position", pa.int64(), "of start in that file"),

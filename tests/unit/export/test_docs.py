@@ -1,0 +1,37 @@
+"""docs/lake.md names every column and every option."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mqtool.export.schema import DAMAGE_SCHEMA, DEAD_LETTER_SCHEMA, messages_schema
+
+PAGE = (Path(__file__).resolve().parents[3] / "docs" / "lake.md").read_text("utf-8")
+TYPES = {"timestamp[ms, tz=UTC]": "timestamp(ms, UTC)", "list<item: string>": "list of string",
+         "map<string, string>": "map of string to string"}  # fmt: skip
+
+
+def table(schema: Any) -> str:
+    lines = ["| Column | Type | Meaning |", "|---|---|---|"]
+    for field in schema:
+        said = TYPES.get(str(field.type), str(field.type))
+        lines.append(f"| `{field.name}` | {said} | {field.metadata[b'docs'].decode()} |")
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("schema", [messages_schema(), DAMAGE_SCHEMA, DEAD_LETTER_SCHEMA],
+                         ids=["messages", "damage", "dead_letters"])  # fmt: skip
+def test_the_page_shows_the_columns_as_they_are(schema: Any) -> None:
+    assert table(schema) in PAGE, table(schema)
+
+
+def test_the_page_names_every_option_of_the_data_source() -> None:
+    options = pytest.importorskip("mqtool.spark.options")
+    assert [name for name in options.KNOWN if f"`{name}`" not in PAGE and name not in ("paths", "topic")] == []
+
+
+def test_the_page_names_every_option_that_shapes_an_export() -> None:
+    for name in ("--topic", "--include", "--columns", "--body", "--redact", "--partition-by", "--file-size", "--split",
+                 "--level", "--state", "--rewind", "--table", "--spark", "--master", "--mode"):  # fmt: skip
+        assert name in PAGE
