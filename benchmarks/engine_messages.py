@@ -5,7 +5,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from mqtool.engine import FlushMode, MessageStore
+from mqtool.engine.put_many import MessageColumns
 
 TOPICS = QUEUES = 4
 
@@ -34,9 +37,15 @@ class Shape:
             fail_unless(time.monotonic() < limit, f"{self.units(store)} units, expected {expected}")
             time.sleep(0.001)
 
-    def columns(self, first: int, count: int) -> Any:
+    def columns(self, first: int, count: int) -> MessageColumns:
         """Messages first … first + count - 1 as columns."""
-        raise SystemExit(f"no columns of {count} from {first}")
+        numbers = range(first, first + count)
+        slots = np.arange(first, first + count) % len(self.queues)
+        held = [f"KEYS\x01k{i}\x02TAGS\x01Tag{i & 7}\x02".encode() for i in numbers]
+        return MessageColumns(
+            [f"bench-{n}" for n in range(TOPICS)], slots // QUEUES, slots % QUEUES, [self.bodies[i & 1023] for i in numbers],
+            held, born_timestamp=time.time_ns() // 1_000_000,
+        )  # fmt: skip
 
 
 def options_from(given: Mapping[str, str]) -> dict[str, Any]:

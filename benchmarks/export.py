@@ -36,14 +36,16 @@ from mqtool.export.workers import LocalRunner
 from mqtool.store import Message, open_store
 from tests.support.big_store import write_big_store
 
-MEMORY_PROBE = """
-import json, resource, sys
+MEMORY_PROBE = r"""
+import json, re, resource, sys
+from pathlib import Path
 from mqtool.export.plain import ExportRequest, export
 from mqtool.export.sources import resolve
 from mqtool.export.workers import LocalRunner
 store, target = sys.argv[1:]
 export(ExportRequest(tuple(resolve([store])), target), LocalRunner(2))
-print(json.dumps([resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]))
+own = re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1]  # ru_maxrss counts the parent's before exec
+print(json.dumps([int(own), resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss]))
 """
 
 

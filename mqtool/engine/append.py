@@ -10,12 +10,13 @@ Source: CommitLog.asyncPutMessage, DefaultMessageStore.asyncPutMessage/waitForPu
 from collections.abc import Iterable
 from time import time_ns
 
-from mqtool.engine import batch, record, special
+from mqtool.engine import batch, put_many, record, special
 from mqtool.engine.batch import BatchMessage
 from mqtool.engine.clock import SystemClock
 from mqtool.engine.commit_log import CommitLog
 from mqtool.engine.hooks import Hook, OutgoingMessage
 from mqtool.engine.parts import Parts
+from mqtool.engine.put_many import MessageColumns, PutManyResult
 from mqtool.engine.statuses import AppendFailedError, AppendStatus, PutResult, PutStatus
 from mqtool.formats import commit_log, java
 from mqtool.formats import properties as property_format
@@ -171,6 +172,27 @@ class StorePuts:
             reconsume_times,
         )  # fmt: skip
         return self._finish(result, properties)
+
+    def put_many(self, columns: MessageColumns) -> PutManyResult:
+        """Stores columns of messages: each as by `put`, in their order, until one is refused.
+
+        Durable on return as after `put`; with SYNC_FLUSH one flush serves all.
+
+        Args:
+            columns: the messages.
+
+        Returns:
+            Where those are that were stored; the status is that of the first that was not.
+        """
+        if self._hooks:
+            return put_many.append_one_by_one(columns, self._put_slowly)
+        found = put_many.append_columns(self._log, columns, self._put_slowly)
+        if found.end >= 0 and self._parts.options.sync:
+            status = self._parts.flusher.group.wait(found.end)
+            found = found if status is PutStatus.PUT_OK else found._replace(status=status)
+        if self._loop.idle:
+            self._loop.wake()
+        return found
 
     def _finish(self, result: PutResult, properties: bytes) -> PutResult:
         """Waits for the flush that a put asks for, and sees to it that dispatch goes on."""

@@ -89,6 +89,8 @@ HEADS = tuple(codec.leading_fields(RECORD, sys_flag=bits << 4) for bits in range
 
 _HEAD_STRUCTS = tuple(codec.struct_of(head) for head in HEADS)
 
+_SYS_FLAG = [field.name for field in HEADS[0]].index("sys_flag")
+
 FRAME = codec.struct_of(HEADS[0][:2])
 """Reader of total_size and magic_code: all that hopping from record to record needs."""
 
@@ -162,9 +164,12 @@ def parse_record(data: Buffer, position: int = 0) -> Record:
 
 
 def _parse_whole(record: memoryview, magic_code: int) -> Record:
-    sys_flag = struct.unpack_from(">i", record, field_offset("sys_flag"))[0]
-    head = _HEAD_STRUCTS[(sys_flag >> 4) & 3]
+    head = _HEAD_STRUCTS[0]
     values = head.unpack_from(record)
+    shape = (values[_SYS_FLAG] >> 4) & 3
+    if shape:
+        head = _HEAD_STRUCTS[shape]
+        values = head.unpack_from(record)
     at = head.size
     body = bytes(record[at : at + max(0, values[-1])])
     at += len(body)

@@ -80,6 +80,7 @@ def parse_text(text: str) -> Host:
     return Host(str(parsed), number)
 
 
+@lru_cache(maxsize=4096)
 def text_of(data: bytes) -> str:
     """Returns "1.2.3.4:5" or "[::1]:5" of 8 or 20 bytes."""
     return str(parse(data))

@@ -5,11 +5,12 @@ docs/formats/message-id.md. Source: MessageDecoder.createMessageId/decodeMessage
 MessageClientIDSetter (4.9.7, 5.5.0).
 """
 
+import struct
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 
 from mqtool.errors import FormatError
-from mqtool.formats import hosts
+from mqtool.formats import codec, hosts
 from mqtool.formats.codec import Unit
 from mqtool.formats.fields import i32, i64, raw, u16
 
@@ -71,6 +72,8 @@ OFFSET_ID_V6 = _offset_id(16)
 UNIQUE_KEY_V4 = _unique_key(4)
 UNIQUE_KEY_V6 = _unique_key(16)
 
+_OFFSET = codec.struct_of(OFFSET_ID_V4.fields[-1:])
+
 TEXT_LENGTHS = (2 * OFFSET_ID_V4.size, 2 * OFFSET_ID_V6.size)
 """Hexadecimal digits of either kind: 32 for IPv4, 56 for IPv6."""
 
@@ -95,9 +98,12 @@ def format_offset_id(store_host: bytes, physical_offset: int) -> str:
     Raises:
         FormatError: a value does not fit.
     """
-    host = hosts.parse(store_host)
-    unit = OFFSET_ID_V4 if len(store_host) == hosts.SIZES[0] else OFFSET_ID_V6
-    return unit.build(OffsetMessageId(store_host[:-4], host.port, physical_offset)).hex().upper()
+    if len(store_host) not in hosts.SIZES:
+        raise FormatError(f"expected a host of 8 or 20 bytes, found {len(store_host)}", layout="offset message id")
+    try:
+        return (store_host + _OFFSET.pack(physical_offset)).hex().upper()
+    except struct.error as error:
+        raise FormatError(f"cannot be written: {error}", layout="offset message id") from error
 
 
 def parse_unique_key(text: str) -> UniqueKey:

@@ -65,11 +65,16 @@ def decode(data: Buffer) -> dict[str, str]:
     first), a value may hold further 0x01, the last 0x02 may be missing. The broker decodes UTF-8
     first; both separators are ASCII, so cutting the bytes gives the same pieces.
     """
+    stored = bytes(data)
+    try:
+        pieces = stored.decode("utf-8").split("\x02")
+    except UnicodeDecodeError:
+        pieces = [java.decode_utf8(piece) for piece in stored.split(b"\x02")]
     found: dict[str, str] = {}
-    for segment in bytes(data).split(b"\x02"):
-        cut = segment.find(b"\x01")
-        if 0 < cut < len(segment) - 1:
-            found[java.decode_utf8(segment[:cut])] = java.decode_utf8(segment[cut + 1 :])
+    for piece in pieces:
+        cut = piece.find("\x01")
+        if 0 < cut < len(piece) - 1:
+            found[piece[:cut]] = piece[cut + 1 :]
     return found
 
 

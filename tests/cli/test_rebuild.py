@@ -1,0 +1,174 @@
+"""`mqtool rebuild`: what it prints, how it ends, which options go together."""
+
+import json
+import struct
+
+import pytest
+
+from tests.support.damage import damage_case
+from tests.support.stores import copy_store, fixture, store_fixture, tree_digest
+
+ORDERS = fixture("orders-5.5.0/store")
+
+
+def rebuild(mqtool, *arguments):
+    return mqtool("rebuild", *arguments, "--format", "json")
+
+
+def files(root):
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def test_everything_is_made_and_counted(mqtool, tmp_path):
+    result = rebuild(mqtool, "all", ORDERS, "--out", tmp_path / "out")
+    assert result.code == 0
+    found = result.document
+    assert (found["complete"], found["records"], found["next_offset"]) == (True, 1085, 529502)
+    assert (found["queues"], found["units"], found["keys"], len(found["index_files"])) == (64, 1117, 3245, 9)
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["checkpoint", "config", "consumequeue", "index"]
+    assert found["files"] == ["checkpoint", *sorted(f"config/{path.name}" for path in (tmp_path / "out/config").iterdir())]
+
+
+@pytest.mark.parametrize(("what", "made"), [("consumequeue", ["consumequeue"]), ("index", ["index"]),
+                                            ("metadata", ["checkpoint", "config"])])
+def test_each_kind_is_made_alone(mqtool, tmp_path, what, made):
+    assert rebuild(mqtool, what, ORDERS, "--out", tmp_path / "out").code == 0
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == made
+
+
+def test_damage_ends_with_1_and_is_listed(mqtool, tmp_path):
+    store = damage_case("old-flip-magic@5.5.0-clean", tmp_path / "case")
+    result = rebuild(mqtool, "consumequeue", store, "--out", tmp_path / "out")
+    assert result.code == 1
+    found = result.document
+    assert (found["ok"], found["complete"], found["damage_count"], len(found["damage"])) == (False, False, 1, 1)
+    damage = found["damage"][0]
+    assert damage["end"] - damage["start"] == found["damaged_bytes"] > 0
+    assert damage["path"].endswith(f"commitlog/{damage['start'] - damage['position']:020d}")
+    assert [note["kind"] for note in found["notes"]] == ["hole"]
+    assert f"physical offset {damage['start']}" in result.stderr
+
+
+def test_damage_ends_metadata_with_1_too(mqtool, tmp_path):
+    store = damage_case("flip-magic@5.5.0-clean", tmp_path / "case")
+    result = rebuild(mqtool, "metadata", store, "--out", tmp_path / "out")
+    assert (result.code, result.document["damage_count"], result.document["records"]) == (1, 1, 394)
+
+
+def test_guesses_and_topics_without_configuration_are_told(mqtool, tmp_path):
+    result = rebuild(mqtool, "metadata", fixture("rollover-5.5.0/store"), "--out", tmp_path / "out")
+    assert result.document["unconfigured_topics"] == ["Exact", "Filler", "Roll"]
+    told = {(guess["file"], guess["item"]): guess["value"] for guess in result.document["guesses"]}
+    assert told["topics.json", "Roll"] == "3 queues, perm 6" or told["topics.json", "Roll"].endswith("perm 6")
+
+
+def test_settings_are_told_with_their_evidence(mqtool, tmp_path):
+    config = store_fixture("orders-4.9.7").config
+    result = rebuild(mqtool, "index", fixture("orders-4.9.7/store"), "--out", tmp_path / "out", "--config", config)
+    settings = {row["name"]: (row["value"], row["evidence"]) for row in result.document["settings"]}
+    assert settings["index_slots"] == ("100", str(config))
+    assert settings["broker_version"][0] == "before 5.0"
+    assert settings["consume_queue_size"] == ("2000", "configuration")
+
+
+def test_one_queue_is_made_alone(mqtool, tmp_path):
+    result = rebuild(mqtool, "consumequeue", ORDERS, "--out", tmp_path / "out", "--topic", "Orders", "--queue", "3")
+    assert result.document["queues"] == 1
+    for path, data in files(tmp_path / "out").items():
+        assert (ORDERS / path).read_bytes() == data
+        assert path.startswith("consumequeue/Orders/3/")
+
+
+def test_one_index_file_is_made_alone(mqtool, tmp_path):
+    name = sorted(path.name for path in (ORDERS / "index").iterdir())[4]
+    assert rebuild(mqtool, "index", ORDERS, "--out", tmp_path / "out", "--file", name).code == 0
+    assert files(tmp_path / "out") == {f"index/{name}": (ORDERS / "index" / name).read_bytes()}
+
+
+def test_an_index_file_behind_one_that_is_not_full_is_refused(mqtool, tmp_path):
+    store = copy_store("orders-5.5.0", tmp_path)
+    names = sorted(path.name for path in (store / "index").iterdir())
+    with (store / "index" / names[3]).open("r+b") as file:
+        file.seek(36)
+        file.write(struct.pack(">i", 7))
+    result = rebuild(mqtool, "index", store, "--out", tmp_path / "out", "--file", names[4])
+    assert result.code == 2
+    assert "rebuild the whole index" in result.stderr
+
+
+def test_a_range_of_the_log_is_read_and_no_more(mqtool, tmp_path):
+    result = rebuild(mqtool, "consumequeue", ORDERS, "--out", tmp_path / "out", "--offset", "1000:20000")
+    assert 0 < result.document["records"] < 100
+    assert result.document["complete"]
+
+
+def test_a_release_can_be_given(mqtool, tmp_path):
+    result = rebuild(mqtool, "index", ORDERS, "--out", tmp_path / "out", "--broker-version", "5.1")
+    assert result.document["keys"] < 3245
+
+
+WRONG = {
+    "--resume without --state": ["index", "--resume"],
+    "--file of queues": ["consumequeue", "--file", "20260101000000000"],
+    "--topic of an index": ["index", "--topic", "T"],
+    "--queue of everything": ["all", "--queue", "1"],
+    "--offset of metadata": ["metadata", "--offset", "0:10"],
+    "--offset as a time": ["index", "--offset", "@2026-11-21T00:00:00Z:end"],
+    "--state of metadata": ["metadata", "--state", "notes"],
+    "no index file's name": ["index", "--file", "x"],
+    "no release": ["index", "--broker-version", "five"],
+    "a range that ends before it begins": ["index", "--offset", "20:10"],
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_options_that_make_no_sense_together_are_refused(mqtool, tmp_path, case):
+    what, *options = WRONG[case]
+    result = rebuild(mqtool, what, ORDERS, "--out", tmp_path / "out", *options)
+    assert result.code == 2
+    assert len(result.stderr.splitlines()) == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_directory_inside_the_store_is_refused(mqtool, tmp_path):
+    store = copy_store("oversize-5.5.0", tmp_path)
+    before = tree_digest(store)
+    assert rebuild(mqtool, "index", store, "--out", store / "index2").code == 2
+    assert tree_digest(store) == before
+
+
+def test_a_dledger_log_is_refused(mqtool, tmp_path):
+    result = rebuild(mqtool, "index", fixture("dledger-5.5.0/store"), "--out", tmp_path / "out")
+    assert (result.code, result.document["error"]["kind"]) == (4, "unsupported")
+
+
+def test_progress_tells_rate_and_time_left(mqtool, tmp_path):
+    result = rebuild(mqtool, "consumequeue", ORDERS, "--out", tmp_path / "out", "--progress", "json")
+    last = json.loads(result.stderr.splitlines()[-1])["progress"]
+    assert (last["done"], last["total"], last["finished"]) == (529502, 655360, True) or last["finished"]
+    assert last["per_second"] > 0
+    assert last["seconds_left"] is not None
+
+
+def test_a_run_with_notes_leaves_none_behind(mqtool, tmp_path):
+    arguments = ("consumequeue", ORDERS, "--out", tmp_path / "out", "--state", tmp_path / "notes")
+    assert rebuild(mqtool, *arguments, "--resume").code == 0
+    assert not (tmp_path / "notes").exists()
+
+
+def test_a_filter_that_cannot_be_followed_is_told(mqtool, tmp_path):
+    store = copy_store("cqext-5.5.0", tmp_path)
+    path = store / "config" / "consumerFilter.json"
+    path.write_bytes(path.read_bytes().replace(b"a > 5", b"a LIKE 5"))
+    result = rebuild(mqtool, "consumequeue", store, "--out", tmp_path / "out")
+    assert result.code == 0
+    assert "ExtHigh" in result.document["problems"][0]
+    sizes = {path.read_bytes()[:2] for path in (tmp_path / "out/consumequeue_ext/Ext/1").iterdir()}
+    assert sizes == {struct.pack(">h", 20)}  # units without a bit map are always right
+
+
+@pytest.mark.parametrize("output_format", ["table", "wide", "csv", "jsonl"])
+def test_every_format_tells_the_records(mqtool, tmp_path, output_format):
+    result = mqtool("rebuild", "index", ORDERS, "--out", tmp_path / "out", "--format", output_format)
+    assert result.code == 0
+    assert "1085" in result.text

@@ -1,0 +1,100 @@
+"""Columns of messages make the same records, units and index entries as so many puts."""
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mqtool.engine import PutStatus, hooks
+from mqtool.engine.options import StoreOptions
+from mqtool.engine.put_many import MessageColumns
+from mqtool.formats import properties
+from tests.support.engine import HeldClock, open_small, tree
+from tests.support.engine_faults import NO_SPACE, FailingFiles, fast_directory, remove
+
+TOPICS = ["A", "Orders", "%RETRY%" + "g" * 121]
+
+
+def messages():
+    one = st.tuples(st.integers(0, 2), st.integers(0, 2), st.binary(max_size=300), st.sampled_from([None, "k1", "k2 k3"]),
+                    st.sampled_from([None, "TagA"]), st.integers(-5, 5), st.sampled_from([0, 1, 2, 0x301]))  # fmt: skip
+    return st.lists(one, min_size=1, max_size=60)
+
+
+def encode(key, tag):
+    return properties.encode([pair for pair in (("KEYS", key), ("TAGS", tag)) if pair[1]])
+
+
+def columns_of(found):
+    topic, queue_id, bodies, keys, tags, flag, sys_flag = zip(*found, strict=True)
+    return MessageColumns(
+        TOPICS, np.array(topic), np.array(queue_id), list(bodies),
+        [encode(*pair) for pair in zip(keys, tags, strict=True)], np.array(flag), np.array(sys_flag),
+        np.arange(len(found)), reconsume_times=3,
+    )  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(messages(), messages(), st.sampled_from([0, 2]))
+def test_columns_leave_the_same_bytes_as_puts(first, second, pool):
+    root = fast_directory()
+    clock = HeldClock()
+    with open_small(root / "many", clock, pool_buffers=pool) as many, open_small(root / "each", clock, pool_buffers=pool) as each:
+        for found in (first, second):
+            columns = columns_of(found)
+            clock.time += 1500
+            result = many.put_many(columns)
+            single = [each.put(*columns.message(row)) for row in range(len(columns))]
+            assert result.status is PutStatus.PUT_OK
+            assert result.physical_offsets.tolist() == [one.physical_offset for one in single]
+            assert result.queue_offsets.tolist() == [one.queue_offset for one in single]
+            assert result.end == single[-1].end
+    for part in ("commitlog", "consumequeue", "index"):
+        assert tree(root / "many" / part) == tree(root / "each" / part)
+    remove(root)
+
+
+def columns(bodies, **more):
+    return MessageColumns(["T"], np.zeros(len(bodies), int), 0, bodies, **more)
+
+
+@pytest.mark.parametrize("more", [
+    {"sys_flag": 4}, {"properties": [b"INNER_X\x01y\x02"] * 3}, {"born_host": bytes(20)},
+], ids=["prepared", "inner property", "IPv6"])  # fmt: skip
+def test_what_is_not_plain_is_stored_all_the_same(opened, more):
+    store = opened()
+    result = store.put_many(columns([b"a", b"b", b"c"], **more))
+    assert result.ok
+    assert len(result.physical_offsets) == 3
+    assert result.queue_offsets.tolist() == ([0, 0, 0] if "sys_flag" in more else [0, 1, 2])
+
+
+def test_messages_before_one_that_is_refused_are_stored(opened):
+    store = opened()
+    result = store.put_many(columns([b"a", b"b" * 5000, b"c"]))
+    assert result.status is PutStatus.MESSAGE_ILLEGAL
+    assert result.queue_offsets.tolist() == [0]
+    assert store.put("T", 0, b"next").queue_offset == 1
+
+
+def test_a_disk_that_fills_up_ends_the_column_where_it_does(opened):
+    files = FailingFiles("commitlog")
+    store = opened(files=files)
+    store.put("T", 0, b"x")
+    files.errors["create"] = NO_SPACE
+    result = store.put_many(columns([b"y" * 900] * 10))
+    assert (result.status, len(result.physical_offsets)) == (PutStatus.CREATE_MAPPED_FILE_FAILED, 4)
+    files.errors.clear()
+    assert store.put("T", 0, b"z").queue_offset == 5
+
+
+def test_hooks_see_every_message_of_a_column(opened):
+    store = opened(hooks=[hooks.delay_message(StoreOptions())])
+    result = store.put_many(columns([b"a", b"b"], properties=[b"DELAY\x011\x02", b""]))
+    store.dispatch()
+    assert result.ok
+    assert (store.queue_bounds("SCHEDULE_TOPIC_XXXX", 0)[1], store.queue_bounds("T", 0)[1]) == (1, 1)
+
+
+def test_no_messages_are_no_trouble(opened):
+    assert opened().put_many(columns([])).end == -1

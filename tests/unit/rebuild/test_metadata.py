@@ -1,0 +1,119 @@
+"""Configuration composed from a log: what is guessed, what is kept, what is put right."""
+
+import pytest
+
+import mqtool
+from mqtool.formats import checkpoint, config_files
+from mqtool.rebuild.log_survey import survey_log
+from mqtool.rebuild.metadata import compose
+from tests.support.stores import copy_store, store_fixture
+from tests.unit.rebuild.model import record
+from tests.unit.rebuild.test_run import make_store
+
+KEY = {"UNIQ_KEY": "7F0000010FA818B4AAC26C9E7A3B0001", "DELAY": "2"}
+
+
+def composed(root):
+    with mqtool.open(root) as store:
+        survey = survey_log(store, store.dispatch_rules)
+        return survey, compose(store, survey)
+
+
+def topics_of(made):
+    return config_files.parse_topics(made.files["config/topics.json"]).topic_config_table
+
+
+def delays_of(made):
+    return config_files.parse_delay_offsets(made.files["config/delayOffset.json"]).offset_table
+
+
+def told(made, file):
+    return {guess.item: guess.value for guess in made.guesses if guess.file == file}
+
+
+def test_topics_get_the_queues_of_their_records(tmp_path):
+    records = [record("T", 3), record("%RETRY%g", 0), record("U", 0, sys_flag=2), record("%LMQ%x", 0)]
+    _, made = composed(make_store(tmp_path, records))
+    found = topics_of(made)
+    assert {name: (topic.read_queue_nums, topic.write_queue_nums, topic.perm, topic.topic_filter_type)
+            for name, topic in found.items()} == {
+        "T": (4, 4, 6, "SINGLE_TAG"), "%RETRY%g": (1, 1, 6, "SINGLE_TAG"), "U": (1, 1, 6, "MULTI_TAG")}  # fmt: skip
+    assert made.unconfigured == ["%RETRY%g", "T", "U"]
+    assert set(told(made, "topics.json")) == set(found)
+
+
+def test_a_topic_of_inner_batches_is_a_batch_topic(tmp_path):
+    _, made = composed(make_store(tmp_path, [record("B", sys_flag=0x80 | 0x40)]))
+    assert topics_of(made)["B"].queue_type == "BatchCQ"
+
+
+def test_the_schedule_topic_has_a_queue_for_each_level(tmp_path):
+    _, made = composed(make_store(tmp_path, [record("SCHEDULE_TOPIC_XXXX", 2, props=KEY)]))
+    assert topics_of(made)["SCHEDULE_TOPIC_XXXX"].read_queue_nums == 18
+
+
+def test_groups_follow_from_retry_and_dead_letter_topics(tmp_path):
+    _, made = composed(make_store(tmp_path, [record("%RETRY%one"), record("%DLQ%two"), record("T")]))
+    groups = config_files.parse_groups(made.files["config/subscriptionGroup.json"]).subscription_group_table
+    assert sorted(groups) == ["one", "two"]
+
+
+@pytest.mark.parametrize(("delivered", "expected"), [([], 0), ([0], 1), ([0, 1], 2), ([1], 2)])
+def test_a_delay_level_goes_on_behind_the_last_message_that_was_delivered(tmp_path, delivered, expected):
+    keys = [KEY | {"UNIQ_KEY": f"{KEY['UNIQ_KEY'][:-1]}{n}"} for n in range(3)]
+    records = [record("SCHEDULE_TOPIC_XXXX", 1, n, props=key) for n, key in enumerate(keys)]
+    records += [record("T", 0, n, props=keys[n]) for n in delivered]
+    survey, made = composed(make_store(tmp_path, records))
+    assert survey.served == {1: expected}
+    assert delays_of(made) == {2: expected}
+    assert told(made, "delayOffset.json") == {"level 2": str(expected)}
+
+
+def test_a_later_retry_of_the_same_message_is_not_the_delivery(tmp_path):
+    parked = record("SCHEDULE_TOPIC_XXXX", 1, 0, props=KEY)
+    again = record("T", 0, 0, props=KEY)
+    fields = {name: getattr(again, name) for name in again.__slots__} | {"reconsume_times": 1}
+    survey, _ = composed(make_store(tmp_path, [parked, type(again)(**fields)]))
+    assert survey.served == {1: 0}
+
+
+def test_offsets_outside_of_their_queue_are_put_back_and_told(tmp_path):
+    root = copy_store("bcq-5.5.0", tmp_path)
+    with mqtool.open(root) as store:
+        name, queue_id, end = next((queue.topic, queue.queue_id, queue.max_offset) for queue in store.queues())
+    text = f'{{"offsetTable":{{"{name}@g":{{{queue_id}:99999}},"Gone@g":{{0:5}}}}}}'
+    (root / "config" / "consumerOffset.json").write_text(text)
+    _, made = composed(root)
+    found = config_files.parse_consumer_offsets(made.files["config/consumerOffset.json"]).offset_table
+    assert found == {f"{name}@g": {queue_id: end}, "Gone@g": {0: 5}}
+    assert told(made, "consumerOffset.json") == {f"g {name}/{queue_id}": str(end)}
+
+
+def test_a_configured_topic_with_fewer_queues_than_records_is_widened(tmp_path):
+    root = copy_store("orders-5.5.0", tmp_path)
+    path = root / "config" / "topics.json"
+    topics = config_files.parse_topics(path.read_bytes())
+    narrow = path.read_bytes().replace(b'"readQueueNums":4', b'"readQueueNums":2')
+    path.write_bytes(narrow)
+    _, made = composed(root)
+    assert topics_of(made)["Orders"].read_queue_nums == topics.topic_config_table["Orders"].read_queue_nums == 4
+    assert "Orders" in told(made, "topics.json")
+
+
+def test_the_checkpoint_is_that_of_the_last_record(tmp_path):
+    survey, made = composed(store_fixture("orders-5.5.0").directory)
+    found = checkpoint.parse_strictly(made.files["checkpoint"])
+    real = checkpoint.parse_strictly((store_fixture("orders-5.5.0").directory / "checkpoint").read_bytes())
+    assert (found.physic_msg_timestamp, found.logics_msg_timestamp) == (real.physic_msg_timestamp, survey.last_time)
+    assert found.logics_physical_offset == real.logics_physical_offset == survey.last_record
+    assert found.index_msg_timestamp <= real.index_msg_timestamp
+
+
+def test_damage_on_the_way_is_counted(tmp_path):
+    root = make_store(tmp_path, [record("T", 0, n) for n in range(5)])
+    segment = root / "commitlog" / f"{0:020d}"
+    data = bytearray(segment.read_bytes())
+    data[96:100] = b"\xee" * 4  # magic code of the second record, which begins at 92
+    segment.write_bytes(data)
+    survey, _ = composed(root)
+    assert (survey.damage.count, survey.records) == (1, 4)

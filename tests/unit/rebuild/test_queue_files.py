@@ -1,0 +1,156 @@
+"""Queue files of a new directory: pre-blank units, holes, cuts, extensions, names that lead nowhere else."""
+
+import numpy as np
+import pytest
+
+from mqtool.errors import StoreError
+from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
+from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK, ConsumeQueueUnit
+from mqtool.formats.consume_queue_ext import ext_address, parse_ext_unit
+from mqtool.rebuild.files import OutputFiles
+from mqtool.rebuild.placement import HoleBudget
+from mqtool.rebuild.queue_writer import BatchQueueWriter, ExtensionWriter, QueueName, SimpleQueueWriter, UnitBatch
+
+NAME = QueueName("T", 2)
+
+
+def batch(offsets, *, tags=0):
+    made = UnitBatch.empty()
+    made.offsets = np.array(offsets, np.int64)
+    made.units = np.zeros(len(offsets), CONSUME_QUEUE_UNIT.dtype)
+    made.units["physical_offset"] = 1000 + 10 * made.offsets
+    made.units["size"] = 10
+    made.units["tags_code"] = tags
+    made.times = made.offsets + 1_700_000_000_000
+    made.counts = np.ones(len(offsets), np.int16)
+    return made
+
+
+def unit(offset):
+    return ConsumeQueueUnit(1000 + 10 * offset, 10, 0)
+
+
+def written(root, kind="consumequeue"):
+    """Units of each file, zero ones at the end left out."""
+    found = {}
+    for path in sorted((root / kind / "T" / "2").iterdir()):
+        units = [CONSUME_QUEUE_UNIT.parse(path.read_bytes(), at) for at in range(0, path.stat().st_size, 20)]
+        while units and units[-1].size == 0:
+            units.pop()
+        found[int(path.name)] = units
+    return found
+
+
+def write(root, *batches, file_units=5):
+    with OutputFiles(root) as output:
+        writer = SimpleQueueWriter(NAME, output, file_units * 20, HoleBudget(1 << 20))
+        for one in batches:
+            writer.add(one)
+        writer.finish()
+    return writer
+
+
+def test_a_queue_from_zero_fills_file_after_file(tmp_path):
+    write(tmp_path, batch(range(5)), batch(range(5, 12)))
+    assert written(tmp_path) == {
+        0: [unit(n) for n in range(5)], 100: [unit(n) for n in range(5, 10)], 200: [unit(10), unit(11)]
+    }
+    assert {path.stat().st_size for path in (tmp_path / "consumequeue/T/2").iterdir()} == {100}
+
+
+def test_a_full_last_file_is_not_followed_by_an_empty_one(tmp_path):
+    write(tmp_path, batch(range(10)))
+    assert list(written(tmp_path)) == [0, 100]
+
+
+def test_the_first_file_of_a_trimmed_queue_begins_with_pre_blank_units(tmp_path):
+    write(tmp_path, batch(range(13, 16)))
+    assert written(tmp_path) == {200: [PRE_BLANK, PRE_BLANK, PRE_BLANK, unit(13), unit(14)], 300: [unit(15)]}
+
+
+def test_a_hole_is_filled_with_the_message_behind_it(tmp_path):
+    writer = write(tmp_path, batch([0, 1]), batch([4, 5]))
+    assert written(tmp_path) == {0: [unit(0), unit(1), unit(4), unit(4), unit(4)], 100: [unit(5)]}
+    assert writer.placement.notes.count == 1
+
+
+def test_a_queue_made_anew_leaves_nothing_of_the_old_one(tmp_path):
+    write(tmp_path, batch(range(12)), batch(range(2)))
+    assert written(tmp_path) == {0: [unit(0), unit(1)]}
+
+
+def test_a_queue_cut_in_a_file_goes_on_there(tmp_path):
+    write(tmp_path, batch(range(12)), batch([7, 8]))
+    assert written(tmp_path) == {0: [unit(n) for n in range(5)], 100: [unit(5), unit(6), unit(7), unit(8)]}
+
+
+def test_a_queue_that_begins_anew_before_its_first_unit_starts_over(tmp_path):
+    write(tmp_path, batch(range(13, 16)), batch([6, 7]))
+    assert written(tmp_path) == {100: [PRE_BLANK, unit(6), unit(7)]}
+
+
+def test_batch_units_stand_one_behind_the_other(tmp_path):
+    made = batch([0, 5, 12])
+    made.counts = np.array([5, 7, 1], np.int16)
+    with OutputFiles(tmp_path) as output:
+        writer = BatchQueueWriter(NAME, output, 100)
+        writer.add(made)
+        writer.add(made)  # already there
+        negative = batch([20, -1])
+        negative.counts = np.array([-1, 1], np.int16)
+        writer.add(negative)
+        writer.finish()
+    files = sorted((tmp_path / "batchconsumequeue/T/2").iterdir())
+    assert [(path.name[-3:], path.stat().st_size) for path in files] == [("000", 92), ("092", 92)]
+    units = [BATCH_CONSUME_QUEUE_UNIT.parse(files[n // 2].read_bytes(), n % 2 * 46) for n in range(3)]
+    assert [(one.base_queue_offset, one.batch_size, one.compacted_offset) for one in units] == [
+        (0, 5, -1), (5, 7, -1), (12, 1, -1)
+    ]
+
+
+def test_extension_units_that_do_not_fit_begin_the_next_file(tmp_path):
+    made = batch(range(4), tags=77)
+    with OutputFiles(tmp_path) as output:
+        writer = ExtensionWriter(NAME, output, 100)
+        writer.add(made, [b"\1\2", b"", b"\1\2", b"\1\2"])  # 22 + 20 + 22 + 22 bytes, of 96
+        writer.add(batch([4]), [b"\1\2"])
+        writer.finish()
+    assert made.units["tags_code"].tolist() == [ext_address(at) for at in (0, 22, 42, 64)]
+    first, second = (path.read_bytes() for path in sorted((tmp_path / "consumequeue_ext/T/2").iterdir()))
+    found = [parse_ext_unit(first, at) for at in (0, 22, 42, 64)]
+    assert [(one.tags_code, one.bit_map) for one in found] == [(77, b"\1\2"), (77, b""), (77, b"\1\2"), (77, b"\1\2")]
+    assert first[86:90] == b"\xff\xff\0\0"
+    assert parse_ext_unit(second, 0).bit_map == b"\1\2"
+
+
+@pytest.mark.parametrize("topic", ["", ".", "..", "a/b", "../../x", "nul\0", "x" * 256, "é" * 128])
+def test_a_topic_that_cannot_be_a_directory_is_told(topic):
+    assert not QueueName(topic, 0).is_path
+
+
+@pytest.mark.parametrize("topic", ["T", "%RETRY%g", "...", "é" * 127, "%LMQ%a b"])
+def test_a_topic_that_can_be_a_directory_is_one(topic):
+    assert QueueName(topic, 0).is_path
+
+
+def test_many_files_are_written_with_few_open(tmp_path):
+    with OutputFiles(tmp_path) as output:
+        for number in range(300):
+            output.write(f"q/{number}/file", 4, 1, b"y")
+        for number in range(300):
+            assert output.read(f"q/{number}/file", 0, 9) == b"\0y\0\0"
+
+
+def test_a_disk_that_refuses_is_told_with_the_file(tmp_path):
+    (tmp_path / "q").write_bytes(b"in the way")
+    with OutputFiles(tmp_path) as output, pytest.raises(StoreError, match="cannot be written"):
+        output.write("q/file", 4, 0, b"y")
+
+
+def test_nothing_is_written_through_a_link(tmp_path):
+    (tmp_path / "target").write_bytes(b"precious")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "file").symlink_to(tmp_path / "target")
+    with OutputFiles(tmp_path / "out") as output, pytest.raises(StoreError):
+        output.write("file", 4, 0, b"y")
+    assert (tmp_path / "target").read_bytes() == b"precious"
