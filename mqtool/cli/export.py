@@ -22,6 +22,7 @@ from mqtool.cli.options import (
     option,
 )
 from mqtool.cli.schema import prints
+from mqtool.cli.spark_session import SPARK, ConfOption, MasterOption
 
 HELP = """
 mqtool export /data/store --to orders-lake --topic Orders
@@ -37,7 +38,6 @@ impact: writes below --to and the --state file, and nothing else; stores are onl
 
 CONTENT = "Content"
 FILES = "Files"
-SPARK = "Spark"
 
 
 class Include(StrEnum):
@@ -96,12 +96,6 @@ SplitOption = Annotated[
     str | None, option("--split", metavar="SIZE", panel=FILES, help="Log bytes of a task; each writes its own files.")
 ]
 SparkOption = Annotated[bool, option("--spark", panel=SPARK, help="Run the tasks on Spark (needs Java 17).")]
-MasterOption = Annotated[
-    str, option("--master", metavar="URL", panel=SPARK, help="local[*], spark://HOST:PORT, yarn, k8s://…")
-]
-ConfOption = Annotated[
-    list[str] | None, option("--conf", metavar="NAME=VALUE", panel=SPARK, help="Spark setting; may be repeated.")
-]
 LevelOption = Annotated[int, option("--level", panel=FILES, help="Of zstd, 1 to 22: higher is smaller and slower.")]
 
 

@@ -12,6 +12,7 @@ from mqtool.cli.invocation import Format, Invocation, note
 from mqtool.cli.options import ProgressMode
 from mqtool.cli.output import Output
 from mqtool.cli.progress import Progress, progress
+from mqtool.cli.spark_session import spark_session
 from mqtool.errors import UsageError
 from mqtool.export import redact
 from mqtool.export.parquet import WriteOptions
@@ -95,19 +96,10 @@ def run(
 
 
 def _on_spark(request: ExportRequest, master: str, conf: list[str], move: Done) -> ExportResult:
-    from mqtool.spark.session import build, require_spark  # noqa: PLC0415 - an extra
+    with spark_session(master, conf) as session:
+        from mqtool.spark.export import SparkRunner  # noqa: PLC0415 - an extra
 
-    settings = dict(text.partition("=")[::2] for text in conf)
-    if not all(settings.values()):
-        raise UsageError(f"--conf {next(text for text in conf if '=' not in text)!r}: expected NAME=VALUE")
-    require_spark()
-    from mqtool.spark.export import SparkRunner  # noqa: PLC0415
-
-    session = build(master, settings)
-    try:
         return export(request, SparkRunner(session, move), move)
-    finally:
-        session.stop()
 
 
 def bar_in(shown: ExitStack, mode: ProgressMode) -> Done:

@@ -21,6 +21,7 @@ from mqtool.cli.options import (
     print_schema,
 )
 from mqtool.cli.schema import prints
+from mqtool.cli.spark_session import SPARK, ConfOption, MasterOption
 from mqtool.cli.verify_schema import LINES, VERIFY
 
 HELP = """
@@ -99,6 +100,8 @@ MaxTimeOption = Annotated[
     option("--max-time", metavar="SECONDS", panel=WORK, min=0, help="Begin nothing after this; exit 5 if any is left."),
 ]
 
+SparkOption = Annotated[bool, option("--spark", panel=SPARK, help="Let executors of Spark read (needs Java 17).")]
+
 
 @prints(VERIFY, *LINES, VERIFY_KIND)
 def verify(
@@ -110,6 +113,9 @@ def verify(
     throttle: ThrottleOption = None,
     state: StateOption = None,
     max_time: MaxTimeOption = None,
+    spark: SparkOption = False,
+    master: MasterOption = "local[*]",
+    conf: ConfOption = None,
     output_format: VerifyFormatOption = VerifyFormat.TABLE,
     outfile: OutfileOption = None,
     fail_on: FailOnOption = FailOn.ERROR,
@@ -120,5 +126,6 @@ def verify(
     """Reads the options and runs."""
     from mqtool.cli.verify_run import Work, run  # noqa: PLC0415 - `--help` loads no numpy
 
-    work = Work(tuple(topic) if topic else None, jobs, throttle, state, max_time, progress)
+    cluster = (master, tuple(conf or ())) if spark else None
+    work = Work(tuple(topic) if topic else None, jobs, throttle, state, max_time, progress, cluster)
     return run(ctx.obj, store, config, work, output_format.value, outfile, fail_on.value)

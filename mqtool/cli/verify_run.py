@@ -14,12 +14,14 @@ from mqtool.cli.options import ProgressMode
 from mqtool.cli.progress import progress
 from mqtool.cli.ranges import parse_size
 from mqtool.cli.render import Csv, encode
+from mqtool.cli.spark_session import spark_session
 from mqtool.cli.verify_schema import FINDING_ROWS, VERIFY
 from mqtool.errors import UsageError
 from mqtool.kinds.registry import recognise
-from mqtool.store import open_store
+from mqtool.store import Store, open_store
 from mqtool.verify import Finding, Options, Severity, State, Verification
 from mqtool.verify import verify as check
+from mqtool.verify.store import Progress
 
 SMALL = 512 << 20
 """Bytes of the CommitLog up to which further processes cost more time than they save."""
@@ -35,6 +37,7 @@ class Work:
     state: Path | None
     max_time: float | None
     progress: ProgressMode
+    spark: tuple[str, tuple[str, ...]] | None = None
 
 
 def run(
@@ -44,7 +47,7 @@ def run(
     """Checks a store and writes the answer."""
     kind = recognise(path)
     if kind is not None:
-        if outfile or any((work.topics, work.jobs, work.throttle, work.state, work.max_time)):
+        if outfile or any((work.topics, work.jobs, work.throttle, work.state, work.max_time, work.spark)):
             raise UsageError(f"a store of kind {kind.name} is checked whole, in one process, to stdout")
         return kind_run.verify(invocation, kind, path, output_format, fail_on)
     del invocation  # a failure before the answer is a line by itself
@@ -67,14 +70,26 @@ def run(
 def verification(path: Path, config: Path | None, work: Work) -> Verification:
     """Checks a store as the options say."""
     throttle = None if work.throttle is None else max(1, parse_size(work.throttle))
+    if work.spark is not None and any((work.jobs, work.throttle, work.state, work.max_time)):
+        raise UsageError("--jobs, --throttle, --state and --max-time are for this machine, not for --spark")
     with open_store(path, config) as store:
         size = sum(segment.size for segment in store.commit_log.segments)
         jobs = work.jobs or (1 if size < SMALL else os.cpu_count() or 1)
         options = Options(work.topics, jobs, throttle, work.state, work.max_time)
         with progress(work.progress, "verify", 0, size) as bar:
-            found = check(store, options, lambda done, total: bar.update(size * done // max(1, total)))
+            move: Progress = lambda done, total: bar.update(size * done // max(1, total))  # noqa: E731
+            found = _on_spark(store, work, move) if work.spark else check(store, options, move)
             bar.update(size)
             return found
+
+
+def _on_spark(store: Store, work: Work, move: Progress) -> Verification:
+    assert work.spark is not None
+    master, conf = work.spark
+    with spark_session(master, list(conf)) as session:
+        from mqtool.spark.verify import verify_on  # noqa: PLC0415 - an extra
+
+        return verify_on(session, store, work.topics, move)
 
 
 def outside(store: Path, written: Path) -> None:

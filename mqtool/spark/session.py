@@ -29,6 +29,7 @@ SETTINGS = {
 }
 """Of every session that mqtool starts; `--conf` overrules."""
 
+_LOGGING = Path(__file__).with_name("log4j2.properties")
 LOCAL_SETTINGS = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 
 
@@ -82,10 +83,13 @@ def build(master: str, conf: Mapping[str, str] | None = None) -> "SparkSession":
     from mqtool.spark.source import register  # noqa: PLC0415
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", LOCAL_SETTINGS["spark.driver.host"])
     _make_importable()
     builder = SparkSession.builder.master(master).appName("mqtool")
     local = LOCAL_SETTINGS if master.startswith("local") else {}
-    for name, value in {**SETTINGS, **local, **(conf or {})}.items():
+    quiet = {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"}
+    for name, value in {**SETTINGS, **quiet, **local, **(conf or {})}.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     register(session)

@@ -19,7 +19,7 @@ ALLOWED = {
     "rebuild": READING,
     "engine": READING,
     "export": READING,
-    "spark": READING | {"export"},
+    "spark": READING | {"export", "verify"},
     "repair": READING | {"verify", "rebuild", "engine"},
     "kinds": READING,
     "equeue": READING | {"kinds"},

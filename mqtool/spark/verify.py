@@ -1,0 +1,77 @@
+"""Checking a store by executors: the tasks and the judgement of `mqtool.verify`, the reading spread over a cluster.
+
+The driver surveys the store and judges; executors read segments, queues and index files, and answer with facts and
+sums. The findings are those of one machine, in the same order, since facts are put together by the survey's order.
+"""
+
+import socket
+import time
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from mqtool.errors import StoreError
+from mqtool.spark.job import Progress, SparkJob
+from mqtool.store import Store
+from mqtool.verify import Verification
+from mqtool.verify.facts import Facts
+from mqtool.verify.judgement import Judgement
+from mqtool.verify.survey import Survey, survey
+from mqtool.verify.tasks import Result, Task, run_task, tasks_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+GROUP = "mqtool-verify"
+
+
+def verify_on(
+    session: "SparkSession", store: Store, topics: tuple[str, ...] | None = None, progress: Progress | None = None
+) -> Verification:
+    """Checks a store as `mqtool.verify.verify` does.
+
+    Args:
+        session: a classic one; its executors must reach the store under the same name.
+        store: opened on the driver.
+        topics: globs; None for all.
+        progress: is told of bytes that were read, about, and of all.
+
+    Raises:
+        SparkJobError: Spark gave up, or an executor does not see the store.
+    """
+    begun = time.monotonic()
+    seen = survey(store, topics)
+    tasks = tasks_of(seen)
+    longest_first = sorted(tasks, key=lambda task: -task.bytes)
+    shared = session.sparkContext.broadcast(seen)
+    job: SparkJob[Task, Result] = SparkJob(session, GROUP, partial(_run, shared), _size, progress)
+    answers = job.run(longest_first, f"verify {len(tasks)} parts of {seen.shown}")
+    shared.destroy()
+    results = {task.key: result for task, result in zip(longest_first, answers, strict=True)}
+    judgement = Judgement(store, Facts(seen, tuple(results[task.key] for task in tasks)))
+    judgement.judge()
+    return judgement.verdict(time.monotonic() - begun, complete=True)
+
+
+def _size(task: Task) -> int:
+    return task.bytes
+
+
+def _run(shared: Any, tasks: Iterable[Task]) -> Iterator[Result]:
+    """Runs on an executor."""
+    seen: Survey = shared.value
+    _require_store(seen)
+    for task in tasks:
+        yield run_task(seen, task)
+
+
+def _require_store(seen: Survey) -> None:
+    """Keeps a store that is not mounted here from being judged as one whose files are gone.
+
+    Raises:
+        StoreError: the newest segment that the driver saw is not here.
+    """
+    witness = seen.segments[seen.last_used].path if seen.segments else seen.root
+    if not witness.exists():
+        where = f"is not on the executor {socket.gethostname()}"
+        raise StoreError(f"{where}; driver and executors must reach the store under the same name", witness)
