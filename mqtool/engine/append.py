@@ -52,6 +52,11 @@ class StorePuts:
         self._longest_body = room - _BODY_AT - _LONGEST_PROPERTIES - 0xFF
         self._quick = not (options.append_record_crc or options.positional_writes or self._hooks or options.sync)
 
+    @property
+    def default_store_host(self) -> bytes:
+        """The store host of records whose caller names none; 8 or 20 bytes."""
+        return self._store_host
+
     def put(  # noqa: PLR0917 - the fields of a record; keywords would cost a tenth of the call
         self,
         topic: str,
@@ -65,6 +70,8 @@ class StorePuts:
         store_host: bytes | None = None,
         reconsume_times: int = 0,
         prepared_transaction_offset: int = 0,
+        *,
+        wait: bool = True,
     ) -> PutResult:
         """Stores one message.
 
@@ -83,6 +90,7 @@ class StorePuts:
             born_host, store_host: 8 or 20 bytes (`formats.hosts.build`); None for those of the options.
             reconsume_times: how often a consumer sent it back.
             prepared_transaction_offset: of a committed message, physical offset of its half.
+            wait: False to return before the flush of SYNC_FLUSH; then `wait_flushed` waits for it.
 
         Returns:
             Status and place. A message that the real store refuses is refused with the same status.
@@ -98,7 +106,7 @@ class StorePuts:
             return self._put_slowly(OutgoingMessage(
                 topic, queue_id, body, properties, flag, sys_flag, born_timestamp, born_host, store_host,
                 reconsume_times, prepared_transaction_offset,
-            ))  # fmt: skip
+            ), wait=wait)  # fmt: skip
         crc = crc32(body) & 0x7FFFFFFF
         tail = (state.prefixes.get(room) or state.prefix(room)) + properties
         total = state.fixed_size + size + room
@@ -130,7 +138,7 @@ class StorePuts:
             self._loop.wake()
         return _new_tuple(PutResult, (_OK, _APPENDED, physical, total, number, now, host, ()))
 
-    def _put_slowly(self, message: OutgoingMessage) -> PutResult:
+    def _put_slowly(self, message: OutgoingMessage, *, wait: bool = True) -> PutResult:
         """Stores a message of any kind, through hooks if there are any, and waits for its flush if it must."""
         for hook in self._hooks:
             answer = hook(message)
@@ -141,7 +149,7 @@ class StorePuts:
         state = log.offsets.state(message.topic, message.queue_id)
         born, host = message.born_host or self._born_host, message.store_host or self._store_host
         result = special.append_special(log, state, message._replace(born_host=born, store_host=host))
-        return self._finish(result, message.properties)
+        return self._finish(result, message.properties, wait=wait)
 
     def put_batch(  # noqa: PLR0917 - in the order of `put`
         self,
@@ -154,13 +162,15 @@ class StorePuts:
         born_host: bytes | None = None,
         store_host: bytes | None = None,
         reconsume_times: int = 0,
+        *,
+        wait: bool = True,
     ) -> PutResult:
         """Stores messages of one queue: all of them, in one file, one behind the other, or none.
 
         Durable on return as after `put`.
 
         Args:
-            topic, queue_id, sys_flag, born_timestamp, born_host, store_host, reconsume_times: as `put`, for all.
+            topic, queue_id, sys_flag, born_timestamp, born_host, store_host, reconsume_times, wait: as `put`, for all.
             messages: them, or the body of a client's batch request.
             properties: of the batch; 4.9 adds them to every message's.
 
@@ -171,7 +181,7 @@ class StorePuts:
             self._log, topic, queue_id, messages, properties, sys_flag, born_timestamp, born_host, store_host,
             reconsume_times,
         )  # fmt: skip
-        return self._finish(result, properties)
+        return self._finish(result, properties, wait=wait)
 
     def put_many(self, columns: MessageColumns) -> PutManyResult:
         """Stores columns of messages: each as by `put`, in their order, until one is refused.
@@ -194,11 +204,15 @@ class StorePuts:
             self._loop.wake()
         return found
 
-    def _finish(self, result: PutResult, properties: bytes) -> PutResult:
+    def wait_flushed(self, end: int) -> PutStatus:
+        """Waits until the log is durable up to a physical offset, as a put in SYNC_FLUSH mode does by itself."""
+        return self._parts.flusher.group.wait(end)
+
+    def _finish(self, result: PutResult, properties: bytes, *, wait: bool) -> PutResult:
         """Waits for the flush that a put asks for, and sees to it that dispatch goes on."""
         if not result.ok:
             return result
-        if self._parts.options.sync and _waits(properties):
+        if wait and self._parts.options.sync and _waits(properties):
             status = self._parts.flusher.group.wait(result.end)
             result = result if status is PutStatus.PUT_OK else result._replace(status=status)
         if self._loop.idle:
