@@ -86,7 +86,8 @@ def _hop_on(view: memoryview, start: int, most: int) -> tuple[list[int], int, St
         append(at)
         at += total
     else:
-        return found, at, None
+        if at <= len(view):
+            return found, at, None
     if found and at > len(view):  # the last one is not whole
         return found, found[-1], Stop.MORE
     if at > last_start:

@@ -50,7 +50,8 @@ def extent(segment: SegmentBytes, position: int, data_end: int) -> int | None:
     for sizes in ({total} & implied, {total} | stated, *others):
         for size in sorted(sizes):
             end = position + size
-            if size >= commit_log.MIN_RECORD_SIZE and end < segment.size and segment.is_boundary(end):
+            room = segment.size - end >= commit_log.FRAME.size  # for what would prove it
+            if size >= commit_log.MIN_RECORD_SIZE and room and segment.is_boundary(end):
                 return end
     is_sum = total >= commit_log.MIN_RECORD_SIZE and total in implied
     return position + total if is_sum or segment.begins_record(position, data_end) else None

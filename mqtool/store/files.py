@@ -144,11 +144,13 @@ class MappedFile:
         path: where it is.
         base: file_from_offset, from its 20-digit name.
         size: bytes on disk.
+        entries: each record in it is the body of a DLedger entry.
     """
 
     path: Path
     base: int
     size: int
+    entries: bool = False
 
     @property
     def end(self) -> int:
@@ -170,7 +172,7 @@ class MappedFileList:
 
 
 def list_directory(path: Path) -> list[os.DirEntry[str]]:
-    """Returns the entries of a directory by name; an absent one has none.
+    """Returns the entries of a directory by name; an absent one, or what is no directory, has none.
 
     Raises:
         StoreError: it cannot be listed.
@@ -182,9 +184,9 @@ def list_directory(path: Path) -> list[os.DirEntry[str]]:
             return cast("list[os.DirEntry[str]]", entries_there)
         with os.scandir(path) as entries:
             return sorted(entries, key=lambda entry: entry.name)
-    except FileNotFoundError:
-        return []
     except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            return []
         raise StoreError(f"cannot be listed: {error.strerror}", path) from error
 
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import mqtool
@@ -169,7 +169,15 @@ def test_a_record_that_nothing_touched_is_found_if_its_neighbour_is_whole(made, 
             assert start in positions or not before_is_fine
 
 
+CUT_BEFORE_A_CHANCE_BOUNDARY = {
+    "body": b"x\x9c\x03\x00\x00\x00\x00\x01", "topic": b"L" * 128, "properties": b"", "sys_flag": 1, "queue_id": 0,
+    "flag": 0, "queue_offset": 0, "born_timestamp": 0, "reconsume_times": 0, "prepared_transaction_offset": 0,
+    "born_host": bytes(8), "store_host": bytes(8),
+}  # fmt: skip
+
+
 @given(made=records, cut=st.integers(0, 1 << 20))
+@example(made=[CUT_BEFORE_A_CHANCE_BOUNDARY], cut=100)
 @settings(suppress_health_check=[HealthCheck.too_slow])
 def test_a_log_cut_anywhere_has_the_records_before_the_cut(made, cut):
     data, starts = log_of(made)

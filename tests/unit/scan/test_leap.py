@@ -3,7 +3,7 @@
 import struct
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mqtool.formats import commit_log
@@ -35,6 +35,7 @@ def followed(data):
 
 @settings(max_examples=200)
 @given(st.lists(bodies, max_size=12), st.integers(1, 30), ends)
+@example([b""], 63, struct.pack(">i", 5000) + MAGICS[0])
 def test_a_chain_of_small_frames_is_followed_to_the_same_end(found_bodies, times, end):
     data = laid_out([record(body=body) for body in found_bodies] * times)[0] + end
     chain = hop(memoryview(data), 0)

@@ -109,11 +109,21 @@ def test_subdirectories_are_directories_and_links_to_them(tmp_path):
     assert [entry.name for entry in subdirectories(tmp_path)] == ["entry-0", "link"]
 
 
-def test_an_absent_directory_lists_as_empty_and_a_file_not_at_all(tmp_path):
+def test_what_is_absent_or_no_directory_lists_as_empty(tmp_path):
     assert list_directory(tmp_path / "absent") == []
     (tmp_path / "file").touch()
-    with pytest.raises(StoreError, match="cannot be listed"):
-        list_directory(tmp_path / "file")
+    assert list_directory(tmp_path / "file") == []
+    assert list_directory(tmp_path / "file" / "below") == []
+
+
+def test_a_directory_that_cannot_be_listed_is_named(tmp_path, monkeypatch):
+    def refused(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "scandir", refused)
+    with pytest.raises(StoreError, match="cannot be listed: Permission denied") as raised:
+        list_directory(tmp_path)
+    assert raised.value.path == tmp_path
 
 
 @pytest.mark.parametrize(("position", "count", "found"),
