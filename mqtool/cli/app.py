@@ -40,6 +40,7 @@ COMMANDS = {
     "verify": Command("mqtool.cli.verify", "What is wrong with this store, exactly, and what to do?"),
     "checks": Command("mqtool.cli.checks", "What a code of verify means, and what to do about it."),
     "rebuild": Command("mqtool.cli.rebuild", "Make queues, index and configuration anew from the CommitLog."),
+    "append": Command("mqtool.cli.append", "Append messages to a store, new or old, as a broker would."),
     "export": Command("mqtool.cli.export", "Write messages as Parquet, in one go or what is new."),
 }
 

@@ -74,6 +74,31 @@ def append_special(log: "CommitLog", state: QueueState, message: OutgoingMessage
     return PutResult(PutStatus.PUT_OK, AppendStatus.PUT_OK, physical, total, number, now, store_host)
 
 
+def refusal(log: "CommitLog", state: QueueState, message: OutgoingMessage) -> PutResult | None:
+    """Returns the answer to a message that would be refused as it is, None if it would be taken; nothing is written.
+
+    Args:
+        log: whose options and limits hold.
+        state: of the message's topic-queue.
+        message: of any kind; hosts may be missing.
+    """
+    born_host, store_host = message.born_host or log.born_host, message.store_host or log.store_host
+    shape = record.host_shape(born_host, store_host)
+    names = multi_dispatch.light_queues(log.options, state.topic, message.properties)
+    try:
+        _messages_in(state, record.shaped(message.sys_flag, shape), message.properties)
+        if names and multi_dispatch.refusal(names):
+            return _ILLEGAL
+        encoded = _final_properties(log, state, message.sys_flag, message.properties, names, state.next_offset)
+        total = commit_log.BODY_POSITIONS[shape] + len(message.body) + len(state.topic_field) + 2 + len(encoded)
+        _check(log, state, message.body, encoded, names, total)
+    except FormatError:
+        return _ILLEGAL
+    except AppendFailedError as failed:
+        return failed.result
+    return None
+
+
 def _messages_in(state: QueueState, sys_flag: int, encoded: bytes) -> int:
     """Returns by how much the message moves its queue; raises FormatError if it contradicts itself."""
     inner = bool(sys_flag & SysFlag.INNER_BATCH)

@@ -1,0 +1,132 @@
+"""Options for a store that is there already: sizes as its files have them, bytes as its release writes them.
+
+What the caller says must agree with the files: a broker that is started with other sizes refuses the store, or
+misreads its index without a word. Docs page: docs/engine.md.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from mqtool.engine.options import Compat, StoreOptions, options_from_config
+from mqtool.errors import LayoutError, NotAStoreError
+from mqtool.formats import file_names, index_file
+from mqtool.formats.consume_queue import round_up_file_size
+from mqtool.store import broker_config, layout
+from mqtool.store.broker_config import BrokerConfig
+from mqtool.store.files import list_directory
+from mqtool.store.index_file import list_index_files
+from mqtool.store.layout import StoreLayout
+from mqtool.store.store import open_store
+
+_DIRECTORIES = ("storePathRootDir", "storePathCommitLog", "readOnlyCommitLogStorePaths")
+_SIZES = {
+    "commit_log_file_size": ("mappedFileSizeCommitLog", "commit_log_size"),
+    "consume_queue_file_size": ("mappedFileSizeConsumeQueue", "consume_queue_size"),
+    "consume_queue_ext_file_size": ("mappedFileSizeConsumeQueueExt", "consume_queue_ext_size"),
+    "batch_consume_queue_file_size": ("mapperFileSizeBatchConsumeQueue", "batch_consume_queue_size"),
+}
+"""Option to the broker's key, and to the attribute of the layout that tells what the files have."""
+
+
+def is_new(root: Path) -> bool:
+    """Whether nothing is there yet: no directory, or an empty one."""
+    if root.exists() and not root.is_dir():
+        raise NotAStoreError("expected a directory, found a file", root)
+    return not root.is_dir() or not list_directory(root)
+
+
+def options_for(
+    root: Path,
+    config: "str | Path | Mapping[str, object] | BrokerConfig | None" = None,
+    compat: Compat | None = None,
+    **chosen: Any,
+) -> StoreOptions:
+    """Returns options with which a store can be opened for writing; nothing is written.
+
+    Args:
+        root: of the store, or of one to be made.
+        config: the broker's own keys; for a new store they say its sizes, too.
+        compat: whose bytes are to be written; None for those of the release that wrote the store, 5.5 for a new one.
+        chosen: further options, by name; they overrule the configuration.
+
+    Raises:
+        LayoutError: the configuration contradicts the files; nothing else would be safe than to refuse.
+        NotAStoreError: something is there, but no store.
+        ConfigFileError, UsageError: the configuration cannot be understood.
+    """
+    keys = broker_config.load(config)
+    if is_new(root):
+        return replace(options_from_config(keys, StoreOptions(compat=compat or Compat.V5_5)), **chosen)
+    with open_store(root, _directories(keys)) as store:
+        found = store.layout
+        release = compat or (Compat.V4_9 if store.version.is_4 else Compat.V5_5)
+    told = _sizes_of(found, keys) | _index_sizes_of(root, keys)
+    if any(list_directory(root / file_names.CONSUME_QUEUE_EXT)):
+        told["consume_queue_ext"] = True
+    read_only = {path.name for path in keys.paths("readOnlyCommitLogStorePaths")}
+    told["read_only_dirs"] = tuple(path for path in found.commit_log_dirs if path.name in read_only)
+    if found.commit_log_dirs not in ((), (root / file_names.COMMIT_LOG,)):
+        told["commit_log_dirs"] = tuple(path for path in found.commit_log_dirs if path.name not in read_only)
+    else:
+        told["commit_log_dirs"] = ()
+    return replace(options_from_config(keys, StoreOptions(compat=release)), **told, **chosen)
+
+
+def _directories(keys: BrokerConfig) -> dict[str, object]:
+    """Returns the keys that say where files are, without those that say their sizes: the files tell these."""
+    named = {name: keys.paths(name) for name in _DIRECTORIES}
+    return {name: ",".join(map(str, paths)) for name, paths in named.items() if paths}
+
+
+def _sizes_of(found: StoreLayout, keys: BrokerConfig) -> dict[str, Any]:
+    """Returns the sizes of files by option.
+
+    Raises:
+        LayoutError: they are not those of the configuration.
+    """
+    told: dict[str, Any] = {}
+    for option, (key, attribute) in _SIZES.items():
+        known: layout.Known | None = getattr(found, attribute)
+        if known is None:
+            continue
+        told[option] = known.value
+        wanted = keys.integer(key)
+        if wanted is not None and option == "consume_queue_file_size":
+            wanted = round_up_file_size(wanted)
+        if wanted is not None and wanted != known.value:
+            words = f"{key} is {wanted} in {keys.source}, but {known.evidence} have {known.value}"
+            raise LayoutError(words, found.root)
+    return told
+
+
+def _index_sizes_of(root: Path, keys: BrokerConfig) -> dict[str, Any]:
+    """Returns slots and entries of the index by option; {} where there is no index file.
+
+    Raises:
+        LayoutError: the files have another size than the configuration says, or do not tell their number of slots.
+    """
+    directory = root / file_names.INDEX
+    files = list_index_files(directory)[0] if directory.is_dir() else []
+    sizes = {file.size for file in files if file.size}
+    slots, entries = keys.integer("maxHashSlotNum"), keys.integer("maxIndexNum")
+    if not sizes:
+        return {}
+    if slots is not None or entries is not None:
+        slots, entries = slots or index_file.DEFAULT_SLOTS, entries or index_file.DEFAULT_ENTRIES
+    elif sizes == {index_file.file_size(index_file.DEFAULT_SLOTS, index_file.DEFAULT_ENTRIES)}:
+        slots, entries = index_file.DEFAULT_SLOTS, index_file.DEFAULT_ENTRIES
+    else:
+        slots, entries = next(
+            ((file.slot_count, file.max_entries) for file in files if file.slot_count is not None), (None, None)
+        )
+    if slots is None or entries is None:
+        raise LayoutError("does not tell how many slots it has: give maxHashSlotNum and maxIndexNum", files[0].path)
+    for file in files:
+        if file.size and file.size != index_file.file_size(slots, entries):
+            raise LayoutError(
+                f"maxHashSlotNum {slots} and maxIndexNum {entries} make index files of "
+                f"{index_file.file_size(slots, entries)} bytes, but this one has {file.size}", file.path,
+            )  # fmt: skip
+    return {"index_slots": slots, "index_entries": entries}

@@ -1,0 +1,225 @@
+"""`mqtool append`: what it stores, what it answers, what it refuses, and that a refusal changes nothing."""
+
+import io
+import json
+import sys
+from types import SimpleNamespace
+
+import jsonschema
+import pytest
+
+import mqtool as library
+from mqtool.cli.exits import ExitCode
+from tests.support.damage import held_lock
+from tests.support.stores import copy_store, store_fixture, tree_digest
+
+GOOD = [
+    {"topic": "Orders", "queue_id": 1, "body": "héllo", "tags": "A", "keys": ["k1", "k2"], "properties": {"x": "y"}},
+    {"topic": "Orders", "body_base64": "AAEC", "flag": 7, "born_host": "1.2.3.4:5", "born_timestamp": 1_700_000_000_000},
+    {"topic": "T2", "body": "later", "delay_level": 3},
+]
+
+
+def write(path, rows):
+    path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows), "utf-8")
+    return path
+
+
+def messages(root):
+    with library.open(root) as store:
+        return [found for found in store.messages() if not hasattr(found, "kind")]
+
+
+def clean(mqtool, root):
+    return mqtool("verify", root, "-f", "json").document["state"]
+
+
+def test_a_new_store_holds_what_the_rows_say(mqtool, tmp_path):
+    result = mqtool("append", tmp_path / "new", "--from", write(tmp_path / "in", GOOD))
+    assert result.code == ExitCode.OK
+    first, second, third = messages(tmp_path / "new")
+    assert (first.topic, first.queue_id, first.body, first.tags, first.keys) == (
+        "Orders", 1, "héllo".encode(), "A", ("k1", "k2"))
+    assert (second.body, second.flag, str(second.born_host), second.born_timestamp) == (
+        b"\0\1\2", 7, "1.2.3.4:5", 1_700_000_000_000)
+    assert (third.topic, third.queue_id, third.properties["REAL_TOPIC"]) == ("SCHEDULE_TOPIC_XXXX", 2, "T2")
+    assert clean(mqtool, tmp_path / "new") == "clean"
+
+
+def test_an_answer_has_the_place_and_the_id_of_its_message(mqtool, tmp_path):
+    result = mqtool("append", tmp_path / "new", "--from", write(tmp_path / "in", GOOD), "--flush", "sync")
+    for answer, message in zip(result.lines, messages(tmp_path / "new"), strict=True):
+        assert (answer["status"], answer["stored"], answer["reason"]) == ("PUT_OK", True, None)
+        assert (answer["queue_offset"], answer["physical_offset"]) == (message.queue_offset, message.physical_offset)
+        assert answer["offset_message_id"] == message.offset_message_id
+        assert (answer["topic"], answer["queue_id"]) == (message.topic, message.queue_id)
+
+
+BAD = [
+    "not json", '{"body": "x"}', '{"topic": "A", "nope": 1}', '{"topic": "A", "queue_id": -1}', '{"topic": "../A"}',
+    '{"topic": "A", "body": "x", "body_base64": "eA=="}', '{"topic": "A", "body_base64": "!"}', "[1]", "[" * 5000,
+    '{"topic": "A", "properties": {"a": 1}}', '{"topic": "A", "properties": {"a": "\\u0002"}}',
+    '{"topic": "A", "tags": "x", "properties": {"TAGS": "y"}}', '{"topic": "A", "born_host": "here"}',
+    '{"topic": "A", "keys": [1]}', '{"topic": "A", "flag": true}', '{"topic": "A", "delay_level": "3"}',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", range(len(BAD)))
+def test_a_bad_row_is_refused_by_its_line_and_the_others_are_stored(mqtool, tmp_path, number):
+    result = mqtool("append", tmp_path / "new", "--from", write(tmp_path / "in", [GOOD[0], BAD[number], GOOD[1]]))
+    assert result.code == ExitCode.NO
+    assert [answer["stored"] for answer in result.lines] == [True, False, True]
+    assert (result.lines[1]["row"], bool(result.lines[1]["reason"])) == (2, True)
+    assert len(messages(tmp_path / "new")) == 2
+
+
+@pytest.mark.parametrize(("row", "status"), [
+    ({"topic": "t" * 128}, "MESSAGE_ILLEGAL"),
+    ({"topic": "T", "properties": {"p": "x" * 32766}}, "PROPERTIES_SIZE_EXCEEDED"),
+    ({"topic": "T", "body": "x" * ((4 << 20) + 1)}, "MESSAGE_ILLEGAL"),
+], ids=["topic", "properties", "body"])  # fmt: skip
+def test_what_the_store_refuses_is_answered_with_its_status(mqtool, tmp_path, row, status):
+    source = write(tmp_path / "in", [row, GOOD[0]])
+    told = [mqtool("append", tmp_path / "new", "--from", source, *more).lines for more in (["--dry-run"], [])]
+    assert [answer["status"] for answer in told[0]] == [answer["status"] for answer in told[1]] == [status, "PUT_OK"]
+
+
+def test_all_or_nothing_stores_nothing_if_one_row_is_refused(mqtool, tmp_path):
+    root = copy_store("orders-5.5.0", tmp_path)
+    before = tree_digest(root)
+    result = mqtool("append", root, "--from", write(tmp_path / "in", [GOOD[0], BAD[0]]), "--all-or-nothing")
+    assert (result.code, [answer["row"] for answer in result.lines]) == (ExitCode.NO, [2])
+    assert tree_digest(root) == before
+
+
+def test_a_dry_run_answers_and_writes_nothing(mqtool, tmp_path):
+    result = mqtool("append", tmp_path / "new", "--from", write(tmp_path / "in", GOOD), "--dry-run")
+    assert [(answer["status"], answer["stored"]) for answer in result.lines] == [("PUT_OK", False)] * 3
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("again", [[], ["--all-or-nothing"]], ids=["once", "checked"])
+def test_stdin_is_read_like_a_file(mqtool, tmp_path, monkeypatch, again):
+    data = write(tmp_path / "in", GOOD).read_bytes()
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BufferedReader(io.BytesIO(data))))
+    assert mqtool("append", tmp_path / "new", "--from", "-", *again).code == ExitCode.OK
+    assert len(messages(tmp_path / "new")) == 3
+
+
+@pytest.mark.parametrize("name", ["orders-4.9.7", "orders-5.5.0"])
+def test_a_store_of_either_release_goes_on_in_its_own_layout(mqtool, tmp_path, name):
+    root = copy_store(name, tmp_path)
+    with library.open(root) as store:
+        version, before, next_offset = store.version.line, len(list(store.messages())), store.queue("Orders", 1).max_offset
+    rows = [{"topic": "Orders", "queue_id": 1, "body": "x" * 5000, "keys": f"k{n}"} for n in range(60)]
+    result = mqtool("append", root, "--from", write(tmp_path / "in", rows))
+    assert [answer["queue_offset"] for answer in result.lines] == list(range(next_offset, next_offset + 60))
+    with library.open(root) as store:
+        assert (store.version.line, len(list(store.messages()))) == (version, before + 60)
+    assert clean(mqtool, root) == "clean"
+
+
+@pytest.mark.parametrize("name", ["orders-4.9.7", "orders-5.5.0"])
+def test_what_dump_and_export_wrote_is_stored_again_with_equal_fields(mqtool, tmp_path, name):
+    root = copy_store(name, tmp_path)
+    dump = tmp_path / "dump"
+    dump.write_bytes(mqtool("dump", root, "-f", "jsonl", "--body", "base64").stdout)
+    mqtool("export", root, "--to", tmp_path / "lake", "--include", "all")
+    source = messages(root)
+    for number, origin in enumerate((dump, tmp_path / "lake")):
+        made = tmp_path / f"made-{number}"
+        result = mqtool("append", made, "--from", origin, "--compat", name[7:10])
+        assert [answer for answer in result.lines if not answer["stored"]] == []
+
+        def what(found):
+            return sorted((m.topic, m.queue_id, m.body, sorted(m.properties.items()), m.flag, m.born_timestamp,
+                           str(m.born_host), m.reconsume_times) for m in found)  # fmt: skip
+
+        assert [one[:4] for one in what(messages(made))] == [one[:4] for one in what(source)]
+        assert what(messages(made)) == what(source)
+
+
+@pytest.mark.parametrize(("key", "value"), [
+    ("mappedFileSizeCommitLog", 65536), ("mappedFileSizeConsumeQueue", 4000), ("maxHashSlotNum", 101),
+    ("maxIndexNum", 500),
+], ids=str)  # fmt: skip
+def test_a_configuration_that_contradicts_the_files_is_refused_by_name(mqtool, tmp_path, key, value):
+    root = copy_store("orders-5.5.0", tmp_path)
+    before = tree_digest(root)
+    config = tmp_path / "broker.conf"
+    config.write_text(f"{key}={value}\n", "utf-8")
+    result = mqtool("append", root, "--from", write(tmp_path / "in", GOOD), "--config", config)
+    assert (result.code, key in result.stderr) == (ExitCode.REFUSED, True)
+    assert tree_digest(root) == before
+
+
+def test_a_new_store_has_the_sizes_of_the_configuration(mqtool, tmp_path):
+    config = tmp_path / "broker.conf"
+    config.write_text("mappedFileSizeCommitLog=4096\nmappedFileSizeConsumeQueue=200\nmaxHashSlotNum=10\nmaxIndexNum=20\n")
+    rows = [{"topic": "T", "body": "x" * 100, "keys": f"k{n}"} for n in range(60)]
+    assert mqtool("append", tmp_path / "new", "--from", write(tmp_path / "in", rows), "--config", config).code == 0
+    sizes = {path.stat().st_size for path in (tmp_path / "new" / "commitlog").iterdir()}
+    assert sizes == {4096}
+    assert clean(mqtool, tmp_path / "new") == "clean"
+
+
+@pytest.mark.parametrize("flush", ["sync", "async", "pool"])
+@pytest.mark.parametrize("compat", ["4.9", "5.5"])
+def test_every_flush_mode_leaves_the_same_log(mqtool, tmp_path, flush, compat):
+    rows = [{"topic": "T", "body": f"b{n}" * n, "keys": f"k{n}", "born_timestamp": 5} for n in range(50)]
+    source = write(tmp_path / "in", rows)
+    config = tmp_path / "broker.conf"
+    config.write_text("mappedFileSizeCommitLog=16384\n", "utf-8")
+    result = mqtool("append", tmp_path / "new", "--from", source, "--flush", flush, "--compat", compat, "--config", config)
+    assert result.code == ExitCode.OK
+    found = messages(tmp_path / "new")
+    assert [(m.body, m.queue_offset) for m in found] == [(row["body"].encode(), n) for n, row in enumerate(rows)]
+    with library.open(tmp_path / "new") as store:
+        assert store.version.line == compat
+    assert clean(mqtool, tmp_path / "new") == "clean"
+
+
+def test_new_topics_get_a_configuration_and_known_ones_are_widened(mqtool, tmp_path):
+    root = copy_store("orders-5.5.0", tmp_path)
+    with library.open(root) as store:
+        known = store.metadata.topics
+    rows = [{"topic": "Orders", "queue_id": 20, "body": "x"}, {"topic": "Fresh", "queue_id": 2, "body": "x"}]
+    assert mqtool("append", root, "--from", write(tmp_path / "in", rows)).code == ExitCode.OK
+    with library.open(root) as store:
+        found = store.metadata.topics
+    assert (found["Orders"].read_queue_nums, found["Fresh"].read_queue_nums) == (21, 3)
+    assert {name: one for name, one in found.items() if name not in ("Orders", "Fresh")} == {
+        name: one for name, one in known.items() if name != "Orders"}
+
+
+def test_a_store_in_use_is_refused_and_left_alone(mqtool, tmp_path):
+    root = copy_store("orders-5.5.0", tmp_path)
+    before = tree_digest(root)
+    with held_lock(root / "lock"):
+        result = mqtool("append", root, "--from", write(tmp_path / "in", GOOD))
+    assert (result.code, "has the store open" in result.stderr) == (ExitCode.REFUSED, True)
+    assert tree_digest(root) == before
+
+
+@pytest.mark.parametrize("name", ["dledger-5.5.0", "rocksdb-cq-5.5.0"])
+def test_another_kind_of_store_is_refused(mqtool, tmp_path, name):
+    root = copy_store(name, tmp_path)
+    before = tree_digest(root)
+    result = mqtool("append", root, "--from", write(tmp_path / "in", GOOD), "--config", store_fixture(name).config)
+    assert result.code == ExitCode.REFUSED
+    assert tree_digest(root) == before
+
+
+@pytest.mark.parametrize("source", ["missing", "torn.parquet", "empty"])
+def test_input_that_cannot_be_read_is_one_line(mqtool, tmp_path, source):
+    (tmp_path / "torn.parquet").write_bytes(b"PAR1 and no more")
+    (tmp_path / "empty").mkdir()
+    result = mqtool("append", tmp_path / "new", "--from", tmp_path / source)
+    assert result.code != ExitCode.OK
+    assert (len(result.stderr.splitlines()), source in result.stderr) == (1, True)
+
+
+def test_answers_are_valid_by_the_schema_that_the_command_prints(mqtool, tmp_path):
+    schema = json.loads(mqtool("append", "--format", "help", "x", "--from", "-").stdout)
+    result = mqtool("append", tmp_path / "new", "--from", write(tmp_path / "in", [*GOOD, BAD[0]]), "-f", "json")
+    jsonschema.validate(result.document, schema)
