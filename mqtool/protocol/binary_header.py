@@ -1,0 +1,92 @@
+"""The header in RocketMQ's own binary form, which a client may choose.
+
+Codes have 16 bits here, so the requests of the POP family cannot be written in it. An empty remark and an empty value
+are the same as none. Docs page: docs/protocol.md. Source: RocketMQSerializable (4.9.7, 5.5.0).
+"""
+
+import struct
+
+from mqtool.errors import LocalProtocolError, RemoteProtocolError
+from mqtool.formats import java
+from mqtool.protocol.command import LANGUAGES, Command, Serialization
+from mqtool.protocol.layouts import HEADER_START, KEY_LENGTH, TEXT_LENGTH
+
+_ROCKETMQ = Serialization.ROCKETMQ
+_NUMBERS = {name: number for number, name in enumerate(LANGUAGES)}
+_OTHER = _NUMBERS["OTHER"]
+
+_unpack_start = HEADER_START.struct.unpack_from
+_unpack_key = KEY_LENGTH.struct.unpack_from
+_unpack_text = TEXT_LENGTH.struct.unpack_from
+
+
+def read_binary(header: bytes, body: bytes = b"") -> Command:
+    """Returns the command of a ROCKETMQ header and its body. Bytes behind the fields are left alone.
+
+    Raises:
+        RemoteProtocolError: a length leads out of the header.
+    """
+    try:
+        code, language, version, opaque, flag, length = _unpack_start(header)
+        position = HEADER_START.size
+        remark = java.decode_utf8(_piece(header, position, length)) if length else None
+        position += length
+        (fields_length,) = _unpack_text(header, position)
+        position += TEXT_LENGTH.size
+        _piece(header, position, fields_length)
+        fields = _read_fields(header, position, position + fields_length) if fields_length else {}
+    except struct.error as error:
+        raise RemoteProtocolError(f"header of {len(header)} bytes ends too early: {error}") from error
+    name = LANGUAGES[language] if language < len(LANGUAGES) else "OTHER"
+    return Command(code, flag, opaque, remark, fields, body, name, version, _ROCKETMQ)
+
+
+def _read_fields(header: bytes, position: int, end: int) -> dict[str, str]:
+    fields: dict[str, str] = {}
+    while position < end:
+        (length,) = _unpack_key(header, position)
+        position += KEY_LENGTH.size
+        key = _piece(header, position, length)
+        position += length
+        (length,) = _unpack_text(header, position)
+        position += TEXT_LENGTH.size
+        value = _piece(header, position, length)
+        position += length
+        if position > end:
+            break
+        if value:
+            try:
+                fields[key.decode()] = value.decode()
+            except UnicodeDecodeError:
+                fields[java.decode_utf8(key)] = java.decode_utf8(value)
+    if position != end:
+        raise RemoteProtocolError(f"fields end at byte {position} of the header, expected {end}")
+    return fields
+
+
+def _piece(header: bytes, position: int, length: int) -> bytes:
+    if length < 0 or position + length > len(header):
+        raise RemoteProtocolError(f"{length} bytes at byte {position} of a header of {len(header)} bytes")
+    return header[position : position + length]
+
+
+def write_binary(command: Command) -> bytes:
+    """Returns the ROCKETMQ header of a command.
+
+    Raises:
+        LocalProtocolError: a number does not fit; of codes beyond 32767 only JSON can speak.
+    """
+    remark = java.encode_utf8(command.remark) if command.remark else b""
+    pieces = [b"", remark, b""]
+    size = 0
+    try:
+        for key, value in command.fields.items():
+            name, text = java.encode_utf8(key), java.encode_utf8(value)
+            pieces += (KEY_LENGTH.struct.pack(len(name)), name, TEXT_LENGTH.struct.pack(len(text)), text)
+            size += KEY_LENGTH.size + len(name) + TEXT_LENGTH.size + len(text)
+        pieces[0] = HEADER_START.struct.pack(command.code, _NUMBERS.get(command.language, _OTHER), command.version,
+                                             command.opaque, command.flag, len(remark))
+        pieces[2] = TEXT_LENGTH.struct.pack(size)
+    except (struct.error, TypeError, AttributeError) as error:
+        raise LocalProtocolError(f"code {command.code} as a ROCKETMQ header: {error}") from error
+    return b"".join(pieces)

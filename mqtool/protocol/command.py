@@ -1,0 +1,70 @@
+"""One request or answer, as values.
+
+Docs page: docs/protocol.md. Source: RemotingCommand, SerializeType and LanguageCode (4.9.7, 5.5.0).
+"""
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+FLAG_RESPONSE = 1
+FLAG_ONEWAY = 2
+
+VERSION = 513
+"""What 5.5.0 sends as its version: the ordinal of V5_5_0 in MQVersion. Clients choose by it what they ask for."""
+
+LANGUAGES = ("JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP", "GO", "PHP", "OMS", "RUST",
+             "NODE_JS")
+"""The names of LanguageCode; a name's place is its number in the ROCKETMQ header."""
+
+
+class Serialization(IntEnum):
+    """How a header is written; the number stands in the frame."""
+
+    JSON = 0
+    ROCKETMQ = 1
+
+
+@dataclass(slots=True)
+class Command:
+    """A request or its answer; an answer has the `opaque` of its request.
+
+    Attributes:
+        code: what is asked for (`RequestCode`), or how it ended (`ResponseCode`).
+        flag: bits: 1 for an answer, 2 for a request that wants none.
+        opaque: 32 bits chosen by who asks. Both sides of a connection count for themselves.
+        remark: words for people, mostly about an error.
+        fields: the header's extFields; every value is text, also numbers and booleans.
+        body: bytes behind the header; a body of length 0 and none are the same on the wire.
+        language: one of `LANGUAGES`.
+        version: release of the sender, an ordinal of MQVersion.
+        serialization: how the header came or shall go.
+    """
+
+    code: int
+    flag: int = 0
+    opaque: int = 0
+    remark: str | None = None
+    fields: dict[str, str] = field(default_factory=dict)
+    body: bytes | memoryview = b""
+    language: str = "JAVA"
+    version: int = VERSION
+    serialization: Serialization = Serialization.JSON
+
+    @property
+    def is_response(self) -> bool:
+        """Whether this answers a request."""
+        return self.flag & FLAG_RESPONSE != 0
+
+    @property
+    def is_oneway(self) -> bool:
+        """Whether the sender wants no answer."""
+        return self.flag & FLAG_ONEWAY != 0
+
+    def reply(self, code: int, remark: str | None = None, fields: dict[str, str] | None = None,
+              body: bytes | memoryview = b"") -> "Command":
+        """Returns an answer to this request, with its opaque and in its serialization.
+
+        A header of kind ROCKETMQ has 16 bits for the code, which every answer's code fits.
+        """
+        return Command(code, FLAG_RESPONSE, self.opaque, remark, {} if fields is None else fields, body, "JAVA",
+                       VERSION, self.serialization)

@@ -1,0 +1,104 @@
+"""Cuts a stream of bytes into commands, and writes commands as bytes; no sockets.
+
+What cannot be read has no answer in this protocol: the connection is closed (NettyDecoder, 4.9.7 and 5.5.0). Limits are
+checked before anything is kept, and a length only ever says how long to wait, never how much to allocate.
+Docs page: docs/protocol.md.
+"""
+
+from mqtool.errors import LocalProtocolError, RemoteProtocolError
+from mqtool.protocol.binary_header import read_binary, write_binary
+from mqtool.protocol.command import Command, Serialization
+from mqtool.protocol.json_header import read_json, write_json
+from mqtool.protocol.layouts import PREFIX
+
+MAX_FRAME = 16 << 20
+"""Bytes of a whole frame, its length field included (com.rocketmq.remoting.frameMaxLength)."""
+
+_LENGTH_SIZE = PREFIX.offset("header_word")
+_WORD_SIZE = PREFIX.size - _LENGTH_SIZE
+_MAX_HEADER = (1 << 24) - 1
+_JOINED_BODY = 16 << 10
+"""Bodies up to so many bytes are copied behind their header; longer ones go as they are."""
+
+_unpack_prefix = PREFIX.struct.unpack_from
+_pack_prefix = PREFIX.struct.pack
+
+
+class Framer:
+    """One direction of one connection.
+
+    Attributes:
+        error: why the stream cannot be read any further, or None. The commands before that place have been returned;
+            the connection is to be closed.
+    """
+
+    def __init__(self, max_frame: int = MAX_FRAME) -> None:
+        self.error: RemoteProtocolError | None = None
+        self._max_length = max_frame - _LENGTH_SIZE
+        self._kept = bytearray()
+        self._needed = 0
+
+    @property
+    def buffered(self) -> int:
+        """Bytes kept of a frame that is not whole yet."""
+        return len(self._kept)
+
+    def feed(self, data: bytes) -> list[Command]:
+        """Takes the next bytes and returns the commands that are whole now, in order.
+
+        The result does not depend on how the stream is cut into pieces. After an `error`, nothing more is returned.
+        """
+        if self._kept:
+            self._kept += data
+            if len(self._kept) < self._needed:
+                return []
+            data = bytes(self._kept)
+            self._kept = bytearray()
+        commands: list[Command] = []
+        if self.error is None:
+            try:
+                self._cut(data, commands)
+            except RemoteProtocolError as error:
+                self.error = error
+        return commands
+
+    def _cut(self, data: bytes, commands: list[Command]) -> None:
+        position, end = 0, len(data)
+        while end - position >= PREFIX.size:
+            length, word = _unpack_prefix(data, position)
+            if not _WORD_SIZE <= length <= self._max_length:
+                raise RemoteProtocolError(f"frame of {length} bytes: expected {_WORD_SIZE} to {self._max_length}")
+            body = position + PREFIX.size + (word & _MAX_HEADER)
+            following = position + _LENGTH_SIZE + length
+            if body > following:
+                raise RemoteProtocolError(f"header of {word & _MAX_HEADER} bytes in a frame of {length}")
+            if following > end:
+                break
+            kind = word >> 24
+            if kind == Serialization.JSON:
+                commands.append(read_json(data[position + PREFIX.size : body], data[body:following]))
+            elif kind == Serialization.ROCKETMQ:
+                commands.append(read_binary(data[position + PREFIX.size : body], data[body:following]))
+            else:
+                raise RemoteProtocolError(f"header written in way {kind & 0xFF}: expected 0 (JSON) or 1 (ROCKETMQ)")
+            position = following
+        if position < end:
+            self._kept += data[position:]
+            self._needed = following - position if end - position >= PREFIX.size else PREFIX.size
+
+
+def encode(command: Command) -> list[bytes | memoryview]:
+    """Returns the frame of a command, in one piece or with a long body as a second one.
+
+    Raises:
+        LocalProtocolError: the command cannot be written: a value that is no text or number of its size.
+    """
+    header = write_json(command) if command.serialization == Serialization.JSON else write_binary(command)
+    body = command.body
+    size = len(body) if isinstance(body, bytes) else body.nbytes
+    if len(header) > _MAX_HEADER:
+        raise LocalProtocolError(f"header of {len(header)} bytes: at most {_MAX_HEADER} can be said")
+    prefix = _pack_prefix(_WORD_SIZE + len(header) + size, command.serialization << 24 | len(header))
+    if size <= _JOINED_BODY:
+        return [b"".join((prefix, header, body))]
+    return [prefix + header, body]

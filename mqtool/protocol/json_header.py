@@ -1,0 +1,133 @@
+"""The header as JSON: what every client speaks.
+
+Liberal in what is read: some clients send numbers and booleans where text belongs, and all that fastjson takes from a
+real client is taken. Strict in what is written: every value of extFields is text, because the C++ client reads a number
+there as 0 and the Go client refuses the frame. Docs page: docs/protocol.md. Source: RemotingCommand (4.9.7, 5.5.0).
+"""
+
+import json
+from typing import Any
+
+import orjson
+
+from mqtool.errors import LocalProtocolError, RemoteProtocolError
+from mqtool.formats import java
+from mqtool.protocol.command import LANGUAGES, Command, Serialization
+
+_LIMIT = 1 << 31
+_JSON = Serialization.JSON
+
+
+def read_json(header: bytes, body: bytes = b"") -> Command:
+    """Returns the command of a JSON header and its body.
+
+    Raises:
+        RemoteProtocolError: the header is no JSON object, or a number in it is none of 32 bits.
+    """
+    try:
+        document = orjson.loads(header)
+        code, flag, opaque = document["code"], document["flag"], document["opaque"]
+        language, version, remark = document["language"], document["version"], document.get("remark")
+        fields = document.get("extFields")
+    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
+        return _read_any(header, body)
+    if not (type(code) is type(flag) is type(opaque) is type(version) is int and type(language) is str
+            and -_LIMIT <= code < _LIMIT and -_LIMIT <= flag < _LIMIT and -_LIMIT <= opaque < _LIMIT
+            and -_LIMIT <= version < _LIMIT and (remark is None or type(remark) is str)):
+        return _read_any(header, body)
+    if fields:
+        if type(fields) is not dict:
+            return _read_any(header, body)
+        for value in fields.values():
+            if type(value) is not str:
+                fields = _texts(fields)
+                break
+    else:
+        fields = {}
+    return Command(code, flag, opaque, remark, fields, body, language, version, _JSON)
+
+
+def write_json(command: Command) -> bytes:
+    """Returns the JSON header of a command, its members in the order in which RocketMQ writes them.
+
+    Raises:
+        LocalProtocolError: a value of the fields is no text, or a text is no Unicode.
+    """
+    document: dict[str, Any] = {"code": command.code}
+    if command.fields:
+        for value in command.fields.values():
+            if type(value) is not str:
+                raise LocalProtocolError(f"fields of code {command.code}: expected texts, found {value!r}")
+        document["extFields"] = command.fields
+    document["flag"] = command.flag
+    document["language"] = command.language
+    document["opaque"] = command.opaque
+    if command.remark is not None:
+        document["remark"] = command.remark
+    document["serializeTypeCurrentRPC"] = "JSON"
+    document["version"] = command.version
+    try:
+        return orjson.dumps(document)
+    except TypeError:
+        return _write_replaced(document)
+
+
+def _write_replaced(document: dict[str, Any]) -> bytes:
+    """Lone surrogates become question marks, as Java's encoder makes them."""
+    try:
+        text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise LocalProtocolError(f"header of code {document['code']!r} cannot be written: {error}") from error
+    return java.encode_utf8(text)
+
+
+def _read_any(header: bytes, body: bytes) -> Command:
+    """The way of all that is unusual: members missing or null, numbers as text, broken UTF-8, escaped halves."""
+    try:
+        document = json.loads(java.decode_utf8(header), strict=False)
+    except (ValueError, RecursionError) as error:
+        raise RemoteProtocolError(f"header is no JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise RemoteProtocolError(f"header is no JSON object but a {type(document).__name__}")
+    fields = document.get("extFields")
+    if fields is not None and not isinstance(fields, dict):
+        raise RemoteProtocolError(f"extFields is no object but a {type(fields).__name__}")
+    remark = document.get("remark")
+    return Command(
+        _integer(document, "code"), _integer(document, "flag"), _integer(document, "opaque"),
+        None if remark is None else _text(remark), {_text(key): value for key, value in _texts(fields or {}).items()},
+        body, _language(document.get("language")), _integer(document, "version"), _JSON)
+
+
+def _integer(document: dict[str, Any], name: str) -> int:
+    value = document.get(name)
+    if value is None:
+        return 0
+    try:
+        number = int(value) if isinstance(value, int | str) else None
+    except ValueError:
+        number = None
+    if number is None or not -_LIMIT <= number < _LIMIT:
+        raise RemoteProtocolError(f"{name} in the header: expected an integer of 32 bits, found {str(value)[:80]!r}")
+    return number
+
+
+def _language(value: Any) -> str:
+    """The name, for which a client may send its number. A name that is not known is no error."""
+    if isinstance(value, int) and 0 <= value < len(LANGUAGES):
+        return LANGUAGES[value]
+    return _text(value) if isinstance(value, str) else "OTHER"
+
+
+def _texts(fields: dict[str, Any]) -> dict[str, str]:
+    """Values as the text that stood in the header; null is the same as absent."""
+    return {key: _text(value) for key, value in fields.items() if value is not None}
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value if value.isascii() else java.encode_utf8(value).decode()
+    try:
+        return orjson.dumps(value).decode()
+    except TypeError as error:
+        raise RemoteProtocolError(f"a value in the header: {error}") from error

@@ -1,0 +1,69 @@
+"""The fixed parts of a frame, declared once.
+
+Docs page: docs/protocol.md. Source: NettyDecoder, RemotingCommand and RocketMQSerializable (4.9.7, 5.5.0).
+"""
+
+from dataclasses import dataclass
+
+from mqtool.formats.codec import Unit
+from mqtool.formats.fields import i16, i32, u8
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """What stands before every header."""
+
+    length: int
+    header_word: int
+
+
+PREFIX = Unit(
+    "frame prefix",
+    Prefix,
+    i32("length", "bytes behind this field: 4, header and body"),
+    i32("header_word", "top byte: how the header is written, 0 JSON or 1 ROCKETMQ; the other three: its length"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderStart:
+    """What a ROCKETMQ header begins with."""
+
+    code: int
+    language: int
+    version: int
+    opaque: int
+    flag: int
+    remark_length: int
+
+
+HEADER_START = Unit(
+    "ROCKETMQ header",
+    HeaderStart,
+    i16("code", "request or response code"),
+    u8("language", "number of the sender's language"),
+    i16("version", "ordinal of the sender's release in MQVersion"),
+    i32("opaque", "pairs an answer with its request"),
+    i32("flag", "bit 0: answer; bit 1: no answer wanted"),
+    i32("remark_length", "bytes of the remark that follows, UTF-8; 0 for none"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyLength:
+    """What stands before the name of a field."""
+
+    key_length: int
+
+
+KEY_LENGTH = Unit("ROCKETMQ field name", KeyLength, i16("key_length", "bytes of the name that follows, UTF-8"))
+
+
+@dataclass(frozen=True, slots=True)
+class TextLength:
+    """What stands before the value of a field, and before all fields together."""
+
+    text_length: int
+
+
+TEXT_LENGTH = Unit("ROCKETMQ field value", TextLength, i32("text_length", "bytes that follow; of a value, UTF-8"))
