@@ -14,10 +14,12 @@ MqtoolError
 │   ├── StoreClosedError   used after close
 │   ├── ConfigFileError    a configuration file cannot be read
 │   ├── ExportError        an export cannot go on: another log, another directory, another shape
+│   ├── RefusedError       gate; a change is not carried out: its plan is stale, the store in use, space short
 │   └── CorruptionError    physical offset, reason; raised from a FormatError
 ├── UsageError             the caller's own words are wrong: a range, a filter, an option
 ├── UnavailableError       something that is needed is not installed
 ├── UnsupportedFormatError a kind of file or record that is recognised but not handled
+├── WorkerError            a process or cluster that was given work died, or did not take it
 ├── MessageRejectedError   the message itself cannot be stored
 └── ProtocolError
     ├── LocalProtocolError   we were about to send something illegal
@@ -115,6 +117,18 @@ class ExportError(StoreError):
     """An export cannot go on where it was told to: the log, the directory or the shape is another one."""
 
 
+class RefusedError(StoreError):
+    """A change of a store is not carried out; nothing was changed.
+
+    Attributes:
+        gate: stable name of what was not met, e.g. "plan-stale"; docs/repair.md lists them.
+    """
+
+    def __init__(self, gate: str, message: str, path: str | Path) -> None:
+        super().__init__(f"{gate}: {message}", path)
+        self.gate = gate
+
+
 class CorruptionError(StoreError):
     """A record that was asked for is damaged.
 
@@ -137,6 +151,10 @@ class UnavailableError(MqtoolError):
 
 class UnsupportedFormatError(MqtoolError):
     """A file or record of a known kind that this release does not handle."""
+
+
+class WorkerError(MqtoolError):
+    """A process or a cluster that was given work died, or did not take it."""
 
 
 class MessageRejectedError(MqtoolError):

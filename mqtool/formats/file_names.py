@@ -22,6 +22,8 @@ TIMER_LOG = "timerlog"
 TIMER_WHEEL = "timerwheel"
 ROCKSDB_STORE = "rocksdbstore"
 DLEDGER_PREFIX = "dledger-"
+ASIDE = ".mqtool"
+"""Ours: journal, quarantine and what is built aside while a store is being changed. No broker looks at it."""
 
 CHECKPOINT = "checkpoint"
 ABORT = "abort"

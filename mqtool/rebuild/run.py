@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mqtool.errors import StoreError, UnsupportedFormatError, UsageError
+from mqtool.errors import StoreError, UsageError
 from mqtool.formats import file_names
 from mqtool.rebuild.digest import Batch, Digest, Wanted
 from mqtool.rebuild.files import OutputFiles
@@ -70,7 +70,6 @@ def rebuild(
 
     Raises:
         UsageError: the directory is not empty, or lies inside the store.
-        UnsupportedFormatError: the log is a DLedger log.
         StoreError: a file cannot be read or written.
     """
     wanted, options = replace(wanted or Wanted(), properties=bit_maps is not None), options or Options()
@@ -101,12 +100,9 @@ class _NewBatchTopicsError(Exception):
 
 def check(store: Store, out: Path, *, resume: bool) -> None:
     """Raises what `rebuild` would before it writes anything."""
-    if store.layout.dledger_dirs:
-        where = store.layout.dledger_dirs[0]
-        raise UnsupportedFormatError(f"{where}: a DLedger log; only plain CommitLogs can be rebuilt from")
-    target = out.resolve()
+    target, aside = out.resolve(), store.path.resolve() / file_names.ASIDE
     for part in (store.path, *store.layout.commit_log_dirs):
-        if target.is_relative_to(part.resolve()):
+        if target.is_relative_to(part.resolve()) and not target.is_relative_to(aside):
             raise UsageError(f"{out}: expected a directory outside of {part}: nothing is written into a store")
     try:
         taken = sorted(entry.name for entry in os.scandir(out)) if out.exists() else []

@@ -1,0 +1,37 @@
+"""Changes of a store that can be read before, proved after, and taken back: plan, apply, undo, finalize.
+
+```
+plan = make_plan(root, RebuildQueues(("Orders",), 3))     # reads only; plan.to_json() is the file to review
+done = apply(plan, backup_acknowledged=True)              # or refuses with RefusedError and has changed nothing
+undo(root)                                                # the first state, byte for byte
+finalize(root)                                            # or: give the way back up, free the space
+```
+
+The store is only ever written to by `apply`, `undo` and `finalize`, under the broker's own lock, and what they do is
+in the journal before it happens: a call that was killed is finished by the same call, or taken back by `undo`.
+Tests put another `RepairFiles` in place. `changes_of` turns findings of `mqtool.verify` into changes.
+Docs page: docs/repair.md.
+"""
+
+from mqtool.repair.changes import (
+    Change,
+    RebuildIndex,
+    RebuildMetadata,
+    RebuildQueues,
+    Redact,
+    SetAside,
+    Trim,
+    Truncate,
+    Undelete,
+)
+from mqtool.repair.files import RepairFiles
+from mqtool.repair.making import make_plan
+from mqtool.repair.plan import Fingerprint, Plan, Read, Step
+from mqtool.repair.run import Applied, apply
+from mqtool.repair.takeback import Ended, finalize, undo
+
+__all__ = [
+    "Applied", "Change", "Ended", "Fingerprint", "Plan", "Read", "RebuildIndex", "RebuildMetadata", "RebuildQueues",
+    "Redact", "RepairFiles", "SetAside", "Step", "Trim", "Truncate", "Undelete", "apply", "finalize", "make_plan",
+    "undo",
+]  # fmt: skip

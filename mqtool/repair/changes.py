@@ -1,0 +1,150 @@
+"""What can be asked for: one value per verb, as it stands in a plan."""
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from mqtool.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildQueues:
+    """Queues, with their extensions, made anew from the CommitLog, in place.
+
+    Attributes:
+        topics: globs; empty for all.
+        queue_id: only this one of each topic.
+    """
+
+    topics: tuple[str, ...] = ()
+    queue_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildIndex:
+    """Index files made anew from the CommitLog.
+
+    Attributes:
+        file: only this one; the one before it must be whole.
+    """
+
+    file: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildMetadata:
+    """config/*.json and the checkpoint, kept as far as they can be read and completed from the log.
+
+    Attributes:
+        files: only these, e.g. "config/topics.json", "checkpoint"; empty for all.
+    """
+
+    files: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Undelete:
+    """Topics brought back from the log: their configuration, and their queues with the old queue offsets.
+
+    Attributes:
+        topics: names.
+    """
+
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    """The end of the log cut off, so that it stays cut: what lay behind becomes zeros, and so do its units.
+
+    Attributes:
+        at: physical offset of the first record that goes, or of the end of the log: then only what lies behind goes.
+    """
+
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Redact:
+    """Bodies blanked, each as long as before.
+
+    Attributes:
+        physical_offsets: of the records.
+    """
+
+    physical_offsets: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Trim:
+    """The oldest segments set aside, and what of queues and index only leads there.
+
+    Attributes:
+        before: physical offset; segments that end at or before it go.
+    """
+
+    before: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """Files moved out of the way, for instance such as keep a broker from starting.
+
+    Attributes:
+        files: below the root.
+    """
+
+    files: tuple[str, ...]
+
+
+Change = RebuildQueues | RebuildIndex | RebuildMetadata | Undelete | Truncate | Redact | Trim | SetAside
+
+
+VERBS = {
+    "rebuild-consumequeue": RebuildQueues,
+    "rebuild-index": RebuildIndex,
+    "rebuild-metadata": RebuildMetadata,
+    "undelete": Undelete,
+    "truncate": Truncate,
+    "redact": Redact,
+    "trim": Trim,
+    "set-aside": SetAside,
+}
+"""By their names in plans."""
+
+_LISTS_OF_NUMBERS = ("physical_offsets",)
+_NUMBERS = ("queue_id", "at", "before")
+
+
+def change_to_json(change: Change) -> dict[str, Any]:
+    """Returns a change as it stands in a plan."""
+    verb = next(name for name, kind in VERBS.items() if type(change) is kind)
+    values = {field.name: getattr(change, field.name) for field in fields(change)}
+    return {"verb": verb} | {name: list(value) if type(value) is tuple else value for name, value in values.items()}
+
+
+def change_from_json(value: Any) -> Change:
+    """Reads a change.
+
+    Raises:
+        UsageError: an unknown verb, or a value of a wrong type.
+    """
+    if not isinstance(value, dict) or value.get("verb") not in VERBS:
+        raise UsageError(f"expected one of {', '.join(VERBS)}, found {str(value)[:60]!r}")
+    given = {name: _value(name, one) for name, one in value.items() if name != "verb"}
+    try:
+        return VERBS[value["verb"]](**given)
+    except TypeError as error:
+        raise UsageError(f"{value['verb']}: {error}") from error
+
+
+def _value(name: str, value: Any) -> Any:
+    if isinstance(value, list):
+        kind: type = int if name in _LISTS_OF_NUMBERS else str
+        if all(type(one) is kind for one in value):
+            return tuple(value)
+    elif name in _NUMBERS:
+        if type(value) is int or (value is None and name == "queue_id"):
+            return value
+    elif name == "file" and (value is None or isinstance(value, str)):
+        return value
+    raise UsageError(f"{name}: found {str(value)[:60]!r}")

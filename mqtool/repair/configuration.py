@@ -1,0 +1,97 @@
+"""config/*.json and the checkpoint in place, and deleted topics brought back."""
+
+import glob
+from dataclasses import replace
+from pathlib import Path
+
+from mqtool.errors import StoreError, UsageError
+from mqtool.formats import checkpoint as checkpoint_format
+from mqtool.formats import config_files, file_names
+from mqtool.formats.config_json import JsonStyle
+from mqtool.rebuild.log_survey import LogSurvey, survey_log
+from mqtool.rebuild.metadata import Composed, compose
+from mqtool.rebuild.settings import settings_of
+from mqtool.repair.building import Built, check_configuration
+from mqtool.repair.changes import RebuildMetadata, RebuildQueues, Undelete
+from mqtool.repair.copies import write_new
+from mqtool.repair.derived import rebuild_queues
+from mqtool.store.files import read_file
+from mqtool.store.store import Store
+
+_TOPICS = f"{file_names.CONFIG}/{file_names.TOPICS}"
+
+
+def rebuild_metadata(store: Store, change: RebuildMetadata, out: Path, built: Built) -> None:
+    """Completes the configuration from the log; a checkpoint that is sound stays unless it is named."""
+    check_configuration(store)
+    survey, composed = _composed(store, built)
+    unknown = set(change.files) - set(composed.files)
+    if unknown:
+        raise UsageError(f"expected some of {', '.join(sorted(composed.files))}, found {min(unknown)!r}")
+    for name, data in sorted(composed.files.items()):
+        if change.files and name not in change.files:
+            continue
+        if name == file_names.CHECKPOINT and not change.files and _is_sound(store, survey):
+            continue
+        write_new(out / name, data)
+        built.put(name, out / name)
+        file = name.rpartition("/")[2]
+        built.notes.extend(f"{guess.file}: {guess.item}: {guess.value} ({guess.reason})"
+                           for guess in composed.guesses if guess.file == file)  # fmt: skip
+    built.read_log(store)
+    built.read_settings(store)
+
+
+def _composed(store: Store, built: Built) -> tuple[LogSurvey, Composed]:
+    survey = survey_log(store, settings_of(store).rules)
+    if survey.damage:
+        built.complete = False
+        built.notes.append(f"{survey.damage.count} damaged range(s) of the log: topics and queues known only from "
+                           "there are missing")  # fmt: skip
+    return survey, compose(store, survey)
+
+
+def _is_sound(store: Store, survey: LogSurvey) -> bool:
+    """Whether the checkpoint is one that a broker may have left of this log."""
+    known, path = store.checkpoint, store.path / file_names.CHECKPOINT
+    if known is None or not path.is_file() or path.stat().st_size != checkpoint_format.FILE_SIZE:
+        return False
+    times = (known.physic_msg_timestamp, known.logics_msg_timestamp, known.index_msg_timestamp)
+    offsets = (known.confirm_physical_offset, known.logics_physical_offset)
+    end = store.commit_log.max_offset
+    return (
+        all(0 <= time <= survey.last_time for time in times)
+        and all(0 <= offset <= end for offset in offsets)
+        and times[0] > 0
+    )
+
+
+def undelete(store: Store, change: Undelete, out: Path, built: Built) -> None:
+    """Gives topics their configuration and their queues back, at the queue offsets that their records state."""
+    check_configuration(store)
+    survey, composed = _composed(store, built)
+    in_log = {name.topic for name in survey.queues}
+    for topic in change.topics:
+        if topic not in in_log:
+            raise UsageError(f"{topic!r}: the CommitLog holds no message of this topic")
+    made = config_files.parse_topics(composed.files[_TOPICS])
+    known = store.metadata.topics
+    table = {name: topic for name, topic in made.topic_config_table.items() if name in known or name in change.topics}
+    for name in set(table) & set(known) - set(change.topics):
+        table[name] = known[name]
+    style = JsonStyle.PRETTY_1 if store.version.is_4 else JsonStyle.PRETTY_2
+    data = config_files.build_topics(replace(made, topic_config_table=table), style)
+    if data != _bytes_of(store.path / _TOPICS):
+        write_new(out / _TOPICS, data)
+        built.put(_TOPICS, out / _TOPICS)
+    built.notes.extend(f"{guess.file}: {guess.item}: {guess.value} ({guess.reason})" for guess in composed.guesses
+                       if guess.file == file_names.TOPICS and guess.item in change.topics)  # fmt: skip
+    queues = out / "queues"
+    rebuild_queues(store, RebuildQueues(tuple(glob.escape(topic) for topic in change.topics)), queues, built)
+
+
+def _bytes_of(path: Path) -> bytes | None:
+    try:
+        return read_file(path)
+    except StoreError:
+        return None

@@ -1,0 +1,65 @@
+"""Copies of files with some bytes changed, holes kept: what is built aside in the place of a file."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from mqtool.errors import StoreError
+from mqtool.store.files import ReadFile
+
+_BLOCK = 1 << 20
+
+
+def copy_patched(
+    source: Path, target: Path, patches: Sequence[tuple[int, bytes]] = (), *, zeros_from: int | None = None
+) -> None:
+    """Copies a file; blocks of zeros become holes.
+
+    Args:
+        source: stays as it is.
+        target: is made, with its directories.
+        patches: position and bytes that stand there in the copy; inside the file.
+        zeros_from: position from which on the copy holds zeros.
+
+    Raises:
+        StoreError: a file cannot be read or written.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with ReadFile(source) as file:
+        end = file.size if zeros_from is None else min(zeros_from, file.size)
+        end = min(end, file.data_end())
+        try:
+            fd = os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+            try:
+                os.ftruncate(fd, file.size)
+                for at in range(0, end, _BLOCK):
+                    block = file.read(at, min(_BLOCK, end - at))
+                    if block.strip(b"\0"):
+                        _write(fd, at, block)
+                for position, data in patches:
+                    _write(fd, position, data)
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise StoreError(f"cannot be written: {error.strerror}", target) from error
+
+
+def _write(fd: int, position: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        done = os.pwrite(fd, view, position)
+        view, position = view[done:], position + done
+
+
+def write_new(target: Path, data: bytes) -> None:
+    """Writes a small file that is not there yet.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with target.open("xb") as file:
+            file.write(data)
+    except OSError as error:
+        raise StoreError(f"cannot be written: {error.strerror}", target) from error

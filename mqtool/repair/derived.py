@@ -1,0 +1,171 @@
+"""Queues and index made anew in place: what of a rebuild replaces what is there."""
+
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import numpy as np
+
+from mqtool.errors import UsageError
+from mqtool.formats import file_names
+from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK_SIZE_FIELD
+from mqtool.rebuild.bit_maps import bit_maps_of
+from mqtool.rebuild.digest import Wanted
+from mqtool.rebuild.one_index_file import rebuild_index_file
+from mqtool.rebuild.result import Result
+from mqtool.rebuild.run import rebuild
+from mqtool.rebuild.settings import settings_of
+from mqtool.repair.building import Built, check_queues
+from mqtool.repair.changes import RebuildIndex, RebuildQueues
+from mqtool.repair.fingerprints import sha256_of
+from mqtool.store.files import list_directory, list_mapped_files
+from mqtool.store.layout import queue_directories
+from mqtool.store.store import Store
+
+_KINDS = (file_names.CONSUME_QUEUE, file_names.CONSUME_QUEUE_EXT, file_names.BATCH_CONSUME_QUEUE)
+
+
+def rebuild_queues(store: Store, change: RebuildQueues, out: Path, built: Built) -> None:
+    """Makes queues anew; files of theirs that the log does not account for go."""
+    check_queues(store)
+    settings = settings_of(store)
+    bit_maps = bit_maps_of(store) if settings.has_extension else None
+    wanted = Wanted(index=False, topics=change.topics, queue_id=change.queue_id)
+    result = rebuild(store, out, settings, wanted, bit_maps=bit_maps)
+    _tell(result, built)
+    if bit_maps is not None:
+        built.notes.extend(bit_maps.problems)
+    made = set(built.put_tree(out))
+    if not made:
+        raise UsageError(f"{store.path}: the CommitLog holds no message of the queues that were asked for")
+    for kind in _KINDS:
+        for topic, queue_id, directory in queue_directories(store.path / kind):
+            if _is_wanted(change, topic, queue_id):
+                _replace_queue(store, kind, directory, out, built)
+    built.read_log(store)
+    built.read_settings(store)
+
+
+def _is_wanted(change: RebuildQueues, topic: str, queue_id: int) -> bool:
+    named = not change.topics or any(fnmatchcase(topic, glob) for glob in change.topics)
+    return named and change.queue_id in (None, queue_id)
+
+
+def _replace_queue(store: Store, kind: str, directory: Path, out: Path, built: Built) -> None:
+    """Decides about the files of one queue that exists."""
+    inner = directory.relative_to(store.path)
+    made = list_mapped_files(out / inner).files
+    if not made:
+        if kind != file_names.CONSUME_QUEUE_EXT:
+            built.notes.append(f"{inner.as_posix()}: the log holds no message of this queue; it is left as it is")
+        return
+    first = made[0].base
+    kept = {file.path.name for file in made}
+    for file in list_mapped_files(directory).files:
+        if file.base > first and file.path.name not in kept:
+            built.remove(file.path)
+    old = directory / made[0].path.name
+    if kind == file_names.CONSUME_QUEUE and old.is_file():
+        _keep_expired(made[0].path, old, store.commit_log.min_offset)
+
+
+def _keep_expired(made: Path, old: Path, log_begins: int) -> None:
+    """Keeps the units of messages that have expired, where a rebuild, which cannot know them, puts blank ones.
+
+    The broker keeps them too: it deletes a queue's files, not its units.
+    """
+    dtype = CONSUME_QUEUE_UNIT.dtype
+    new = np.frombuffer(made.read_bytes(), dtype)
+    held = old.read_bytes()
+    before = np.frombuffer(held, dtype, len(held) // dtype.itemsize)
+    if len(before) != len(new):
+        return
+    blank = (new["physical_offset"] == 0) & (new["size"] == PRE_BLANK_SIZE_FIELD)
+    count = len(new) if blank.all() else int(np.argmin(blank))
+    old_units = before[:count]
+    sound = (old_units["size"] > 0) & (old_units["physical_offset"] >= 0) & (old_units["physical_offset"] < log_begins)
+    if count and sound.all():
+        with made.open("r+b") as file:
+            file.write(old_units.tobytes())
+
+
+def _tell(result: Result, built: Built) -> None:
+    built.complete &= result.is_complete
+    for damage in result.damage.items[:_LISTED]:
+        built.notes.append(f"damage: {damage.kind.value} at physical offset {damage.start}, "
+                           f"{damage.end - damage.start} bytes; what they held is not in the result")  # fmt: skip
+    for name, note in result.notes.items[:_LISTED]:
+        built.notes.append(f"{name.topic}/{name.queue_id}: {note.kind.value} at queue offset {note.first}")
+    for oddity in result.oddities.items[:_LISTED]:
+        built.notes.append(f"physical offset {oddity.physical_offset}: {oddity.detail}")
+    for queue in result.unwritable.items[:_LISTED]:
+        built.notes.append(f"{queue.topic[:80]!r}/{queue.queue_id}: this topic cannot be the name of a directory")
+    for what, count in (("damaged ranges", result.damage.count), ("notes", result.notes.count)):
+        if count > _LISTED:
+            built.notes.append(f"{count - _LISTED} more {what}")
+
+
+_LISTED = 20
+"""Of each kind of note."""
+
+
+def rebuild_index(store: Store, change: RebuildIndex, out: Path, built: Built) -> None:
+    """Makes index files anew; all of them, or one."""
+    settings = settings_of(store)
+    if change.file is not None:
+        _tell(rebuild_index_file(store, out, settings, change.file), built)
+        built.put_tree(out)
+        previous = [file.path for file in store.disk_index_files() if file.path.name < change.file]
+        if previous:
+            built.reads[built.name(max(previous))] = True
+    else:
+        _tell(rebuild(store, out, settings, Wanted(queues=False)), built)
+        _replace_index(store, sorted((out / file_names.INDEX).iterdir()) if (out / file_names.INDEX).is_dir() else [],
+                       built)  # fmt: skip
+    if not store.clean_stop:
+        built.notes.append("there is an abort file: the broker's next start deletes index files that end after the "
+                           "checkpoint's index time, and indexes again only what it scans")  # fmt: skip
+    built.read_log(store)
+    built.read_settings(store)
+
+
+def _replace_index(store: Store, made: list[Path], built: Built) -> None:
+    """Gives new files the names of those that they replace, so that only what differs changes."""
+    directory = store.path / file_names.INDEX
+    old = [directory / e.name for e in list_directory(directory) if file_names.is_index_file_name(e.name)]
+    for path in old:
+        built.name(path)  # refuses links before any of them is read
+    names = _names([path.name for path in made], [sha256_of(path) for path in made],
+                   {path.name: sha256_of(path) for path in old})  # fmt: skip
+    for name, path in zip(names, made, strict=True):
+        built.put(f"{file_names.INDEX}/{name}", path)
+    for path in old:
+        if path.name not in names:
+            built.remove(path)
+
+
+def _names(made: list[str], sums: list[str], old: dict[str, str]) -> list[str]:
+    """Returns a name for each new file: that of the old one with the same bytes, or at the same place between such."""
+    names: list[str | None] = [None] * len(made)
+    by_sum = {total: name for name, total in sorted(old.items(), reverse=True)}
+    for number, total in enumerate(sums):
+        name = by_sum.get(total)
+        if name is not None and all(known is None or known < name for known in names[:number]):
+            names[number] = name
+    left = sorted(set(old) - set(names))
+    number = 0
+    while number < len(names):
+        end = next((n for n in range(number, len(names)) if names[n] is not None), len(names))
+        low, high = names[number - 1] if number else "", names[end] if end < len(names) else "~"
+        assert low is not None
+        assert high is not None
+        free = [name for name in left if low < name < high]
+        if len(free) == end - number:
+            names[number:end] = free
+        number = end + 1
+    found: list[str] = []
+    for name, own in zip(names, made, strict=True):
+        best = name or own
+        if found and best <= found[-1]:
+            best = f"{int(found[-1]) + 1:0{file_names.INDEX_NAME_DIGITS}d}"
+        found.append(best)
+    return found

@@ -1,0 +1,151 @@
+"""What must hold before a store is changed; each gate has a name, and what does not pass is refused by it."""
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from mqtool.engine.lock import StoreLock
+from mqtool.errors import RefusedError
+from mqtool.formats import file_names
+from mqtool.repair.files import RepairFiles
+from mqtool.repair.paths import inside, parents_of
+from mqtool.repair.plan import Plan
+
+_PROCESSES = Path("/proc")
+_WRITING = os.O_WRONLY | os.O_RDWR
+
+
+@dataclass
+class Hold:
+    """The store's lock while it is ours.
+
+    Attributes:
+        root_time: last-written time that the root gets back when the lock file goes; ns.
+        remove: whether the lock file goes when the lock is given up.
+        had_lock: whether there was a lock file before.
+    """
+
+    root_time: int
+    remove: bool
+    had_lock: bool
+
+
+def store_of(plan: Plan) -> Path:
+    """Returns the root of the store that a plan is for.
+
+    Raises:
+        RefusedError: it is not there, or another directory has its name.
+    """
+    root = Path(plan.store)
+    try:
+        status = root.stat()
+        same = root.resolve(strict=True) == root
+    except OSError as error:
+        raise RefusedError("store", f"the plan's store cannot be found: {error.strerror}", root) from error
+    if not same or status.st_ino != plan.inode:
+        raise RefusedError("store", "another directory than the one that the plan was made for; plan again", root)
+    return root
+
+
+def check_writable(root: Path, names: Iterable[str]) -> None:
+    """Raises RefusedError if a directory that is to change cannot be, or lies on another file system."""
+    device = root.stat().st_dev
+    for directory in sorted({parent for name in names for parent in parents_of(name)} | {""}):
+        path = root / directory
+        if not path.exists():
+            continue
+        if not os.access(path, os.W_OK | os.X_OK) or os.statvfs(path).f_flag & os.ST_RDONLY:
+            raise RefusedError("read-only", "this directory cannot be written to", path)
+        if path.stat().st_dev != device:
+            raise RefusedError("file-system", "this directory is another file system than the root's, so files cannot "
+                               "change places in one go", path)  # fmt: skip
+
+
+def check_space(root: Path, needed: int, files: RepairFiles) -> None:
+    """Raises RefusedError if the disk has too little space."""
+    free = files.free_bytes(root)
+    if free < needed:
+        raise RefusedError("space", f"expected {needed} free bytes, found {free}", root)
+
+
+def check_backup(root: Path, *, acknowledged: bool) -> None:
+    """Raises RefusedError if nobody has said that there is a backup."""
+    if not acknowledged:
+        raise RefusedError("backup", "say that there is a backup or snapshot, or that none is needed: --yes", root)
+
+
+def check_nobody_writes(root: Path) -> None:
+    """Raises RefusedError if another process has a file of the store open for writing, as far as the system tells."""
+    for process in _writers(root):
+        raise RefusedError("nobody-writes", f"process {process} has files of the store open for writing", root)
+
+
+def _writers(root: Path) -> Iterator[int]:
+    prefix = f"{root}/"
+    own = os.getpid()
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(_PROCESSES):
+            number = int(entry.name) if entry.name.isdigit() else own
+            if number != own and (_has_open(entry.path, prefix) or _has_mapped(entry.path, prefix)):
+                yield number
+
+
+def _has_open(process: str, prefix: str) -> bool:
+    with contextlib.suppress(OSError):  # gone meanwhile, or not ours to look at
+        for entry in os.scandir(f"{process}/fd"):
+            with contextlib.suppress(OSError, ValueError):
+                if str(Path(entry.path).readlink()).startswith(prefix):
+                    text = Path(f"{process}/fdinfo/{entry.name}").read_text("ascii")
+                    flags = next(line.split()[1] for line in text.splitlines() if line.startswith("flags:"))
+                    if int(flags, 8) & _WRITING:
+                        return True
+    return False
+
+
+def _has_mapped(process: str, prefix: str) -> bool:
+    with contextlib.suppress(OSError):
+        lines = Path(f"{process}/maps").read_text("utf-8", "replace").splitlines()
+        return any(f" {prefix}" in line and "w" in line.split(maxsplit=2)[1] and "s" in line.split(maxsplit=2)[1]
+                   for line in lines)  # fmt: skip
+    return False
+
+
+@contextlib.contextmanager
+def locked(root: Path, files: RepairFiles) -> Iterator[Hold]:
+    """Holds the store's lock, as a broker does; a lock file that was not there goes again.
+
+    Raises:
+        StoreLockedError: somebody else holds it.
+        RefusedError: it cannot be taken.
+    """
+    path = root / file_names.LOCK
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        raise RefusedError("lock", "expected a regular file", path)
+    status = path.stat() if path.exists() else None
+    hold = Hold(root.stat().st_mtime_ns, status is None, status is not None)
+    lock = StoreLock(root)
+    try:
+        lock.acquire()
+    except OSError as error:
+        raise RefusedError("read-only", f"the lock cannot be taken: {error.strerror}", path) from error
+    try:
+        yield hold
+    finally:
+        if hold.remove:
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+            files.set_times(root, hold.root_time)
+        elif status is not None and status.st_size == 0:
+            files.cut(path, 0)
+            files.set_times(path, status.st_mtime_ns)
+        lock.release()
+
+
+def check_places(root: Path, plan: Plan) -> None:
+    """Raises RefusedError if a path of a plan leads through a link, or to what is no file."""
+    for step in plan.steps:
+        inside(root, step.path)
+    for read in plan.reads:
+        inside(root, read.path)

@@ -1,0 +1,203 @@
+"""The journal of one change: what is about to be done, written down durably before it is done.
+
+JSON Lines; each line carries a sum over itself and the line before, so that a torn, edited or shuffled journal is
+told from a whole one. A last line without its end was being written when the machine stopped: what it announces was
+not begun. Docs page: docs/repair.md.
+"""
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mqtool.errors import RefusedError, StoreError
+from mqtool.repair.files import RepairFiles
+from mqtool.repair.paths import BARRIER, HOME, JOURNAL, check_name, home_of, inside
+from mqtool.repair.plan import LARGEST, Plan
+from mqtool.store.files import read_file
+
+SCHEMA = "mqtool.journal"
+SCHEMA_VERSION = 1
+_TIME = re.compile(r"\d{8}T\d{6}Z")
+_SUM = 16
+
+BEGIN = "begin"
+"""A plan is going to be carried out; everything is built aside after this."""
+SWAP = "swap"
+"""All is built and on disk: files begin to change places."""
+STEP = "step"
+"""One file is about to change places."""
+APPLIED = "applied"
+"""All is done and checked."""
+UNDO = "undo"
+"""Files begin to go back; there is no way but back from here."""
+FINALIZE = "finalize"
+"""The old files begin to go; there is no way back from here."""
+
+_KINDS = (BEGIN, SWAP, STEP, APPLIED, UNDO, FINALIZE)
+
+
+@dataclass(frozen=True)
+class Begin:
+    """The first line.
+
+    Attributes:
+        plan: which is carried out.
+        time: names the quarantine, e.g. "20261121T031500Z".
+        directories: last-written times of the directories that will change, "" for the root; by path below it.
+        made: directories that are going to be made, parents first.
+        barrier: file that keeps a broker from starting while files change places; None for none.
+        had_lock: whether the store had a lock file.
+    """
+
+    plan: Plan
+    time: str
+    directories: dict[str, int]
+    made: tuple[str, ...]
+    barrier: str | None
+    had_lock: bool
+
+
+class Journal:
+    """The journal of a store.
+
+    Attributes:
+        path: of the file.
+        begin: the first line; None where none was written to its end.
+        kind: of the last whole line, None if there is none.
+    """
+
+    def __init__(self, root: Path, files: RepairFiles) -> None:
+        """Reads what is there.
+
+        Args:
+            root: of the store.
+            files: the file system.
+
+        Raises:
+            RefusedError: it is no journal, or not whole.
+        """
+        self.path = home_of(root) / JOURNAL
+        self.begin: Begin | None = None
+        self.kind: str | None = None
+        self._files = files
+        self._chain = ""
+        self._count = 0
+        self._whole = 0
+        if self.path.exists():
+            self._read()
+
+    def _read(self) -> None:
+        try:
+            data = read_file(self.path, LARGEST)
+        except StoreError as error:
+            raise RefusedError("journal", f"cannot be read: {error}", self.path) from error
+        for line in data.splitlines(keepends=True):
+            if not line.endswith(b"\n"):
+                if data.endswith(b"\n"):
+                    raise self._broken("a line has no end")
+                break
+            self._take(line)
+            self._whole += len(line)
+
+    def _take(self, line: bytes) -> None:
+        try:
+            found = json.loads(line)
+            stated = found.pop("sum")
+            number, kind = found["n"], found["kind"]
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise self._broken("is no line of a journal") from error
+        if stated != _sum(self._chain, found):
+            raise self._broken("is not as it was written: its sum differs")
+        if number != self._count or kind not in _KINDS or (kind == BEGIN) != (number == 0):
+            raise self._broken("is out of order")
+        if kind == BEGIN:
+            self.begin = self._begin(found)
+        self.kind, self._chain, self._count = kind, stated, number + 1
+
+    def _broken(self, what: str) -> RefusedError:
+        after = "keep the quarantine and ask the journal's backup; nothing was changed"
+        return RefusedError("journal", f"line {self._count + 1} {what}; {after}", self.path)
+
+    def _begin(self, found: dict[str, Any]) -> Begin:
+        try:
+            if found["schema"] != SCHEMA or found["schema_version"] != SCHEMA_VERSION:
+                raise self._broken("is of a release that this one does not know")
+            plan = Plan.from_json(json.dumps(found["plan"]), self.path)
+            directories = {_directory(name, self.path): int(time) for name, time in found["directories"].items()}
+            made = tuple(_directory(name, self.path) for name in found["made"])
+            barrier = None if found["barrier"] is None else check_name(found["barrier"], self.path)
+            proper = bool(_TIME.fullmatch(found["time"])) and (barrier is None or Path(barrier).name == BARRIER)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise self._broken(f"lacks {error}") from error
+        if not proper:
+            raise self._broken("lacks a proper time or barrier")
+        return Begin(plan, found["time"], directories, made, barrier, bool(found["had_lock"]))
+
+    def write_begin(self, begin: Begin) -> None:
+        """Writes the first line, durably."""
+        self._append(
+            BEGIN, schema=SCHEMA, schema_version=SCHEMA_VERSION, time=begin.time, directories=begin.directories,
+            made=list(begin.made), barrier=begin.barrier, had_lock=begin.had_lock,
+            plan=json.loads(begin.plan.to_json()),
+        )  # fmt: skip
+        self.begin = begin
+
+    def write(self, kind: str, **values: Any) -> None:
+        """Writes a line, durably."""
+        self._append(kind, **values)
+
+    def _append(self, kind: str, **values: Any) -> None:
+        if self.path.exists() and self.path.stat().st_size > self._whole:
+            self._files.cut(self.path, self._whole)
+        found = {"n": self._count, "kind": kind, **values}
+        total = _sum(self._chain, found)
+        line = json.dumps({**found, "sum": total}).encode() + b"\n"
+        is_new = self._whole == 0
+        self._files.append(self.path, line)
+        if is_new:
+            self._files.sync_directory(self.path.parent)
+        self.kind, self._chain, self._count, self._whole = kind, total, self._count + 1, self._whole + len(line)
+
+
+def _directory(name: object, where: Path) -> str:
+    return "" if name == "" else check_name(name, where)
+
+
+def _sum(chain: str, found: dict[str, Any]) -> str:
+    text = json.dumps(found, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(f"{chain}{text}".encode()).hexdigest()[:_SUM]
+
+
+def root_of(path: Path) -> Path:
+    """Returns the root of a store that is named by itself or by its journal.
+
+    Raises:
+        RefusedError: there is no journal.
+    """
+    path = Path(path)
+    if path.name == JOURNAL and path.parent.name == HOME:
+        path = path.parent.parent
+    root = path.resolve()
+    if not (root / HOME).is_dir():
+        raise RefusedError("journal", f"expected {HOME}/{JOURNAL}: no change of this store is on record", root)
+    return root
+
+
+def open_journal(root: Path, files: RepairFiles) -> tuple[Journal, Begin]:
+    """Returns the journal of a store on which a change was begun.
+
+    Raises:
+        RefusedError: there is none, it is not whole, or it is another store's.
+    """
+    journal = Journal(root, files)
+    if journal.begin is None:
+        raise RefusedError("journal", "expected a journal, found none that tells of a change", journal.path)
+    begin = journal.begin
+    if begin.plan.store != str(root) or begin.plan.inode != root.stat().st_ino:
+        raise RefusedError("store", f"this is a journal of {begin.plan.store}, not of this directory", journal.path)
+    for step in begin.plan.steps:
+        inside(root, step.path)
+    return journal, begin

@@ -1,0 +1,84 @@
+"""Where a change may reach: regular files below the store's root, by names without tricks."""
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+from mqtool.errors import RefusedError
+from mqtool.formats import file_names
+
+HOME = file_names.ASIDE
+JOURNAL = "journal"
+STAGING = "staging"
+QUARANTINE = "quarantine"
+BUILDING = "building"
+BARRIER = "mqtool-change-unfinished"
+"""File among the segments while files change places: every broker refuses a store with such a file, unchanged."""
+
+_DEEPEST = 8
+_LONGEST = 1024
+
+
+def check_name(name: object, where: Path) -> str:
+    """Returns a path below the root, as `/`-separated names, if it is one that a change may touch.
+
+    Raises:
+        RefusedError: it is absolute, leads upwards, has empty parts, or names what is ours or the broker's lock.
+    """
+    if not isinstance(name, str) or not 0 < len(name) <= _LONGEST or "\0" in name:
+        raise RefusedError("path", f"expected a path below the store, found {str(name)[:60]!r}", where)
+    parts = name.split("/")
+    if len(parts) > _DEEPEST or any(not file_names.is_directory_name(part) for part in parts):
+        raise RefusedError("path", f"expected a path below the store without tricks, found {name[:200]!r}", where)
+    if parts[0] in (HOME, file_names.LOCK):
+        raise RefusedError("path", f"{name!r} is not for plans to touch", where)
+    return name
+
+
+def inside(root: Path, name: str) -> Path:
+    """Returns the path of a file that is there or could be made, after a look at every directory on the way.
+
+    Raises:
+        RefusedError: see `check_name`; a part of the way is a symbolic link or no directory; it is no regular file.
+    """
+    path = root
+    parts = check_name(name, root).split("/")
+    for part in parts[:-1]:
+        path = path / part
+        _require(path, stat.S_ISDIR, "directory")
+    path = path / parts[-1]
+    _require(path, stat.S_ISREG, "regular file")
+    return path
+
+
+def _require(path: Path, kind: Callable[[int], bool], name: str) -> None:
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise RefusedError("path", f"cannot be looked at: {error.strerror}", path) from error
+    if stat.S_ISLNK(mode):
+        raise RefusedError("path", "a symbolic link: a change follows none; work on what it leads to", path)
+    if not kind(mode):
+        raise RefusedError("path", f"expected a {name}", path)
+
+
+def home_of(root: Path) -> Path:
+    """Returns the directory for what is ours.
+
+    Raises:
+        RefusedError: something else has its name.
+    """
+    path = root / HOME
+    for part in (path, path / BUILDING, path / STAGING, path / QUARANTINE):
+        _require(part, stat.S_ISDIR, "directory")
+    _require(path / JOURNAL, stat.S_ISREG, "regular file")
+    return path
+
+
+def parents_of(name: str) -> list[str]:
+    """Returns the directories on the way to a file, the root "" first."""
+    parts = name.split("/")[:-1]
+    return ["", *("/".join(parts[: count + 1]) for count in range(len(parts)))]

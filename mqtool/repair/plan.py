@@ -1,0 +1,202 @@
+"""A plan: what a change will do, file by file, as data that can be read, kept and checked.
+
+Docs page: docs/repair.md. A plan holds no bytes of messages: what is written is worked out again when it is carried
+out, and must come out with the sums that the plan states.
+"""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from mqtool.errors import RefusedError, UsageError
+from mqtool.repair.changes import Change, change_from_json, change_to_json
+from mqtool.repair.paths import check_name
+
+SCHEMA = "mqtool.plan"
+SCHEMA_VERSION = 1
+LARGEST = 1 << 30
+"""Bytes of a plan file that are read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """What a file is like.
+
+    Attributes:
+        size: bytes.
+        modified_ns: when it was last written; tells nothing about a file that is still to be made.
+        sha256: of all bytes; None where size and time are enough, because the bytes do not matter.
+    """
+
+    size: int
+    modified_ns: int | None
+    sha256: str | None
+
+    def fits(self, other: "Fingerprint | None") -> bool:
+        """Whether another fingerprint may be of the same bytes."""
+        if other is None or self.size != other.size:
+            return False
+        if self.sha256 is None or other.sha256 is None:
+            return self.modified_ns == other.modified_ns
+        return self.sha256 == other.sha256
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What becomes of one file.
+
+    Attributes:
+        path: below the root, `/`-separated.
+        before: as it is now, None where there is none.
+        after: as it will be, None where it moves to the quarantine and nothing takes its place.
+    """
+
+    path: str
+    before: Fingerprint | None
+    after: Fingerprint | None
+
+    @property
+    def action(self) -> str:
+        """create, replace or set-aside."""
+        return "create" if self.before is None else "set-aside" if self.after is None else "replace"
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A file that the change is worked out from; see `Step` for `path`."""
+
+    path: str
+    fingerprint: Fingerprint
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The whole change.
+
+    Attributes:
+        store: root of the store, absolute and without symbolic links.
+        inode: of the root, so that a copy is not taken for the store.
+        created: when it was made, RFC 3339.
+        broker_version: what the store tells of its release, e.g. "5.5".
+        config: broker keys that were given.
+        changes: what was asked for.
+        complete: False if damage kept something from being mended or made; `notes` tell.
+        notes: in words, what is worth knowing before it is carried out.
+        reads: what it was worked out from.
+        steps: what becomes of which file, in order.
+        space: bytes that are needed beside what is there.
+    """
+
+    store: str
+    inode: int
+    created: str
+    broker_version: str
+    config: dict[str, str]
+    changes: tuple[Change, ...]
+    complete: bool
+    notes: tuple[str, ...]
+    reads: tuple[Read, ...]
+    steps: tuple[Step, ...]
+    space: int
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over everything else."""
+        return hashlib.sha256(_text(self._body()).encode()).hexdigest()
+
+    def _body(self) -> dict[str, Any]:
+        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        found["changes"] = [change_to_json(change) for change in self.changes]
+        found["reads"] = [asdict(read) for read in self.reads]
+        found["steps"] = [asdict(step) for step in self.steps]
+        found["gates"] = list(GATES)
+        return {"schema": SCHEMA, "schema_version": SCHEMA_VERSION, **found}
+
+    def to_json(self) -> str:
+        """Returns the plan as it is kept in a file."""
+        return json.dumps({**self._body(), "digest": self.digest}, indent=1) + "\n"
+
+    @classmethod
+    def from_json(cls, text: "str | bytes", where: "str | Path" = "plan") -> "Plan":
+        """Reads a plan.
+
+        Args:
+            text: as `to_json` made it.
+            where: path, for messages.
+
+        Raises:
+            RefusedError: it is no plan, of a release that this one does not know, was edited, or reaches outside of
+                its store.
+        """
+        path = Path(where)
+        try:
+            document = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise RefusedError("plan-unreadable", f"expected a plan in JSON: {error}", path) from error
+        if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+            raise RefusedError("plan-unreadable", f"expected a document of schema {SCHEMA}", path)
+        if document.get("schema_version") != SCHEMA_VERSION:
+            found = str(document.get("schema_version"))[:20]
+            raise RefusedError("plan-version", f"expected version {SCHEMA_VERSION}, found {found}; plan again", path)
+        try:
+            plan = _plan_of(document, path)
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError, UsageError) as error:
+            raise RefusedError("plan-unreadable", f"a field is missing or of a wrong type: {error}", path) from error
+        stated = document.pop("digest", None)
+        if stated != plan.digest or _text(document) != _text(plan._body()):
+            raise RefusedError("plan-edited", "it is not as it was made: its digest differs; plan again", path)
+        return plan
+
+
+GATES = ("lock", "nobody-writes", "space", "backup")
+"""What must hold before anything is changed, beside the fingerprints."""
+
+
+def _plan_of(document: dict[str, Any], path: Path) -> Plan:
+    store = document["store"]
+    if not isinstance(store, str) or not Path(store).is_absolute() or ".." in Path(store).parts or "\0" in store:
+        raise RefusedError("path", f"expected an absolute path of a store, found {str(store)[:200]!r}", path)
+    steps = tuple(
+        Step(check_name(one["path"], path), _fingerprint(one["before"]), _fingerprint(one["after"]))
+        for one in document["steps"]
+    )
+    if any(step.before is None and step.after is None for step in steps):
+        raise RefusedError("plan-unreadable", "a step does nothing", path)
+    if len({step.path for step in steps}) != len(steps):
+        raise RefusedError("plan-unreadable", "two steps are about the same file", path)
+    reads = []
+    for one in document["reads"]:
+        found = _fingerprint(one["fingerprint"])
+        if found is None:
+            raise TypeError("reads")
+        reads.append(Read(check_name(one["path"], path), found))
+    return Plan(
+        store, _typed(document["inode"], int), _typed(document["created"], str),
+        _typed(document["broker_version"], str),
+        {_typed(key, str): _typed(value, str) for key, value in document["config"].items()},
+        tuple(change_from_json(one) for one in document["changes"]), _typed(document["complete"], bool),
+        tuple(_typed(note, str) for note in document["notes"]), tuple(reads), steps, _typed(document["space"], int),
+    )  # fmt: skip
+
+
+def _fingerprint(value: Any) -> Fingerprint | None:
+    if value is None:
+        return None
+    modified, sha256 = value["modified_ns"], value["sha256"]
+    return Fingerprint(
+        _typed(value["size"], int),
+        None if modified is None else _typed(modified, int),
+        None if sha256 is None else _typed(sha256, str),
+    )
+
+
+def _typed(value: Any, kind: type) -> Any:
+    if type(value) is not kind:
+        raise TypeError(f"expected {kind.__name__}, found {str(value)[:40]!r}")
+    return value
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":"))

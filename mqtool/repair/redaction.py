@@ -1,0 +1,78 @@
+"""Bodies blanked where they lie: every length stays, checksums are made to fit."""
+
+import hashlib
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+
+from mqtool.errors import CorruptionError, UnsupportedFormatError, UsageError
+from mqtool.formats import commit_log, file_names, java, properties
+from mqtool.formats.commit_log import Record, SysFlag
+from mqtool.repair.building import Built
+from mqtool.repair.changes import Redact
+from mqtool.repair.copies import copy_patched
+from mqtool.store.files import list_directory
+from mqtool.store.store import Store
+
+BLANK = b" "
+"""What every byte of a redacted body becomes."""
+
+_COMPRESSION = int(SysFlag.COMPRESSED) | commit_log.COMPRESSION_MASK
+_SEPARATOR = bytes((properties.VALUE_END,))
+
+
+def redact(store: Store, change: Redact, out: Path, built: Built) -> None:
+    """Blanks the bodies of records."""
+    patches: dict[int, list[tuple[int, bytes]]] = defaultdict(list)
+    log = store.commit_log
+    if not change.physical_offsets:
+        raise UsageError("nothing to redact: no message was chosen")
+    for offset in sorted(set(change.physical_offsets)):
+        try:
+            record = log.record_at(offset)
+        except CorruptionError as error:
+            raise UsageError(f"expected the physical offset of a message: {error}") from error
+        where = f"{java.decode_utf8(record.topic)}/{record.queue_id}@{record.queue_offset}"
+        number = log.segment_at(offset)
+        assert number is not None
+        if not record.body.strip(BLANK):
+            built.notes.append(f"physical offset {offset}, {where}: there is nothing to blank")
+            continue
+        patches[number].append((offset - log.segments[number].base, redacted(record)))
+        digest = hashlib.sha256(record.body).hexdigest()
+        built.notes.append(f"physical offset {offset}, {where}: body of {len(record.body)} bytes, sha256 {digest}")
+    for number, of_segment in patches.items():
+        path = log.segments[number].path
+        name = built.name(path)
+        copy_patched(path, out / name, of_segment)
+        built.put(name, out / name, keep_time=True)
+    built.notes.append("the quarantine keeps the old bodies until the change is finalized; keys and properties, "
+                       "slaves, backups and exports keep theirs")  # fmt: skip
+    if list_directory(store.path / file_names.COMPACTION):
+        built.notes.append(f"{file_names.COMPACTION}/ may hold copies of messages of compacted topics")
+
+
+def redacted(record: Record) -> bytes:
+    """Returns a record's bytes with a blank body; as many as before.
+
+    The body is not compressed any more, and the record does not say so any more: a consumer that cannot decompress
+    one message drops all that came with it (MessageDecoder.decode, 4.9.7 and 5.5.0).
+
+    Raises:
+        UnsupportedFormatError: the body holds a batch of messages.
+    """
+    if record.sys_flag & SysFlag.INNER_BATCH:
+        raise UnsupportedFormatError(f"physical offset {record.physical_offset}: its body is a batch of messages; "
+                                     "redact knows bodies of single messages only")  # fmt: skip
+    body = BLANK * len(record.body)
+    made = replace(
+        record, body=body, body_crc=commit_log.body_crc(body), sys_flag=record.sys_flag & ~_COMPRESSION
+    )
+    tail = properties.CRC32_TAIL_SIZE
+    if record.properties[-tail:].startswith(f"{properties.CRC32}\x01".encode()) and record.properties.endswith(
+        _SEPARATOR
+    ):
+        whole = commit_log.build_record(made)
+        crc = properties.crc32_tail(properties.compute_crc32(whole))
+        made = replace(made, properties=record.properties[:-tail] + crc)
+    return commit_log.build_record(made)

@@ -1,0 +1,280 @@
+"""Carrying a plan out: gates, building aside, files changing places one journalled step after the other, proof."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from mqtool.errors import MqtoolError, RefusedError
+from mqtool.repair import gates
+from mqtool.repair.building import Built, build
+from mqtool.repair.files import RepairFiles
+from mqtool.repair.fingerprints import fingerprint
+from mqtool.repair.journal import APPLIED, BEGIN, FINALIZE, STEP, SWAP, UNDO, Begin, Journal
+from mqtool.repair.making import barrier_directory, steps_of
+from mqtool.repair.paths import BARRIER, BUILDING, HOME, QUARANTINE, STAGING, home_of, inside, parents_of
+from mqtool.repair.plan import Plan, Step
+from mqtool.repair.takeback import remove_barrier, take_all_back
+from mqtool.repair.trees import Places, make_like_parent, remove_tree
+from mqtool.store.store import Store, open_store
+from mqtool.verify import Severity, Verification, verify
+
+OnStep = Callable[[int, int], None]
+"""`on_step(done, of)`: files that have changed places."""
+
+_WARNING = b"mqtool was changing this store and did not come to its end: mqtool apply PLAN or mqtool undo STORE\n"
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What carrying out came to.
+
+    Attributes:
+        store: root.
+        journal: path of the journal; None for a dry run.
+        quarantine: directory with the old files; None for a dry run.
+        steps: what became of which file.
+        already: it had been carried out before; nothing was done now.
+        verification: what `verify` says of the store now; None if it was not asked.
+    """
+
+    store: Path
+    journal: Path | None
+    quarantine: Path | None
+    steps: tuple[Step, ...]
+    already: bool = False
+    verification: Verification | None = None
+
+    @property
+    def errors(self) -> int | None:
+        """Findings of severity error that the store has now; None if it was not asked."""
+        return None if self.verification is None else self.verification.count(Severity.ERROR)
+
+
+def apply(
+    plan: Plan,
+    *,
+    backup_acknowledged: bool = False,
+    verify_after: bool = True,
+    dry_run: bool = False,
+    files: RepairFiles | None = None,
+    on_step: OnStep | None = None,
+) -> Applied:
+    """Carries a plan out, or finishes what an earlier call began.
+
+    Every gate is tried before anything is written. New files are built below `.mqtool/` in the store and come out
+    with the plan's sums, or nothing is changed. Old files move to the quarantine. If the system reports an error
+    half way, all is taken back.
+
+    Args:
+        plan: from `make_plan` or `Plan.from_json`.
+        backup_acknowledged: somebody has said that there is a backup, or that none is needed.
+        verify_after: verify the whole store at the end.
+        dry_run: try all gates but building and the lock, write nothing.
+        files: the file system.
+        on_step: told after each step.
+
+    Returns:
+        What was done; all of it is on disk, and every file has the sum that the plan states.
+
+    Raises:
+        RefusedError, StoreLockedError: a gate is not met; nothing was changed.
+        StoreError: the system reported an error; all was taken back, or the message says what is left to do.
+    """
+    used = files or RepairFiles()
+    root = gates.store_of(plan)
+    gates.check_places(root, plan)
+    if dry_run:
+        _check(root, plan, used)
+        return Applied(root, None, None, plan.steps)
+    gates.check_backup(root, acknowledged=backup_acknowledged)
+    gates.check_writable(root, [step.path for step in plan.steps])
+    with gates.locked(root, used) as hold:
+        run = _Run(root, plan, used, hold, on_step)
+        already = run.go()
+    found = _verified(root, plan) if verify_after else None
+    return Applied(root, run.journal.path, run.quarantine, plan.steps, already, found)
+
+
+def _verified(root: Path, plan: Plan) -> Verification:
+    with open_store(root, plan.config) as store:
+        return verify(store)
+
+
+def _check(root: Path, plan: Plan, files: RepairFiles) -> None:
+    """Tries every gate that can be tried without writing."""
+    if (root / HOME).exists():
+        raise RefusedError("quarantine", "an earlier change is neither finalized nor undone", root / HOME)
+    gates.check_writable(root, [step.path for step in plan.steps])
+    gates.check_nobody_writes(root)
+    gates.check_space(root, plan.space, files)
+    check_fingerprints(root, plan)
+
+
+def check_fingerprints(root: Path, plan: Plan) -> None:
+    """Raises RefusedError if a file is not as it was when the plan was made."""
+    expected = [(step.path, step.before) for step in plan.steps]
+    expected += [(read.path, read.fingerprint) for read in plan.reads]
+    for name, before in expected:
+        found = fingerprint(inside(root, name), full=before is None or before.sha256 is not None)
+        if (before is None) != (found is None) or (before is not None and not before.fits(found)):
+            raise RefusedError("plan-stale", "this file is not as it was when the plan was made; plan again",
+                               root / name)  # fmt: skip
+
+
+class _Run:
+    """One call of `apply`, under the lock."""
+
+    def __init__(
+        self, root: Path, plan: Plan, files: RepairFiles, hold: gates.Hold, on_step: OnStep | None
+    ) -> None:
+        self.journal = Journal(root, files)
+        self.quarantine = Path()
+        self._root = root
+        self._plan = plan
+        self._files = files
+        self._hold = hold
+        self._on_step = on_step or (lambda _done, _of: None)
+
+    def go(self) -> bool:
+        """Does what is left to do; returns whether that was nothing."""
+        kind = self._state()
+        if kind is None:
+            self._begin()
+        begin = self.journal.begin
+        assert begin is not None
+        places = Places(self._root, begin.time, self._files)
+        self.quarantine = places.home / QUARANTINE / begin.time
+        if kind in (None, BEGIN):
+            try:
+                self._build(places)
+            except (OSError, MqtoolError):
+                self._leave(begin)
+                raise
+        if kind != APPLIED:
+            self._swap(begin, places)
+        self._clear(begin, places)
+        return kind == APPLIED
+
+    def _state(self) -> str | None:
+        """Returns how far an earlier call came, None if this is the first."""
+        home, journal = home_of(self._root), self.journal
+        if journal.begin is None:
+            strange = [name for name in (QUARANTINE, STAGING, BUILDING) if (home / name).exists()]
+            if strange:
+                raise RefusedError("quarantine", "there is no journal that tells what this is; move it out of the "
+                                   "store after a look", home / strange[0])  # fmt: skip
+            remove_tree(home, self._files)
+            return None
+        if journal.begin.plan.digest != self._plan.digest:
+            raise RefusedError("quarantine", "an earlier change is neither finalized nor undone: mqtool finalize or "
+                               "mqtool undo", home)  # fmt: skip
+        if journal.kind in (UNDO, FINALIZE):
+            raise RefusedError("journal", f"{journal.kind} was begun: let mqtool {journal.kind} finish it", home)
+        return journal.kind
+
+    def _begin(self) -> None:
+        """Tries the gates and writes the first line of the journal."""
+        root, plan, files = self._root, self._plan, self._files
+        gates.check_nobody_writes(root)
+        gates.check_space(root, plan.space, files)
+        check_fingerprints(root, plan)
+        with open_store(root, plan.config) as store:
+            directory = barrier_directory(store)
+        barrier = None if directory is None else f"{directory}/{BARRIER}"
+        names = [step.path for step in plan.steps] + ([barrier] if barrier else [])
+        parents = sorted({parent for name in names for parent in parents_of(name)})
+        times = {name: (root / name).stat().st_mtime_ns for name in parents if (root / name).exists()}
+        times[""] = self._hold.root_time
+        made = tuple(name for name in parents if not (root / name).exists())
+        time = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+        home = home_of(root)
+        try:
+            make_like_parent(home, files)
+            self.journal.write_begin(Begin(plan, time, times, made, barrier, self._hold.had_lock))
+        except OSError:
+            remove_tree(home, files)
+            files.set_times(root, self._hold.root_time)
+            raise
+
+    def _build(self, places: Places) -> None:
+        """Builds all new files and puts them, on disk, where they wait."""
+        building = places.home / BUILDING
+        for left in (building, places.home / STAGING):
+            remove_tree(left, self._files)
+        self._files.make_directory(building)
+        with open_store(self._root, self._plan.config) as store:
+            built = build(store, self._plan.changes, building)
+            self._compare(store, built)
+        for step in self._plan.steps:
+            if step.after is not None:
+                self._stage(step, built, places)
+        for directory in sorted({places.staged(step).parent for step in self._plan.steps if step.after is not None}):
+            self._files.sync_directory(directory)
+        remove_tree(building, self._files)
+
+    def _compare(self, store: Store, built: Built) -> None:
+        found = steps_of(built)
+        same = len(found) == len(self._plan.steps) and all(
+            one.path == other.path and one.after == other.after and one.action == other.action
+            for one, other in zip(found, self._plan.steps, strict=True)
+        )
+        if not same:
+            raise RefusedError("plan-stale", "the result would be another than the plan states; plan again", store.path)
+
+    def _stage(self, step: Step, built: Built, places: Places) -> None:
+        made, staged, target = built.files[step.path], places.staged(step), places.target(step)
+        self._files.make_directory(staged.parent)
+        self._files.rename(made, staged)
+        if target.exists():
+            self._files.imitate(staged, target)
+            if step.path in built.keeps_time:
+                self._files.set_times(staged, target.stat().st_mtime_ns)
+        else:
+            self._files.own(staged, self._root)
+        self._files.sync(staged)
+
+    def _leave(self, begin: Begin) -> None:
+        """Takes everything of ours away before a file of the store was touched."""
+        remove_tree(home_of(self._root), self._files)
+        self._files.set_times(self._root, begin.directories[""])
+
+    def _swap(self, begin: Begin, places: Places) -> None:
+        """Lets files change places; takes all back if the system reports an error."""
+        try:
+            self._steps(begin, places)
+        except (OSError, MqtoolError) as error:
+            try:
+                self.journal.write(UNDO)
+                take_all_back(self._root, begin, places, self._files)
+                self._leave(begin)
+            except OSError as second:
+                raise RefusedError("half-way", f"{error}; it could not be taken back either ({second}): mqtool undo",
+                                   self._root) from error  # fmt: skip
+            raise
+
+    def _steps(self, begin: Begin, places: Places) -> None:
+        if self.journal.kind == BEGIN:
+            self.journal.write(SWAP)
+        if begin.barrier is not None:
+            barrier = inside(self._root, begin.barrier)
+            self._files.write_whole(barrier, _WARNING)
+            self._files.sync_directory(barrier.parent)
+        for name in begin.made:
+            make_like_parent(self._root / name, self._files)
+        for directory in sorted({places.kept(step).parent for step in self._plan.steps if step.before is not None}):
+            self._files.make_directory(directory)
+        for number, step in enumerate(self._plan.steps):
+            self.journal.write(STEP, step=number, action=step.action, path=step.path)
+            places.carry_out(step)
+            self._on_step(number + 1, len(self._plan.steps))
+        for step in self._plan.steps:
+            found = fingerprint(places.target(step))
+            if (step.after is None) != (found is None) or (step.after is not None and not step.after.fits(found)):
+                raise RefusedError("result", "this file did not become what was planned", places.target(step))
+        remove_barrier(self._root, begin, self._files)
+        self.journal.write(APPLIED)
+
+    def _clear(self, begin: Begin, places: Places) -> None:
+        remove_barrier(self._root, begin, self._files)
+        remove_tree(places.home / STAGING, self._files)

@@ -1,0 +1,197 @@
+"""Taking a change back: the first state, byte for byte, with its times; and giving the way back up."""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from mqtool.errors import RefusedError, StoreError
+from mqtool.repair import gates
+from mqtool.repair.files import RepairFiles
+from mqtool.repair.fingerprints import fingerprint
+from mqtool.repair.journal import APPLIED, BEGIN, FINALIZE, UNDO, Begin, Journal, open_journal, root_of
+from mqtool.repair.paths import JOURNAL, QUARANTINE, home_of, inside
+from mqtool.repair.trees import Places, remove_tree
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a change ended.
+
+    Attributes:
+        store: root.
+        files: how many went back, or how many old ones went.
+        bytes: disk space that was freed.
+    """
+
+    store: Path
+    files: int
+    bytes: int
+
+
+def undo(path: "str | Path", *, dry_run: bool = False, files: RepairFiles | None = None) -> Ended:
+    """Takes a change back, finished or not, or finishes an undo that was begun.
+
+    Files get their old places and times back, being the old files themselves; nothing of ours stays in the store.
+
+    Args:
+        path: root of the store, or its journal.
+        dry_run: try all gates, write nothing.
+        files: the file system.
+
+    Raises:
+        RefusedError: there is no journal, it is not whole or another store's; the old files are going already; or
+            the store has been written to since, which would be lost.
+        StoreLockedError: somebody else holds the store.
+        StoreError: the system reported an error; call again.
+    """
+    used = files or RepairFiles()
+    root = root_of(Path(path))
+    if dry_run:
+        journal, begin = open_journal(root, used)
+        _check_undo(root, journal, begin)
+        return Ended(root, len(begin.plan.steps), 0)
+    with gates.locked(root, used) as hold:
+        if Journal(root, used).begin is None:
+            return _nothing_begun(root, used)
+        journal, begin = open_journal(root, used)
+        _check_undo(root, journal, begin)
+        places = Places(root, begin.time, used)
+        touched = journal.kind != BEGIN
+        if touched and journal.kind != UNDO:
+            journal.write(UNDO)
+        if touched:
+            take_all_back(root, begin, places, used)
+        freed = leave(root, begin, used)
+        hold.root_time = begin.directories[""]
+        hold.remove = hold.remove or not begin.had_lock
+    return Ended(root, len(begin.plan.steps), freed)
+
+
+def _nothing_begun(root: Path, files: RepairFiles) -> Ended:
+    """Clears away what a call left that was killed before it had begun, or after it had ended."""
+    home = home_of(root)
+    if (home / QUARANTINE).exists():
+        raise RefusedError("journal", "expected a journal beside the quarantine; nothing was changed", home)
+    return Ended(root, 0, remove_tree(home, files))
+
+
+def _check_undo(root: Path, journal: Journal, begin: Begin) -> None:
+    if journal.kind == FINALIZE:
+        raise RefusedError("journal", "the old files are going already: mqtool finalize", journal.path)
+    gates.check_nobody_writes(root)
+    gates.check_writable(root, [step.path for step in begin.plan.steps])
+    if journal.kind == APPLIED:
+        check_untouched(root, begin)
+    places = Places(root, begin.time, RepairFiles())
+    for step in begin.plan.steps:
+        places.target(step)
+        if step.before is not None and journal.kind == APPLIED and not places.kept(step).is_file():
+            raise RefusedError("quarantine", "an old file is missing; nothing was changed", places.kept(step))
+
+
+def check_untouched(root: Path, begin: Begin) -> None:
+    """Raises RefusedError if somebody has written to the store since a plan was carried out."""
+    now = [(step.path, step.after) for step in begin.plan.steps]
+    now += [(read.path, read.fingerprint) for read in begin.plan.reads]
+    for name, expected in now:
+        found = fingerprint(inside(root, name), full=expected is None or expected.sha256 is not None)
+        if (expected is None) != (found is None) or (expected is not None and not expected.fits(found)):
+            raise RefusedError("written-since", "this file was written to after the change; taking back would lose "
+                               "that. mqtool finalize gives the way back up", root / name)  # fmt: skip
+
+
+def take_all_back(root: Path, begin: Begin, places: Places, files: RepairFiles) -> None:
+    """Gives every file its old place."""
+    if begin.barrier is not None:
+        barrier = inside(root, begin.barrier)
+        if barrier.parent.is_dir() and not barrier.exists():
+            files.write_whole(barrier, b"mqtool undo STORE has not come to its end: run it again\n")
+            files.sync_directory(barrier.parent)
+    for step in reversed(begin.plan.steps):
+        places.take_back(step)
+    for name in reversed(begin.made):
+        directory = root / name
+        inside(root, f"{name}/{JOURNAL}")
+        files.remove_directory(directory)
+        if directory.parent.is_dir():
+            files.sync_directory(directory.parent)
+    remove_barrier(root, begin, files)
+    for name, time in sorted(begin.directories.items(), reverse=True):
+        if name:
+            inside(root, f"{name}/{JOURNAL}")
+            files.set_times(root / name, time)
+
+
+def remove_barrier(root: Path, begin: Begin, files: RepairFiles) -> None:
+    """Lets brokers start again."""
+    if begin.barrier is not None:
+        barrier = inside(root, begin.barrier)
+        if barrier.exists():
+            files.remove(barrier)
+            files.sync_directory(barrier.parent)
+
+
+def leave(root: Path, begin: Begin, files: RepairFiles) -> int:
+    """Takes all that is ours out of the store, the journal last; returns the bytes that this freed."""
+    home = home_of(root)
+    freed = 0
+    for entry in sorted(home.iterdir()):
+        if entry.is_dir() and not entry.is_symlink():
+            freed += remove_tree(entry, files)
+    files.remove(home / JOURNAL)
+    freed += remove_tree(home, files)
+    files.sync_directory(root)
+    files.set_times(root, begin.directories[""])
+    return freed
+
+
+def finalize(
+    path: "str | Path", *, keep_journal: Path | None = None, dry_run: bool = False, files: RepairFiles | None = None
+) -> Ended:
+    """Gives the way back up: the old files go, and with them all that is ours.
+
+    Args:
+        path: root of the store, or its journal.
+        keep_journal: new file outside of the store that takes the journal.
+        dry_run: try all gates, write nothing; `bytes` is what would be freed.
+        files: the file system.
+
+    Raises:
+        RefusedError: there is no journal, it is not whole or another store's; the change is not finished.
+        StoreLockedError: somebody else holds the store.
+        StoreError: the journal cannot be kept.
+    """
+    used = files or RepairFiles()
+    root = root_of(Path(path))
+    if Journal(root, used).begin is None and not dry_run:
+        with gates.locked(root, used):
+            return _nothing_begun(root, used)
+    journal, begin = open_journal(root, used)
+    if journal.kind not in (APPLIED, FINALIZE):
+        todo = "mqtool undo" if journal.kind == UNDO else "mqtool apply PLAN or mqtool undo"
+        raise RefusedError("journal", f"the change is not finished: {todo}", journal.path)
+    if dry_run:
+        kept = [path for path in (home_of(root) / QUARANTINE).rglob("*") if path.is_file()]
+        return Ended(root, len(kept), sum(path.stat().st_blocks * 512 for path in kept))
+    with gates.locked(root, used) as hold:
+        journal, begin = open_journal(root, used)
+        if keep_journal is not None:
+            _keep(journal.path, keep_journal, root)
+        count = sum(1 for step in begin.plan.steps if step.before is not None)
+        if journal.kind != FINALIZE:
+            journal.write(FINALIZE)
+        time = root.stat().st_mtime_ns
+        freed = leave(root, begin, used)
+        used.set_times(root, time)
+        hold.root_time = time
+    return Ended(root, count, freed)
+
+
+def _keep(journal: Path, target: Path, root: Path) -> None:
+    if target.resolve().is_relative_to(root):
+        raise RefusedError("path", f"expected a file outside of the store {root}", target)
+    try:
+        with target.open("xb") as copy, journal.open("rb") as source:
+            shutil.copyfileobj(source, copy)
+    except OSError as error:
+        raise StoreError(f"cannot be written: {error.strerror}", target) from error

@@ -1,0 +1,90 @@
+"""Moving files between their places, and clearing directories of ours away."""
+
+import os
+from pathlib import Path
+
+from mqtool.repair.files import RepairFiles
+from mqtool.repair.paths import QUARANTINE, STAGING, home_of, inside
+from mqtool.repair.plan import Step
+
+
+class Places:
+    """The three places of each file of a change.
+
+    Attributes:
+        home: directory of ours below the root.
+    """
+
+    def __init__(self, root: Path, time: str, files: RepairFiles) -> None:
+        self.home = home_of(root)
+        self._root = root
+        self._time = time
+        self._files = files
+
+    def target(self, step: Step) -> Path:
+        """Where the store has it."""
+        return inside(self._root, step.path)
+
+    def staged(self, step: Step) -> Path:
+        """Where it waits."""
+        return self.home / STAGING / step.path
+
+    def kept(self, step: Step) -> Path:
+        """Where the old one is kept."""
+        return self.home / QUARANTINE / self._time / step.path
+
+    def carry_out(self, step: Step) -> None:
+        """Lets the new file take the old one's place; does nothing if that is done. Durable on return."""
+        target, staged, kept = self.target(step), self.staged(step), self.kept(step)
+        if step.before is not None and not kept.exists():
+            self._files.keep(target, kept)
+            self._files.sync_directory(kept.parent)
+        if step.after is None:
+            if target.exists():
+                self._files.remove(target)
+        elif staged.exists():
+            self._files.rename(staged, target)
+            self._files.sync_directory(staged.parent)
+        self._files.sync_directory(target.parent)
+
+    def take_back(self, step: Step) -> None:
+        """Lets the old file take its place again; does nothing if that is done. Durable on return."""
+        target, kept = self.target(step), self.kept(step)
+        if kept.exists():
+            if target.exists() and target.samefile(kept):
+                self._files.remove(kept)  # renaming one name of a file to the other would leave both
+            else:
+                self._files.rename(kept, target)
+                self._files.sync_directory(target.parent)
+            self._files.sync_directory(kept.parent)
+        elif step.before is None and target.exists():
+            self._files.remove(target)
+            self._files.sync_directory(target.parent)
+
+
+def remove_tree(path: Path, files: RepairFiles) -> int:
+    """Removes a directory of ours with all that is in it; links are removed, not followed.
+
+    Returns:
+        Bytes on disk that this freed.
+    """
+    freed = 0
+    for directory, _, names in os.walk(path, topdown=False):
+        for name in names:
+            file = Path(directory) / name
+            status = file.lstat()
+            freed += status.st_blocks * 512 if status.st_nlink == 1 else 0
+            files.remove(file)
+        for entry in os.scandir(directory):
+            if entry.is_symlink():
+                files.remove(Path(entry.path))
+        files.remove_directory(Path(directory))
+    return freed
+
+
+def make_like_parent(path: Path, files: RepairFiles) -> None:
+    """Makes a directory with its parents, durably, with the mode and owner of the one above."""
+    missing = [parent for parent in (path, *path.parents) if not parent.exists()]
+    files.make_directory(path)
+    for directory in reversed(missing):
+        files.imitate(directory, directory.parent)

@@ -1,0 +1,235 @@
+"""The end of the log cut off so that it stays cut: log, queues, index, checkpoint and consumer offsets agree on it.
+
+A broker that cuts its log only sets a position back; the bytes stay, and a later record that ends just before one of
+them makes it part of the log again. Here they become zeros.
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from mqtool.errors import StoreError, UsageError
+from mqtool.formats import checkpoint as checkpoint_format
+from mqtool.formats import codec, config_files, file_names, index_file
+from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
+from mqtool.formats.config_json import JsonStyle
+from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
+from mqtool.formats.index_file import HEADER, SLOT_FIELDS
+from mqtool.repair.building import Built, check_queues
+from mqtool.repair.changes import Truncate
+from mqtool.repair.copies import copy_patched, write_new
+from mqtool.scan.damage import Damage
+from mqtool.store.consume_queue import Queue, has_record
+from mqtool.store.files import ReadFile, read_file
+from mqtool.store.index_file import IndexFile
+from mqtool.store.store import Store
+
+_SLOT = codec.dtype_of(SLOT_FIELDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Where the log will end.
+
+    Attributes:
+        end: physical offset after the last record that stays.
+        last_time: its store time; 0 if no record stays.
+        loses_nothing: only what lies behind the end of the log goes.
+    """
+
+    end: int
+    last_time: int
+    loses_nothing: bool
+
+
+def truncate(store: Store, change: Truncate, out: Path, built: Built) -> None:
+    """Cuts the store."""
+    check_queues(store)
+    cut = find_cut(store, change.at)
+    _cut_log(store, cut, out, built)
+    ends = {}
+    for queue in store.disk_queues():
+        end = _cut_queue(queue, cut, out, built)
+        if end is not None:
+            ends[queue.topic, queue.queue_id] = end
+    for index in store.disk_index_files():
+        if index.header.end_physical_offset >= cut.end:
+            _cut_index(store, index, cut, out, built)
+    if not cut.loses_nothing:
+        _cut_checkpoint(store, cut, out, built)
+    _cut_offsets(store, ends, out, built)
+    built.notes.insert(0, f"the log will end at physical offset {cut.end}")
+    built.read_log(store)
+
+
+def find_cut(store: Store, at: int) -> Cut:
+    """Returns where the log ends if everything from a physical offset on goes.
+
+    Raises:
+        UsageError: no record and no damage begins there, nor does the log end there; or nothing would be left.
+    """
+    log = store.commit_log
+    loses_nothing = at == log.max_offset
+    number = log.segment_at(at)
+    if at == log.min_offset or not log.min_offset < at <= log.max_offset:
+        raise UsageError(f"--at {at}: expected a physical offset behind {log.min_offset}, where the log begins, up to "
+                         f"{log.max_offset}, where it ends")  # fmt: skip
+    if number is None or at == log.segments[number].base:
+        number = len(log.segments) - 1 if number is None else number - 1
+    end, last_time = _walk_to(store, number, at)
+    while last_time == 0 and number:
+        number -= 1
+        _, last_time = _walk_to(store, number, at)
+    return Cut(at if loses_nothing else end, last_time, loses_nothing)
+
+
+def _walk_to(store: Store, number: int, at: int) -> tuple[int, int]:
+    """Returns where the last record of a segment before an offset ends, or the offset itself; and its store time."""
+    segment, walk = store.commit_log.segments[number], store.commit_log.walk(number, check_crc=False)
+    end, last_time = segment.base, 0
+    for item in walk:
+        if isinstance(item, Damage):
+            if item.start == at:
+                return at, last_time
+            if item.start < at < item.end:
+                raise UsageError(f"--at {at} is inside of damage that begins at {item.start}: cut there")
+            continue
+        starts = item.positions + item.base
+        if starts[-1] >= at:
+            if at not in starts:
+                near = int(starts[starts < at][-1]) if (starts < at).any() else segment.base
+                raise UsageError(f"--at {at}: expected the start of a record; one starts at {near}")
+            before = item.select(starts < at)
+            return at, int(before.column("store_timestamp")[-1]) if len(before) else last_time
+        end = int(starts[-1] + item.sizes[-1])
+        last_time = int(item.column("store_timestamp")[-1])
+    if segment.base < at < segment.end and at not in (walk.end, walk.last_record_end):
+        raise UsageError(f"--at {at}: expected the start of a record; the last one of its file ends at {end}")
+    return (at if at < segment.end else end), last_time
+
+
+def _cut_log(store: Store, cut: Cut, out: Path, built: Built) -> None:
+    for segment in store.commit_log.segments:
+        if segment.end <= cut.end:
+            continue
+        position = max(0, cut.end - segment.base)
+        used = _has_data(segment.path, position)
+        if segment.base >= cut.end:
+            if used or not cut.loses_nothing:
+                built.remove(segment.path)
+        elif used:
+            name = built.name(segment.path)
+            copy_patched(segment.path, out / name, zeros_from=position)
+            built.put(name, out / name, keep_time=True)
+
+
+def _has_data(path: Path, position: int) -> bool:
+    with ReadFile(path) as file:
+        return any(file.read(at, min(1 << 20, file.size - at)).strip(b"\0")
+                   for at in range(position, file.data_end(), 1 << 20))  # fmt: skip
+
+
+def _cut_queue(queue: Queue, cut: Cut, out: Path, built: Built) -> int | None:
+    """Cuts one queue; returns the queue offset at which it will go on, None if it stays as it is."""
+    layout = BATCH_CONSUME_QUEUE_UNIT if queue.is_batch else CONSUME_QUEUE_UNIT
+    first: int | None = None
+    count = 0
+    for number, file in enumerate(queue.files):
+        data = read_file(file.path, 1 << 32)
+        units = np.frombuffer(data, layout.dtype, len(data) // layout.size)
+        beyond = np.flatnonzero(has_record(units) & (units["physical_offset"] >= cut.end))
+        if not len(beyond):
+            continue
+        at = int(beyond[0])
+        count += int(has_record(units[at:]).sum())
+        if first is None:
+            first = int(units["base_queue_offset"][at]) if queue.is_batch else file.base // layout.size + at
+        if at:
+            name = built.name(file.path)
+            copy_patched(file.path, out / name, zeros_from=at * layout.size)
+            built.put(name, out / name)
+            continue
+        built.remove(file.path)
+        if number == 0 and file.base:
+            built.notes.append(f"{queue.topic}/{queue.queue_id}: no message is left, the queue will begin at 0 again")
+            first = 0
+    if first is not None:
+        built.notes.append(f"{queue.topic}/{queue.queue_id}: {count} units from queue offset {first} on go")
+    return first
+
+
+def _cut_index(store: Store, index: IndexFile, cut: Cut, out: Path, built: Built) -> None:
+    slots = index.slot_count
+    if slots is None or not index.entry_count:
+        built.complete = False
+        built.notes.append(f"{index.path.name}: cannot be cut, its slots are not known; rebuild the index")
+        return
+    entries = index.entries
+    beyond = np.flatnonzero(entries["physical_offset"] >= cut.end)
+    kept = entries[: int(beyond[0])] if len(beyond) else entries
+    if not len(kept):
+        built.remove(index.path)
+        return
+    last = int(kept["physical_offset"][-1])
+    try:
+        time = store.commit_log.record(last).store_timestamp
+    except StoreError:
+        time = index.header.begin_timestamp + int(kept["time_diff"][-1]) * 1000
+    header = replace(
+        index.header, end_timestamp=time, end_physical_offset=last, index_count=len(kept) + 1,
+        hash_slot_count=int((kept["previous"] == 0).sum()),
+    )  # fmt: skip
+    heads = np.zeros(slots, _SLOT)
+    heads[SLOT_FIELDS[0].name][kept["key_hash"] % slots] = np.arange(1, len(kept) + 1)
+    head = HEADER.build(header) + heads.tobytes()
+    name = built.name(index.path)
+    copy_patched(index.path, out / name, [(0, head)],
+                 zeros_from=index_file.entry_position(len(kept) + 1, slots))  # fmt: skip
+    built.put(name, out / name)
+
+
+def _cut_checkpoint(store: Store, cut: Cut, out: Path, built: Built) -> None:
+    """Lets the checkpoint lie within what is left."""
+    known, path = store.checkpoint, store.path / file_names.CHECKPOINT
+    if known is None or not path.is_file():
+        return
+    made = replace(
+        known,
+        physic_msg_timestamp=min(known.physic_msg_timestamp, cut.last_time),
+        logics_msg_timestamp=min(known.logics_msg_timestamp, cut.last_time),
+        index_msg_timestamp=min(known.index_msg_timestamp, cut.last_time),
+        master_flushed_offset=min(known.master_flushed_offset, cut.end),
+        confirm_physical_offset=min(known.confirm_physical_offset, cut.end),
+        logics_physical_offset=min(known.logics_physical_offset, cut.end),
+    )
+    if made != known:
+        write_new(out / file_names.CHECKPOINT, checkpoint_format.build(made))
+        built.put(file_names.CHECKPOINT, out / file_names.CHECKPOINT)
+
+
+def _cut_offsets(store: Store, ends: dict[tuple[str, int], int], out: Path, built: Built) -> None:
+    """Sets consumer offsets back to the new ends: else groups would skip what is written there next."""
+    known = store.metadata.offsets_file
+    if known is None:
+        return
+    is_lmq = known.lmq_offset_table is not None
+
+    def bound(key: str, queue_id: int, offset: int) -> int:
+        topic, group = config_files.split_topic_group(key)
+        end = ends.get((topic, queue_id), offset)
+        if offset > end:
+            built.notes.append(f"group {group}: consumer offset of {topic}/{queue_id} goes back from {offset} to {end}")
+        return min(offset, end)
+
+    table = {key: {queue_id: bound(key, queue_id, offset) for queue_id, offset in offsets.items()}
+             for key, offsets in known.offset_table.items()}  # fmt: skip
+    lmq = {key: bound(key, 0, offset) for key, offset in (known.lmq_offset_table or {}).items()} if is_lmq else None
+    if (table, lmq) == (known.offset_table, known.lmq_offset_table):
+        return
+    file = file_names.LMQ_CONSUMER_OFFSETS if is_lmq else file_names.CONSUMER_OFFSETS
+    name = f"{file_names.CONFIG}/{file}"
+    style = JsonStyle.PRETTY_1 if store.version.is_4 else JsonStyle.PRETTY_2
+    made = replace(known, offset_table=table, lmq_offset_table=lmq)
+    write_new(out / name, config_files.build_consumer_offsets(made, style))
+    built.put(name, out / name)
