@@ -7,10 +7,11 @@ BrokerController.initialize (4.9.7); BrokerController.initializeMetadata (5.5.0)
 
 from pathlib import Path
 
+from mqtool.engine.recovery import table_shapes, table_text
 from mqtool.engine.recovery.ledger import Action, Ledger, load_fails
 from mqtool.engine.recovery.settings import Settings
 from mqtool.errors import FormatError, StoreError
-from mqtool.formats import config_files, config_json, file_names
+from mqtool.formats import config_files, file_names
 from mqtool.store.files import read_file
 
 _TABLES_4 = (
@@ -47,17 +48,17 @@ def load_table(settings: Settings, ledger: Ledger, name: str) -> bytes | None:
     """Returns what a table is loaded from, its file or its backup; b"" for an empty table; None if neither parses."""
     path = _path(settings, name)
     data = _content(path)
-    if data and _parses(data):
+    if data and _is_taken(settings, ledger, name, data):
         return data
     backup = _content(path.with_name(path.name + file_names.BACKUP_SUFFIX))
     if path.is_file():
         instead = "its .bak" if backup else "an empty table"
-        ledger.accept(f"config/{name} cannot be parsed or is empty: {instead} is taken (ConfigManager.load)")
+        ledger.accept(f"config/{name} is empty or cannot be read: {instead} is taken (ConfigManager.load)")
     elif not backup and name in (file_names.TOPICS, file_names.CONSUMER_OFFSETS):
         ledger.accept(f"config/{name} is missing: an empty table is taken (ConfigManager.load)")
     if backup is None or not backup:
         return b""
-    return backup if _parses(backup) else None
+    return backup if _is_taken(settings, ledger, name, backup) else None
 
 
 def tried_last(path: Path, *, is_5: bool) -> Path:
@@ -80,12 +81,15 @@ def _content(path: Path) -> bytes | None:
         return None
 
 
-def _parses(data: bytes) -> bool:
+def _is_taken(settings: Settings, ledger: Ledger, name: str, data: bytes) -> bool:
+    """Whether the release's parser takes a table: its text, and the values in it."""
     try:
-        config_json.parse(data)
-    except FormatError:
+        document = table_text.read_table(data, is_5=settings.is_5)
+    except (ValueError, RecursionError):
+        if not table_text.is_cut(data):
+            ledger.leave_open(f"whether the broker's parser takes config/{name}, which is not JSON: taken as no")
         return False
-    return True
+    return table_shapes.fits(name, document, is_5=settings.is_5)
 
 
 def _note_overwritten(settings: Settings, ledger: Ledger) -> None:

@@ -105,7 +105,11 @@ _SHAPES_5: dict[str, Bean] = {
 def fits(name: str, document: Any, *, is_5: bool) -> bool:
     """Returns whether the release takes a table of config/ with these values; null stands for an empty table."""
     shape = (_SHAPES_5 if is_5 else _SHAPES_4).get(name)
-    return shape is None or document is None or _fits(shape, document, is_5=is_5)
+    if shape is None or document is None:
+        return True
+    if document == [] and not is_5:  # fastjson makes null of it
+        return True
+    return _fits(shape, document, is_5=is_5)
 
 
 def _fits(shape: Shape, value: Any, *, is_5: bool) -> bool:
@@ -140,6 +144,8 @@ def _passes(value: Any, *, is_5: bool) -> bool:
 
 
 def _is_kind(shape: Value, value: Any, *, is_5: bool) -> bool:
+    if is_5 and shape.kind is Kind.INT and isinstance(value, list) and len(value) == 1:
+        value = value[0]  # fastjson2 takes the one element for it
     if shape.kind is Kind.ANY:
         return _passes(value, is_5=is_5)
     if value is None or value in ("", "null"):

@@ -38,9 +38,9 @@ def read_table(data: Buffer, *, is_5: bool) -> Any:
 
 def is_cut(data: Buffer) -> bool:
     """Returns whether a text that cannot be read plainly lacks its end: no parser takes that."""
-    text = bytes(data).decode("utf-8", "replace").rstrip("\0 \t\r\n")
+    text = bytes(data).decode("utf-8", "replace")
     outside = _TOKEN.sub(lambda match: "" if match["text"] else match[0], text)
-    return '"' in outside or not text.endswith("}")
+    return '"' in outside or outside.count("{") != outside.count("}")
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[Any, Any]:
