@@ -29,6 +29,7 @@ from mqtool.formats import (  # noqa: E402
     config_files,
     consume_queue,
     consume_queue_ext,
+    dledger,
     equeue,
     equeue_message,
     hosts,
@@ -61,6 +62,9 @@ LAYOUTS: dict[str, cs.Struct] = {
     "timer-log": timer.LOG_UNIT.layout,
     "timer-log-end": timer.LOG_END.layout,
     "timer-checkpoint": timer.CHECKPOINT.layout,
+    "dledger-entry": dledger.ENTRY.layout,
+    "dledger-blank": dledger.BLANK_ENTRY.layout,
+    "dledger-index": dledger.INDEX_UNIT.layout,
     "offset-id": message_id.OFFSET_ID_V4.layout,
     "unique-key": message_id.UNIQUE_KEY_V4.layout,
     "batched-message": message_batch.BATCHED_MESSAGE,
@@ -110,6 +114,8 @@ EQUEUE_CHUNK = "equeue-small/store/message-chunks/message-chunk-000000000"
 EQUEUE_QUEUE = "equeue-small/store/queue-chunks/orders/0/queue-chunk-000000001"
 TFCHUNK = "tfchunk/plain/store/chunk-000001.000000"
 SCAVENGED = "tfchunk/scavenged/store/chunk-000001.000001"
+LEDGER = "dledger-mixed-5.5.0/store/dledger-n0/data/00000000000000131072"
+LEDGER_INDEX = "dledger-mixed-5.5.0/store/dledger-n0/index/00000000000000000000.zst"
 COMPACTED = "compaction-5.5.0/store/compaction/compactionCq/Compact/0/00000000000000000000"
 
 
@@ -184,6 +190,11 @@ def _framed(path: str, position: int) -> bytes:
 
 
 EXAMPLES |= {
+    "dledger-entry": (LAYOUTS["dledger-entry"], f"{LEDGER}, position 0", lambda: read(LEDGER, 0, 48)),
+    "dledger-blank": (LAYOUTS["dledger-blank"], f"{LEDGER}, position 65185", lambda: read(LEDGER, 65_185, 8)),
+    "dledger-index": (
+        LAYOUTS["dledger-index"], f"{LEDGER_INDEX.removesuffix('.zst')}, unit 1", lambda: read(LEDGER_INDEX, 32, 32),
+    ),
     "equeue-header": (LAYOUTS["equeue-header"], EQUEUE_CHUNK, lambda: read(EQUEUE_CHUNK, 0, 128)),
     "equeue-footer": (
         LAYOUTS["equeue-footer"], f"{EQUEUE_CHUNK}, its last 128 bytes", lambda: read(EQUEUE_CHUNK)[-128:],

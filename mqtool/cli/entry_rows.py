@@ -148,6 +148,32 @@ SCHEMAS = {
             Column("end_offset", "int64", "where the next one starts; null for the last", show=TABLE, nullable=True),
         ),
     ),
+    "dledger-entry": OutputSchema(
+        "dledger-entry", 1, "the header of an entry of a DLedger log",
+        (
+            _FILE,
+            _int("index", "number of the entry"),
+            _int("term", "term of the leader that wrote it"),
+            _int("position", "where the entry starts in the log; its record is 48 bytes further on"),
+            _int("size", "bytes of header and record", long=False),
+            _int("body_length", "bytes of the record", long=False),
+            _int("magic", "1", long=False, show=DATA),
+            _int("channel", "0", long=False, show=DATA),
+            _int("chain_crc", "0: is not computed", long=False, show=DATA),
+            _int("body_crc", "0: is not computed", long=False, show=DATA),
+        ),
+    ),
+    "dledger-index": OutputSchema(
+        "dledger-index", 1, "a unit of a DLedger log's index",
+        (
+            _FILE,
+            _int("index", "number of the entry"),
+            _int("term", "term of the entry"),
+            _int("position", "where the entry starts in the log"),
+            _int("size", "bytes of the entry", long=False),
+            _int("magic", "1", long=False, show=DATA),
+        ),
+    ),
     "marker": OutputSchema(
         "marker", 1, "a small text file: abort, lock, brokerIdentity",
         (_FILE, _int("size", "bytes"), Column("text", "string", "what it holds, at most 64 KiB", show=TABLE)),

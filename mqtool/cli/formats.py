@@ -35,7 +35,7 @@ FORMATS = OutputSchema(
 _PAGES = {
     FileKindName.INDEX_HEADER: "index-file", FileKindName.TIMER_WHEEL: "timer", FileKindName.TIMER_LOG: "timer",
     FileKindName.TIMER_CHECKPOINT: "timer", FileKindName.CONFIG: "config-files", FileKindName.EPOCH_FILE: "epoch",
-    FileKindName.MARKER: "epoch",
+    FileKindName.MARKER: "epoch", FileKindName.DLEDGER_ENTRY: "dledger", FileKindName.DLEDGER_INDEX: "dledger",
 }  # fmt: skip
 
 

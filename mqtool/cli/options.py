@@ -61,6 +61,8 @@ class FileKindName(StrEnum):
     TIMER_CHECKPOINT = "timer-checkpoint"
     CONFIG = "config"
     EPOCH_FILE = "epoch-file"
+    DLEDGER_ENTRY = "dledger-entry"
+    DLEDGER_INDEX = "dledger-index"
     MARKER = "marker"
 
 

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from mqtool.errors import StoreError, UnsupportedFormatError
+from mqtool.errors import StoreError
 from mqtool.export.bound import log_end
-from mqtool.export.cuts import Cuts
+from mqtool.export.cuts import Cut, Cuts
 from mqtool.export.sources import Source
+from mqtool.formats.dledger import ENTRY_HEADER_SIZE
 from mqtool.scan.damage import Damage, DamageKind
 from mqtool.store import Store
 from mqtool.store.commit_log import Segment
@@ -33,12 +34,14 @@ class Span:
         path: the segment's file.
         base: physical offset of its first byte.
         start, end: physical offsets, half-open.
+        entries: each record in it is the body of a DLedger entry; then the span ends at an entry.
     """
 
     path: str
     base: int
     start: int
     end: int
+    entries: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +104,7 @@ def plan_store(
         since: physical offset up to which everything is exported already; None for nothing.
         until: a bound that was fixed before; None for the end of the log.
         target: bytes of a span; None to choose by the size of the log.
-
-    Raises:
-        UnsupportedFormatError: the log is not made of ordinary segments.
     """
-    _require_ordinary(store)
     cuts = Cuts(store)
     last = log_end(store, cuts)
     start = max(store.commit_log.min_offset, since or 0, selection.start or 0)
@@ -147,15 +146,6 @@ def partitions(plans: list[StorePlan], target: int | None = None) -> list[Partit
     return found
 
 
-def _require_ordinary(store: Store) -> None:
-    if store.layout.dledger_dirs:
-        what = "a DLedger log" if not store.commit_log.segments else "an ordinary log that went on as a DLedger log"
-        raise UnsupportedFormatError(
-            f"{store.path}: {what} ({store.layout.dledger_dirs[0].name}/) cannot be exported as it is; "
-            "convert it to an ordinary log first"
-        )
-
-
 def _cut(
     segment: Segment, bounds: tuple[int, int], selection: Selection, size: int, cuts: Cuts, proofs: dict[str, int]
 ) -> Iterator[Span]:
@@ -163,22 +153,23 @@ def _cut(
 
     Offsets that a user gave need not be record starts; the spans reach over them, and the reader clips.
     """
+    header = ENTRY_HEADER_SIZE if segment.entries else 0
     low, high = max(segment.base, bounds[0]), min(segment.end, bounds[1])
     if low > segment.base and low == selection.start and not cuts.is_start(low):
         low = cuts.last_at(low, segment.base)
-    if high < segment.end and high == selection.end and not cuts.is_start(high):
-        following = cuts.first_at(high, segment.end)
-        high = segment.end if following is None else following.physical_offset
+    if high < segment.end and high == selection.end:
+        following = Cut(high, "selection") if cuts.is_start(high) else cuts.first_at(high, segment.end)
+        high = segment.end if following is None else following.physical_offset - header
     step = -(-(high - low) // max(1, round((high - low) / size)))
     at = low
     for wanted in range(low + step, high, max(step, 1)):
-        cut = cuts.first_at(max(wanted, at + 1), high)
+        cut = cuts.first_at(max(wanted, at + 1 + header), high)
         if cut is not None:
             proofs[cut.proof] = proofs.get(cut.proof, 0) + 1
-            yield Span(str(segment.path), segment.base, at, cut.physical_offset)
-            at = cut.physical_offset
+            yield Span(str(segment.path), segment.base, at, cut.physical_offset - header, segment.entries)
+            at = cut.physical_offset - header
     if at < high:
-        yield Span(str(segment.path), segment.base, at, high)
+        yield Span(str(segment.path), segment.base, at, high, segment.entries)
 
 
 def _in_time(store: Store, segments: list[Segment], selection: Selection) -> list[Segment]:
@@ -205,7 +196,7 @@ def _in_time(store: Store, segments: list[Segment], selection: Selection) -> lis
 
 def _first_time(store: Store, segment: Segment) -> int | None:
     try:
-        return store.commit_log.record(segment.base).store_timestamp
+        return store.commit_log.record(segment.base + (ENTRY_HEADER_SIZE if segment.entries else 0)).store_timestamp
     except StoreError:
         return None
 

@@ -13,8 +13,9 @@ from mqtool.export.request import ReadRequest
 from mqtool.export.rows import Rows, rows_of
 from mqtool.export.sources import Source
 from mqtool.scan.damage import Damage, DamageKind
+from mqtool.scan.entries import walk_of
 from mqtool.scan.frames import Frames
-from mqtool.scan.walk import SegmentSpan, SegmentWalk
+from mqtool.scan.walk import SegmentSpan
 from mqtool.store.files import ReadFile
 from mqtool.store.remote import as_path
 from mqtool.store.selection import Selection
@@ -65,8 +66,8 @@ def walk_span(span: Span, witness: "_Witness | None" = None) -> Iterator[Frames 
         return
     with closing(file):
         size = span.end - span.base
-        walked = SegmentSpan(span.base, size, span.start - span.base, size)
-        for item in SegmentWalk(file.read, walked, witness=witness):
+        walked = SegmentSpan(span.base, size, span.start - span.base, size, entries=span.entries)
+        for item in walk_of(file.read, walked, witness=witness):
             yield item.at(path, span.base) if isinstance(item, Damage) else item
 
 

@@ -12,8 +12,9 @@ from mqtool.errors import StoreError
 from mqtool.formats import commit_log
 from mqtool.rebuild.digest import Batch, Wanted
 from mqtool.scan.damage import Damage, DamageKind
+from mqtool.scan.entries import walk_of
 from mqtool.scan.frames import Frames, Stop, hop
-from mqtool.scan.walk import SegmentSpan, SegmentWalk
+from mqtool.scan.walk import SegmentSpan
 from mqtool.store.commit_log import CommitLog, Segment
 from mqtool.store.files import ReadFile
 
@@ -64,7 +65,7 @@ def parts_of(log: CommitLog, wanted: Wanted, *, cut: bool) -> Iterator[Part]:
     Args:
         log: open.
         wanted: its range narrows them.
-        cut: whether segments are cut into parts of about `PART_BYTES`.
+        cut: whether segments are cut into parts of about `PART_BYTES`; data files of a DLedger log are not.
     """
     before: Segment | None = None
     for index, segment in enumerate(log.segments[: log.last_used + 1]):
@@ -76,7 +77,7 @@ def parts_of(log: CommitLog, wanted: Wanted, *, cut: bool) -> Iterator[Part]:
             continue
         start = _start_in(log, segment, wanted.start)
         is_last = index == log.last_used
-        for position in _cuts(segment, start) if cut else ():
+        for position in _cuts(segment, start) if cut and not segment.entries else ():
             if wanted.end is None or segment.base + position < wanted.end:
                 yield Part(segment, start, position, is_last=False, gap=gap)
                 start, gap = position, None
@@ -135,8 +136,9 @@ def walk_part(part: Part, digest: Taker, wanted: Wanted) -> Iterator[Batch]:
     segment = part.segment
     with ReadFile(segment.path) as file:
         size = segment.size if part.end is None else part.end
-        span = SegmentSpan(segment.base, size, part.start, file.data_end(), part.is_last and part.end is None)
-        walk = SegmentWalk(file.read, span, check_crc=False)
+        span = SegmentSpan(segment.base, size, part.start, file.data_end(), part.is_last and part.end is None,
+                           entries=segment.entries)  # fmt: skip
+        walk = walk_of(file.read, span, check_crc=False)
         if part.gap is not None:
             yield Batch(segment.base, damage=[part.gap])
         for item in walk:

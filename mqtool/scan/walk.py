@@ -12,7 +12,7 @@ import numpy as np
 from mqtool.formats import commit_log
 from mqtool.scan import segment_bytes
 from mqtool.scan.damage import Damage, DamageKind, Tail
-from mqtool.scan.frames import Frames, Stop, hop
+from mqtool.scan.frames import Frames, Hop, Stop, hop
 from mqtool.scan.resync import Witness, describe, extent, is_older, next_record
 from mqtool.scan.segment_bytes import Read, SegmentBytes
 
@@ -30,6 +30,7 @@ class SegmentSpan:
         data_end: position after which the file is known to hold only zeros (a hole), None if not known.
         is_last: nothing of the log follows, so an unfinished end is a tail, not damage.
         newest: store timestamp of the last record before `start`, to tell stale frames; 0 if unknown.
+        entries: each record is the body of a DLedger entry, see `scan.entries`.
     """
 
     base: int
@@ -38,10 +39,11 @@ class SegmentSpan:
     data_end: int | None = None
     is_last: bool = False
     newest: int = 0
+    entries: bool = False
 
 
 class SegmentWalk:
-    """Iterator over one segment.
+    """Iterator over one segment; `scan.entries.walk_of` makes the one that fits a span.
 
     Yields:
         `Frames` that are sound, in order, and `Damage` between them.
@@ -50,6 +52,11 @@ class SegmentWalk:
     and `end` is the physical offset after it; a BLANK makes `end` the segment's end, while
     `last_record_end` stays before it.
     """
+
+    _head = _FRAME
+    """Bytes that are looked at to follow the chain."""
+    _before = 0
+    """Bytes that stand before each record."""
 
     def __init__(
         self, read: Read, span: SegmentSpan, *, check_crc: bool = True, witness: Witness | None = None
@@ -70,7 +77,7 @@ class SegmentWalk:
     def __iter__(self) -> Iterator[Frames | Damage]:
         """Walks from the span's start."""
         span, segment = self._span, self._segment
-        at: int | None = span.start
+        at = self._first()
         while at is not None and self._load(at):
             at = yield from self._chain(at)
         if self.ended_by_blank:
@@ -80,12 +87,27 @@ class SegmentWalk:
         elif at is not None and span.is_last:
             self.tail = Tail(self.end, "clean", 0, "the segment is full")
 
+    def _first(self) -> int | None:
+        """Returns the position at which the walk begins."""
+        return self._span.start
+
     def _load(self, at: int) -> bool:
         """Makes the view hold a frame's head at a position; False if the file ends before."""
         within = at - self._view_at
-        if within < 0 or within + _FRAME > len(self._view):
+        if within < 0 or within + self._head > len(self._view):
             self._read(at, segment_bytes.WINDOW)
         return at + _FRAME <= self._segment.size
+
+    def _hop(self, at: int) -> Hop:
+        """Follows the chain of frames from a place in the view."""
+        return hop(self._view, at)
+
+    def _is_sound(self, frames: Frames) -> np.ndarray:
+        return frames.sound
+
+    def _is_boundary(self, position: int) -> bool:
+        """Whether what ends the segment is at a position, or what goes on in it."""
+        return self._segment.is_boundary(position)
 
     def _read(self, at: int, count: int) -> None:
         count = max(0, min(count, self._segment.size - at))
@@ -96,14 +118,15 @@ class SegmentWalk:
 
     def _chain(self, at: int) -> Generator[Frames | Damage, None, int | None]:
         """Yields what one chain of frames in the view holds; returns where to go on, None at the end."""
-        chain = hop(self._view, at - self._view_at)
+        chain = self._hop(at - self._view_at)
         whole = Frames(self._view, self._span.base + self._view_at, chain.positions, chain.sizes)
-        count = len(whole) if whole.sound.all() else int(np.argmin(whole.sound))
-        end = self._view_at + (chain.end if count == len(whole) else int(chain.positions[count]))
+        sound = self._is_sound(whole)
+        count = len(whole) if sound.all() else int(np.argmin(sound))
+        end = self._view_at + (chain.end if count == len(whole) else int(chain.positions[count]) - self._before)
         again = yield from self._judged(whole.select(slice(0, count)) if count < len(whole) else whole, chain.stop)
         if again is not None:
             return again
-        if count == len(whole) and chain.stop is Stop.BLANK and self._segment.is_boundary(end):
+        if count == len(whole) and chain.stop is Stop.BLANK and self._is_boundary(end):
             self.ended_by_blank, self.end = True, self._span.base + self._span.size
             return None
         if count == len(whole) and (chain.stop is Stop.END or (chain.stop is Stop.MORE and self._widen(end))):
@@ -145,7 +168,7 @@ class SegmentWalk:
 
     def _unfinished(self, frames: Frames, good: np.ndarray, stop: Stop) -> int | None:
         """Returns the number of the last frame if a broker may just be writing it: it is read once more."""
-        last = int(frames.positions[-1]) + self._view_at
+        last = int(frames.positions[-1]) - self._before + self._view_at
         if not self._span.is_last or good[-1] or stop is Stop.MORE or self._looked_again >= last:
             return None
         self._look_again(last)
@@ -176,7 +199,7 @@ class SegmentWalk:
         if self._data_end <= at:
             self._data_end = segment.data_end(span.size if span.data_end is None else span.data_end)
         found = self._next(at) if self._data_end > at else None
-        kind, detail = describe(segment, at, is_followed=found is not None)
+        kind, detail = self._describe(at, is_followed=found is not None)
         if found is not None and not (span.is_last and self._is_stale(found)):
             if span.is_last and self._has_arrived(at):
                 return at
@@ -189,7 +212,12 @@ class SegmentWalk:
             yield Damage(span.base + at, span.base + segment.size, kind, detail)
         return None
 
+    def _describe(self, at: int, *, is_followed: bool) -> tuple[DamageKind, str]:
+        """Returns kind and words for bytes at which no sound frame starts."""
+        return describe(self._segment, at, is_followed=is_followed)
+
     def _next(self, at: int) -> int | None:
+        """Returns the position behind `at` at which the chain can be taken up again."""
         segment, base = self._segment, self._span.base
         known_end = extent(segment, at, self._data_end)
         if known_end is not None and segment.is_boundary(known_end):
@@ -204,17 +232,18 @@ class SegmentWalk:
     def _has_arrived(self, at: int) -> bool:
         """Whether a broker has written the record at a position since it was looked at: then nothing is damaged."""
         self._segment.forget()
-        if self._looked_again >= at or self._segment.record(at) is None:
+        if self._looked_again >= at or self._segment.record(at + self._before) is None:
             return False
         self._look_again(at)
         return True
 
     def _is_stale(self, position: int) -> bool:
         """A frame behind the end that is older than the last record comes from before a truncation."""
-        if not self._newest or (self._witness is not None and self._witness(self._span.base + position)):
+        record = position + self._before
+        if not self._newest or (self._witness is not None and self._witness(self._span.base + record)):
             return False
-        _, magic = self._segment.frame(position)
-        return magic == commit_log.MAGIC_BLANK or is_older(self._segment, position, self._newest)
+        _, magic = self._segment.frame(record)
+        return magic == commit_log.MAGIC_BLANK or is_older(self._segment, record, self._newest)
 
     def _tail_at(self, at: int, length: int, *, is_stale: bool) -> Tail:
         if not length:

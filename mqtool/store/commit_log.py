@@ -11,7 +11,9 @@ import numpy as np
 from mqtool.errors import CorruptionError, FormatError, StoreClosedError, StoreError
 from mqtool.formats import commit_log
 from mqtool.formats.commit_log import Record
+from mqtool.formats.dledger import ENTRY_HEADER_SIZE
 from mqtool.scan.damage import Damage, DamageKind, Tail
+from mqtool.scan.entries import walk_of
 from mqtool.scan.frames import Frames
 from mqtool.scan.segment_bytes import SegmentBytes, first_data
 from mqtool.scan.walk import SegmentSpan, SegmentWalk
@@ -68,6 +70,12 @@ class CommitLog:
         else:
             self._open.move_to_end(index)
         return file
+
+    @property
+    def first_record(self) -> int:
+        """Physical offset at which the first record is, if one is at the start of the log."""
+        behind_header = bool(self.segments) and self.segments[0].entries
+        return self.min_offset + ENTRY_HEADER_SIZE if behind_header else self.min_offset
 
     def segment_at(self, physical_offset: int) -> int | None:
         """Returns the number of the segment that holds a byte, None if none does."""
@@ -210,8 +218,9 @@ class CommitLog:
     def walk(self, index: int, *, start: int = 0, check_crc: bool = True) -> SegmentWalk:
         """Returns the walk over one segment."""
         segment, data_end = self.segments[index], self._file(index).data_end()
-        span = SegmentSpan(segment.base, segment.size, start, data_end, is_last=index >= self.last_used)
-        return SegmentWalk(partial(self._read_in, index), span, check_crc=check_crc, witness=self.witness)
+        is_last = index >= self.last_used
+        span = SegmentSpan(segment.base, segment.size, start, data_end, is_last=is_last, entries=segment.entries)
+        return walk_of(partial(self._read_in, index), span, check_crc=check_crc, witness=self.witness)
 
     def _read_in(self, index: int, position: int, count: int) -> bytes:
         return self._file(index).read(position, count)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from mqtool.errors import FormatError, LayoutError
-from mqtool.formats import checkpoint, config_json, epoch, index_file, java, timer
+from mqtool.formats import checkpoint, config_json, dledger, epoch, index_file, java, timer
 from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
 from mqtool.formats.codec import Unit
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK
@@ -38,6 +38,8 @@ ORDINALS = {
     FileKind.TIMER_WHEEL: "slot",
     FileKind.TIMER_LOG: "position",
     FileKind.EPOCH_FILE: "epoch",
+    FileKind.DLEDGER_ENTRY: "index",
+    FileKind.DLEDGER_INDEX: "index",
 }
 """The field by which rows of a kind are numbered, in ascending order; a range selects by it."""
 
@@ -208,6 +210,29 @@ def _marker(file: KnownFile, _: BrokerConfig) -> Iterator[Row]:
         yield {"file": file.path.name, "size": opened.size, "text": text}
 
 
+def _ledger_entries(file: KnownFile, _: BrokerConfig) -> Iterator[Row]:
+    with ReadFile(file.path) as opened:
+        at, end = 0, opened.data_end()
+        while at < end:
+            data = opened.read(at, dledger.ENTRY_HEADER_SIZE)
+            if len(data) < dledger.BLANK_ENTRY_SIZE or not any(data):
+                return
+            if dledger.BLANK_ENTRY.parse(data).magic == dledger.MAGIC_BLANK_ENTRY:
+                return
+            header = dledger.ENTRY.parse(data)
+            if header.magic != dledger.MAGIC_ENTRY or header.size != header.body_length + dledger.ENTRY_HEADER_SIZE:
+                found = f"no entry header: magic {header.magic}, size {header.size}, body_length {header.body_length}"
+                raise FormatError(found, layout=dledger.ENTRY.name, field="magic", position=at)
+            yield {"file": file.path.name, **asdict(header)}
+            at += max(header.size, dledger.ENTRY_HEADER_SIZE)
+
+
+def _ledger_index(file: KnownFile, _: BrokerConfig) -> Iterator[Row]:
+    with ReadFile(file.path) as opened:
+        for _position, values in unit_positions(opened, dledger.INDEX_UNIT):
+            yield {"file": file.path.name, **_row(dledger.INDEX_UNIT, values)}
+
+
 _READERS: dict[FileKind, Callable[[KnownFile, BrokerConfig], Iterator[Row]]] = {
     FileKind.CONSUME_QUEUE: _consume_queue,
     FileKind.BATCH_CONSUME_QUEUE: _batch_consume_queue,
@@ -221,4 +246,6 @@ _READERS: dict[FileKind, Callable[[KnownFile, BrokerConfig], Iterator[Row]]] = {
     FileKind.CONFIG: _config,
     FileKind.EPOCH_FILE: _epoch_file,
     FileKind.MARKER: _marker,
+    FileKind.DLEDGER_ENTRY: _ledger_entries,
+    FileKind.DLEDGER_INDEX: _ledger_index,
 }

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from mqtool.errors import LayoutError, UnsupportedFormatError
-from mqtool.formats import checkpoint, commit_log, consume_queue_ext, hosts, index_file, timer
+from mqtool.formats import checkpoint, commit_log, consume_queue_ext, dledger, hosts, index_file, timer
 from mqtool.formats.annotate import FieldBytes, annotate
 from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
 from mqtool.formats.codec import Unit
@@ -26,6 +26,7 @@ _UNITS: dict[FileKind, Unit] = {  # type: ignore[type-arg]  # of different value
     FileKind.CONSUME_QUEUE: CONSUME_QUEUE_UNIT,
     FileKind.BATCH_CONSUME_QUEUE: BATCH_CONSUME_QUEUE_UNIT,
     FileKind.TIMER_WHEEL: timer.SLOT,
+    FileKind.DLEDGER_INDEX: dledger.INDEX_UNIT,
 }
 
 _HEADS: dict[FileKind, Unit] = {  # type: ignore[type-arg]
@@ -33,6 +34,13 @@ _HEADS: dict[FileKind, Unit] = {  # type: ignore[type-arg]
     FileKind.TIMER_CHECKPOINT: timer.CHECKPOINT,
     FileKind.INDEX_HEADER: index_file.HEADER,
 }
+
+_WALKED = {
+    FileKind.TIMER_LOG: (timer.LOG_UNIT.layout, "position", timer.LOG_UNIT_SIZE),
+    FileKind.CONSUME_QUEUE_EXT: (consume_queue_ext.UNIT, "offset", None),
+    FileKind.DLEDGER_ENTRY: (dledger.ENTRY.layout, "position", dledger.ENTRY_HEADER_SIZE),
+}
+"""Kinds whose units only a walk finds: layout, field of a row that says where, bytes if they are always as many."""
 
 
 def record_fields(log: CommitLog, physical_offset: int, size: int) -> Annotated:
@@ -57,7 +65,7 @@ def file_fields(file: KnownFile, config: BrokerConfig | None = None) -> Iterator
             yield 0, annotate(unit.layout, opened.read(0, unit.size).ljust(unit.size, b"\0"), name=unit.name)
     elif file.kind is FileKind.INDEX_FILE:
         yield from _entries(file, config or BrokerConfig())
-    elif file.kind in (FileKind.TIMER_LOG, FileKind.CONSUME_QUEUE_EXT):
+    elif file.kind in _WALKED:
         yield from _by_rows(file)
     else:
         raise UnsupportedFormatError(f"{file.path}: is text; there are no fields beside bytes")
@@ -86,8 +94,7 @@ def _entries(file: KnownFile, config: BrokerConfig) -> Iterator[Annotated]:
 
 def _by_rows(file: KnownFile) -> Iterator[Annotated]:
     """Kinds whose units only a walk finds: rows say where they are."""
-    is_log = file.kind is FileKind.TIMER_LOG
-    layout, name = (timer.LOG_UNIT.layout, "position") if is_log else (consume_queue_ext.UNIT, "offset")
+    layout, name, size = _WALKED[file.kind]
     with ReadFile(file.path) as opened:
         for row in rows_of(file):
-            yield row[name], annotate(layout, opened.read(row[name] - file.base, row["size"]))
+            yield row[name], annotate(layout, opened.read(row[name] - file.base, size or row["size"]))

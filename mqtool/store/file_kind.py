@@ -4,7 +4,7 @@ import enum
 from pathlib import Path
 
 from mqtool.errors import FormatError, StoreError
-from mqtool.formats import checkpoint, commit_log, epoch, timer
+from mqtool.formats import checkpoint, commit_log, dledger, epoch, timer
 from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT, BATCH_UNIT_SIZE
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK, UNIT_SIZE
 from mqtool.formats.consume_queue_ext import parse_ext_unit
@@ -26,6 +26,8 @@ class FileKind(enum.StrEnum):
     TIMER_CHECKPOINT = "timer-checkpoint"
     CONFIG = "config"
     EPOCH_FILE = "epoch-file"
+    DLEDGER_ENTRY = "dledger-entry"
+    DLEDGER_INDEX = "dledger-index"
     MARKER = "marker"
 
 
@@ -37,6 +39,15 @@ def has_magic(head: bytes) -> bool:
     return total > 0 and magic in (commit_log.MAGIC_V1, commit_log.MAGIC_V2, commit_log.MAGIC_BLANK)
 
 
+def holds_entries(head: bytes) -> bool:
+    """Whether bytes begin with a DLedger entry whose body begins like a record."""
+    if len(head) < dledger.ENTRY_HEADER_SIZE:
+        return False
+    entry = dledger.ENTRY.parse(head)
+    is_header = entry.magic == dledger.MAGIC_ENTRY and entry.size == entry.body_length + dledger.ENTRY_HEADER_SIZE
+    return is_header and has_magic(head[dledger.ENTRY_HEADER_SIZE :])
+
+
 def kind_of(path: Path, head: bytes) -> FileKind | None:
     """Returns the kind that a file's bytes prove, None if they prove none.
 
@@ -45,7 +56,7 @@ def kind_of(path: Path, head: bytes) -> FileKind | None:
         head: its first bytes, 4096 of them if it has so many.
     """
     size = path.stat().st_size
-    if has_magic(head):
+    if has_magic(head) or holds_entries(head):
         return FileKind.COMMIT_LOG
     if not any(head):
         return None

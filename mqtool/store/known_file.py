@@ -2,12 +2,12 @@
 
 import os
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mqtool.errors import FormatError, MqtoolError, NotAStoreError, UnsupportedFormatError
-from mqtool.formats import codec, commit_log, file_names
-from mqtool.store.file_kind import FileKind, has_magic, kind_of
+from mqtool.formats import codec, commit_log, dledger, file_names
+from mqtool.store.file_kind import FileKind, has_magic, holds_entries, kind_of
 from mqtool.store.files import ReadFile, list_directory
 
 _HEAD = 4096
@@ -59,6 +59,7 @@ class KnownFile:
         base: file_from_offset, from a 20-digit name or the first record; 0 if unknown.
         topic, queue_id: of a queue's file, from its place; None if that does not tell.
         sure: the kind was given or proved by content; else only name or place say so.
+        entries: of kind COMMIT_LOG, and its records are bodies of DLedger entries.
     """
 
     path: Path
@@ -67,6 +68,7 @@ class KnownFile:
     topic: str | None = None
     queue_id: int | None = None
     sure: bool = True
+    entries: bool = False
 
 
 def recognise(path: Path, kind: FileKind | None = None) -> KnownFile:
@@ -78,15 +80,16 @@ def recognise(path: Path, kind: FileKind | None = None) -> KnownFile:
 
     Raises:
         NotAStoreError: it is no file of a store.
-        UnsupportedFormatError: it is one of a kind that is not read here: a DLedger log, RocksDB.
+        UnsupportedFormatError: it is one of a kind that is not read here: a snapshot of DLedger, RocksDB.
         StoreError: it cannot be opened.
     """
     _require_file(path)
     topic, queue_id = _queue_of(path)
     head = _head(path)
     base = _base(path, head)
+    entries = holds_entries(head) or _ledger_part(path) == dledger.DATA
     if kind is not None:
-        return KnownFile(path, kind, base, topic, queue_id)
+        return KnownFile(path, kind, base, topic, queue_id, entries=entries)
     _refuse_foreign(path)
     named = _by_place(path)
     found = kind_of(path, head) if named is None or named is FileKind.COMMIT_LOG else None
@@ -94,7 +97,7 @@ def recognise(path: Path, kind: FileKind | None = None) -> KnownFile:
         raise NotAStoreError("is no file of a message store that mqtool knows; --kind says what it is", path)
     chosen = found or named
     assert chosen is not None
-    return KnownFile(path, chosen, base, topic, queue_id, sure=found is not None)
+    return KnownFile(path, chosen, base, topic, queue_id, sure=found is not None, entries=entries)
 
 
 def recognise_all(directory: Path, kind: FileKind | None = None) -> list[KnownFile]:
@@ -104,21 +107,25 @@ def recognise_all(directory: Path, kind: FileKind | None = None) -> list[KnownFi
         directory: a part of a store, or a store's root.
         kind: only files of this kind; None for those of the kind that is met first.
     """
-    listed = INDEX_KINDS if kind in INDEX_KINDS else (kind,)
+    listed = next((views for views in _VIEWS if kind in views), (kind,))
     found: list[KnownFile] = []
     for path in _files_below(directory, depth=4):
         try:
             known = recognise(path)
         except MqtoolError:
             continue
-        if kind is None or known.kind in listed:
+        is_entries = known.entries or kind is not FileKind.DLEDGER_ENTRY
+        if kind is None or (known.kind in listed and is_entries):
             found.append(known)
-    if kind in INDEX_KINDS:
-        return [KnownFile(known.path, kind, known.base) for known in found]
+    if kind is not None:
+        return [replace(known, kind=kind) for known in found]
     return [known for known in found if known.kind is found[0].kind] if found else []
 
 
-INDEX_KINDS = (FileKind.INDEX_FILE, FileKind.INDEX_HEADER)
+_VIEWS = (
+    (FileKind.INDEX_FILE, FileKind.INDEX_HEADER),
+    (FileKind.DLEDGER_ENTRY, FileKind.COMMIT_LOG),
+)
 """Two views of the same files."""
 
 
@@ -155,15 +162,28 @@ def _head(path: Path) -> bytes:
 
 def _refuse_foreign(path: Path) -> None:
     parents = [part.name for part in path.absolute().parents]
-    if any(name.startswith(file_names.DLEDGER_PREFIX) for name in parents):
-        raise UnsupportedFormatError(f"{path}: belongs to a DLedger log, which is not read")
+    if _ledger_part(path) not in (None, "", dledger.DATA, dledger.INDEX):
+        raise UnsupportedFormatError(f"{path}: belongs to a snapshot of a DLedger log, which is not read")
     in_rocksdb = parents[0] == file_names.ROCKSDB_STORE or path.suffix == ".sst"
     if in_rocksdb or any(path.name.startswith(name) for name in _ROCKSDB):
         raise UnsupportedFormatError(f"{path}: belongs to a RocksDB, which is not read")
 
 
+def _ledger_part(path: Path) -> str | None:
+    """Returns the directory of a DLedger log in which a file is, "" for the log's own; None if it is in none."""
+    parents = [part.name for part in path.absolute().parents]
+    within = next((n for n, name in enumerate(parents) if name.startswith(file_names.DLEDGER_PREFIX)), None)
+    return None if within is None else parents[within - 1] if within else ""
+
+
+_LEDGER_KINDS = {"": FileKind.MARKER, dledger.DATA: FileKind.COMMIT_LOG, dledger.INDEX: FileKind.DLEDGER_INDEX}
+
+
 def _by_place(path: Path) -> FileKind | None:
     name = path.name.removesuffix(file_names.BACKUP_SUFFIX)
+    ledger = _ledger_part(path)
+    if ledger == "" or (ledger is not None and file_names.parse_mapped_file_name(name) is not None):
+        return _LEDGER_KINDS.get(ledger)
     if name in _BY_NAME:
         return _BY_NAME[name]
     if name.endswith(".json"):
@@ -191,6 +211,8 @@ def _base(path: Path, head: bytes) -> int:
     named = file_names.parse_mapped_file_name(path.name)
     if named is not None:
         return named
+    if holds_entries(head):
+        return max(0, dledger.ENTRY.parse(head).position)
     try:  # a copy under another name: its first record says where it was
         return max(0, commit_log.parse_record(head).physical_offset)
     except FormatError:

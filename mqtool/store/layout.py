@@ -7,11 +7,11 @@ The root is taken as it is: nothing is searched for above or beside it.
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mqtool.errors import LayoutError, NotAStoreError, StoreError
-from mqtool.formats import commit_log, file_names
+from mqtool.formats import commit_log, dledger, file_names
 from mqtool.formats.consume_queue import round_up_file_size
 from mqtool.store.broker_config import BrokerConfig
 from mqtool.store.files import (
@@ -52,7 +52,7 @@ class StoreLayout:
         commit_log: segments of all of them by physical offset, and what else lies there.
         commit_log_size, consume_queue_size, consume_queue_ext_size, batch_consume_queue_size: bytes of a file of
             each kind; None where there is neither a file nor a configuration.
-        dledger_dirs: directories of DLedger mode.
+        dledger_dirs: directories of DLedger mode; the data files of the one that is in use are among `commit_log`.
         oddities: in words, what does not belong or does not agree.
     """
 
@@ -79,11 +79,11 @@ def detect(root: Path, config: BrokerConfig) -> StoreLayout:
         LayoutError: a directory that the configuration names is missing.
     """
     require_directory(root)
-    directories = _commit_log_dirs(root, config)
-    dledger = tuple(root / e.name for e in subdirectories(root) if e.name.startswith(file_names.DLEDGER_PREFIX))
-    if not directories and not dledger and not any((root / mark).exists() for mark in _MARKS):
+    ledgers = tuple(root / e.name for e in subdirectories(root) if e.name.startswith(file_names.DLEDGER_PREFIX))
+    directories = _commit_log_dirs(root, config, has_ledger=bool(ledgers))
+    if not directories and not ledgers and not any((root / mark).exists() for mark in _MARKS):
         raise NotAStoreError(f"holds none of {', '.join(_MARKS[:5])}; {_hint(root)}", root)
-    listed = list_mapped_files(*directories)
+    listed = with_ledger(list_mapped_files(*directories), ledger_in_use(ledgers, config))
     oddities = [f"{path.name} in {path.parent.name}/ is no segment" for path in listed.strays]
     commit_log_size = _size(config.integer("mappedFileSizeCommitLog"), listed.files, "commitlog", oddities)
     configured = config.integer("mappedFileSizeConsumeQueue")
@@ -95,13 +95,39 @@ def detect(root: Path, config: BrokerConfig) -> StoreLayout:
               "consumequeue_ext", oddities),
         _size(config.integer("mapperFileSizeBatchConsumeQueue"), _queue_files(root / file_names.BATCH_CONSUME_QUEUE),
               "batchconsumequeue", oddities),
-        dledger, tuple(oddities),
+        ledgers, tuple(oddities),
     )  # fmt: skip
 
 
-def _commit_log_dirs(root: Path, config: BrokerConfig) -> tuple[Path, ...]:
+def ledger_in_use(directories: tuple[Path, ...], config: BrokerConfig) -> Path | None:
+    """Returns the directory of the DLedger log that a broker goes on with, None if it has none.
+
+    Raises:
+        LayoutError: there are several, and the configuration does not say which.
+    """
+    if config.flag("enableDLegerCommitLog") is False:
+        return None
+    own = config.values.get("dLegerSelfId")
+    found = [path for path in directories if own is None or path.name == f"{file_names.DLEDGER_PREFIX}{own}"]
+    if len(found) > 1:
+        names = ", ".join(path.name for path in found)
+        raise LayoutError(f"is one of several DLedger logs ({names}); dLegerSelfId of a broker.conf chooses", found[0])
+    return found[0] if found else None
+
+
+def with_ledger(plain: MappedFileList, ledger: Path | None) -> MappedFileList:
+    """Returns the segments of a log with the data files of its DLedger log, which goes on where they end."""
+    if ledger is None:
+        return plain
+    data = list_mapped_files(ledger / dledger.DATA)
+    entries = tuple(replace(file, entries=True) for file in data.files)
+    files = tuple(sorted((*plain.files, *entries), key=lambda file: (file.base, file.path)))
+    return MappedFileList(files, (*plain.strays, *data.strays))
+
+
+def _commit_log_dirs(root: Path, config: BrokerConfig, *, has_ledger: bool) -> tuple[Path, ...]:
     configured = config.paths("storePathCommitLog") + config.paths("readOnlyCommitLogStorePaths")
-    if configured:
+    if configured and not (has_ledger and not (root / file_names.COMMIT_LOG).is_dir()):
         return tuple(dict.fromkeys(_moved(path, root, config) for path in configured))
     found = [root / file_names.COMMIT_LOG] if (root / file_names.COMMIT_LOG).is_dir() else []
     others = (entry for entry in subdirectories(root) if entry.name not in _KNOWN)

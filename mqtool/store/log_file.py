@@ -37,6 +37,6 @@ class LogFiles(Store):
 
 def _segment(file: KnownFile) -> MappedFile:
     try:
-        return MappedFile(file.path, file.base, file.path.stat().st_size)
+        return MappedFile(file.path, file.base, file.path.stat().st_size, file.entries)
     except OSError as error:
         raise StoreError(f"cannot be opened: {error.strerror}", file.path) from error

@@ -21,9 +21,11 @@ def _stop(store: Store) -> Iterator[str]:
 
 def _log(store: Store) -> Iterator[str]:
     log = store.commit_log
-    if store.layout.dledger_dirs:
-        names = ", ".join(path.name for path in store.layout.dledger_dirs)
-        yield f"the log, or its newer part, is a DLedger log ({names}), which is not read"
+    entries = [file for file in store.layout.commit_log.files if file.entries]
+    if entries:
+        yield f"the log from physical offset {entries[0].base} on is a DLedger log, {entries[0].path.parent}"
+    elif store.layout.dledger_dirs:
+        yield f"{store.layout.dledger_dirs[0].name}/ is there, and no data file of a DLedger log in use"
     if log.tail.kind != "clean":
         yield f"behind the last record: {log.tail.kind}, {log.tail.length} bytes: {log.tail.detail}"
     for before, after in pairwise(store.layout.commit_log.files):

@@ -96,7 +96,7 @@ class Store:
 
     def _first_properties(self) -> bytes | None:
         try:
-            stored = self.commit_log.record(self.commit_log.min_offset).properties
+            stored = self.commit_log.record(self.commit_log.first_record).properties
         except StoreError:
             return None
         return stored or None

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from mqtool.errors import NotAStoreError, UnsupportedFormatError
-from mqtool.formats import file_names
+from mqtool.errors import NotAStoreError
+from mqtool.formats import dledger, file_names
 from mqtool.store.file_kind import FileKind
 from mqtool.store.files import list_directory
 from mqtool.store.known_file import PLACES, QUEUE_PLACES, KnownFile, is_directory, recognise, recognise_all
@@ -33,11 +33,10 @@ def open_target(path: Path, kind: FileKind | None = None, config: Path | None = 
         if not files:
             raise NotAStoreError(_nothing(path, kind), path)
         return LogFiles(path, files) if files[0].kind is FileKind.COMMIT_LOG else files
+    if path.absolute().name.startswith(file_names.DLEDGER_PREFIX):
+        return open_target(path / (dledger.INDEX if kind is FileKind.DLEDGER_INDEX else dledger.DATA), kind, config)
     store = open_store(path, config)
     if kind is None or kind is FileKind.COMMIT_LOG:
-        if store.layout.dledger_dirs and not store.commit_log.segments:
-            store.close()
-            raise UnsupportedFormatError(f"{path}: its log is a DLedger log, which is not read")
         return store
     store.close()
     files = recognise_all(path, kind)

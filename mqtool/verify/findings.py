@@ -43,6 +43,7 @@ class Area(enum.StrEnum):
     CHECKPOINT = "checkpoint"
     SHUTDOWN = "shutdown"
     CONFIG = "config"
+    DLEDGER = "dledger"
     TIMER = "timer"
     CONTROLLER = "controller"
     LINT = "lint"

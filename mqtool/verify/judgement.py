@@ -7,6 +7,7 @@ from mqtool.store.layout import Known
 from mqtool.verify import checkpoint, commit_log_files, config, consume_queue_ext, controller, lint, queue_files
 from mqtool.verify import recovery as recovery_plan
 from mqtool.verify.consume_queue import QueueFacts
+from mqtool.verify.dledger import LedgerCheck
 from mqtool.verify.facts import Facts
 from mqtool.verify.findings import (
     Area,
@@ -114,7 +115,7 @@ class Judgement:
             if segment.failure:
                 self._unknown[Area.COMMIT_LOG] = segment.failure
         if survey.has_dledger:
-            self._unknown[Area.COMMIT_LOG] = "the DLedger log is not read"
+            self._unknown[Area.COMMIT_LOG] = "the DLedger log has no data file, or is not in use"
         words = f"{facts.records} record(s) in {len(survey.segments)} segment(s), {survey.min_offset} to {survey.end}"
         self._details[Area.COMMIT_LOG] = words
         return sorted(damages, key=lambda damage: damage.start)
@@ -163,7 +164,7 @@ class Judgement:
         if survey.has_rocksdb:
             self._unknown[Area.CONSUME_QUEUE] = "the queues are in RocksDB, which is not read"
         elif survey.has_dledger:
-            self._unknown[Area.CONSUME_QUEUE] = "units point into the DLedger log, which is not read"
+            self._unknown[Area.CONSUME_QUEUE] = "units may point into the DLedger log, which is not read"
 
     def _index(self, damages: list[DamagedRange]) -> None:
         survey, facts = self._survey, self._facts
@@ -179,7 +180,7 @@ class Judgement:
         wrong = {finding.physical_offset for finding in known if area_of(finding) is Area.COMMIT_LOG}
         IndexReport(survey, facts.index, self._recovery, self._book).write(facts.compare_index(damages), wrong)
         if survey.has_dledger:
-            self._unknown[Area.INDEX] = "entries point into the DLedger log, which is not read"
+            self._unknown[Area.INDEX] = "entries may point into the DLedger log, which is not read"
 
     def _around(self) -> None:
         """Looks at what is neither log, queue nor index."""
@@ -194,6 +195,12 @@ class Judgement:
                 self._details[Area.TIMER] = timer.run()
         except StoreError as error:
             self._unknown[Area.TIMER] = str(error)
+        ledger = LedgerCheck(survey, book)
+        try:
+            if ledger.is_there:
+                self._details[Area.DLEDGER] = ledger.run()
+        except StoreError as error:
+            self._unknown[Area.DLEDGER] = str(error)
         epochs = controller.check_controller(survey, book)
         if epochs is not None:
             self._details[Area.CONTROLLER] = epochs

@@ -13,8 +13,9 @@ from mqtool.errors import StoreError
 from mqtool.scan.damage import Damage
 from mqtool.scan.dispatch import Dispatcher
 from mqtool.scan.dispatched import DispatchRules, IndexKeys, QueueUnits
+from mqtool.scan.entries import walk_of
 from mqtool.scan.frames import Frames
-from mqtool.scan.walk import SegmentSpan, SegmentWalk
+from mqtool.scan.walk import SegmentSpan
 from mqtool.store.files import ReadFile
 from mqtool.verify.fingerprints import Buckets
 from mqtool.verify.survey import Survey
@@ -105,8 +106,9 @@ def _frames(survey: Survey, number: int, span: tuple[int, int], start: int) -> I
     try:
         with ReadFile(segment.path) as file:
             is_last = number >= survey.last_used
-            whole = SegmentSpan(segment.base, segment.size, start - segment.base, file.data_end(), is_last=is_last)
-            for item in SegmentWalk(file.read, whole, check_crc=False, witness=witness):
+            whole = SegmentSpan(segment.base, segment.size, start - segment.base, file.data_end(), is_last,
+                                entries=segment.entries)  # fmt: skip
+            for item in walk_of(file.read, whole, check_crc=False, witness=witness):
                 if isinstance(item, Damage):
                     continue
                 offsets = item.positions + item.base

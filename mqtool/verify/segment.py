@@ -12,6 +12,7 @@ import numpy as np
 from mqtool.errors import StoreError
 from mqtool.scan.damage import Damage, Tail
 from mqtool.scan.dispatch import Dispatcher
+from mqtool.scan.entries import walk_of
 from mqtool.scan.frames import Frames
 from mqtool.scan.walk import SegmentSpan, SegmentWalk
 from mqtool.store.files import ReadFile
@@ -111,9 +112,9 @@ class _Check:
         try:
             with ReadFile(segment.path) as file:
                 is_last = facts.number >= self._survey.last_used
-                span = SegmentSpan(segment.base, segment.size, 0, file.data_end(), is_last=is_last)
+                span = SegmentSpan(segment.base, segment.size, 0, file.data_end(), is_last, entries=segment.entries)
                 witness = self._survey.witness()
-                walk = SegmentWalk(partial(self._read, file), span, check_crc=False, witness=witness)
+                walk = walk_of(partial(self._read, file), span, check_crc=False, witness=witness)
                 self._walk(walk)
         except StoreError as error:
             facts.failure = str(error)

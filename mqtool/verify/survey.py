@@ -104,7 +104,7 @@ class Survey:
         line: release line, "4.9" or "5.5"; None if nothing tells.
         rules: how records are dispatched.
         topics: globs that narrow the check, None for all.
-        has_dledger, has_rocksdb: parts of the log or the queues are of a kind that is not read.
+        has_dledger, has_rocksdb: parts of the log or the queues are there and not read.
         throttle: bytes per second and process, None for no limit.
         timeline: whether messages are counted by topic and minute.
         index: the index files.
@@ -157,7 +157,6 @@ def survey(
     store: Store, topics: tuple[str, ...] | None = None, *, throttle: int | None = None, timeline: bool = False
 ) -> Survey:
     """Looks at a store."""
-    layout = store.layout
     queues = tuple(_queues(store.path))
     live = lock.is_held(store.path)
     log, behind = _used_log(store, live=live)
@@ -167,7 +166,7 @@ def survey(
             last_used=log.last_used if log.segments else 0, min_offset=log.min_offset,
             end=max(log.max_offset, log.min_offset), behind=behind, queues=queues, live=live,
             clean_stop=store.clean_stop, line=store.version.line, rules=_rules(store, queues), topics=topics,
-            has_dledger=bool(layout.dledger_dirs), has_rocksdb=_has_rocksdb(store.path), throttle=throttle,
+            has_dledger=_unread_ledger(store), has_rocksdb=_has_rocksdb(store.path), throttle=throttle,
             timeline=timeline,
             index=plan_index(store.path / file_names.INDEX, store.config.integer("maxHashSlotNum"),
                              store.config.integer("maxIndexNum")),
@@ -205,7 +204,7 @@ def _used_log(store: Store, *, live: bool) -> tuple[CommitLog, tuple[tuple[Mappe
 
 def _newest(store: Store) -> list[int]:
     """Returns the physical offset of each queue's newest unit, for finding the end of the log."""
-    found = (queue.last_unit() for queue in store.queues())
+    found = (queue.last_unit() for queue in store.disk_queues())
     return [int(last[2]["physical_offset"]) for last in found if last is not None]
 
 
@@ -232,6 +231,11 @@ def _rules(store: Store, queues: tuple[QueueFiles, ...]) -> DispatchRules:
         delay_levels=parse_delay_levels(levels),
         batch_topics=frozenset(configured | {queue.topic for queue in queues if queue.is_batch}),
     )
+
+
+def _unread_ledger(store: Store) -> bool:
+    """Whether there is a DLedger log that is not a part of the log, as it has no data files or is not in use."""
+    return bool(store.layout.dledger_dirs) and not any(file.entries for file in store.layout.commit_log.files)
 
 
 def _has_rocksdb(root: Path) -> bool:

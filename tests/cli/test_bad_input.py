@@ -252,13 +252,6 @@ def test_a_store_without_a_log_is_described(mqtool, tmp_path):
     assert mqtool("dump", store, "--format", "jsonl").stdout == b""
 
 
-def test_a_dledger_log_is_refused_by_name(mqtool):
-    for path in (fixture("dledger-5.5.0/store"), fixture("dledger-5.5.0/store/dledger-n0/data") / ("0" * 20)):
-        result = mqtool("dump", path)
-        assert (result.code, result.stdout) == (4, b"")
-        assert "DLedger" in result.stderr
-
-
 def test_a_rocksdb_is_refused_by_name(mqtool):
     result = mqtool("dump", fixture("rocksdb-cq-5.5.0/store/rocksdbstore/CURRENT"))
     assert (result.code, result.stdout) == (4, b"")

@@ -93,10 +93,9 @@ def test_an_output_that_exists_is_refused(mqtool, tmp_path):
         ([STORE, "--file-size", "0"], 2, "at least one byte"),
         ([STORE, "--level", "99"], 2, "levels 1 to 22"),
         ([STORE, f"x={STORE}"], 2, "are the same store"),
-        ([store_fixture("dledger-5.5.0").directory], 4, "DLedger"),
         (["s3x://bucket/store"], 2, "s3x://bucket/store"),
     ],
-    ids=["no store", "column", "partition", "redact", "file size", "level", "twice", "dledger", "url"],
+    ids=["no store", "column", "partition", "redact", "file size", "level", "twice", "url"],
 )
 def test_what_makes_no_sense_is_said_in_one_line_and_writes_nothing(mqtool, tmp_path, arguments, code, words):
     result = mqtool("export", *arguments, "--to", tmp_path / "lake", "--workers", 1)

@@ -137,11 +137,6 @@ def test_a_directory_inside_the_store_is_refused(mqtool, tmp_path):
     assert tree_digest(store) == before
 
 
-def test_a_dledger_log_is_refused(mqtool, tmp_path):
-    result = rebuild(mqtool, "index", fixture("dledger-5.5.0/store"), "--out", tmp_path / "out")
-    assert (result.code, result.document["error"]["kind"]) == (4, "unsupported")
-
-
 def test_progress_tells_rate_and_time_left(mqtool, tmp_path):
     result = rebuild(mqtool, "consumequeue", ORDERS, "--out", tmp_path / "out", "--progress", "json")
     last = json.loads(result.stderr.splitlines()[-1])["progress"]

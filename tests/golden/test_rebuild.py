@@ -18,8 +18,7 @@ from mqtool.rebuild.settings import settings_of
 from tests.support.stores import STORES, StoreFixture, copy_store, store_fixture, tree_digest
 
 QUEUE_KINDS = tuple(kind for kind in KINDS if kind != "index")
-OTHER_LOGS = ("dledger-4.9.7", "dledger-5.5.0", "dledger-mixed-4.9.7", "dledger-mixed-5.5.0", "dledger3-5.5.0")
-HEALTHY = [store for store in STORES if store.clean_stop and not store.name.startswith(OTHER_LOGS)]
+HEALTHY = [store for store in STORES if store.clean_stop]
 WITH_FILE_QUEUES = [store for store in HEALTHY if store.name != "rocksdb-cq-5.5.0"]
 SEVERAL_INDEX_FILES = ("orders-4.9.7", "orders-5.5.0", "rollover-4.9.7", "rollover-5.5.0", "hosts-5.5.0",
                        "multipath-5.5.0", "v2-long-topic", "txbits-4.9.7")  # fmt: skip
@@ -169,12 +168,3 @@ def test_without_configuration_topics_and_delay_offsets_follow_from_the_log(name
     assert {level: offset for level, offset in found.items() if offset} == {
         level: offset for level, offset in known.delay_offsets.items() if offset
     }
-
-
-def test_a_dledger_log_is_refused_by_name(tmp_path):
-    with (
-        mqtool.open(store_fixture("dledger-5.5.0").directory) as store,
-        pytest.raises(mqtool.errors.UnsupportedFormatError, match="DLedger"),
-    ):
-        rebuild(store, tmp_path / "out", settings_of(store))
-    assert not (tmp_path / "out").exists()

@@ -35,8 +35,6 @@ def answer(case: DamageCase, store: Path) -> Verification:
 @pytest.mark.parametrize("store", HEALTHY, ids=str)
 def test_a_healthy_store_has_no_findings(store, with_config, tmp_path):
     root = copy_store(store.name, tmp_path)
-    if with_config and "dledger" in store.name:
-        pytest.skip("its configuration names a CommitLog directory that DLedger never makes")
     before = tree_digest(root)
     with mqtool.open(root, store.config if with_config else None) as opened:
         found = verify(opened)
@@ -51,9 +49,7 @@ def test_what_cannot_be_checked_is_unknown_and_nothing_else_is(store, tmp_path):
     with mqtool.open(copy_store(store.name, tmp_path)) as opened:
         found = verify(opened)
     unknown = {check.area.value for check in found.checks if check.state is State.UNKNOWN}
-    if "dledger" in store.name:
-        assert unknown == {"commitlog", "consumequeue", "index"}
-    elif store.name == "rocksdb-cq-5.5.0":
+    if store.name == "rocksdb-cq-5.5.0":
         assert unknown == {"consumequeue"}
     else:
         assert unknown == ({"config"} if store.name in WITHOUT_CONFIG else set())

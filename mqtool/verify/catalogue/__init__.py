@@ -7,6 +7,7 @@ from mqtool.verify.catalogue import (
     checkpoint,
     config,
     controller,
+    dledger,
     extension,
     index,
     lint,
@@ -17,7 +18,7 @@ from mqtool.verify.catalogue import (
 )
 from mqtool.verify.catalogue.check import Check
 
-_AREAS = (log, queues, extension, index, checkpoint, shutdown, config, timer, controller, lint)
+_AREAS = (log, queues, extension, index, checkpoint, shutdown, config, dledger, timer, controller, lint)
 
 CATALOGUE: dict[str, Check] = {check.code: check for area in _AREAS for check in area.CHECKS}
 """By code, in the order of the areas."""

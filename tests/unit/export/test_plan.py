@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from mqtool.errors import NotAStoreError, UnsupportedFormatError, UsageError
+from mqtool.errors import NotAStoreError, UsageError
 from mqtool.export.cuts import Cuts
 from mqtool.export.plan import CLOCK_MARGIN, partition_size, partitions, plan_store
 from mqtool.export.sources import Source, resolve
@@ -120,13 +120,6 @@ def test_a_cut_is_the_first_record_at_or_after_the_offset_wanted():
             assert found.physical_offset in starts
             assert found.physical_offset >= wanted
         assert cuts.first_at(starts[-1] + 1, starts[-1] + 2) is None
-
-
-def test_a_dledger_log_is_refused_by_name():
-    with pytest.raises(UnsupportedFormatError, match="DLedger"):
-        plan_of(store_fixture("dledger-5.5.0").directory, None)
-    with pytest.raises(UnsupportedFormatError, match="went on as a DLedger log"):
-        plan_of(store_fixture("dledger-mixed-5.5.0").directory, None)
 
 
 def test_stores_are_named_by_their_directories_or_by_the_user(tmp_path):

@@ -1,0 +1,149 @@
+"""The DLedger log: entry header, end of a data file, index unit, and the two small text files beside them.
+
+An entry is this header and, as its body, one record of the CommitLog, which states its own place: the entry's
+position + 48. Docs page: docs/formats/dledger.md. Source: DLedgerEntryCoder, DLedgerMmapFileStore, MmapFileList,
+MemberState (dledger 0.3.1.2 of RocketMQ 4.9.7, 0.3.2 of 5.5.0), DLedgerCommitLog (4.9.7, 5.5.0).
+"""
+
+from dataclasses import dataclass
+
+from mqtool.errors import FormatError
+from mqtool.formats import java
+from mqtool.formats.codec import Buffer, Unit
+from mqtool.formats.fields import i32, i64
+
+MAGIC_ENTRY = 1
+MAGIC_BLANK_ENTRY = -1
+DATA = "data"
+INDEX = "index"
+CHECKPOINT = "checkpoint"
+CURRENT_TERM = "currterm"
+
+DEFAULT_INDEX_FILE_SIZE = 5 * 1024 * 1024 * 32
+
+
+@dataclass(frozen=True, slots=True)
+class EntryHeader:
+    """What stands before each record of a DLedger log."""
+
+    magic: int
+    size: int
+    index: int
+    term: int
+    position: int
+    channel: int
+    chain_crc: int
+    body_crc: int
+    body_length: int
+
+
+@dataclass(frozen=True, slots=True)
+class BlankEntry:
+    """Closes a data file; the rest of the file is zeros."""
+
+    magic: int
+    remaining: int
+
+
+@dataclass(frozen=True, slots=True)
+class IndexUnit:
+    """Where an entry is; number n of the log is at byte 32 · n of the index files taken together."""
+
+    magic: int
+    position: int
+    size: int
+    index: int
+    term: int
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerState:
+    """How far the ledger is, by its file `checkpoint`.
+
+    Attributes:
+        end_index: of the last entry, None if the file does not say.
+        committed_index: of the last one that a majority has.
+    """
+
+    end_index: int | None
+    committed_index: int | None
+
+
+ENTRY = Unit(
+    "DLedger entry",
+    EntryHeader,
+    i32("magic", "1"),
+    i32("size", "bytes of header and body"),
+    i64("index", "number of the entry, from 0"),
+    i64("term", "term of the leader that wrote it"),
+    i64("position", "where the entry starts in the log; the record behind the header is 48 bytes further on"),
+    i32("channel", "0"),
+    i32("chain_crc", "0: is not computed"),
+    i32("body_crc", "0: is not computed"),
+    i32("body_length", "bytes of the record that follows"),
+)
+
+BLANK_ENTRY = Unit(
+    "DLedger blank entry",
+    BlankEntry,
+    i32("magic", "-1"),
+    i32("remaining", "bytes from here to the end of the file, these 8 included"),
+)
+
+INDEX_UNIT = Unit(
+    "DLedger index unit",
+    IndexUnit,
+    i32("magic", "1"),
+    i64("position", "where the entry starts in the log"),
+    i32("size", "bytes of the entry, header included"),
+    i64("index", "number of the entry"),
+    i64("term", "term of the entry"),
+)
+
+ENTRY_HEADER_SIZE = ENTRY.size
+BLANK_ENTRY_SIZE = BLANK_ENTRY.size
+INDEX_UNIT_SIZE = INDEX_UNIT.size
+
+
+def parse_properties(data: Buffer) -> dict[str, str]:
+    """Reads `checkpoint` or `currterm`: lines of `name=value`, as IOUtils.properties2String writes them.
+
+    Raises:
+        FormatError: no text, or a line without `=`.
+    """
+    try:
+        lines = bytes(data).decode("ascii").splitlines()
+    except UnicodeDecodeError as error:
+        raise FormatError("expected text", layout="DLedger properties", position=error.start) from error
+    found = {}
+    for number, line in enumerate(lines):
+        name, equals, value = line.partition("=")
+        if line and not line.startswith("#"):
+            if not equals:
+                raise FormatError(f"expected name=value, found {line[:40]!r}", layout="DLedger properties",
+                                  field=f"line {number + 1}")  # fmt: skip
+            found[name.strip()] = value.strip()
+    return found
+
+
+def parse_state(data: Buffer) -> LedgerState:
+    """Reads `checkpoint`.
+
+    Raises:
+        FormatError: it is no such file.
+    """
+    found = parse_properties(data)
+    return LedgerState(_number(found, "endIndex"), _number(found, "committedIndex"))
+
+
+def parse_current_term(data: Buffer) -> int | None:
+    """Returns the term that `currterm` names, None if it names none.
+
+    Raises:
+        FormatError: it is no such file.
+    """
+    return _number(parse_properties(data), "currTerm")
+
+
+def _number(found: dict[str, str], name: str) -> int | None:
+    return java.parse_long(found[name]) if name in found else None

@@ -1,0 +1,150 @@
+"""The DLedger log: entry headers in a row, its index file, and the two text files beside them.
+
+The records in the entries are the CommitLog's and are checked with it; here it is the chain of entries.
+Source: DLedgerMmapFileStore.recover, MemberState (dledger 0.3.1.2, 0.3.2).
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from mqtool.errors import FormatError, StoreError
+from mqtool.formats import dledger
+from mqtool.scan.damage import Damage
+from mqtool.scan.entries import walk_of
+from mqtool.scan.frames import Frames
+from mqtool.scan.walk import SegmentSpan
+from mqtool.store.files import MappedFile, ReadFile, list_mapped_files, read_file
+from mqtool.verify.notebook import Notebook
+from mqtool.verify.survey import Survey
+
+_HEADS = dledger.ENTRY.dtype
+_BLOCK = 1 << 15
+
+
+class LedgerCheck:
+    """Looks at the DLedger log of a store."""
+
+    def __init__(self, survey: Survey, book: Notebook) -> None:
+        self._survey = survey
+        self._book = book
+        self._files = tuple(segment for segment in survey.segments if segment.entries)
+        self._index = -1
+        self._term = -1
+        self._units: dict[int, MappedFile] = {}
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the log is, or went on as, a DLedger log."""
+        return bool(self._files)
+
+    def run(self) -> str:
+        """Looks at all of it; returns in words what was looked at.
+
+        Raises:
+            StoreError: something cannot be read, so that not all could be looked at.
+        """
+        directory = self._files[0].path.parent.parent
+        self._units = {file.base: file for file in list_mapped_files(directory / dledger.INDEX).files}
+        entries = 0
+        for file in self._files:
+            for heads in self._heads(file):
+                self._follow(file, heads)
+                self._compare(file, heads)
+                entries += len(heads)
+        self._texts(directory)
+        if not self._units:
+            raise StoreError("holds no index file that entries could be compared with", directory / dledger.INDEX)
+        return f"{entries} entries, up to index {self._index} of term {self._term}"
+
+    def _heads(self, file: MappedFile) -> Iterator[np.ndarray]:
+        """Yields the headers of the sound entries of a file, as a structured array."""
+        with ReadFile(file.path) as opened:
+            is_last = file is self._files[-1]
+            span = SegmentSpan(file.base, file.size, 0, opened.data_end(), is_last, entries=True)
+            for item in walk_of(opened.read, span, check_crc=False):
+                if not isinstance(item, Damage):
+                    heads = _heads_of(item)
+                    if self._survey.live:
+                        heads = heads[heads["position"] + heads["size"] <= self._survey.end]
+                    if len(heads):
+                        yield heads
+
+    def _follow(self, file: MappedFile, heads: np.ndarray) -> None:
+        """Index goes up by one from entry to entry, the term never down."""
+        index, term = heads["index"].astype(np.int64), heads["term"].astype(np.int64)
+        before = np.concatenate([[index[0] - 1 if self._index < 0 else self._index], index[:-1]])
+        for row in np.flatnonzero(index != before + 1).tolist():
+            words = f"expected index {before[row] + 1}, found {index[row]}"
+            self._entry("dledger-index-order", file, heads, row, words)
+        terms = np.concatenate([[max(self._term, 0)], term[:-1]])
+        for row in np.flatnonzero((term < terms) | (term < 0)).tolist():
+            self._entry("dledger-term-order", file, heads, row, f"term {term[row]} follows term {terms[row]}")
+        self._index, self._term = int(index[-1]), int(term.max())
+        unused = (heads["channel"] != 0) | (heads["chain_crc"] != 0) | (heads["body_crc"] != 0)
+        for row in np.flatnonzero(unused).tolist():
+            words = ", ".join(f"{name} {heads[name][row]}" for name in ("channel", "chain_crc", "body_crc"))
+            self._entry("dledger-unused-field", file, heads, row, words)
+
+    def _entry(self, code: str, file: MappedFile, heads: np.ndarray, row: int, words: str) -> None:
+        at = int(heads["position"][row])
+        self._book.add(code, file.path, words, position=at - file.base, span=(at, at + 1))
+
+    def _compare(self, file: MappedFile, heads: np.ndarray) -> None:
+        """Compares entries with their units in the index file."""
+        if not self._units:
+            return
+        for first in range(0, len(heads), _BLOCK):
+            part = heads[first : first + _BLOCK]
+            units = self._units_of(part["index"].astype(np.int64))
+            wrong = np.zeros(len(part), bool)
+            for name in ("magic", "position", "size", "index", "term"):
+                wrong |= units[name] != part[name]
+            for row in np.flatnonzero(wrong).tolist():
+                names = ("position", "size", "index", "term")
+                found, expected = (tuple(int(side[name][row]) for name in names) for side in (units, part))
+                words = f"unit {part['index'][row]}: expected {expected}, found {found} (position, size, index, term)"
+                self._entry("dledger-index-unit", file, part, row, words)
+
+    def _units_of(self, index: np.ndarray) -> np.ndarray:
+        """Returns the units of some entries; zeros where the index files have none."""
+        found = np.zeros(len(index), dledger.INDEX_UNIT.dtype)
+        size = dledger.INDEX_UNIT_SIZE
+        for base, file in self._units.items():
+            inside = np.flatnonzero((index * size >= base) & (index * size + size <= base + file.size))
+            if len(inside):
+                low, high = int(index[inside].min()), int(index[inside].max())
+                with ReadFile(file.path) as opened:
+                    if high - low < 4 * _BLOCK:
+                        data = opened.read(low * size - base, (high - low + 1) * size)
+                        units = np.frombuffer(data, dledger.INDEX_UNIT.dtype, len(data) // size)
+                        inside = inside[index[inside] - low < len(units)]
+                        found[inside] = units[index[inside] - low]
+        return found
+
+    def _texts(self, directory: Path) -> None:
+        path = directory / dledger.CHECKPOINT
+        try:
+            state = dledger.parse_state(read_file(path))
+            for name, value in (("endIndex", state.end_index), ("committedIndex", state.committed_index)):
+                if value is not None and value > self._index and not self._survey.live:
+                    self._book.add("dledger-checkpoint-ahead", path, f"{name} {value}, the last entry is {self._index}")
+        except (FormatError, StoreError) as error:
+            self._book.add("dledger-text", path, str(error))
+        path = directory / dledger.CURRENT_TERM
+        try:
+            term = dledger.parse_current_term(read_file(path))
+            if term is not None and term < self._term and not self._survey.live:
+                self._book.add("dledger-term-behind", path, f"currTerm {term}, the last entry is of term {self._term}")
+        except (FormatError, StoreError) as error:
+            self._book.add("dledger-text", path, str(error))
+
+
+def _heads_of(frames: Frames) -> np.ndarray:
+    """Returns the entry headers before frames; of those whose header is damaged none."""
+    starts = frames.positions - dledger.ENTRY_HEADER_SIZE
+    starts = starts[starts >= 0]
+    rows = [bytes(frames.view[at : at + dledger.ENTRY_HEADER_SIZE]) for at in starts.tolist()]
+    heads = np.frombuffer(b"".join(rows), _HEADS)
+    return heads[heads["magic"] == dledger.MAGIC_ENTRY]
