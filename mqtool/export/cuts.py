@@ -43,7 +43,7 @@ class Cuts:
 
     def __init__(self, store: Store) -> None:
         self._log = store.commit_log
-        long_first = sorted(store.queues(), key=lambda queue: -(queue.files[-1].end if queue.files else 0))
+        long_first = sorted(store.disk_queues(), key=lambda queue: -(queue.files[-1].end if queue.files else 0))
         self._queues = [_Halving(queue) for queue in long_first if queue.files][:QUEUES]
 
     def first_at(self, wanted: int, limit: int) -> Cut | None:
