@@ -41,6 +41,13 @@ from mqtool.cli.options import (
 )
 from mqtool.cli.schema import prints
 
+JobsOption = Annotated[
+    int | None, option("--jobs", "-j", metavar="N", min=1, help="Processes for JSON; else as many as pay.")
+]
+KindOption = Annotated[
+    FileKindName | None, option("--kind", panel=SELECTION, help="Which part of a store, or what a file is.")
+]
+
 HELP = """
 mqtool dump /data/store --topic 'order*' --format jsonl
 
@@ -68,9 +75,7 @@ def dump(
     grep: GrepOption = None,
     limit: LimitOption = None,
     max_bytes: MaxBytesOption = None,
-    kind: Annotated[
-        FileKindName | None, option("--kind", panel=SELECTION, help="Which part of a store, or what a file is.")
-    ] = None,
+    kind: KindOption = None,
     table: Annotated[
         str | None,
         option("--table", metavar="NAME", panel=SELECTION, help="Which rows of a store of another kind: equeue-entry."),
@@ -86,6 +91,7 @@ def dump(
     redact: RedactOption = False,
     config: ConfigOption = None,
     progress: ProgressOption = ProgressMode.AUTO,
+    jobs: JobsOption = None,
     _debug: DebugOption = False,
 ) -> ExitCode:
     """Reads the options and runs."""
@@ -95,6 +101,6 @@ def dump(
     filters = Filters(offset, time, topic, queue, tag, key, unique_key, user_property, grep, limit, max_bytes)
     view = MessageView(
         format=output_format, body=body, max_body=max_body, raw=raw, redact=redact, explode=explode, hex=hex_,
-        follow=follow, damage=damage, progress=progress,
+        follow=follow, damage=damage, progress=progress, jobs=jobs,
     )  # fmt: skip
     return run(ctx.obj, path, kind, config, filters, view, table)

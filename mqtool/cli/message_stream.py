@@ -11,7 +11,7 @@ from mqtool.cli.report import Report
 from mqtool.errors import FormatError
 from mqtool.scan.damage import Damage
 from mqtool.store import Message
-from mqtool.store.json_lines import Lines
+from mqtool.store.lines import Lines
 from mqtool.store.message import explode
 
 EVERY = 1024

@@ -1,26 +1,21 @@
 """Running tasks on this machine: in this process, and in others beside it."""
 
 import multiprocessing
-import os
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 
-from mqtool.errors import MqtoolError
+from mqtool.errors import WorkerError
 from mqtool.export.task import Task, TaskResult, run_task
+from mqtool.store.processes import available, start_worker
 
 _AHEAD = 2
 """Tasks handed to each process, so that it has work while this one is busy."""
 
 
-class WorkerDiedError(MqtoolError):
+class WorkerDiedError(WorkerError):
     """A worker process ended without an answer."""
-
-
-def available() -> int:
-    """Returns the processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class LocalRunner:
@@ -47,7 +42,7 @@ class LocalRunner:
             return
         # A fork would copy the locks of Arrow's threads as they happen to stand.
         context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(others, mp_context=context, initializer=_start) as pool:
+        with ProcessPoolExecutor(others, mp_context=context, initializer=start_worker) as pool:
             try:
                 _Shared(pool, others, deque(tasks), done).run()
             except BrokenProcessPool as error:
@@ -80,13 +75,3 @@ class _Shared:
             )  # fmt: skip
             for future in ended:
                 self._done(future.result())
-
-
-def _start() -> None:
-    """Keeps a worker to one processor, and leaves Ctrl-C to the parent."""
-    import signal  # noqa: PLC0415
-
-    import pyarrow as pa  # noqa: PLC0415
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    pa.set_cpu_count(1)

@@ -1,0 +1,151 @@
+"""Lines of JSON made in other processes, in order: this one walks the log and proves it, they write it out.
+
+What is a message is decided by one walk alone, so the lines are the same whatever the number of processes. A worker
+is told only which bytes of which file to make lines of.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+
+from mqtool.errors import MqtoolError
+from mqtool.scan.damage import Damage
+from mqtool.scan.frames import Frames
+from mqtool.store.commit_log import CommitLog
+from mqtool.store.files import ReadFile
+from mqtool.store.lines import LineMaker, Lines
+from mqtool.store.processes import start_worker
+from mqtool.store.remote import RemotePath
+
+_AHEAD = 2
+"""Blocks handed to each worker, so that it has work while this process is busy."""
+_WAITING = 8
+"""Blocks that are ready or being made before this process waits for the first: what bounds memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Frames of one file, for another process.
+
+    Attributes:
+        path: the file.
+        start, size: the bytes that the frames lie in.
+        base: physical offset of the first of these bytes.
+        positions, sizes: int64, of each frame, counted from `start`.
+    """
+
+    path: Path
+    start: int
+    size: int
+    base: int
+    positions: np.ndarray
+    sizes: np.ndarray
+
+
+def in_processes(
+    log: CommitLog, items: Iterator[Frames | Damage], make: LineMaker, workers: int
+) -> Iterator[Lines | Damage]:
+    """Does as `spread` with so many processes beside this one."""
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=start_worker) as pool:
+        try:
+            yield from spread(log, items, make, pool, workers)
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def spread(
+    log: CommitLog, items: Iterator[Frames | Damage], make: LineMaker, pool: Executor, workers: int
+) -> Iterator[Lines | Damage]:
+    """Yields the lines of each block of frames, and damage, in the order in which they come.
+
+    Args:
+        log: whose frames they are.
+        items: blocks of few MiB.
+        make: makes lines of a block.
+        pool: works beside this process, which makes lines too where it would have to wait.
+        workers: of the pool.
+    """
+    started = pool.submit(_ready)
+    waiting: deque[Damage | Lines | _Ordered] = deque()
+    for item in items:
+        waiting.append(_taken(item, log, make, pool, waiting, workers if started.done() else 0))
+        while waiting and (len(waiting) >= _WAITING or _is_ready(waiting[0])):
+            yield _given(waiting.popleft())
+    while waiting:
+        yield _given(waiting.popleft())
+
+
+@dataclass(frozen=True, slots=True)
+class _Ordered:
+    """A block that a worker was asked for; its frames are kept in case that it cannot."""
+
+    future: "Future[Lines | None]"
+    frames: Frames
+    make: LineMaker
+
+
+def _taken(
+    item: Frames | Damage, log: CommitLog, make: LineMaker, pool: Executor,
+    waiting: "deque[Damage | Lines | _Ordered]", workers: int,
+) -> "Damage | Lines | _Ordered":  # fmt: skip
+    """Hands a block to a worker if one is free, else makes its lines here."""
+    if isinstance(item, Damage):
+        return item
+    busy = sum(isinstance(other, _Ordered) and not other.future.done() for other in waiting)
+    block = _block(log, item) if busy < workers * _AHEAD else None
+    if block is None:
+        return make(item)
+    try:
+        return _Ordered(pool.submit(_make, block, make), item, make)
+    except BrokenProcessPool:
+        return make(item)
+
+
+def _block(log: CommitLog, frames: Frames) -> Block | None:
+    """Returns where a worker finds these frames; None where it could not look."""
+    first = int(frames.positions[0])
+    index = log.segment_at(frames.base + first)
+    if index is None or isinstance(log.segments[index].path, RemotePath):
+        return None
+    segment = log.segments[index]
+    size = int(frames.positions[-1] + frames.sizes[-1]) - first
+    base = frames.base + first
+    return Block(segment.path, base - segment.base, size, base, frames.positions - first, frames.sizes)
+
+
+def _is_ready(item: "Damage | Lines | _Ordered") -> bool:
+    return not isinstance(item, _Ordered) or item.future.done()
+
+
+def _given(item: "Damage | Lines | _Ordered") -> Damage | Lines:
+    if not isinstance(item, _Ordered):
+        return item
+    try:
+        made = item.future.result()
+    except BrokenProcessPool:  # the system killed it, most likely for memory
+        made = None
+    return item.make(item.frames) if made is None else made
+
+
+def _make(block: Block, make: LineMaker) -> Lines | None:
+    """Makes a block's lines; None if the file does not hold these bytes any more."""
+    try:
+        with ReadFile(block.path) as file:
+            data = file.read(block.start, block.size)
+    except MqtoolError:
+        return None
+    if len(data) < block.size:
+        return None
+    lines = make(Frames(memoryview(data), block.base, block.positions, block.sizes))
+    return Lines(bytes(lines.data), lines.count, lines.end, lines.undecoded)
+
+
+def _ready() -> bool:
+    """Tells that a worker has loaded what it needs."""
+    return True

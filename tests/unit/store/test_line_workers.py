@@ -1,0 +1,105 @@
+"""Lines made beside this process are those that one process makes, whatever befalls the others."""
+
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+
+import pytest
+
+import mqtool
+from mqtool.scan.damage import Damage
+from mqtool.store import json_lines as module
+from mqtool.store.json_lines import json_lines
+from mqtool.store.line_workers import spread
+from mqtool.store.lines import LineMaker, Lines
+from tests.support.builder import StoreBuilder
+
+COUNT = 600
+
+
+class AtOnce(Executor):
+    """Runs what it is given in this thread, or fails, and remembers."""
+
+    def __init__(self, error=None, answer=None):
+        self.error = error
+        self.answer = answer
+        self.asked = []
+
+    def submit(self, call, /, *args, **options):
+        self.asked.append(call.__name__)
+        future = Future()
+        if self.error and args:
+            future.set_exception(self.error)
+        else:
+            future.set_result(call(*args, **options) if self.answer is None or not args else self.answer())
+        return future
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    builder = StoreBuilder(segment_size=1 << 14)
+    for number in range(COUNT):
+        builder.put(f"message {number}".encode(), topic=f"T{number % 3}", tags="ab"[number % 2])
+    root = builder.write(tmp_path_factory.mktemp("lines") / "store")
+    segment = sorted((root / "commitlog").iterdir())[1]
+    data = bytearray(segment.read_bytes())
+    data[2000:2100] = bytes(100)
+    segment.write_bytes(data)
+    return root
+
+
+def plain(items):
+    """Damage as it is and the lines between as text, cut anywhere."""
+    found = []
+    for item in items:
+        if isinstance(item, Damage):
+            found.append(item)
+        elif found and isinstance(found[-1], str):
+            found[-1] += bytes(item.data).decode()
+        else:
+            found.append(bytes(item.data).decode())
+    return found
+
+
+def spread_over(root, pool, **wanted):
+    with mqtool.open(root) as store:
+        items = module._items(store, module.Selection.of(**wanted))
+        return plain(spread(store.commit_log, items, LineMaker("text", raw=False), pool, 2))
+
+
+def alone(root, **wanted):
+    with mqtool.open(root) as store:
+        return plain(json_lines(store, **wanted))
+
+
+@pytest.mark.parametrize("wanted", [{}, {"topics": ["T1"]}, {"tags": ["a"], "limit": 100}, {"start": 3000, "end": 40_000}],
+                         ids=["all", "a topic", "a tag, limited", "a range"])
+def test_blocks_made_elsewhere_are_the_same_lines_in_the_same_order(root, wanted):
+    with ThreadPoolExecutor(2) as pool:
+        assert spread_over(root, pool, **wanted) == alone(root, **wanted)
+
+
+def test_a_worker_is_given_blocks_to_make(root):
+    pool = AtOnce()
+    assert spread_over(root, pool) == alone(root)
+    assert pool.asked.count("_make") > 3
+
+
+def test_what_a_killed_worker_was_asked_for_is_made_here(root):
+    assert spread_over(root, AtOnce(BrokenProcessPool("killed"))) == alone(root)
+
+
+def test_what_a_worker_does_not_find_in_the_file_any_more_is_made_here(root):
+    assert spread_over(root, AtOnce(answer=lambda: None)) == alone(root)
+
+
+def test_another_process_gives_the_same(root):
+    with mqtool.open(root) as store:
+        assert plain(json_lines(store, jobs=2)) == alone(root)
+
+
+def test_reading_may_stop_in_the_middle(root):
+    with mqtool.open(root) as store:
+        lines = json_lines(store, jobs=2)
+        assert isinstance(next(lines), Lines)
+        lines.close()
+        assert next(lines, None) is None
