@@ -76,12 +76,12 @@ def write_binary(command: Command) -> bytes:
     Raises:
         LocalProtocolError: a number does not fit; of codes beyond 32767 only JSON can speak.
     """
-    remark = java.encode_utf8(command.remark) if command.remark else b""
+    remark = _encode(command.remark) if command.remark else b""
     pieces = [b"", remark, b""]
     size = 0
     try:
         for key, value in command.fields.items():
-            name, text = java.encode_utf8(key), java.encode_utf8(value)
+            name, text = _encode(key), _encode(value)
             pieces += (KEY_LENGTH.struct.pack(len(name)), name, TEXT_LENGTH.struct.pack(len(text)), text)
             size += KEY_LENGTH.size + len(name) + TEXT_LENGTH.size + len(text)
         pieces[0] = HEADER_START.struct.pack(command.code, _NUMBERS.get(command.language, _OTHER), command.version,
@@ -90,3 +90,10 @@ def write_binary(command: Command) -> bytes:
     except (struct.error, TypeError, AttributeError) as error:
         raise LocalProtocolError(f"code {command.code} as a ROCKETMQ header: {error}") from error
     return b"".join(pieces)
+
+
+def _encode(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return java.encode_utf8(text)

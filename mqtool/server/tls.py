@@ -1,0 +1,126 @@
+"""TLS on the port that also takes plain frames.
+
+A TLS connection begins with byte 0x16, a plain frame with 0x00: one byte tells them apart (NettyRemotingServer,
+TlsSystemConfig). The cipher runs between memory buffers, so that a connection is told apart after it was made, on every
+event loop alike.
+"""
+
+import ssl
+from collections.abc import Callable, Iterable
+from enum import Enum
+from pathlib import Path
+
+from mqtool.errors import RemoteProtocolError, UsageError
+
+CLIENT_HELLO = 0x16
+_READ_SIZE = 256 << 10
+
+
+class TlsMode(Enum):
+    """RocketMQ's `tls.server.mode`."""
+
+    DISABLED = "disabled"
+    """A TLS connection is closed."""
+    PERMISSIVE = "permissive"
+    """Both kinds are served."""
+    ENFORCING = "enforcing"
+    """A plain connection is closed."""
+
+
+def server_context(certificate: Path, key: Path | None = None) -> ssl.SSLContext:
+    """Returns the context of a server that shows `certificate` (PEM, with the key in it or in `key`).
+
+    Raises:
+        UsageError: the files cannot be used.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(certificate, key)
+    except (OSError, ssl.SSLError) as error:
+        raise UsageError(f"{certificate}: no certificate with its key in PEM form: {error}") from error
+    return context
+
+
+class TlsPipe:
+    """The server's end of one TLS connection, from bytes to bytes."""
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._object = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._greeted = False
+
+    def receive(self, data: bytes) -> bytes:
+        """Takes bytes from the peer and returns what they say in plain; `to_send` may hold an answer of TLS's own.
+
+        Raises:
+            RemoteProtocolError: they are no TLS, or TLS that this end refuses.
+        """
+        self._incoming.write(data)
+        pieces: list[bytes] = []
+        try:
+            if not self._greeted:
+                self._object.do_handshake()
+                self._greeted = True
+            while piece := self._object.read(_READ_SIZE):
+                pieces.append(piece)
+        except ssl.SSLWantReadError:
+            pass  # the rest has not come yet
+        except ssl.SSLError as error:
+            raise RemoteProtocolError(f"TLS: {error}") from error
+        return b"".join(pieces)
+
+    def send(self, pieces: Iterable[bytes | memoryview]) -> bytes:
+        """Returns the bytes to send for plain ones."""
+        for piece in pieces:
+            if len(piece):
+                self._object.write(piece)
+        return self._outgoing.read()
+
+    def to_send(self) -> bytes:
+        """Returns what TLS itself has to say: its greeting, or why it ends."""
+        return self._outgoing.read()
+
+
+class Entrance:
+    """Tells by the first byte of a connection whether it speaks TLS, and from then on stands between.
+
+    Args:
+        pipe: makes the server's end of TLS; None refuses TLS.
+        plain: whether a connection without TLS is taken.
+        write: sends what TLS itself has to say.
+    """
+
+    def __init__(self, pipe: Callable[[], TlsPipe] | None, plain: bool, write: Callable[[bytes], object]) -> None:
+        self._make, self._plain, self._write = pipe, plain, write
+        self._pipe: TlsPipe | None = None
+        self._known = False
+
+    def receive(self, data: bytes) -> bytes:
+        """Returns the plain bytes in what the peer sent.
+
+        Raises:
+            RemoteProtocolError: the kind of connection is not taken, or its TLS cannot be read.
+        """
+        if not self._known:
+            self._begin(data[0])
+        if self._pipe is None:
+            return data
+        try:
+            return self._pipe.receive(data)
+        finally:
+            if own := self._pipe.to_send():
+                self._write(own)
+
+    def send(self, pieces: list[bytes | memoryview]) -> list[bytes | memoryview]:
+        """Returns what goes over the wire for plain pieces."""
+        return pieces if self._pipe is None else [self._pipe.send(pieces)]
+
+    def _begin(self, first: int) -> None:
+        self._known = True
+        if first != CLIENT_HELLO:
+            if not self._plain:
+                raise RemoteProtocolError("a plain connection where only TLS is taken")
+        elif self._make is None:
+            raise RemoteProtocolError("a TLS connection where none is taken")
+        else:
+            self._pipe = self._make()
