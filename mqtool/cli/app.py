@@ -41,6 +41,13 @@ COMMANDS = {
     "checks": Command("mqtool.cli.checks", "What a code of verify means, and what to do about it."),
     "rebuild": Command("mqtool.cli.rebuild", "Make queues, index and configuration anew from the CommitLog."),
     "append": Command("mqtool.cli.append", "Append messages to a store, new or old, as a broker would."),
+    "recover": Command("mqtool.cli.recover", "Recover a store as a broker does, or without losing a byte."),
+    "plan": Command("mqtool.cli.plan", "Work out a change of a store: what it does, as a file to read first."),
+    "apply": Command("mqtool.cli.apply", "Carry a plan out; it can be taken back."),
+    "undo": Command("mqtool.cli.undo", "Take a change back: the store is as it was, byte for byte."),
+    "finalize": Command("mqtool.cli.finalize", "Give the way back up and free its space."),
+    "convert": Command("mqtool.cli.convert", "Make a store of another shape with the same messages: leave DLedger."),
+    "clean": Command("mqtool.cli.clean", "Which files retention removes, when, and what it takes from consumers."),
     "export": Command("mqtool.cli.export", "Write messages as Parquet, in one go or what is new."),
 }
 

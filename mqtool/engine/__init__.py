@@ -3,7 +3,9 @@
 `open_store` is the way in. Docs page: docs/engine.md.
 """
 
-from mqtool.engine.options import Compat, FlushMode, PropertyOrder, StoreOptions, options_from_config
+import logging
+
+from mqtool.engine.options import Compat, FlushMode, PropertyOrder, RecoveryMode, StoreOptions, options_from_config
 from mqtool.engine.statuses import AppendStatus, GetResult, GetStatus, PutResult, PutStatus, QueryResult
 from mqtool.engine.store import MessageStore, open_store
 
@@ -18,7 +20,10 @@ __all__ = [
     "PutResult",
     "PutStatus",
     "QueryResult",
+    "RecoveryMode",
     "StoreOptions",
     "open_store",
     "options_from_config",
 ]
+
+logging.getLogger("mqtool").addHandler(logging.NullHandler())  # what is logged goes where the caller wants it

@@ -12,14 +12,15 @@ from pathlib import Path
 
 import numpy as np
 
+from mqtool.engine.cut_messages import list_cut_messages
 from mqtool.engine.files import Files
 from mqtool.engine.index import Index
 from mqtool.engine.lock import LeftBy
 from mqtool.engine.mapped_file import MappedFile
 from mqtool.engine.mapped_file_queue import MappedFileQueue
 from mqtool.engine.multi_dispatch import rules_of
-from mqtool.engine.options import StoreOptions
-from mqtool.engine.quarantine import Quarantine, holds_record, read_data
+from mqtool.engine.options import RecoveryMode, StoreOptions
+from mqtool.engine.quarantine import Quarantine, holds_record, read_data, wipe_units
 from mqtool.engine.queues import AnyQueue, Queues
 from mqtool.engine.recovery.index import SimulatedIndex
 from mqtool.engine.recovery.ledger import Action
@@ -51,6 +52,8 @@ class Recovered:
         quarantined: what was moved aside instead, relative to the root.
         why: the rules that were applied.
         accepted: what is wrong and was taken all the same.
+        cut_messages: with careful recovery, how many whole messages lay in what was cut; they are listed in the
+            quarantine.
     """
 
     clean_stop: bool
@@ -62,6 +65,7 @@ class Recovered:
     quarantined: tuple[str, ...]
     why: tuple[str, ...]
     accepted: tuple[str, ...]
+    cut_messages: int = 0
 
 
 class _NotedIndex(SimulatedIndex):
@@ -149,17 +153,22 @@ class Opening:
         """
         plan, outcome = self._plan, self.outcome
         is_ours = left_by in (LeftBy.KILL, LeftBy.POWER_CUT)
+        is_careful = self._options.recovery is RecoveryMode.CAREFUL
         quarantine = Quarantine(self._root, files, now)
-        lost_from = self._lost_keys_from() if left_by is LeftBy.KILL else None
+        cut = list_cut_messages(self._root, self._settings, self._cut_from(), quarantine) if is_careful else 0
+        lost_from = self._lost_keys_from() if left_by is LeftBy.KILL or is_careful else None
         if left_by is LeftBy.POWER_CUT:
             lost_from = 0  # headers and names prove nothing: all that the files left do not hold is indexed again
-        deleted = self._delete(files, quarantine if is_ours else None)
+        deleted = self._delete(files, quarantine if is_ours or is_careful else None, keep_all=is_careful)
         log.files = tuple(_restored(files, one, log.file_size) for one in plan.segments)
         log.set_end(log.max_offset)
-        self._restore_queues(files, queues)
-        if is_ours and log.last is not None:
-            quarantine.wipe_tail(log.last)
+        self._restore_queues(files, queues, quarantine if is_careful else None)
+        if (is_ours or is_careful) and log.last is not None:
+            quarantine.wipe_tail(log.last, keep_all=is_careful)
         if index is not None:
+            if is_careful:
+                ahead = quarantine.take_index_ahead(self._root / file_names.INDEX, log.max_offset)
+                lost_from = min((one for one in (lost_from, ahead) if one is not None), default=None)
             index.load()
             if lost_from is None:
                 self._put_noted_keys(index)
@@ -168,15 +177,23 @@ class Opening:
         return Recovered(
             outcome.clean_stop, plan.scan_from, log.max_offset, outcome.effort.scanned_records,
             outcome.effort.dispatched_records, tuple(map(self._name, deleted)), tuple(quarantine.moved),
-            outcome.why, outcome.accepted,
+            outcome.why, outcome.accepted, cut,
         )  # fmt: skip
 
-    def _restore_queues(self, files: Files, queues: Queues) -> None:
+    def _cut_from(self) -> int:
+        """Returns the physical offset from which on the log is cut."""
+        return max((one.base + one.end for one in self._plan.segments), default=0)
+
+    def _restore_queues(self, files: Files, queues: Queues, quarantine: Quarantine | None) -> None:
         for (topic, queue_id), one in self._plan.queues.items():
             if one.files:
                 queue = queues.adopt(topic, queue_id, is_batch=one.kind == "BatchCQ")
                 bounds = self.start.state.queues[topic, queue_id]
+                if quarantine is not None:
+                    quarantine.keep_units(one)
                 _restore_queue(files, queue, one)
+                if quarantine is not None:
+                    wipe_units(queue.files.files)
                 queue.restored(bounds.min_offset, bounds.max_offset, one.max_physical_offset)
         queues.flush()
 
@@ -188,14 +205,14 @@ class Opening:
         values = self._plan.checkpoint
         return {name: getattr(values, name) for name in values.__dataclass_fields__ if name != "index_msg_timestamp"}
 
-    def _delete(self, files: Files, quarantine: Quarantine | None) -> list[Path]:
+    def _delete(self, files: Files, quarantine: Quarantine | None, *, keep_all: bool) -> list[Path]:
         """Removes the files that recovery deletes, or puts them aside; marks of the start are not its business."""
         segments = {path for directory in self._settings.commit_log_dirs for path in directory.glob("*")}
         marks = {self._root / name for name in (file_names.ABORT, file_names.ABORT_BACKUP, file_names.LOCK)}
         gone = []
         for step in self._plan.steps:
             if step.action is Action.DELETE and step.path not in marks:
-                if quarantine is not None and step.path in segments and holds_record(read_data(step.path)):
+                if quarantine is not None and self._is_worth_keeping(step.path, segments, keep_all=keep_all):
                     quarantine.take_file(step.path)
                 else:
                     _LOG.warning("recovery deletes path=%s", step.path)
@@ -204,6 +221,12 @@ class Opening:
         for directory in {path.parent for path in gone}:
             files.sync_directory(directory)
         return gone
+
+    @staticmethod
+    def _is_worth_keeping(path: Path, segments: set[Path], *, keep_all: bool) -> bool:
+        if keep_all:
+            return path.is_file() and bool(read_data(path))
+        return path in segments and holds_record(read_data(path))
 
     def _lost_keys_from(self) -> int | None:
         """Returns from where on the log must be indexed again, None if recovery takes nothing from the index."""

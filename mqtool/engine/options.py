@@ -37,6 +37,15 @@ class Compat(Enum):
     V5_5 = "5.5"
 
 
+class RecoveryMode(Enum):
+    """What becomes of bytes that the real store's recovery cuts off or deletes when a store is opened."""
+
+    COMPATIBLE = "compatible"
+    """What becomes of them there. Of a store that this engine left, records are moved aside all the same."""
+    CAREFUL = "careful"
+    """All of them are moved aside first, and whole messages among them are listed in a form that can be appended."""
+
+
 class PropertyOrder(Enum):
     """In which order properties are stored when the engine has to rewrite them (LMQ, inner batch)."""
 
@@ -52,6 +61,7 @@ class StoreOptions:
 
     Attributes:
         compat: whose bytes to write.
+        recovery: what becomes of bytes that recovery cuts off.
         commit_log_dirs: directories of the CommitLog, () for `commitlog` in the store (storePathCommitLog).
         read_only_dirs: further ones that are only read (readOnlyCommitLogStorePaths).
         commit_log_file_size: mappedFileSizeCommitLog.
@@ -90,6 +100,7 @@ class StoreOptions:
     """
 
     compat: Compat = Compat.V5_5
+    recovery: RecoveryMode = RecoveryMode.COMPATIBLE
     commit_log_dirs: tuple[Path, ...] = ()
     read_only_dirs: tuple[Path, ...] = ()
     commit_log_file_size: int = 1 << 30

@@ -8,13 +8,18 @@ from pathlib import Path
 
 from mqtool.engine.files import Files
 from mqtool.engine.mapped_file import MappedFile
+from mqtool.engine.recovery.outcome import QueuePlan
 from mqtool.errors import FormatError
 from mqtool.formats import commit_log
 from mqtool.store.files import ReadFile
+from mqtool.store.index_file import list_index_files
 
 _LOG = logging.getLogger(__name__)
 
 DIRECTORY = "quarantine"
+LISTING = "messages.jsonl"
+"""Whole messages among what was moved aside, as `mqtool append` takes them."""
+
 _MAGICS = tuple((code & 0xFFFFFFFF).to_bytes(4, "big") for code in (commit_log.MAGIC_V1, commit_log.MAGIC_V2))
 _MAGIC_AT = commit_log.field_offset("magic_code")
 _BLOCK = 1 << 20
@@ -40,6 +45,10 @@ class Quarantine:
         self._now = now
         self.moved: list[str] = []
 
+    def listing(self) -> Path:
+        """Returns where to list what was found among the bytes that were moved aside."""
+        return self._target(self._root / LISTING, "")
+
     def take_file(self, path: Path) -> None:
         """Moves a file. Durable on return."""
         target = self._target(path, "")
@@ -53,6 +62,34 @@ class Quarantine:
         self._files.write_whole(target, data)
         self._files.sync_directory(target.parent)
 
+    def keep_units(self, plan: QueuePlan) -> None:
+        """Keeps what lies behind the end of each of a queue's files, and under units that recovery writes there."""
+        starts = {one.path: one.end for one in plan.files if not one.is_new}
+        for path, position, _ in plan.appended:
+            starts[path] = min(starts.get(path, position), position)
+        for path, start in starts.items():
+            data = read_data(path, start) if path.is_file() else b""
+            if data:
+                self.keep(path, start, data)
+
+    def take_index_ahead(self, directory: Path, end: int) -> int | None:
+        """Moves index files that hold entries behind the end of the log, and those after them.
+
+        A file that reaches behind the end takes no key of the records that will be written there.
+
+        Args:
+            directory: of index files.
+            end: of the log.
+
+        Returns:
+            Physical offset from which the log must be indexed again; None if no file was moved.
+        """
+        files = list_index_files(directory)[0] if directory.is_dir() else []
+        first = next((at for at, file in enumerate(files) if file.header.end_physical_offset >= end), len(files))
+        for file in files[first:]:
+            self.take_file(file.path)
+        return min((file.header.begin_physical_offset for file in files[first:]), default=None)
+
     def _target(self, path: Path, suffix: str) -> Path:
         inside = path.relative_to(self._root) if path.is_relative_to(self._root) else Path(path.parent.name, path.name)
         target = self._root / DIRECTORY / f"{self._now}" / f"{inside}{suffix}"
@@ -61,10 +98,14 @@ class Quarantine:
         _LOG.warning("moved into quarantine path=%s", target)
         return target
 
-    def wipe_tail(self, file: MappedFile) -> int:
+    def wipe_tail(self, file: MappedFile, *, keep_all: bool = False) -> int:
         """Makes zeros of what lies behind the end of the log in its last file, so that it is never taken for records.
 
         What may be records is kept in quarantine first. Durable on return.
+
+        Args:
+            file: the last of the log.
+            keep_all: whether what cannot be records is kept too.
 
         Returns:
             How many bytes there were.
@@ -72,11 +113,20 @@ class Quarantine:
         data = read_data(file.file.path, file.wrote)
         if not data:
             return 0
-        if holds_record(data):
+        if keep_all or holds_record(data):
             self.keep(file.file.path, file.wrote, data)
         file.file.write(file.wrote, bytes(len(data)))
         file.file.sync()
         return len(data)
+
+
+def wipe_units(files: tuple[MappedFile, ...]) -> None:
+    """Makes zeros of what lies behind the last unit of each file, so that it is never taken for units. Durable."""
+    for file in files:
+        data = read_data(file.file.path, file.wrote)
+        if data:
+            file.file.write(file.wrote, bytes(len(data)))
+            file.file.sync()
 
 
 def read_data(path: Path, start: int = 0) -> bytes:

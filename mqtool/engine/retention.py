@@ -9,6 +9,10 @@ from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from enum import Enum
 from pathlib import Path
+from typing import Any
+
+from mqtool.errors import UsageError
+from mqtool.store.broker_config import BrokerConfig
 
 HOUR_MS = 3_600_000
 _WARNING_RANGE = (0.35, 0.90)
@@ -60,6 +64,37 @@ class RetentionPolicy:
     def warning(self) -> float:
         """The warning ratio, clamped."""
         return min(max(self.warning_ratio, _WARNING_RANGE[0]), _WARNING_RANGE[1])
+
+
+def policy_from_config(config: BrokerConfig) -> RetentionPolicy:
+    """Returns the policy that a broker's properties amount to; what they do not say has the default.
+
+    Raises:
+        UsageError: a value is none.
+    """
+    found: dict[str, Any] = {}
+    for key, name in _KEYS.items():
+        value = config.integer(key)
+        if value is not None:
+            found[name] = value
+    forcibly = config.flag("cleanFileForciblyEnable")
+    if forcibly is not None:
+        found["forcibly"] = forcibly
+    hours = config.values.get("deleteWhen")
+    if hours is not None:
+        try:
+            found["delete_hours"] = tuple(int(hour) for hour in hours.split(";") if hour.strip())
+        except ValueError as error:
+            raise UsageError(f"deleteWhen: expected hours such as 04;16, found {hours[:40]!r}") from error
+    return RetentionPolicy(**found)
+
+
+_KEYS = {
+    "fileReservedTime": "reserved_hours", "diskMaxUsedSpaceRatio": "max_used_per_cent",
+    "deleteFileBatchMax": "batch_max", "deleteCommitLogFilesInterval": "file_interval_ms",
+    "deleteConsumeQueueFilesInterval": "queue_interval_ms",
+    "destroyMapedFileIntervalForcibly": "destroy_forcibly_ms",
+}  # fmt: skip
 
 
 class Trigger(Enum):

@@ -88,6 +88,10 @@ class MessageStore(StorePuts, StoreReads):
             parts.offsets.forget_topic(topic)
             return parts.cleaner.delete_topic(topic)
 
+    def change_reading(self, options: StoreOptions) -> None:
+        """Has gets go by the limits of other options from now on; everything else stays as the store was opened."""
+        self._open.reader.options = options
+
     # -- life ----------------------------------------------------------------------------------------------------
 
     def close(self) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from mqtool.engine.batch_queue import BatchQueue
 from mqtool.engine.filters import MessageFilter
 from mqtool.engine.parts import Parts
 from mqtool.engine.read import LONGEST_PULL
@@ -73,6 +74,18 @@ class StoreReads:
             boundary: which of the two.
         """
         return self._open.searcher.offset_by_time(topic, queue_id, timestamp, boundary)
+
+    def units(self, topic: str, queue_id: int, queue_offset: int, count: int) -> list[tuple[int, int, int]]:
+        """Returns (physical offset, size, tags code) of units from a queue offset on; of batch queues none."""
+        queue = self._open.queues.get(topic, queue_id)
+        if queue is None or isinstance(queue, BatchQueue):
+            return []
+        found = (queue.unit(number) for number in range(max(queue_offset, queue.min_offset), queue_offset + count))
+        return [unit for unit in found if unit is not None]
+
+    def earliest_store_time(self) -> int:
+        """Returns the store timestamp of the first record in the log, -1 if there is none."""
+        return self._open.searcher.earliest_store_time()
 
     def store_time(self, topic: str, queue_id: int, queue_offset: int) -> int:
         """Returns the store timestamp of a message, -1 if it is not there."""

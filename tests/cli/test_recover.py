@@ -1,0 +1,131 @@
+"""`mqtool recover`: the broker's own recovery without a broker; and the careful one, which destroys nothing."""
+
+import json
+
+import jsonschema
+import pytest
+
+import mqtool as library
+from mqtool.cli.exits import ExitCode
+from tests.support.damage import base_config, damage_answers, damage_case, held_lock
+from tests.support.engine import tree
+from tests.support.stores import copy_store, tree_digest
+
+CUT = [
+    "tail-page-hole@5.5.0-crash", "recent-flip-body@4.9.7-clean", "third-last-flip-magic@4.9.7-clean",
+    "tail-zeroed-segment@5.5.0-clean", "flip-magic@5.5.0-crash", "blank-zeroed@4.9.7-crash",
+]  # fmt: skip
+
+
+def answer_of(case):
+    release = case.partition("@")[2].partition("-")[0]
+    return damage_answers(release, None)[case]
+
+
+def bodies(root, config=None):
+    with library.open(root, config) as store:
+        return {(m.topic, m.queue_id, m.born_timestamp, m.body) for m in store.messages() if hasattr(m, "body")}
+
+
+@pytest.fixture
+def recover(mqtool, tmp_path):
+    def call(case, *arguments):
+        root = damage_case(case, tmp_path / "damaged")
+        return root, mqtool("recover", root, "--config", base_config(case.partition("@")[2]), "-f", "json", *arguments)
+
+    return call
+
+
+@pytest.mark.parametrize("case", CUT)
+def test_a_compatible_recovery_comes_to_what_the_broker_came_to(recover, case):
+    root, result = recover(case)
+    answer = answer_of(case)
+    assert result.document["end"] == answer["after_start"]["max"]
+    lost = {}
+    for one in result.document["lost"]:
+        lost.setdefault(one["queue"], []).append([one["first"], one["last"]])
+    assert lost == answer["lost"]
+    assert result.code == (ExitCode.NO if lost else ExitCode.OK)
+    assert not (root / "abort").exists()
+
+
+@pytest.mark.parametrize("case", CUT)
+def test_a_careful_recovery_keeps_every_byte_that_it_cuts(recover, tmp_path, case):
+    before = tree(damage_case(case, tmp_path / "before"))
+    root, result = recover(case, "--mode", "careful")
+    after = tree(root)
+    kept = b"".join(data for name, data in after.items() if name.startswith("quarantine/"))
+    for name, data in before.items():
+        if not name.startswith(("commitlog/", "consumequeue/", "index/")):
+            continue
+        now = after.get(name, b"")
+        end = len(data.rstrip(b"\0"))
+        same = next((at for at in range(end) if data[at] != (now[at] if at < len(now) else -1)), end)
+        assert data[same:end] in kept or not name.startswith("commitlog/"), name
+        assert name in after or not data.strip(b"\0") or data in kept, name
+    assert result.document["quarantined"]
+
+
+@pytest.mark.parametrize("case", CUT)
+def test_what_a_careful_recovery_lists_can_be_appended_and_the_store_is_whole_then(recover, mqtool, tmp_path, case):
+    source = bodies(damage_case(f"none@{case.partition('@')[2]}", tmp_path / "whole"))
+    damaged = bodies(damage_case(case, tmp_path / "again"))
+    root, result = recover(case, "--mode", "careful")
+    listings = [root / name for name in result.document["quarantined"] if name.endswith("messages.jsonl")]
+    assert bool(listings) == bool(result.document["cut_messages"])
+    for listing in listings:
+        assert mqtool("append", root, "--from", listing).code == ExitCode.OK
+    assert bodies(root) == damaged & source
+    found = mqtool("verify", root, "--config", base_config(case.partition("@")[2]), "-f", "json").document
+    allowed = {"config-offset-ahead", "checkpoint-ahead"}
+    assert {one["code"] for one in found["findings"] if one["severity"] != "note"} <= allowed
+
+
+@pytest.mark.parametrize("case", CUT[:3])
+def test_a_dry_run_prints_what_explain_start_prints_and_writes_nothing(recover, mqtool, case):
+    root, result = recover(case, "--dry-run")
+    before = tree_digest(root)
+    release = case.partition("@")[2][:3]
+    told = mqtool("explain-start", root, "--broker", release, "--config", base_config(case.partition("@")[2]), "-f", "json")
+    assert (result.document, result.code) == (told.document, told.code)
+    assert tree_digest(root) == before
+
+
+def test_a_whole_store_stays_as_it_is_but_for_its_marks(mqtool, tmp_path):
+    root = copy_store("orders-5.5.0", tmp_path)
+    before = tree(root)
+    result = mqtool("recover", root, "-f", "json")
+    assert (result.code, result.document["clean_stop"], result.document["lost"]) == (ExitCode.OK, True, [])
+    after = tree(root)
+    assert {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)} <= {
+        "checkpoint", "abort.bak", "lock"}
+
+
+def test_a_store_that_the_broker_would_refuse_is_refused_in_its_words(mqtool, tmp_path):
+    root = damage_case("segment-short-last@5.5.0-clean", tmp_path / "damaged")
+    before = tree_digest(root)
+    result = mqtool("recover", root, "--mode", "careful", "--config", base_config("5.5.0-clean"))
+    assert (result.code, "length not matched" in result.stderr) == (ExitCode.REFUSED, True)
+    assert tree_digest(root) == before
+
+
+def test_a_store_in_use_is_refused(mqtool, tmp_path):
+    root = copy_store("orders-5.5.0", tmp_path)
+    before = tree_digest(root)
+    with held_lock(root / "lock"):
+        assert mqtool("recover", root).code == ExitCode.REFUSED
+    assert tree_digest(root) == before
+
+
+@pytest.mark.parametrize("what", ["missing", "empty", "rocksdb-cq-5.5.0"])
+def test_what_is_no_store_of_files_is_refused(mqtool, tmp_path, what):
+    (tmp_path / "empty").mkdir()
+    root = copy_store(what, tmp_path) if "-" in what else tmp_path / what
+    assert mqtool("recover", root).code == ExitCode.REFUSED
+    assert not (tmp_path / "missing").exists()
+
+
+def test_json_is_valid_by_the_schema_that_the_command_prints(recover, mqtool):
+    schema = json.loads(mqtool("recover", "--format", "help", "x").stdout)
+    _, result = recover(CUT[0], "--mode", "careful")
+    jsonschema.validate(result.document, schema)
