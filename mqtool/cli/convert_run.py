@@ -1,0 +1,52 @@
+"""What `mqtool convert` does once its options are read."""
+
+from pathlib import Path
+from typing import Any
+
+from mqtool.cli.convert_schema import CONVERT
+from mqtool.cli.exits import ExitCode
+from mqtool.cli.invocation import Format, Invocation, note
+from mqtool.cli.options import ProgressMode
+from mqtool.cli.output import Output
+from mqtool.cli.progress import progress
+from mqtool.convert import dledger
+from mqtool.rebuild.run import log_bytes
+from mqtool.scan.damage import Damage
+from mqtool.store.store import open_store
+from mqtool.verify.findings import State
+from mqtool.verify.store import verify
+
+
+def run(
+    invocation: Invocation, what: str, paths: tuple[Path, Path], config: Path | None, output_format: Format,
+    mode: ProgressMode,
+) -> ExitCode:  # fmt: skip
+    """Converts, verifies what was made, and reports."""
+    source, target = paths
+    document = {"what": what, "source": str(source), "target": str(target), **_dledger(source, target, config, mode)}
+    with open_store(target) as made:
+        state = verify(made).state
+    document["state"] = state.value
+    for row in document["damage"][:10]:
+        where = f"{row['path']} position {row['position']}: " if row["path"] else ""
+        note(f"damage: {where}{row['kind']} at physical offset {row['start']}, {row['end'] - row['start']} bytes")
+    good = document["complete"] and state is not State.CORRUPT
+    return Output(invocation, CONVERT, output_format).document(document, ExitCode.OK if good else ExitCode.NO)
+
+
+def _dledger(source: Path, target: Path, config: Path | None, mode: ProgressMode) -> dict[str, Any]:
+    with open_store(source, config) as store, progress(mode, "convert", 0, log_bytes(store)) as bar:
+        first = store.commit_log.min_offset
+        found = dledger.convert(store, target, lambda offset: bar.update(offset - first))
+    rebuilt = found.rebuilt
+    return {
+        "complete": not found.damage and rebuilt.is_complete, "records": found.records, "units": rebuilt.units,
+        "start": found.start, "end": found.end, "unresolved": found.unresolved, "left_behind": found.left_behind,
+        "differences": [], "damage": [_damage(one) for one in found.damage.items],
+    }  # fmt: skip
+
+
+def _damage(one: Damage) -> dict[str, Any]:
+    path = None if one.path is None else str(one.path)
+    return {"start": one.start, "end": one.end, "kind": one.kind.value, "path": path, "position": one.position,
+            "detail": one.detail}  # fmt: skip

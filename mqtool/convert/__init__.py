@@ -1,0 +1,1 @@
+"""Stores turned into stores of another shape with the same messages. Writes to a new directory only."""

@@ -1,0 +1,82 @@
+"""Files of a store copied as they are into a new directory, holes kept."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from mqtool.errors import StoreError, UsageError
+from mqtool.store.files import ReadFile, list_directory
+
+_PIECE = 1 << 20
+
+
+@contextmanager
+def staged(store: Path, target: Path) -> Iterator[Path]:
+    """Gives a directory beside the target that takes its name once everything in it is made, or is removed.
+
+    Args:
+        store: the source's root; the target must lie outside of it.
+        target: new, or an empty directory.
+
+    Raises:
+        UsageError: it is taken, or lies inside the store.
+        StoreError: the system refuses.
+    """
+    if target.resolve().is_relative_to(store.resolve()):
+        raise UsageError(f"{target}: expected a directory outside of {store}: nothing is written into a store")
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise UsageError(f"{target}: expected a new or empty directory")
+    staging = target.with_name(f"{target.name}.unfinished")
+    if staging.exists():
+        raise UsageError(f"{staging}: is left of a conversion that was cut off; remove it")
+    try:
+        staging.mkdir(parents=True)
+        yield staging
+        if target.exists():
+            target.rmdir()
+        staging.rename(target)
+    except OSError as error:
+        raise StoreError(f"cannot be written: {error.strerror}", Path(error.filename or staging)) from error
+    finally:
+        if staging.exists():
+            shutil.rmtree(staging)
+
+
+def copy_file(source: Path, target: Path) -> None:
+    """Copies a file, leaving holes where it is zero.
+
+    Raises:
+        StoreError: it cannot be read or written.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    zeros = bytes(_PIECE)
+    try:
+        with ReadFile(source) as file, target.open("wb") as sink:
+            end, at = file.data_end(), 0
+            while at < end:
+                data = file.read(at, min(_PIECE, end - at))
+                if not data:
+                    break
+                if data != zeros[: len(data)]:
+                    sink.seek(at)
+                    sink.write(data)
+                at += len(data)
+            sink.truncate(file.size)
+    except OSError as error:
+        raise StoreError(f"cannot be written: {error.strerror}", target) from error
+
+
+def copy_tree(source: Path, target: Path) -> None:
+    """Copies the regular files below a directory; links to directories are not followed.
+
+    Raises:
+        StoreError: something cannot be read or written.
+    """
+    for entry in list_directory(source):
+        if entry.is_dir(follow_symlinks=False):
+            (target / entry.name).mkdir(parents=True, exist_ok=True)
+            copy_tree(source / entry.name, target / entry.name)
+        elif os.path.isfile(entry.path):  # noqa: PTH113 - never raises
+            copy_file(source / entry.name, target / entry.name)

@@ -1,0 +1,214 @@
+"""A store in DLedger mode as an ordinary store: the way back, for which DLedger itself has none.
+
+Every record keeps its topic, queue, queue offset, times, body and properties. Its physical offset changes, as there are
+no entry headers any more; what refers to it is changed with it: prepared_transaction_offset of commit records, units of
+the timer log, the queues and the index, which are made anew. Offset message ids change too, as they hold it.
+"""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from mqtool.convert.copying import copy_file, copy_tree, staged
+from mqtool.convert.segments import SegmentWriter, sync
+from mqtool.errors import UnsupportedFormatError
+from mqtool.formats import checkpoint as checkpoint_format
+from mqtool.formats import file_names, timer
+from mqtool.formats.checkpoint import Checkpoint
+from mqtool.rebuild.bit_maps import bit_maps_of
+from mqtool.rebuild.files import OutputFiles
+from mqtool.rebuild.listing import Listing
+from mqtool.rebuild.result import Result
+from mqtool.rebuild.run import KINDS, rebuild
+from mqtool.rebuild.settings import settings_of
+from mqtool.scan.damage import Damage
+from mqtool.scan.frames import Frames
+from mqtool.store.files import list_directory, list_mapped_files
+from mqtool.store.layout import ledger_in_use
+from mqtool.store.store import Store, open_store
+
+_REFERRED = (b"RMQ_SYS_TRANS_HALF_TOPIC", b"rmq_sys_wheel_timer")
+"""Topics whose records' physical offsets are named elsewhere: by commit records, by the timer log."""
+
+_COPIED = (file_names.CONFIG, file_names.COMPACTION, file_names.TIMER_WHEEL)
+_MADE = (*KINDS, file_names.COMMIT_LOG, file_names.TIMER_LOG, file_names.CHECKPOINT)
+_NEEDLESS = (file_names.LOCK, file_names.ABORT, file_names.ABORT_BACKUP, file_names.ROCKSDB_STORE)
+
+OnProgress = Callable[[int], None]
+
+
+@dataclass(slots=True)
+class Converted:
+    """What became of a store.
+
+    Attributes:
+        records: written, those of ordinary segments included.
+        start, end: physical offsets of the new log.
+        plain_segments: ordinary segments that were there and were copied byte for byte.
+        damage: ranges of the old log without a record; what they held is not in the new one.
+        unresolved: references to records that are not in the log any more; they are kept as they were.
+        left_behind: names in the store's root that were not taken over.
+        rebuilt: queues and index.
+    """
+
+    records: int = 0
+    start: int = 0
+    end: int = 0
+    plain_segments: int = 0
+    damage: Listing[Damage] = field(default_factory=Listing)
+    unresolved: int = 0
+    left_behind: list[str] = field(default_factory=list)
+    rebuilt: Result = field(default_factory=Result)
+
+
+def convert(store: Store, target: Path, on_progress: OnProgress | None = None) -> Converted:
+    """Writes an ordinary store with the messages of one in DLedger mode.
+
+    Args:
+        store: opened; is only read.
+        target: new or empty directory outside of it.
+        on_progress: told now and then up to which physical offset the old log has been dealt with.
+
+    Raises:
+        UsageError: the target is taken.
+        UnsupportedFormatError: the store has no DLedger log.
+        StoreError: a file cannot be read or written.
+    """
+    if not any(segment.entries for segment in store.commit_log.segments):
+        raise UnsupportedFormatError(f"{store.path}: has no DLedger log")
+    with staged(store.path, target) as staging:
+        return _Conversion(store, staging, on_progress or (lambda _: None)).run()
+
+
+class _Conversion:
+    def __init__(self, store: Store, staging: Path, on_progress: OnProgress) -> None:
+        self._store = store
+        self._staging = staging
+        self._on_progress = on_progress
+        self._old: list[np.ndarray] = []
+        self._new: list[np.ndarray] = []
+        self._found = Converted(start=store.commit_log.min_offset)
+        self._newest = 0
+
+    def run(self) -> Converted:
+        """Makes everything."""
+        found = self._found
+        last = self._log()
+        self._timer()
+        for name in _COPIED:
+            self._copy(name)
+        self._checkpoint(last)
+        self._derived()
+        ledger = ledger_in_use(self._store.layout.dledger_dirs, self._store.config)
+        handled = {*_COPIED, *_MADE, *_NEEDLESS, ledger.name if ledger else ""}
+        found.left_behind = [e.name for e in list_directory(self._store.path) if e.name not in handled]
+        sync(self._staging)
+        return found
+
+    def _log(self) -> int:
+        """Writes the segments; returns the physical offset of the last record."""
+        log, found = self._store.commit_log, self._found
+        ledger = next(segment for segment in log.segments if segment.entries)
+        last = -1
+        with OutputFiles(self._staging) as output:
+            writer = SegmentWriter(output, ledger.base, ledger.size)
+            for segment in log.segments:
+                if not segment.entries:
+                    copy_file(segment.path, self._staging / file_names.COMMIT_LOG / segment.path.name)
+                    found.plain_segments += 1
+            for item in log.frames(check_crc=True):
+                if isinstance(item, Damage):
+                    found.damage.add(item)
+                    continue
+                found.records += len(item)
+                self._newest = max(self._newest, int(item.column("store_timestamp").max()))
+                plain = item.positions + item.base < ledger.base
+                if plain.all():
+                    last = item.base + int(item.positions[-1])
+                    self._refer(item, item.positions + item.base)
+                else:
+                    places = writer.place(item.sizes)
+                    self._refer(item, places)
+                    writer.append(item, places, self._prepared(item))
+                self._on_progress(item.base + int(item.positions[-1]))
+            found.end = writer.end
+        return writer.last_record if writer.last_record >= 0 else last
+
+    def _refer(self, frames: Frames, places: np.ndarray) -> None:
+        """Notes where records went that something refers to."""
+        starts, lengths = frames.topic_start, frames.topic_length
+        likely = np.flatnonzero(np.isin(lengths, [len(topic) for topic in _REFERRED])).tolist()
+        rows = [row for row in likely if bytes(frames.view[starts[row] : starts[row] + lengths[row]]) in _REFERRED]
+        self._old.append((frames.positions + frames.base)[rows])
+        self._new.append(places[rows])
+
+    def _prepared(self, frames: Frames) -> np.ndarray:
+        """Returns prepared_transaction_offset of records as it has to be."""
+        stored = frames.column("prepared_transaction_offset").astype(np.int64)
+        rows = np.flatnonzero(stored)
+        if len(rows):
+            stored[rows] = self._translated(stored[rows])
+        return stored
+
+    def _translated(self, offsets: np.ndarray) -> np.ndarray:
+        """Returns new physical offsets of old ones; those that lead to no record stay, and are counted."""
+        old, new = (np.concatenate([np.empty(0, np.int64), *parts]) for parts in (self._old, self._new))
+        if not len(old):
+            self._found.unresolved += len(offsets)
+            return offsets
+        at = np.minimum(np.searchsorted(old, offsets), len(old) - 1)
+        known = old[at] == offsets
+        self._found.unresolved += int((~known).sum())
+        return np.where(known, new[at], offsets)
+
+    def _timer(self) -> None:
+        """Copies the timer log with the new physical offsets in its units."""
+        at = timer.LOG_UNIT.offset("physical_offset")
+        for file in list_mapped_files(self._store.path / file_names.TIMER_LOG).files:
+            target = self._staging / file_names.TIMER_LOG / file.path.name
+            copy_file(file.path, target)
+            with target.open("r+b") as sink:
+                data = sink.read()
+                position = 0
+                while position + timer.LOG_UNIT_SIZE <= len(data) and not timer.is_log_end(data, position):
+                    unit = timer.LOG_UNIT.parse(data, position)
+                    if unit.size != timer.LOG_UNIT_SIZE:
+                        break
+                    moved = int(self._translated(np.array([unit.physical_offset], np.int64))[0])
+                    sink.seek(position + at)
+                    sink.write(moved.to_bytes(8, "big", signed=True))
+                    position += unit.size
+
+    def _copy(self, name: str) -> None:
+        source = self._store.path / name
+        if source.is_dir():
+            copy_tree(source, self._staging / name)
+        elif source.is_file():
+            copy_file(source, self._staging / name)
+
+    def _checkpoint(self, last: int) -> None:
+        """Writes a checkpoint for a log that ends elsewhere; fields that the release does not know stay 0."""
+        old = self._store.checkpoint or Checkpoint()
+        made = replace(
+            old, physic_msg_timestamp=self._newest, logics_msg_timestamp=self._newest, index_msg_timestamp=0,
+            confirm_physical_offset=max(last, 0) if old.confirm_physical_offset else 0,
+            logics_physical_offset=self._found.end if old.logics_physical_offset else 0, master_flushed_offset=0,
+        )  # fmt: skip
+        (self._staging / file_names.CHECKPOINT).write_bytes(checkpoint_format.build(made))
+
+    def _derived(self) -> None:
+        """Makes queues and index from the new log."""
+        settings = settings_of(self._store)
+        out = self._staging.with_name(f"{self._staging.name}.queues")
+        try:
+            with open_store(self._staging) as store:
+                bit_maps = bit_maps_of(self._store) if settings.has_extension else None
+                self._found.rebuilt = rebuild(store, out, settings, bit_maps=bit_maps)
+            for kind in KINDS:
+                if (out / kind).exists():
+                    (out / kind).rename(self._staging / kind)
+        finally:
+            shutil.rmtree(out, ignore_errors=True)

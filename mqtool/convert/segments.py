@@ -1,0 +1,127 @@
+"""Ordinary CommitLog segments written record by record at new physical offsets."""
+
+import os
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from mqtool.errors import StoreError
+from mqtool.formats import commit_log, file_names
+from mqtool.rebuild.files import OutputFiles
+from mqtool.scan.frames import Frames
+
+_OFFSET_AT = commit_log.field_offset("physical_offset")
+_PREPARED_AT = tuple(commit_log.field_offset("prepared_transaction_offset", shape) for shape in range(4))
+"""By host shape: which hosts are IPv6."""
+
+
+class SegmentWriter:
+    """Appends records to segments of one size.
+
+    Attributes:
+        end: physical offset after the last record.
+        last_record: physical offset of the last record, -1 before there is one.
+    """
+
+    def __init__(self, output: OutputFiles, start: int, size: int) -> None:
+        """Begins a log.
+
+        Args:
+            output: takes the files below `commitlog/`.
+            start: physical offset of the first segment.
+            size: bytes of a segment.
+        """
+        self._output = output
+        self._size = size
+        self.end = start
+        self.last_record = -1
+
+    def place(self, sizes: np.ndarray) -> np.ndarray:
+        """Returns the physical offset of each of some records that are to be appended in a row.
+
+        A record that leaves no room for the 8 bytes of a BLANK behind it begins the next segment
+        (CommitLog.DefaultAppendMessageCallback.doAppend).
+
+        Raises:
+            StoreError: a record is longer than a segment.
+        """
+        if len(sizes) and int(sizes.max()) + commit_log.BLANK_SIZE > self._size:
+            largest = int(sizes.max())
+            raise StoreError(f"a record of {largest} bytes does not fit into a segment of {self._size}", "commitlog")
+        found = np.empty(len(sizes), np.int64)
+        at, size = self.end, self._size
+        for row, total in enumerate(sizes.tolist()):
+            if at % size + total + commit_log.BLANK_SIZE > size:
+                at += size - at % size
+            found[row] = at
+            at += total
+        return found
+
+    def append(self, frames: Frames, places: np.ndarray, prepared: np.ndarray) -> None:
+        """Writes records.
+
+        Args:
+            frames: from anywhere.
+            places: new physical offset of each, as `place` gave them.
+            prepared: new prepared_transaction_offset of each.
+        """
+        segments = places // self._size
+        edges = [0, *(np.flatnonzero(np.diff(segments)) + 1).tolist(), len(places)]
+        for low, high in pairwise(edges):
+            if low == high:
+                continue
+            self._roll(int(places[low]))
+            part = frames.select(slice(low, high))
+            data = _moved(part, places[low:high], prepared[low:high])
+            base = int(segments[low]) * self._size
+            self._output.write(self._name(base), self._size, int(places[low]) - base, data)
+            self.last_record = int(places[high - 1])
+            self.end = self.last_record + int(part.sizes[-1])
+
+    def _roll(self, place: int) -> None:
+        """Closes the segment in use if a record goes into another one."""
+        if place != self.end and self.end % self._size:
+            base = self.end - self.end % self._size
+            blank = commit_log.build_blank(base + self._size - self.end)
+            self._output.write(self._name(base), self._size, self.end - base, blank)
+
+    def _name(self, base: int) -> str:
+        return f"{file_names.COMMIT_LOG}/{file_names.mapped_file_name(base)}"
+
+
+def _moved(frames: Frames, places: np.ndarray, prepared: np.ndarray) -> bytes:
+    """Returns the bytes of records with their new offsets."""
+    view = frames.view
+    pieces = [view[at : at + size] for at, size in zip(frames.positions.tolist(), frames.sizes.tolist(), strict=True)]
+    data = np.frombuffer(b"".join(pieces), np.uint8).copy()
+    starts = places - places[0]
+    _put(data, starts + _OFFSET_AT, places)
+    for shape, at in enumerate(_PREPARED_AT):
+        rows = np.flatnonzero(frames.host_shape == shape)
+        _put(data, starts[rows] + at, prepared[rows])
+    return data.tobytes()
+
+
+def _put(data: np.ndarray, at: np.ndarray, values: np.ndarray) -> None:
+    """Writes 8 big-endian bytes at each of some positions."""
+    raw = values.astype(">i8").view(np.uint8).reshape(-1, 8)
+    data[at[:, None] + np.arange(8)] = raw
+
+
+def sync(root: Path) -> None:
+    """Forces everything below a directory to disk.
+
+    Raises:
+        StoreError: the system reports an error.
+    """
+    try:
+        for directory, _, names in os.walk(root):
+            for path in (*(Path(directory) / name for name in names), Path(directory)):
+                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                try:
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
+    except OSError as error:
+        raise StoreError(f"cannot be forced to disk: {error.strerror}", root) from error
