@@ -26,6 +26,8 @@ types:
 # Generated parts of docs/
 docs:
     {{python}} docs/generate.py
+    {{python}} docs/generate_cli.py
+    {{python}} docs/examples.py
 
 # List the fixtures' checksums anew, after a store was made by the broker
 fixtures:

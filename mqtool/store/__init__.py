@@ -3,10 +3,11 @@
 `open_store(path)` gives a `Store`; docs/library.md shows what can be asked of it.
 """
 
+from mqtool.scan.damage import Damage
 from mqtool.store.by_time import Boundary
 from mqtool.store.lags import Lag
 from mqtool.store.message import Message
 from mqtool.store.pull import GetResult, GetStatus
 from mqtool.store.store import Store, open_store
 
-__all__ = ["Boundary", "GetResult", "GetStatus", "Lag", "Message", "Store", "open_store"]
+__all__ = ["Boundary", "Damage", "GetResult", "GetStatus", "Lag", "Message", "Store", "open_store"]

@@ -1,0 +1,88 @@
+"""Runs the examples of the pages below and writes down what they print.
+
+    python docs/examples.py           # write
+    python docs/examples.py --check   # say what is out of date, write nothing; exit code 1 if anything is
+
+In a block of kind `console`, a line that begins with `$ ` is run by a shell at the project's root, and what it prints
+on stdout stands below it. Blocks of kind `python` are run too, all of a page in one process; what one prints stands in the
+block of kind `text` that follows it.
+"""
+
+import contextlib
+import io
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = ("tour.md", "library.md")
+BLOCK = re.compile(r"^```(console|python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def filled(text: str) -> str:
+    """Returns a page with what its examples print now."""
+    names: dict[str, Any] = {"__name__": "__main__"}
+    printed = ""
+
+    def run(block: re.Match[str]) -> str:
+        nonlocal printed
+        kind, body = block.groups()
+        if kind == "console":
+            return f"```console\n{_console(body)}```"
+        if kind == "python":
+            printed = _python(body, names)
+            return block.group()
+        return f"```text\n{printed}```"
+
+    return BLOCK.sub(run, text)
+
+
+def _console(body: str) -> str:
+    """Returns the commands of a block, each with its output."""
+    python = f'mqtool() {{ "{sys.executable}" -m mqtool "$@"; }}\n'
+    made = []
+    for line in body.splitlines():
+        if line.startswith("$ "):
+            result = subprocess.run(
+                ["bash", "-c", python + line[2:]], cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT), "TZ": "UTC"},
+                stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+            )  # fmt: skip
+            if result.returncode not in (0, 1):
+                raise SystemExit(f"docs/examples.py: {line}: {result.stderr}")
+            output = "".join(f"{text.rstrip()}\n" for text in result.stdout.splitlines())
+            made.append(f"{line}\n{output}")
+    return "\n".join(made)
+
+
+def _python(body: str, names: dict[str, Any]) -> str:
+    printed = io.StringIO()
+    with contextlib.chdir(ROOT), contextlib.redirect_stdout(printed):
+        exec(compile(body, "example", "exec"), names)  # noqa: S102 - our own pages
+    return printed.getvalue()
+
+
+def main() -> int:
+    """Fills the pages, or says which are out of date."""
+    sys.path.insert(0, str(ROOT))
+    check = "--check" in sys.argv[1:]
+    code = 0
+    for name in PAGES:
+        path = ROOT / "docs" / name
+        before = path.read_text("utf-8")
+        after = filled(before)
+        if after == before:
+            continue
+        if check:
+            print(f"docs/{name}: out of date", file=sys.stderr)
+            code = 1
+        else:
+            path.write_text(after, "utf-8")
+            print(f"docs/{name}: written")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
