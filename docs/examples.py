@@ -4,8 +4,8 @@
     python docs/examples.py --check   # say what is out of date, write nothing; exit code 1 if anything is
 
 In a block of kind `console`, a line that begins with `$ ` is run by a shell at the project's root, and what it prints
-on stdout stands below it. Blocks of kind `python` are run too, all of a page in one process; what one prints stands in the
-block of kind `text` that follows it.
+on stdout stands below it. Blocks of kind `python` are run too, all of a page in one process; what one prints stands in
+the block of kind `text` that follows it.
 """
 
 import contextlib
