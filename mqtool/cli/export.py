@@ -22,7 +22,7 @@ from mqtool.cli.options import (
     option,
 )
 from mqtool.cli.schema import prints
-from mqtool.cli.spark_session import SPARK, ConfOption, MasterOption
+from mqtool.cli.spark_session import LOCAL, SPARK, ConfOption, MasterOption, on_spark
 
 HELP = """
 mqtool export /data/store --to orders-lake --topic Orders
@@ -138,7 +138,7 @@ def export(
     table: TableOption = None,
     workers: WorkersOption = None,
     spark: SparkOption = False,
-    master: MasterOption = "local[*]",
+    master: MasterOption = LOCAL,
     conf: ConfOption = None,
     output_format: FormatOption = Format.TABLE,
     config: ConfigOption = None,
@@ -154,4 +154,4 @@ def export(
         None if config is None else str(config), None if table is None else table.value,
         rewind,
     )  # fmt: skip
-    return run(ctx.obj, wanted, (master, conf or []) if spark else None, output_format, progress)
+    return run(ctx.obj, wanted, on_spark(spark, master, conf), output_format, progress)

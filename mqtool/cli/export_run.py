@@ -2,6 +2,7 @@
 
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from mqtool.cli import ranges
@@ -12,8 +13,8 @@ from mqtool.cli.invocation import Format, Invocation, note
 from mqtool.cli.options import ProgressMode
 from mqtool.cli.output import Output
 from mqtool.cli.progress import Progress, progress
-from mqtool.cli.spark_session import spark_session
-from mqtool.errors import UsageError
+from mqtool.cli.spark_session import OnSpark, spark_session
+from mqtool.errors import UnsupportedFormatError, UsageError
 from mqtool.export import redact
 from mqtool.export.parquet import WriteOptions
 from mqtool.export.plain import Done, ExportRequest, ExportResult, export
@@ -22,6 +23,8 @@ from mqtool.export.schema import ALL_COLUMNS, Body, Table
 from mqtool.export.sources import Source, resolve
 from mqtool.export.tables import TableFormat
 from mqtool.export.workers import LocalRunner
+from mqtool.kinds.registry import recognise
+from mqtool.store.remote import is_url
 from mqtool.store.selection import Selection
 
 
@@ -54,13 +57,16 @@ class Wanted:
             UsageError: an option makes no sense.
         """
         sources = resolve(self.stores, self.config)
+        for source in sources:
+            _require_rocketmq(source)
         hidden = redact.closure(_names(self.redact))
+        columns = ALL_COLUMNS if self.columns is None else tuple(_names([self.columns]))
         read = ReadRequest(
-            self._selection(sources), tuple(_names([self.columns])) or ALL_COLUMNS, self.every_class, Body(self.body),
+            self._selection(sources), columns, self.every_class, Body(self.body),
             hidden, redact.new_salt() if hidden else b"", self.fail_fast,
         )  # fmt: skip
         write = WriteOptions(tuple(_names([self.partition_by])), ranges.parse_size(self.file_size), self.level)
-        split = ranges.parse_size(self.split) if self.split else None
+        split = None if self.split is None else ranges.parse_size(self.split)
         table = None if self.table is None else TableFormat(self.table)
         return ExportRequest(tuple(sources), self.to, read, write, self.state, split, table, self.rewind)
 
@@ -74,6 +80,18 @@ class Wanted:
         return Selection.of(**self.filters.keywords(first, end))
 
 
+def _require_rocketmq(source: Source) -> None:
+    """Names stores of other systems as what they are.
+
+    Raises:
+        UnsupportedFormatError: it is one.
+    """
+    kind = None if is_url(source.path) else recognise(Path(source.path))
+    if kind is not None:
+        words = f"a store of kind {kind.name}, whose tables `mqtool.kinds.export` writes from Python"
+        raise UnsupportedFormatError(f"{source.path}: {words}; this command takes RocketMQ's stores")
+
+
 def _names(given: "list[str | None] | list[str] | None") -> list[str]:
     return [name.strip() for text in given or () if text for name in text.split(",") if name.strip()]
 
@@ -81,22 +99,22 @@ def _names(given: "list[str | None] | list[str] | None") -> list[str]:
 def run(
     invocation: Invocation,
     wanted: Wanted,
-    spark: tuple[str, list[str]] | None,
+    spark: OnSpark | None,
     output_format: Format,
     mode: ProgressMode,
 ) -> ExitCode:
-    """Exports and reports; `spark` is master and settings of Spark, None for worker processes of this machine."""
+    """Exports and reports; `spark` says where, None is for worker processes of this machine."""
     request = wanted.request()
     with ExitStack() as shown:
         if spark is None:
             result = export(request, LocalRunner(wanted.workers), bar_in(shown, mode))
         else:
-            result = _on_spark(request, *spark, bar_in(shown, mode))
+            result = _on_spark(request, spark, bar_in(shown, mode))
     return report(invocation, request, result, output_format)
 
 
-def _on_spark(request: ExportRequest, master: str, conf: list[str], move: Done) -> ExportResult:
-    with spark_session(master, conf) as session:
+def _on_spark(request: ExportRequest, where: OnSpark, move: Done) -> ExportResult:
+    with spark_session(where) as session:
         from mqtool.spark.export import SparkRunner  # noqa: PLC0415 - an extra
 
         return export(request, SparkRunner(session, move), move)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from mqtool.cli.options import option
@@ -15,27 +16,48 @@ MasterOption = Annotated[
 ConfOption = Annotated[
     list[str] | None, option("--conf", metavar="NAME=VALUE", panel=SPARK, help="Spark setting; may be repeated.")
 ]
+LOCAL = "local[*]"
+
+
+@dataclass(frozen=True, slots=True)
+class OnSpark:
+    """Where Spark runs.
+
+    Attributes:
+        master: URL.
+        settings: name to value.
+    """
+
+    master: str
+    settings: dict[str, str]
+
+
+def on_spark(spark: bool, master: str, conf: list[str] | None) -> OnSpark | None:
+    """Returns what the three options say; None if Spark is not asked for.
+
+    Raises:
+        UsageError: a setting without a value, or options of Spark without `--spark`.
+    """
+    if not spark and (conf or master != LOCAL):
+        raise UsageError("--master and --conf are for --spark")
+    wrong = next((text for text in conf or () if not all(text.partition("=")[::2])), None)
+    if wrong is not None:
+        raise UsageError(f"--conf {wrong!r}: expected NAME=VALUE")
+    return OnSpark(master, dict(text.partition("=")[::2] for text in conf or ())) if spark else None
 
 
 @contextmanager
-def spark_session(master: str, conf: list[str]) -> Iterator[Any]:
+def spark_session(where: OnSpark) -> Iterator[Any]:
     """Starts a session and stops it.
 
-    Args:
-        master: URL of Spark's master.
-        conf: `NAME=VALUE`, as typed.
-
     Raises:
-        UsageError: a setting without a value.
+        UsageError: no master is called like that.
         UnavailableError: pyspark or Java is missing, or Java is too old.
+        SparkJobError: Spark does not start, or does not reach the master.
     """
     from mqtool.spark.session import build  # noqa: PLC0415 - an extra
 
-    settings = dict(text.partition("=")[::2] for text in conf)
-    unset = next((text for text in conf if not all(text.partition("=")[::2])), None)
-    if unset is not None:
-        raise UsageError(f"--conf {unset!r}: expected NAME=VALUE")
-    session = build(master, settings)
+    session = build(where.master, where.settings)
     try:
         yield session
     finally:

@@ -21,7 +21,7 @@ from mqtool.cli.options import (
     print_schema,
 )
 from mqtool.cli.schema import prints
-from mqtool.cli.spark_session import SPARK, ConfOption, MasterOption
+from mqtool.cli.spark_session import LOCAL, SPARK, ConfOption, MasterOption, on_spark
 from mqtool.cli.verify_schema import LINES, VERIFY
 
 HELP = """
@@ -114,7 +114,7 @@ def verify(
     state: StateOption = None,
     max_time: MaxTimeOption = None,
     spark: SparkOption = False,
-    master: MasterOption = "local[*]",
+    master: MasterOption = LOCAL,
     conf: ConfOption = None,
     output_format: VerifyFormatOption = VerifyFormat.TABLE,
     outfile: OutfileOption = None,
@@ -126,6 +126,6 @@ def verify(
     """Reads the options and runs."""
     from mqtool.cli.verify_run import Work, run  # noqa: PLC0415 - `--help` loads no numpy
 
-    cluster = (master, tuple(conf or ())) if spark else None
-    work = Work(tuple(topic) if topic else None, jobs, throttle, state, max_time, progress, cluster)
+    work = Work(tuple(topic) if topic else None, jobs, throttle, state, max_time, progress,
+                on_spark(spark, master, conf))  # fmt: skip
     return run(ctx.obj, store, config, work, output_format.value, outfile, fail_on.value)

@@ -14,7 +14,7 @@ from mqtool.cli.options import ProgressMode
 from mqtool.cli.progress import progress
 from mqtool.cli.ranges import parse_size
 from mqtool.cli.render import Csv, encode
-from mqtool.cli.spark_session import spark_session
+from mqtool.cli.spark_session import OnSpark, spark_session
 from mqtool.cli.verify_schema import FINDING_ROWS, VERIFY
 from mqtool.errors import UsageError
 from mqtool.kinds.registry import recognise
@@ -37,7 +37,7 @@ class Work:
     state: Path | None
     max_time: float | None
     progress: ProgressMode
-    spark: tuple[str, tuple[str, ...]] | None = None
+    spark: OnSpark | None = None
 
 
 def run(
@@ -85,8 +85,7 @@ def verification(path: Path, config: Path | None, work: Work) -> Verification:
 
 def _on_spark(store: Store, work: Work, move: Progress) -> Verification:
     assert work.spark is not None
-    master, conf = work.spark
-    with spark_session(master, list(conf)) as session:
+    with spark_session(work.spark) as session:
         from mqtool.spark.verify import verify_on  # noqa: PLC0415 - an extra
 
         return verify_on(session, store, work.topics, move)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from mqtool.errors import UsageError
 from mqtool.export.commit import Manifest
 from mqtool.export.parquet import WriteOptions
 from mqtool.export.plan import StorePlan
@@ -14,6 +15,21 @@ from mqtool.export.task import Task, TaskResult
 
 Done = Callable[[int, int], None]
 """Is told bytes of log done, and of all."""
+
+
+MOST_TASKS = 100_000
+"""Of one store. Each writes files of its own, and is planned and listed by one process."""
+
+
+def check_split(split_bytes: int | None, log_bytes: int) -> None:
+    """Compares the size of tasks with that of a log.
+
+    Raises:
+        UsageError: there would be too many of them.
+    """
+    if split_bytes is not None and log_bytes // max(1, split_bytes) >= MOST_TASKS:
+        least = -(-log_bytes // MOST_TASKS)
+        raise UsageError(f"tasks of {split_bytes} bytes would be more than {MOST_TASKS}; give at least {least} bytes")
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,15 @@
 `export` on one machine uses worker processes; `mqtool.spark.export` has a runner of its own.
 """
 
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 from mqtool.errors import UsageError
 from mqtool.export import commit as protocol
 from mqtool.export import tables
-from mqtool.export.job import Done, ExportRequest, ExportResult, Runner
+from mqtool.export.fingerprints import require_different_logs
+from mqtool.export.job import Done, ExportRequest, ExportResult, Runner, check_split
 from mqtool.export.run import Run
 from mqtool.export.target import target_of
 from mqtool.store.remote import is_url
@@ -30,6 +32,7 @@ def export(request: ExportRequest, runner: Runner, progress: Done = _silent) -> 
         progress: is told how far it has come.
 
     Raises:
+        NotAStoreError: nothing of a store is where one should be; nothing was written.
         ExportError: the directory, the log or the request is not what the state says.
         CorruptionError: damage, with `fail_fast`.
         StoreError, OSError: reading or writing failed; nothing was published.
@@ -38,7 +41,12 @@ def export(request: ExportRequest, runner: Runner, progress: Done = _silent) -> 
     target = target_of(request.target)
     if request.table is not None:
         tables.require(request.table, target)
-    with target.lock(f"{protocol.META}/lock"):
+    with ExitStack() as opened:
+        stores = [opened.enter_context(source.open()) for source in request.sources]
+        require_different_logs(stores)
+        for store in stores:
+            check_split(request.split_bytes, store.commit_log.max_offset - store.commit_log.min_offset)
+        opened.enter_context(target.lock(f"{protocol.META}/lock"))
         last, finished = protocol.recover(target)
         if last is not None and request.table is not None:
             finished |= tables.publish(request.table, target)
@@ -47,7 +55,7 @@ def export(request: ExportRequest, runner: Runner, progress: Done = _silent) -> 
         saved = None if request.state is None else protocol.load_state(request.state)
         state = protocol.starting_state(last, saved, request.state, request.target)
         protocol.check_shape(state, request.shape(), request.target)
-        result = Run(request, target, state, last).go(runner, progress)
+        result = Run(request, target, state, last).go(stores, runner, progress)
         if result.committed and request.table is not None:
             tables.publish(request.table, target)
         return result if result.committed else replace(result, finished_earlier=finished)
@@ -61,6 +69,8 @@ def _check(request: ExportRequest) -> None:
     """
     if request.state is not None and (request.read.selection.start, request.read.selection.end) != (None, None):
         raise UsageError("an incremental export chooses its offsets itself")
+    if request.rewind and request.state is None:
+        raise UsageError("only an export with a state can be rewound")
     if request.rewind and request.table is not None:
         raise UsageError("a table cannot be rewound; export into a new directory")
     for place in (request.target, request.state):

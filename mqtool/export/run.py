@@ -1,7 +1,6 @@
 """One run of an export between recovery and commit."""
 
 from collections import Counter
-from contextlib import ExitStack
 from typing import Any
 
 import pyarrow as pa
@@ -9,7 +8,6 @@ import pyarrow as pa
 from mqtool.errors import ExportError
 from mqtool.export import commit as protocol
 from mqtool.export.commit import Manifest
-from mqtool.export.fingerprints import require_different_logs
 from mqtool.export.job import Done, ExportRequest, ExportResult, Runner
 from mqtool.export.parquet import FileEntry, TableWriter, WriteOptions
 from mqtool.export.plan import StorePlan, partitions
@@ -47,9 +45,9 @@ class Run:
         self._history = History(target)
         self._removed: list[str] = []
 
-    def go(self, runner: Runner, progress: Done) -> ExportResult:
-        """Plans, runs and commits."""
-        plans, damage, marks = self._plan()
+    def go(self, stores: list[Store], runner: Runner, progress: Done) -> ExportResult:
+        """Plans, runs and commits; stores are closed once it is known what is to be read."""
+        plans, damage, marks = self._plan(stores)
         tasks = self._tasks(plans)
         total = sum(task.partition.size for task in tasks)
         reached = all(p.end <= self._reached(p.source.broker) for p in plans)
@@ -80,21 +78,19 @@ class Run:
         mark = self._before.marks.get(broker)
         return -1 if mark is None else mark.offset
 
-    def _plan(self) -> tuple[list[StorePlan], list[tuple[Source, Damage]], dict[str, Any]]:
+    def _plan(self, stores: list[Store]) -> tuple[list[StorePlan], list[tuple[Source, Damage]], dict[str, Any]]:
         """Plans all stores; returns the plans, damage that planning found, and the marks after the run."""
         plans: list[StorePlan] = []
         damage: list[tuple[Source, Damage]] = []
         marks = dict(self._before.marks)
-        with ExitStack() as opened:
-            stores = [opened.enter_context(source.open()) for source in self._request.sources]
-            require_different_logs(stores)
-            for source, store in zip(self._request.sources, stores, strict=True):
+        for source, store in zip(self._request.sources, stores, strict=True):
+            with store:
                 plan = self._plan_one(source, store)
-                plans.append(plan)
-                damage.extend((source, accept(one, self._request.read)) for one in plan.damage)
                 mark = mark_at(store, plan.end)
-                if mark is not None:
-                    marks[source.broker] = mark
+            plans.append(plan)
+            damage.extend((source, accept(one, self._request.read)) for one in plan.damage)
+            if mark is not None:
+                marks[source.broker] = mark
         return plans, damage, marks
 
     def _plan_one(self, source: Source, store: Store) -> StorePlan:

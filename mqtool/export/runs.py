@@ -8,6 +8,7 @@ queue in one partition: the group's slice of the first run, then of the second, 
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
@@ -17,6 +18,7 @@ import pyarrow.compute as pc
 from mqtool.export.placing import group_edges, partition_columns
 from mqtool.export.rows import Rows
 from mqtool.export.schema import SORT_COLUMNS
+from mqtool.export.target import naming
 
 RUN_BYTES = 32 << 20
 """Arrow bytes of a run."""
@@ -184,11 +186,12 @@ class _Spill:
     def write(self, batch: Any, rows: int) -> int:
         """Appends a batch in parts of some rows; returns the number of the first part."""
         first = len(self._ends) - 1
-        self._file.seek(self._ends[-1])
-        for start in range(0, batch.num_rows, rows):
-            data = batch.slice(start, rows).serialize()
-            self._file.write(data)
-            self._ends.append(self._ends[-1] + data.size)
+        with naming(Path(tempfile.gettempdir())):
+            self._file.seek(self._ends[-1])
+            for start in range(0, batch.num_rows, rows):
+                data = batch.slice(start, rows).serialize()
+                self._file.write(data)
+                self._ends.append(self._ends[-1] + data.size)
         return first
 
     def read(self, number: int) -> Any:

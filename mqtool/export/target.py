@@ -59,16 +59,33 @@ class _SyncedFile:
     """A file that is on the disk when it has been closed."""
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         self._file = path.open("xb")
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._file, name)
 
+    def write(self, data: Any) -> int:
+        """The system's error for a full disk names no file."""
+        with naming(self._path):
+            return self._file.write(data)
+
     def close(self) -> None:
         if not self._file.closed:
-            self._file.flush()
-            os.fsync(self._file.fileno())
-            self._file.close()
+            with naming(self._path), self._file:
+                self._file.flush()
+                os.fsync(self._file.fileno())
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Gives an error of the system a name, if it has none."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno is not None:
+            raise type(error)(error.errno, error.strerror, str(path)) from error
+        raise
 
 
 class LocalTarget:

@@ -8,7 +8,6 @@ the same names.
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from mqtool.errors import CorruptionError
 from mqtool.export.task import Task, TaskResult, run_task
 from mqtool.spark.job import Progress, SparkJob
 
@@ -28,29 +27,25 @@ class SparkRunner:
             session: a classic one: the job is an RDD's.
             progress: is told several times a second how many bytes of log are done, about, and of how many.
         """
-        self._job: SparkJob[Task, TaskResult | CorruptionError] = SparkJob(session, GROUP, _run, _size, progress)
+        self._job: SparkJob[Task, TaskResult] = SparkJob(session, GROUP, _run, _size, progress)
 
     def run(self, tasks: list[Task], done: Callable[[TaskResult], None]) -> None:
         """Runs all tasks.
 
         Raises:
             CorruptionError: damage, in mode failfast.
+            StoreError, OSError: reading or writing failed.
             SparkJobError: Spark gave up.
         """
-        for answer in self._job.run(tasks, f"export {len(tasks)} partitions"):
-            if isinstance(answer, CorruptionError):
-                raise answer
-            done(answer)
+        for result in self._job.run(tasks, f"export {len(tasks)} partitions"):
+            done(result)
 
 
 def _size(task: Task) -> int:
     return task.partition.size
 
 
-def _run(tasks: Iterable[Task]) -> Iterator[TaskResult | CorruptionError]:
-    """Runs on an executor. Damage that must not be lived with is an answer: trying again would find it again."""
+def _run(tasks: Iterable[Task]) -> Iterator[TaskResult]:
+    """Runs on an executor."""
     for task in tasks:
-        try:
-            yield run_task(task)
-        except CorruptionError as error:
-            yield error
+        yield run_task(task)

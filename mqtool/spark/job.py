@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from threading import Event
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from pyspark import InheritableThread
+from pyspark import InheritableThread, TaskContext
+from pyspark.accumulators import AccumulatorParam
 
-from mqtool.errors import MqtoolError
+from mqtool.errors import CorruptionError, MqtoolError, WorkerError
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -20,7 +21,7 @@ Progress = Callable[[int, int], None]
 _INTERVAL = 0.3
 
 
-class SparkJobError(MqtoolError):
+class SparkJobError(WorkerError):
     """A Spark job failed for a reason that is not ours."""
 
 
@@ -47,6 +48,8 @@ class SparkJob(Generic[Item, Answer]):
         """Returns the answers; `what` is shown by Spark.
 
         Raises:
+            CorruptionError: the work met damage that must not be lived with; it is not tried again.
+            MqtoolError, OSError: the work failed for a reason of its own as often as Spark tries.
             SparkJobError: Spark gave up.
         """
         if not items:
@@ -54,12 +57,14 @@ class SparkJob(Generic[Item, Answer]):
         found: list[Answer] = []
         failed: list[BaseException] = []
         ended = Event()
+        told: Any = self._context.accumulator([], _Lists())
+        attempts = _Attempts(self._work, told, self._most_attempts())
 
         def collect() -> None:
             """In a thread, so that the caller's can be interrupted and tells how far it is."""
             try:
                 self._context.setJobGroup(self._group, what, interruptOnCancel=True)
-                found.extend(self._context.parallelize(items, len(items)).mapPartitions(self._work).collect())
+                found.extend(self._context.parallelize(items, len(items)).mapPartitions(attempts).collect())
             except BaseException as error:  # noqa: BLE001 - raised again by the waiting thread
                 failed.append(error)
             finally:
@@ -68,16 +73,28 @@ class SparkJob(Generic[Item, Answer]):
         thread = InheritableThread(target=collect, daemon=True)
         thread.start()
         try:
-            while not ended.wait(_INTERVAL):
+            while not ended.wait(_INTERVAL) and not told.value:
                 self._tell(items)
         except BaseException:
-            self._context.cancelJobGroup(self._group)
-            ended.wait(30)
+            self._cancel(ended)
             raise
+        if told.value:
+            self._cancel(ended)
+            raise told.value[0]
         thread.join()
         if failed:
             raise _translated(failed[0]) from failed[0]
         return found
+
+    def _cancel(self, ended: Event) -> None:
+        self._context.cancelJobGroup(self._group)
+        ended.wait(30)
+
+    def _most_attempts(self) -> int:
+        """Returns how often Spark tries a task; a local master does once."""
+        if str(self._context.master).startswith("local"):
+            return 1
+        return int(self._context.getConf().get("spark.task.maxFailures") or 4)
 
     def _tell(self, items: list[Item]) -> None:
         if self._progress is None:
@@ -92,11 +109,51 @@ class SparkJob(Generic[Item, Answer]):
         self._progress(total * min(completed, len(items)) // len(items), total)
 
 
+class _Lists(AccumulatorParam[list[BaseException]]):
+    """Lists that executors add to."""
+
+    def zero(self, value: list[BaseException]) -> list[BaseException]:  # noqa: ARG002 - Spark's protocol
+        return []
+
+    def addInPlace(  # noqa: N802 - Spark's name
+        self, value1: list[BaseException], value2: list[BaseException]
+    ) -> list[BaseException]:
+        return [*value1, *value2]
+
+
+class _Attempts:
+    """The work on an executor. The last failure is handed to the driver as it is, and the driver ends the job.
+
+    Spark's own way would be a Java exception with our words somewhere in it.
+    """
+
+    def __init__(self, work: Callable[[Iterable[Any]], Iterator[Any]], told: Any, most: int) -> None:
+        self._work, self._told, self._most = work, told, most
+
+    def __call__(self, items: Iterable[Any]) -> Iterator[Any]:
+        try:
+            yield from self._work(items)
+        except (MqtoolError, OSError) as error:
+            context = TaskContext.get()
+            again = context is not None and context.attemptNumber() + 1 < self._most
+            if again and not isinstance(error, CorruptionError):
+                raise
+            self._told.add([error])
+
+
 def _translated(error: BaseException) -> BaseException:
     """Returns the last words of a failed job as one error; what is not Spark's passes as it is."""
     if not type(error).__module__.startswith(("py4j", "pyspark")):
         return error
+    return SparkJobError(f"the Spark job failed: {last_words(error)}")
+
+
+def last_words(error: BaseException) -> str:
+    """Returns the line of a failure of Spark that says why."""
     lines = [line.strip() for line in str(error).splitlines()]
-    ours = [line for line in lines if line.startswith(("mqtool.", "OSError", "PermissionError", "FileNotFoundError"))]
-    said = ours[-1] if ours else next((line for line in lines if line), type(error).__name__)
-    return SparkJobError(f"the Spark job failed: {said}")
+    ours = [line for line in lines if line.startswith("mqtool.")]
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    raised = [line.removeprefix(": ") for line in lines if line.startswith(": ")]
+    said = [*(raised[:1]), *causes, *ours] or [line for line in lines if line][:1] or [type(error).__name__]
+    stopped = "stopped SparkContext" in said[-1]
+    return "no master answers, or it ended the application" if stopped else said[-1]

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from mqtool.errors import UsageError
 from mqtool.export import redact
 from mqtool.export.request import ReadRequest
-from mqtool.export.schema import ALL_COLUMNS, Body, Table, check_columns
+from mqtool.export.schema import ALL_COLUMNS, BY_NAME, Body, Table, check_columns
 from mqtool.export.sources import Source, resolve
 from mqtool.store.selection import Selection
 
@@ -59,29 +59,40 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
     """
     given = {name.lower(): str(value) for name, value in dict(options).items()}
     known = {name.lower() for name in KNOWN}
+    if {"owner", "provider"} <= set(given):  # Spark 4.3 gives the reader of such a table no options at all
+        raise UsageError("a permanent table would lose these options in Spark: write CREATE TEMPORARY VIEW … USING …")
     unknown = [name for name in given if name not in known]
     if unknown:
         raise UsageError(f"unknown option {unknown[0]!r}; known: {', '.join(KNOWN)}")
     found = _Values(given)
     sources = resolve(found.paths(), given.get("config"))
+    table = Table(found.one_of("table", [str(table) for table in Table]))
     return SourceOptions(
-        tuple(sources), _read(found), Table(found.one_of("table", [str(table) for table in Table])),
-        given.get("damagecolumn"), found.size("splitsize") or SPLIT_BYTES,
-        found.one_of("failondataloss", ["true", "false"]) == "true",
-        found.one_of("startingoffsets", ["earliest", "latest"]) == "latest",
-        found.size("maxbytespertrigger"),
+        tuple(sources), _read(found), table, _damage_column(given.get("damagecolumn"), table),
+        found.size("splitSize") or SPLIT_BYTES,
+        found.one_of("failOnDataLoss", ["true", "false"]) == "true",
+        found.one_of("startingOffsets", ["earliest", "latest"]) == "latest",
+        found.size("maxBytesPerTrigger"),
     )  # fmt: skip
+
+
+def _damage_column(name: str | None, table: Table) -> str | None:
+    if name is not None and (not name.strip() or name.lower() in BY_NAME):
+        raise UsageError(f"option 'damageColumn': expected a name that no column has, found {name!r}")
+    if name is not None and table is not Table.MESSAGES:
+        raise UsageError(f"option 'damageColumn' is for the table messages, not for {table}")
+    return name
 
 
 def _read(found: "_Values") -> ReadRequest:
     selection = Selection.of(
-        start=found.integer("startoffset"), end=found.integer("endoffset"), queue_id=found.integer("queueid"),
-        topics=found.names("topics") + found.names("topic"), begin_time=found.time("starttime"),
-        end_time=found.time("endtime"),
+        start=found.integer("startOffset"), end=found.integer("endOffset"), queue_id=found.integer("queueId"),
+        topics=found.names("topics") + found.names("topic"), begin_time=found.time("startTime"),
+        end_time=found.time("endTime"),
     )  # fmt: skip
     hidden = redact.closure(found.names("redact"))
     return ReadRequest(
-        selection, check_columns(found.names("columns") or ALL_COLUMNS),
+        selection, check_columns(found.names("columns") if found.has("columns") else ALL_COLUMNS),
         found.one_of("include", ["committed", "all"]) == "all",
         Body(found.one_of("body", [str(body) for body in Body])), hidden, redact.new_salt() if hidden else b"",
         found.one_of("mode", ["permissive", "failfast"]) == "failfast", BATCH_BYTES, BATCH_ROWS,
@@ -98,6 +109,10 @@ class _Values:
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self._given = given
+
+    def has(self, name: str) -> bool:
+        """Whether an option is given."""
+        return name in self._given
 
     def paths(self) -> list[str]:
         """Returns all places: `load(one)`, `load([some])`, or option `store`."""
@@ -116,23 +131,22 @@ class _Values:
 
     def one_of(self, name: str, values: list[str]) -> str:
         """Returns one of some words, the first if none is given."""
-        value = self._given.get(name, values[0]).lower()
+        value = self._given.get(name.lower(), values[0]).lower()
         if value not in values:
             raise UsageError(f"option {name!r}: expected {' or '.join(values)}, found {value!r}")
         return value
 
     def integer(self, name: str) -> int | None:
         """Returns a whole number."""
-        if name not in self._given:
-            return None
+        text = self._given.get(name.lower())
         try:
-            return int(self._given[name])
+            return None if text is None else int(text)
         except ValueError as error:
-            raise UsageError(f"option {name!r}: expected a whole number, found {self._given[name]!r}") from error
+            raise UsageError(f"option {name!r}: expected a whole number, found {text!r}") from error
 
     def size(self, name: str) -> int | None:
         """Returns bytes: a number, or one with k, m, g."""
-        text = self._given.get(name)
+        text = self._given.get(name.lower())
         if text is None:
             return None
         digits = text.lower().rstrip("b").rstrip("kmg")
@@ -143,7 +157,7 @@ class _Values:
 
     def time(self, name: str) -> int | None:
         """Returns ms since the epoch: a number, or RFC 3339; UTC where no zone is given."""
-        text = self._given.get(name)
+        text = self._given.get(name.lower())
         if text is None or text.lstrip("-").isdigit():
             return None if text is None else int(text)
         try:

@@ -9,12 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mqtool.errors import UnavailableError
+from mqtool.errors import UnavailableError, UsageError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MIN_JAVA = 17
+_MASTER = re.compile(r"local(\[(\*|\d+)(,\s*\d+)?\])?|yarn|(spark|k8s)://\S+")
 
 SETTINGS = {
     "spark.ui.enabled": "false",
@@ -75,11 +76,18 @@ def build(master: str, conf: Mapping[str, str] | None = None) -> "SparkSession":
         conf: settings that overrule.
 
     Raises:
+        UsageError: no master is called like that.
         UnavailableError: see `require_spark`.
+        SparkJobError: Spark does not start, or does not reach the master.
     """
+    if not _MASTER.fullmatch(master):
+        raise UsageError(f"--master {master!r}: expected local[N], spark://HOST:PORT, yarn or k8s://URL")
+    if master == "yarn" and not (os.environ.get("HADOOP_CONF_DIR") or os.environ.get("YARN_CONF_DIR")):
+        raise UsageError("--master yarn: neither HADOOP_CONF_DIR nor YARN_CONF_DIR says where the cluster is")
     require_spark()
     from pyspark.sql import SparkSession  # noqa: PLC0415 - after the check, for its words
 
+    from mqtool.spark.job import SparkJobError, last_words  # noqa: PLC0415
     from mqtool.spark.source import register  # noqa: PLC0415
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -91,7 +99,10 @@ def build(master: str, conf: Mapping[str, str] | None = None) -> "SparkSession":
     quiet = {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"}
     for name, value in {**SETTINGS, **quiet, **local, **(conf or {})}.items():
         builder = builder.config(name, value)
-    session = builder.getOrCreate()
+    try:
+        session = builder.getOrCreate()
+    except Exception as error:  # whatever py4j and pyspark raise
+        raise SparkJobError(f"Spark does not start on {master}: {last_words(error)}") from error
     register(session)
     return session
 

@@ -14,6 +14,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.types import StructType
 
 from mqtool.export.fingerprints import require_different_logs
+from mqtool.export.job import check_split
 from mqtool.export.plan import StorePlan, plan_store
 from mqtool.spark.options import SourceOptions, parse
 from mqtool.spark.reading import Split, read_split, splits_of
@@ -103,6 +104,8 @@ def plan_all(options: SourceOptions) -> list[StorePlan]:
     with ExitStack() as opened:
         stores = [opened.enter_context(source.open()) for source in options.sources]
         require_different_logs(stores)
+        for store in stores:
+            check_split(options.split_bytes, store.commit_log.max_offset - store.commit_log.min_offset)
         return [
             plan_store(store, source, options.read.selection, target=options.split_bytes)
             for source, store in zip(options.sources, stores, strict=True)

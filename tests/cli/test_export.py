@@ -1,18 +1,22 @@
 """`mqtool export` from the command line: reports, exit codes, refusals."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from jsonschema import Draft202012Validator
 
 from tests.support import lake
-from tests.support.stores import copy_store, store_fixture, tree_digest
+from tests.support.stores import copy_store, fixture, store_fixture, tree_digest
 
 NAME = "orders-5.5.0"
 STORE = store_fixture(NAME).directory
+EQUEUE = fixture("equeue-small/store")
 COMMITTED = lake.expected_rows(NAME, every_class=False, broker="orders-5.5.0")
-SCHEMA = json.loads((Path(__file__).resolve().parents[2] / "docs" / "schemas" / "export.json").read_text("utf-8"))
+ROOT = Path(__file__).resolve().parents[2]
+SCHEMA = json.loads((ROOT / "docs" / "schemas" / "export.json").read_text("utf-8"))
 
 
 def test_the_report_counts_what_was_written(mqtool, tmp_path):
@@ -94,13 +98,21 @@ def test_an_output_that_exists_is_refused(mqtool, tmp_path):
         ([STORE, "--level", "99"], 2, "levels 1 to 22"),
         ([STORE, f"x={STORE}"], 2, "are the same store"),
         (["s3x://bucket/store"], 2, "s3x://bucket/store"),
+        ([STORE, "--columns", ","], 2, "no column is left"),
+        ([STORE, "--split", "1"], 2, "give at least"),
+        ([STORE, "--rewind"], 2, "only an export with a state"),
+        ([STORE, "--conf", "a=b"], 2, "are for --spark"),
+        ([STORE, "--master", "local"], 2, "are for --spark"),
+        ([STORE, "--spark", "--conf", "a"], 2, "expected NAME=VALUE"),
+        ([EQUEUE], 4, "a store of kind equeue"),
     ],
-    ids=["no store", "column", "partition", "redact", "file size", "level", "twice", "url"],
-)
+    ids=["no store", "column", "partition", "redact", "file size", "level", "twice", "url", "no column", "tiny tasks",
+         "rewind", "conf", "master", "bad conf", "other kind"],
+)  # fmt: skip
 def test_what_makes_no_sense_is_said_in_one_line_and_writes_nothing(mqtool, tmp_path, arguments, code, words):
     result = mqtool("export", *arguments, "--to", tmp_path / "lake", "--workers", 1)
     assert (result.code, words in result.stderr, result.stderr.count("\n")) == (code, True, 1)
-    assert list((tmp_path / "lake").glob("messages*")) == []
+    assert not (tmp_path / "lake").exists()
 
 
 def test_a_target_that_is_a_file_is_refused(mqtool, tmp_path):
@@ -113,6 +125,18 @@ def test_a_target_that_is_a_file_is_refused(mqtool, tmp_path):
 def test_a_target_that_cannot_be_written_to_is_an_io_error(mqtool):
     result = mqtool("export", STORE, "--to", "/proc/lake", "--workers", 1)
     assert (result.code, result.stderr.count("\n")) == (74, 1)
+
+
+def test_a_full_disk_is_named_with_its_file_and_leaves_nothing_that_looks_whole(tmp_path):
+    limited = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000));"
+        "from mqtool.cli.app import run; sys.exit(run(sys.argv[1:]))"
+    )
+    command = [sys.executable, "-c", limited, "export", str(STORE), "--to", str(tmp_path / "lake"), "--workers", "1"]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr.count("\n")) == (74, 1)
+    assert f"{tmp_path}/lake/_mqtool/staging" in ran.stderr
+    assert [path.name for path in (tmp_path / "lake").rglob("*") if path.is_file()] == ["lock"]
 
 
 def test_spark_without_java_is_said_in_one_line(mqtool, tmp_path, monkeypatch):

@@ -18,9 +18,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    warehouse = {"spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse"))}
     try:
-        session = build("local[2]", CONF)
+        session = build("local[2]", CONF | warehouse)
     except UnavailableError as reason:
         pytest.skip(str(reason))
     yield session

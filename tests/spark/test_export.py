@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mqtool.errors import CorruptionError, MqtoolError
+from mqtool.errors import CorruptionError, UsageError
 from mqtool.export import run
 from mqtool.export.parquet import WriteOptions
 from mqtool.export.plain import ExportRequest, export
@@ -65,16 +65,24 @@ def test_failfast_publishes_nothing_and_is_not_tried_again(spark, tmp_path):
     assert [path.name for path in (tmp_path / "lake").rglob("*") if path.is_file()] == ["lock"]
 
 
-def test_a_task_that_fails_ends_in_one_error_and_publishes_nothing(spark, tmp_path, monkeypatch):
+def test_a_task_that_fails_ends_in_its_own_error_and_publishes_nothing(spark, tmp_path, monkeypatch):
     original = run.Run._tasks
 
     def elsewhere(one, plans):
         return [replace(task, target="/proc/lake") for task in original(one, plans)]  # where nobody may write
 
     monkeypatch.setattr(run.Run, "_tasks", elsewhere)
-    with pytest.raises(MqtoolError, match=r"the Spark job failed: .*Error"):
+    with pytest.raises(FileNotFoundError, match="/proc/lake"):
         export_on(spark, copy_store(NAME, tmp_path), tmp_path / "lake")
     assert [path.name for path in (tmp_path / "lake").rglob("*") if path.is_file()] == ["lock"]
+
+
+@pytest.mark.parametrize("master", ["nonsense", "local[x]", "localhost", "spark://"])
+def test_a_master_that_is_none_is_named_before_anything_starts(master):
+    from mqtool.spark.session import build
+
+    with pytest.raises(UsageError, match="expected local"):
+        build(master)
 
 
 @pytest.mark.parametrize("partition_by", [(), ("topic", "date", "hour")], ids=["flat", "directories"])

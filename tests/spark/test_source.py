@@ -115,6 +115,30 @@ def test_sql_reads_a_view(spark, tmp_path):
     assert Counter(row.k for row in found.collect()) == Counter(row["properties"].get("KEYS") for row in expected)
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"mode": "strict"}, "option 'mode': expected permissive or failfast"),
+        ({"splitSize": "0"}, "option 'splitSize': expected bytes"),
+        ({"splitSize": "1"}, "give at least"),
+        ({"columns": ""}, "no column is left"),
+        ({"startTime": "2030-01-01", "endTime": "2020-01-01"}, "ends before it begins"),
+        ({"damageColumn": "topic"}, "expected a name that no column has"),
+        ({"damageColumn": "_damage", "table": "damage"}, "is for the table messages"),
+        ({"schema": "topics string"}, "unknown column 'topics'"),
+    ],
+    ids=["mode", "no size", "tiny tasks", "no column", "times", "damage column", "damage of damage", "schema"],
+)
+def test_options_that_make_no_sense_are_named(spark, tmp_path, options, words):
+    with pytest.raises(Exception, match=words):
+        read(spark, copy_store(ORDERS, tmp_path), **options).count()
+
+
+def test_a_permanent_table_is_refused_since_spark_would_lose_its_options(spark, tmp_path):
+    with pytest.raises(Exception, match="write CREATE TEMPORARY VIEW"):
+        spark.sql(f"CREATE TABLE orders USING `rocketmq-store` OPTIONS (store '{copy_store(ORDERS, tmp_path)}')")
+
+
 def test_nothing_selected_is_an_empty_frame(spark, tmp_path):
     assert read(spark, copy_store(ORDERS, tmp_path), startOffset=10**12).count() == 0
 
