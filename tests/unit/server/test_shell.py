@@ -3,13 +3,13 @@
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from typing import Any
 
 import pytest
 
 from mqtool.errors import UsageError
-from mqtool.protocol import Command, Framer, RequestCode, ResponseCode, encode
+from mqtool.protocol import Command, RequestCode, ResponseCode, encode
 from mqtool.server.client import Connection
 from mqtool.server.limits import Limits
 from mqtool.server.loop import loop_factory
@@ -142,13 +142,13 @@ def test_a_handler_may_answer_later_by_the_peer(run):
     kept: list[tuple[Command, Peer]] = []
 
     async def main() -> Command:
-        async with serving({NEVER: lambda command, peer: kept.append((command, peer))}) as listener:
-            async with connected(listener) as connection:
-                call = asyncio.ensure_future(connection.call(Command(NEVER)))
-                await until(lambda: bool(kept))
-                command, peer = kept[0]
-                peer.send(command.reply(0, "at last"))
-                return await call
+        keep: dict[int, Handler] = {NEVER: lambda command, peer: kept.append((command, peer))}
+        async with serving(keep) as listener, connected(listener) as connection:
+            call = asyncio.ensure_future(connection.call(Command(NEVER)))
+            await until(lambda: bool(kept))
+            command, peer = kept[0]
+            peer.send(command.reply(0, "at last"))
+            return await call
     assert run(main()).remark == "at last"
 
 
@@ -158,9 +158,9 @@ def test_the_server_asks_its_client_over_the_same_connection(run):
         return command.reply(answer.code, answer.remark)
 
     async def main() -> Command:
-        async with serving({ECHO: ask}) as listener:
-            async with connected(listener, {307: lambda command, peer: command.reply(0, command.fields["q"])}) as connection:
-                return await connection.call(Command(ECHO))
+        mine: dict[int, Handler] = {307: lambda command, peer: command.reply(0, command.fields["q"])}
+        async with serving({ECHO: ask}) as listener, connected(listener, mine) as connection:
+            return await connection.call(Command(ECHO))
     assert run(main()).remark == "1"
 
 
@@ -246,14 +246,14 @@ def test_a_silent_connection_is_closed_and_a_talking_one_stays(run):
 
 def test_connections_beyond_the_limit_are_closed_at_once(run):
     async def main() -> None:
-        async with serving(limits=Limits(connections=2)) as listener:
-            async with connected(listener) as first, connected(listener) as second:
-                await first.call(Command(ECHO))
-                await second.call(Command(ECHO))
-                async with connected(listener) as third:
-                    with pytest.raises(ConnectionError):
-                        await third.call(Command(ECHO))
-                assert len(listener.peers) == 2
+        two = Limits(connections=2)
+        async with serving(limits=two) as listener, connected(listener) as first, connected(listener) as second:
+            await first.call(Command(ECHO))
+            await second.call(Command(ECHO))
+            async with connected(listener) as third:
+                with pytest.raises(ConnectionError):
+                    await third.call(Command(ECHO))
+            assert len(listener.peers) == 2
     run(main())
 
 
@@ -307,14 +307,15 @@ def test_too_many_requests_in_flight_wait_and_are_all_answered(run):
     async def main() -> None:
         nonlocal gate
         gate = asyncio.Event()
-        async with serving({NEVER: held, ECHO: echo}, limits=Limits(in_flight=8)) as listener:
-            async with connected(listener) as connection, connected(listener) as other:
-                calls = [asyncio.ensure_future(connection.call(Command(NEVER), 30)) for _ in range(50)]
-                await until(lambda: begun >= 8)
-                assert (await other.call(Command(ECHO))).code == 0
-                assert begun == 8
-                gate.set()
-                assert {(await call).code for call in calls} == {0}
+        handlers: dict[int, Handler] = {NEVER: held, ECHO: echo}
+        async with (serving(handlers, limits=Limits(in_flight=8)) as listener, connected(listener) as connection,
+                    connected(listener) as other):
+            calls = [asyncio.ensure_future(connection.call(Command(NEVER), 30)) for _ in range(50)]
+            await until(lambda: begun >= 8)
+            assert (await other.call(Command(ECHO))).code == 0
+            assert begun == 8
+            gate.set()
+            assert {(await call).code for call in calls} == {0}
     run(main())
 
 
@@ -374,7 +375,7 @@ def test_a_guard_answers_in_place_of_the_handler(run):
 def test_a_port_in_use_is_an_error_of_one_line(run):
     async def main() -> None:
         async with serving() as listener:
-            with pytest.raises(UsageError, match="cannot listen on 127.0.0.1"):
+            with pytest.raises(UsageError, match="cannot listen on 127"):
                 await Listener("127.0.0.1", listener.port, {}).start()
     run(main())
 
