@@ -1,0 +1,291 @@
+"""Broker: tables, services and processors, put together; one handler per request code.
+
+Everything runs in one event loop. Docs page: docs/serve.md.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from mqtool.engine import MessageStore
+from mqtool.errors import FormatError, MqtoolError
+from mqtool.formats import hosts
+from mqtool.formats.config_files import PERM_READ, PERM_WRITE, TopicConfig
+from mqtool.formats.hosts import Host
+from mqtool.protocol.codes import ResponseCode
+from mqtool.protocol.command import FLAG_ONEWAY, Command
+from mqtool.server.broker import handlers
+from mqtool.server.broker.admin_broker import BrokerAdmin
+from mqtool.server.broker.admin_consumers import ConsumerAdmin
+from mqtool.server.broker.admin_topics import TopicAdmin
+from mqtool.server.broker.answers import RefusalError
+from mqtool.server.broker.assignment import Assignments
+from mqtool.server.broker.client_manage import ClientProcessor
+from mqtool.server.broker.clients import Clients
+from mqtool.server.broker.consumer_manage import ConsumerProcessor
+from mqtool.server.broker.groups import GroupTable
+from mqtool.server.broker.held import HeldRequests
+from mqtool.server.broker.keeper import Keeper, configs_of
+from mqtool.server.broker.offsets import OffsetTable
+from mqtool.server.broker.pop import PopProcessor
+from mqtool.server.broker.pull import PullProcessor, readable
+from mqtool.server.broker.query import QueryProcessor
+from mqtool.server.broker.queue_locks import QueueLocks
+from mqtool.server.broker.reply import ReplyProcessor
+from mqtool.server.broker.schedule import Schedule
+from mqtool.server.broker.send import SendProcessor
+from mqtool.server.broker.send_back import SendBackProcessor
+from mqtool.server.broker.settings import Settings
+from mqtool.server.broker.stats import Stats
+from mqtool.server.broker.timer import Timer
+from mqtool.server.broker.topics import TopicTable
+from mqtool.server.broker.transactions import Transactions
+from mqtool.server.broker.writer import Writer
+from mqtool.server.peer import Peer
+
+_LOG = logging.getLogger(__name__)
+
+_HOUSEKEEPING_S = 10.0
+_OFFSETS_FIRST_S = 1.0
+
+Handler = Callable[[Command, Peer], "Command | Awaitable[Command | None] | None"]
+
+
+class Broker:
+    """One broker on an open store.
+
+    Attributes:
+        settings, topics, groups, offsets, clients, locks, stats: its tables.
+        messages: the store.
+        held: requests that wait for messages.
+        address: "host:port" under which clients reach it.
+        store_host: the same as records hold it.
+        on_topics_changed: called when what name servers know is not true any more.
+    """
+
+    def __init__(self, store: MessageStore, settings: Settings, address: str) -> None:
+        """Loads the tables of a store and puts the processors together; `start` sets it going.
+
+        Args:
+            store: open for writing.
+            settings: of the broker.
+            address: "host:port" under which clients reach it.
+
+        Raises:
+            ConfigFileError: a table cannot be understood.
+        """
+        self.messages, self.settings, self.address = store, settings, address
+        self.root: Path = store.path
+        self.store_host = _host_of(address)
+        self.is_v4 = store.options.v4
+        self.is_writable = True
+        self.is_stopping = False
+        self.began, self.began_ms = time.monotonic(), time.time_ns() // 1_000_000
+        self.on_topics_changed: Callable[[], None] = lambda: None
+        self.keeper = Keeper(configs_of(str(store.path), v4=self.is_v4, writable=True))
+        self.topics = TopicTable(self.keeper, settings)
+        self.groups = GroupTable(self.keeper, settings)
+        self.offsets = OffsetTable(self.keeper)
+        self.locks, self.stats = QueueLocks(), Stats()
+        self.held = HeldRequests(lambda topic, queue_id: store.queue_bounds(topic, queue_id)[1])
+        self.writer = Writer(store, self.held.touch)
+        self.schedule, self.timer = Schedule(self), Timer(self)
+        self.transactions, self.assignments = Transactions(self), Assignments(self)
+        self.sends, self.pulls = SendProcessor(self), PullProcessor(self)
+        self.send_backs, self.replies = SendBackProcessor(self), ReplyProcessor(self)
+        self.queries = QueryProcessor(self)
+        self.client_requests, self.consumer_requests = ClientProcessor(self), ConsumerProcessor(self)
+        self.topic_admin, self.consumer_admin, self.admin = TopicAdmin(self), ConsumerAdmin(self), BrokerAdmin(self)
+        self.pops = PopProcessor(self)
+        self.clients = Clients(self.client_requests.notify)
+        self.topics.on_change.append(self.register_soon)
+        self._opaque = 0
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    # -- life ----------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Starts the services; the running loop is the broker's from now on."""
+        self.held.start()
+        self.writer.start()
+        self.messages.add_listener(self.held.dispatched)
+        self._heal_topics()
+        self.timer.start()
+        for name in self.keeper.names():
+            self.keeper.mark(name)
+        settings = self.settings
+        self.spawn(self.schedule.run())
+        self.spawn(self.timer.run())
+        self.spawn(self.pops.run())
+        self.spawn(self._every("transactionCheckInterval", self.transactions.check))
+        self.spawn(self._every("flushConsumerOffsetInterval", self._persist_offsets))
+        self.spawn(self._every("flushDelayOffsetInterval", self._persist_delays))
+        self.spawn(self._housekeeping())
+        _LOG.info("broker serves name=%s address=%s", settings.text("brokerName"), self.address)
+
+    async def stop(self) -> None:
+        """Ends the services and writes every table; the store is the caller's to close."""
+        self.is_stopping = True
+        self.held.wake_all()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.pops.close()
+        self.timer.close()
+        await self.keeper.close()
+        await asyncio.get_running_loop().run_in_executor(None, self.writer.stop)
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Runs something beside requests until the broker stops; a failure is logged."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            _LOG.error("a service ended error=%r", task.exception())
+
+    async def _every(self, key: str, work: Callable[[], Awaitable[None]]) -> None:
+        """Does something at an interval that is a setting."""
+        while True:
+            await asyncio.sleep(max(0.05, self.settings.number(key) / 1000))
+            try:
+                await work()
+            except MqtoolError as error:
+                _LOG.error("failed task=%s error=%s", key, error)
+
+    async def _persist_offsets(self) -> None:
+        self.offsets.persist()
+
+    async def _persist_delays(self) -> None:
+        self.schedule.persist()
+
+    async def _housekeeping(self) -> None:
+        while True:
+            await asyncio.sleep(_HOUSEKEEPING_S)
+            self.stats.sample()
+            for peer in self.clients.expire():
+                _LOG.info("client is silent address=%s", peer.address)
+
+    def _heal_topics(self) -> None:
+        """Adds topics that have queues but no entry: a kill came between a first message and the table's file."""
+        queues: dict[str, int] = {}
+        for topic, queue_id in self.messages.queues():
+            queues[topic] = max(queues.get(topic, 0), queue_id + 1)
+        for topic, number in queues.items():
+            if self.topics.get(topic) is None and not topic.startswith("%LMQ%"):
+                self.topics.create_for_send_back(topic, number)
+
+    # -- requests ------------------------------------------------------------------------------------------------
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Returns what to call for each request code; answers are whole, refusals included."""
+        return {code: self._guarded(handler) for code, handler in handlers.table(self).items()}
+
+    def _guarded(self, handler: Handler) -> Handler:
+        def handle(command: Command, peer: Peer) -> "Command | Awaitable[Command | None] | None":
+            try:
+                answer = handler(command, peer)
+            except MqtoolError as error:
+                return _refused(command, error)
+            if answer is None or isinstance(answer, Command):
+                return answer
+            return self._later(command, answer)
+
+        return handle
+
+    async def _later(self, command: Command, answer: Awaitable[Command | None]) -> Command | None:
+        try:
+            return await answer
+        except MqtoolError as error:
+            return _refused(command, error)
+        except OSError as error:
+            return command.reply(ResponseCode.SYSTEM_ERROR, str(error))
+
+    def closed(self, peer: Peer) -> None:
+        """Takes note that a connection is gone."""
+        self.clients.forget(peer)
+
+    def check_writable(self, topic: TopicConfig | None) -> None:
+        """Raises RefusalError if the broker does not take messages."""
+        if not self.is_writable or not self.settings.number("brokerPermission") & PERM_WRITE:
+            what = "" if topic is None else f"the topic[{topic.topic_name}] "
+            remark = f"the broker[{self.address}] {what}sending message is forbidden"
+            raise RefusalError(ResponseCode.NO_PERMISSION, remark)
+        if self.is_stopping:
+            raise RefusalError(ResponseCode.SERVICE_NOT_AVAILABLE, "the broker is shutting down")
+
+    def check_readable(self, what: str) -> None:
+        """Raises RefusalError if the broker does not hand out messages."""
+        if not self.settings.number("brokerPermission") & PERM_READ:
+            raise RefusalError(ResponseCode.NO_PERMISSION, f"the broker[{self.address}] {what} is forbidden")
+
+    def readable_topic(self, topic: str) -> TopicConfig:
+        """Returns a topic that may be read; raises RefusalError otherwise."""
+        return readable(self, topic)
+
+    def host_of(self, peer: Peer) -> bytes:
+        """Returns the address of a peer as records hold it; those that are none of the network are the broker's."""
+        host = peer.attributes.get("host_bytes")
+        if host is None:
+            try:
+                host = hosts.build(hosts.parse_text(peer.address))
+            except FormatError:
+                host = self.store_host
+            peer.attributes["host_bytes"] = host
+        return bytes(host)
+
+    # -- what the broker says by itself --------------------------------------------------------------------------
+
+    def tell(self, peer: Peer, code: int, fields: dict[str, str], data: bytes = b"") -> None:
+        """Sends a request that wants no answer; a peer that is gone is passed over."""
+        if not self.is_stopping:
+            self._opaque += 1
+            peer.send(Command(code, FLAG_ONEWAY, self._opaque & 0x7FFFFFFF, fields=fields, body=data))
+
+    async def ask(self, peer: Peer, code: int, fields: dict[str, str], data: bytes, seconds: float) -> Command | None:
+        """Sends a request and returns the answer, None if there is none in time."""
+        try:
+            return await peer.request(Command(code, fields=fields, body=data), seconds)
+        except (MqtoolError, OSError, TimeoutError) as error:
+            _LOG.warning("no answer address=%s code=%d error=%r", peer.address, code, error)
+            return None
+
+    # -- changes -------------------------------------------------------------------------------------------------
+
+    def register_soon(self) -> None:
+        """Has name servers told what is there now."""
+        self.on_topics_changed()
+
+    def delete_topic(self, topic: str) -> None:
+        """Removes a topic, its queues and what groups committed in it."""
+        self.topics.delete(topic)
+        self.offsets.forget_topic(topic)
+        self.messages.delete_topic(topic)
+
+    def change_reading(self, live: dict[str, int]) -> None:
+        """Changes how much a pull returns."""
+        self.messages.change_reading(replace(self.messages.options, **live))  # type: ignore[arg-type]
+
+    def clean_soon(self) -> None:
+        """Has retention look for what is too old."""
+        self.messages.clean_soon()
+
+
+def _refused(command: Command, error: MqtoolError) -> Command:
+    if isinstance(error, RefusalError):
+        return command.reply(error.code, error.remark)
+    _LOG.warning("request failed code=%d error=%s", command.code, error)
+    return command.reply(ResponseCode.SYSTEM_ERROR, str(error))
+
+
+def _host_of(address: str) -> bytes:
+    try:
+        return hosts.build(hosts.parse_text(address))
+    except FormatError:  # a name: records hold addresses only
+        return hosts.build(Host("127.0.0.1", int(address.rpartition(":")[2])))

@@ -1,0 +1,108 @@
+"""Keeper: metadata files, written behind the event loop.
+
+A table marks its file as changed and goes on; one thread writes what was marked, the whole file each time, so that
+many changes cost one write. Who must not answer before the change is safe awaits `saved`.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from mqtool.engine.files import Files
+from mqtool.engine.metadata import ConfigFiles
+
+_LOG = logging.getLogger(__name__)
+
+Build = Callable[[], bytes]
+
+
+class Keeper:
+    """The writer of one broker's `config` directory. Its methods are for the event loop's thread."""
+
+    def __init__(self, configs: ConfigFiles) -> None:
+        """Takes the directory; use `ConfigFiles` of another root for a store that must not be touched."""
+        self.configs = configs
+        self._builders: dict[str, Build] = {}
+        self._marked: set[str] = set()
+        self._waiting: list[asyncio.Future[None]] = []
+        self._task: asyncio.Task[None] | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="mqtool-config")
+
+    def register(self, name: str, build: Build) -> None:
+        """Says how the bytes of a file are made."""
+        self._builders[name] = build
+
+    def names(self) -> list[str]:
+        """Returns the files that are registered."""
+        return list(self._builders)
+
+    def mark(self, name: str) -> None:
+        """Has a file written soon."""
+        self._marked.add(name)
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def saved(self) -> None:
+        """Returns when everything that was marked so far is on the disk.
+
+        Raises:
+            OSError: it could not be written.
+        """
+        if self._task is None:
+            return
+        future = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        await future
+
+    async def _run(self) -> None:
+        while self._marked:
+            names, self._marked = sorted(self._marked), set()
+            waiting, self._waiting = self._waiting, []
+            failure: OSError | None = None
+            for name in names:
+                try:
+                    await self._save(name)
+                except OSError as error:
+                    _LOG.error("configuration was not written file=%s error=%s", name, error)
+                    failure = error
+            for future in waiting:
+                if not future.done():
+                    future.set_result(None) if failure is None else future.set_exception(failure)
+        self._task = None
+
+    async def _save(self, name: str) -> None:
+        data = self._builders[name]()
+        await asyncio.get_running_loop().run_in_executor(self._thread, self.configs.save, name, data)
+
+    async def close(self) -> None:
+        """Writes every file that is registered, and ends."""
+        for name in self._builders:
+            self.mark(name)
+        try:
+            await self.saved()
+        finally:
+            if self._task is not None:
+                await self._task
+            self._thread.shutdown()
+
+
+class MemoryConfigs(ConfigFiles):
+    """Reads the directory, writes nothing: for a store that is served read-only."""
+
+    def save(self, name: str, data: bytes) -> None:
+        """Forgets the data."""
+
+
+def configs_of(store: str, *, v4: bool, writable: bool) -> ConfigFiles:
+    """Returns the configuration files of a store.
+
+    Args:
+        store: its root.
+        v4: written as 4.9 writes them.
+        writable: False to leave them as they are.
+    """
+    from pathlib import Path  # noqa: PLC0415 - the only use
+
+    kind = ConfigFiles if writable else MemoryConfigs
+    return kind(Path(store), Files(), v4=v4)

@@ -1,0 +1,92 @@
+"""Names that brokers and clients agree on: system topics, prefixes, predefined groups.
+
+Source: TopicValidator, MixAll, NamespaceUtil, TopicConfigManager, SubscriptionGroupManager (4.9.7, 5.5.0).
+"""
+
+import re
+
+from mqtool.scan.multi_dispatch import SCHEDULE_TOPIC
+
+RETRY_PREFIX = "%RETRY%"
+DEAD_LETTER_PREFIX = "%DLQ%"
+DEFAULT_TOPIC = "TBW102"
+SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
+BENCHMARK_TOPIC = "BenchmarkTest"
+OFFSET_MOVED_TOPIC = "OFFSET_MOVED_EVENT"
+TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+CHECKED_TOO_OFTEN_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+TIMER_TOPIC = "rmq_sys_wheel_timer"
+REPLY_TOPIC_SUFFIX = "REPLY_TOPIC"
+REVIVE_TOPIC_PREFIX = "rmq_sys_REVIVE_LOG_"
+SYNC_MEMBER_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
+TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
+TOOLS_GROUP = "TOOLS_CONSUMER"
+
+NOT_FOR_SENDERS = frozenset({
+    SCHEDULE_TOPIC, HALF_TOPIC, OP_TOPIC, CHECKED_TOO_OFTEN_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC,
+})  # fmt: skip
+"""Topics that no client may send to."""
+
+SYSTEM_TOPICS = NOT_FOR_SENDERS | {DEFAULT_TOPIC, BENCHMARK_TOPIC, TRACE_TOPIC, TIMER_TOPIC}
+"""Topics that cannot be deleted or changed; those with the system prefix come on top."""
+
+PREDEFINED_GROUPS = (
+    TOOLS_GROUP, "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY", "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER", TRANSACTION_GROUP,
+)  # fmt: skip
+
+SYSTEM_PREFIX = "rmq_sys_"
+SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
+LONGEST_NAME = 127
+LONGEST_GROUP = 255
+
+_ILLEGAL = re.compile(r"[^%|a-zA-Z0-9_-]")
+
+
+def retry_topic(group: str) -> str:
+    """Returns the topic of a group's messages that are to be consumed again."""
+    return RETRY_PREFIX + group
+
+
+def dead_letter_topic(group: str) -> str:
+    """Returns the topic of a group's messages that were given up."""
+    return DEAD_LETTER_PREFIX + group
+
+
+def pop_retry_topic(group: str, topic: str) -> str:
+    """Returns the topic of messages that were popped and not acknowledged (KeyBuilder.buildPopRetryTopicV1)."""
+    return f"{RETRY_PREFIX}{group}_{topic}"
+
+
+def is_system_topic(topic: str) -> bool:
+    """Whether a topic is the broker's own."""
+    return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_PREFIX)
+
+
+def is_system_group(group: str) -> bool:
+    """Whether a group is the broker's own."""
+    return group in PREDEFINED_GROUPS or group.startswith(SYSTEM_GROUP_PREFIX)
+
+
+def topic_problem(topic: str) -> str | None:
+    """Returns what is wrong with the name of a topic, None if nothing is."""
+    if not topic.strip():
+        return "The specified topic is blank."
+    if _ILLEGAL.search(topic):
+        return "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
+    if len(topic) > LONGEST_NAME:
+        return f"The specified topic is longer than topic max length {LONGEST_NAME}."
+    return None
+
+
+def group_problem(group: str) -> str | None:
+    """Returns what is wrong with the name of a group, None if nothing is."""
+    if not group.strip():
+        return "The specified group is blank."
+    if _ILLEGAL.search(group):
+        return "The specified group contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
+    if len(group) > LONGEST_GROUP:
+        return f"The specified group is longer than group max length {LONGEST_GROUP}."
+    return None

@@ -1,0 +1,53 @@
+"""Queue locks: which client consumes a queue in order. Source: RebalanceLockManager (5.5.0)."""
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+LIFE_S = 60.0
+"""A lock that is not renewed for so long is free (rocketmq.broker.rebalance.lockMaxLiveTime)."""
+
+
+class QueueName(NamedTuple):
+    """A queue, as requests and answers name it; the order of fields is fastjson's."""
+
+    broker_name: str
+    queue_id: int
+    topic: str
+
+
+class _Lock(NamedTuple):
+    client_id: str
+    renewed: float
+
+
+class QueueLocks:
+    """The locks of all groups."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        """Takes a clock that counts seconds."""
+        self._now = now
+        self._held: dict[str, dict[QueueName, _Lock]] = {}
+
+    def lock(self, group: str, queues: set[QueueName], client_id: str) -> set[QueueName]:
+        """Locks queues that are free, renews those that the client has; returns all that it now has of them."""
+        now = self._now()
+        held = self._held.setdefault(group, {})
+        for queue in queues:
+            owner = held.get(queue)
+            if owner is None or owner.client_id == client_id or now - owner.renewed > LIFE_S:
+                held[queue] = _Lock(client_id, now)
+        return {queue for queue in queues if held[queue].client_id == client_id}
+
+    def unlock(self, group: str, queues: set[QueueName], client_id: str) -> None:
+        """Frees those of the queues that the client has."""
+        held = self._held.get(group, {})
+        for queue in queues:
+            owner = held.get(queue)
+            if owner is not None and owner.client_id == client_id:
+                del held[queue]
+
+    def any_held(self, group: str) -> bool:
+        """Whether a group holds any lock that still counts."""
+        now = self._now()
+        return any(now - lock.renewed <= LIFE_S for lock in self._held.get(group, {}).values())

@@ -1,0 +1,122 @@
+"""Registration: the broker tells name servers that it is there, and what topics it has.
+
+Every 30 seconds, and soon after a topic changed. Name servers of the same process are told by a call, others by
+REGISTER_BROKER. Source: BrokerOuterAPI.registerBrokerAll, BrokerController.registerBrokerAll (5.5.0).
+"""
+
+import asyncio
+import logging
+import zlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from mqtool.errors import MqtoolError
+from mqtool.formats.beans import document_of
+from mqtool.formats.config_files import DataVersion
+from mqtool.protocol.codes import RequestCode, ResponseCode
+from mqtool.protocol.command import Command
+from mqtool.server.broker.admin_topics import version_body
+from mqtool.server.broker.answers import body
+from mqtool.server.client import Connection
+
+if TYPE_CHECKING:
+    from mqtool.server.broker.broker import Broker
+
+_LOG = logging.getLogger(__name__)
+
+PERIOD_S = 30.0
+_TIMEOUT_S = 3.0
+
+
+class Registration:
+    """Keeps name servers up to date."""
+
+    def __init__(self, broker: "Broker", near: Callable[[], None] | None, far: list[str]) -> None:
+        """Takes who is to know.
+
+        Args:
+            broker: it.
+            near: registers it with the name server of this process, None if there is none.
+            far: "host:port" of other name servers.
+        """
+        self._broker = broker
+        self._near = near
+        self._far = far
+        self._open: dict[str, Connection] = {}
+        self._due = asyncio.Event()
+        broker.on_topics_changed = self.soon
+
+    def soon(self) -> None:
+        """Registers: near at once, far in a moment."""
+        if self._near is not None:
+            self._near()
+        self._due.set()
+
+    async def run(self) -> None:
+        """Registers for as long as the broker runs."""
+        while True:
+            self._due.clear()
+            if self._near is not None:
+                self._near()
+            for address in self._far:
+                await self._register(address)
+            try:
+                await asyncio.wait_for(self._due.wait(), PERIOD_S)
+            except TimeoutError:
+                continue
+
+    async def _register(self, address: str) -> None:
+        try:
+            answer = await self._call(address, RequestCode.REGISTER_BROKER, self._body())
+        except (MqtoolError, OSError, TimeoutError) as error:
+            _LOG.warning("not registered name_server=%s error=%s", address, error)
+            self._forget(address)
+            return
+        if answer.code != ResponseCode.SUCCESS:
+            _LOG.warning("not registered name_server=%s remark=%s", address, answer.remark)
+
+    async def close(self) -> None:
+        """Takes leave of the other name servers."""
+        for address in self._far:
+            try:
+                await self._call(address, RequestCode.UNREGISTER_BROKER, b"")
+            except (MqtoolError, OSError, TimeoutError) as error:
+                _LOG.warning("no leave taken name_server=%s error=%s", address, error)
+            self._forget(address)
+
+    def _forget(self, address: str) -> None:
+        connection = self._open.pop(address, None)
+        if connection is not None:
+            connection.close()
+
+    async def _call(self, address: str, code: int, data: bytes) -> Command:
+        connection = self._open.get(address)
+        if connection is None or connection.peer.closed:
+            connection = self._open[address] = await Connection.open(address)
+        settings = self._broker.settings
+        fields = {
+            "brokerName": settings.text("brokerName"),
+            "brokerAddr": self._broker.address,
+            "clusterName": settings.text("brokerClusterName"),
+            "haServerAddr": "",
+            "brokerId": settings.text("brokerId"),
+            "compressed": "false",
+            "enableActingMaster": "false",
+            "bodyCrc32": str(zlib.crc32(data) & 0x7FFFFFFF),
+        }
+        return await connection.call(Command(code, fields=fields, body=data), timeout=_TIMEOUT_S)
+
+    def _body(self) -> bytes:
+        """Returns RegisterBrokerBody; topics beyond the broker's own permission are shown without it."""
+        topics, limit = self._broker.topics, self._broker.settings.number("brokerPermission") | 1
+        table = {name: document_of(config) for name, config in topics.table.items()}
+        for shown in table.values():
+            shown["perm"] &= limit
+        version = version_body(topics.data_version)
+        return body({"filterServerList": [], "topicConfigSerializeWrapper": {
+            "dataVersion": version,
+            "mappingDataVersion": version_body(DataVersion(0, 0, 0)),
+            "topicConfigTable": table,
+            "topicQueueMappingDetailMap": {},
+            "topicQueueMappingInfoMap": {},
+        }})  # fmt: skip

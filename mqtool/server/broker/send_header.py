@@ -1,0 +1,67 @@
+"""The header of a send request, in its three forms: V1, V2 with one-letter names, and the batch.
+
+Source: SendMessageRequestHeader, SendMessageRequestHeaderV2 (5.5.0).
+"""
+
+from typing import NamedTuple
+
+from mqtool.formats import java
+from mqtool.protocol.codes import RequestCode
+from mqtool.protocol.command import Command
+from mqtool.server.broker.answers import number, text
+
+_V1 = {
+    "group": "producerGroup", "topic": "topic", "default_topic": "defaultTopic",
+    "default_topic_queues": "defaultTopicQueueNums", "queue_id": "queueId", "sys_flag": "sysFlag",
+    "born_timestamp": "bornTimestamp", "flag": "flag", "properties": "properties", "reconsume_times": "reconsumeTimes",
+    "unit_mode": "unitMode", "max_reconsume_times": "maxReconsumeTimes", "batch": "batch",
+}  # fmt: skip
+_V2 = dict(zip(_V1, "abcdefghijklm", strict=True))
+_V1_CODES = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE})
+_TRUE = frozenset({"true", "True", "TRUE", "1"})
+
+
+class SendHeader(NamedTuple):
+    """What a send request says beside the body."""
+
+    group: str
+    topic: str
+    default_topic: str
+    default_topic_queues: int
+    queue_id: int
+    sys_flag: int
+    born_timestamp: int
+    flag: int
+    properties: str
+    reconsume_times: int
+    unit_mode: bool
+    max_reconsume_times: int | None
+    batch: bool
+
+
+def header_of(command: Command) -> SendHeader:
+    """Returns the header of a send request.
+
+    A batch that says "1" is a batch, as its sender means; the real broker stores it as one message.
+
+    Raises:
+        RefusalError: a field is missing or no number.
+    """
+    names = _V1 if command.code in _V1_CODES else _V2
+    fields = command.fields
+    limit = names["max_reconsume_times"]
+    return SendHeader(
+        text(command, names["group"]),
+        text(command, names["topic"]),
+        fields.get(names["default_topic"], ""),
+        number(command, names["default_topic_queues"], 0),
+        number(command, names["queue_id"]),
+        number(command, names["sys_flag"]),
+        number(command, names["born_timestamp"]),
+        number(command, names["flag"]),
+        fields.get(names["properties"]) or "",
+        number(command, names["reconsume_times"], 0),
+        java.parse_boolean(fields.get(names["unit_mode"])),
+        number(command, limit) if fields.get(limit) else None,
+        fields.get(names["batch"]) in _TRUE or command.code == RequestCode.SEND_BATCH_MESSAGE,
+    )

@@ -1,0 +1,122 @@
+"""Settings of a broker: the keys of broker.conf that are honoured, with the real broker's defaults.
+
+They can be changed while the broker runs (UPDATE_BROKER_CONFIG), so every use asks anew. Source: BrokerConfig,
+MessageStoreConfig, NettyServerConfig (5.5.0).
+"""
+
+import time
+from collections.abc import Mapping
+
+from mqtool.engine.options import StoreOptions
+from mqtool.errors import UsageError
+from mqtool.formats import java
+from mqtool.store.broker_config import BrokerConfig
+
+DEFAULTS = {
+    "autoCreateSubscriptionGroup": "true",
+    "autoCreateTopicEnable": "true",
+    "brokerClusterName": "DefaultCluster",
+    "brokerId": "0",
+    "brokerIP1": "",
+    "brokerName": "broker-a",
+    "brokerPermission": "6",
+    "brokerRole": "ASYNC_MASTER",
+    "brokerTopicEnable": "true",
+    "clusterTopicEnable": "true",
+    "defaultTopicQueueNums": "8",
+    "enablePropertyFilter": "false",
+    "flushConsumerOffsetInterval": "5000",
+    "flushDelayOffsetInterval": "10000",
+    "flushDiskType": "ASYNC_FLUSH",
+    "listenPort": "10911",
+    "longPollingEnable": "true",
+    "maxMessageSize": "4194304",
+    "maxTransferBytesOnMessageInDisk": "65536",
+    "maxTransferBytesOnMessageInMemory": "262144",
+    "maxTransferCountOnMessageInDisk": "8",
+    "maxTransferCountOnMessageInMemory": "32",
+    "messageDelayLevel": StoreOptions().delay_levels,
+    "namesrvAddr": "",
+    "popPollingSize": "1024",
+    "recallMessageEnable": "false",
+    "regionId": "DefaultRegion",
+    "shortPollingTimeMills": "1000",
+    "storeReplyMessageEnable": "true",
+    "timerMaxDelaySec": "259200",
+    "timerPrecisionMs": "1000",
+    "timerWheelEnable": "true",
+    "traceOn": "true",
+    "traceTopicEnable": "false",
+    "transactionCheckInterval": "30000",
+    "transactionCheckMax": "15",
+    "transactionTimeOut": "6000",
+}
+"""Key to value of what this broker looks at; other keys are kept and shown."""
+
+FIXED = frozenset({"brokerName", "brokerClusterName", "brokerId", "listenPort", "brokerIP1", "storePathRootDir"})
+"""Keys that name the broker to others, and cannot change while it runs."""
+
+
+class Settings:
+    """Keys and values, as the broker's Properties.
+
+    Attributes:
+        values: all of them, defaults included.
+        version: counts changes; the broker's configuration data version.
+        changed_at: when the last change was, ms since epoch.
+    """
+
+    def __init__(self, given: BrokerConfig | Mapping[str, str] | None = None) -> None:
+        """Takes what was configured.
+
+        Args:
+            given: keys that replace defaults.
+
+        Raises:
+            UsageError: a number or a Boolean is none.
+        """
+        values = given.values if isinstance(given, BrokerConfig) else (given or {})
+        self.values = {**DEFAULTS, **values}
+        self.version = 0
+        self.changed_at = time.time_ns() // 1_000_000
+        for key, default in DEFAULTS.items():
+            if default.isdigit():
+                self.number(key)
+
+    def text(self, key: str) -> str:
+        """Returns a value; "" if the key is not there."""
+        return self.values.get(key, "")
+
+    def number(self, key: str) -> int:
+        """Returns a whole number.
+
+        Raises:
+            UsageError: the value is none.
+        """
+        try:
+            return int(self.values[key])
+        except ValueError as error:
+            raise UsageError(f"{key}: expected a whole number, found {self.values[key]!r}") from error
+
+    def flag(self, key: str) -> bool:
+        """Returns a Boolean."""
+        return java.parse_boolean(self.values.get(key, "").strip())
+
+    def update(self, changes: Mapping[str, str]) -> None:
+        """Changes values.
+
+        Raises:
+            UsageError: a key cannot change while the broker runs, or a value does not suit its key; nothing changed.
+        """
+        for key, value in changes.items():
+            if key in FIXED and value != self.values.get(key):
+                raise UsageError(f"{key}: cannot be changed while the broker runs")
+            if DEFAULTS.get(key, "").isdigit() and not value.lstrip("-").isdigit():
+                raise UsageError(f"{key}: expected a whole number, found {value!r}")
+        self.values.update(changes)
+        self.version += 1
+        self.changed_at = time.time_ns() // 1_000_000
+
+    def properties_text(self) -> str:
+        """Returns them as the lines of a properties file."""
+        return "".join(f"{key}={value}\n" for key, value in sorted(self.values.items()))

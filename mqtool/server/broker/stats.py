@@ -1,0 +1,157 @@
+"""Statistics: what went in and out, by topic and group, in total and per minute, hour and day.
+
+Source: BrokerStatsManager, StoreStatsService, StatsItem (5.5.0).
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+TOPIC_PUT_NUMS = "TOPIC_PUT_NUMS"
+TOPIC_PUT_SIZE = "TOPIC_PUT_SIZE"
+GROUP_GET_NUMS = "GROUP_GET_NUMS"
+GROUP_GET_SIZE = "GROUP_GET_SIZE"
+SEND_BACK_NUMS = "SNDBCK_PUT_NUMS"
+
+_MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86_400
+_COARSE_EVERY_S = 300
+_TOTALS_HISTORY_S = 660
+
+
+class _Sample(NamedTuple):
+    at: float
+    total: int
+    times: int
+
+
+class _Item:
+    """One figure: its total, and samples of it that tell rates."""
+
+    __slots__ = ("_coarse", "_fine", "times", "total")
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.times = 0
+        self._fine: deque[_Sample] = deque(maxlen=8)
+        self._coarse: deque[_Sample] = deque(maxlen=_DAY_S // _COARSE_EVERY_S + 1)
+
+    def sample(self, now: float) -> None:
+        one = _Sample(now, self.total, self.times)
+        self._fine.append(one)
+        if not self._coarse or now - self._coarse[-1].at >= _COARSE_EVERY_S:
+            self._coarse.append(one)
+
+    def over(self, seconds: int, now: float) -> dict[str, float]:
+        """Returns sum, rate and average over the last seconds, as bodies show them (BrokerStatsItem)."""
+        samples = self._fine if seconds <= _MINUTE_S else self._coarse
+        first = next((one for one in samples if now - one.at <= seconds + 10), _Sample(now, 0, 0))
+        if len(samples) < 2 or now - samples[0].at < seconds:  # it is younger than that: all of it counts
+            first = _Sample(samples[0].at if samples else now - 1, 0, 0)
+        total, times = self.total - first.total, self.times - first.times
+        rate = total / max(1.0, now - first.at)
+        return {"avgpt": total / times if times else 0.0, "sum": total, "tps": rate}
+
+
+class Stats:
+    """The figures of a broker. For the event loop's thread.
+
+    Attributes:
+        puts, put_bytes, put_failures: messages stored, their bytes, refusals.
+        gets, get_bytes, found, not_found: messages handed out, their bytes, pulls with and without any.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        """Takes a clock that counts seconds."""
+        self.puts = self.put_bytes = self.put_failures = 0
+        self.gets = self.get_bytes = self.found = self.not_found = 0
+        self._now = now
+        self._items: dict[tuple[str, str], _Item] = {}
+        self._totals: deque[tuple[float, int, int, int, int]] = deque(maxlen=_TOTALS_HISTORY_S // 10 + 2)
+        self._days: dict[str, tuple[int, int]] = {}
+        self.sample()
+
+    def put(self, topic: str, queue_id: int, count: int, size: int) -> None:  # noqa: ARG002 - queues may be counted later
+        """Counts messages that were stored."""
+        self.puts += count
+        self.put_bytes += size
+        self._add(TOPIC_PUT_NUMS, topic, count)
+        self._add(TOPIC_PUT_SIZE, topic, size)
+
+    def put_failed(self) -> None:
+        """Counts a put that was refused."""
+        self.put_failures += 1
+
+    def got(self, group: str, topic: str, queue_id: int, count: int, size: int) -> None:  # noqa: ARG002
+        """Counts messages that were handed out."""
+        self.gets += count
+        self.get_bytes += size
+        self.found += 1
+        key = f"{topic}@{group}"
+        self._add(GROUP_GET_NUMS, key, count)
+        self._add(GROUP_GET_SIZE, key, size)
+
+    def missed(self) -> None:
+        """Counts a pull that found nothing."""
+        self.not_found += 1
+
+    def sent_back(self, group: str, topic: str) -> None:
+        """Counts a message that came back."""
+        self._add(SEND_BACK_NUMS, f"{topic}@{group}", 1)
+
+    def _add(self, name: str, key: str, by: int) -> None:
+        item = self._items.get((name, key))
+        if item is None:
+            item = self._items[name, key] = _Item()
+            item.sample(self._now())
+        item.total += by
+        item.times += 1
+
+    def sample(self) -> None:
+        """Notes where the figures stand; to be called every ten seconds."""
+        now = self._now()
+        for item in self._items.values():
+            item.sample(now)
+        self._totals.append((now, self.puts, self.gets, self.found, self.not_found))
+        self._days.setdefault(time.strftime("%Y%m%d"), (self.puts, self.gets))
+        while len(self._days) > 2:
+            del self._days[min(self._days)]
+
+    # -- questions -----------------------------------------------------------------------------------------------
+
+    def item(self, name: str, key: str) -> dict[str, dict[str, float]] | None:
+        """Returns one figure as bodies show it (BrokerStatsData), None if there is none."""
+        found = self._items.get((name, key))
+        if found is None:
+            return None
+        now = self._now()
+        spans = {"statsDay": _DAY_S, "statsHour": _HOUR_S, "statsMinute": _MINUTE_S}
+        return {member: found.over(seconds, now) for member, seconds in spans.items()}
+
+    def items(self) -> dict[tuple[str, str], int]:
+        """Returns the totals of all figures, by name and key."""
+        return {key: item.total for key, item in self._items.items()}
+
+    def per_second(self, name: str, key: str) -> float:
+        """Returns the rate of one figure over the last minute."""
+        found = self._items.get((name, key))
+        return found.over(_MINUTE_S, self._now())["tps"] if found is not None else 0.0
+
+    def rates(self, column: int) -> str:
+        """Returns the rates of a total over ten seconds, a minute and ten minutes, as runtime information shows them.
+
+        Args:
+            column: 1 for puts, 2 for gets, 3 for pulls that found something, 4 for those that did not.
+        """
+        now = self._now()
+        current = (now, self.puts, self.gets, self.found, self.not_found)
+        shown = []
+        for seconds in (10, 60, 600):
+            first = next((one for one in self._totals if now - one[0] <= seconds + 1), current)
+            shown.append(f"{(current[column] - first[column]) / max(1.0, now - first[0]):.2f}")
+        return " ".join(shown)
+
+    def mornings(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Returns puts and gets as they stood yesterday morning and this morning."""
+        days = sorted(self._days)
+        return self._days[days[0]], self._days[days[-1]]

@@ -1,0 +1,68 @@
+"""Stored messages: a record with its properties, and how it is put again somewhere else."""
+
+from typing import NamedTuple
+
+from mqtool.engine.hooks import OutgoingMessage
+from mqtool.formats import commit_log, hosts, java, properties
+from mqtool.formats.commit_log import Record
+
+
+class Stored(NamedTuple):
+    """A record of the log, with its properties read."""
+
+    record: Record
+    properties: dict[str, str]
+
+    @property
+    def topic(self) -> str:
+        """Its topic."""
+        return java.decode_utf8(self.record.topic)
+
+    @property
+    def unique_key(self) -> str:
+        """Its unique key, "" if it has none."""
+        return self.properties.get(properties.UNIQUE_KEY, "")
+
+
+def stored(data: "memoryview | bytes") -> Stored:
+    """Reads a record.
+
+    Raises:
+        FormatError: it is none.
+    """
+    record = commit_log.parse_record(data)
+    return Stored(record, properties.decode(record.properties))
+
+
+def again(message: Stored, topic: str, queue_id: int, changed: dict[str, str], store_host: bytes) -> OutgoingMessage:
+    """Returns a message that repeats a stored one.
+
+    Args:
+        message: it.
+        topic, queue_id: where to.
+        changed: its properties now.
+        store_host: the broker's.
+    """
+    record = message.record
+    return OutgoingMessage(
+        topic, queue_id, record.body, properties.encode(changed.items()), record.flag, record.sys_flag,
+        record.born_timestamp, record.born_host, store_host, record.reconsume_times,
+    )  # fmt: skip
+
+
+def rebuilt(message: Stored, topic: str, queue_id: int, queue_offset: int, encoded: bytes) -> bytes:
+    """Returns a record's bytes with another topic, queue, offset and other properties, as a client is sent it."""
+    name = java.encode_utf8(topic)
+    record = message.record
+    grown = len(name) - len(record.topic) + len(encoded) - len(record.properties)
+    fields = {one: getattr(record, one) for one in record.__dataclass_fields__}
+    fields |= {
+        "total_size": record.total_size + grown, "queue_id": queue_id, "queue_offset": queue_offset, "topic": name,
+        "topic_length": len(name), "properties": encoded, "properties_length": len(encoded),
+    }  # fmt: skip
+    return commit_log.build_record(Record(**fields))
+
+
+def host_bytes(address: str) -> bytes:
+    """Returns the 8 or 20 bytes of "address:port"; raises FormatError if it is none."""
+    return hosts.build(hosts.parse_text(address))

@@ -1,0 +1,204 @@
+"""The timer's files: the wheel, its log, its checkpoint; as the real broker keeps them, so that either goes on.
+
+Each second has a slot in the wheel, which leads to the newest of its units in the log; each unit leads to the one
+before it. Files are written through the page cache at once, so a kill loses nothing of them. Source: TimerWheel,
+TimerLog, TimerCheckpoint, TimerMessageStore.recoverAndRevise (5.5.0).
+"""
+
+import os
+from pathlib import Path
+
+from mqtool.errors import FormatError
+from mqtool.formats import file_names, timer
+from mqtool.formats.commit_log import MAGIC_BLANK
+from mqtool.formats.timer import NO_POSITION, TimerCheckpoint, TimerLogEnd, TimerLogUnit, TimerSlot
+from mqtool.store.files import read_file
+
+
+class TimerFiles:
+    """Wheel, log and checkpoint of one store, open for writing.
+
+    Attributes:
+        checkpoint: as it was found.
+        end: timer log position after the last unit.
+    """
+
+    def __init__(self, root: Path, precision_ms: int, file_size: int = timer.DEFAULT_LOG_FILE_SIZE) -> None:
+        """Opens the files, new ones if there are none, and makes wheel and log agree.
+
+        Args:
+            root: of the store.
+            precision_ms: time that a slot stands for.
+            file_size: of a file of the log.
+
+        Raises:
+            OSError: they cannot be written.
+        """
+        self._precision = precision_ms
+        self._size = file_size
+        self._directory = root / file_names.TIMER_LOG
+        self._check_path = root / file_names.CONFIG / file_names.TIMER_CHECKPOINT
+        self._logs: dict[int, int] = {}
+        self._directory.mkdir(parents=True, exist_ok=True)
+        self._wheel = os.open(root / file_names.TIMER_WHEEL, os.O_RDWR | os.O_CREAT, 0o644)
+        if os.fstat(self._wheel).st_size != timer.WHEEL_FILE_SIZE:
+            os.ftruncate(self._wheel, timer.WHEEL_FILE_SIZE)
+        data = read_file(self._check_path) if self._check_path.is_file() else b""
+        self.checkpoint = timer.parse_checkpoint(data)
+        self.end = self._recover()
+
+    def close(self) -> None:
+        """Closes the files; everything is on the disk on return."""
+        for descriptor in (self._wheel, *self._logs.values()):
+            os.fsync(descriptor)
+            os.close(descriptor)
+        self._logs.clear()
+
+    # -- wheel ---------------------------------------------------------------------------------------------------
+
+    def slot(self, time_ms: int) -> TimerSlot:
+        """Returns the slot of a time; one that still belongs to another time is empty."""
+        at = timer.slot_index(time_ms, self._precision) * timer.SLOT_SIZE
+        found = timer.SLOT.parse(os.pread(self._wheel, timer.SLOT_SIZE, at))
+        if found.time != time_ms // self._precision:
+            return TimerSlot(time_ms // self._precision, NO_POSITION, NO_POSITION, 0, 0)
+        return found
+
+    def _put_slot(self, time_ms: int, slot: TimerSlot) -> None:
+        at = timer.slot_index(time_ms, self._precision) * timer.SLOT_SIZE
+        os.pwrite(self._wheel, timer.SLOT.build(slot), at)
+
+    # -- log -----------------------------------------------------------------------------------------------------
+
+    def add(
+        self, time_ms: int, write_ms: int, magic: int, physical_offset: int, size: int, topic_hash: int
+    ) -> None:
+        """Files a message under a time.
+
+        Args:
+            time_ms: when it is due, whole slots.
+            write_ms: now, whole slots.
+            magic: kind of the unit (`TimerMagic`).
+            physical_offset, size: where the parked record is.
+            topic_hash: Java's hash of the topic that it goes to.
+        """
+        slot = self.slot(time_ms)
+        position = self._append(TimerLogUnit(
+            timer.LOG_UNIT_SIZE, slot.last_position, magic, write_ms, time_ms - write_ms, physical_offset, size,
+            topic_hash, 0,
+        ))  # fmt: skip
+        first = position if slot.first_position == NO_POSITION else slot.first_position
+        count = slot.count + (-1 if magic & timer.TimerMagic.DELETE else 1)
+        self._put_slot(time_ms, TimerSlot(slot.time, first, position, count, slot.magic))
+
+    def units(self, time_ms: int) -> list[TimerLogUnit]:
+        """Returns the units filed under a time, in the order in which they came."""
+        position, found = self.slot(time_ms).last_position, []
+        while position != NO_POSITION:
+            unit = self._unit(position)
+            if unit is None or unit.previous_position >= position:
+                break
+            found.append(unit)
+            position = unit.previous_position
+        return found[::-1]
+
+    def _append(self, unit: TimerLogUnit) -> int:
+        rest = self._size - self.end % self._size
+        if rest < timer.LOG_UNIT_SIZE + timer.LOG_END_SIZE:
+            end = timer.LOG_END.build(TimerLogEnd(rest, 0, MAGIC_BLANK))
+            os.pwrite(self._log(self.end), end, self.end % self._size)
+            self.end += rest
+        position = self.end
+        os.pwrite(self._log(position), timer.LOG_UNIT.build(unit), position % self._size)
+        self.end += timer.LOG_UNIT_SIZE
+        return position
+
+    def _log(self, position: int) -> int:
+        """Returns the descriptor of the file that holds a position, created if it is not there."""
+        base = position - position % self._size
+        descriptor = self._logs.get(base)
+        if descriptor is None:
+            path = self._directory / file_names.mapped_file_name(base)
+            descriptor = self._logs[base] = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            if os.fstat(descriptor).st_size != self._size:
+                os.ftruncate(descriptor, self._size)
+        return descriptor
+
+    def _unit(self, position: int) -> TimerLogUnit | None:
+        base = position - position % self._size
+        if base not in self._logs and not (self._directory / file_names.mapped_file_name(base)).is_file():
+            return None
+        data = os.pread(self._log(position), timer.LOG_UNIT_SIZE, position % self._size)
+        if len(data) < timer.LOG_UNIT_SIZE or not any(data):
+            return None
+        unit = timer.LOG_UNIT.parse(data)
+        return unit if unit.size == timer.LOG_UNIT_SIZE and timer.is_magic_valid(unit.magic) else None
+
+    # -- recovery ------------------------------------------------------------------------------------------------
+
+    def _recover(self) -> int:
+        """Files again what the wheel may have missed, from the last flush but one file; returns the log's end."""
+        bases = sorted(int(path.name) for path in self._directory.iterdir() if path.name.isdigit())
+        if not bases:
+            return 0
+        flushed = self.checkpoint.last_timer_log_flush_position
+        start = max(bases[0], flushed - flushed % self._size - self._size)
+        position = start
+        while True:
+            unit = self._unit(position)
+            if unit is None:
+                following = position - position % self._size + self._size
+                if self._is_end(position) and following in bases:
+                    position = following
+                    continue
+                return position
+            time_ms = unit.write_time + unit.delay
+            slot = self.slot(time_ms)
+            if slot.last_position < position:
+                first = position if slot.first_position == NO_POSITION else slot.first_position
+                self._put_slot(time_ms, TimerSlot(slot.time, first, position, slot.count + 1, slot.magic))
+            position += timer.LOG_UNIT_SIZE
+
+    def _is_end(self, position: int) -> bool:
+        data = os.pread(self._log(position), timer.LOG_END_SIZE, position % self._size)
+        try:
+            return timer.is_log_end(data, 0)
+        except FormatError:
+            return False
+
+    def last_unit(self) -> TimerLogUnit | None:
+        """Returns the last unit of the log, None if there is none."""
+        position = self.end - timer.LOG_UNIT_SIZE
+        if self.end % self._size == 0 and self.end:
+            position = self.end - self._size + timer.last_unit_position(self._size)
+        return self._unit(position) if position >= 0 else None
+
+    def save(self, read_ms: int, queue_offset: int) -> None:
+        """Writes the checkpoint.
+
+        Args:
+            read_ms: slots before this time have been delivered.
+            queue_offset: messages of the timer topic before this one are filed.
+        """
+        self.checkpoint = TimerCheckpoint(
+            read_ms, self.end, queue_offset, queue_offset, self.checkpoint.state_version, read_ms,
+            self.checkpoint.counter + 1,
+        )  # fmt: skip
+        self._check_path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self._check_path, os.O_WRONLY | os.O_CREAT, 0o644)
+        try:
+            os.pwrite(descriptor, timer.build_checkpoint(self.checkpoint), 0)
+        finally:
+            os.close(descriptor)
+
+    def expire(self, min_physical_offset: int) -> None:
+        """Removes leading files whose last unit's record has left the log."""
+        bases = sorted(int(path.name) for path in self._directory.iterdir() if path.name.isdigit())
+        for base in bases[:-1]:
+            unit = self._unit(base + timer.last_unit_position(self._size))
+            if unit is None or unit.physical_offset >= min_physical_offset:
+                break
+            descriptor = self._logs.pop(base, None)
+            if descriptor is not None:
+                os.close(descriptor)
+            (self._directory / file_names.mapped_file_name(base)).unlink()

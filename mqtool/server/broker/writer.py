@@ -1,0 +1,119 @@
+"""Writer: messages into the store, from one thread.
+
+The event loop's thread is the only one that appends: an append is a copy into the page cache. What a message waits
+for, its flush, is done by one thread for all that arrived meanwhile (group commit), and awaited. An answer to a
+sender goes out only after that. Source of the rewriting: HookUtils.handleScheduleMessage (5.5.0).
+"""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from mqtool.engine import MessageStore, PutResult, PutStatus
+from mqtool.engine.batch import BatchMessage
+from mqtool.engine.hooks import Hook, OutgoingMessage, delay_message
+
+_DELAY_MARK = b"DELAY\x01"
+_NO_WAIT = b"WAIT\x01false"
+
+Rewrite = Callable[[OutgoingMessage], OutgoingMessage | PutStatus]
+Arrived = Callable[[str, int, int], None]
+"""Called with topic, queue id and queue offset of each message that was put; dispatch has yet to come, or came."""
+
+
+class Writer:
+    """Puts for the whole broker. For the event loop's thread."""
+
+    def __init__(self, store: MessageStore, arrived: Arrived) -> None:
+        """Takes the store, open for writing."""
+        self._store = store
+        self._arrived = arrived
+        self._delay: Hook = delay_message(store.options)
+        self.rewrites: list[tuple[bytes, Rewrite]] = [(_DELAY_MARK, self._delay)]
+        self._sync = store.options.sync
+        self._waiting: deque[tuple[int, asyncio.Future[PutStatus]]] = deque()
+        self._wake = threading.Event()
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def start(self) -> None:
+        """Starts the thread that waits for flushes, where puts wait for them."""
+        if self._sync:
+            self._loop = asyncio.get_running_loop()
+            self._thread = threading.Thread(target=self._flush_rounds, name="mqtool-group-commit", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Ends it, once everything that was put is flushed."""
+        self._stopping = True
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def put(self, message: OutgoingMessage) -> PutResult:
+        """Appends one message, rewritten if it is for later; it is durable when `flushed` says so."""
+        encoded = message.properties
+        for mark, rewrite in self.rewrites:
+            if mark in encoded:
+                answer = rewrite(message)
+                if isinstance(answer, PutStatus):
+                    return PutResult(answer)
+                message = answer
+        return self.put_as_it_is(message)
+
+    def put_as_it_is(self, message: OutgoingMessage) -> PutResult:
+        """Appends one message that is not to be rewritten: one whose time has come still says how it was delayed."""
+        result = self._store.put(*message, wait=False)
+        if result.ok:
+            self._arrived(message.topic, message.queue_id, result.queue_offset)
+        return result
+
+    def put_batch(
+        self, topic: str, queue_id: int, messages: bytes | Iterable[BatchMessage], shared: OutgoingMessage
+    ) -> PutResult:
+        """Appends a batch; what all messages share is in `shared`."""
+        result = self._store.put_batch(
+            topic, queue_id, messages, shared.properties, shared.sys_flag, shared.born_timestamp, shared.born_host,
+            shared.store_host, shared.reconsume_times, wait=False,
+        )  # fmt: skip
+        if result.ok:
+            self._arrived(topic, queue_id, result.queue_offset)
+        return result
+
+    def flushed(self, result: PutResult, properties: bytes = b"") -> asyncio.Future[PutStatus] | None:
+        """Returns what tells how the flush of a put went; None if the put needs none."""
+        if not (self._sync and result.ok) or _NO_WAIT in properties:
+            return None
+        future: asyncio.Future[PutStatus] = asyncio.get_running_loop().create_future()
+        self._waiting.append((result.end, future))
+        self._wake.set()
+        return future
+
+    async def store(self, message: OutgoingMessage) -> PutResult:
+        """Appends one message and waits until it is as durable as the store's flush mode says."""
+        result = self.put(message)
+        future = self.flushed(result, message.properties)
+        if future is None:
+            return result
+        return result._replace(status=await future)
+
+    def _flush_rounds(self) -> None:
+        assert self._loop is not None
+        while True:
+            self._wake.wait()
+            self._wake.clear()
+            waiting = [self._waiting.popleft() for _ in range(len(self._waiting))]
+            if waiting:
+                status = self._store.wait_flushed(max(end for end, _ in waiting))
+                self._loop.call_soon_threadsafe(_settle, waiting, status)
+            elif self._stopping:
+                return
+
+
+def _settle(waiting: list[tuple[int, asyncio.Future[PutStatus]]], status: PutStatus) -> None:
+    for _, future in waiting:
+        if not future.done():
+            future.set_result(status)
