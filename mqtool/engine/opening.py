@@ -166,19 +166,21 @@ class Opening:
         if (is_ours or is_careful) and log.last is not None:
             quarantine.wipe_tail(log.last, keep_all=is_careful)
         if index is not None:
-            if is_careful:
-                ahead = quarantine.take_index_ahead(self._root / file_names.INDEX, log.max_offset)
-                lost_from = min((one for one in (lost_from, ahead) if one is not None), default=None)
-            index.load()
-            if lost_from is None:
-                self._put_noted_keys(index)
-            else:
-                reindex(log, index, lost_from, rules_of(self._options, frozenset()))
+            ahead = quarantine.take_index_ahead(self._root / file_names.INDEX, log.max_offset) if is_careful else None
+            self._restore_index(index, log, min((at for at in (lost_from, ahead) if at is not None), default=None))
         return Recovered(
             outcome.clean_stop, plan.scan_from, log.max_offset, outcome.effort.scanned_records,
             outcome.effort.dispatched_records, tuple(map(self._name, deleted)), tuple(quarantine.moved),
             outcome.why, outcome.accepted, cut,
         )  # fmt: skip
+
+    def _restore_index(self, index: Index, log: MappedFileQueue, lost_from: int | None) -> None:
+        """Puts in the keys that recovery finds; from `lost_from` on all of the log's, if that is not None."""
+        index.load()
+        if lost_from is None:
+            self._put_noted_keys(index)
+        else:
+            reindex(log, index, lost_from, rules_of(self._options, frozenset()))
 
     def _cut_from(self) -> int:
         """Returns the physical offset from which on the log is cut."""
