@@ -26,8 +26,8 @@ from mqtool.cli.schema import prints
 HELP = """
 mqtool rebuild consumequeue /data/store --out rebuilt
 
-Make derived files anew from the CommitLog alone: queues, index, configuration. The bytes are those that the broker
-writes; docs/rebuild.md lists what can differ. All of it, or some topics, one queue, a range of physical offsets, one
+Make derived files anew from the CommitLog alone: queues, index, configuration, timer wheel and log. The
+bytes are those that the broker writes; docs/rebuild.md lists what can differ. All of it, or some topics, one queue, a range of physical offsets, one
 index file. Damaged ranges are skipped and reported, and messages keep their queue offsets; then the exit code is 1.
 --state FILE notes how far the run is, --resume goes on there.
 
@@ -43,13 +43,15 @@ class What(StrEnum):
     CONSUMEQUEUE = "consumequeue"
     INDEX = "index"
     METADATA = "metadata"
+    TIMER = "timer"
     ALL = "all"
 
 
 WhatArgument = Annotated[
     What,
     typer.Argument(
-        metavar="WHAT", help="consumequeue, index, metadata (config/*.json, checkpoint) or all.", show_default=False
+        metavar="WHAT", help="consumequeue, index, metadata (config/*.json, checkpoint), timer, or all but the timer.",
+        show_default=False,
     ),
 ]
 OutOption = Annotated[Path, option("--out", metavar="DIR", help="New or empty directory that takes the result.")]

@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,14 +15,16 @@ from mqtool.cli.output import Output
 from mqtool.cli.progress import progress
 from mqtool.cli.rebuild_schema import REBUILD
 from mqtool.errors import UsageError
+from mqtool.formats import file_names
 from mqtool.rebuild.bit_maps import FilterBitMaps, bit_maps_of
 from mqtool.rebuild.digest import Wanted
 from mqtool.rebuild.log_survey import LogSurvey, survey_log
-from mqtool.rebuild.metadata import Composed, compose, write
+from mqtool.rebuild.metadata import Composed, Guess, compose, write
 from mqtool.rebuild.one_index_file import rebuild_index_file
 from mqtool.rebuild.result import Result
 from mqtool.rebuild.run import OnProgress, Options, check, log_bytes, rebuild
 from mqtool.rebuild.settings import Settings, settings_of
+from mqtool.rebuild.timer import TimerResult, rebuild_timer
 from mqtool.store.store import Store, open_store
 
 _MOST_JOBS = 8
@@ -56,7 +59,9 @@ class Request:
             raise UsageError(f"--topic and --queue choose queues: rebuild consumequeue, not {self.what}")
         if self.offset is not None and (self.what in ("metadata", "all") or self.file is not None):
             raise UsageError("--offset narrows consumequeue or index, not metadata and not one file")
-        if self.state is not None and (self.what == "metadata" or self.file is not None):
+        if self.what == "timer" and (self.offset is not None or self.jobs is not None):
+            raise UsageError("--offset and --jobs are for queues and index, not for the timer")
+        if self.state is not None and (self.what in ("metadata", "timer") or self.file is not None):
             raise UsageError("--state is for queues and index as a whole")
 
     def wanted(self, store: Store) -> Wanted:
@@ -80,7 +85,10 @@ def run(invocation: Invocation, request: Request, output_format: Format, mode: P
         check(store, request.out, resume=request.resume)
         found = _Report(request, settings)
         with progress(mode, "rebuild", 0, log_bytes(store)) as bar:
-            if request.what != "metadata":
+            if request.what == "timer":
+                first = store.commit_log.min_offset
+                found.timer = rebuild_timer(store, request.out, lambda offset: bar.update(offset - first))
+            elif request.what != "metadata":
                 found.result = _derived(store, request, settings, found, bar.update)
             if request.what in ("metadata", "all"):
                 found.survey = survey_log(store, settings.rules, bar.update)
@@ -114,6 +122,7 @@ class _Report:
         self.survey: LogSurvey | None = None
         self.composed = Composed()
         self.bit_maps: FilterBitMaps | None = None
+        self.timer: TimerResult | None = None
 
     def print(self, invocation: Invocation, output_format: Format, seconds: float) -> ExitCode:
         """Prints all of it; the exit code says whether everything was there."""
@@ -132,11 +141,14 @@ class _Report:
         records = result.records
         if self.survey is not None and request.what == "metadata":
             damage, records = self.survey.damage, self.survey.records
+        if self.timer is not None:
+            damage, records = self.timer.damage, self.timer.parked
         damaged = result.damaged_bytes or sum(one.end - one.start for one in damage.items)
         return {
             "what": request.what, "store": str(request.store), "out": str(request.out),
-            "complete": result.is_complete and not damage,
-            "records": records, "next_offset": result.next_offset, "queues": result.queues, "units": result.units,
+            "complete": result.is_complete and not damage and not (self.timer and self.timer.problems),
+            "records": records, "next_offset": result.next_offset, "queues": result.queues,
+            "units": self.timer.units if self.timer else result.units,
             "keys": result.keys, "damaged_bytes": damaged, "damage_count": damage.count,
             "notes_count": result.notes.count, "seconds": round(seconds, 3),
             "records_per_second": round(records / seconds) if seconds else 0, "index_files": result.index_files,
@@ -153,10 +165,22 @@ class _Report:
             ],
             "oddities": [asdict(one) for one in result.oddities.items],
             "unwritable": [asdict(one) for one in result.unwritable.items],
-            "files": sorted(self.composed.files), "guesses": [asdict(one) for one in self.composed.guesses],
+            "files": sorted([*self.composed.files, *(self.timer.files if self.timer else ())]),
+            "guesses": [asdict(one) for one in (*self.composed.guesses, *_timer_guesses(self.timer))],
             "unconfigured_topics": self.composed.unconfigured,
-            "problems": self.bit_maps.problems if self.bit_maps is not None else [],
+            "problems": [*(self.bit_maps.problems if self.bit_maps else ()),
+                         *(self.timer.problems.items if self.timer else ())],
         }  # fmt: skip
+
+
+def _timer_guesses(timer: TimerResult | None) -> Iterator[Guess]:
+    """Says what of a timer no record tells."""
+    if timer is not None and timer.guessed:
+        reason = "no record tells when the broker met a message that still waits; the second in which it was stored"
+        yield Guess(file_names.TIMER_LOG, "write times", f"{timer.guessed} of {timer.units} units", reason)
+    if timer is not None and timer.read_time_from != file_names.TIMER_CHECKPOINT:
+        yield Guess(f"{file_names.CONFIG}/{file_names.TIMER_CHECKPOINT}", "last_read_time_ms",
+                    str(timer.last_read_time_ms), timer.read_time_from)  # fmt: skip
 
 
 def _settings(settings: Settings) -> list[dict[str, str]]:

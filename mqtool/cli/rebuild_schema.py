@@ -36,7 +36,7 @@ REBUILD = OutputSchema(
     1,
     "what a rebuild made",
     (
-        Column("what", "string", "consumequeue, index, metadata or all", show=TABLE),
+        Column("what", "string", "consumequeue, index, metadata, timer or all", show=TABLE),
         Column("store", "string", "root of the store", show=TABLE),
         Column("out", "string", "directory with the result", show=TABLE),
         Column("complete", "boolean", "every record was there and has its place", show=TABLE),

@@ -1,0 +1,283 @@
+"""Timer log, timer wheel and timer checkpoint made anew from the topic of parked messages.
+
+The broker reads `rmq_sys_wheel_timer` from front to back and gives each message that is not due yet a unit in the log
+and a place in the wheel. All of it follows from the messages but one thing: the second in which the broker did so, the
+unit's write time. Of a message that has been dequeued since, the record that came of it tells (TIMER_ENQUEUE_MS); of
+one that still waits, it is taken to be the second in which it was stored. Deliver times, order and chains do not depend on
+it, except that a message near the end of the wheel's window might have been rolled.
+Source: TimerMessageStore.doEnqueue, convertMessage, recover; TimerLog.append; TimerWheel.putSlot (5.5.0).
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from mqtool.errors import FormatError, StoreError
+from mqtool.formats import commit_log, file_names, java, properties, timer
+from mqtool.formats.commit_log import Record, SysFlag
+from mqtool.rebuild.files import OutputFiles
+from mqtool.rebuild.listing import Listing
+from mqtool.scan.damage import Damage
+from mqtool.scan.frames import Frames
+from mqtool.store.files import list_mapped_files, read_file
+from mqtool.store.store import Store
+
+TOPIC = b"rmq_sys_wheel_timer"
+DEFAULT_ROLL_WINDOW = 2 * 86_400
+_BLANK_SLOTS = 60
+_ENQUEUED = properties.TIMER_ENQUEUE_MS.encode()
+
+OnProgress = Callable[[int], None]
+
+
+@dataclass(slots=True)
+class TimerResult:
+    """What was made.
+
+    Attributes:
+        parked: messages of the topic.
+        units: of the log.
+        passed: messages that were due already when the broker met them; they get no unit.
+        guessed: units whose write time no record tells.
+        waiting: messages in slots that have not been delivered.
+        last_read_time_ms: slots before it have been delivered.
+        read_time_from: where that is known from.
+        damage: ranges of the log without a record.
+        problems: messages that no broker could park, in words.
+        files: paths below the output directory.
+    """
+
+    parked: int = 0
+    units: int = 0
+    passed: int = 0
+    guessed: int = 0
+    waiting: int = 0
+    last_read_time_ms: int = 0
+    read_time_from: str = ""
+    damage: Listing[Damage] = field(default_factory=Listing)
+    problems: Listing[str] = field(default_factory=Listing)
+    files: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Parked:
+    """A message of the topic: its record's place, when it is due, and who it is."""
+
+    queue_offset: int
+    physical_offset: int
+    size: int
+    stored: int
+    due: int
+    key: str
+    rolls: int
+    is_delete: bool
+    topic: str | None
+
+
+@dataclass(slots=True)
+class _Slot:
+    time: int
+    first: int = timer.NO_POSITION
+    last: int = timer.NO_POSITION
+    count: int = 0
+
+
+def rebuild_timer(store: Store, out: Path, on_progress: OnProgress | None = None) -> TimerResult:
+    """Makes `timerwheel`, `timerlog/` and `config/timercheck` below a directory.
+
+    Args:
+        store: opened with its configuration (timerPrecisionMs, timerRollWindowSlot, mappedFileSizeTimerLog); only read.
+        out: new or empty directory.
+        on_progress: told now and then up to which physical offset the log has been read.
+
+    Raises:
+        StoreError: a file cannot be read or written.
+        UsageError: a configured number is none.
+    """
+    return _Rebuild(store, on_progress or (lambda _: None)).run(out)
+
+
+class _Rebuild:
+    def __init__(self, store: Store, on_progress: OnProgress) -> None:
+        config = store.config
+        self._store = store
+        self._on_progress = on_progress
+        self._precision = max(1, config.integer("timerPrecisionMs") or timer.DEFAULT_PRECISION_MS)
+        window = config.integer("timerRollWindowSlot") or DEFAULT_ROLL_WINDOW
+        most = timer.WHEEL_SLOTS - _BLANK_SLOTS
+        self._window = window if 2 <= window <= most else most
+        there = list_mapped_files(store.path / file_names.TIMER_LOG).files
+        self._file_size = config.integer("mappedFileSizeTimerLog") or (
+            there[0].size if there else timer.DEFAULT_LOG_FILE_SIZE
+        )
+        self._parked: dict[int, _Parked] = {}
+        self._enqueued: dict[tuple[str, int], int] = {}
+        self._slots: dict[int, _Slot] = {}
+        self._found = TimerResult()
+
+    def run(self, out: Path) -> TimerResult:
+        """Reads the log, then writes."""
+        found = self._found
+        for item in self._store.commit_log.frames():
+            if isinstance(item, Damage):
+                found.damage.add(item)
+            else:
+                self._read(item)
+                self._on_progress(item.base + int(item.positions[-1]))
+        ordered = [self._parked[number] for number in sorted(self._parked)]
+        found.parked = len(ordered)
+        with OutputFiles(out) as output:
+            end = self._write_log(output, ordered)
+            self._write_wheel(output)
+            checkpoint = self._checkpoint(ordered, end)
+            name = f"{file_names.CONFIG}/{file_names.TIMER_CHECKPOINT}"
+            output.write(name, timer.CHECKPOINT_FILE_SIZE, 0, timer.build_checkpoint(checkpoint))
+        found.files.append(name)
+        found.waiting = sum(slot.count for slot in self._slots.values() if self._is_open(slot, checkpoint))
+        return found
+
+    def _is_open(self, slot: _Slot, checkpoint: timer.TimerCheckpoint) -> bool:
+        return slot.time * self._precision >= checkpoint.last_read_time_ms
+
+    def _read(self, frames: Frames) -> None:
+        """Takes parked messages, and what dequeued ones tell of when they were parked."""
+        starts, lengths = frames.topic_start, frames.topic_length
+        likely = np.flatnonzero(lengths == len(TOPIC)).tolist()
+        rows = {row for row in likely if bytes(frames.view[starts[row] : starts[row] + lengths[row]]) == TOPIC}
+        rows.update(_rows_with(frames, _ENQUEUED))
+        for row in sorted(rows):
+            record = commit_log.parse_record(frames.view, int(frames.positions[row]))
+            try:
+                self._take(record, properties.decode(record.properties))
+            except FormatError as error:
+                self._found.problems.add(f"record at {record.physical_offset}: {error}")
+
+    def _take(self, record: Record, named: dict[str, str]) -> None:
+        is_parked = record.topic == TOPIC
+        key = named.get(properties.UNIQUE_KEY, "")
+        rolls = java.parse_long(named.get(properties.TIMER_ROLL_TIMES, "0"))
+        if properties.TIMER_ENQUEUE_MS in named and properties.TIMER_OUT_MS in named and key:
+            # a message that was rolled counts one more than the unit from which it came
+            before = rolls - 1 if is_parked else rolls
+            self._enqueued[key, before] = java.parse_long(named[properties.TIMER_ENQUEUE_MS])
+        if is_parked and record.queue_id == 0 and not record.sys_flag & SysFlag.TRANSACTION_PREPARED:
+            due = java.parse_long(named.get(properties.TIMER_OUT_MS, ""))
+            if due < 0:
+                raise FormatError(f"{properties.TIMER_OUT_MS} is {due}", layout="timer message")
+            self._parked[record.queue_offset] = _Parked(
+                record.queue_offset, record.physical_offset, record.total_size, record.store_timestamp,
+                due, key, rolls, properties.TIMER_DEL_UNIQUE_KEY in named,
+                named.get(properties.REAL_TOPIC),
+            )  # fmt: skip
+
+    def _write_log(self, output: OutputFiles, ordered: list[_Parked]) -> int:
+        """Writes the units; returns the position after the last."""
+        position = 0
+        for message, write_time in self._timed(ordered):
+            position = self._room(output, position)
+            unit = self._unit(message, write_time, position)
+            base = position - position % self._file_size
+            name = f"{file_names.TIMER_LOG}/{file_names.mapped_file_name(base)}"
+            output.write(name, self._file_size, position - base, timer.LOG_UNIT.build(unit))
+            if name not in self._found.files:
+                self._found.files.append(name)
+            self._found.units += 1
+            position += timer.LOG_UNIT_SIZE
+        return position
+
+    def _timed(self, ordered: list[_Parked]) -> Iterator[tuple[_Parked, int]]:
+        """Yields the messages that get a unit, with its write time."""
+        now = 0
+        for message in ordered:
+            told = self._enqueued.get((message.key, message.rolls)) if message.key else None
+            now = told if told is not None else max(now, message.stored // self._precision * self._precision)
+            if message.due < now:
+                self._found.passed += 1
+                continue
+            self._found.guessed += told is None
+            yield message, now
+
+    def _room(self, output: OutputFiles, position: int) -> int:
+        """Returns where the next unit goes; closes a file that has no room for it and the mark behind it."""
+        left = self._file_size - position % self._file_size
+        if left >= timer.LOG_UNIT_SIZE + timer.LOG_END_SIZE:
+            return position
+        base = position - position % self._file_size
+        end = timer.LOG_END.build(timer.TimerLogEnd(left, 0, commit_log.MAGIC_BLANK))
+        name = f"{file_names.TIMER_LOG}/{file_names.mapped_file_name(base)}"
+        output.write(name, self._file_size, position - base, end[:left])
+        return position + left
+
+    def _unit(self, message: _Parked, write_time: int, position: int) -> timer.TimerLogUnit:
+        magic, due = timer.TimerMagic.DEFAULT, message.due
+        window = self._window * self._precision
+        excess = due - write_time - window
+        if excess >= 0:
+            magic |= timer.TimerMagic.ROLL
+            near = excess < self._window // 3 * self._precision
+            due = write_time + (self._window // 2 * self._precision if near else window)
+        if message.is_delete:
+            magic |= timer.TimerMagic.DELETE
+        before = self._enter(due, position, -1 if message.is_delete else 1)
+        topic_hash = java.string_hash(message.topic) if message.topic is not None else 0
+        return timer.TimerLogUnit(
+            timer.LOG_UNIT_SIZE, before, int(magic), write_time, due - write_time, message.physical_offset,
+            message.size, topic_hash, 0,
+        )  # fmt: skip
+
+    def _enter(self, due: int, position: int, count: int) -> int:
+        """Puts a unit into its slot; returns the position of the one before it there."""
+        index, time = timer.slot_index(due, self._precision), due // self._precision
+        slot = self._slots.get(index)
+        if slot is None or slot.time != time:
+            slot = self._slots[index] = _Slot(time)
+        before = slot.last
+        slot.first = position if slot.first == timer.NO_POSITION else slot.first
+        slot.last, slot.count = position, slot.count + count
+        return before
+
+    def _write_wheel(self, output: OutputFiles) -> None:
+        name, size = file_names.TIMER_WHEEL, timer.WHEEL_FILE_SIZE
+        output.write(name, size, 0, b"")
+        for index, slot in sorted(self._slots.items()):
+            made = timer.TimerSlot(slot.time, slot.first, slot.last, slot.count, 0)
+            output.write(name, size, index * timer.SLOT_SIZE, timer.SLOT.build(made))
+        self._found.files.append(name)
+
+    def _checkpoint(self, ordered: list[_Parked], end: int) -> timer.TimerCheckpoint:
+        """Returns config/timercheck for the new log; the old one's read time counts if there is one."""
+        found = self._found
+        path = self._store.path / file_names.CONFIG / file_names.TIMER_CHECKPOINT
+        try:
+            old = timer.parse_checkpoint(read_file(path))
+        except StoreError:
+            old = timer.TimerCheckpoint()
+        if old.last_read_time_ms > 0:
+            found.last_read_time_ms, found.read_time_from = old.last_read_time_ms, file_names.TIMER_CHECKPOINT
+        else:
+            found.last_read_time_ms = self._read_time(ordered)
+            found.read_time_from = "the messages that were dequeued; the slot read last is read again"
+        following = ordered[-1].queue_offset + 1 if ordered else 0
+        return timer.TimerCheckpoint(
+            found.last_read_time_ms, end, following, following, old.state_version, old.timestamp, old.counter
+        )
+
+    def _read_time(self, ordered: list[_Parked]) -> int:
+        """Returns the latest slot from which a message was dequeued, else the first that holds one."""
+        done = [message.due for message in ordered if (message.key, message.rolls) in self._enqueued]
+        waiting = [slot.time * self._precision for slot in self._slots.values()]
+        return max(done) if done else min(waiting, default=0)
+
+
+def _rows_with(frames: Frames, word: bytes) -> Iterator[int]:
+    """Yields the rows whose bytes hold a word."""
+    data = bytes(frames.view)
+    at = data.find(word)
+    while at >= 0:
+        row = int(np.searchsorted(frames.positions, at, side="right")) - 1
+        if row >= 0:
+            yield row
+            at = max(at, int(frames.positions[row] + frames.sizes[row]) - 1)
+        at = data.find(word, at + 1)

@@ -1,0 +1,94 @@
+"""Timer wheel, timer log and timer checkpoint from the topic of parked messages: the broker's own bytes."""
+
+import shutil
+
+import pytest
+
+import mqtool
+from mqtool.cli.app import run
+from mqtool.formats import timer
+from mqtool.rebuild.timer import rebuild_timer
+from mqtool.verify.store import verify
+from tests.support.stores import copy_store, store_fixture, tree_digest
+
+NAMES = ("timer-5.5.0", "orders-5.5.0")
+
+
+def timer_files(root):
+    """The timer's files below a root, without the holes of a wheel that nobody reads."""
+    paths = [*sorted((root / "timerlog").iterdir()), root / "timerwheel", root / "config/timercheck"]
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in paths}
+
+
+def without_timer(root):
+    """Takes the timer's files out of a store."""
+    shutil.rmtree(root / "timerlog")
+    (root / "timerwheel").unlink()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_files_are_the_broker_s_byte_for_byte(name, tmp_path):
+    root = copy_store(name, tmp_path)
+    expected = timer_files(root)
+    without_timer(root)
+    before = tree_digest(root)
+    with mqtool.open(root, store_fixture(name).config) as store:
+        found = rebuild_timer(store, tmp_path / "made")
+    assert timer_files(tmp_path / "made") == expected
+    assert (found.units, found.passed, found.problems.count) == (found.parked, 0, 0)
+    assert tree_digest(root) == before
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_without_the_checkpoint_the_read_time_comes_from_what_was_dequeued(name, tmp_path):
+    root = copy_store(name, tmp_path)
+    known = timer.parse_checkpoint((root / "config/timercheck").read_bytes())
+    wheel = (root / "timerwheel").read_bytes()
+    without_timer(root)
+    (root / "config/timercheck").unlink()
+    with mqtool.open(root, store_fixture(name).config) as store:
+        found = rebuild_timer(store, tmp_path / "made")
+    made = timer.parse_checkpoint((tmp_path / "made/config/timercheck").read_bytes())
+    assert made.last_timer_queue_offset == known.last_timer_queue_offset
+    assert made.last_timer_log_flush_position == known.last_timer_log_flush_position
+    slot = timer.SLOT.parse(wheel, timer.slot_index(made.last_read_time_ms) * timer.SLOT_SIZE)
+    assert slot.time * 1000 == made.last_read_time_ms <= known.last_read_time_ms
+    assert found.read_time_from != "timercheck"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_verify_finds_nothing_wrong_with_them(name, tmp_path):
+    root = copy_store(name, tmp_path)
+    without_timer(root)
+    with mqtool.open(root, store_fixture(name).config) as store:
+        rebuild_timer(store, tmp_path / "made")
+    shutil.copytree(tmp_path / "made", root, dirs_exist_ok=True)
+    with mqtool.open(root) as store:
+        found = verify(store)
+    assert found.findings == ()
+    assert "timer" in {check.area.value for check in found.checks}
+
+
+def test_a_log_file_is_closed_where_no_unit_and_mark_fit(tmp_path):
+    with mqtool.open(store_fixture("timer-5.5.0").directory, {"mappedFileSizeTimerLog": 52 * 3 + 16}) as store:
+        found = rebuild_timer(store, tmp_path)
+    files = sorted((tmp_path / "timerlog").iterdir())
+    assert [path.name for path in files] == [f"{172 * number:020d}" for number in range(9)]
+    assert all(timer.is_log_end(path.read_bytes(), 156) for path in files[:-1])
+    assert found.units == 25
+
+
+def test_a_store_without_timer_messages_gets_an_empty_wheel(tmp_path):
+    with mqtool.open(store_fixture("ipv6").directory) as store:
+        found = rebuild_timer(store, tmp_path)
+    assert (found.parked, found.units, found.files) == (0, 0, ["timerwheel", "config/timercheck"])
+    assert (tmp_path / "timerwheel").stat().st_size == timer.WHEEL_FILE_SIZE
+
+
+def test_the_command_says_what_it_had_to_guess(tmp_path, capsys):
+    source = store_fixture("timer-5.5.0")
+    code = run(["rebuild", "timer", str(source.directory), "--out", str(tmp_path / "made"), "--config", str(source.config)])
+    printed = capsys.readouterr().out
+    assert code == 0
+    assert "22 of 25 units" in printed
+    assert run(["rebuild", "timer", str(source.directory), "--out", str(tmp_path / "made2"), "--jobs", "2"]) == 2
