@@ -39,6 +39,7 @@ COMMANDS = {
     "explain-start": Command("mqtool.cli.explain_start", "What would a broker do to this store? Its start, dry."),
     "verify": Command("mqtool.cli.verify", "What is wrong with this store, exactly, and what to do?"),
     "checks": Command("mqtool.cli.checks", "What a code of verify means, and what to do about it."),
+    "diff": Command("mqtool.cli.diff", "What do two stores not have in common?"),
     "rebuild": Command("mqtool.cli.rebuild", "Make queues, index and configuration anew from the CommitLog."),
     "append": Command("mqtool.cli.append", "Append messages to a store, new or old, as a broker would."),
     "recover": Command("mqtool.cli.recover", "Recover a store as a broker does, or without losing a byte."),
@@ -48,6 +49,7 @@ COMMANDS = {
     "finalize": Command("mqtool.cli.finalize", "Give the way back up and free its space."),
     "convert": Command("mqtool.cli.convert", "Make a store of another shape with the same messages: leave DLedger."),
     "clean": Command("mqtool.cli.clean", "Which files retention removes, when, and what it takes from consumers."),
+    "salvage": Command("mqtool.cli.salvage", "Copy every provable record of a damaged store into a new one."),
     "export": Command("mqtool.cli.export", "Write messages as Parquet, in one go or what is new."),
 }
 

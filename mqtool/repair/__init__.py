@@ -25,13 +25,14 @@ from mqtool.repair.changes import (
     Undelete,
 )
 from mqtool.repair.files import RepairFiles
+from mqtool.repair.from_findings import Mending, changes_of
 from mqtool.repair.making import make_plan
 from mqtool.repair.plan import Fingerprint, Plan, Read, Step
 from mqtool.repair.run import Applied, apply
 from mqtool.repair.takeback import Ended, finalize, undo
 
 __all__ = [
-    "Applied", "Change", "Ended", "Fingerprint", "Plan", "Read", "RebuildIndex", "RebuildMetadata", "RebuildQueues",
-    "Redact", "RepairFiles", "SetAside", "Step", "Trim", "Truncate", "Undelete", "apply", "finalize", "make_plan",
-    "undo",
+    "Applied", "Change", "Ended", "Fingerprint", "Mending", "Plan", "Read", "RebuildIndex", "RebuildMetadata",
+    "RebuildQueues", "Redact", "RepairFiles", "SetAside", "Step", "Trim", "Truncate", "Undelete", "apply", "changes_of",
+    "finalize", "make_plan", "undo",
 ]  # fmt: skip

@@ -21,7 +21,7 @@ from mqtool.repair.changes import Truncate
 from mqtool.repair.copies import copy_patched, write_new
 from mqtool.scan.damage import Damage
 from mqtool.store.consume_queue import Queue, has_record
-from mqtool.store.files import ReadFile, read_file
+from mqtool.store.files import ReadFile, list_directory, read_file
 from mqtool.store.index_file import IndexFile
 from mqtool.store.store import Store
 
@@ -56,8 +56,10 @@ def truncate(store: Store, change: Truncate, out: Path, built: Built) -> None:
     for index in store.disk_index_files():
         if index.header.end_physical_offset >= cut.end:
             _cut_index(store, index, cut, out, built)
-    if not cut.loses_nothing:
-        _cut_checkpoint(store, cut, out, built)
+    _cut_checkpoint(store, cut, out, built)
+    if list_directory(store.path / file_names.TIMER_LOG):
+        built.notes.append("the timer's files are not cut: those that lead behind the new end are named by mqtool "
+                           "verify")  # fmt: skip
     _cut_offsets(store, ends, out, built)
     built.notes.insert(0, f"the log will end at physical offset {cut.end}")
     built.read_log(store)

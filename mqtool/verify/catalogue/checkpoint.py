@@ -3,7 +3,7 @@
 from mqtool.verify.catalogue.check import Check
 from mqtool.verify.findings import Area, Severity
 
-_METADATA = "mqtool rebuild metadata {store} --out DIR"
+_METADATA = "mqtool plan rebuild metadata {store} --file checkpoint -o PLAN"
 
 
 def _error(code: str, meaning: str, remedy: str, next_step: str) -> Check:

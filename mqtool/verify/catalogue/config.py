@@ -4,7 +4,7 @@ from mqtool.verify.catalogue.check import Check
 from mqtool.verify.findings import Area, Severity
 
 _INFO = "mqtool info {store}"
-_METADATA = "mqtool rebuild metadata {store} --out DIR"
+_METADATA = "mqtool plan rebuild metadata {store} -o PLAN"
 
 
 def _error(code: str, meaning: str, remedy: str, next_step: str) -> Check:

@@ -3,8 +3,8 @@
 from mqtool.verify.catalogue.check import Check
 from mqtool.verify.findings import Area, Severity
 
-_INFO = "mqtool info {store}"
-_REBUILD = "mqtool rebuild index {store} --out DIR"
+_REBUILD = "mqtool plan rebuild index {store} -o PLAN"
+_AWAY = "mqtool plan set-aside {store} --file {path} -o PLAN"
 
 
 def _error(code: str, meaning: str, remedy: str, next_step: str) -> Check:
@@ -20,57 +20,57 @@ CHECKS = (
         "index-missing",
         "There is no index file though the checkpoint or the configuration says that there was. The broker does not "
         "build one for messages that are there.",
-        "Build the index anew beside the store.",
+        "Build the index anew.",
         _REBUILD,
     ),
     _error(
         "index-file-size",
         "The file is shorter or longer than its slots and entries. The broker lengthens it and misreads it.",
-        "Build the index anew beside the store.",
+        "Build the index anew.",
         _REBUILD,
     ),
     _error(
         "index-header",
         "The header contradicts the file: counts beyond its capacity, ranges that are not its entries'.",
-        "Build the index anew beside the store.",
+        "Build the index anew.",
         _REBUILD,
     ),
     _error(
         "index-slot",
         "A slot does not lead to the newest of its entries: look-ups miss what lies behind.",
-        "Build the index anew beside the store.",
+        "Build the index anew.",
         _REBUILD,
     ),
     _error(
         "index-chain",
         "An entry names another predecessor than the one before it in its slot: chains end early, or run in a "
         "circle.",
-        "Build the index anew beside the store.",
+        "Build the index anew.",
         _REBUILD,
     ),
     _error(
         "index-dangling-entry",
         "An entry points into the CommitLog where no record starts.",
-        "Build the index anew beside the store.",
+        "Build the index anew.",
         _REBUILD,
     ),
     _error(
         "index-foreign-entry",
         "An entry points at a record that has no such key.",
-        "Build the index anew beside the store.",
+        "Build the index anew.",
         _REBUILD,
     ),
     _error(
         "index-wrong-time",
         "An entry's time is not its record's: look-ups in a time range miss it.",
-        "Build the index anew beside the store.",
+        "Build the index anew.",
         _REBUILD,
     ),
     _error(
         "index-missing-entry",
         "Keys of messages have no entry: look-ups do not find them. Left by a lost index file, by a crash (the "
         "broker deletes the last file and indexes anew only what it scans), or by damage.",
-        "Build the index anew beside the store.",
+        "Build the index anew.",
         _REBUILD,
     ),
     _warning(
@@ -84,13 +84,13 @@ CHECKS = (
         "index-stray-file",
         "Something that is no index file lies in index/. (An error where the broker refuses to start or drops the "
         "whole index; a note where it ignores it.)",
-        "Move it out of the store.",
-        _INFO,
+        "Set it aside.",
+        _AWAY,
     ),
     _error(
         "index-unreadable",
         "The system reported an error while reading.",
-        "Build the index anew beside the store.",
+        "Build the index anew.",
         _REBUILD,
     ),
 )

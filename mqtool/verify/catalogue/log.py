@@ -6,6 +6,8 @@ from mqtool.verify.findings import Area, Severity
 _LOOK = "mqtool dump {store} -o {offsets} --damage rows --format jsonl"
 _DIFF = "mqtool diff {store} REPLICA"
 _INFO = "mqtool info {store}"
+_AWAY = "mqtool plan set-aside {store} --file {path} -o PLAN"
+_CUT = "mqtool plan truncate {store} -o PLAN"
 _FIRST = "mqtool dump {path} --limit 1"
 
 
@@ -68,7 +70,7 @@ CHECKS = (
         "Something that is no segment lies among the segments: the broker refuses to start, or takes it for a "
         "segment. (A warning or a note where it only deletes or ignores it.)",
         "Move it out of the store.",
-        _INFO,
+        _AWAY,
     ),
     _error(
         "log-bad-body",
@@ -195,20 +197,20 @@ CHECKS = (
         "log-torn-tail",
         "The last record was not written to its end. The broker cuts it off at its next start.",
         "Nothing, if no producer got an answer for it; lost messages are listed if a queue knows them.",
-        _LOOK,
+        _CUT,
     ),
     _warning(
         "log-stale-tail",
         "Behind the end of the log lie whole records of an earlier time, left by a cut. They are old, not bad; but "
         "the broker may take them for new ones when the log grows up to them.",
         "Overwrite them with zeros while the broker is stopped.",
-        _LOOK,
+        _CUT,
     ),
     _warning(
         "log-garbage-tail",
         "Bytes that are no record lie behind the end of the log. The broker ignores them.",
         "Nothing. Ask what wrote them.",
-        _LOOK,
+        _CUT,
     ),
     _error(
         "log-unreadable",

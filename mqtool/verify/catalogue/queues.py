@@ -5,8 +5,8 @@ from mqtool.verify.findings import Area, Severity
 
 _DIFF = "mqtool diff {store} REPLICA"
 _INFO = "mqtool info {store}"
-_REBUILD = "mqtool rebuild consumequeue {store} --topic {topic} --queue {queue_id} --out DIR"
-_DUMP = "mqtool dump {path}"
+_REBUILD = "mqtool plan rebuild consumequeue {store} --topic {topic} --queue {queue_id} -o PLAN"
+_AWAY = "mqtool plan set-aside {store} --file {path} -o PLAN"
 _RECORD = "mqtool dump {store} -o {offsets} --format jsonl"
 _TOPIC = "mqtool dump {store} --topic {topic}"
 
@@ -29,28 +29,28 @@ CHECKS = (
         "The CommitLog holds messages of a queue that has no files. Consumers do not see them, and no orderly start "
         "of the broker brings them back. (A warning if all queues are gone and the store was stopped in order: then "
         "the broker builds them all.)",
-        "The CommitLog still has the messages: build the queue anew beside the store and compare.",
+        "The CommitLog still has the messages: build the queue anew.",
         _REBUILD,
     ),
     _error(
         "queue-missing-units",
         "Messages at the end of a queue have no unit: consumers do not get them, and their queue offsets are given "
         "away again. (A warning where the broker's next start writes them.)",
-        "The CommitLog still has the messages: build the queue anew beside the store and compare.",
+        "The CommitLog still has the messages: build the queue anew.",
         _REBUILD,
     ),
     _error(
         "queue-hole",
         "Units inside a queue are zeros. The broker's recovery ends the queue here and deletes what follows, if it "
         "looks at this file. (A warning where the broker's next start writes them.)",
-        "The CommitLog still has the messages: build the queue anew beside the store and compare.",
+        "The CommitLog still has the messages: build the queue anew.",
         _REBUILD,
     ),
     _error(
         "queue-file-missing",
         "A file of the queue is gone: consumers skip its messages. (A warning where the broker's next start writes "
         "them.)",
-        "The CommitLog still has the messages: build the queue anew beside the store and compare.",
+        "The CommitLog still has the messages: build the queue anew.",
         _REBUILD,
     ),
     _error(
@@ -64,51 +64,51 @@ CHECKS = (
         "queue-file-extra",
         "A file without units follows one that is not full. The broker deletes it, or makes a unit of zeros of it "
         "after its log was cut.",
-        "Move it out of the store while the broker is stopped.",
-        _DUMP,
+        "Set it aside while the broker is stopped.",
+        _AWAY,
     ),
     _error(
         "queue-stray-file",
         "Something that is no queue file lies among the queues: the broker refuses to start. (A note where it "
         "ignores it.)",
-        "Move it out of the store.",
-        _INFO,
+        "Set it aside.",
+        _AWAY,
     ),
     _error(
         "queue-bad-unit",
         "A unit holds what cannot be: a negative or impossible address or size. The broker's recovery ends the "
         "queue here, if it looks at this file. (A warning where the broker's next start writes them.)",
-        "The CommitLog still has the messages: build the queue anew beside the store and compare.",
+        "The CommitLog still has the messages: build the queue anew.",
         _REBUILD,
     ),
     _error(
         "queue-dangling-unit",
         "A unit points into the CommitLog where no record starts.",
-        "The CommitLog still has the messages: build the queue anew beside the store and compare.",
+        "The CommitLog still has the messages: build the queue anew.",
         _REBUILD,
     ),
     _error(
         "queue-foreign-unit",
         "A unit points at a record of another queue: consumers get a foreign message.",
-        "The CommitLog still has the messages: build the queue anew beside the store and compare.",
+        "The CommitLog still has the messages: build the queue anew.",
         _REBUILD,
     ),
     _error(
         "queue-shifted-unit",
         "A unit points at a record of this queue that states another queue offset: the queue has slipped.",
-        "The CommitLog still has the messages: build the queue anew beside the store and compare.",
+        "The CommitLog still has the messages: build the queue anew.",
         _REBUILD,
     ),
     _error(
         "queue-wrong-size",
         "A unit states another size than its record has.",
-        "The CommitLog still has the messages: build the queue anew beside the store and compare.",
+        "The CommitLog still has the messages: build the queue anew.",
         _REBUILD,
     ),
     _error(
         "queue-wrong-tags",
         "A unit's tags code is not that of its record's tags: consumers that filter miss it or get it wrongly.",
-        "The CommitLog still has the messages: build the queue anew beside the store and compare.",
+        "The CommitLog still has the messages: build the queue anew.",
         _REBUILD,
     ),
     _error(
@@ -120,13 +120,13 @@ CHECKS = (
     _error(
         "queue-duplicate-unit",
         "Two units point at the same record: consumers get it twice.",
-        "The CommitLog still has the messages: build the queue anew beside the store and compare.",
+        "The CommitLog still has the messages: build the queue anew.",
         _REBUILD,
     ),
     _error(
         "queue-wrong-batch",
         "A unit of a batch queue states another first offset, batch size or time than its record.",
-        "The CommitLog still has the messages: build the queue anew beside the store and compare.",
+        "The CommitLog still has the messages: build the queue anew.",
         _REBUILD,
     ),
     _error(
@@ -139,7 +139,7 @@ CHECKS = (
     _error(
         "queue-unreadable",
         "The system reported an error while reading.",
-        "Build the queue anew beside the store.",
+        "Build the queue anew.",
         _REBUILD,
     ),
     _note(

@@ -1,0 +1,228 @@
+"""What `mqtool plan` does once its options are read."""
+
+import json
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mqtool.cli.exits import ExitCode
+from mqtool.cli.filters import Filters
+from mqtool.cli.invocation import Format, Invocation, note
+from mqtool.cli.output import Output
+from mqtool.cli.plan_schema import PLAN
+from mqtool.errors import StoreError, UsageError
+from mqtool.repair import (
+    Change,
+    Plan,
+    RebuildIndex,
+    RebuildMetadata,
+    RebuildQueues,
+    Redact,
+    SetAside,
+    Step,
+    Trim,
+    Truncate,
+    Undelete,
+    make_plan,
+)
+from mqtool.repair.changes import change_to_json
+from mqtool.repair.from_findings import Mending, changes_of, findings_of
+from mqtool.repair.plan import GATES
+from mqtool.scan.damage import Damage
+from mqtool.store.address import resolve
+from mqtool.store.files import read_file
+from mqtool.store.store import Store, open_store
+from mqtool.verify import CATALOGUE
+
+_LARGEST = 1 << 28
+_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the options said; see `plan`."""
+
+    words: list[str]
+    out: Path
+    findings: Path | None
+    files: list[str]
+    at: list[str]
+    before: int | None
+    filters: Filters
+    work_dir: Path | None
+    config: Path | None
+
+    def given(self) -> set[str]:
+        """Returns the names of the options that narrow a change."""
+        chosen = {name for name in ("files", "at", "before") if getattr(self, name) not in (None, [])}
+        names = ("topic", "queue", "key", "unique_key", "tag", "time", "grep")
+        return chosen | {name for name in names if getattr(self.filters, name) is not None}
+
+
+def run(invocation: Invocation, request: Request, output_format: Format) -> ExitCode:
+    """Plans, writes the plan down and shows it."""
+    verb, path = _words(request)
+    if request.out.resolve().is_relative_to(path.resolve()):
+        raise UsageError(f"{request.out}: expected a file outside of the store {path}")
+    left: Mending | None = None
+    with open_store(path, request.config) as store:
+        if verb == "":
+            left = _mending(store, request)
+            changes: tuple[Change, ...] = left.changes
+        else:
+            changes = (_VERBS[verb].make(store, request),)
+    made = make_plan(path, changes, config=request.config, work_dir=request.work_dir)
+    try:
+        with request.out.open("x", encoding="utf-8") as file:
+            file.write(made.to_json())
+    except FileExistsError as error:
+        raise UsageError(f"{request.out}: expected a new file, this one exists") from error
+    except OSError as error:
+        raise StoreError(f"cannot be written: {error.strerror}", request.out) from error
+    complete = made.complete and (left is None or not left.left)
+    code = ExitCode.OK if complete else ExitCode.NO
+    return Output(invocation, PLAN, output_format).document(_document(made, request, left), code)
+
+
+def _words(request: Request) -> tuple[str, Path]:
+    """Returns the verb, "" with --from, and the store."""
+    words = list(request.words)
+    if request.findings is not None:
+        if len(words) > 1 or request.given():
+            raise UsageError("--from says what to change: give no verb and nothing that narrows it")
+        return "", Path(words[0]) if words else Path(_findings(request.findings)[0])
+    verb = next((verb for verb in _VERBS if words[: len(verb.split())] == verb.split()), None)
+    if verb is None:
+        raise UsageError(f"expected one of {', '.join(_VERBS)}, found {' '.join(words[:2])!r}")
+    rest = words[len(verb.split()) :]
+    if len(rest) != 1:
+        raise UsageError(f"{verb}: expected one store, found {len(rest)}")
+    odd = request.given() - _VERBS[verb].options
+    if odd:
+        raise UsageError(f"{verb}: --{min(odd).replace('_', '-').replace('files', 'file')} does not go with it")
+    return verb, Path(rest[0])
+
+
+def _findings(path: Path) -> tuple[str, list[Any]]:
+    try:
+        document = json.loads(read_file(path, _LARGEST))
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: expected JSON: {error}") from error
+    return findings_of(document, path)
+
+
+def _mending(store: Store, request: Request) -> Mending:
+    assert request.findings is not None
+    found = changes_of(store, _findings(request.findings)[1])
+    if not found.changes:
+        raise UsageError(f"{request.findings}: nothing in it that a plan mends")
+    return found
+
+
+def _queues(_: Store, request: Request) -> Change:
+    return RebuildQueues(tuple(request.filters.topic or ()), request.filters.queue)
+
+
+def _index(_: Store, request: Request) -> Change:
+    if len(request.files) > 1:
+        raise UsageError("rebuild index: one --file, or none for all")
+    return RebuildIndex(request.files[0] if request.files else None)
+
+
+def _metadata(_: Store, request: Request) -> Change:
+    return RebuildMetadata(tuple(request.files))
+
+
+def _undelete(_: Store, request: Request) -> Change:
+    if not request.filters.topic:
+        raise UsageError("undelete: name the topics with --topic")
+    return Undelete(tuple(request.filters.topic))
+
+
+def _truncate(store: Store, request: Request) -> Change:
+    if not request.at:
+        return Truncate(store.commit_log.max_offset)
+    if len(request.at) > 1 or not request.at[0].isdecimal():
+        raise UsageError(f"truncate: expected one physical offset, found --at {' '.join(request.at)}")
+    return Truncate(int(request.at[0]))
+
+
+def _redact(store: Store, request: Request) -> Change:
+    offsets = {message.physical_offset for address in request.at for message in resolve(store, address).messages}
+    if len(request.at) > len(offsets):
+        raise UsageError("redact: no message is at one of the addresses; look with mqtool get")
+    log = store.commit_log
+    wanted = request.filters.keywords(log.min_offset, log.max_offset)
+    if not wanted and not request.at:
+        raise UsageError("redact: choose messages with --at, --key, --unique-key, --grep, …")
+    if wanted:
+        for message in store.messages(**wanted):
+            if isinstance(message, Damage):
+                note(f"damage: nothing in physical offsets {message.start} to {message.end} can be looked at")
+            else:
+                offsets.add(message.physical_offset)
+    return Redact(tuple(sorted(offsets)))
+
+
+def _trim(_: Store, request: Request) -> Change:
+    if request.before is None:
+        raise UsageError("trim: say with --before which physical offset stays")
+    return Trim(request.before)
+
+
+def _set_aside(store: Store, request: Request) -> Change:
+    if not request.files:
+        raise UsageError("set-aside: name the files with --file")
+    root = store.path.absolute()
+    named = (Path(name).absolute() for name in request.files)
+    pairs = zip(request.files, named, strict=True)
+    return SetAside(tuple(path.relative_to(root).as_posix() if path.is_relative_to(root) else name
+                          for name, path in pairs))  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Verb:
+    make: Callable[[Store, Request], Change]
+    options: frozenset[str]
+
+
+def _verb(make: Callable[[Store, Request], Change], *options: str) -> _Verb:
+    return _Verb(make, frozenset(options))
+
+
+_VERBS = {
+    "rebuild consumequeue": _verb(_queues, "topic", "queue"),
+    "rebuild index": _verb(_index, "files"),
+    "rebuild metadata": _verb(_metadata, "files"),
+    "undelete": _verb(_undelete, "topic"),
+    "truncate": _verb(_truncate, "at"),
+    "redact": _verb(_redact, "at", "topic", "queue", "key", "unique_key", "tag", "time", "grep"),
+    "trim": _verb(_trim, "before"),
+    "set-aside": _verb(_set_aside, "files"),
+}
+
+
+def step_rows(steps: tuple[Step, ...]) -> list[dict[str, Any]]:
+    """Returns steps as they are printed."""
+    return [
+        {"action": step.action, "path": step.path,
+         "before": step.before and step.before.size, "after": step.after and step.after.size,
+         "sha256_before": step.before and step.before.sha256, "sha256_after": step.after and step.after.sha256}
+        for step in steps
+    ]  # fmt: skip
+
+
+def _document(made: Plan, request: Request, mending: Mending | None) -> dict[str, Any]:
+    left = mending.left if mending is not None else ()
+    notes = list(made.notes)
+    if mending is not None and mending.again:
+        notes.append("the end of the log comes first: verify and plan again once this is finalized")
+    return {
+        "store": made.store, "plan": str(request.out), "changes": [change_to_json(one) for one in made.changes],
+        "complete": made.complete and not left, "files": len(made.steps), "space": made.space,
+        "digest": made.digest, "steps": step_rows(made.steps), "notes": notes,
+        "left": [{"code": one.code, "file": one.file, "remedy": CATALOGUE[one.code].remedy} for one in left],
+        "gates": list(GATES), "next_step": f"mqtool apply {shlex.quote(str(request.out))} --yes",
+    }  # fmt: skip

@@ -1,0 +1,134 @@
+"""From what `verify` found to the changes that mend it; what no change of a store can mend is said."""
+
+import glob
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mqtool.errors import UsageError
+from mqtool.formats import file_names
+from mqtool.repair.changes import Change, RebuildIndex, RebuildMetadata, RebuildQueues, SetAside, Truncate
+from mqtool.repair.paths import check_name
+from mqtool.store.store import Store
+from mqtool.verify import CATALOGUE, Area, Finding, Severity
+
+_TAILS = ("log-torn-tail", "log-stale-tail", "log-garbage-tail")
+_IN_THE_WAY = (
+    "log-stray-file", "log-segment-extra", "queue-stray-file", "queue-file-extra", "index-stray-file",
+)  # fmt: skip
+_NOT_BY_REBUILD = ("queue-transaction-unit", "queue-ahead-of-log", "topic-only-in-log")
+_CONFIG = ("config-unreadable", "config-missing", "config-topic-missing", "config-offset-ahead",
+           "config-offset-negative")  # fmt: skip
+_QUEUES = (Area.CONSUME_QUEUE, Area.CONSUME_QUEUE_EXT, Area.BATCH_CONSUME_QUEUE)
+
+
+@dataclass(frozen=True)
+class Mending:
+    """What to do about findings.
+
+    Attributes:
+        changes: that mend them; for one plan.
+        left: findings that they do not mend.
+        again: some of `left` may be mended by another plan, once this one is finalized.
+    """
+
+    changes: tuple[Change, ...]
+    left: tuple[Finding, ...]
+    again: bool = False
+
+
+def changes_of(store: Store, findings: Iterable[Finding]) -> Mending:
+    """Returns the changes that mend findings.
+
+    The end of the log comes first and alone: all else is worked out from a log whose end is certain.
+
+    Args:
+        store: opened; the one that was verified.
+        findings: of `mqtool.verify.verify`, or read from its JSON.
+    """
+    wanted = [finding for finding in findings if finding.severity is not Severity.NOTE]
+    tails = [finding for finding in wanted if finding.code in _TAILS]
+    if tails:
+        others = tuple(finding for finding in wanted if finding not in tails)
+        return Mending((Truncate(store.commit_log.max_offset),), others, again=bool(others))
+    gathered = _Gathered()
+    left = tuple(finding for finding in wanted if not gathered.take(store, finding))
+    return Mending(gathered.changes(), left)
+
+
+@dataclass
+class _Gathered:
+    """What findings ask for together."""
+
+    topics: set[str | None] = field(default_factory=set)
+    index: bool = False
+    files: set[str] = field(default_factory=set)
+    away: set[str] = field(default_factory=set)
+
+    def take(self, store: Store, finding: Finding) -> bool:
+        """Adds what mends a finding; returns whether there is something."""
+        area = CATALOGUE[finding.code].area
+        if finding.code in _IN_THE_WAY:
+            is_file = _is_file(store, finding.file)
+            if is_file:
+                self.away.add(finding.file)
+            return is_file
+        if area in _QUEUES and finding.code not in _NOT_BY_REBUILD:
+            self.topics.add(finding.topic)
+        elif area is Area.INDEX:
+            self.index = True
+        elif area is Area.CHECKPOINT and finding.code != "checkpoint-unreadable":
+            self.files.add(file_names.CHECKPOINT)
+        elif finding.code in _CONFIG:
+            self.files.add(f"{file_names.CONFIG}/{_main_name(finding)}")
+        else:
+            return False
+        return True
+
+    def changes(self) -> tuple[Change, ...]:
+        """Returns one change of each kind."""
+        found: list[Change] = []
+        if self.topics:
+            named = sorted(topic for topic in self.topics if topic is not None)
+            found.append(RebuildQueues(() if None in self.topics else tuple(map(glob.escape, named))))
+        if self.index:
+            found.append(RebuildIndex())
+        if self.files:
+            found.append(RebuildMetadata(tuple(sorted(self.files))))
+        if self.away:
+            found.append(SetAside(tuple(sorted(self.away))))
+        return tuple(found)
+
+
+def _is_file(store: Store, name: str) -> bool:
+    return not Path(name).is_absolute() and (store.path / check_name(name, store.path)).is_file()
+
+
+def _main_name(finding: Finding) -> str:
+    """Returns the configuration file that a finding is about; a topic's configuration is in topics.json."""
+    if finding.code == "config-topic-missing":
+        return file_names.TOPICS
+    return Path(finding.file).name.removesuffix(file_names.BACKUP_SUFFIX)
+
+
+def findings_of(document: object, where: Path) -> tuple[str, list[Finding]]:
+    """Reads what `mqtool verify --format json` printed.
+
+    Returns:
+        The store as it was named there, and the findings.
+
+    Raises:
+        UsageError: it is no such document.
+    """
+    if not isinstance(document, dict) or document.get("schema") != "verify":
+        raise UsageError(f"{where}: expected what `mqtool verify STORE --format json` prints")
+    try:
+        names = ("code", "file", "position", "physical_offset", "topic", "queue_id", "evidence")
+        found = [Finding(severity=Severity(row["severity"]), **{name: row[name] for name in names})
+                 for row in document["findings"] if row["code"] in CATALOGUE]  # fmt: skip
+        store = document["store"]
+        if not isinstance(store, str) or not all(isinstance(one.file, str) for one in found):
+            raise TypeError("a name is none")  # noqa: TRY301 - told with the others
+    except (KeyError, TypeError, ValueError) as error:
+        raise UsageError(f"{where}: expected findings of mqtool verify: {error}") from error
+    return store, found
