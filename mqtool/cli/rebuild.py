@@ -26,10 +26,10 @@ from mqtool.cli.schema import prints
 HELP = """
 mqtool rebuild consumequeue /data/store --out rebuilt
 
-Make derived files anew from the CommitLog alone: queues, index, configuration, timer wheel and log. The
-bytes are those that the broker writes; docs/rebuild.md lists what can differ. All of it, or some topics, one queue, a range of physical offsets, one
-index file. Damaged ranges are skipped and reported, and messages keep their queue offsets; then the exit code is 1.
---state FILE notes how far the run is, --resume goes on there.
+Make derived files anew from the CommitLog alone: queues, index, configuration, timer wheel and log. The bytes are
+those that the broker writes; docs/rebuild.md lists what can differ. All of it, or some topics, one queue, a range of
+physical offsets, one index file. Damaged ranges are skipped and reported, and messages keep their queue offsets; then
+the exit code is 1. --state FILE notes how far the run is, --resume goes on there.
 
 impact: writes below --out and the --state file, and nothing else; the store is only read
 """

@@ -3,8 +3,8 @@
 The broker reads `rmq_sys_wheel_timer` from front to back and gives each message that is not due yet a unit in the log
 and a place in the wheel. All of it follows from the messages but one thing: the second in which the broker did so, the
 unit's write time. Of a message that has been dequeued since, the record that came of it tells (TIMER_ENQUEUE_MS); of
-one that still waits, it is taken to be the second in which it was stored. Deliver times, order and chains do not depend on
-it, except that a message near the end of the wheel's window might have been rolled.
+one that still waits, it is taken to be the second in which it was stored. Deliver times, order and chains do not depend
+on it, except that a message near the end of the wheel's window might have been rolled.
 Source: TimerMessageStore.doEnqueue, convertMessage, recover; TimerLog.append; TimerWheel.putSlot (5.5.0).
 """
 
