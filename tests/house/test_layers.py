@@ -17,6 +17,8 @@ ALLOWED = {
     "store": BASE | {"formats", "scan"},
     "verify": READING,
     "rebuild": READING,
+    "diff": READING,
+    "report": READING | {"verify", "engine"},
     "engine": READING,
     "export": READING,
     "spark": READING | {"export", "verify"},

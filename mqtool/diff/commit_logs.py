@@ -1,0 +1,65 @@
+"""The CommitLogs of two stores."""
+
+from mqtool.diff.differences import Alone, Interval, LogDifference, TailSide
+from mqtool.diff.log_bytes import OnBytes, common, compare_bytes, coverage, same_length, without
+from mqtool.diff.log_records import regions_of, touched
+from mqtool.scan.damage import Damage
+from mqtool.store.commit_log import CommitLog
+
+
+def compare_logs(a: CommitLog, b: CommitLog, on_bytes: OnBytes | None = None) -> LogDifference:
+    """Compares two logs.
+
+    Args:
+        a, b: the logs.
+        on_bytes: told of bytes as they are compared.
+
+    Raises:
+        StoreError: a file cannot be read.
+    """
+    in_a, in_b = coverage(a), coverage(b)
+    both = common(in_a, in_b)
+    runs = compare_bytes(a, b, both, on_bytes)
+    regions = regions_of(runs, touched(a, runs), touched(b, runs))
+    alone = _alone("a", a, in_a, in_b) + _alone("b", b, in_b, in_a)
+    alone.sort(key=lambda part: (part.start, part.side))
+    begins = both[0][0] if both else 0
+    splits = [part.start for part in alone if part.start >= begins] if both else [part.start for part in alone]
+    changed = [regions.kept[0].start] if regions.kept else []
+    diverges_at = min(changed + splits, default=None)
+    first = next((int(s) for s in runs.starts.tolist() if regions.kept and s >= regions.kept[0].start), None)
+    agreed = None if not both else (begins, both[-1][1] if diverges_at is None else max(begins, diverges_at))
+    return LogDifference(
+        _bounds(a, in_a), _bounds(b, in_b), agreed, diverges_at, first, runs.same, regions.different, regions.filler,
+        regions.kept, regions.count, regions.messages_a, regions.messages_b, tuple(alone), _tail(a, b), _tail(b, a),
+    )  # fmt: skip
+
+
+def _bounds(log: CommitLog, covered: list[Interval]) -> Interval | None:
+    if not log.segments:
+        return None
+    return log.min_offset, max(log.min_offset, covered[-1][1] if covered else log.min_offset)
+
+
+def _alone(side: str, log: CommitLog, mine: list[Interval], others: list[Interval]) -> list[Alone]:
+    found = []
+    for start, end in without(mine, others):
+        kind = "gap"
+        if not others or start >= others[-1][1]:
+            kind = "end"
+        elif end <= others[0][0]:
+            kind = "front"
+        found.append(Alone(side, start, end, kind, _messages(log, start, end)))
+    return found
+
+
+def _messages(log: CommitLog, start: int, end: int) -> int:
+    return sum(len(item) for item in log.frames(start, end, check_crc=False) if not isinstance(item, Damage))
+
+
+def _tail(log: CommitLog, other: CommitLog) -> TailSide | None:
+    if not log.segments:
+        return None
+    tail = log.tail
+    same = same_length(log, other, tail.end, tail.length) if tail.length else 0
+    return TailSide(tail.kind, tail.end, tail.length, same, tail.detail)

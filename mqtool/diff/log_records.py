@@ -1,0 +1,148 @@
+"""Where bytes differ, which records that concerns: both logs are walked there, and only there."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from mqtool.diff.differences import Interval, Region, Side
+from mqtool.diff.log_bytes import Runs
+from mqtool.formats import commit_log as commit_log_format
+from mqtool.scan.damage import Damage
+from mqtool.store.commit_log import CommitLog
+
+MOST_REGIONS = 1000
+"""Regions that are kept; the rest is counted."""
+
+
+@dataclass
+class Touched:
+    """What one side has where bytes differ.
+
+    Attributes:
+        starts, ends: physical offsets of runs of records, half-open.
+        counts: records of each run.
+        damages: ranges without a valid record.
+        fillers: bytes behind BLANKs.
+    """
+
+    starts: list[np.ndarray] = field(default_factory=list)
+    ends: list[np.ndarray] = field(default_factory=list)
+    counts: list[np.ndarray] = field(default_factory=list)
+    damages: list[Damage] = field(default_factory=list)
+    fillers: list[Interval] = field(default_factory=list)
+
+    def add(self, starts: np.ndarray, ends: np.ndarray) -> None:
+        """Takes records in order; neighbours become one run."""
+        if not len(starts):
+            return
+        breaks = np.flatnonzero(starts[1:] != ends[:-1])
+        first = np.concatenate([[0], breaks + 1])
+        last = np.concatenate([breaks, [len(starts) - 1]])
+        self.starts.append(starts[first])
+        self.ends.append(ends[last])
+        self.counts.append(last - first + 1)
+
+    def runs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Returns starts, ends and counts."""
+        empty = [np.empty(0, np.int64)]
+        return tuple(np.concatenate(part or empty) for part in (self.starts, self.ends, self.counts))  # type: ignore[return-value]
+
+
+def touched(log: CommitLog, runs: Runs) -> Touched:
+    """Returns what one log has where bytes differ.
+
+    Raises:
+        StoreError: a file cannot be read.
+    """
+    found = Touched()
+    for number, segment in enumerate(log.segments):
+        if not runs.overlapping(np.array([segment.base]), np.array([segment.end]))[0]:
+            continue
+        walk = log.walk(number)
+        for item in walk:
+            if isinstance(item, Damage):
+                if runs.overlapping(np.array([item.start]), np.array([item.end]))[0]:
+                    found.damages.append(item.at(segment.path, segment.base))
+                continue
+            starts = item.positions.astype(np.int64) + item.base
+            ends = starts + item.sizes
+            concerned = runs.overlapping(starts, ends)
+            found.add(starts[concerned], ends[concerned])
+        if walk.ended_by_blank:
+            found.fillers.append((walk.last_record_end + commit_log_format.BLANK_SIZE, segment.end))
+    return found
+
+
+@dataclass(frozen=True)
+class Regions:
+    """All regions of two logs.
+
+    Attributes:
+        kept: the first of them.
+        count: how many there are.
+        different: differing bytes.
+        filler: differing bytes behind BLANKs.
+        messages_a, messages_b: records in all of them.
+    """
+
+    kept: tuple[Region, ...] = ()
+    count: int = 0
+    different: int = 0
+    filler: int = 0
+    messages_a: int = 0
+    messages_b: int = 0
+
+
+def regions_of(runs: Runs, a: Touched, b: Touched) -> Regions:
+    """Joins runs of bytes and the records that they touch to regions that do not overlap."""
+    filler = _inside(runs, a.fillers) & _inside(runs, b.fillers)
+    filler_bytes = int(runs.bytes[filler].sum())
+    starts, ends, counts = runs.starts[~filler], runs.ends[~filler], runs.bytes[~filler]
+    if not len(starts):
+        return Regions(filler=filler_bytes)
+    of_a, of_b = a.runs(), b.runs()
+    low, high = _joined([(starts, ends), of_a[:2], of_b[:2]])
+    where = np.searchsorted(low, starts, side="right") - 1
+    kept = np.zeros(len(low), bool)
+    kept[where] = True  # a region of records that only filler touched is none
+    total = np.bincount(where, counts, minlength=len(low)).astype(np.int64)
+    records = [_counted(low, side) for side in (of_a, of_b)]
+    numbers = np.flatnonzero(kept)
+    found = tuple(
+        Region(int(low[n]), int(high[n]), int(total[n]),
+               _side(a, int(records[0][n]), int(low[n]), int(high[n])),
+               _side(b, int(records[1][n]), int(low[n]), int(high[n])))
+        for n in numbers[:MOST_REGIONS].tolist()
+    )  # fmt: skip
+    sums = [int(one[numbers].sum()) for one in records]
+    return Regions(found, len(numbers), int(counts.sum()), filler_bytes, sums[0], sums[1])
+
+
+def _side(touched_: Touched, messages: int, low: int, high: int) -> Side:
+    damages = [one for one in touched_.damages if one.start < high and one.end > low]
+    size = sum(min(one.end, high) - max(one.start, low) for one in damages)
+    return Side(messages, size, f"{damages[0].kind.value}: {damages[0].detail}" if damages else "")
+
+
+def _inside(runs: Runs, fillers: list[Interval]) -> np.ndarray:
+    found = np.zeros(len(runs), bool)
+    for low, high in fillers:
+        found |= (runs.starts >= low) & (runs.ends <= high)
+    return found
+
+
+def _joined(parts: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the union of ranges; those that touch are one."""
+    starts = np.concatenate([part[0] for part in parts])
+    ends = np.concatenate([part[1] for part in parts])
+    order = np.argsort(starts, kind="stable")
+    starts, reach = starts[order], np.maximum.accumulate(ends[order])
+    opens = np.concatenate([[True], starts[1:] > reach[:-1]])
+    first = np.flatnonzero(opens)
+    last = np.concatenate([first[1:] - 1, [len(starts) - 1]])
+    return starts[first], reach[last]
+
+
+def _counted(low: np.ndarray, side: tuple[np.ndarray, np.ndarray, np.ndarray]) -> np.ndarray:
+    starts, _, counts = side
+    return np.bincount(np.searchsorted(low, starts, side="right") - 1, counts, minlength=len(low)).astype(np.int64)

@@ -1,0 +1,122 @@
+"""The queues of two stores, unit by unit, as they are on disk."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from mqtool.diff.differences import Interval, QueueDifference
+from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
+from mqtool.store.consume_queue import Queue, has_record
+
+UNIT = CONSUME_QUEUE_UNIT.dtype
+STEP = 1 << 18
+"""Units that are compared at a time."""
+MOST_RUNS = 1000
+"""Runs of queue offsets that are kept for each side of a queue; messages are counted all the same."""
+
+
+@dataclass
+class _Found:
+    """Queue offsets of messages that one side has alone."""
+
+    runs: list[Interval] = field(default_factory=list)
+    messages: int = 0
+
+    def add(self, first: int, last: int) -> None:
+        self.messages += last - first + 1
+        if self.runs and self.runs[-1][1] + 1 == first:
+            self.runs[-1] = (self.runs[-1][0], last)
+        elif len(self.runs) < MOST_RUNS:
+            self.runs.append((first, last))
+
+    def add_each(self, offsets: np.ndarray) -> None:
+        """Takes ascending queue offsets."""
+        if len(offsets):
+            breaks = np.flatnonzero(np.diff(offsets) != 1)
+            first = np.concatenate([[0], breaks + 1])
+            last = np.concatenate([breaks, [len(offsets) - 1]])
+            for low, high in zip(offsets[first].tolist(), offsets[last].tolist(), strict=True):
+                self.add(low, high)
+
+
+def compare_queue(a: Queue | None, b: Queue | None) -> QueueDifference | None:
+    """Compares one queue; None if both sides have the same messages at the same queue offsets.
+
+    What counts is what the CommitLog of a side still has: units of deleted messages, and those that point behind the
+    end of the log, are left out.
+
+    Raises:
+        StoreError: a file cannot be read.
+    """
+    bounds = _bounds(a), _bounds(b)
+    only, different = (_Found(), _Found()), _Found()
+    if any(queue is not None and queue.is_batch for queue in (a, b)):
+        _batches(a, b, only, different)
+    else:
+        for offsets, left, right in _blocks(a, b, bounds):
+            one, two = has_record(left), has_record(right)
+            only[0].add_each(offsets[one & ~two])
+            only[1].add_each(offsets[two & ~one])
+            different.add_each(offsets[one & two & (left != right)])
+    if bounds[0] == bounds[1] and not (only[0].messages or only[1].messages or different.messages):
+        return None
+    named = a or b
+    assert named is not None
+    return QueueDifference(
+        named.topic, named.queue_id, *bounds, tuple(only[0].runs), tuple(only[1].runs), only[0].messages,
+        only[1].messages, different.messages, different.runs[0][0] if different.runs else None,
+    )  # fmt: skip
+
+
+def _bounds(queue: Queue | None) -> Interval | None:
+    return None if queue is None else (max(0, queue.min_offset), queue.max_offset)
+
+
+def _blocks(
+    a: Queue | None, b: Queue | None, bounds: tuple[Interval | None, Interval | None]
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Yields (queue offsets, units of a, units of b) of blocks that are not equal; what is not there is zero."""
+    known = [each for each in bounds if each is not None and each[0] < each[1]]
+    low, high = min((each[0] for each in known), default=0), max((each[1] for each in known), default=0)
+    for first in range(low, high, STEP):
+        last = min(high, first + STEP)
+        left, right = _units(a, bounds[0], first, last), _units(b, bounds[1], first, last)
+        if left.tobytes() != right.tobytes():
+            yield np.arange(first, last), left, right
+
+
+def _units(queue: Queue | None, bounds: Interval | None, first: int, last: int) -> np.ndarray:
+    """Returns the units of some queue offsets, zeros outside the bounds."""
+    found = np.zeros(last - first, UNIT)
+    if queue is None or bounds is None:
+        return found
+    low, high = max(first, bounds[0]), min(last, bounds[1])
+    for number, file in enumerate(queue.files):
+        base = file.base // queue.unit_size
+        start, end = max(low, base), min(high, file.end // queue.unit_size)
+        if start < end:
+            units = queue.units_of(number)[start - base : end - base]
+            found[start - first : start - first + len(units)] = units
+    return found
+
+
+def _batches(a: Queue | None, b: Queue | None, only: tuple[_Found, _Found], different: _Found) -> None:
+    """Compares queues whose units stand for several messages each: by the first offset of each."""
+    sides = [_by_first_offset(queue) for queue in (a, b)]
+    for mine, other, found in ((sides[0], sides[1], only[0]), (sides[1], sides[0], only[1])):
+        for first in sorted(mine.keys() - other.keys()):
+            found.add(first, first + max(1, int(mine[first]["batch_size"])) - 1)
+    for first in sorted(sides[0].keys() & sides[1].keys()):
+        one, two = sides[0][first], sides[1][first]
+        if one.tobytes() != two.tobytes():
+            different.add(first, first + max(1, int(one["batch_size"])) - 1)
+
+
+def _by_first_offset(queue: Queue | None) -> dict[int, np.void]:
+    if queue is None or not queue.is_batch:
+        return {}
+    units, (low, high) = queue.units(), (max(0, queue.min_offset), queue.max_offset)
+    first = units["base_queue_offset"].astype(np.int64)
+    inside = np.flatnonzero(has_record(units) & (first >= low) & (first < high))
+    return {int(first[number]): units[number] for number in inside.tolist()}

@@ -1,0 +1,75 @@
+"""Two stores compared, part by part."""
+
+from collections.abc import Collection, Iterator
+
+from mqtool.diff.commit_logs import compare_logs
+from mqtool.diff.differences import Difference, LogDifference, OffsetDifference, QueueDifference
+from mqtool.diff.log_bytes import OnBytes
+from mqtool.diff.queue_units import compare_queue
+from mqtool.formats import file_names
+from mqtool.store import Store
+from mqtool.store.consume_queue import Queue
+from mqtool.store.files import list_directory
+
+PARTS = ("log", "queues", "offsets")
+"""What can be compared."""
+
+Key = tuple[str, str, int]
+
+
+def compare(
+    a: Store, b: Store, parts: Collection[str] = PARTS, on_bytes: OnBytes | None = None
+) -> Difference:
+    """Compares two stores; nothing is written to either.
+
+    Args:
+        a, b: the stores.
+        parts: of `PARTS`.
+        on_bytes: told of bytes of the CommitLogs as they are compared.
+
+    Raises:
+        StoreError: a file cannot be read.
+    """
+    log: LogDifference | None = None
+    if "log" in parts:
+        log = compare_logs(a.commit_log, b.commit_log, on_bytes)
+    queues: list[QueueDifference] = []
+    names: list[tuple[str, int]] = []
+    if "queues" in parts:
+        left, right = _queues(a), _queues(b)
+        names = sorted({*left, *right})
+        found = (compare_queue(left.get(name), right.get(name)) for name in names)
+        queues = [one for one in found if one is not None]
+    offsets: list[OffsetDifference] = []
+    keys: list[Key] = []
+    if "offsets" in parts:
+        before, after = dict(_offsets(a)), dict(_offsets(b))
+        keys = sorted({*before, *after})
+        offsets = [OffsetDifference(*key, before.get(key), after.get(key)) for key in keys
+                   if before.get(key) != after.get(key)]  # fmt: skip
+    unread = tuple(words for side, store in (("a", a), ("b", b)) for words in _unread(side, store, parts))
+    return Difference(log, tuple(queues), tuple(offsets), len(names), len(keys), unread)
+
+
+def _queues(store: Store) -> dict[tuple[str, int], Queue]:
+    return {(queue.topic, queue.queue_id): queue for queue in store.disk_queues()}
+
+
+def _offsets(store: Store) -> Iterator[tuple[Key, int]]:
+    for group, topics in store.metadata.consumer_offsets.items():
+        for topic, queues in topics.items():
+            for queue_id, offset in queues.items():
+                yield (group, topic, queue_id), offset
+
+
+def _unread(side: str, store: Store, parts: Collection[str]) -> Iterator[str]:
+    """Tells what a store has that was not looked at: it might differ."""
+    names = {entry.name for entry in list_directory(store.path / file_names.CONSUME_QUEUE)}
+    if "queues" in parts and "CURRENT" in names:
+        yield f"{side}: the queues are in RocksDB, which is not read"
+    unread_ledger = store.layout.dledger_dirs and not any(one.entries for one in store.layout.commit_log.files)
+    if "log" in parts and unread_ledger:
+        yield f"{side}: the DLedger log has no data file, or is not in use"
+    problems = [one for one in store.metadata.problems if "ffset" in one]
+    if "offsets" in parts:
+        yield from (f"{side}: {words}" for words in problems)
