@@ -71,12 +71,15 @@ class Allocator:
         Raises:
             OSError: it cannot be made.
         """
+        full = self._queue.last
         with self._making:
             prepared, self._next = self._next, None
             if prepared is not None and prepared.file_from_offset == self._queue.next_base(0):
                 file = self._queue.add(prepared)
             else:
                 file = self._queue.create()
+        if full is not None and self._lock_pages:
+            full.file.unlock()
         if self._thread is not None:
             self._submit(self._make_next)
         return file

@@ -77,9 +77,14 @@ class File:
 
     def populate(self, start: int, end: int, *, lock: bool = False) -> None:
         """Makes the pages of a reserved range; see `memory.populate`."""
-        memory.populate(self.mapping, start, end)
+        if not memory.populate(self.mapping, start, end):
+            memory.will_need(self.mapping, start, end)
         if lock:
             memory.lock(self.mapping, start, end)
+
+    def unlock(self) -> None:
+        """Lets all pages of the file leave memory again."""
+        memory.unlock(self.mapping, 0, self.size)
 
     def sync(self) -> None:
         """Returns when everything written, mapped or not, is on disk (fdatasync).

@@ -120,6 +120,11 @@ class StoreReads:
         """Bytes of the log that have not reached queues and index yet."""
         return self._open.loop.behind
 
+    @property
+    def is_page_cache_busy(self) -> bool:
+        """Whether a put is stuck in the append lock: new ones are to be refused (OS_PAGE_CACHE_BUSY)."""
+        return self._open.log.is_busy()
+
     def wait_for(self, topic: str, queue_id: int, queue_offset: int, timeout: float | None = None) -> bool:
         """Waits until a queue holds a message at an offset; returns whether it does."""
         queues = self._open.queues

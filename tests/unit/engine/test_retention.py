@@ -1,0 +1,187 @@
+"""Retention, rule by rule: clock and disk usage are set, files are counted; readers and the last file keep theirs."""
+
+import os
+from datetime import UTC
+
+import pytest
+
+from mqtool.engine import GetStatus, PutStatus
+from mqtool.engine.files import Files
+from mqtool.engine.retention import HOUR_MS, RetentionPolicy, look_at_disks, policy_from_config, trigger_of
+from mqtool.errors import UsageError
+from mqtool.store import broker_config
+
+MIDNIGHT = 1_700_006_400_000
+"""2023-11-15 00:00 UTC."""
+
+
+class Disks(Files):
+    """Tells how full the disk is as it is told, and ages as they are set."""
+
+    def __init__(self, used=0.1):
+        self.used = used
+
+    def used_ratio(self, path):
+        return self.used
+
+
+def policy(**more):
+    return RetentionPolicy(**{"zone": UTC, **more})
+
+
+@pytest.fixture
+def filled(opened, clock):
+    """A store of six log files, each an hour older than the next; the newest is as old as `age` hours."""
+
+    def fill(age, used=0.1, **rules):
+        store = opened(files=Disks(used), policy=policy(**rules))
+        clock.time = MIDNIGHT + 12 * HOUR_MS
+        for number in range(36):
+            clock.time += 1
+            store.put("T", number % 2, b"x" * 500, b"KEYS\x01k%d\x02" % number)
+        store.dispatch()
+        files = sorted((store.path / "commitlog").iterdir())
+        assert len(files) == 6
+        for number, path in enumerate(files):
+            seconds = clock.time / 1000 - 3600 * (age + len(files) - 1 - number)
+            os.utime(path, (seconds, seconds))
+        return store
+
+    return fill
+
+
+def names(paths):
+    return [int(path.name) for path in paths if path.parent.name == "commitlog"]
+
+
+def at(clock, hour):
+    clock.time = MIDNIGHT + hour * HOUR_MS
+
+
+@pytest.mark.parametrize(("age", "gone"), [(60, 0), (70, 4), (72, 5), (200, 5)])
+def test_at_the_hour_files_of_72_hours_go_and_the_last_stays(filled, clock, age, gone):
+    store = filled(age)
+    moved = MIDNIGHT + 28 * HOUR_MS - clock.time
+    clock.time += moved
+    for path in (store.path / "commitlog").iterdir():
+        time = path.stat().st_mtime + moved / 1000
+        os.utime(path, (time, time))
+    assert len(names(store.clean())) == gone
+
+
+def test_at_another_hour_nothing_goes(filled):
+    store = filled(200)
+    assert store.clean() == []
+    assert {verdict.reason for verdict in store.retention()[:-1]} == {"neither the hour nor the disk asks for it"}
+
+
+def test_deletion_that_was_asked_for_does_not_wait_for_the_hour(filled):
+    store = filled(200)
+    store.clean_soon()
+    assert names(store.clean()) == [0, 4096, 8192, 12288, 16384]
+
+
+@pytest.mark.parametrize(("used", "age", "gone", "status"), [
+    (0.75, 100, 0, PutStatus.PUT_OK), (0.76, 100, 5, PutStatus.PUT_OK), (0.76, 10, 0, PutStatus.PUT_OK),
+    (0.86, 10, 5, PutStatus.PUT_OK), (0.91, 10, 5, PutStatus.SERVICE_NOT_AVAILABLE),
+])  # fmt: skip
+def test_a_full_disk_lets_expired_files_go_then_all_then_refuses_messages(filled, used, age, gone, status):
+    store = filled(age, used)
+    assert len(names(store.clean())) == gone
+    assert store.put("T", 0, b"x").status is status
+    store._parts.cleaner._files.used = 0.1
+    store.clean()
+    assert store.put("T", 0, b"x").ok
+
+
+def test_messages_are_taken_again_only_below_the_force_ratio(filled):
+    store = filled(10, 0.91)
+    files = store._parts.cleaner._files
+    store.clean()
+    for used, status in ((0.88, PutStatus.SERVICE_NOT_AVAILABLE), (0.80, PutStatus.PUT_OK), (0.88, PutStatus.PUT_OK)):
+        files.used = used
+        store.clean()
+        assert store.put("T", 0, b"x").status is status
+
+
+def test_nothing_goes_unexpired_where_that_is_switched_off(filled):
+    store = filled(10, 0.89, forcibly=False)
+    assert store.clean() == []
+
+
+def test_a_turn_takes_at_most_so_many_files_with_a_pause_between_two(filled, clock):
+    store = filled(200, batch_max=2)
+    store.clean_soon()
+    clock.slept.clear()
+    assert names(store.clean()) == [0, 4096]
+    assert clock.slept[0] == 0.1
+    assert names(store.clean()) == [8192, 12288]
+
+
+def test_a_file_in_use_stays_and_keeps_those_behind_it_until_its_time_is_over(filled, clock):
+    store = filled(200, destroy_forcibly_ms=1000)
+    with store.hold(4096) as held:
+        assert held
+        store.clean_soon()
+        assert names(store.clean()) == [0]
+        assert store.clean() == []
+        clock.time += 1001
+        assert 4096 in names(store.clean())
+
+
+def test_a_view_of_a_record_outlives_its_file(filled):
+    store = filled(200)
+    before = store.get_message("T", 0, 0, 1).records[0]
+    copy = bytes(before)
+    store.clean_soon()
+    store.clean()
+    assert bytes(before) == copy
+
+
+def test_queues_and_index_follow_the_log_and_gets_say_so(filled):
+    store = filled(200)
+    store.clean_soon()
+    gone = store.clean()
+    lowest = store.min_physical_offset
+    kept = [number for number in range(36) if store.query_message("T", f"k{number}").records]
+    assert kept == list(range(36 - len(kept), 36))
+    for queue_id in range(2):
+        low, high = store.queue_bounds("T", queue_id)
+        assert 0 < low < high
+        first = store.get_message("T", queue_id, low, 1).records[0]
+        assert int.from_bytes(first[28:36], "big") >= lowest
+        assert store.get_message("T", queue_id, low - 1).status is GetStatus.OFFSET_TOO_SMALL
+    assert [path.parent.name for path in gone if path.parent.name == "index"]
+    assert (store.path / "consumequeue" / "T" / "0").is_dir()
+
+
+def test_the_disks_are_judged_by_the_emptiest_log_and_the_queues(tmp_path):
+    rules = policy()
+    a, b = tmp_path / "a", tmp_path / "b"
+    assert look_at_disks(rules, {a: 0.95, b: 0.2}, 0.2).full == {a}
+    assert look_at_disks(rules, {a: 0.95, b: 0.2}, 0.2).trigger.name == "NONE"
+    assert look_at_disks(rules, {a: 0.2}, 0.91).refuse is True
+    assert look_at_disks(rules, {a: -1.0}, 0.2).trigger.name == "SPACE"
+
+
+@pytest.mark.parametrize(("hours", "hour", "name"), [((4,), 4, "HOUR"), ((4,), 5, "NONE"), ((0, 16), 16, "HOUR")])
+def test_the_hour_counts_from_its_first_to_its_last_minute(hours, hour, name):
+    rules = policy(delete_hours=hours)
+    disks = look_at_disks(rules, {}, 0.1)
+    disks = look_at_disks(rules, {None: 0.1}, 0.1) if disks.trigger.name != "NONE" else disks
+    for minute in (0, 59):
+        now = MIDNIGHT + hour * HOUR_MS + minute * 60_000
+        assert trigger_of(rules, now, disks, manual=False).name == name
+
+
+def test_ratios_are_clamped_as_by_the_broker():
+    rules = policy(warning_ratio=0.99, force_ratio=0.1, max_used_per_cent=100)
+    assert (rules.warning, rules.force, rules.max_used) == (0.90, 0.30, 0.95)
+
+
+def test_a_policy_is_read_from_the_brokers_keys():
+    keys = {"fileReservedTime": "5", "deleteWhen": "03;15", "diskMaxUsedSpaceRatio": "60", "cleanFileForciblyEnable": "false"}
+    found = policy_from_config(broker_config.load(keys))
+    assert (found.reserved_hours, found.delete_hours, found.max_used_per_cent, found.forcibly) == (5, (3, 15), 60, False)
+    with pytest.raises(UsageError, match="deleteWhen"):
+        policy_from_config(broker_config.load({"deleteWhen": "at night"}))

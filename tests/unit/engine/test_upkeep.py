@@ -1,0 +1,165 @@
+"""What else an open store does: topics go, readers wait and are woken, busy writers are noticed, tables are saved."""
+
+import contextlib
+import threading
+
+import pytest
+
+from mqtool.engine import GetStatus, PutStatus, memory
+from mqtool.engine.files import Files
+from mqtool.engine.hooks import OutgoingMessage, check_before_put
+from mqtool.engine.metadata import ConfigFiles
+from mqtool.errors import ConfigFileError
+from mqtool.formats import config_files
+
+
+def test_a_deleted_topic_has_no_queues_and_begins_at_0_again(opened):
+    store = opened(declared=("queue-missing", "queue-missing-units"))
+    for number in range(20):
+        store.put("Gone", number % 2, b"x", b"KEYS\x01k%d\x02" % number)
+        store.put("Stays", 0, b"x")
+    store.dispatch()
+    end = store.max_physical_offset
+    assert store.delete_topic("Gone") == 2
+    assert not (store.path / "consumequeue" / "Gone").exists()
+    assert store.queue_bounds("Gone", 0) == (0, 0)
+    assert store.queue_bounds("Stays", 0) == (0, 20)
+    assert store.max_physical_offset == end
+    assert store.put("Gone", 0, b"again").queue_offset == 0
+    store.dispatch()
+    assert store.get_message("Gone", 0, 0).status is GetStatus.FOUND
+
+
+def test_a_topic_that_is_not_there_is_no_error(opened):
+    assert opened().delete_topic("Never") == 0
+
+
+def test_a_reader_that_waits_is_woken_by_the_message(opened):
+    store = opened(background=True)
+    found = []
+    waiting = threading.Thread(target=lambda: found.append(store.wait_for("T", 0, 0, 30)))
+    waiting.start()
+    store.put("T", 0, b"x")
+    waiting.join(30)
+    assert found == [True]
+    assert store.get_message("T", 0, 0).status is GetStatus.FOUND
+
+
+def test_waiting_for_what_does_not_come_ends_in_time(opened):
+    store = opened(background=True)
+    store.put("T", 1, b"x")
+    assert not store.wait_for("T", 0, 0, 0.05)
+
+
+def test_listeners_hear_of_each_round_of_dispatch(opened):
+    store, heard = opened(), []
+    store.add_listener(lambda: heard.append(store.queue_bounds("T", 0)))
+    store.put("T", 0, b"x")
+    store.dispatch()
+    store.put("T", 0, b"x")
+    store.dispatch()
+    assert heard == [(0, 1), (0, 2)]
+
+
+def test_a_writer_stuck_in_the_lock_makes_the_page_cache_busy(opened, clock):
+    store = opened()
+    hook = check_before_put(lambda: store.is_page_cache_busy)
+    message = OutgoingMessage("T", 0, b"x")
+    with store._parts.log.lock:
+        assert hook(message) is message
+        clock.time += 1_000
+        assert hook(message) is message
+        clock.time += 1
+        assert hook(message) is PutStatus.OS_PAGE_CACHE_BUSY
+    assert hook(message) is message
+
+
+def test_a_writer_that_gets_on_is_not_busy(opened, clock):
+    store = opened()
+    for _ in range(5):
+        store.put("T", 0, b"x")
+        with store._parts.log.lock:
+            assert not store.is_page_cache_busy
+            clock.time += 900
+
+
+@pytest.mark.parametrize("lock", [False, True])
+def test_pages_made_ahead_and_locked_change_no_byte_and_are_let_go_with_the_file(opened, lock, monkeypatch):
+    let_go = []
+    monkeypatch.setattr(memory, "unlock", lambda mapping, start, end: let_go.append((start, end)) or True)
+    store = opened(background=True, lock_memory=lock, reserve_bytes=8192)
+    places = [store.put("T", 0, bytes([n]) * 900).physical_offset for n in range(20)]
+    assert store.wait_for("T", 0, 19, 30)
+    for number, place in enumerate(places):
+        assert bytes(store.message_at(place)[88:988]) == bytes([number]) * 900
+    assert let_go == ([(0, 4096)] * 4 if lock else [])
+
+
+def test_a_kernel_that_makes_no_pages_is_asked_to_read_ahead(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(memory, "populate", lambda *_: False)
+    monkeypatch.setattr(memory, "will_need", lambda mapping, start, end: asked.append((start, end)) or True)
+    file = Files().create(tmp_path / "file", 8192)
+    file.populate(0, 4096)
+    file.close()
+    assert asked == [(0, 4096)]
+
+
+@pytest.mark.parametrize("v4", [True, False])
+def test_a_saved_table_leaves_the_one_before_as_its_backup(tmp_path, v4):
+    tables = ConfigFiles(tmp_path, Files(), v4=v4)
+    texts = [config_files.build_topics(config_files.Topics({}, config_files.DataVersion(n, n)), tables.style)
+             for n in range(3)]  # fmt: skip
+    for text in texts:
+        tables.save("topics.json", text)
+    held = {path.name: path.read_bytes() for path in (tmp_path / "config").iterdir()}
+    assert held == {"topics.json": texts[2], "topics.json.bak": texts[1]}
+
+
+@pytest.mark.parametrize("step", range(8))
+def test_a_save_that_ends_anywhere_leaves_a_table_that_can_be_read(tmp_path, step):
+    class Ends(Files):
+        """Stops working after so many changes."""
+
+        left = 100
+
+        def _change(self):
+            self.left -= 1
+            if self.left < 0:
+                raise OSError(5, "ended")
+
+        def write_whole(self, path, data):
+            self._change()
+            super().write_whole(path, data)
+
+        def rename(self, path, target):
+            self._change()
+            super().rename(path, target)
+
+        def sync_directory(self, path):
+            self._change()
+            super().sync_directory(path)
+
+    files = Ends()
+    tables = ConfigFiles(tmp_path, files, v4=False)
+
+    def text(number):
+        return config_files.build_topics(config_files.Topics({f"T{number}": config_files.TopicConfig(f"T{number}")}),
+                                         tables.style)  # fmt: skip
+
+    tables.save("topics.json", text(1))
+    tables.save("topics.json", text(2))
+    files.left = step
+    with contextlib.suppress(OSError):
+        tables.save("topics.json", text(3))
+    found = ConfigFiles(tmp_path, Files(), v4=False).topics().topic_config_table
+    assert list(found) in ([["T2"], ["T3"]])
+
+
+def test_a_table_and_a_backup_that_are_broken_refuse_the_store_and_stay(tmp_path):
+    (tmp_path / "config").mkdir()
+    for name in ("topics.json", "topics.json.bak"):
+        (tmp_path / "config" / name).write_bytes(b'{"topicConfigTable":{"a')
+    with pytest.raises(ConfigFileError, match="nor is there a good backup"):
+        ConfigFiles(tmp_path, Files(), v4=False).topics()
+    assert (tmp_path / "config" / "topics.json").read_bytes() == b'{"topicConfigTable":{"a'
