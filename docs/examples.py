@@ -50,7 +50,7 @@ def _console(body: str) -> str:
                 ["bash", "-c", python + line[2:]], cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT), "TZ": "UTC"},
                 stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
             )  # fmt: skip
-            if result.returncode not in (0, 1):
+            if result.returncode not in (0, 1) or not result.stdout:
                 raise SystemExit(f"docs/examples.py: {line}: {result.stderr}")
             output = "".join(f"{text.rstrip()}\n" for text in result.stdout.splitlines())
             made.append(f"{line}\n{output}")

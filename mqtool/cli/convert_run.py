@@ -26,7 +26,7 @@ def run(
     document = {"what": what, "source": str(source), "target": str(target), **_dledger(source, target, config, mode)}
     with open_store(target) as made:
         state = verify(made).state
-    document["state"] = state.value
+    document["status"] = state.value
     for row in document["damage"][:10]:
         where = f"{row['path']} position {row['position']}: " if row["path"] else ""
         note(f"damage: {where}{row['kind']} at physical offset {row['start']}, {row['end'] - row['start']} bytes")

@@ -150,7 +150,7 @@ def finding_row(finding: Finding) -> dict[str, Any]:
 def verdict_row(found: Verification) -> dict[str, Any]:
     """Returns the verdict as JSON."""
     return {
-        "store": found.store, "state": found.state.value, "complete": found.complete, "live": found.live,
+        "store": found.store, "status": found.state.value, "complete": found.complete, "live": found.live,
         "errors": found.count(Severity.ERROR), "warnings": found.count(Severity.WARNING),
         "notes": found.count(Severity.NOTE), "lost_bytes": found.losses.bytes,
         "lost_messages": found.losses.messages, **asdict(found.statistics),

@@ -60,7 +60,7 @@ _GROUP_COLUMNS = (
 
 _VERDICT_COLUMNS = (
     _text("store", "as given"),
-    _text("state", "clean, dirty (warnings only), corrupt, or unknown (nothing found, but not all could be checked)"),
+    _text("status", "clean, dirty (warnings only), corrupt, or unknown (nothing found, but not all could be checked)"),
     Column("complete", "boolean", "false if it was stopped early; --state resumes", show=TABLE),
     Column("live", "boolean", "a broker held the lock: only what is certain is reported", show=TABLE),
     _count("errors", "findings of this severity"),

@@ -31,7 +31,7 @@ def messages(root):
 
 
 def clean(mqtool, root):
-    return mqtool("verify", root, "-f", "json").document["state"]
+    return mqtool("verify", root, "-f", "json").document["status"]
 
 
 def test_a_new_store_holds_what_the_rows_say(mqtool, tmp_path):

@@ -134,5 +134,5 @@ def test_the_command_reports_and_verifies_the_new_store(tmp_path, capsys):
     source = store_fixture("dledger-mixed-4.9.7").directory
     code = run(["convert", "dledger", str(source), str(tmp_path / "plain"), "--format", "json"])
     document = json.loads(capsys.readouterr().out)
-    assert (code, document["ok"], document["state"], document["records"], document["units"]) == (0, True, "clean", 206, 206)
+    assert (code, document["ok"], document["status"], document["records"], document["units"]) == (0, True, "clean", 206, 206)
     assert document["left_behind"] == []
