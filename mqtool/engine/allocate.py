@@ -74,6 +74,11 @@ class Allocator:
         full = self._queue.last
         with self._making:
             prepared, self._next = self._next, None
+            # A broker that was started on the open store has removed it: what is written there would be gone.
+            if prepared is not None and not prepared.file.is_in_place:
+                _LOG.error("next file was removed by another process; made again path=%s", prepared.file.path)
+                prepared.file.close()
+                prepared = None
             if prepared is not None and prepared.file_from_offset == self._queue.next_base(0):
                 file = self._queue.add(prepared)
             else:

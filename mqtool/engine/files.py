@@ -15,6 +15,8 @@ from pathlib import Path
 from mqtool.engine import memory
 from mqtool.formats.codec import Buffer
 
+_BLOCK = 1 << 20
+
 
 class File:
     """A file of fixed size, open for reading and writing. Safe to use from several threads.
@@ -86,6 +88,15 @@ class File:
         """Lets all pages of the file leave memory again."""
         memory.unlock(self.mapping, 0, self.size)
 
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the file's name still leads to it: a broker that is started on an open store removes files of it."""
+        try:
+            there, ours = self.path.stat(), os.fstat(self.fd)
+        except FileNotFoundError:
+            return False
+        return (there.st_ino, there.st_dev) == (ours.st_ino, ours.st_dev)
+
     def sync(self) -> None:
         """Returns when everything written, mapped or not, is on disk (fdatasync).
 
@@ -151,6 +162,23 @@ class Files:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+    def put_back(self, file: File) -> None:
+        """Makes a copy of an open file under its name, from which another process has removed it; durable but the name.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        self.remove(file.path)
+        copy = self.create(file.path, file.size)
+        try:
+            for at in range(0, file.size, _BLOCK):
+                data = file.read(at, _BLOCK)
+                if any(data):
+                    copy.write(at, data)
+            copy.sync()
+        finally:
+            copy.close()
 
     def rename(self, path: Path, target: Path) -> None:
         """Renames a file, over the target if there is one."""

@@ -217,6 +217,27 @@ class Index:
         for writer in self.files:
             writer.flush()
 
+    def reclaim(self) -> None:
+        """Puts files back that a broker has removed, and removes those that it made; durable on return.
+
+        A broker that is started on an open store does that to its index before it finds the store locked.
+        Source: IndexService.load, DefaultMessageStore.load/start (4.9.7, 5.5.0).
+
+        Raises:
+            OSError: one cannot be written or removed.
+        """
+        for writer in self.files:
+            if not writer.file.is_in_place:
+                _LOG.error("index file was removed by another process; put back path=%s", writer.file.path)
+                self._files.put_back(writer.file)
+        ours = {writer.file.path.name for writer in self.files}
+        for entry in list_directory(self._directory):
+            if entry.name not in ours and file_names.is_index_file_name(entry.name):
+                _LOG.error("index file was made by another process; removed path=%s", entry.path)
+                self._files.remove(Path(entry.path))
+        if self.files:
+            self._files.sync_directory(self._directory)
+
     def close(self) -> None:
         """Closes every file; nothing is flushed."""
         for thread in self._flushing:

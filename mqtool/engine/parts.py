@@ -209,6 +209,8 @@ def shut_down(parts: Parts) -> None:
         parts.loop.stop()
         parts.loop.turn()
         flush_all(parts)
+        if parts.index is not None:
+            parts.index.reclaim()
         if _is_complete(parts):
             parts.abort.remove()
         else:

@@ -163,3 +163,34 @@ def test_a_table_and_a_backup_that_are_broken_refuse_the_store_and_stay(tmp_path
     with pytest.raises(ConfigFileError, match="nor is there a good backup"):
         ConfigFiles(tmp_path, Files(), v4=False).topics()
     assert (tmp_path / "config" / "topics.json").read_bytes() == b'{"topicConfigTable":{"a'
+
+
+def test_an_index_file_that_a_broker_removed_is_whole_again_after_closing(opened):
+    store = opened()
+    for number in range(30):
+        store.put("T", 0, b"x", b"KEYS\x01k%d\x02" % number)
+        store.dispatch()
+        if number == 10:  # what a broker does before it finds the lock held
+            for path in (store.path / "index").iterdir():
+                path.unlink()
+            (store.path / "index" / "20991121000553880").write_bytes(bytes(280))
+    store.close()
+    assert [path.name for path in (store.path / "index").iterdir() if path.name.startswith("2099")] == []
+    again = opened()
+    assert again.recovered.clean_stop
+    assert [len(again.query_message("T", f"k{number}").records) for number in range(30)] == [1] * 30
+
+
+def test_a_next_file_that_a_broker_removed_is_made_again(opened):
+    store = opened(background=True)
+    store.put("T", 0, b"x" * 3000)
+    allocator = store._parts.log.allocator
+    allocator._submit(lambda: None)
+    limit = threading.Event()
+    allocator._submit(limit.set)
+    assert limit.wait(30)
+    (store.path / "commitlog" / f"{4096:020d}").unlink()
+    second = store.put("T", 0, b"y" * 3000)
+    assert second.physical_offset == 4096
+    store.close()
+    assert b"y" * 3000 in (store.path / "commitlog" / f"{4096:020d}").read_bytes()
