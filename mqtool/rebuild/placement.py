@@ -115,7 +115,9 @@ class Placement:
             What to do, in order.
         """
         if self.held is not None:
-            offsets, units = np.concatenate([self.held[0], offsets]), np.concatenate([self.held[1], units])
+            offsets = np.concatenate([self.held[0], offsets])
+            # numpy would give the result the byte order of the machine
+            units = np.concatenate([self.held[1], units], dtype=units.dtype)
             self.held = None
         if not len(offsets):
             return

@@ -84,3 +84,10 @@ def test_whatever_is_stated_places_are_consecutive_and_chunks_do_not_matter(stat
     holes = [offset for kind, first, last in notes if kind is NoteKind.HOLE for offset in range(first, last + 1)]
     if found:
         assert set(range(min(found), max(found) + 1)) <= set(found) | set(holes)
+
+
+def test_units_that_waited_keep_their_byte_order():
+    placement = Placement(HoleBudget(1 << 20))
+    steps = list(placement.place(np.array([0, 1, 4], np.int64), units([7, 8, 9])))
+    steps += placement.place(np.array([5], np.int64), units([10]), is_end=True)
+    assert b"".join(step.units.tobytes() for step in steps) == units([7, 8, 9, 10]).tobytes()

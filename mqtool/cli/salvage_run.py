@@ -1,0 +1,25 @@
+"""What `mqtool salvage` does once its options are read."""
+
+from pathlib import Path
+
+from mqtool.cli.exits import ExitCode
+from mqtool.cli.invocation import Format, Invocation
+from mqtool.cli.options import ProgressMode
+from mqtool.cli.output import Output
+from mqtool.cli.progress import progress
+from mqtool.cli.salvage_schema import SALVAGE
+from mqtool.rebuild.run import log_bytes
+from mqtool.repair.salvage import Options, salvage
+from mqtool.store.store import open_store
+
+
+def run(
+    invocation: Invocation, path: Path, target: Path, options: Options, output_format: Format, mode: ProgressMode
+) -> ExitCode:
+    """Salvages and reports."""
+    with open_store(path, options.config) as store:
+        total = log_bytes(store)
+    with progress(mode, "salvage", 0, total) as bar:
+        found = salvage(path, target, options, lambda done: bar.update(min(max(done, 0), total)))
+    code = ExitCode.OK if found.is_complete else ExitCode.NO
+    return Output(invocation, SALVAGE, output_format).document(found.as_dict(), code)

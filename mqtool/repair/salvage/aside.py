@@ -1,0 +1,70 @@
+"""A directory that appears under its name when it is whole: built beside it under another name, then renamed."""
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from mqtool.errors import RefusedError, StoreError
+
+SUFFIX = ".incomplete"
+MARK = "made-by-mqtool"
+"""File that says that what is around it was left by an interrupted run and may go."""
+
+
+@contextlib.contextmanager
+def built_aside(target: Path) -> Iterator[Path]:
+    """Gives a directory to build in; on leaving without an error its `store` is renamed to the target, durably.
+
+    Args:
+        target: must not exist.
+
+    Raises:
+        RefusedError: it exists, or beside it stands something that is not ours.
+        StoreError: the system reports an error; what was built is removed.
+    """
+    work = target.with_name(target.name + SUFFIX)
+    _clear_way(target, work)
+    try:
+        (work / "store").mkdir(parents=True)
+        (work / MARK).touch()
+    except OSError as error:
+        raise StoreError(f"cannot be made: {error.strerror}", work) from error
+    try:
+        yield work
+        sync_tree(work / "store")
+        if os.path.lexists(target):
+            raise RefusedError("target", "it appeared meanwhile", target)
+        (work / "store").rename(target)
+        sync(target.parent)
+    except OSError as error:
+        raise StoreError(f"cannot be written: {error.strerror}", error.filename or work) from error
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _clear_way(target: Path, work: Path) -> None:
+    if os.path.lexists(target):
+        raise RefusedError("target", "expected a name that is not taken; the result goes into a new directory", target)
+    if os.path.lexists(work):
+        if work.is_symlink() or not (work / MARK).is_file():
+            raise RefusedError("target", "this is in the way, and not from an interrupted run; move it away", work)
+        shutil.rmtree(work)
+
+
+def sync_tree(root: Path) -> None:
+    """Returns when every file and directory below a root is on disk."""
+    for directory, _, names in os.walk(root, topdown=False):
+        for name in names:
+            sync(Path(directory) / name)
+        sync(Path(directory))
+
+
+def sync(path: Path) -> None:
+    """Returns when a file or directory is on disk."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

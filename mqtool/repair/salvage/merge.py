@@ -1,0 +1,172 @@
+"""The provable records of one store or of several copies of it, in the order of their physical offsets.
+
+What the first copy lacks is taken from the next one that has it at the same offset. Copies are only put together
+where they tell the same story: a record that stands in both must be the same message, or the copies diverged.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from mqtool.errors import CorruptionError, RefusedError
+from mqtool.formats import commit_log
+from mqtool.formats.commit_log import Record
+from mqtool.scan.damage import Damage
+from mqtool.scan.frames import Frames
+from mqtool.store.commit_log import CommitLog
+from mqtool.store.store import Store
+
+_NOTED = 1000
+"""Conflicts that are listed; all are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Records that lie one behind the other without a gap.
+
+    Attributes:
+        source: number of the copy that they are from.
+        frames: them.
+    """
+
+    source: int
+    frames: Frames
+
+    @property
+    def start(self) -> int:
+        """Physical offset of the first."""
+        return int(self.frames.base + self.frames.positions[0])
+
+    @property
+    def end(self) -> int:
+        """Physical offset behind the last."""
+        return int(self.frames.base + self.frames.positions[-1] + self.frames.sizes[-1])
+
+    @property
+    def data(self) -> memoryview:
+        """Their bytes."""
+        first, last = int(self.frames.positions[0]), int(self.frames.positions[-1] + self.frames.sizes[-1])
+        return self.frames.view[first:last]
+
+    def without_first(self) -> "Run | None":
+        """Returns the same without its first record."""
+        return None if len(self.frames) == 1 else Run(self.source, self.frames.select(slice(1, None)))
+
+
+class Merge:
+    """Reads copies side by side.
+
+    Attributes:
+        common: bytes that were the same in the first copy and each other one, by number.
+        conflicts: how many records stood in two copies with a difference that no checksum covers; the first's stay.
+        conflict_offsets: physical offsets of some of them.
+    """
+
+    def __init__(self, stores: list[Store]) -> None:
+        """Takes the copies, the one that is believed first."""
+        self.common = [0] * len(stores)
+        self.conflicts = 0
+        self.conflict_offsets: list[int] = []
+        self._logs = [store.commit_log for store in stores]
+        self._paths = [store.path for store in stores]
+
+    def runs(self) -> Iterator[Run]:
+        """Yields all records.
+
+        Raises:
+            RefusedError: two copies hold different messages at the same offset.
+        """
+        for run in self._runs(0, None, None):
+            if run.source == 0:
+                self._compare(run)
+            yield run
+
+    def is_blank(self, start: int, end: int) -> bool:
+        """Whether a BLANK in any copy leads from one offset to another."""
+        return any(blank_between(log, start, end) for log in self._logs)
+
+    def check_history(self, used: set[int]) -> None:
+        """Raises RefusedError if a copy gave records but has none in common with the first."""
+        for number in sorted(used - {0}):
+            if not self.common[number] and self._logs[0].segments:
+                raise RefusedError("history", f"shares no record with {self._paths[0]}: nothing proves that it is a "
+                                   "copy of the same log; salvage it by itself", self._paths[number])  # fmt: skip
+
+    def _runs(self, number: int, start: int | None, end: int | None) -> Iterator[Run]:
+        """Yields what lies wholly between two physical offsets, from one copy and those behind it."""
+        if number == len(self._logs):
+            return
+        log, at = self._logs[number], start
+        for item in log.frames(start, end):
+            if isinstance(item, Damage):
+                continue
+            for run in _split(item, number, end):
+                if at is None or (run.start > at and not blank_between(log, at, run.start)):
+                    yield from self._runs(number + 1, at, run.start)
+                yield run
+                at = run.end
+        if end is None or at is None or at < end:
+            yield from self._runs(number + 1, at, end)
+
+    def _compare(self, run: Run) -> None:
+        """Holds the first copy's records to the other copies."""
+        for number in range(1, len(self._logs)):
+            other = self._logs[number].read(run.start, run.end - run.start)
+            if other == run.data:
+                self.common[number] += len(other)
+            elif other:
+                self._compare_each(run, number)
+
+    def _compare_each(self, run: Run, number: int) -> None:
+        for position, size in zip(run.frames.positions.tolist(), run.frames.sizes.tolist(), strict=True):
+            mine = run.frames.view[position : position + size]
+            offset = run.frames.base + position
+            if self._logs[number].read(offset, size) == mine:
+                self.common[number] += size
+                continue
+            other = _sound(self._logs[number], offset)
+            if other is None:
+                continue
+            if _identity(other) != _identity(commit_log.parse_record(mine)):
+                raise RefusedError("diverged", f"holds another message at physical offset {offset} than "
+                                   f"{self._paths[0]}: the copies are not of one log; mqtool diff tells from where on",
+                                   self._paths[number])  # fmt: skip
+            self.conflicts += 1
+            if len(self.conflict_offsets) < _NOTED:
+                self.conflict_offsets.append(offset)
+
+
+def blank_between(log: CommitLog, start: int, end: int) -> bool:
+    """Whether a BLANK that is right leads from one offset to another, the begin of the next segment."""
+    number = log.segment_at(start)
+    if number is None or log.segments[number].end != end:
+        return False
+    head = log.read(start, commit_log.FRAME.size)
+    return head == commit_log.build_blank(end - start)
+
+
+def _split(frames: Frames, number: int, end: int | None) -> Iterator[Run]:
+    """Yields stretches without a gap; a record that reaches beyond `end` is left out."""
+    ends = frames.positions + frames.sizes
+    breaks = (np.flatnonzero(frames.positions[1:] != ends[:-1]) + 1).tolist()
+    for first, last in zip([0, *breaks], [*breaks, len(frames)], strict=True):
+        part = frames.select(slice(first, last))
+        if end is not None:
+            part = part.select(part.base + part.positions + part.sizes <= end)
+        if len(part):
+            yield Run(number, part)
+
+
+def _sound(log: CommitLog, physical_offset: int) -> Record | None:
+    """Returns the record at an offset if it is proved, body and all."""
+    try:
+        record = log.record_at(physical_offset)
+    except CorruptionError:
+        return None
+    return record if record.body_crc == commit_log.body_crc(record.body) else None
+
+
+def _identity(record: Record) -> tuple[object, ...]:
+    """What two copies of one message have in common; other fields have no checksum."""
+    return record.total_size, record.body_crc, record.born_timestamp, record.store_timestamp

@@ -1,0 +1,200 @@
+"""Writing the new log: records at their old physical offsets with holes filled, or moved together."""
+
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mqtool.engine.record import with_crc
+from mqtool.formats import commit_log, file_names, properties
+from mqtool.formats.commit_log import FRAME, MIN_RECORD_SIZE
+from mqtool.rebuild.files import OutputFiles
+from mqtool.repair.salvage.filler import fillers
+from mqtool.repair.salvage.merge import Run
+
+SEGMENT_END = FRAME.size
+"""Bytes that every segment keeps free for a BLANK (CommitLog.END_FILE_MIN_BLANK_LENGTH, 4.9.7 and 5.5.0)."""
+
+IsBlank = Callable[[int, int], bool]
+"""Whether a BLANK that is right leads from one old physical offset to another."""
+
+_BUFFER = 4 << 20
+_OFFSET_AT = commit_log.field_offset("physical_offset")
+_PREPARED_AT = tuple(commit_log.field_offset("prepared_transaction_offset", shape) for shape in range(4))
+_FLAG_AT = commit_log.field_offset("sys_flag")
+_CRC_MARK = f"{properties.CRC32}\x01".encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """A range of the old log that holds nothing provable.
+
+    Attributes:
+        start, end: physical offsets, half-open.
+        filled: "filler" records, a "BLANK", or "" where it is not in the new log.
+    """
+
+    start: int
+    end: int
+    filled: str
+
+
+class _Segments:
+    """Bytes at physical offsets, in files of one size."""
+
+    def __init__(self, files: OutputFiles, segment_size: int) -> None:
+        self.size = segment_size
+        self._files = files
+
+    def base(self, physical_offset: int) -> int:
+        return physical_offset - physical_offset % self.size
+
+    def write(self, physical_offset: int, data: "bytes | memoryview") -> None:
+        """Writes bytes that end inside their segment."""
+        base = self.base(physical_offset)
+        name = f"{file_names.COMMIT_LOG}/{file_names.mapped_file_name(base)}"
+        self._files.write(name, self.size, physical_offset - base, data)
+
+
+class KeptLog:
+    """Records stay where they were.
+
+    Attributes:
+        holes: ranges without a record, in order.
+        records: written, fillers not counted.
+        end: physical offset behind the last one; None before the first.
+        unplaced: physical offsets of records that had to be left out: the hole before them is too short for a filler.
+    """
+
+    def __init__(self, files: OutputFiles, segment_size: int, is_blank: IsBlank) -> None:
+        """Takes an empty directory, the size of the old segments, and what was the unused end of a segment."""
+        self._is_blank = is_blank
+        self.holes: list[Hole] = []
+        self.records = 0
+        self.end: int | None = None
+        self.unplaced: list[int] = []
+        self._segments = _Segments(files, segment_size)
+        self._time = 0
+
+    def add(self, run: Run) -> None:
+        """Writes records behind those before; all are of one segment."""
+        rest: Run | None = run
+        if self.end is None:
+            self.end = self._segments.base(run.start)
+        while rest is not None and 0 < rest.start - max(self.end, self._segments.base(rest.start)) < MIN_RECORD_SIZE:
+            self.unplaced.append(rest.start)
+            rest = rest.without_first()
+        if rest is None:
+            return
+        times = rest.frames.select(slice(0, None, max(1, len(rest.frames) - 1))).column("store_timestamp")
+        self._fill(rest.start, self._time or int(times[0]))
+        self._segments.write(rest.start, rest.data)
+        self.records += len(rest.frames)
+        self.end, self._time = rest.end, int(times[-1])
+
+    def _fill(self, until: int, time: int) -> None:
+        assert self.end is not None
+        at = self.end
+        while at < until:
+            segment_end = self._segments.base(at) + self._segments.size
+            end = min(segment_end, until)
+            if end < segment_end:
+                self._write_fillers(at, end, time)
+                self.holes.append(Hole(at, end, "filler"))
+            else:
+                self._segments.write(at, commit_log.build_blank(end - at))
+                if not self._is_blank(at, end):
+                    self.holes.append(Hole(at, end, "BLANK"))
+            at = end
+
+    def _write_fillers(self, start: int, end: int, time: int) -> None:
+        at = start
+        for filler in fillers(start, end, time):
+            self._segments.write(at, filler)
+            at += len(filler)
+
+
+class MovedLog:
+    """Records move together; each keeps everything but its physical offset.
+
+    Attributes:
+        holes: ranges of the old log without a record, in order.
+        records: written.
+        old_end: physical offset behind the last one in the old log; None before the first.
+        moves: (old, new, length) of stretches that moved by the same distance, ascending in both.
+    """
+
+    def __init__(self, files: OutputFiles, segment_size: int, is_blank: IsBlank) -> None:
+        """Takes an empty directory, the size of old and new segments, and what was the unused end of a segment."""
+        self._is_blank = is_blank
+        self.holes: list[Hole] = []
+        self.records = 0
+        self.old_end: int | None = None
+        self.moves: list[tuple[int, int, int]] = []
+        self.unplaced: list[int] = []
+        self._segments = _Segments(files, segment_size)
+        self._at = 0
+        self._parts: list[bytes] = []
+        self._buffered = 0
+
+    @property
+    def end(self) -> int | None:
+        """Physical offset behind the last record, in the old log; as of `KeptLog`."""
+        return self.old_end
+
+    def add(self, run: Run) -> None:
+        """Writes records behind those before."""
+        if self.old_end is not None and run.start > self.old_end:
+            segment_end = self._segments.base(self.old_end) + self._segments.size
+            start = segment_end if self._is_blank(self.old_end, segment_end) else self.old_end
+            if start < run.start:
+                self.holes.append(Hole(start, run.start, ""))
+        for position, size in zip(run.frames.positions.tolist(), run.frames.sizes.tolist(), strict=True):
+            self._put(run.frames.base + position, bytearray(run.frames.view[position : position + size]))
+        self.old_end = run.end
+
+    def new_offset(self, old: int) -> int | None:
+        """Returns where a byte of the old log is now; None if it is not there."""
+        number = bisect_right(self.moves, old, key=lambda move: move[0]) - 1
+        if number < 0 or old >= self.moves[number][0] + self.moves[number][2]:
+            return None
+        return old - self.moves[number][0] + self.moves[number][1]
+
+    def flush(self) -> None:
+        """Hands everything to the system."""
+        if self._parts:
+            self._segments.write(self._at - self._buffered, b"".join(self._parts))
+            self._parts, self._buffered = [], 0
+
+    def _put(self, old: int, record: bytearray) -> None:
+        left = self._segments.size - self._at % self._segments.size
+        if len(record) + SEGMENT_END > left:
+            self._append(commit_log.build_blank(left))
+            self.flush()
+            self._at += left - SEGMENT_END
+        self._note(old, self._at, len(record))
+        record[_OFFSET_AT : _OFFSET_AT + 8] = self._at.to_bytes(8, "big")
+        shape = (int.from_bytes(record[_FLAG_AT : _FLAG_AT + 4], "big") >> 4) & 3
+        field = slice(_PREPARED_AT[shape], _PREPARED_AT[shape] + 8)
+        half = int.from_bytes(record[field], "big", signed=True)
+        if half > 0:  # where its half message was
+            record[field] = (self.new_offset(half) or 0).to_bytes(8, "big")
+        made = bytes(record)
+        if made[-properties.CRC32_TAIL_SIZE :].startswith(_CRC_MARK):
+            made = with_crc(made)
+        self._append(made)
+        self.records += 1
+
+    def _append(self, data: bytes) -> None:
+        self._parts.append(data)
+        self._buffered += len(data)
+        self._at += len(data)
+        if self._buffered >= _BUFFER:
+            self.flush()
+
+    def _note(self, old: int, new: int, length: int) -> None:
+        if self.moves:
+            before, to, moved = self.moves[-1]
+            if before + moved == old and to + moved == new:
+                self.moves[-1] = before, to, moved + length
+                return
+        self.moves.append((old, new, length))

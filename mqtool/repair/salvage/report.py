@@ -1,0 +1,194 @@
+"""What a salvage came to: what is in the new store, and what is lost, by topic and queue and consumer group."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mqtool.engine.recovery.losses import ranges
+from mqtool.repair.salvage.new_log import Hole
+from mqtool.store.consume_queue import Queue, has_record
+from mqtool.store.store import Store
+from mqtool.verify import Losses
+from mqtool.verify.findings import GroupLoss
+
+LostRange = Hole
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRow:
+    """One queue.
+
+    Attributes:
+        topic, queue_id: which.
+        min_offset, max_offset: in the new store.
+        salvaged: messages in the new store.
+        lost: messages that are proved to have been there and are not any more.
+        lost_offsets: (first, last) queue offsets of these, both included.
+    """
+
+    topic: str
+    queue_id: int
+    min_offset: int
+    max_offset: int
+    salvaged: int
+    lost: int
+    lost_offsets: tuple[tuple[int, int], ...]
+
+
+@dataclass
+class Salvaged:
+    """The whole answer.
+
+    Attributes:
+        store, target: old root and new one.
+        copies: further copies that were read.
+        compact: whether records moved.
+        records: in the new store.
+        records_by_copy: how many came from each copy, `store` first.
+        bytes: of these records.
+        holes: ranges of the old log that hold nothing provable.
+        queues: what is there and what is lost, by topic and queue id.
+        groups: what the losses mean for consumer groups.
+        conflicts: records that differ between copies where no checksum decides; those of `store` were taken.
+        unplaced: physical offsets of records that could be proved but not kept in place.
+        index_files: names.
+        config: file below config/ to where it came from: "copied", or why it was made anew.
+        map_file: with the moves, of a compacted store.
+        notes: in words.
+        verify: state that `mqtool verify` gives the new store.
+    """
+
+    store: Path
+    target: Path
+    copies: tuple[Path, ...]
+    compact: bool
+    records: int = 0
+    records_by_copy: list[int] = field(default_factory=list)
+    bytes: int = 0
+    holes: list[Hole] = field(default_factory=list)
+    queues: list[QueueRow] = field(default_factory=list)
+    groups: list[GroupLoss] = field(default_factory=list)
+    conflicts: int = 0
+    unplaced: list[int] = field(default_factory=list)
+    index_files: list[str] = field(default_factory=list)
+    config: dict[str, str] = field(default_factory=dict)
+    map_file: Path | None = None
+    notes: list[str] = field(default_factory=list)
+    verify: str = "unknown"
+
+    @property
+    def lost(self) -> int:
+        """Messages that are proved to have been there and are not any more."""
+        return sum(queue.lost for queue in self.queues)
+
+    @property
+    def lost_bytes(self) -> int:
+        """Bytes of the old log that hold nothing provable."""
+        return sum(hole.end - hole.start for hole in self.holes)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing is known to be lost."""
+        return not (self.lost or self.holes or self.unplaced)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns all of it as JSON's values."""
+        return {
+            "store": str(self.store), "target": str(self.target), "copies": [str(path) for path in self.copies],
+            "compact": self.compact, "complete": self.is_complete, "records": self.records, "bytes": self.bytes,
+            "records_by_copy": self.records_by_copy, "lost_messages": self.lost, "lost_bytes": self.lost_bytes,
+            "conflicts": self.conflicts, "unplaced": self.unplaced, "verify": self.verify,
+            "map_file": None if self.map_file is None else str(self.map_file),
+            "queues": [
+                {"topic": row.topic, "queue_id": row.queue_id, "min_offset": row.min_offset,
+                 "max_offset": row.max_offset, "salvaged": row.salvaged, "lost": row.lost,
+                 "lost_offsets": _text(row.lost_offsets)} for row in self.queues
+            ],
+            "holes": [{"start": one.start, "end": one.end, "filled": one.filled} for one in self.holes],
+            "groups": [
+                {"group": one.group, "topic": one.topic, "queue_id": one.queue_id,
+                 "consumer_offset": one.consumer_offset, "consumed": one.consumed, "unread": one.unread}
+                for one in self.groups
+            ],
+            "config": [{"file": name, "source": source} for name, source in self.config.items()],
+            "index_files": self.index_files, "notes": self.notes,
+        }  # fmt: skip
+
+
+def _text(offsets: Iterable[tuple[int, int]]) -> str:
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in offsets)
+
+
+def account(found: Salvaged, sources: Sequence[Store], gone: Sequence[tuple[int, int]], made: Store) -> None:
+    """Enters what queues and groups have lost.
+
+    A unit of an old queue that leads into a range without a provable record is a message that was there. So is a
+    queue offset that the records around it skip.
+
+    Args:
+        found: takes it.
+        sources: the old copies.
+        gone: physical ranges of the old log that are not in the new one, in order.
+        made: the new store, with its queues.
+    """
+    starts = np.array([start for start, _ in gone], np.int64)
+    ends = np.array([end for _, end in gone], np.int64)
+    missing: dict[tuple[str, int], list[np.ndarray]] = {}
+    for store in sources:
+        for queue in store.disk_queues():
+            if not queue.is_batch:
+                lost = _led_into(queue, starts, ends, store.commit_log.min_offset)
+                missing.setdefault((queue.topic, queue.queue_id), []).append(lost)
+    new = {(queue.topic, queue.queue_id): queue for queue in made.disk_queues()}
+    for key in sorted(set(missing) | set(new)):
+        there, holes = _offsets(new.get(key))
+        lost = np.setdiff1d(np.concatenate([holes, *missing.get(key, [])]), there)
+        if len(there) or len(lost):
+            queue_or_none = new.get(key)
+            low, high = (queue_or_none.min_offset, queue_or_none.max_offset) if queue_or_none else (0, 0)
+            found.queues.append(QueueRow(*key, low, high, len(there), len(lost), tuple(ranges(lost.tolist()))))
+    found.groups = list(_groups(found, sources[0]).groups)
+
+
+def _led_into(queue: Queue, starts: np.ndarray, ends: np.ndarray, log_min: int) -> np.ndarray:
+    """Returns queue offsets of units that lead into one of some ranges; what expired counts for nothing."""
+    units = queue.units()
+    physical = units["physical_offset"].astype(np.int64)
+    at = np.searchsorted(starts, physical, side="right") - 1
+    inside = (at >= 0) & has_record(units) & (physical >= log_min)
+    inside[inside] &= physical[inside] < ends[at[inside]]
+    return np.flatnonzero(inside) + queue.first_offset
+
+
+def _offsets(queue: Queue | None) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the queue offsets with a message of their own, and those in between without."""
+    none = np.empty(0, np.int64)
+    if queue is None:
+        return none, none
+    units = queue.units()
+    if queue.is_batch:
+        sizes = units["batch_size"].astype(np.int64)
+        first = np.repeat(units["base_queue_offset"].astype(np.int64) - np.cumsum(sizes) + sizes, sizes)
+        return first + np.arange(sizes.sum()), none
+    real = has_record(units)
+    stands_in = np.zeros(len(units), bool)  # a hole has the unit of the message behind it
+    stands_in[:-1] = units["physical_offset"][:-1] == units["physical_offset"][1:]
+    return (np.flatnonzero(real & ~stands_in) + queue.first_offset,
+            np.flatnonzero(real & stands_in) + queue.first_offset)  # fmt: skip
+
+
+def _groups(found: Salvaged, store: Store) -> Losses:
+    rows = {(row.topic, row.queue_id): row.lost_offsets for row in found.queues if row.lost}
+    groups = []
+    for group, topics in sorted(store.metadata.consumer_offsets.items()):
+        for topic, offsets in sorted(topics.items()):
+            for queue_id, offset in sorted(offsets.items()):
+                lost = rows.get((topic, queue_id), ())
+                unread = sum(max(0, last - max(first, offset) + 1) for first, last in lost)
+                total = sum(last - first + 1 for first, last in lost)
+                if total:
+                    groups.append(GroupLoss(group, topic, queue_id, offset, total - unread, unread))
+    return Losses(groups=tuple(groups))

@@ -1,0 +1,239 @@
+"""A salvage from start to end: copies are read side by side, a new log is written, all else is derived from it."""
+
+import contextlib
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from mqtool.errors import FormatError, LayoutError, RefusedError, StoreError, UnsupportedFormatError, UsageError
+from mqtool.formats import config_json, file_names
+from mqtool.rebuild.bit_maps import bit_maps_of
+from mqtool.rebuild.files import OutputFiles
+from mqtool.rebuild.log_survey import survey_log
+from mqtool.rebuild.metadata import compose
+from mqtool.rebuild.run import KINDS, rebuild
+from mqtool.rebuild.settings import Settings, settings_of
+from mqtool.repair.salvage.aside import built_aside
+from mqtool.repair.salvage.merge import Merge
+from mqtool.repair.salvage.new_log import KeptLog, MovedLog
+from mqtool.repair.salvage.report import Salvaged, account
+from mqtool.store.files import list_directory, read_file
+from mqtool.store.store import Store, open_store
+from mqtool.verify import verify
+
+_EVER = 1 << 62
+OnProgress = Callable[[int], None]
+"""`on_progress(done)`: bytes of the first copy's log dealt with."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How it is done.
+
+    Attributes:
+        copies: roots of further copies of the same log, the more trusted first.
+        compact: move records together.
+        map_file: takes the moves as CSV `old,new,length`; must not exist. Needed to compact.
+        config: broker keys, of all copies.
+    """
+
+    copies: tuple[Path, ...] = ()
+    compact: bool = False
+    map_file: Path | None = None
+    config: "str | Path | Mapping[str, object] | None" = None
+
+
+def salvage(
+    root: Path, target: Path, options: Options | None = None, on_progress: OnProgress | None = None
+) -> Salvaged:
+    """Copies every provable record into a new store, and derives the rest of it.
+
+    Args:
+        root: of the damaged store; only read.
+        target: root of the new store; must not exist. It appears when it is whole and on disk.
+        options: how.
+        on_progress: told now and then.
+
+    Raises:
+        RefusedError: the target is taken; the copies are not of one log.
+        LayoutError: segments of several sizes cannot be kept in place.
+        UnsupportedFormatError: the log is a DLedger log.
+        StoreError: nothing provable is there; a file cannot be read or written.
+    """
+    chosen = options or Options()
+    if chosen.compact != (chosen.map_file is not None):
+        raise UsageError("a compacted store needs a file for the map of offsets, and only that does")
+    if chosen.map_file is not None and os.path.lexists(chosen.map_file):
+        raise RefusedError("target", "expected a name that is not taken for the map of offsets", chosen.map_file)
+    with contextlib.ExitStack() as stack:
+        stores = [stack.enter_context(open_store(path, chosen.config)) for path in (root, *chosen.copies)]
+        _check(stores, target, chosen)
+        with built_aside(target) as work:
+            return _Salvage(stores, target, chosen, work).run(on_progress or (lambda _done: None))
+
+
+def _check(stores: list[Store], target: Path, options: Options) -> None:
+    for store in stores:
+        if store.layout.dledger_dirs:
+            raise UnsupportedFormatError(f"{store.layout.dledger_dirs[0]}: a DLedger log; mqtool convert makes a plain "
+                                         "CommitLog of it first")  # fmt: skip
+        for part in (store.path, *store.layout.commit_log_dirs):
+            if target.resolve().is_relative_to(part.resolve()):
+                raise UsageError(f"{target}: expected a directory outside of {part}: nothing is written into a store")
+    sizes = {segment.size for store in stores for segment in store.commit_log.segments[:-1]}
+    if options.compact:
+        return
+    size = _segment_size(stores)
+    for store in stores:
+        for segment in store.commit_log.segments:
+            if segment.base % size or segment.size > size:
+                raise LayoutError(f"does not lie in a row of segments of {size} bytes (found {sorted(sizes)}): records "
+                                  "cannot stay where they are; --compact moves them", segment.path)  # fmt: skip
+
+
+def _segment_size(stores: list[Store]) -> int:
+    for store in stores:
+        if store.layout.commit_log_size is not None:
+            return store.layout.commit_log_size.value
+    raise StoreError("expected a CommitLog, found no segment in any copy", stores[0].path)
+
+
+class _Salvage:
+    """One run."""
+
+    def __init__(self, stores: list[Store], target: Path, options: Options, work: Path) -> None:
+        self._stores = stores
+        self._options = options
+        self._work = work
+        self._new = work / "store"
+        self._found = Salvaged(stores[0].path, target, options.copies, options.compact, map_file=options.map_file)
+        self._settings = self._settings_of_copies()
+
+    def _settings_of_copies(self) -> Settings:
+        """Takes settings from the first copy that tells its release."""
+        told = next((store for store in self._stores if store.commit_log.segments), self._stores[0])
+        return settings_of(told)
+
+    def run(self, on_progress: OnProgress) -> Salvaged:
+        """Does everything but the renaming."""
+        log = self._copy_log(on_progress)
+        self._derive()
+        self._keep_config()
+        with open_store(self._new) as made:
+            account(self._found, self._stores, self._gone(log), made)
+        if isinstance(log, MovedLog):
+            self._write_map(log)
+        with open_store(self._new, self._options.config) as made:
+            self._found.verify = verify(made).state.value
+        self._note_parts()
+        return self._found
+
+    def _copy_log(self, on_progress: OnProgress) -> "KeptLog | MovedLog":
+        found, merge = self._found, Merge(self._stores)
+        found.records_by_copy = [0] * len(self._stores)
+        with OutputFiles(self._new) as files:
+            kind = MovedLog if self._options.compact else KeptLog
+            log = kind(files, _segment_size(self._stores), merge.is_blank)
+            begin = self._stores[0].commit_log.min_offset
+            for run in merge.runs():
+                log.add(run)
+                found.records_by_copy[run.source] += len(run.frames)
+                found.bytes += run.end - run.start
+                on_progress(run.end - begin)
+            if isinstance(log, MovedLog):
+                log.flush()
+        if log.end is None:
+            raise StoreError("expected at least one provable record, found none; nothing was made", self._found.store)
+        merge.check_history({number for number, count in enumerate(found.records_by_copy) if count})
+        found.records, found.holes, found.unplaced = log.records, log.holes, log.unplaced
+        found.conflicts = merge.conflicts
+        if merge.conflicts:
+            some = ", ".join(map(str, merge.conflict_offsets[:10]))
+            found.notes.append(f"{merge.conflicts} record(s) differ between copies in fields that no checksum covers; "
+                               f"those of {found.store} were taken: physical offsets {some}")  # fmt: skip
+        return log
+
+    def _gone(self, log: "KeptLog | MovedLog") -> list[tuple[int, int]]:
+        """Returns the ranges of the old log that are not in the new one, its front and its end among them."""
+        assert log.end is not None
+        ranges = [(hole.start, hole.end) for hole in log.holes] + [(at, at + 1) for at in log.unplaced]
+        if isinstance(log, MovedLog):
+            first = log.moves[0][0]
+        else:
+            with open_store(self._new) as made:
+                first = made.commit_log.min_offset
+        return sorted([(0, first), *ranges, (log.end, _EVER)] if first else [*ranges, (log.end, _EVER)])
+
+    def _derive(self) -> None:
+        """Makes queues and index from the new log."""
+        derived = self._work / "derived"
+        with open_store(self._new, self._options.config) as made:
+            bit_maps = bit_maps_of(self._stores[0]) if self._settings.has_extension else None
+            result = rebuild(made, derived, self._settings, bit_maps=bit_maps)
+        for kind in KINDS:
+            if (derived / kind).exists():
+                (derived / kind).rename(self._new / kind)
+        self._found.index_files = result.index_files
+
+    def _keep_config(self) -> None:
+        """Copies tables that can be read, and makes the others and the checkpoint anew."""
+        config = self._new / file_names.CONFIG
+        config.mkdir()
+        for name, data in _tables(self._stores):
+            (config / name).write_bytes(data)
+            self._found.config[name] = "copied"
+        self._copy_checkpoint()
+        with open_store(self._new, self._options.config) as made:
+            composed = compose(made, survey_log(made, self._settings.rules))
+        for name, data in composed.files.items():
+            table = name.removeprefix(f"{file_names.CONFIG}/")
+            if table not in self._found.config:
+                (self._new / name).write_bytes(data)
+                self._found.config[table] = "made anew from the log and what could be read"
+
+    def _copy_checkpoint(self) -> None:
+        """Copies a checkpoint for what it tells about the release; a new one takes its place at the end."""
+        for store in self._stores:
+            if store.checkpoint is not None:
+                (self._new / file_names.CHECKPOINT).write_bytes(read_file(store.path / file_names.CHECKPOINT))
+                return
+
+    def _write_map(self, log: MovedLog) -> None:
+        path = self._options.map_file
+        assert path is not None
+        lines = ["old,new,length", *(",".join(map(str, move)) for move in log.moves)]
+        beside = path.with_name(path.name + ".incomplete")
+        beside.write_text("\n".join(lines) + "\n", encoding="ascii")
+        beside.rename(path)
+
+    def _note_parts(self) -> None:
+        root, notes = self._found.store, self._found.notes
+        for part in (file_names.TIMER_LOG, file_names.TIMER_WHEEL, file_names.COMPACTION, file_names.ROCKSDB_STORE):
+            if (root / part).exists():
+                notes.append(f"{part} was not copied: the broker makes it anew, or it goes without")
+        if any(hole.filled == "filler" for hole in self._found.holes):
+            notes.append("holes are filled with records of topic MQTOOL_HOLE that are marked as rolled back: no queue "
+                         "and no key leads to them")  # fmt: skip
+        if self._found.lost:
+            notes.append("a consumer that asks for a lost queue offset gets the next message that is left, so around "
+                         "holes it may get one more than once")  # fmt: skip
+
+
+def _tables(stores: list[Store]) -> list[tuple[str, bytes]]:
+    """Returns name and bytes of every table in config/ that can be read, of the first copy that has it."""
+    found: dict[str, bytes] = {}
+    for store in stores:
+        for name, path in store.metadata.sources.items():
+            found.setdefault(name, read_file(path))
+        for entry in list_directory(store.path / file_names.CONFIG):
+            if not entry.name.endswith(".json") or entry.name in found or not entry.is_file():
+                continue
+            with contextlib.suppress(FormatError, StoreError):
+                data = read_file(Path(entry.path))
+                config_json.parse(data)
+                found[entry.name] = data
+    unreadable = {file_names.TOPICS, file_names.SUBSCRIPTION_GROUPS, file_names.CONSUMER_OFFSETS,
+                  file_names.DELAY_OFFSETS, file_names.LMQ_CONSUMER_OFFSETS}  # fmt: skip
+    known = {name for store in stores for name in store.metadata.sources}
+    return sorted((name, data) for name, data in found.items() if name not in unreadable or name in known)

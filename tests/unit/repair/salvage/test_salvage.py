@@ -1,0 +1,192 @@
+"""A salvage keeps every provable record where it was, says what is gone, and leaves nothing half made."""
+
+import csv
+import os
+import shutil
+
+import pytest
+
+import mqtool
+from mqtool.errors import RefusedError, StoreError, UsageError
+from mqtool.formats import commit_log
+from mqtool.formats.commit_log import MIN_RECORD_SIZE
+from mqtool.repair.salvage import Options, aside, salvage
+from mqtool.repair.salvage.filler import LARGEST, fillers
+from mqtool.store import Message
+from mqtool.verify import Severity, verify
+from tests.support.builder import StoreBuilder
+from tests.support.damage import base_messages, damage_case
+from tests.support.stores import copy_store, copy_tree, fixture, tree_digest
+
+BASES = ["4.9.7-clean", "5.5.0-crash"]
+
+
+def records(root):
+    """Physical offset and bytes of all records but fillers."""
+    with mqtool.open(root) as store:
+        messages = [message for message in store.messages() if isinstance(message, Message)]
+        offsets = [message.physical_offset for message in messages if message.topic != "MQTOOL_HOLE"]
+        return {at: commit_log.build_record(store.commit_log.record(at)) for at in offsets}
+
+
+def errors(root):
+    """Codes of findings that are errors."""
+    with mqtool.open(root) as store:
+        return {one.code for one in verify(store).findings if one.severity is Severity.ERROR}
+
+
+def erase(root, physical_offset, length):
+    """Zeroes bytes of the log."""
+    with mqtool.open(root) as store:
+        segment = store.commit_log.segments[store.commit_log.segment_at(physical_offset)]
+    with segment.path.open("r+b") as file:
+        file.seek(physical_offset - segment.base)
+        file.write(bytes(length))
+
+
+@pytest.mark.parametrize("name", ["orders-5.5.0", "orders-4.9.7", "rollover-5.5.0", "hosts-5.5.0", "propcrc-5.5.0"])
+def test_a_healthy_store_comes_out_with_the_same_records_and_is_clean(name, tmp_path):
+    root = copy_store(name, tmp_path)
+    before = tree_digest(root)
+    found = salvage(root, tmp_path / "new")
+    assert found.is_complete
+    assert found.verify == "clean"
+    assert records(tmp_path / "new") == records(root)
+    assert tree_digest(root) == before
+
+
+@pytest.mark.parametrize("base", BASES)
+@pytest.mark.parametrize("kind", ["old-flip-magic", "tail-page-hole", "old-zero-segment", "segment-missing-middle"])
+def test_every_record_that_was_not_hit_is_where_it_was(kind, base, tmp_path):
+    root = damage_case(f"{kind}@{base}", tmp_path)
+    found = salvage(root, tmp_path / "new")
+    assert records(tmp_path / "new") == records(root)
+    lost = [row for row in base_messages(base) if row["phy"] not in records(root)]
+    assert found.lost == sum(row["offset"] >= 0 for row in lost)
+    named = {(row.topic, row.queue_id): row.lost_offsets for row in found.queues if row.lost}
+    told = {(*key, offset) for key, runs in named.items() for first, last in runs for offset in range(first, last + 1)}
+    assert told == {(row["topic"], row["queue"], row["offset"]) for row in lost if row["offset"] >= 0}
+    assert all(any(hole.start <= row["phy"] < hole.end for hole in found.holes) for row in lost)
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_the_new_log_has_no_hole_that_a_walk_meets(base, tmp_path):
+    salvage(damage_case(f"old-zero-segment@{base}", tmp_path), tmp_path / "new")
+    assert not {code for code in errors(tmp_path / "new") if code.startswith("log-")}
+
+
+def test_what_the_master_lost_comes_from_its_slave(tmp_path):
+    master = copy_store("ha-5.5.0/store-master", tmp_path)
+    slave = copy_tree(fixture("ha-5.5.0/store-slave"), tmp_path / "slave")
+    whole = records(master)
+    erase(master, sorted(whole)[3], 900)
+    found = salvage(master, tmp_path / "new", Options(copies=(slave,)))
+    assert found.is_complete
+    assert records(tmp_path / "new") == whole
+    assert found.records_by_copy[1] > 0
+    assert sum(found.records_by_copy) == len(whole)
+
+
+def test_two_damaged_copies_make_one_whole_store(tmp_path):
+    master = copy_store("ha-5.5.0/store-master", tmp_path)
+    slave = copy_tree(fixture("ha-5.5.0/store-slave"), tmp_path / "slave")
+    whole = records(master)
+    erase(master, sorted(whole)[3], 900)
+    erase(slave, sorted(whole)[-4], 500)
+    assert salvage(master, tmp_path / "new", Options(copies=(slave,))).is_complete
+    assert records(tmp_path / "new") == whole
+
+
+def test_copies_of_different_logs_are_refused_and_leave_nothing(tmp_path):
+    for name, body in (("a", b"one"), ("b", b"two")):
+        builder = StoreBuilder()
+        builder.put(body)
+        builder.write(tmp_path / name)
+    with pytest.raises(RefusedError, match="diverged"):
+        salvage(tmp_path / "a", tmp_path / "new", Options(copies=(tmp_path / "b",)))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
+
+
+def test_a_compacted_store_keeps_messages_and_queue_offsets_and_has_a_map(tmp_path):
+    root = damage_case("old-zero-segment@5.5.0-crash", tmp_path)
+    found = salvage(root, tmp_path / "new", Options(compact=True, map_file=tmp_path / "map.csv"))
+    old = records(root)
+    with (tmp_path / "map.csv").open() as file:
+        moves = [{name: int(value) for name, value in row.items()} for row in csv.DictReader(file)]
+    with mqtool.open(tmp_path / "new") as store, mqtool.open(root) as before:
+        assert sum(1 for _ in store.messages()) == len(old) == found.records
+        for at in old:
+            move = next(move for move in moves if move["old"] <= at < move["old"] + move["length"])
+            new = store.message_at(at - move["old"] + move["new"])
+            same = before.message_at(at)
+            assert (new.topic, new.queue_id, new.queue_offset, new.raw_body, new.properties) == (
+                same.topic, same.queue_id, same.queue_offset, same.raw_body, same.properties)
+
+
+def test_the_records_own_checksum_is_right_after_a_move(tmp_path):
+    root = copy_store("propcrc-5.5.0", tmp_path)
+    with mqtool.open(root) as store:
+        second = [message.physical_offset for message in store.messages(limit=2)][1]
+    erase(root, 0, second)
+    salvage(root, tmp_path / "new", Options(compact=True, map_file=tmp_path / "map.csv"))
+    with mqtool.open(tmp_path / "new") as store:
+        assert not {one.code for one in verify(store).findings if "crc" in one.code}
+
+
+def test_a_taken_target_is_refused(tmp_path):
+    root = copy_store("orders-5.5.0", tmp_path)
+    (tmp_path / "new").mkdir()
+    with pytest.raises(RefusedError, match="target"):
+        salvage(root, tmp_path / "new")
+
+
+def test_a_target_inside_the_store_is_refused(tmp_path):
+    root = copy_store("orders-5.5.0", tmp_path)
+    with pytest.raises(UsageError, match="outside"):
+        salvage(root, root / "new")
+
+
+def test_a_store_without_a_provable_record_gives_nothing(tmp_path):
+    root = copy_store("orders-5.5.0", tmp_path)
+    for segment in (root / "commitlog").iterdir():
+        segment.write_bytes(bytes(segment.stat().st_size))
+    with pytest.raises(StoreError, match="provable"):
+        salvage(root, tmp_path / "new")
+    assert [path.name for path in tmp_path.iterdir()] == ["store"]
+
+
+def test_what_an_interrupted_run_left_does_not_look_whole_and_does_not_stop_the_next(tmp_path, monkeypatch):
+    root = copy_store("orders-5.5.0", tmp_path)
+
+    def die(_path):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(aside, "sync_tree", die)
+    monkeypatch.setattr(shutil, "rmtree", lambda *_args, **_more: None)  # as after kill -9
+    with pytest.raises(KeyboardInterrupt):
+        salvage(root, tmp_path / "new")
+    assert not os.path.lexists(tmp_path / "new")
+    monkeypatch.undo()
+    assert salvage(root, tmp_path / "new").is_complete
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "store"]
+
+
+def test_a_directory_in_the_way_that_is_not_ours_stays(tmp_path):
+    root = copy_store("orders-5.5.0", tmp_path)
+    (tmp_path / "new.incomplete").mkdir()
+    with pytest.raises(RefusedError, match="in the way"):
+        salvage(root, tmp_path / "new")
+    assert (tmp_path / "new.incomplete").is_dir()
+
+
+@pytest.mark.parametrize("size", [91, 92, 101, 102, 4096, LARGEST, LARGEST + 1, LARGEST + 90, 2 * LARGEST + 17])
+def test_fillers_cover_a_hole_exactly(size):
+    at, end = 1000, 1000 + size
+    for filler in fillers(1000, end, 7):
+        record = commit_log.parse_record(filler)
+        assert record.physical_offset == at
+        assert record.body_crc == commit_log.body_crc(record.body)
+        assert commit_log.transaction_type(record.sys_flag) == commit_log.SysFlag.TRANSACTION_ROLLBACK
+        assert MIN_RECORD_SIZE <= len(filler) <= LARGEST
+        at += len(filler)
+    assert at == end
