@@ -1,0 +1,197 @@
+"""The body with which a broker registers at a name server: its topics and their version.
+
+As JSON, or compressed in a form of its own (`compressedRegister`). Docs page: docs/protocol.md. Source:
+RegisterBrokerBody, TopicConfig.encode (4.9.7, 5.5.0).
+"""
+
+import json
+import zlib
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import orjson
+
+from mqtool.errors import FormatError, RemoteProtocolError
+from mqtool.formats import config_json
+from mqtool.formats.beans import bean_of, document_of, expect
+from mqtool.formats.config_files import DataVersion, TopicConfig
+from mqtool.formats.config_json import Document
+from mqtool.protocol.layouts import TEXT_LENGTH
+
+MAX_SIZE = 64 << 20
+"""Bytes that a compressed body may have inside."""
+
+FIRST_WITH_MAPPINGS = 413
+"""V5_0_0: releases from here on end the compressed form with the queues of static topics."""
+
+_SEPARATOR = " "
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterBody:
+    """What a broker says about itself.
+
+    Attributes:
+        topics: by name.
+        data_version: of the topics; the name server compares it to see whether something changed.
+        filter_servers: addresses of filter servers, an old part of RocketMQ.
+        mappings: queues of static topics, by topic.
+    """
+
+    topics: dict[str, TopicConfig] = field(default_factory=dict)
+    data_version: DataVersion = field(default_factory=lambda: DataVersion(0, 0, 0))
+    filter_servers: list[str] = field(default_factory=list)
+    mappings: dict[str, Document] = field(default_factory=dict)
+
+
+def document_in(body: bytes | memoryview) -> Document:
+    """Returns a JSON object as RocketMQ writes it, also with keys that are bare numbers.
+
+    Raises:
+        RemoteProtocolError: it is none.
+    """
+    try:
+        found = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        try:
+            found = config_json.parse(body)
+        except FormatError as error:
+            raise RemoteProtocolError(str(error)) from error
+    if not isinstance(found, dict):
+        raise RemoteProtocolError(f"expected a JSON object, found a {type(found).__name__}")
+    return found
+
+
+def parse(body: bytes | memoryview, *, compressed: bool, version: int) -> RegisterBody:
+    """Reads the body of a registration; an empty one says nothing.
+
+    Args:
+        body: as it came.
+        compressed: what the request says about it.
+        version: of the broker, from the header of the request.
+
+    Raises:
+        RemoteProtocolError: it cannot be read.
+    """
+    if not len(body):
+        return RegisterBody()
+    try:
+        return _parse_compressed(bytes(body), version) if compressed else _parse_json(document_in(body))
+    except (FormatError, ValueError, UnicodeDecodeError) as error:
+        raise RemoteProtocolError(f"body of a registration: {error}") from error
+
+
+def build(body: RegisterBody, *, compressed: bool = False) -> bytes:
+    """Returns the body as a broker of 5.5.0 sends it; one of 4.9 reads it too."""
+    if compressed:
+        return _build_compressed(body)
+    wrapper = {"dataVersion": document_of(body.data_version), "mappingDataVersion": document_of(DataVersion(0, 0, 0)),
+               "topicConfigTable": {name: _plain(config) for name, config in body.topics.items()},
+               "topicQueueMappingDetailMap": {}, "topicQueueMappingInfoMap": body.mappings}
+    return orjson.dumps({"filterServerList": body.filter_servers, "topicConfigSerializeWrapper": wrapper})
+
+
+def body_crc(body: bytes | memoryview) -> int:
+    """Returns the checksum that the request carries beside the body (UtilAll.crc32)."""
+    return zlib.crc32(body) & 0x7FFFFFFF
+
+
+def _plain(config: TopicConfig) -> Document:
+    return document_of(config if config.attributes is not None else replace(config, attributes={}))
+
+
+def _parse_json(document: Document) -> RegisterBody:
+    wrapper = expect(dict, document.get("topicConfigSerializeWrapper") or {}, "topicConfigSerializeWrapper")
+    table = expect(dict, wrapper.get("topicConfigTable") or {}, "topicConfigTable")
+    topics = {str(name): bean_of(TopicConfig, config, f"topicConfigTable.{name}") for name, config in table.items()}
+    version = bean_of(DataVersion, wrapper.get("dataVersion") or {}, "dataVersion")
+    servers = expect(list, document.get("filterServerList") or [], "filterServerList")
+    mappings = expect(dict, wrapper.get("topicQueueMappingInfoMap") or {}, "topicQueueMappingInfoMap")
+    return RegisterBody(topics, version, [str(server) for server in servers], mappings)
+
+
+def _parse_compressed(data: bytes, version: int) -> RegisterBody:
+    inflater = zlib.decompressobj()
+    try:
+        plain = inflater.decompress(data, MAX_SIZE)
+    except zlib.error as error:
+        raise RemoteProtocolError(f"not compressed as it should be: {error}") from error
+    if inflater.unconsumed_tail:
+        raise RemoteProtocolError(f"more than {MAX_SIZE} bytes inside")
+    reader = _Reader(plain)
+    data_version = bean_of(DataVersion, _object(reader.text()), "dataVersion")
+    topics = {}
+    for _ in range(reader.number()):
+        config = _topic_of(reader.text())
+        topics[config.topic_name] = config
+    servers = json.loads(reader.text() or "[]") or []
+    mappings = {}
+    if version >= FIRST_WITH_MAPPINGS and not reader.at_end:
+        for _ in range(reader.number()):
+            mapping = _object(reader.text())
+            mappings[str(mapping.get("topic"))] = mapping
+    return RegisterBody(topics, data_version, [str(server) for server in expect(list, servers, "filterServerList")],
+                        mappings)
+
+
+def _build_compressed(body: RegisterBody) -> bytes:
+    pieces: list[bytes] = []
+
+    def number(value: int) -> None:
+        pieces.append(TEXT_LENGTH.struct.pack(value))
+
+    def text(value: str) -> None:
+        encoded = value.encode()
+        number(len(encoded))
+        pieces.append(encoded)
+
+    text(_compact(document_of(body.data_version)))
+    number(len(body.topics))
+    for config in body.topics.values():
+        words = [config.topic_name, config.read_queue_nums, config.write_queue_nums, config.perm,
+                 config.topic_filter_type]
+        text(_SEPARATOR.join(map(str, words)) + (_SEPARATOR + _compact(config.attributes) if config.attributes else ""))
+    text(_compact(body.filter_servers))
+    number(len(body.mappings))
+    for mapping in body.mappings.values():
+        text(_compact(mapping))
+    return zlib.compress(b"".join(pieces), 9)
+
+
+def _topic_of(text: str) -> TopicConfig:
+    name, reads, writes, perm, kind, *rest = text.split(_SEPARATOR, 5)
+    attributes = _object(rest[0]) if rest else None
+    return TopicConfig(topic_name=name, read_queue_nums=int(reads), write_queue_nums=int(writes), perm=int(perm),
+                       topic_filter_type=kind, attributes=attributes)
+
+
+def _object(text: str) -> Document:
+    return document_in(text.encode())
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+class _Reader:
+    """Numbers and texts one after the other."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self._position = data, 0
+
+    @property
+    def at_end(self) -> bool:
+        return self._position >= len(self._data)
+
+    def number(self) -> int:
+        return int(TEXT_LENGTH.parse(self._take(TEXT_LENGTH.size)).text_length)
+
+    def text(self) -> str:
+        return self._take(self.number()).decode()
+
+    def _take(self, size: int) -> bytes:
+        end = self._position + size
+        if size < 0 or end > len(self._data):
+            raise RemoteProtocolError(f"{size} bytes at position {self._position} of {len(self._data)}")
+        piece, self._position = self._data[self._position : end], end
+        return piece

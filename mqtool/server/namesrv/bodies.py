@@ -1,0 +1,119 @@
+"""What the name server answers, as JSON in RocketMQ's form.
+
+Maps from broker ids are written with bare numbers as keys, which is no JSON but what fastjson writes and reads; routes
+are proper JSON for clients of 4.9.4 and later, or that ask for it. Source: ClientRequestProcessor, ZoneRouteRPCHook,
+RouteInfoManager (5.5.0).
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import orjson
+
+from mqtool.server.namesrv.routes import MASTER, MEMBER_TOPIC, PERM_WRITE, BrokerData, QueueData, Routes
+
+FIRST_WITH_JSON = 401
+"""V4_9_4: clients from here on get routes as proper JSON (ClientRequestProcessor)."""
+
+UNIT = 1
+UNIT_SUBSCRIBED = 2
+
+
+def route(routes: Routes, topic: str, *, standard: bool, acting_master: bool, order: str | None = None,
+          zone: str | None = None) -> bytes | None:
+    """Returns the route of a topic, or None if there is none.
+
+    Args:
+        routes: the tables.
+        topic: its name.
+        standard: proper JSON.
+        acting_master: show the lowest slave as master where the master is gone and the group allows it.
+        order: configuration of an ordered topic.
+        zone: only brokers there, and those without a master.
+    """
+    queues = list(routes.topics.get(topic, {}).values())
+    brokers = [routes.brokers[data.broker_name] for data in queues if data.broker_name in routes.brokers]
+    if not queues or not brokers:
+        return None
+    if zone is not None:
+        near = [data for data in brokers if MASTER not in data.addresses or (data.zone or "").lower() == zone.lower()]
+        far = {data.name for data in brokers} - {data.name for data in near}
+        brokers, queues = near, [data for data in queues if data.broker_name not in far]
+    stand_in = acting_master and not topic.startswith(MEMBER_TOPIC)
+    answer: dict[str, Any] = {
+        "brokerDatas": [_broker(data, _addresses(data, queues) if stand_in else data.addresses, standard=standard)
+                        for data in brokers],
+        "filterServerTable": {address: routes.filter_servers[address] for data in brokers
+                              for address in data.addresses.values() if address in routes.filter_servers}}
+    if order is not None:
+        answer["orderTopicConf"] = order
+    answer["queueDatas"] = [
+        {"brokerName": data.broker_name, "perm": data.perm, "readQueueNums": data.read_queue_nums,
+         "topicSysFlag": data.topic_sys_flag, "writeQueueNums": data.write_queue_nums} for data in queues]
+    if mappings := routes.mappings.get(topic):
+        answer["topicQueueMappingByBroker"] = mappings
+    return orjson.dumps(answer, option=orjson.OPT_NON_STR_KEYS)
+
+
+def cluster_info(routes: Routes) -> bytes:
+    """Returns all brokers and clusters."""
+    table = {name: _broker(data, data.addresses, standard=False) for name, data in routes.brokers.items()}
+    return orjson.dumps({"brokerAddrTable": table,
+                         "clusterAddrTable": {cluster: list(names) for cluster, names in routes.clusters.items()}})
+
+
+def member_group(routes: Routes, cluster: str, broker_name: str) -> bytes:
+    """Returns the brokers of one name."""
+    data = routes.brokers.get(broker_name) or BrokerData(cluster, broker_name)
+    return orjson.dumps({"brokerMemberGroup": {
+        "brokerAddrs": _bare(data.addresses), "brokerName": broker_name, "cluster": cluster}})
+
+
+def topic_list(topics: Iterable[str], broker_address: str | None = None) -> bytes:
+    """Returns names of topics."""
+    head = {} if broker_address is None else {"brokerAddr": broker_address}
+    return orjson.dumps({**head, "topicList": list(topics)})
+
+
+def topics_of_cluster(routes: Routes, cluster: str) -> list[str]:
+    """Returns the topics on the brokers of a cluster."""
+    names = routes.clusters.get(cluster, {})
+    return [topic for topic, queues in routes.topics.items() if any(name in queues for name in names)]
+
+
+def system_topics(routes: Routes) -> tuple[list[str], str | None]:
+    """Returns the topics that every broker makes for itself, and the address of some broker."""
+    names = [name for cluster, brokers in routes.clusters.items() for name in (cluster, *brokers)]
+    address = next((one for data in routes.brokers.values() for one in data.addresses.values()), None)
+    return list(dict.fromkeys(names)), address
+
+
+def topics_with_flag(routes: Routes, wanted: int, unwanted: int = 0) -> list[str]:
+    """Returns topics by the flag of their queues on the first broker."""
+    flags = {topic: next(iter(queues.values())).topic_sys_flag for topic, queues in routes.topics.items() if queues}
+    return [topic for topic, flag in flags.items() if flag & wanted and not flag & unwanted]
+
+
+def _broker(data: BrokerData, addresses: dict[int, str], *, standard: bool) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "brokerAddrs": {str(id_): address for id_, address in sorted(addresses.items())} if standard
+        else _bare(addresses),
+        "brokerName": data.name, "cluster": data.cluster, "enableActingMaster": data.acting_master}
+    if data.zone is not None:
+        found["zoneName"] = data.zone
+    return found
+
+
+def _addresses(data: BrokerData, queues: list[QueueData]) -> dict[int, str]:
+    """With the lowest slave as master, where nobody may be written to any more."""
+    perm = next((one.perm for one in queues if one.broker_name == data.name), PERM_WRITE)
+    if not data.acting_master or not data.addresses or MASTER in data.addresses or perm & PERM_WRITE:
+        return data.addresses
+    lowest = min(data.addresses)
+    others = {id_: address for id_, address in data.addresses.items() if id_ != lowest}
+    return {MASTER: data.addresses[lowest], **others}
+
+
+def _bare(addresses: dict[int, str]) -> orjson.Fragment:
+    members = (b"%d:%s" % (id_, orjson.dumps(address)) for id_, address in sorted(addresses.items()))
+    return orjson.Fragment(b"{" + b",".join(members) + b"}")

@@ -1,0 +1,240 @@
+"""Answers to each request that a name server knows.
+
+Source: DefaultRequestProcessor and ClientRequestProcessor (5.5.0); the answers are held to those of the real one.
+"""
+
+from collections.abc import Callable
+
+import orjson
+
+from mqtool.errors import FormatError, RemoteProtocolError
+from mqtool.formats import java
+from mqtool.formats.beans import bean_of, document_of
+from mqtool.formats.config_files import DataVersion
+from mqtool.protocol import registration_body
+from mqtool.protocol.codes import RequestCode, ResponseCode
+from mqtool.protocol.command import Command
+from mqtool.protocol.registration_body import document_in
+from mqtool.server.namesrv import bodies
+from mqtool.server.namesrv.routes import EXPIRY_SECONDS, QueueData, Registration, Routes
+from mqtool.server.namesrv.settings import ORDER_TOPICS, KeyValues, Settings
+from mqtool.server.peer import Peer
+from mqtool.server.side import Handler
+
+FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+
+
+class Requests:
+    """The handlers.
+
+    Args:
+        routes: the tables that they show and change.
+        settings: properties.
+        key_values: the key-value table.
+        lowest_changed: called with (broker name, address that is gone or None) when a group has a new lowest id.
+    """
+
+    def __init__(self, routes: Routes, settings: Settings, key_values: KeyValues,
+                 lowest_changed: Callable[[str, str | None], None]) -> None:
+        self.routes, self.settings, self.key_values = routes, settings, key_values
+        self._lowest_changed = lowest_changed
+
+    def handlers(self) -> dict[int, Handler]:
+        """Returns request code to handler."""
+        code = RequestCode
+        return {
+            code.PUT_KV_CONFIG: self.put_value, code.GET_KV_CONFIG: self.get_value,
+            code.DELETE_KV_CONFIG: self.delete_value, code.GET_KVLIST_BY_NAMESPACE: self.get_values,
+            code.REGISTER_BROKER: self.register, code.UNREGISTER_BROKER: self.unregister,
+            code.BROKER_HEARTBEAT: self.heartbeat, code.QUERY_DATA_VERSION: self.data_version,
+            code.GET_BROKER_MEMBER_GROUP: self.members, code.GET_BROKER_CLUSTER_INFO: self.clusters,
+            code.GET_ROUTEINFO_BY_TOPIC: self.route,
+            code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self.topics, code.GET_TOPICS_BY_CLUSTER: self.topics_of_cluster,
+            code.GET_SYSTEM_TOPIC_LIST_FROM_NS: self.system_topics, code.GET_UNIT_TOPIC_LIST: self.unit_topics,
+            code.GET_HAS_UNIT_SUB_TOPIC_LIST: self.unit_topics,
+            code.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self.unit_topics,
+            code.DELETE_TOPIC_IN_NAMESRV: self.delete_topic, code.REGISTER_TOPIC_IN_NAMESRV: self.put_topic,
+            code.WIPE_WRITE_PERM_OF_BROKER: self.wipe_write, code.ADD_WRITE_PERM_OF_BROKER: self.add_write,
+            code.UPDATE_NAMESRV_CONFIG: self.update_settings, code.GET_NAMESRV_CONFIG: self.show_settings,
+        }
+
+    def route(self, command: Command, _peer: Peer) -> Command:
+        """105: the brokers and queues of a topic."""
+        fields = command.fields
+        topic = fields.get("topic")
+        zoned = java.parse_boolean(fields.get("__ZONE_MODE")) and fields.get("__ZONE_NAME")
+        standard = not zoned and (command.version >= bodies.FIRST_WITH_JSON
+                                  or java.parse_boolean(fields.get("acceptStandardJsonOnly")))
+        order = None
+        if topic and self.settings.enabled("orderMessageEnable"):
+            order = self.key_values.get(ORDER_TOPICS, topic)
+        body = bodies.route(self.routes, topic or "", standard=standard, order=order, zone=zoned or None,
+                            acting_master=self.settings.enabled("supportActingMaster"))
+        if body is None:
+            remark = f"No topic route info in name server for the topic: {'null' if topic is None else topic}{FAQ}"
+            return command.reply(ResponseCode.TOPIC_NOT_EXIST, remark)
+        return command.reply(ResponseCode.SUCCESS, body=body)
+
+    def register(self, command: Command, peer: Peer) -> Command:
+        """103: a broker says that it is there, and which topics it has."""
+        fields = command.fields
+        crc = int(fields.get("bodyCrc32") or 0)
+        if crc and crc != registration_body.body_crc(command.body):
+            return command.reply(ResponseCode.SYSTEM_ERROR, "crc32 not match")
+        body = registration_body.parse(command.body, compressed=java.parse_boolean(fields.get("compressed")),
+                                       version=command.version)
+        acting, lifetime = fields.get("enableActingMaster"), fields.get("heartbeatTimeoutMillis")
+        one = Registration(
+            needed(command, "clusterName"), needed(command, "brokerName"), int(needed(command, "brokerId")),
+            needed(command, "brokerAddr"), fields.get("haServerAddr") or "", body,
+            int(lifetime) / 1000 if lifetime else EXPIRY_SECONDS,
+            None if acting is None else java.parse_boolean(acting), fields.get("__ZONE_NAME"))
+        told = self.routes.register(one, peer)
+        if told is None:
+            return command.reply(ResponseCode.SYSTEM_ERROR, "register broker failed")
+        if told.min_id_changed:
+            self._lowest_changed(one.broker_name, None)
+        named = {"haServerAddr": told.ha_address, "masterAddr": told.master_address}
+        orders = self.key_values.namespace(ORDER_TOPICS)
+        shown = orders is not None and self.settings.enabled("returnOrderTopicConfigToBroker")
+        return command.reply(ResponseCode.SUCCESS, None, {name: value for name, value in named.items() if value},
+                             orjson.dumps({"table": orders}) if shown else b"")
+
+    def unregister(self, command: Command, _peer: Peer) -> Command:
+        """104: a broker says that it goes."""
+        fields = command.fields
+        address = fields.get("brokerAddr", "")
+        broker_name = fields.get("brokerName", "")
+        if self.routes.unregister(fields.get("clusterName", ""), broker_name, int(fields.get("brokerId", 0)), address):
+            self._lowest_changed(broker_name, address)
+        return command.reply(ResponseCode.SUCCESS)
+
+    def heartbeat(self, command: Command, _peer: Peer) -> Command:
+        """904: a broker says that it is alive, without its topics."""
+        self.routes.heard_of(needed(command, "clusterName"), needed(command, "brokerAddr"))
+        return command.reply(ResponseCode.SUCCESS)
+
+    def data_version(self, command: Command, _peer: Peer) -> Command:
+        """322: a broker asks whether its topics are known as they are."""
+        cluster, address = needed(command, "clusterName"), needed(command, "brokerAddr")
+        try:
+            version = bean_of(DataVersion, document_in(command.body), "dataVersion")
+        except FormatError as error:
+            raise RemoteProtocolError(str(error)) from error
+        changed = self.routes.changed(cluster, address, version)
+        if not changed:
+            self.routes.heard_of(cluster, address)
+        known = self.routes.version_of(cluster, address)
+        return command.reply(ResponseCode.SUCCESS, None, {"changed": str(changed).lower()},
+                             b"" if known is None else orjson.dumps(document_of(known)))
+
+    def members(self, command: Command, _peer: Peer) -> Command:
+        """901: the brokers of one name; the real one forgets to set its code, whence the remark."""
+        return command.reply(ResponseCode.SUCCESS, "not set any response code", body=bodies.member_group(
+            self.routes, command.fields.get("clusterName", ""), needed(command, "brokerName")))
+
+    def clusters(self, command: Command, _peer: Peer) -> Command:
+        """106: all brokers."""
+        return command.reply(ResponseCode.SUCCESS, body=bodies.cluster_info(self.routes))
+
+    def topics(self, command: Command, _peer: Peer) -> Command:
+        """206: all topics."""
+        return self._list(command, self.routes.topics, "enableAllTopicList")
+
+    def topics_of_cluster(self, command: Command, _peer: Peer) -> Command:
+        """224: the topics of one cluster."""
+        return self._list(command, bodies.topics_of_cluster(self.routes, needed(command, "cluster")))
+
+    def unit_topics(self, command: Command, _peer: Peer) -> Command:
+        """311, 312, 313: topics by the flags of units, RocketMQ's way to split a service over sites."""
+        masks = {RequestCode.GET_UNIT_TOPIC_LIST: (bodies.UNIT, 0),
+                 RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: (bodies.UNIT_SUBSCRIBED, 0),
+                 RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: (bodies.UNIT_SUBSCRIBED, bodies.UNIT)}
+        return self._list(command, bodies.topics_with_flag(self.routes, *masks[RequestCode(command.code)]))
+
+    def _list(self, command: Command, topics: "list[str] | dict[str, dict[str, QueueData]]",
+              switch: str = "enableTopicList") -> Command:
+        if not self.settings.enabled(switch):
+            return command.reply(ResponseCode.SYSTEM_ERROR, "disable")
+        return command.reply(ResponseCode.SUCCESS, body=bodies.topic_list(topics))
+
+    def system_topics(self, command: Command, _peer: Peer) -> Command:
+        """304: the topics that are named after clusters and brokers."""
+        return command.reply(ResponseCode.SUCCESS, body=bodies.topic_list(*bodies.system_topics(self.routes)))
+
+    def delete_topic(self, command: Command, _peer: Peer) -> Command:
+        """216: forget a topic."""
+        self.routes.delete_topic(needed(command, "topic"), command.fields.get("clusterName") or None)
+        return command.reply(ResponseCode.SUCCESS)
+
+    def put_topic(self, command: Command, _peer: Peer) -> Command:
+        """217: enter a topic by hand."""
+        rows = document_in(command.body).get("queueDatas") or [] if len(command.body) else []
+        try:
+            queues = [QueueData(str(row["brokerName"]), int(row["readQueueNums"]), int(row["writeQueueNums"]),
+                                int(row["perm"]), int(row.get("topicSysFlag", 0))) for row in rows]
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise RemoteProtocolError(f"queueDatas: {error!r}") from error
+        self.routes.put_topic(needed(command, "topic"), queues)
+        return command.reply(ResponseCode.SUCCESS)
+
+    def wipe_write(self, command: Command, _peer: Peer) -> Command:
+        """205: nobody shall send to a broker."""
+        count = self.routes.wipe_write(needed(command, "brokerName"))
+        return command.reply(ResponseCode.SUCCESS, None, {"wipeTopicCount": str(count)})
+
+    def add_write(self, command: Command, _peer: Peer) -> Command:
+        """327: all may send to a broker again."""
+        count = self.routes.add_write(needed(command, "brokerName"))
+        return command.reply(ResponseCode.SUCCESS, None, {"addTopicCount": str(count)})
+
+    def put_value(self, command: Command, _peer: Peer) -> Command:
+        """100: set a value."""
+        fields = command.fields
+        if fields.get("namespace") is None or fields.get("key") is None:
+            return command.reply(ResponseCode.SYSTEM_ERROR, "namespace or key is null")
+        self.key_values.put(fields["namespace"], fields["key"], fields.get("value", ""))
+        return command.reply(ResponseCode.SUCCESS)
+
+    def get_value(self, command: Command, _peer: Peer) -> Command:
+        """101: one value."""
+        namespace, key = needed(command, "namespace"), needed(command, "key")
+        value = self.key_values.get(namespace, key)
+        if value is None:
+            return command.reply(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace} Key: {key}")
+        return command.reply(ResponseCode.SUCCESS, None, {"value": value})
+
+    def delete_value(self, command: Command, _peer: Peer) -> Command:
+        """102: forget a value."""
+        self.key_values.delete(needed(command, "namespace"), needed(command, "key"))
+        return command.reply(ResponseCode.SUCCESS)
+
+    def get_values(self, command: Command, _peer: Peer) -> Command:
+        """219: all values of a namespace."""
+        namespace = needed(command, "namespace")
+        values = self.key_values.namespace(namespace)
+        if values is None:
+            return command.reply(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")
+        return command.reply(ResponseCode.SUCCESS, body=orjson.dumps({"table": values}))
+
+    def update_settings(self, command: Command, _peer: Peer) -> Command:
+        """318: change properties."""
+        if self.settings.update(java.decode_utf8(bytes(command.body))):
+            return command.reply(ResponseCode.SUCCESS)
+        return command.reply(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
+
+    def show_settings(self, command: Command, _peer: Peer) -> Command:
+        """319: all properties."""
+        return command.reply(ResponseCode.SUCCESS, body=self.settings.text().encode())
+
+
+def needed(command: Command, name: str) -> str:
+    """Returns a field of a request.
+
+    Raises:
+        RemoteProtocolError: it is not there.
+    """
+    try:
+        return command.fields[name]
+    except KeyError:
+        raise RemoteProtocolError(f"request {command.code}: the field {name} is missing") from None

@@ -1,0 +1,264 @@
+"""The routes: brokers as they registered, and the queues of each topic on them. No sockets; the clock is passed in.
+
+Source: RouteInfoManager (5.5.0); where 4.9.7 differs, it is said.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from mqtool.formats.config_files import DataVersion
+from mqtool.protocol.registration_body import RegisterBody
+
+MASTER = 0
+EXPIRY_SECONDS = 120.0
+PERM_WRITE = 2
+READ_WRITE = 6
+MEMBER_TOPIC = "rmq_sys_SYNC_BROKER_MEMBER_"
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """What one broker says of itself every 30 s.
+
+    Attributes:
+        cluster: name of its cluster.
+        broker_name: name of its group; a master and its slaves have the same.
+        broker_id: 0 for the master.
+        address: "host:port" for clients.
+        ha_address: "host:port" for its slaves.
+        body: its topics.
+        lifetime: seconds for which it holds without another one.
+        acting_master: whether a slave may stand in for a master that is gone; None from releases before 5.
+        zone: where it stands, for clients that want brokers nearby.
+    """
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    address: str
+    ha_address: str = ""
+    body: RegisterBody = field(default_factory=RegisterBody)
+    lifetime: float = EXPIRY_SECONDS
+    acting_master: bool | None = None
+    zone: str | None = None
+
+
+@dataclass(slots=True)
+class BrokerData:
+    """The brokers of one name.
+
+    Attributes:
+        addresses: broker id to "host:port".
+    """
+
+    cluster: str
+    name: str
+    addresses: dict[int, str] = field(default_factory=dict)
+    acting_master: bool = False
+    zone: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueData:
+    """The queues of one topic on the brokers of one name."""
+
+    broker_name: str
+    read_queue_nums: int
+    write_queue_nums: int
+    perm: int
+    topic_sys_flag: int = 0
+
+
+@dataclass(slots=True)
+class LiveBroker:
+    """One broker that is there: since when without a word, and over which connection it registered."""
+
+    registration: Registration
+    seen: float
+    connection: object
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """What a broker is told: of its master, if it is a slave. `min_id_changed`: its group has a new lowest id."""
+
+    master_address: str | None = None
+    ha_address: str | None = None
+    min_id_changed: bool = False
+
+
+class Routes:
+    """The tables.
+
+    Args:
+        clock: seconds that only grow.
+
+    Attributes:
+        brokers: by name.
+        topics: topic to broker name to its queues.
+        clusters: cluster to broker names.
+        live: (cluster, address) to the broker there.
+        mappings: topic to broker name to queues of static topics.
+        filter_servers: broker address to those of its filter servers.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self.brokers: dict[str, BrokerData] = {}
+        self.topics: dict[str, dict[str, QueueData]] = {}
+        self.clusters: dict[str, dict[str, None]] = {}
+        self.live: dict[tuple[str, str], LiveBroker] = {}
+        self.mappings: dict[str, dict[str, object]] = {}
+        self.filter_servers: dict[str, list[str]] = {}
+
+    def register(self, one: Registration, connection: object = None) -> Registered | None:
+        """Takes what a broker says. None refuses it: a broker that is not known may not begin with a single topic.
+
+        A broker whose id is held by another address with a higher state version is not entered, without an error.
+        """
+        self.clusters.setdefault(one.cluster, {})[one.broker_name] = None
+        first = one.broker_name not in self.brokers
+        data = self.brokers.setdefault(one.broker_name, BrokerData(one.cluster, one.broker_name))
+        data.acting_master, data.zone = bool(one.acting_master), one.zone
+        lowest = min(data.addresses, default=0)
+        data.addresses = {id_: address for id_, address in data.addresses.items()
+                          if address != one.address or id_ == one.broker_id}
+        if self._outdated(one, data.addresses.get(one.broker_id)):
+            self.live.pop((one.cluster, one.address), None)
+            return Registered()
+        if one.broker_id not in data.addresses and len(one.body.topics) == 1:
+            log.warning("registration refused broker=%s address=%s reason=a single topic", one.broker_name, one.address)
+            return None
+        first = first or one.broker_id not in data.addresses
+        data.addresses[one.broker_id] = one.address
+        self._take_topics(one, data, first=first)
+        key = (one.cluster, one.address)
+        if key not in self.live:
+            log.info("broker registered name=%s id=%d address=%s", one.broker_name, one.broker_id, one.address)
+        self.live[key] = LiveBroker(one, self._clock(), connection)
+        self.filter_servers.pop(one.address, None)
+        if one.body.filter_servers:
+            self.filter_servers[one.address] = one.body.filter_servers
+        return self._told(one, data, one.broker_id < lowest)
+
+    def _outdated(self, one: Registration, holder: str | None) -> bool:
+        known = self.live.get((one.cluster, holder)) if holder is not None and holder != one.address else None
+        theirs = known.registration.body.data_version.state_version if known else None
+        return (theirs or 0) > (one.body.data_version.state_version or 0)
+
+    def _take_topics(self, one: Registration, data: BrokerData, *, first: bool) -> None:
+        prime_slave = one.acting_master is not None and one.broker_id != MASTER and one.broker_id == min(data.addresses)
+        if one.broker_id != MASTER and not prime_slave:
+            return
+        changed = first or self.changed(one.cluster, one.address, one.body.data_version)
+        for topic, config in one.body.topics.items():
+            if changed or one.broker_name not in self.topics.get(topic, {}):
+                perm = config.perm & ~PERM_WRITE if prime_slave and data.acting_master else config.perm
+                self.topics.setdefault(topic, {})[one.broker_name] = QueueData(
+                    one.broker_name, config.read_queue_nums, config.write_queue_nums, perm, config.topic_sys_flag)
+        if changed:
+            for topic, mapping in one.body.mappings.items():
+                self.mappings.setdefault(topic, {})[one.broker_name] = mapping
+
+    def _told(self, one: Registration, data: BrokerData, min_id_changed: bool) -> Registered:
+        master = data.addresses.get(MASTER) if one.broker_id != MASTER else None
+        live = self.live.get((one.cluster, master)) if master is not None else None
+        if live is None:
+            return Registered(min_id_changed=min_id_changed)
+        return Registered(master, live.registration.ha_address, min_id_changed)
+
+    def changed(self, cluster: str, address: str, version: DataVersion) -> bool:
+        """Returns whether a broker's topics are others than those it registered."""
+        known = self.version_of(cluster, address)
+        return known is None or _numbers(known) != _numbers(version)
+
+    def version_of(self, cluster: str, address: str) -> DataVersion | None:
+        """Returns the version of the topics that a broker registered."""
+        live = self.live.get((cluster, address))
+        return live.registration.body.data_version if live else None
+
+    def heard_of(self, cluster: str, address: str) -> None:
+        """Notes that a broker is alive."""
+        if live := self.live.get((cluster, address)):
+            live.seen = self._clock()
+
+    def unregister(self, cluster: str, broker_name: str, broker_id: int, address: str) -> bool:
+        """Forgets a broker, and with the last of its name the queues there.
+
+        Returns:
+            Whether its group goes on with a new lowest id.
+        """
+        self.live.pop((cluster, address), None)
+        self.filter_servers.pop(address, None)
+        data = self.brokers.get(broker_name)
+        if data is None:
+            return False
+        lowest = min(data.addresses, default=MASTER)
+        for id_ in [id_ for id_, held in data.addresses.items() if held == address]:
+            del data.addresses[id_]
+            log.info("broker gone name=%s id=%d address=%s", broker_name, id_, address)
+        if data.addresses:
+            if data.acting_master and MASTER not in data.addresses:
+                self._set_perm(broker_name, lambda perm: perm & ~PERM_WRITE)
+            return broker_id == lowest
+        del self.brokers[broker_name]
+        self._forget_names(cluster, broker_name)
+        return False
+
+    def _forget_names(self, cluster: str, broker_name: str) -> None:
+        names = self.clusters.get(cluster, {})
+        names.pop(broker_name, None)
+        if not names:
+            self.clusters.pop(cluster, None)
+        for table in (self.topics, self.mappings):
+            for topic in [topic for topic, of in table.items() if broker_name in of]:
+                del table[topic][broker_name]
+                if not table[topic]:
+                    del table[topic]
+
+    def expired(self) -> list[LiveBroker]:
+        """Returns the brokers that were silent for longer than they may be; `unregister` forgets them."""
+        now = self._clock()
+        return [live for live in self.live.values() if live.seen + live.registration.lifetime < now]
+
+    def of_connection(self, connection: object) -> list[LiveBroker]:
+        """Returns the brokers that registered over a connection."""
+        return [live for live in self.live.values() if live.connection is connection]
+
+    def wipe_write(self, broker_name: str) -> int:
+        """Lets nobody send to the brokers of a name; returns the number of topics."""
+        return self._set_perm(broker_name, lambda perm: perm & ~PERM_WRITE)
+
+    def add_write(self, broker_name: str) -> int:
+        """Takes `wipe_write` back; every topic there may be read and written."""
+        return self._set_perm(broker_name, lambda _: READ_WRITE)
+
+    def _set_perm(self, broker_name: str, change: Callable[[int], int]) -> int:
+        count = 0
+        for queues in self.topics.values():
+            if (data := queues.get(broker_name)) is not None:
+                queues[broker_name] = replace(data, perm=change(data.perm))
+                count += 1
+        return count
+
+    def put_topic(self, topic: str, queues: list[QueueData]) -> None:
+        """Enters the queues of a topic by hand; nothing is entered if a broker among them is not known."""
+        if queues and all(data.broker_name in self.brokers for data in queues):
+            table = self.topics.setdefault(topic, {})
+            for data in queues:
+                table.setdefault(data.broker_name, data)
+
+    def delete_topic(self, topic: str, cluster: str | None = None) -> None:
+        """Forgets a topic, in one cluster or in all."""
+        queues = self.topics.get(topic, {})
+        for name in list(self.clusters.get(cluster, {}) if cluster is not None else queues):
+            queues.pop(name, None)
+        if not queues:
+            self.topics.pop(topic, None)
+
+
+def _numbers(version: DataVersion) -> tuple[int, int, int]:
+    return version.counter, version.timestamp, version.state_version or 0

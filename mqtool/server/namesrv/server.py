@@ -1,0 +1,143 @@
+"""The name server as a whole: its port, its table of routes, and its eye on silent brokers.
+
+    name_server = NameServer("127.0.0.1", 9876)
+    await name_server.start()
+    name_server.register(Registration(…))    # a broker in the same process; others come over the port
+    await name_server.stop()
+
+Source: NamesrvController, BrokerHousekeepingService (5.5.0).
+"""
+
+import asyncio
+import logging
+import math
+import ssl
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from mqtool.protocol.codes import RequestCode
+from mqtool.protocol.command import Command
+from mqtool.server.client import Connection
+from mqtool.server.limits import Limits
+from mqtool.server.namesrv.requests import Requests
+from mqtool.server.namesrv.routes import LiveBroker, Registered, Registration, Routes
+from mqtool.server.namesrv.settings import KeyValues, Settings
+from mqtool.server.peer import Peer
+from mqtool.server.shell import Listener
+from mqtool.server.side import Guard
+from mqtool.server.tls import TlsMode
+
+log = logging.getLogger(__name__)
+
+
+class NameServer:
+    """A name server.
+
+    Args:
+        host: address to listen on.
+        port: port to listen on; 0 takes a free one, see `port` after `start`.
+        key_values: file that keeps the key-value table; None keeps it in memory.
+        settings: properties that shall differ from RocketMQ's defaults.
+        guard, limits, tls, tls_mode: as of `Listener`.
+        clock: seconds that only grow.
+
+    Attributes:
+        routes: the tables.
+    """
+
+    def __init__(self, host: str, port: int, *, key_values: Path | None = None,
+                 settings: dict[str, str] | None = None, guard: Guard | None = None, limits: Limits | None = None,
+                 tls: ssl.SSLContext | None = None, tls_mode: TlsMode = TlsMode.PERMISSIVE,
+                 clock: Callable[[], float] = time.monotonic) -> None:
+        self.routes = Routes(clock)
+        self._settings = Settings({"listenPort": str(port)} | (settings or {}))
+        self.requests = Requests(self.routes, self._settings, KeyValues(key_values), self._tell_lowest)
+        self._listener = Listener(host, port, self.requests.handlers(), guard=guard, limits=limits, tls=tls,
+                                  tls_mode=tls_mode, opened=lambda peer: peer.on_close(self._connection_closed))
+        self._scanner: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def address(self) -> str:
+        """Where it listens, as "host:port"."""
+        return self._listener.address
+
+    @property
+    def port(self) -> int:
+        """The port it listens on."""
+        return self._listener.port
+
+    async def start(self) -> None:
+        """Listens and watches; UsageError if the address cannot be listened on."""
+        await self._listener.start()
+        self._scan_later()
+
+    async def stop(self) -> None:
+        """Ends in order."""
+        if self._scanner is not None:
+            self._scanner.cancel()
+        for task in self._tasks:
+            task.cancel()
+        await self._listener.stop()
+
+    def register(self, one: Registration) -> Registered | None:
+        """Registers a broker of this process, which never falls silent; again after each change of its topics."""
+        return self.routes.register(replace(one, lifetime=math.inf))
+
+    def unregister(self, one: Registration) -> None:
+        """Forgets a broker of this process."""
+        if self.routes.unregister(one.cluster, one.broker_name, one.broker_id, one.address):
+            self._tell_lowest(one.broker_name, one.address)
+
+    def forget_silent(self) -> None:
+        """Forgets brokers that were silent for too long (RouteInfoManager.scanNotActiveBroker)."""
+        for live in self.routes.expired():
+            log.warning("broker silent name=%s address=%s", live.registration.broker_name, live.registration.address)
+            if isinstance(live.connection, Peer):
+                live.connection.close()
+            self._forget(live)
+
+    def _scan_later(self) -> None:
+        seconds = self._settings.seconds("scanNotActiveBrokerInterval")
+        self._scanner = asyncio.get_running_loop().call_later(seconds, self._scan)
+
+    def _scan(self) -> None:
+        self.forget_silent()
+        self._scan_later()
+
+    def _connection_closed(self, peer: Peer) -> None:
+        for live in self.routes.of_connection(peer):
+            self._forget(live)
+
+    def _forget(self, live: LiveBroker) -> None:
+        self.unregister(live.registration)
+
+    def _tell_lowest(self, broker_name: str, gone: str | None) -> None:
+        """Tells the brokers of a name which of them has the lowest id now, if that is switched on."""
+        data = self.routes.brokers.get(broker_name)
+        if data is None or not data.addresses or not self._settings.enabled("notifyMinBrokerIdChanged"):
+            return
+        lowest = min(data.addresses)
+        live = self.routes.live.get((data.cluster, data.addresses[lowest]))
+        fields = {"minBrokerId": str(lowest), "brokerName": broker_name, "minBrokerAddr": data.addresses[lowest]}
+        if gone is not None:
+            fields["offlineBrokerAddr"] = gone
+        if live is not None:
+            fields["haBrokerAddr"] = live.registration.ha_address
+        told = [address for id_, address in data.addresses.items() if id_ != lowest or gone is not None]
+        for address in told:
+            task = asyncio.get_running_loop().create_task(_tell(address, fields))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+
+async def _tell(address: str, fields: dict[str, str]) -> None:
+    try:
+        connection = await Connection.open(address)
+    except ConnectionError as error:
+        log.warning("lowest broker id not told address=%s error=%s", address, error)
+        return
+    connection.send_oneway(Command(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, fields=dict(fields)))
+    connection.close()

@@ -1,0 +1,114 @@
+"""The name server's properties, which mqadmin reads and changes, and its key-value table, which it keeps.
+
+Source: NamesrvConfig, NettyServerConfig and KVConfigManager (5.5.0).
+"""
+
+import os
+from pathlib import Path
+
+import orjson
+
+from mqtool.errors import ConfigFileError, FormatError
+from mqtool.formats import config_json
+from mqtool.store.broker_config import parse_properties
+
+ORDER_TOPICS = "ORDER_TOPIC_CONFIG"
+
+LOCKED = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
+"""Properties that no request may change (NamesrvConfig.configBlackList and what DefaultRequestProcessor adds)."""
+
+DEFAULTS = {
+    "deleteTopicWithBrokerRegistration": "false",
+    "enableAllTopicList": "true",
+    "enableTopicList": "true",
+    "listenPort": "9876",
+    "notifyMinBrokerIdChanged": "false",
+    "orderMessageEnable": "false",
+    "returnOrderTopicConfigToBroker": "true",
+    "scanNotActiveBrokerInterval": "10000",
+    "serverChannelMaxIdleTimeSeconds": "120",
+    "supportActingMaster": "false",
+}
+"""Those that this name server has; the interval is that of 4.9 (5.5.0: 5000)."""
+
+
+class Settings:
+    """The properties. Names that the server does not have are taken without effect, as RocketMQ does."""
+
+    def __init__(self, values: dict[str, str] | None = None) -> None:
+        self._values = DEFAULTS | (values or {})
+
+    def enabled(self, name: str) -> bool:
+        """Returns a property that is true or false."""
+        return self._values[name].strip().lower() == "true"
+
+    def seconds(self, name: str) -> float:
+        """Returns a property that is a time in ms, in seconds; one that is none counts as its default."""
+        value = self._values[name].strip()
+        return int(value if value.isascii() and value.isdigit() and int(value) else DEFAULTS[name]) / 1000
+
+    def update(self, text: str) -> bool:
+        """Takes a properties text; returns whether it may change what it names. If not, nothing is changed."""
+        found = parse_properties(text)
+        if LOCKED & found.keys():
+            return False
+        self._values.update({name: value for name, value in found.items() if name in self._values})
+        return True
+
+    def text(self) -> str:
+        """Returns all properties, one a line, by name."""
+        return "".join(f"{name}={value}\n" for name, value in sorted(self._values.items()))
+
+
+class KeyValues:
+    """Namespaces of texts.
+
+    Args:
+        path: file to keep them in, in RocketMQ's form; None keeps nothing.
+
+    Raises:
+        ConfigFileError: the file is there but cannot be read.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+        self._table: dict[str, dict[str, str]] = {}
+        if path is not None and path.exists():
+            self._load(path)
+
+    def get(self, namespace: str, key: str) -> str | None:
+        """Returns a value."""
+        return self._table.get(namespace, {}).get(key)
+
+    def namespace(self, namespace: str) -> dict[str, str] | None:
+        """Returns all of a namespace; None if nothing was ever put there."""
+        return self._table.get(namespace)
+
+    def put(self, namespace: str, key: str, value: str) -> None:
+        """Sets a value; kept when this returns."""
+        self._table.setdefault(namespace, {})[key] = value
+        self._keep()
+
+    def delete(self, namespace: str, key: str) -> None:
+        """Forgets a value, whether it is there or not."""
+        self._table.get(namespace, {}).pop(key, None)
+        self._keep()
+
+    def _load(self, path: Path) -> None:
+        try:
+            table = config_json.parse(path.read_bytes()).get("configTable") or {}
+            self._table = {space: {str(key): str(value) for key, value in found.items()}
+                           for space, found in table.items()}
+        except (FormatError, AttributeError, OSError) as error:
+            raise ConfigFileError(f"no key-value table: {error}", path) from error
+
+    def _keep(self) -> None:
+        if self._path is None:
+            return
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        new = self._path.with_name(self._path.name + ".tmp")
+        with new.open("wb") as file:
+            file.write(orjson.dumps({"configTable": self._table}, option=orjson.OPT_INDENT_2))
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(self._path)
