@@ -1,9 +1,11 @@
 """One partition into rows: reopen the segments read-only, walk, select, build columns."""
 
+import socket
 from collections.abc import Iterator
 from contextlib import closing
 from functools import cached_property
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 
@@ -17,7 +19,7 @@ from mqtool.scan.entries import walk_of
 from mqtool.scan.frames import Frames
 from mqtool.scan.walk import SegmentSpan
 from mqtool.store.files import ReadFile
-from mqtool.store.remote import as_path
+from mqtool.store.remote import as_path, is_url
 from mqtool.store.selection import Selection
 
 
@@ -57,11 +59,16 @@ def walk_span(span: Span, witness: "_Witness | None" = None) -> Iterator[Frames 
     """Yields the sound frames of a span and the damage between them.
 
     A segment that went away since planning is damage: the broker has deleted it.
+
+    Raises:
+        StoreError: the segment cannot be read, or its whole store is not here.
     """
     path = as_path(span.path)
     try:
         file = ReadFile(path)
     except StoreError as error:
+        if not _was_deleted(error, path):
+            raise
         yield Damage(span.start, span.end, DamageKind.MISSING, f"gone since planning: {error}", path)
         return
     with closing(file):
@@ -69,6 +76,20 @@ def walk_span(span: Span, witness: "_Witness | None" = None) -> Iterator[Frames 
         walked = SegmentSpan(span.base, size, span.start - span.base, size, entries=span.entries)
         for item in walk_of(file.read, walked, witness=witness):
             yield item.at(path, span.base) if isinstance(item, Damage) else item
+
+
+def _was_deleted(error: StoreError, path: Path) -> bool:
+    """Whether a broker has deleted a segment; where its directory is gone too, a disk or a mount is.
+
+    Raises:
+        StoreError: the directory is not here.
+    """
+    if not isinstance(error.__cause__, FileNotFoundError):
+        return False
+    if not is_url(str(path)) and not path.parent.is_dir():
+        where = socket.gethostname()
+        raise StoreError(f"neither the segment nor its directory is on {where}; is the store mounted there?", path)
+    return True
 
 
 class _Witness:

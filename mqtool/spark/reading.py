@@ -9,13 +9,14 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from mqtool.errors import ExportError
 from mqtool.export.plan import Partition, StorePlan, partitions
 from mqtool.export.read import accept, read_partition
 from mqtool.export.rows import Rows
 from mqtool.export.schema import DEAD_LETTER_SCHEMA, Table
 from mqtool.export.sources import Source
 from mqtool.export.task import damage_batch
-from mqtool.scan.damage import Damage
+from mqtool.scan.damage import Damage, DamageKind
 from mqtool.spark.options import SourceOptions, narrowed
 from mqtool.spark.schema import for_spark
 
@@ -42,27 +43,39 @@ def splits_of(plans: list[StorePlan], split_bytes: int) -> list[Split]:
     return [*found, Split(None, gaps)] if gaps else found
 
 
-def read_split(split: Split, options: SourceOptions, names: list[str]) -> Iterator[Any]:
+def read_split(
+    split: Split, options: SourceOptions, names: list[str], *, fail_on_loss: bool = False
+) -> Iterator[Any]:
     """Yields the batches of a task.
 
     Args:
         split: the task.
         options: of the `load()`.
         names: columns that Spark wants, in order.
+        fail_on_loss: a range without a file is an error, as it is where it can never be read again.
 
     Raises:
         CorruptionError: damage, in mode failfast.
+        ExportError: a segment is gone.
     """
     shape = _Shape(options, names)
     for source, damage in split.damage:
+        _require_there(damage, source, fail_on_loss=fail_on_loss)
         yield from shape.damage(accept(damage, options.read), source)
     if split.partition is None:
         return
     for item in read_partition(split.partition, shape.request):
         if isinstance(item, Damage):
+            _require_there(item, split.partition.source, fail_on_loss=fail_on_loss)
             yield from shape.damage(item, split.partition.source)
         else:
             yield from shape.rows(item, split.partition.source)
+
+
+def _require_there(damage: Damage, source: Source, *, fail_on_loss: bool) -> None:
+    if fail_on_loss and damage.kind is DamageKind.MISSING:
+        lost = f"data loss: {damage.end - damage.start} bytes of the log from physical offset {damage.start} are gone"
+        raise ExportError(f"{lost} ({damage.detail}); failOnDataLoss=false goes on without them", source.path)
 
 
 class _Shape:

@@ -135,7 +135,8 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: Any) -> Iterator[Any]:
         """Yields the Arrow batches of a partition."""
         if isinstance(partition, Split):
-            yield from read_split(partition, self._options, self._names)
+            lossless = self._options.fail_on_data_loss
+            yield from read_split(partition, self._options, self._names, fail_on_loss=lossless)
 
     def commit(self, end: Offset) -> None:
         """Nothing: a log belongs to its broker."""

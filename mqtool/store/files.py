@@ -185,9 +185,10 @@ def list_directory(path: Path) -> list[os.DirEntry[str]]:
         with os.scandir(path) as entries:
             return sorted(entries, key=lambda entry: entry.name)
     except OSError as error:
-        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+        absent = isinstance(error, FileNotFoundError | NotADirectoryError)  # object storage gives no number
+        if absent or error.errno == errno.ELOOP:
             return []
-        raise StoreError(f"cannot be listed: {error.strerror}", path) from error
+        raise StoreError(f"cannot be listed: {_reason(error)}", path) from error
 
 
 def subdirectories(path: Path) -> list[os.DirEntry[str]]:

@@ -8,10 +8,15 @@ from pathlib import Path
 import pytest
 
 import mqtool
+from mqtool.errors import StoreError
+from mqtool.export.plan import Partition, partitions, plan_store
+from mqtool.export.read import read_partition
 from mqtool.export.request import ReadRequest
+from mqtool.export.sources import resolve
+from mqtool.scan.damage import Damage, DamageKind
 from tests.support import lake
 from tests.support.damage import CASES, base_messages
-from tests.support.stores import fixture
+from tests.support.stores import copy_store, fixture
 
 ALL = ReadRequest(every_class=True)
 OVERWRITTEN_BY_THE_LOGS_OWN_END = "blank-early@5.5.0-crash"
@@ -65,3 +70,28 @@ def test_whole_records_are_exported_once_and_nothing_is_missing_silently(
 
 def test_there_are_many_cases() -> None:
     assert len(LOG_CASES) > 100
+
+
+def planned(store: Path) -> Partition:
+    (source,) = resolve([str(store)])
+    with source.open() as opened:
+        (one,) = partitions([plan_store(opened, source, ALL.selection)])
+    return one
+
+
+def test_a_segment_that_was_deleted_since_planning_is_damage(tmp_path: Path) -> None:
+    store = copy_store("rollover-5.5.0", tmp_path)
+    partition = planned(store)
+    first = min((store / "commitlog").iterdir())
+    first.unlink()
+    damage = [item for item in read_partition(partition, ALL) if isinstance(item, Damage)]
+    (span,) = [span for span in partition.spans if Path(span.path) == first]
+    assert [(one.start, one.end, one.kind) for one in damage] == [(span.start, span.end, DamageKind.MISSING)]
+
+
+def test_a_store_that_is_not_mounted_is_an_error_and_no_damage(tmp_path: Path) -> None:
+    store = copy_store("rollover-5.5.0", tmp_path)
+    partition = planned(store)
+    store.rename(tmp_path / "elsewhere")
+    with pytest.raises(StoreError, match="is the store mounted there"):
+        list(read_partition(partition, ALL))

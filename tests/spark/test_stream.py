@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from mqtool.errors import ExportError
 from tests.support import lake
 from tests.support.stores import copy_store
 
@@ -140,6 +141,34 @@ def test_records_that_expired_unread_are_passed_over_where_that_is_allowed(strea
     start, end = expire(streaming)
     streaming.run(failOnDataLoss="false")
     assert streaming.rows() == [r for r in EXPECTED if r["physical_offset"] < start or r["physical_offset"] >= end]
+
+
+def micro_batch(streaming: Streaming, **options: str) -> tuple[Any, list[Any]]:
+    """A reader and the splits of everything, as Spark asks for them."""
+    from mqtool.spark.options import parse
+    from mqtool.spark.stream import StoreStreamReader
+
+    given = {"path": f"b={streaming.store}", "include": "all", "splitSize": "3000", **options}
+    reader = StoreStreamReader(parse(given), ["physical_offset"])
+    start = reader.initialOffset()
+    return reader, reader.partitions(start, reader.latestOffset(start, reader.getDefaultReadLimit()))
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_segment_that_goes_away_while_a_batch_is_planned_or_read_is_loss(streaming, when):
+    gone = sorted((streaming.store / "commitlog").iterdir())[2]
+    if when == "before":
+        gone.unlink()
+    reader, splits = micro_batch(streaming)
+    tolerant, same = micro_batch(streaming, failOnDataLoss="false")
+    if when == "after":
+        gone.unlink()
+    with pytest.raises(ExportError, match=rf"data loss: \d+ bytes of the log from physical offset {int(gone.name)}"):
+        [list(reader.read(split)) for split in splits]
+    found = [at for split in same for batch in tolerant.read(split) for at in batch["physical_offset"].to_pylist()]
+    size = gone.with_name(f"{0:020}").stat().st_size
+    kept = [row["physical_offset"] for row in EXPECTED if row["physical_offset"] // size != int(gone.name) // size]
+    assert sorted(found) == kept
 
 
 def test_the_parquet_sink_gets_each_record_once(streaming):
