@@ -199,6 +199,7 @@ def test_we_keep_a_broker_out(version, rocketmq, tmp_path):
     with open_store(root, options, background=False) as store:
         assert store.put("T", 0, b"before", encoded(version, KEYS="a")).ok
         store.dispatch()
+        load.add_topics(store, {"T": 1})
         with pytest.raises(AssertionError, match=r"(?s)did not start: exit status 255.*Lock failed"):
             rocketmq(version).start_broker(tmp_path, **SIZES)
         assert store.put("T", 0, b"after", encoded(version, KEYS="b")).ok
