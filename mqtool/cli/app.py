@@ -51,6 +51,7 @@ COMMANDS = {
     "clean": Command("mqtool.cli.clean", "Which files retention removes, when, and what it takes from consumers."),
     "salvage": Command("mqtool.cli.salvage", "Copy every provable record of a damaged store into a new one."),
     "export": Command("mqtool.cli.export", "Write messages as Parquet, in one go or what is new."),
+    "serve": Command("mqtool.cli.serve", "Serve a store to real clients: broker and name server in one process."),
 }
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}

@@ -40,6 +40,11 @@ class MessageStore(StorePuts, StoreReads):
         self.recovered = parts.recovered
         self._closed = False
 
+    @property
+    def writable(self) -> bool:
+        """Whether messages are taken: nothing has failed, and the disk is not full."""
+        return not self._open.flags.refuses
+
     # -- upkeep --------------------------------------------------------------------------------------------------
 
     def dispatch(self) -> int:

@@ -36,6 +36,7 @@ class TopicAdmin:
             flag(command, "order"), _attributes(found, command.fields.get("attributes")),
         ))  # fmt: skip
         await self._broker.keeper.saved()
+        await self._broker.until_known()
         return ok(command)
 
     async def update_list(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
@@ -43,6 +44,7 @@ class TopicAdmin:
         for one in body_of(command).get("topicConfigList") or []:
             self._put_topic(_bean(TopicConfig, one))
         await self._broker.keeper.saved()
+        await self._broker.until_known()
         return ok(command)
 
     def _put_topic(self, config: TopicConfig) -> None:

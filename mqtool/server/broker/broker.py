@@ -35,6 +35,7 @@ from mqtool.server.broker.pop import PopProcessor
 from mqtool.server.broker.pull import PullProcessor, readable
 from mqtool.server.broker.query import QueryProcessor
 from mqtool.server.broker.queue_locks import QueueLocks
+from mqtool.server.broker.read_only import ReadOnlyMessages
 from mqtool.server.broker.reply import ReplyProcessor
 from mqtool.server.broker.schedule import Schedule
 from mqtool.server.broker.send import SendProcessor
@@ -65,13 +66,14 @@ class Broker:
         address: "host:port" under which clients reach it.
         store_host: the same as records hold it.
         on_topics_changed: called when what name servers know is not true any more.
+        until_known: returns when they know again.
     """
 
-    def __init__(self, store: MessageStore, settings: Settings, address: str) -> None:
+    def __init__(self, store: MessageStore | ReadOnlyMessages, settings: Settings, address: str) -> None:
         """Loads the tables of a store and puts the processors together; `start` sets it going.
 
         Args:
-            store: open for writing.
+            store: open for writing, or a copy that is only read.
             settings: of the broker.
             address: "host:port" under which clients reach it.
 
@@ -82,17 +84,18 @@ class Broker:
         self.root: Path = store.path
         self.store_host = _host_of(address)
         self.is_v4 = store.options.v4
-        self.is_writable = True
+        self.is_writable = isinstance(store, MessageStore)
         self.is_stopping = False
         self.began, self.began_ms = time.monotonic(), time.time_ns() // 1_000_000
         self.on_topics_changed: Callable[[], None] = lambda: None
-        self.keeper = Keeper(configs_of(str(store.path), v4=self.is_v4, writable=True))
+        self.until_known: Callable[[], Awaitable[None]] = self._known
+        self.keeper = Keeper(configs_of(store.path, v4=self.is_v4, writable=self.is_writable))
         self.topics = TopicTable(self.keeper, settings)
         self.groups = GroupTable(self.keeper, settings)
         self.offsets = OffsetTable(self.keeper)
         self.locks, self.stats = QueueLocks(), Stats()
         self.held = HeldRequests(lambda topic, queue_id: store.queue_bounds(topic, queue_id)[1])
-        self.writer = Writer(store, self.held.touch)
+        self._writer = Writer(store, self.held.touch) if isinstance(store, MessageStore) else None
         self.schedule, self.timer = Schedule(self), Timer(self)
         self.transactions, self.assignments = Transactions(self), Assignments(self)
         self.sends, self.pulls = SendProcessor(self), PullProcessor(self)
@@ -111,33 +114,54 @@ class Broker:
     async def start(self) -> None:
         """Starts the services; the running loop is the broker's from now on."""
         self.held.start()
+        self._heal_topics()
+        self.spawn(self._housekeeping())
+        if self.is_writable:
+            self._start_writing()
+        _LOG.info("broker serves name=%s address=%s", self.settings.text("brokerName"), self.address)
+
+    def _start_writing(self) -> None:
         self.writer.start()
         self.messages.add_listener(self.held.dispatched)
-        self._heal_topics()
         self.timer.start()
         for name in self.keeper.names():
             self.keeper.mark(name)
-        settings = self.settings
         self.spawn(self.schedule.run())
         self.spawn(self.timer.run())
         self.spawn(self.pops.run())
         self.spawn(self._every("transactionCheckInterval", self.transactions.check))
         self.spawn(self._every("flushConsumerOffsetInterval", self._persist_offsets))
         self.spawn(self._every("flushDelayOffsetInterval", self._persist_delays))
-        self.spawn(self._housekeeping())
-        _LOG.info("broker serves name=%s address=%s", settings.text("brokerName"), self.address)
+
+    @property
+    def writer(self) -> Writer:
+        """What puts messages into the store; raises RefusalError if it is only read."""
+        if self._writer is None:
+            raise RefusalError(ResponseCode.NO_PERMISSION, f"the broker[{self.address}] serves its store read-only")
+        return self._writer
+
+    @property
+    def _engine(self) -> MessageStore:
+        self.check_writable(None)
+        assert isinstance(self.messages, MessageStore)
+        return self.messages
+
+    def retire(self) -> None:
+        """Lets go of requests that wait; from now on none does."""
+        self.is_stopping = True
+        self.held.wake_all()
 
     async def stop(self) -> None:
         """Ends the services and writes every table; the store is the caller's to close."""
-        self.is_stopping = True
-        self.held.wake_all()
+        self.retire()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.pops.close()
         self.timer.close()
         await self.keeper.close()
-        await asyncio.get_running_loop().run_in_executor(None, self.writer.stop)
+        if self._writer is not None:
+            await asyncio.get_running_loop().run_in_executor(None, self._writer.stop)
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
         """Runs something beside requests until the broker stops; a failure is logged."""
@@ -225,6 +249,15 @@ class Broker:
         if not self.settings.number("brokerPermission") & PERM_READ:
             raise RefusalError(ResponseCode.NO_PERMISSION, f"the broker[{self.address}] {what} is forbidden")
 
+    @property
+    def problem(self) -> str | None:
+        """Why the broker cannot do all its work, None if it can."""
+        if self.is_stopping:
+            return "stopping"
+        if isinstance(self.messages, MessageStore) and not self.messages.writable:
+            return "the store takes no messages"
+        return None
+
     def readable_topic(self, topic: str) -> TopicConfig:
         """Returns a topic that may be read; raises RefusalError otherwise."""
         return readable(self, topic)
@@ -258,6 +291,10 @@ class Broker:
 
     # -- changes -------------------------------------------------------------------------------------------------
 
+    @staticmethod
+    async def _known() -> None:
+        """Nobody is told, so nobody is waited for."""
+
     def register_soon(self) -> None:
         """Has name servers told what is there now."""
         self.on_topics_changed()
@@ -266,15 +303,15 @@ class Broker:
         """Removes a topic, its queues and what groups committed in it."""
         self.topics.delete(topic)
         self.offsets.forget_topic(topic)
-        self.messages.delete_topic(topic)
+        self._engine.delete_topic(topic)
 
     def change_reading(self, live: dict[str, int]) -> None:
         """Changes how much a pull returns."""
-        self.messages.change_reading(replace(self.messages.options, **live))  # type: ignore[arg-type]
+        self._engine.change_reading(replace(self.messages.options, **live))  # type: ignore[arg-type]
 
     def clean_soon(self) -> None:
         """Has retention look for what is too old."""
-        self.messages.clean_soon()
+        self._engine.clean_soon()
 
 
 def _refused(command: Command, error: MqtoolError) -> Command:

@@ -8,12 +8,16 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
 
 from mqtool.engine.files import Files
 from mqtool.engine.metadata import ConfigFiles
+from mqtool.errors import ConfigFileError
 
 _LOG = logging.getLogger(__name__)
 
+T = TypeVar("T")
 Build = Callable[[], bytes]
 
 
@@ -90,11 +94,19 @@ class Keeper:
 class MemoryConfigs(ConfigFiles):
     """Reads the directory, writes nothing: for a store that is served read-only."""
 
+    def load(self, name: str, parse: Callable[[bytes], T]) -> T | None:
+        """As ever, but a file that cannot be understood counts as missing."""
+        try:
+            return super().load(name, parse)
+        except ConfigFileError as error:
+            _LOG.warning("served without it: %s", error)
+            return None
+
     def save(self, name: str, data: bytes) -> None:
         """Forgets the data."""
 
 
-def configs_of(store: str, *, v4: bool, writable: bool) -> ConfigFiles:
+def configs_of(store: Path, *, v4: bool, writable: bool) -> ConfigFiles:
     """Returns the configuration files of a store.
 
     Args:
@@ -102,7 +114,5 @@ def configs_of(store: str, *, v4: bool, writable: bool) -> ConfigFiles:
         v4: written as 4.9 writes them.
         writable: False to leave them as they are.
     """
-    from pathlib import Path  # noqa: PLC0415 - the only use
-
     kind = ConfigFiles if writable else MemoryConfigs
-    return kind(Path(store), Files(), v4=v4)
+    return kind(store, Files(), v4=v4)

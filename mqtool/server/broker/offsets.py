@@ -106,6 +106,10 @@ class OffsetTable:
         """Returns the topics that a group has offsets in."""
         return {name for name, owner in map(split_topic_group, self._table) if owner == group}
 
+    def pairs(self) -> list[tuple[str, str]]:
+        """Returns topic and group of everything that was committed."""
+        return list(map(split_topic_group, self._table))
+
     def clone(self, source: str, target: str, topic: str) -> None:
         """Gives a group the offsets of another one in a topic."""
         found = self._table.get(key_of(topic, source))

@@ -6,17 +6,16 @@ REGISTER_BROKER. Source: BrokerOuterAPI.registerBrokerAll, BrokerController.regi
 
 import asyncio
 import logging
-import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mqtool.errors import MqtoolError
-from mqtool.formats.beans import document_of
-from mqtool.formats.config_files import DataVersion
+from mqtool.formats.config_files import PERM_INHERIT
+from mqtool.protocol import registration_body
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
-from mqtool.server.broker.admin_topics import version_body
-from mqtool.server.broker.answers import body
+from mqtool.protocol.registration_body import RegisterBody
 from mqtool.server.client import Connection
 
 if TYPE_CHECKING:
@@ -44,13 +43,20 @@ class Registration:
         self._far = far
         self._open: dict[str, Connection] = {}
         self._due = asyncio.Event()
-        broker.on_topics_changed = self.soon
+        self._told = asyncio.Event()
+        broker.on_topics_changed, broker.until_known = self.soon, self.done
 
     def soon(self) -> None:
         """Registers: near at once, far in a moment."""
         if self._near is not None:
             self._near()
+        self._told.clear()
         self._due.set()
+
+    async def done(self) -> None:
+        """Returns when all name servers know what there is, or did not answer in time."""
+        if self._far:
+            await self._told.wait()
 
     async def run(self) -> None:
         """Registers for as long as the broker runs."""
@@ -60,6 +66,7 @@ class Registration:
                 self._near()
             for address in self._far:
                 await self._register(address)
+            self._told.set()
             try:
                 await asyncio.wait_for(self._due.wait(), PERIOD_S)
             except TimeoutError:
@@ -67,7 +74,8 @@ class Registration:
 
     async def _register(self, address: str) -> None:
         try:
-            answer = await self._call(address, RequestCode.REGISTER_BROKER, self._body())
+            data = registration_body.build(registered(self._broker))
+            answer = await self._call(address, RequestCode.REGISTER_BROKER, data)
         except (MqtoolError, OSError, TimeoutError) as error:
             _LOG.warning("not registered name_server=%s error=%s", address, error)
             self._forget(address)
@@ -102,21 +110,13 @@ class Registration:
             "brokerId": settings.text("brokerId"),
             "compressed": "false",
             "enableActingMaster": "false",
-            "bodyCrc32": str(zlib.crc32(data) & 0x7FFFFFFF),
+            "bodyCrc32": str(registration_body.body_crc(data)),
         }
         return await connection.call(Command(code, fields=fields, body=data), timeout=_TIMEOUT_S)
 
-    def _body(self) -> bytes:
-        """Returns RegisterBrokerBody; topics beyond the broker's own permission are shown without it."""
-        topics, limit = self._broker.topics, self._broker.settings.number("brokerPermission") | 1
-        table = {name: document_of(config) for name, config in topics.table.items()}
-        for shown in table.values():
-            shown["perm"] &= limit
-        version = version_body(topics.data_version)
-        return body({"filterServerList": [], "topicConfigSerializeWrapper": {
-            "dataVersion": version,
-            "mappingDataVersion": version_body(DataVersion(0, 0, 0)),
-            "topicConfigTable": table,
-            "topicQueueMappingDetailMap": {},
-            "topicQueueMappingInfoMap": {},
-        }})  # fmt: skip
+
+def registered(broker: "Broker") -> RegisterBody:
+    """Returns what a broker says of itself; what it does not allow, no topic does."""
+    limit = broker.settings.number("brokerPermission") | PERM_INHERIT
+    topics = {name: replace(config, perm=config.perm & limit) for name, config in broker.topics.table.items()}
+    return RegisterBody(topics, broker.topics.data_version)

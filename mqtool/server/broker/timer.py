@@ -58,7 +58,6 @@ class Timer:
         self._read_ms = 0
         self._queue_offset = 0
         self._is_dirty = False
-        broker.writer.rewrites.insert(0, (b"TIMER_", self.rewrite))
 
     # -- on the way in -------------------------------------------------------------------------------------------
 
@@ -135,6 +134,7 @@ class Timer:
 
     def start(self) -> None:
         """Opens the files and finds out where to go on."""
+        self._broker.writer.rewrites.insert(0, (b"TIMER_", self.rewrite))
         if not self._broker.settings.flag("timerWheelEnable") or self._broker.is_v4:
             return
         self._files = files = TimerFiles(self._broker.root, self._precision)

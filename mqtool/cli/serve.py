@@ -1,0 +1,131 @@
+"""`mqtool serve`: a broker and name server for real clients, on a store's own files."""
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mqtool.cli.exits import ExitCode
+from mqtool.cli.invocation import FORMAT_OPTIONS
+from mqtool.cli.options import OUTPUT, ConfigOption, DebugOption, option, print_schema
+from mqtool.cli.schema import TABLE, Column, OutputSchema, prints
+
+HELP = """
+mqtool serve /data/store --port 10911 --namesrv-port 9876
+
+Serve a store to unmodified RocketMQ clients: broker and name server in one process, on the files of the real one,
+which may take the directory over when this one has stopped, and the other way round. When clients are served, one JSON
+line with the addresses is printed to stdout; everything else goes to stderr. SIGTERM and Ctrl-C stop in order: what is
+acknowledged is on the disk. Port 0 takes a free port. --read-only serves a copy or a damaged store without writing a
+byte under it: consumers move on past what cannot be read, and their offsets are kept in memory.
+
+impact: writes the store as a broker does; with --read-only, writes nothing
+"""
+
+NETWORK = "Network"
+STORE = "Store"
+
+SERVE = OutputSchema(
+    "serve", 1, "where clients find the broker",
+    (
+        Column("broker", "string", "address of the broker", TABLE),
+        Column("namesrv", "string", "address of the name server", TABLE, optional=True),
+        Column("admin", "string", "address of metrics and health", TABLE, optional=True),
+        Column("store", "string", "root of the store", TABLE),
+        Column("read_only", "boolean", "whether nothing is written", TABLE),
+        Column("pid", "integer", "of the process", TABLE),
+    ),
+    single=True,
+)  # fmt: skip
+
+
+class ServeFormat(StrEnum):
+    """Values of `--format`."""
+
+    JSON = "json"
+    HELP = "help"
+
+
+class Flush(StrEnum):
+    """Values of `--flush`."""
+
+    SYNC = "sync"
+    ASYNC = "async"
+
+
+def _help_of_output(ctx: typer.Context, value: ServeFormat) -> ServeFormat:
+    if value is ServeFormat.HELP and not ctx.resilient_parsing:
+        print_schema(ctx)
+        raise typer.Exit(0)
+    return value
+
+
+ServeFormatOption = Annotated[
+    ServeFormat,
+    option(
+        *FORMAT_OPTIONS, panel=OUTPUT, is_eager=True, callback=_help_of_output,
+        help="The line that is printed is JSON; help prints its JSON Schema.",
+    ),
+]  # fmt: skip
+StoreArgument = Annotated[
+    Path | None, typer.Argument(metavar="STORE", help="Root of the store; made if it is not there.", show_default=False)
+]
+StoreOption = Annotated[Path | None, option("--store", metavar="DIR", help="The same as STORE.")]
+HostOption = Annotated[str, option("--host", metavar="ADDRESS", panel=NETWORK, help="Address to listen on.")]
+PortOption = Annotated[int, option("--port", metavar="N", min=0, max=65535, panel=NETWORK, help="Port of the broker.")]
+NameServerPortOption = Annotated[
+    int, option("--namesrv-port", metavar="N", min=0, max=65535, panel=NETWORK, help="Port of the name server.")
+]
+NoNameServerOption = Annotated[
+    bool, option("--no-namesrv", panel=NETWORK, help="Start no name server; namesrvAddr in --config names others.")
+]
+AdvertiseOption = Annotated[
+    str | None,
+    option("--advertise", metavar="HOST", panel=NETWORK, help="Host that clients are told, if not that of --host."),
+]
+AdminPortOption = Annotated[
+    int | None,
+    option("--admin-port", metavar="N", min=0, max=65535, panel=NETWORK, help="Port of /metrics, /healthz, /readyz."),
+]
+ReadOnlyOption = Annotated[bool, option("--read-only", panel=STORE, help="Write nothing into the store.")]
+FlushOption = Annotated[
+    Flush | None,
+    option("--flush", panel=STORE, help="Whether senders wait for the disk; as flushDiskType says if not given."),
+]
+SetOption = Annotated[
+    list[str] | None, option("--set", metavar="KEY=VALUE", panel=STORE, help="A key of broker.conf; may be repeated.")
+]
+
+
+@prints(SERVE)
+def serve(
+    store: StoreArgument = None,
+    *,
+    store_option: StoreOption = None,
+    host: HostOption = "127.0.0.1",
+    port: PortOption = 10911,
+    namesrv_port: NameServerPortOption = 9876,
+    no_namesrv: NoNameServerOption = False,
+    admin_port: AdminPortOption = None,
+    advertise: AdvertiseOption = None,
+    read_only: ReadOnlyOption = False,
+    config: ConfigOption = None,
+    settings: SetOption = None,
+    flush: FlushOption = None,
+    _format: ServeFormatOption = ServeFormat.JSON,
+    _debug: DebugOption = False,
+) -> ExitCode:
+    """Reads the options and serves."""
+    from mqtool.cli.serve_run import Request, run  # noqa: PLC0415 - `--help` loads no numpy
+
+    root = store or store_option
+    if root is None:
+        raise typer.BadParameter("name the store: mqtool serve DIR")
+    request = Request(
+        root, host, port, None if no_namesrv else namesrv_port, admin_port, advertise, read_only, config,
+        settings or [], flush.value if flush is not None else None,
+    )  # fmt: skip
+    run(request, sys.stdout.buffer)
+    return ExitCode.OK

@@ -1,0 +1,62 @@
+"""What `mqtool serve` does."""
+
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from mqtool.cli.document import as_json
+from mqtool.cli.serve import SERVE
+from mqtool.errors import UsageError
+from mqtool.server import serve
+from mqtool.server.serve import ServeOptions
+from mqtool.store import broker_config
+from mqtool.store.broker_config import BrokerConfig
+
+
+class Request(NamedTuple):
+    """The options of one run."""
+
+    store: Path
+    host: str
+    port: int
+    name_server_port: int | None
+    admin_port: int | None
+    advertise: str | None
+    read_only: bool
+    config: Path | None
+    settings: list[str]
+    flush: str | None
+
+
+def run(request: Request, out: BinaryIO) -> None:
+    """Serves until it is told to stop; prints one line when clients are served."""
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+
+    def ready(addresses: dict[str, str]) -> None:
+        shown = {**addresses, "store": str(request.store), "read_only": request.read_only, "pid": os.getpid()}
+        out.write(as_json(SERVE, shown, ok=True, indent=False))
+        out.flush()
+
+    serve.run(
+        ServeOptions(
+            request.store, request.host, request.port, request.name_server_port, request.advertise, request.read_only,
+            _configuration(request), serve.parse_flush(request.flush), request.admin_port,
+        ),
+        ready,
+    )  # fmt: skip
+
+
+def _configuration(request: Request) -> BrokerConfig:
+    """Returns the keys of --config, then those of --set."""
+    config = broker_config.load(request.config)
+    given = {}
+    for pair in request.settings:
+        key, equals, value = pair.partition("=")
+        if not equals or not key.strip():
+            raise UsageError(f"--set: expected KEY=VALUE, found {pair!r}")
+        given[key.strip()] = value.strip()
+    if not given:
+        return config
+    return BrokerConfig({**config.values, **given}, config.directory, config.source or "--set")

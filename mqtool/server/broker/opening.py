@@ -1,0 +1,55 @@
+"""How a store is opened for a broker: its own shape where it has one, the configuration where that says more."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from mqtool.engine import Compat, StoreOptions, options_from_config
+from mqtool.errors import NotAStoreError
+from mqtool.formats.hosts import Host
+from mqtool.store.broker_config import BrokerConfig
+from mqtool.store.pending import index_shape
+from mqtool.store.store import Store, open_store
+
+_SIZES = {
+    "commit_log_size": "commit_log_file_size",
+    "consume_queue_size": "consume_queue_file_size",
+    "consume_queue_ext_size": "consume_queue_ext_file_size",
+    "batch_consume_queue_size": "batch_consume_queue_file_size",
+}
+"""A layout's size to the option."""
+
+
+def store_options(root: Path, config: BrokerConfig, host: Host) -> StoreOptions:
+    """Returns the options that go with a store: sizes of files and release as found, then as configured.
+
+    Args:
+        root: of the store; it may be empty or not there.
+        config: what was configured.
+        host: what records are stored under.
+
+    Raises:
+        UsageError: a configured value is none.
+        LayoutError: the configuration does not fit the store.
+    """
+    base = StoreOptions(store_host=host)
+    try:
+        if root.is_dir() and any(root.iterdir()):
+            with open_store(root, dict(config.values)) as store:
+                base = replace(base, **_found(store))
+    except NotAStoreError:
+        pass
+    return options_from_config(config, base)
+
+
+def _found(store: Store) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, option in _SIZES.items():
+        known = getattr(store.layout, name)
+        if known is not None:
+            found[option] = known.value
+    if store.disk_index_files():
+        found["index_slots"], found["index_entries"] = index_shape(store.disk_index_files(), store.config)
+    if store.version.is_4:
+        found["compat"] = Compat.V4_9
+    return found

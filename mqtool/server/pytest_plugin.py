@@ -1,0 +1,28 @@
+"""pytest's door to `mqtool.server.testing`: the fixture `mqtool_server`.
+
+Nothing else is imported before a test asks for it. Docs page: docs/serve.md.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from mqtool.server.testing import MqServer
+
+
+@pytest.fixture(scope="session")
+def mqtool_server_of_session() -> "Iterator[MqServer]":
+    """One server for all tests of a run."""
+    from mqtool.server.testing import MqServer  # noqa: PLC0415 - only who uses it pays for it
+
+    with MqServer() as server:
+        yield server
+
+
+@pytest.fixture
+def mqtool_server(mqtool_server_of_session: "MqServer") -> "Iterator[MqServer]":
+    """A RocketMQ broker and name server, empty: `mqtool_server.namesrv` is the address for clients."""
+    yield mqtool_server_of_session
+    mqtool_server_of_session.reset()

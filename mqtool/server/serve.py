@@ -1,0 +1,247 @@
+"""Serve: engine, broker, name server and listeners of one process, put together, and taken apart in order.
+
+    async with Server(ServeOptions(store)) as server:
+        print(server.addresses)
+
+Docs page: docs/serve.md.
+"""
+
+import asyncio
+import logging
+import signal
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from mqtool.engine import FlushMode, MessageStore, StoreOptions, open_store
+from mqtool.errors import UsageError
+from mqtool.formats.hosts import Host
+from mqtool.server.broker.admin_http import AdminHttp
+from mqtool.server.broker.broker import Broker
+from mqtool.server.broker.opening import store_options
+from mqtool.server.broker.read_only import ReadOnlyMessages
+from mqtool.server.broker.registration import Registration, registered
+from mqtool.server.broker.settings import Settings
+from mqtool.server.loop import loop_factory
+from mqtool.server.namesrv.routes import Registration as NearRegistration
+from mqtool.server.namesrv.server import NameServer
+from mqtool.server.shell import Handler, Listener, Peer
+from mqtool.store.broker_config import BrokerConfig
+from mqtool.store.store import Store
+from mqtool.store.store import open_store as open_for_reading
+
+_LOG = logging.getLogger(__name__)
+
+EVERYWHERE = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - names of it, nothing listens there by itself
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """What to serve, and where.
+
+    Attributes:
+        store: root of the store; made if it is not there.
+        host: address to listen on.
+        port: of the broker; 0 takes a free one.
+        name_server_port: of the name server; 0 takes a free one, None starts none.
+        advertise: host under which clients reach the broker; None for `host`, or an address of this machine.
+        read_only: nothing is written into the store.
+        config: keys of a broker.conf.
+        flush: when a message reaches the disk; None for what the configuration says.
+        admin_port: of metrics and health; 0 takes a free one, None starts none.
+    """
+
+    store: Path
+    host: str = "127.0.0.1"
+    port: int = 0
+    name_server_port: int | None = 0
+    advertise: str | None = None
+    read_only: bool = False
+    config: BrokerConfig = field(default_factory=BrokerConfig)
+    flush: FlushMode | None = None
+    admin_port: int | None = None
+
+    @property
+    def advertised(self) -> str:
+        """The host that clients are told."""
+        configured = self.config.values.get("brokerIP1")
+        return self.advertise or configured or (_own_address() if self.host in EVERYWHERE else self.host)
+
+
+class Server:
+    """One broker with its name server. An async context manager; `start` and `stop` may be called instead.
+
+    Attributes:
+        options: as given.
+        broker: once it is started.
+        name_server: of this process, None if there is none.
+        addresses: "host:port" of what listens, by name.
+    """
+
+    def __init__(self, options: ServeOptions) -> None:
+        """Takes what to serve."""
+        self.options = options
+        self.addresses: dict[str, str] = {}
+        self.name_server: NameServer | None = None
+        self.broker: Broker
+        self._store: MessageStore | Store
+        self._handlers: dict[int, Handler] = {}
+        self._listener = Listener(options.host, options.port, self._handlers, opened=self._opened)
+        self._registration: Registration
+        self._admin: AdminHttp | None = None
+
+    async def start(self) -> None:
+        """Opens the store, listens, registers; returns when clients are served.
+
+        Raises:
+            UsageError: an address cannot be listened on, or a setting is wrong.
+            StoreError: the store cannot be opened.
+        """
+        options, loop = self.options, asyncio.get_running_loop()
+        settings = Settings(options.config)
+        shape = await loop.run_in_executor(None, self._shape)
+        messages = await loop.run_in_executor(None, self._open, shape)
+        try:
+            await self._listen(messages, settings)
+        except BaseException:
+            await self._listener.stop(0)
+            if self.name_server is not None:
+                await self.name_server.stop()
+            self._store.close()
+            raise
+
+    def _shape(self) -> StoreOptions:
+        options = self.options
+        host = options.advertised
+        with suppress(OSError):
+            host = socket.gethostbyname(host)
+        found = store_options(options.store, options.config, Host(host, options.port))
+        return replace(found, flush_mode=options.flush) if options.flush is not None else found
+
+    def _open(self, shape: StoreOptions) -> MessageStore | ReadOnlyMessages:
+        if not self.options.read_only:
+            self._store = open_store(self.options.store, shape)
+            return self._store
+        self._store = open_for_reading(self.options.store, dict(self.options.config.values))
+        return ReadOnlyMessages(self._store, shape)
+
+    async def _listen(self, messages: MessageStore | ReadOnlyMessages, settings: Settings) -> None:
+        options = self.options
+        if options.name_server_port is not None:
+            self.name_server = NameServer(options.host, options.name_server_port)
+            await self.name_server.start()
+            self.addresses["namesrv"] = _address(options.advertised, self.name_server.port)
+        await self._listener.start()
+        address = self.addresses["broker"] = _address(options.advertised, self._listener.port)
+        settings.values |= {
+            "brokerIP1": options.advertised, "listenPort": str(self._listener.port),
+            "storePathRootDir": str(options.store),
+        }  # fmt: skip
+        if options.read_only:
+            settings.values["brokerPermission"] = "4"
+        self.broker = Broker(messages, settings, address)
+        near = self._register if self.name_server is not None else None
+        self._registration = Registration(self.broker, near, _others(settings.text("namesrvAddr")))
+        await self.broker.start()
+        self.broker.spawn(self._registration.run())
+        self._handlers |= self.broker.handlers()
+        if near is not None:
+            near()
+        if options.admin_port is not None:
+            self._admin = AdminHttp(self.broker, options.host, options.admin_port)
+            await self._admin.start()
+            self.addresses["admin"] = _address(options.advertised, self._admin.port)
+
+    def _opened(self, peer: Peer) -> None:
+        peer.on_close(self._closed)
+
+    def _closed(self, peer: Peer) -> None:
+        self.broker.closed(peer)
+
+    def _register(self) -> None:
+        """Tells the name server of this process what there is."""
+        broker, settings = self.broker, self.broker.settings
+        assert self.name_server is not None
+        self.name_server.register(NearRegistration(
+            settings.text("brokerClusterName"), settings.text("brokerName"), settings.number("brokerId"),
+            broker.address, body=registered(broker), acting_master=False,
+        ))  # fmt: skip
+
+    async def stop(self, grace: float = 10.0) -> None:
+        """Ends in order: no new request, answers for those begun, tables and messages on the disk, files closed.
+
+        Args:
+            grace: seconds that requests in work may still take.
+        """
+        self.broker.retire()
+        await self._listener.stop(grace)
+        if self._admin is not None:
+            await self._admin.stop()
+        await self._registration.close()
+        await self.broker.stop()
+        if self.name_server is not None:
+            await self.name_server.stop()
+        await asyncio.get_running_loop().run_in_executor(None, self._store.close)
+        _LOG.info("stopped store=%s", self.options.store)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+
+def run(options: ServeOptions, ready: Callable[[dict[str, str]], None]) -> None:
+    """Serves until SIGTERM or SIGINT, then stops in order.
+
+    Args:
+        options: what and where.
+        ready: called with the addresses when clients are served.
+    """
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(_run(options, ready))
+
+
+async def _run(options: ServeOptions, ready: Callable[[dict[str, str]], None]) -> None:
+    loop, stopped = asyncio.get_running_loop(), asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    async with Server(options) as server:
+        ready(dict(server.addresses))
+        await stopped.wait()
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _others(addresses: str) -> list[str]:
+    """Returns the name servers that a configuration lists."""
+    return [one.strip() for one in addresses.replace(",", ";").split(";") if one.strip()]
+
+
+def _own_address() -> str:
+    """Returns the address of this machine that others most likely reach."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # sends nothing: it only chooses a route
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"
+
+
+def parse_flush(value: str | None) -> FlushMode | None:
+    """Returns a flush mode by its name; raises UsageError if it is none."""
+    if value is None:
+        return None
+    try:
+        return FlushMode[f"{value.upper()}_FLUSH"]
+    except KeyError as error:
+        raise UsageError(f"expected sync or async, found {value!r}") from error

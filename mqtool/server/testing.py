@@ -1,0 +1,129 @@
+"""A broker for tests: in this process, on free ports, in a directory of its own; and a pytest fixture of it.
+
+    with MqServer() as server:
+        producer.set_name_server(server.namesrv)
+
+Docs page: docs/serve.md.
+"""
+
+import asyncio
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from mqtool.server.loop import loop_factory
+from mqtool.server.serve import ServeOptions, Server
+from mqtool.store.broker_config import BrokerConfig
+
+if TYPE_CHECKING:
+    from mqtool.server.broker.broker import Broker
+
+T = TypeVar("T")
+
+_START_S = 60.0
+
+
+class MqServer:
+    """A broker with a name server, in a thread of this process. A context manager.
+
+    Attributes:
+        namesrv: "host:port" for clients.
+        broker_address: "host:port" of the broker.
+    """
+
+    def __init__(self, store: Path | None = None, **settings: str) -> None:
+        """Takes where and how.
+
+        Args:
+            store: root of the store; None for a directory that is removed in the end.
+            settings: keys of a broker.conf, e.g. `enablePropertyFilter="true"`.
+        """
+        self._given = store
+        self._settings: Mapping[str, str] = {"enablePropertyFilter": "true", "recallMessageEnable": "true", **settings}
+        self._ports = (0, 0)
+        self._loop: asyncio.AbstractEventLoop
+        self._thread: threading.Thread | None = None
+        self._directory: Path | None = None
+        self._server: Server
+        self.namesrv = self.broker_address = ""
+
+    @property
+    def store(self) -> Path:
+        """Root of the store."""
+        assert self._directory is not None
+        return self._directory
+
+    @property
+    def broker(self) -> "Broker":
+        """The broker; its methods belong to the server's thread (`call`)."""
+        return self._server.broker
+
+    def start(self) -> None:
+        """Starts, and returns when clients are served; raises what kept it from starting."""
+        self._loop = loop_factory()()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="mqtool-server", daemon=True)
+        self._thread.start()
+        self._directory = self._given or Path(tempfile.mkdtemp(prefix="mqtool-server-"))
+        try:
+            self._open()
+        except BaseException:
+            self._end()
+            raise
+
+    def _open(self) -> None:
+        config = BrokerConfig(self._settings, source="settings")
+        options = ServeOptions(self.store, port=self._ports[0], name_server_port=self._ports[1], config=config)
+        self._server = Server(options)
+        self._run(self._server.start())
+        self.namesrv, self.broker_address = self._server.addresses["namesrv"], self._server.addresses["broker"]
+        self._ports = tuple(int(one.rpartition(":")[2]) for one in (self.broker_address, self.namesrv))  # type: ignore[assignment]
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(_START_S)
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Returns what a function returns that is called in the server's thread."""
+
+        async def called() -> T:
+            return function()
+
+        return self._run(called())
+
+    def reset(self) -> None:
+        """Empties everything: topics, groups, messages, offsets; addresses stay, and clients connect anew."""
+        self._run(self._server.stop(grace=0))
+        shutil.rmtree(self.store)
+        self._open()
+
+    def restart(self) -> None:
+        """Stops in order and serves the same store at the same addresses again."""
+        self._run(self._server.stop())
+        self._open()
+
+    def stop(self) -> None:
+        """Stops in order; the store is removed if it was made here."""
+        if self._thread is not None:
+            try:
+                self._run(self._server.stop(grace=1))
+            finally:
+                self._end()
+
+    def _end(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        self._loop.close()
+        if self._given is None and self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.stop()
