@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mqtool.engine.lock import StoreLock
-from mqtool.errors import RefusedError
+from mqtool.errors import RefusedError, StoreError
 from mqtool.formats import file_names
 from mqtool.repair.files import RepairFiles
 from mqtool.repair.paths import inside, parents_of
 from mqtool.repair.plan import Plan
+from mqtool.store.files import list_directory
 
 _PROCESSES = Path("/proc")
 _WRITING = os.O_WRONLY | os.O_RDWR
@@ -85,16 +86,16 @@ def check_nobody_writes(root: Path) -> None:
 def _writers(root: Path) -> Iterator[int]:
     prefix = f"{root}/"
     own = os.getpid()
-    with contextlib.suppress(OSError):
-        for entry in os.scandir(_PROCESSES):
+    with contextlib.suppress(StoreError):
+        for entry in list_directory(_PROCESSES):
             number = int(entry.name) if entry.name.isdigit() else own
             if number != own and (_has_open(entry.path, prefix) or _has_mapped(entry.path, prefix)):
                 yield number
 
 
 def _has_open(process: str, prefix: str) -> bool:
-    with contextlib.suppress(OSError):  # gone meanwhile, or not ours to look at
-        for entry in os.scandir(f"{process}/fd"):
+    with contextlib.suppress(StoreError):  # gone meanwhile, or not ours to look at
+        for entry in list_directory(Path(f"{process}/fd")):
             with contextlib.suppress(OSError, ValueError):
                 if str(Path(entry.path).readlink()).startswith(prefix):
                     text = Path(f"{process}/fdinfo/{entry.name}").read_text("ascii")

@@ -127,13 +127,13 @@ class Journal:
                 raise self._broken("is of a release that this one does not know")
             plan = Plan.from_json(json.dumps(found["plan"]), self.path)
             directories = {_directory(name, self.path): int(time) for name, time in found["directories"].items()}
-            made = tuple(_directory(name, self.path) for name in found["made"])
+            made = tuple(check_name(name, self.path) for name in found["made"])
             barrier = None if found["barrier"] is None else check_name(found["barrier"], self.path)
             proper = bool(_TIME.fullmatch(found["time"])) and (barrier is None or Path(barrier).name == BARRIER)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise self._broken(f"lacks {error}") from error
-        if not proper:
-            raise self._broken("lacks a proper time or barrier")
+        if not proper or "" not in directories:
+            raise self._broken("lacks a proper time, barrier or root")
         return Begin(plan, found["time"], directories, made, barrier, bool(found["had_lock"]))
 
     def write_begin(self, begin: Begin) -> None:
@@ -198,6 +198,8 @@ def open_journal(root: Path, files: RepairFiles) -> tuple[Journal, Begin]:
     begin = journal.begin
     if begin.plan.store != str(root) or begin.plan.inode != root.stat().st_ino:
         raise RefusedError("store", f"this is a journal of {begin.plan.store}, not of this directory", journal.path)
-    for step in begin.plan.steps:
-        inside(root, step.path)
+    for name in (*(step.path for step in begin.plan.steps), *([begin.barrier] if begin.barrier else [])):
+        inside(root, name)
+    for name in (*begin.made, *begin.directories):
+        inside(root, f"{name}/{JOURNAL}" if name else JOURNAL)
     return journal, begin

@@ -262,7 +262,8 @@ class _Run:
             self._files.sync_directory(barrier.parent)
         for name in begin.made:
             make_like_parent(self._root / name, self._files)
-        for directory in sorted({places.kept(step).parent for step in self._plan.steps if step.before is not None}):
+        kept = {places.kept(step).parent for step in self._plan.steps if step.before is not None}
+        for directory in sorted({self.quarantine, *kept}):  # even an empty one tells that files have changed places
             self._files.make_directory(directory)
         for number, step in enumerate(self._plan.steps):
             self.journal.write(STEP, step=number, action=step.action, path=step.path)

@@ -111,14 +111,12 @@ def take_all_back(root: Path, begin: Begin, places: Places, files: RepairFiles) 
         places.take_back(step)
     for name in reversed(begin.made):
         directory = root / name
-        inside(root, f"{name}/{JOURNAL}")
         files.remove_directory(directory)
         if directory.parent.is_dir():
             files.sync_directory(directory.parent)
     remove_barrier(root, begin, files)
     for name, time in sorted(begin.directories.items(), reverse=True):
         if name:
-            inside(root, f"{name}/{JOURNAL}")
             files.set_times(root / name, time)
 
 

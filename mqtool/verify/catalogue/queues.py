@@ -4,7 +4,6 @@ from mqtool.verify.catalogue.check import Check
 from mqtool.verify.findings import Area, Severity
 
 _DIFF = "mqtool diff {store} REPLICA"
-_INFO = "mqtool info {store}"
 _REBUILD = "mqtool plan rebuild consumequeue {store} --topic {topic} --queue {queue_id} -o PLAN"
 _AWAY = "mqtool plan set-aside {store} --file {path} -o PLAN"
 _RECORD = "mqtool dump {store} -o {offsets} --format jsonl"

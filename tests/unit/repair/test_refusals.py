@@ -1,0 +1,406 @@
+"""What a change is refused for: by name, and nothing is changed."""
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+import mqtool
+from mqtool.errors import NotAStoreError, RefusedError, StoreError, StoreLockedError, UnsupportedFormatError, UsageError
+from mqtool.repair import (
+    Plan,
+    RebuildIndex,
+    RebuildMetadata,
+    RebuildQueues,
+    Redact,
+    SetAside,
+    Trim,
+    Truncate,
+    Undelete,
+    apply,
+    finalize,
+    make_plan,
+    undo,
+)
+from mqtool.repair.paths import HOME
+from tests.support.damage import held_lock
+from tests.support.stores import copy_store, tree_digest
+from tests.unit.repair.faults import DyingFiles, FailingFiles, Killed
+
+NAME = "rollover-5.5.0"
+
+WRITER = """
+import sys
+with open(sys.argv[1], "r+b"):
+    print("open", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def root(tmp_path):
+    """A store without the queues of one topic."""
+    path = copy_store(NAME, tmp_path)
+    shutil.rmtree(path / "consumequeue" / "Roll")
+    return path
+
+
+@pytest.fixture
+def plan(root):
+    return make_plan(root, RebuildQueues(("Roll",)))
+
+
+def refused(gate, action, root):
+    """An action is refused for a gate and changes nothing."""
+    before = tree_digest(root)
+    with pytest.raises(RefusedError) as caught:
+        action()
+    assert caught.value.gate == gate, caught.value
+    assert tree_digest(root) == before
+    return caught.value
+
+
+def carry_out(plan, **more):
+    return apply(plan, backup_acknowledged=True, verify_after=False, **more)
+
+
+def signed(plan, **changes):
+    """The plan as JSON with other values and a digest that fits them: what an attacker would write."""
+    document = json.loads(plan.to_json())
+    document.update(changes)
+    del document["digest"]
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
+    return json.dumps({**document, "digest": hashlib.sha256(text.encode()).hexdigest()})
+
+
+def test_without_a_word_about_a_backup(plan, root):
+    refused("backup", lambda: apply(plan), root)
+
+
+def test_a_stale_plan_because_a_file_was_written_that_it_was_worked_out_from(plan, root):
+    segment = min((root / "commitlog").iterdir())
+    with segment.open("r+b") as file:
+        file.seek(100)
+        file.write(b"!")
+    assert segment.name in str(refused("plan-stale", lambda: carry_out(plan), root))
+
+
+def test_a_stale_plan_because_a_file_has_appeared_where_it_makes_one(plan, root):
+    path = root / plan.steps[0].path
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"new")
+    refused("plan-stale", lambda: carry_out(plan), root)
+
+
+def test_a_stale_plan_because_a_file_that_it_replaces_is_gone(root):
+    plan = make_plan(root, SetAside(("checkpoint",)))
+    (root / "checkpoint").unlink()
+    refused("plan-stale", lambda: carry_out(plan), root)
+
+
+def test_an_edited_plan(plan, root):
+    edited = plan.to_json().replace('"complete": true', '"complete": false')
+    assert edited != plan.to_json()
+    refused("plan-edited", lambda: Plan.from_json(edited), root)
+
+
+def test_an_edited_plan_with_a_digest_that_fits(plan, root):
+    steps = json.loads(plan.to_json())["steps"]
+    steps[0]["after"]["sha256"] = "0" * 64
+    forged = Plan.from_json(signed(plan, steps=steps))
+    refused("plan-stale", lambda: carry_out(forged), root)
+
+
+def test_a_plan_with_words_that_it_should_not_have(plan, root):
+    refused("plan-edited", lambda: Plan.from_json(signed(plan, extra=1)), root)
+
+
+def test_a_plan_of_another_release(plan, root):
+    refused("plan-version", lambda: Plan.from_json(signed(plan, schema_version=2)), root)
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", "null", "{", '"x"', "[" * 100_000, '{"schema": "mqtool.journal"}'],
+                         ids=["nothing", "empty", "list", "null", "torn", "text", "deep", "journal"])  # fmt: skip
+def test_what_is_no_plan(text, root):
+    refused("plan-unreadable", lambda: Plan.from_json(text), root)
+
+
+def test_a_plan_for_another_store_with_the_same_name(plan, root):
+    root.rename(root.with_name("was"))
+    shutil.copytree(root.with_name("was"), root)
+    refused("store", lambda: carry_out(plan), root)
+
+
+def test_a_plan_for_a_store_that_is_gone(plan, root):
+    root.rename(root.with_name("was"))
+    refused("store", lambda: carry_out(plan), root.with_name("was"))
+
+
+def test_a_store_in_use(plan, root):
+    before = tree_digest(root)
+    with held_lock(root / "lock"), pytest.raises(StoreLockedError):
+        carry_out(plan)
+    assert tree_digest(root) == before
+
+
+def test_a_store_that_somebody_has_open_for_writing(plan, root):
+    command = [sys.executable, "-c", WRITER, str(root / "checkpoint")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
+        assert writer.stdout.readline() == b"open\n"
+        refused("nobody-writes", lambda: carry_out(plan), root)
+        refused("nobody-writes", lambda: apply(plan, dry_run=True), root)
+        writer.stdin.close()
+
+
+def test_a_lock_file_that_was_not_there_goes_again(plan, root):
+    (root / "lock").unlink()
+    before = tree_digest(root)
+    carry_out(plan)
+    assert not (root / "lock").exists()
+    undo(root)
+    assert tree_digest(root) == before
+
+
+def test_too_little_space(plan, root):
+    class Full(DyingFiles):
+        def free_bytes(self, path):
+            return 0
+
+    refused("space", lambda: carry_out(plan, files=Full()), root)
+
+
+def test_a_directory_that_cannot_be_written_to(plan, root, monkeypatch):
+    really = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: path != root / "consumequeue" and really(path, mode))
+    refused("read-only", lambda: carry_out(plan), root)
+
+
+def test_a_read_only_file_system(plan, root):
+    before = tree_digest(root)
+    with pytest.raises((OSError, StoreError)):
+        carry_out(plan, files=FailingFiles(0, errno.EROFS))
+    assert tree_digest(root) == before
+
+
+def test_no_space_while_new_files_are_built(plan, root, monkeypatch):
+    def full(_fd, _data, _position):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    before = tree_digest(root)
+    monkeypatch.setattr("mqtool.rebuild.files.os.pwrite", full)
+    with pytest.raises(StoreError, match="No space left"):
+        carry_out(plan)
+    monkeypatch.undo()
+    assert tree_digest(root) == before
+
+
+@pytest.mark.parametrize("name", ["dledger-4.9.7", "dledger-5.5.0"])
+def test_a_dledger_log(name, tmp_path):
+    store = copy_store(name, tmp_path)
+    for change in (RebuildQueues(), Truncate(5), SetAside(("checkpoint",))):
+        with pytest.raises(UnsupportedFormatError, match="DLedger"):
+            make_plan(store, change)
+
+
+def test_queues_and_configuration_in_rocksdb(tmp_path):
+    store = copy_store("rocksdb-cq-5.5.0", tmp_path)
+    for change in (RebuildQueues(), Truncate(5), Trim(5), RebuildMetadata(), Undelete(("Orders",))):
+        with pytest.raises(UnsupportedFormatError, match="RocksDB"):
+            make_plan(store, change)
+
+
+def test_a_log_outside_of_the_store(tmp_path, root):
+    (root / "commitlog").rename(tmp_path / "elsewhere")
+    config = {"storePathCommitLog": str(tmp_path / "elsewhere")}
+    with pytest.raises(UnsupportedFormatError, match="outside"):
+        make_plan(root, RebuildQueues(), config=config)
+
+
+def test_what_is_no_store(tmp_path):
+    with pytest.raises(NotAStoreError):
+        make_plan(tmp_path, RebuildQueues())
+
+
+def test_a_store_without_a_log(root):
+    for path in (root / "commitlog").iterdir():
+        path.unlink()
+    with pytest.raises(StoreError, match="no segment"):
+        make_plan(root, RebuildQueues())
+
+
+def test_an_earlier_change_that_is_neither_finalized_nor_undone(plan, root):
+    other = make_plan(root, RebuildQueues(("Roll",), 1))
+    carry_out(plan)
+    refused("quarantine", lambda: carry_out(other), root)
+    refused("quarantine", lambda: make_plan(root, SetAside(("checkpoint",))), root)
+    refused("quarantine", lambda: apply(plan, dry_run=True), root)
+
+
+def test_carrying_out_what_was_carried_out_does_nothing(plan, root):
+    carry_out(plan)
+    before = tree_digest(root)
+    assert carry_out(plan).already
+    assert tree_digest(root) == before
+
+
+def test_a_quarantine_without_a_journal(plan, root):
+    (root / HOME / "quarantine" / "20260101T000000Z").mkdir(parents=True)
+    refused("quarantine", lambda: carry_out(plan), root)
+    refused("journal", lambda: undo(root), root)
+    refused("journal", lambda: finalize(root), root)
+
+
+def test_undo_and_finalize_of_a_store_that_was_never_changed(root):
+    refused("journal", lambda: undo(root), root)
+    refused("journal", lambda: finalize(root), root)
+
+
+def test_undo_after_somebody_wrote_to_the_store(plan, root):
+    carry_out(plan)
+    path = root / plan.steps[0].path
+    path.write_bytes(path.read_bytes()[:-1] + b"!")
+    assert path.name in str(refused("written-since", lambda: undo(root), root))
+    refused("written-since", lambda: undo(root, dry_run=True), root)
+    finalize(root)
+    assert not (root / HOME).exists()
+
+
+def test_undo_with_an_old_file_missing(root):
+    plan = make_plan(root, SetAside(("checkpoint",)))
+    done = carry_out(plan)
+    (done.quarantine / "checkpoint").unlink()
+    refused("quarantine", lambda: undo(root), root)
+
+
+def test_finalize_of_what_was_not_finished(plan, root):
+    with pytest.raises(Killed):
+        carry_out(plan, files=DyingFiles(40))
+    refused("journal", lambda: finalize(root), root)
+    undo(root)
+
+
+def test_apply_after_an_undo_was_begun(plan, root):
+    before = tree_digest(root)
+    carry_out(plan)
+    with pytest.raises(Killed):
+        undo(root, files=DyingFiles(5))
+    refused("journal", lambda: carry_out(plan), root)
+    undo(root)
+    assert tree_digest(root) == before
+
+
+def test_undo_after_finalize_was_begun(plan, root):
+    carry_out(plan)
+    with pytest.raises(Killed):
+        finalize(root, files=DyingFiles(2))
+    refused("journal", lambda: undo(root), root)
+    finalize(root)
+
+
+def test_a_journal_that_is_not_whole(plan, root):
+    journal = carry_out(plan).journal
+    whole = journal.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    for broken in (whole[:-40] + b"\n", b"".join(lines[1:]), b"".join([lines[0], *lines[2:]]),
+                   whole.replace(b'"step": 0', b'"step": 1'), b"\0" * len(whole), b"garbage\n"):  # fmt: skip
+        journal.write_bytes(broken)
+        refused("journal", lambda: undo(root), root)
+        refused("journal", lambda: finalize(root), root)
+        with pytest.raises(RefusedError, match="journal"):
+            carry_out(plan)
+        assert journal.read_bytes() == broken
+
+
+def test_a_journal_whose_last_line_has_no_end_counts_without_it(plan, root):
+    before = tree_digest(root)
+    journal = carry_out(plan).journal
+    journal.write_bytes(journal.read_bytes()[:-5])
+    assert not carry_out(plan).already
+    journal.write_bytes(journal.read_bytes()[:-5])
+    undo(root)
+    assert tree_digest(root) == before
+
+
+def test_a_journal_of_another_store(plan, root, tmp_path):
+    carry_out(plan)
+    other = shutil.copytree(root, tmp_path / "other")
+    refused("store", lambda: undo(other), other)
+    refused("store", lambda: finalize(other / HOME / "journal"), other)
+
+
+def test_nothing_to_change(root):
+    with pytest.raises(UsageError, match="nothing to change"):
+        make_plan(root, RebuildQueues(("Exact",)))
+
+
+@pytest.mark.parametrize("change", [
+    RebuildQueues(("Nobody",)), RebuildIndex("nothing"), RebuildMetadata(("config/nothing",)), Undelete(("Nobody",)),
+    Truncate(0), Truncate(-5), Truncate(7), Truncate(1 << 62), Redact(()), Redact((7,)), Redact((1 << 62,)), Trim(5),
+    SetAside(("nothing",)), SetAside(("commitlog",)),
+], ids=str)  # fmt: skip
+def test_what_makes_no_sense(change, root):
+    before = tree_digest(root)
+    with pytest.raises((UsageError, RefusedError)):
+        make_plan(root, change)
+    assert tree_digest(root) == before
+
+
+def test_a_batch_of_messages_in_one_body(tmp_path):
+    store = copy_store("bcq-5.5.0", tmp_path)
+    with mqtool.open(store) as opened:
+        offset = next(message.physical_offset for message in opened.messages() if message.sys_flag & 0x80)
+    with pytest.raises(UnsupportedFormatError, match="batch"):
+        make_plan(store, Redact((offset,)))
+
+
+def test_two_changes_of_one_file(root):
+    with mqtool.open(root) as store:
+        at = store.commit_log.segments[-2].base
+    with pytest.raises(UsageError, match="one after the other"):
+        make_plan(root, [Truncate(at), SetAside(("checkpoint",))])
+
+
+def test_scratch_files_inside_of_the_store(root):
+    with pytest.raises(UsageError, match="outside"):
+        make_plan(root, RebuildQueues(("Roll",)), work_dir=root / "config")
+
+
+def test_a_dry_run_writes_nothing(plan, root):
+    before = tree_digest(root)
+    assert apply(plan, dry_run=True).steps == plan.steps
+    assert tree_digest(root) == before
+    carry_out(plan)
+    after = tree_digest(root)
+    undo(root, dry_run=True)
+    assert finalize(root, dry_run=True).files == 0
+    assert tree_digest(root) == after
+
+
+def test_undo_gives_back_the_very_files_with_their_holes_and_times(tmp_path):
+    store = copy_store("default-sizes", tmp_path)
+    with mqtool.open(store) as opened:
+        at = opened.commit_log.segments[0].base
+        messages = [message.physical_offset for message in opened.messages(limit=10)]
+    assert at == 0
+    before = {path: path.stat() for path in store.rglob("*")}
+    carry_out(make_plan(store, Redact((messages[3],))))
+    segment = next(path for path in before if path.parent.name == "commitlog")
+    assert segment.stat().st_blocks < segment.stat().st_size // 512 // 10
+    undo(store)
+    for path, status in before.items():
+        now = path.stat()
+        assert (now.st_ino, now.st_size, now.st_blocks, now.st_mtime_ns) == \
+            (status.st_ino, status.st_size, status.st_blocks, status.st_mtime_ns), path
+
+
+def test_the_journal_can_be_kept_outside(plan, root, tmp_path):
+    journal = carry_out(plan).journal
+    text = journal.read_bytes()
+    refused("path", lambda: finalize(root, keep_journal=root / "config" / "journal"), root)
+    finalize(root, keep_journal=tmp_path / "kept")
+    assert (tmp_path / "kept").read_bytes() == text
