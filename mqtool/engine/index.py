@@ -232,7 +232,7 @@ class Index:
                 self._files.put_back(writer.file)
         ours = {writer.file.path.name for writer in self.files}
         for entry in list_directory(self._directory):
-            if entry.name not in ours and file_names.is_index_file_name(entry.name):
+            if entry.name not in ours and file_names.is_index_file_name(entry.name) and entry.is_file():
                 _LOG.error("index file was made by another process; removed path=%s", entry.path)
                 self._files.remove(Path(entry.path))
         if self.files:

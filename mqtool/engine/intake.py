@@ -51,11 +51,13 @@ class Row(NamedTuple):
         number: line of text, or row of a table, from 1 on.
         message: what it says; None if it says none.
         reason: why it says none.
+        given: the row itself, if it was kept: what only the store that it came from gave.
     """
 
     number: int
     message: OutgoingMessage | None
     reason: str = ""
+    given: Mapping[str, Any] | None = None
 
 
 def message_of(row: Any, options: StoreOptions) -> OutgoingMessage:

@@ -68,7 +68,7 @@ def _row(number: int, line: bytes, options: StoreOptions) -> Row:
 def row_of(number: int, found: Any, options: StoreOptions) -> Row:
     """Returns a row of the input; one that is no message says why."""
     try:
-        return Row(number, message_of(found, options))
+        return Row(number, message_of(found, options), given=found)
     except NoMessageError as error:
         return Row(number, None, error.reason)
 
