@@ -1,0 +1,109 @@
+"""Bringing a snapshot back: into a new directory, every byte proved, or refused by name."""
+
+import hashlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from mqtool.errors import RefusedError
+from mqtool.repair.backup.pieces import PIECE, Pieces
+from mqtool.repair.backup.snapshots import FileEntry, Snapshot, load
+from mqtool.repair.salvage.aside import built_aside
+from mqtool.store.store import open_store
+from mqtool.verify import verify
+
+OnProgress = Callable[[int], None]
+"""`on_progress(done)`: bytes dealt with."""
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What bringing back came to.
+
+    Attributes:
+        snapshot: which.
+        target: new root; None if it was only checked.
+        bytes: of all files.
+        verify: state that `mqtool verify` gives the new store; None if it was only checked.
+    """
+
+    snapshot: Snapshot
+    target: Path | None
+    bytes: int
+    verify: str | None
+
+
+def restore(
+    destination: Path, target: Path | None, name: str | None = None, on_progress: OnProgress | None = None
+) -> Restored:
+    """Makes a store of a snapshot.
+
+    Args:
+        destination: of backups.
+        target: new root, must not exist; it appears when it is whole and on disk. None to check the snapshot only.
+        name: which snapshot; None for the newest.
+        on_progress: told now and then.
+
+    Raises:
+        RefusedError: the snapshot is incomplete or damaged, or the target is taken; nothing was made.
+        StoreError: the system refuses.
+    """
+    snapshot = load(destination, name)
+    pieces, tell = Pieces(destination), on_progress or (lambda _done: None)
+    total = sum(file.size for file in snapshot.files)
+    if target is None:
+        done = 0
+        for file in snapshot.files:
+            _check(pieces, file)
+            done += file.size
+            tell(done)
+        return Restored(snapshot, None, total, None)
+    with built_aside(target) as work:
+        _write(snapshot, pieces, work / "store", tell)
+        with open_store(work / "store") as made:
+            state = verify(made).state.value
+    return Restored(snapshot, target, total, state)
+
+
+def _check(pieces: Pieces, file: FileEntry) -> None:
+    """Raises RefusedError if a file would not come out as it was."""
+    whole, at = hashlib.sha256(), 0
+    for piece in file.pieces:
+        _add_zeros(whole, piece.position - at)
+        whole.update(pieces.read(piece.sha256, piece.length))
+        at = piece.position + piece.length
+    _add_zeros(whole, file.size - at)
+    _compare(whole.hexdigest(), file)
+
+
+def _write(snapshot: Snapshot, pieces: Pieces, root: Path, tell: OnProgress) -> None:
+    done = 0
+    for name in snapshot.directories:
+        (root / name).mkdir(parents=True, exist_ok=True)
+    for file in snapshot.files:
+        path = root / file.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("xb") as made:
+            for piece in file.pieces:
+                made.seek(piece.position)
+                made.write(pieces.read(piece.sha256, piece.length))
+            made.truncate(file.size)
+        with path.open("rb") as again:
+            _compare(hashlib.file_digest(again, "sha256").hexdigest(), file)
+        path.chmod(file.mode)
+        os.utime(path, ns=(file.modified_ns, file.modified_ns))
+        done += file.size
+        tell(done)
+
+
+def _compare(found: str, file: FileEntry) -> None:
+    if found != file.sha256:
+        raise RefusedError("backup-damaged", f"expected SHA-256 {file.sha256}, found {found}", file.path)
+
+
+def _add_zeros(whole: "hashlib._Hash", count: int) -> None:
+    while count > 0:
+        part = min(count, PIECE)
+        whole.update(bytes(part))
+        count -= part

@@ -1,0 +1,195 @@
+"""Taking a backup: files in an order that a recovery can live with, only new pieces stored, the manifest last."""
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from mqtool.engine.recovery.lock import lock_holder
+from mqtool.errors import RefusedError, StoreError, UnsupportedFormatError, UsageError
+from mqtool.formats import file_names
+from mqtool.repair.backup import snapshots
+from mqtool.repair.backup.order import list_files
+from mqtool.repair.backup.pieces import PIECE, Pieces
+from mqtool.repair.backup.snapshots import FileEntry, Piece, Snapshot
+from mqtool.store.store import Store, open_store
+
+OnProgress = Callable[[int], None]
+"""`on_progress(done)`: bytes read so far."""
+
+
+@dataclass(frozen=True)
+class Backed:
+    """What a backup came to.
+
+    Attributes:
+        snapshot: its manifest.
+        manifest: where that is.
+        resumed: an earlier run had not come to its end; what it stored was used.
+        read: bytes of files.
+        pieces, new_pieces: in the snapshot, and of these not there before.
+        stored: bytes that the new ones take.
+    """
+
+    snapshot: Snapshot
+    manifest: Path
+    resumed: bool
+    read: int
+    pieces: int
+    new_pieces: int
+    stored: int
+
+
+def backup(
+    root: Path,
+    destination: Path,
+    config: "str | Path | Mapping[str, object] | None" = None,
+    on_progress: OnProgress | None = None,
+) -> Backed:
+    """Takes a snapshot of a store; safe beside a running broker.
+
+    Args:
+        root: of the store; only read.
+        destination: new directory, or one with earlier snapshots: only what is new is stored.
+        config: broker keys.
+        on_progress: told now and then.
+
+    Raises:
+        RefusedError: a broker runs on a kind of store that cannot be copied meanwhile; links in the tree; the
+            destination is something else.
+        UnsupportedFormatError: parts of the store lie outside of its root.
+        StoreError: a file cannot be read or written; the backup is incomplete and goes on when run again.
+    """
+    if destination.resolve().is_relative_to(root.resolve()):
+        raise UsageError(f"{destination}: expected a directory outside of {root}")
+    with open_store(root, config) as store:
+        _check(store)
+        resumed, marker = _begin(destination)
+        making = _Making(store, destination, on_progress or (lambda _done: None))
+        made = making.run(marker.name.removesuffix(snapshots.INCOMPLETE))
+        manifest = made.write(destination)
+        for left in (destination / snapshots.DIRECTORY).glob(f"*{snapshots.INCOMPLETE}"):
+            left.unlink(missing_ok=True)
+    count = sum(len(file.pieces) for file in made.files)
+    return Backed(made, manifest, resumed, making.read, count, making.pieces.written, making.pieces.stored)
+
+
+def _check(store: Store) -> None:
+    for directory in store.layout.commit_log_dirs:
+        if not directory.resolve().is_relative_to(store.path.resolve()):
+            raise UnsupportedFormatError(f"{directory}: this CommitLog lies outside of {store.path}; a backup takes "
+                                         "what is below the root only")  # fmt: skip
+    if lock_holder(store.path / file_names.LOCK) is None:
+        return
+    queues = store.path / file_names.CONSUME_QUEUE
+    if store.layout.dledger_dirs or (queues / "CURRENT").is_file():
+        what = "a DLedger log" if store.layout.dledger_dirs else "queues in RocksDB"
+        raise RefusedError("live", f"a broker runs on it, and {what} cannot be copied meanwhile: stop the broker, or "
+                           "back up a snapshot of the disk", store.path)  # fmt: skip
+
+
+def _begin(destination: Path) -> tuple[bool, Path]:
+    """Makes the destination; marks the backup as begun."""
+    directory = destination / snapshots.DIRECTORY
+    try:
+        if destination.exists() and not directory.is_dir() and any(destination.iterdir()):
+            raise RefusedError("backup", "expected a new directory, or one that `mqtool backup` made", destination)
+        directory.mkdir(parents=True, exist_ok=True)
+        left = list(directory.glob(f"*{snapshots.INCOMPLETE}"))
+        name = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+        number = 1
+        while (directory / f"{name}.json").exists():
+            number += 1
+            name = f"{name[:16]}-{number}"
+        marker = directory / f"{name}{snapshots.INCOMPLETE}"
+        marker.touch()
+    except OSError as error:
+        raise StoreError(f"cannot be written: {error.strerror}", destination) from error
+    return bool(left), marker
+
+
+class _Making:
+    """One run."""
+
+    def __init__(self, store: Store, destination: Path, on_progress: OnProgress) -> None:
+        self.pieces = Pieces(destination)
+        self.read = 0
+        self._store = store
+        self._root = store.path
+        self._on_progress = on_progress
+        self._notes: list[str] = []
+
+    def run(self, name: str) -> Snapshot:
+        """Copies everything but the manifest."""
+        self.pieces.remove_leftovers()
+        is_live = lock_holder(self._root / file_names.LOCK) is not None
+        listed = list_files(self._root)
+        files = [*self._copied(listed.first, None)]
+        end = self._end() if is_live else None
+        listed = list_files(self._root) if is_live else listed
+        files += self._copied(listed.derived, None)
+        files += self._copied(listed.log, end)
+        files += self._copied(listed.last, None)
+        self.pieces.sync()
+        return Snapshot(name, str(self._root), is_live, end, listed.directories, tuple(files), tuple(self._notes))
+
+    def _end(self) -> int:
+        """Returns the end of the log as it is now."""
+        with open_store(self._root, self._store.config.values) as now:
+            return now.commit_log.max_offset
+
+    def _copied(self, names: tuple[str, ...], end: int | None) -> Iterator[FileEntry]:
+        for name in names:
+            limit = None
+            if end is not None:
+                base = _base(name)
+                if base is not None and base >= end:
+                    continue  # made ahead, or after the end was noted
+                limit = None if base is None else end - base
+            try:
+                yield self._copy(name, limit)
+            except FileNotFoundError:
+                self._notes.append(f"{name} was removed meanwhile, as retention does with the oldest")
+            except OSError as error:
+                raise StoreError(f"cannot be read: {error.strerror}", self._root / name) from error
+
+    def _copy(self, name: str, limit: int | None) -> FileEntry:
+        """Stores a file; what lies at or behind `limit` counts as zeros."""
+        whole, found = hashlib.sha256(), []
+        descriptor = os.open(self._root / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            status = os.fstat(descriptor)
+            for position in range(0, status.st_size, PIECE):
+                length = min(PIECE, status.st_size - position)
+                data = _read(descriptor, position, length, limit)
+                whole.update(data)
+                if data.count(0) != length:
+                    used = data.rstrip(b"\0")
+                    found.append(Piece(position, len(used), self.pieces.add(used)))
+                self.read += length
+                self._on_progress(self.read)
+        finally:
+            os.close(descriptor)
+        mode = status.st_mode & 0o777
+        return FileEntry(name, status.st_size, mode, status.st_mtime_ns, whole.hexdigest(), tuple(found))
+
+
+def _read(descriptor: int, position: int, length: int, limit: int | None) -> bytes:
+    """Returns bytes of a file; zeros where it has become shorter, and at and behind the limit."""
+    wanted = length if limit is None else max(0, min(length, limit - position))
+    parts, have = [], 0
+    while have < wanted:
+        part = os.pread(descriptor, wanted - have, position + have)
+        if not part:
+            break
+        parts.append(part)
+        have += len(part)
+    return b"".join(parts).ljust(length, b"\0")
+
+
+def _base(name: str) -> int | None:
+    """Returns the physical offset of a segment's first byte, None for another file."""
+    base = name.rpartition("/")[2]
+    return int(base) if base.isascii() and base.isdigit() and len(base) == file_names.MAPPED_FILE_NAME_DIGITS else None

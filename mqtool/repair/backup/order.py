@@ -1,0 +1,108 @@
+"""In which order the files of a store are copied, so that the copy can be recovered although a broker goes on writing.
+
+What refers to something is copied before what it refers to, and the log last, up to an end that is fixed first:
+
+1. the checkpoint: the older it is, the further back a recovery begins, and what it does again harms nothing;
+2. progress of consumers and of delays: an offset behind its queue delivers twice, one before it loses messages;
+3. then the end of the log is noted; what a broker appends from here on is not part of the backup;
+4. index, queues and all else: units beyond the noted end are cut by recovery, missing ones are dispatched again from
+   the checkpoint on (R6 and R8 of docs/recovery.md);
+5. the log, up to the noted end; bytes behind it are left out;
+6. topics and groups last: a table that is too new does no harm, one that is too old would hide a topic.
+
+Sources: DefaultMessageStore.recover, CommitLog.recoverAbnormally, ConsumeQueue.truncateDirtyLogicFiles (4.9.7, 5.5.0).
+"""
+
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from mqtool.errors import RefusedError, StoreError
+from mqtool.formats import file_names
+
+_PROGRESS = (file_names.CONSUMER_OFFSETS, file_names.LMQ_CONSUMER_OFFSETS, file_names.DELAY_OFFSETS)
+_LAST = (file_names.TOPICS, file_names.SUBSCRIPTION_GROUPS)
+_LEFT_OUT = (file_names.LOCK, file_names.ASIDE)
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The files of a store in phases.
+
+    Attributes:
+        first: before the end of the log is noted.
+        derived: after that.
+        log: segments.
+        last: after the log.
+        directories: without a file, below the root.
+    """
+
+    first: tuple[str, ...]
+    derived: tuple[str, ...]
+    log: tuple[str, ...]
+    last: tuple[str, ...]
+    directories: tuple[str, ...]
+
+
+def list_files(root: Path) -> Listing:
+    """Looks at a store's tree.
+
+    Raises:
+        RefusedError: a symbolic link, a socket or the like is in it.
+        StoreError: a directory cannot be read.
+    """
+    phases: dict[int, list[str]] = {phase: [] for phase in range(4)}
+    directories: list[str] = []
+    for name, is_directory in _walk(root, ""):
+        if is_directory:
+            directories.append(name)
+        else:
+            phases[_phase(name)].append(name)
+    used = {parent for names in phases.values() for name in names for parent in _parents(name)}
+    empty = tuple(name for name in directories if name not in used)
+    first = sorted(phases[0], key=lambda name: (name != file_names.CHECKPOINT, name))
+    derived, log, last = (tuple(sorted(phases[phase])) for phase in (1, 2, 3))
+    return Listing(tuple(first), derived, log, last, empty)
+
+
+def _phase(name: str) -> int:
+    top, _, rest = name.partition("/")
+    base = rest.removesuffix(file_names.BACKUP_SUFFIX)
+    if name == file_names.CHECKPOINT or (top == file_names.CONFIG and base in _PROGRESS):
+        return 0
+    if top == file_names.COMMIT_LOG or top.startswith(file_names.DLEDGER_PREFIX):
+        return 2
+    return 3 if top == file_names.CONFIG and base in _LAST else 1
+
+
+def _walk(root: Path, below: str) -> Iterator[tuple[str, bool]]:
+    try:
+        entries = sorted(os.scandir(root / below), key=lambda entry: entry.name)
+    except FileNotFoundError:  # retention removes queues
+        return
+    except OSError as error:
+        raise StoreError(f"cannot be read: {error.strerror}", root / below) from error
+    for entry in entries:
+        name = f"{below}/{entry.name}" if below else entry.name
+        if name in _LEFT_OUT:
+            continue
+        try:
+            mode = entry.stat(follow_symlinks=False).st_mode
+        except FileNotFoundError:
+            continue
+        if stat.S_ISDIR(mode):
+            yield name, True
+            yield from _walk(root, name)
+        elif stat.S_ISREG(mode):
+            yield name, False
+        else:
+            raise RefusedError("path", "neither a file nor a directory: a backup follows no links; back up what they "
+                               "lead to", root / name)  # fmt: skip
+
+
+def _parents(name: str) -> Iterator[str]:
+    while "/" in name:
+        name = name.rpartition("/")[0]
+        yield name

@@ -1,0 +1,104 @@
+"""Pieces of files, each once, under the SHA-256 of its bytes, compressed with zstandard."""
+
+import contextlib
+import hashlib
+import os
+from pathlib import Path
+
+import zstandard
+
+from mqtool.errors import RefusedError, StoreError
+from mqtool.repair.salvage.aside import sync
+
+PIECE = 4 << 20
+"""Bytes of a piece at most; a file is cut at multiples of it."""
+
+DIRECTORY = "pieces"
+_LEVEL = 3
+_SHA256 = hashlib.sha256
+
+
+class Pieces:
+    """The pieces of one destination.
+
+    Attributes:
+        written: how many were added by this object.
+        stored: bytes that these take, compressed.
+    """
+
+    def __init__(self, destination: Path) -> None:
+        self.written = 0
+        self.stored = 0
+        self._root = destination / DIRECTORY
+        self._compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
+        self._touched: set[Path] = set()
+
+    def path(self, digest: str) -> Path:
+        """Returns where a piece is or would be."""
+        return self._root / digest[:2] / f"{digest}.zst"
+
+    def add(self, data: bytes) -> str:
+        """Stores a piece unless it is there; returns its SHA-256. On disk after `sync`.
+
+        Raises:
+            StoreError: the system refuses.
+        """
+        digest = _SHA256(data).hexdigest()
+        path = self.path(digest)
+        if path.exists():
+            return digest
+        packed = self._compressor.compress(data)
+        beside = path.with_name(f"{digest}.{os.getpid()}.incomplete")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with beside.open("wb") as file:
+                file.write(packed)
+                file.flush()
+                os.fsync(file.fileno())
+            beside.rename(path)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                beside.unlink(missing_ok=True)
+            raise StoreError(f"cannot be written: {error.strerror}", path) from error
+        self._touched.add(path.parent)
+        self.written += 1
+        self.stored += len(packed)
+        return digest
+
+    def sync(self) -> None:
+        """Returns when the names of all new pieces are on disk."""
+        for directory in sorted(self._touched):
+            sync(directory)
+        if self._touched:
+            sync(self._root)
+
+    def read(self, digest: str, length: int) -> bytes:
+        """Returns a piece, proved.
+
+        Args:
+            digest: its SHA-256.
+            length: bytes; at most `PIECE`.
+
+        Raises:
+            RefusedError: it is not there or not what it was.
+        """
+        path = self.path(digest)
+        try:
+            packed = path.read_bytes() if path.stat().st_size <= 2 * PIECE else b""
+            data = zstandard.ZstdDecompressor().decompress(packed, max_output_size=PIECE)
+        except FileNotFoundError as error:
+            raise RefusedError("backup-damaged", "this piece of the backup is not there", path) from error
+        except OSError as error:
+            raise RefusedError("backup-damaged", f"this piece cannot be read: {error.strerror}", path) from error
+        except zstandard.ZstdError as error:
+            raise RefusedError("backup-damaged", f"this piece cannot be unpacked: {error}", path) from error
+        if len(data) != length or _SHA256(data).hexdigest() != digest:
+            raise RefusedError("backup-damaged", "this piece is not what was stored: its SHA-256 differs", path)
+        return data
+
+    def remove_leftovers(self) -> int:
+        """Removes what an interrupted run was writing; returns how many files."""
+        left = list(self._root.glob("*/*.incomplete")) if self._root.is_dir() else []
+        for path in left:
+            path.unlink(missing_ok=True)
+        return len(left)

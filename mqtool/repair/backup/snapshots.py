@@ -1,0 +1,175 @@
+"""Manifests: what a snapshot consists of, as JSON under the time at which it was begun."""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from mqtool.errors import RefusedError
+from mqtool.repair.backup.pieces import PIECE
+from mqtool.repair.paths import check_name
+from mqtool.repair.salvage.aside import sync
+
+SCHEMA = "mqtool.snapshot"
+SCHEMA_VERSION = 1
+DIRECTORY = "snapshots"
+INCOMPLETE = ".incomplete"
+
+_LARGEST_MANIFEST = 1 << 30
+_LARGEST_FILE = 1 << 50
+_HEX = frozenset("0123456789abcdef")
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a file that is not only zeros.
+
+    Attributes:
+        position: in the file, a multiple of `PIECE`.
+        length: bytes.
+        sha256: of them; its name among the pieces.
+    """
+
+    position: int
+    length: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """One file.
+
+    Attributes:
+        path: below the root, `/`-separated.
+        size: bytes, zeros included.
+        mode: permission bits.
+        modified_ns: when it was last written.
+        sha256: of all bytes.
+        pieces: what is not zeros, in order.
+    """
+
+    path: str
+    size: int
+    mode: int
+    modified_ns: int
+    sha256: str
+    pieces: tuple[Piece, ...]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One backup.
+
+    Attributes:
+        name: when it was begun, `20260102T030405Z`.
+        store: root that it is of.
+        live: a broker held the store meanwhile.
+        log_end: physical offset up to which the log was taken; None if all of it was.
+        directories: that hold no file, below the root.
+        files: in the order in which they were copied.
+        notes: in words.
+    """
+
+    name: str
+    store: str
+    live: bool
+    log_end: int | None
+    directories: tuple[str, ...]
+    files: tuple[FileEntry, ...]
+    notes: tuple[str, ...] = ()
+
+    def _body(self) -> dict[str, Any]:
+        return {"schema": SCHEMA, "schema_version": SCHEMA_VERSION, **asdict(self)}
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over everything."""
+        text = json.dumps(self._body(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def write(self, destination: Path) -> Path:
+        """Writes the manifest; on disk on return, and only then a snapshot."""
+        path = destination / DIRECTORY / f"{self.name}.json"
+        beside = path.with_name(path.name + ".new")
+        beside.write_text(json.dumps({**self._body(), "digest": self.digest}, indent=1) + "\n", encoding="utf-8")
+        sync(beside)
+        beside.rename(path)
+        sync(path.parent)
+        return path
+
+
+def snapshots(destination: Path) -> list[str]:
+    """Returns the names of the whole snapshots of a destination, oldest first.
+
+    Raises:
+        RefusedError: it is no destination of backups.
+    """
+    directory = destination / DIRECTORY
+    if not directory.is_dir():
+        raise RefusedError("backup", f"expected a directory with {DIRECTORY}/: what `mqtool backup` wrote", destination)
+    return sorted(path.stem for path in directory.glob("*.json"))
+
+
+def load(destination: Path, name: str | None = None) -> Snapshot:
+    """Reads a manifest.
+
+    Args:
+        destination: of backups.
+        name: which; None for the newest.
+
+    Raises:
+        RefusedError: there is none of the name, it was not finished, or it is not as it was written.
+    """
+    whole = snapshots(destination)
+    directory = destination / DIRECTORY
+    if name is None and not whole:
+        begun = any(directory.glob(f"*{INCOMPLETE}"))
+        raise RefusedError("incomplete", "the backup was begun and never finished; run mqtool backup again" if begun
+                           else "expected a snapshot, found none", directory)  # fmt: skip
+    if name is not None and name not in whole:
+        if (directory / f"{name}{INCOMPLETE}").exists():
+            raise RefusedError("incomplete", "this backup was begun and never finished", directory / name)
+        raise RefusedError("backup", f"expected one of {', '.join(whole[-5:]) or 'no snapshots'}, found {name!r}",
+                           destination)  # fmt: skip
+    return _read(directory / f"{name or whole[-1]}.json")
+
+
+def _read(path: Path) -> Snapshot:
+    try:
+        if path.stat().st_size > _LARGEST_MANIFEST:
+            raise RefusedError("backup-damaged", "a manifest cannot be as large as that", path)
+        document = json.loads(path.read_bytes())
+        stated = document.pop("digest")
+        if document.pop("schema") != SCHEMA or document.pop("schema_version") != SCHEMA_VERSION:
+            raise RefusedError("backup-version", f"expected schema {SCHEMA}, version {SCHEMA_VERSION}", path)
+        found = _snapshot_of(document, path)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise RefusedError("backup-damaged", f"the manifest cannot be read: {error}", path) from error
+    if stated != found.digest:
+        raise RefusedError("backup-damaged", "the manifest is not as it was written: its digest differs", path)
+    return found
+
+
+def _snapshot_of(document: dict[str, Any], path: Path) -> Snapshot:
+    files = tuple(_file_of(one, path) for one in document.pop("files"))
+    names = tuple(check_name(one, path) for one in document.pop("directories"))
+    if len({file.path for file in files}) != len(files):
+        raise ValueError("two files of one name")
+    return Snapshot(files=files, directories=names, notes=tuple(document.pop("notes")), **document)
+
+
+def _file_of(one: dict[str, Any], path: Path) -> FileEntry:
+    pieces = tuple(Piece(**piece) for piece in one.pop("pieces"))
+    file = FileEntry(pieces=pieces, **one)
+    check_name(file.path, path)
+    at = 0
+    for piece in pieces:
+        if piece.position < at or piece.position % PIECE or not 0 < piece.length <= PIECE:
+            raise ValueError(f"{file.path}: a piece out of place")
+        if len(piece.sha256) != 64 or not _HEX.issuperset(piece.sha256):
+            raise ValueError(f"{file.path}: no SHA-256")
+        at = piece.position + piece.length
+    if not at <= file.size <= _LARGEST_FILE:
+        raise ValueError(f"{file.path}: pieces beyond its end")
+    return file

@@ -1,0 +1,215 @@
+"""A backup comes back byte for byte or is refused by name; what has not changed is stored once."""
+
+import json
+import os
+import shutil
+
+import pytest
+
+import mqtool
+from mqtool.engine import open_store
+from mqtool.engine.options import options_from_config
+from mqtool.errors import RefusedError, StoreError, UsageError
+from mqtool.repair.backup import backup, making, restore, snapshots
+from mqtool.repair.backup.order import list_files
+from mqtool.repair.backup.pieces import PIECE, Pieces
+from mqtool.store import broker_config
+from mqtool.verify import verify
+from tests.support.damage import held_lock
+from tests.support.stores import copy_store, store_fixture, tree_digest
+
+
+def contents(root):
+    """Path to mode, time and bytes of every file but the lock, and directories."""
+    return {path.relative_to(root).as_posix(): (path.stat().st_mode, path.stat().st_mtime_ns, path.read_bytes())
+            if path.is_file() else None for path in root.rglob("*") if path.name != "lock"}
+
+
+@pytest.mark.parametrize("name", ["orders-5.5.0", "crash-4.9.7", "bcq-5.5.0", "timer-5.5.0"])
+def test_a_store_comes_back_byte_for_byte(name, tmp_path):
+    root = copy_store(name, tmp_path)
+    before = tree_digest(root)
+    backup(root, tmp_path / "backup")
+    found = restore(tmp_path / "backup", tmp_path / "again")
+    assert contents(tmp_path / "again") == contents(root)
+    with mqtool.open(root) as store:
+        assert found.verify == verify(store).state.value
+    assert tree_digest(root) == before
+
+
+def test_zeros_take_no_space(tmp_path):
+    root = copy_store("default-sizes", tmp_path)
+    made = backup(root, tmp_path / "backup")
+    on_disk = sum(path.stat().st_size for path in (tmp_path / "backup").rglob("*") if path.is_file())
+    assert made.read > 1 << 30
+    assert on_disk < 1 << 20
+    restore(tmp_path / "backup", tmp_path / "again")
+    taken = sum(path.stat().st_blocks * 512 for path in (tmp_path / "again").rglob("*") if path.is_file())
+    assert taken < 64 << 20
+
+
+def test_the_second_backup_stores_only_what_is_new(tmp_path):
+    root = copy_store("orders-5.5.0", tmp_path)
+    first = backup(root, tmp_path / "backup")
+    assert backup(root, tmp_path / "backup").new_pieces == 0
+    (root / "checkpoint").write_bytes(bytes(4095) + b"1")
+    third = backup(root, tmp_path / "backup")
+    assert third.new_pieces == 1
+    restore(tmp_path / "backup", tmp_path / "old", first.snapshot.name)
+    assert (tmp_path / "old" / "checkpoint").read_bytes() != (root / "checkpoint").read_bytes()
+
+
+def test_an_interrupted_backup_is_no_snapshot_and_the_next_run_uses_what_it_stored(tmp_path, monkeypatch):
+    root, destination = copy_store("orders-5.5.0", tmp_path), tmp_path / "backup"
+
+    def fail(_self):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Pieces, "sync", fail)
+        with pytest.raises(OSError, match="No space"):
+            backup(root, destination)
+    stored = len(list((destination / "pieces").rglob("*.zst")))
+    assert stored
+    with pytest.raises(RefusedError, match="incomplete"):
+        restore(destination, tmp_path / "again")
+    begun = next((destination / "snapshots").iterdir()).name.removesuffix(".incomplete")
+    with pytest.raises(RefusedError, match="incomplete"):
+        restore(destination, tmp_path / "again", begun)
+    made = backup(root, destination)
+    assert made.resumed
+    assert made.new_pieces == 0
+    assert snapshots(destination) == [made.snapshot.name]
+    assert not list((destination / "snapshots").glob("*.incomplete"))
+
+
+def test_a_store_error_names_the_file_that_cannot_be_written(tmp_path):
+    root, destination = copy_store("orders-5.5.0", tmp_path), tmp_path / "backup"
+    backup(root, destination)
+    shutil.rmtree(destination / "pieces")
+    (destination / "pieces").touch()
+    with pytest.raises(StoreError, match="pieces"):
+        backup(root, destination)
+
+
+HARM = {
+    "a piece gone": lambda piece, _: piece.unlink(),
+    "a piece cut short": lambda piece, _: os.truncate(piece, piece.stat().st_size // 2),
+    "a piece empty": lambda piece, _: os.truncate(piece, 0),
+    "a bit of a piece": lambda piece, _: piece.write_bytes(
+        piece.read_bytes()[:-3] + bytes([piece.read_bytes()[-3] ^ 1]) + piece.read_bytes()[-2:]),
+    "another piece in its place": lambda piece, _: piece.write_bytes(
+        next(other for other in sorted(piece.parents[1].rglob("*.zst")) if other != piece).read_bytes()),
+    "the manifest cut short": lambda _, manifest: os.truncate(manifest, manifest.stat().st_size // 2),
+    "the manifest edited": lambda _, manifest: manifest.write_text(
+        manifest.read_text().replace('"mode": 420', '"mode": 511', 1).replace('"mode": 436', '"mode": 511', 1)),
+}
+
+
+@pytest.mark.parametrize("harm", HARM)
+@pytest.mark.parametrize("check", [True, False], ids=["check", "restore"])
+def test_a_damaged_backup_is_refused_by_name_and_nothing_is_made(harm, check, tmp_path):
+    root, destination = copy_store("rollover-5.5.0", tmp_path), tmp_path / "backup"
+    made = backup(root, destination)
+    digest = max((piece for file in made.snapshot.files for piece in file.pieces), key=lambda one: one.length).sha256
+    HARM[harm](Pieces(destination).path(digest), made.manifest)
+    with pytest.raises(RefusedError, match="backup-damaged") as refused:
+        restore(destination, None if check else tmp_path / "again")
+    assert digest in str(refused.value) or made.manifest.name in str(refused.value)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["backup", "store"]
+
+
+@pytest.mark.parametrize("path", ["../out", "/etc/passwd", "a//b", ".mqtool/journal", "lock", "a\0b", "", 7])
+def test_a_manifest_leads_nowhere_outside(path, tmp_path):
+    root, destination = copy_store("rollover-5.5.0", tmp_path), tmp_path / "backup"
+    made = backup(root, destination)
+    document = json.loads(made.manifest.read_text())
+    document["files"][0]["path"] = path
+    made.manifest.write_text(json.dumps(document))
+    with pytest.raises(RefusedError):
+        restore(destination, tmp_path / "again")
+    assert not (tmp_path / "again").exists()
+
+
+def test_a_new_root_that_exists_is_refused(tmp_path):
+    root = copy_store("rollover-5.5.0", tmp_path)
+    backup(root, tmp_path / "backup")
+    with pytest.raises(RefusedError, match="target"):
+        restore(tmp_path / "backup", root)
+
+
+def test_a_destination_with_other_things_is_refused(tmp_path):
+    root = copy_store("rollover-5.5.0", tmp_path)
+    with pytest.raises(RefusedError, match="backup"):
+        backup(root, root.parent)
+
+
+def test_a_destination_inside_the_store_is_refused(tmp_path):
+    root = copy_store("rollover-5.5.0", tmp_path)
+    with pytest.raises(UsageError, match="outside"):
+        backup(root, root / "backup")
+
+
+def test_a_link_in_the_store_is_refused(tmp_path):
+    root = copy_store("rollover-5.5.0", tmp_path)
+    (root / "elsewhere").symlink_to(tmp_path)
+    with pytest.raises(RefusedError, match="link"):
+        backup(root, tmp_path / "backup")
+
+
+def test_the_log_is_copied_after_all_that_refers_to_it(tmp_path):
+    root = copy_store("orders-4.9.7", tmp_path)
+    listed = list_files(root)
+    assert listed.first[0] == "checkpoint"
+    assert "config/lmqConsumerOffset.json" in listed.first
+    assert {name.partition("/")[0] for name in listed.log} == {"commitlog"}
+    assert "config/topics.json" in listed.last
+    order = [file.path for file in backup(root, tmp_path / "backup").snapshot.files]
+    assert order == [*listed.first, *listed.derived, *listed.log, *listed.last]
+
+
+def test_what_is_written_after_the_end_was_noted_is_left_out(tmp_path, monkeypatch):
+    root = copy_store("crash-5.5.0", tmp_path)
+    with mqtool.open(root) as store:
+        ends = [message.physical_offset for message in store.messages()]
+    middle = ends[len(ends) // 2]
+    monkeypatch.setattr(making._Making, "_end", lambda _self: middle)
+    (root / "lock").touch()
+    with held_lock(root / "lock"):
+        made = backup(root, tmp_path / "backup")
+    assert made.snapshot.live
+    restore(tmp_path / "backup", tmp_path / "again")
+    with mqtool.open(tmp_path / "again") as again:
+        assert again.commit_log.max_offset == middle
+        assert [message.physical_offset for message in again.messages()] == ends[: ends.index(middle)]
+
+
+def test_a_live_copy_recovers_to_all_that_was_there_when_its_end_was_noted(tmp_path, monkeypatch):
+    root = copy_store("crash-5.5.0", tmp_path)
+    with mqtool.open(root) as store:
+        messages = list(store.messages())
+    middle = messages[len(messages) // 2].physical_offset
+    monkeypatch.setattr(making._Making, "_end", lambda _self: middle)
+    (root / "lock").touch()
+    with held_lock(root / "lock"):
+        backup(root, tmp_path / "backup")
+    restore(tmp_path / "backup", tmp_path / "again")
+    config = broker_config.load(store_fixture("crash-5.5.0").config)
+    open_store(tmp_path / "again", options_from_config(config)).close()
+    expected = {}
+    for message in messages:
+        if message.physical_offset < middle:
+            expected[message.topic, message.queue_id] = message.queue_offset + 1
+    with mqtool.open(tmp_path / "again") as again:
+        found = {(queue.topic, queue.queue_id): queue.max_offset for queue in again.disk_queues() if queue.max_offset}
+    assert {key: value for key, value in found.items() if key in expected} == {
+        key: value for key, value in expected.items() if key in found}
+    assert found
+
+
+def test_pieces_are_cut_at_fixed_places(tmp_path):
+    root = copy_store("rollover-5.5.0", tmp_path)
+    (root / "big").write_bytes(b"x" * (PIECE + 5))
+    made = backup(root, tmp_path / "backup")
+    big = next(file for file in made.snapshot.files if file.path == "big")
+    assert [(piece.position, piece.length) for piece in big.pieces] == [(0, PIECE), (PIECE, 5)]
