@@ -25,6 +25,7 @@ FIRST_WITH_MAPPINGS = 413
 """V5_0_0: releases from here on end the compressed form with the queues of static topics."""
 
 _SEPARATOR = " "
+_ZLIB = 0x78  # no JSON begins so
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,8 @@ def parse(body: bytes | memoryview, *, compressed: bool, version: int) -> Regist
 
     Args:
         body: as it came.
-        compressed: what the request says about it.
+        compressed: what the request says about it. Brokers of 5.5.0 with `compressedRegister` compress and say no, so
+            the first byte is asked too.
         version: of the broker, from the header of the request.
 
     Raises:
@@ -76,7 +78,9 @@ def parse(body: bytes | memoryview, *, compressed: bool, version: int) -> Regist
     if not len(body):
         return RegisterBody()
     try:
-        return _parse_compressed(bytes(body), version) if compressed else _parse_json(document_in(body))
+        if compressed or body[0] == _ZLIB:
+            return _parse_compressed(bytes(body), version)
+        return _parse_json(document_in(body))
     except (FormatError, ValueError, UnicodeDecodeError) as error:
         raise RemoteProtocolError(f"body of a registration: {error}") from error
 

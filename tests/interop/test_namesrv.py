@@ -2,11 +2,17 @@
 
 import asyncio
 import json
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.support.name_server import converse
+from mqtool.protocol import Command, RequestCode
+from mqtool.protocol.registration_body import document_in
+from mqtool.server.client import Connection
+from mqtool.server.namesrv.server import NameServer
+from tests.support.name_server import ask, converse, in_a_thread, route
 from tests.support.rocketmq import Broker, free_ports
 
 pytestmark = pytest.mark.interop
@@ -29,3 +35,71 @@ def test_the_recorded_answers_are_those_of_the_real_name_server(rocketmq, tmp_pa
     real = asyncio.run(converse(real_name_server(rocketmq, "5.5.0", tmp_path / "real")))
     recorded = [json.loads(line) for line in RECORDED.read_text("utf-8").splitlines()]
     assert json.loads(json.dumps(real)) == recorded
+
+
+def real_broker(rocketmq, version: str, directory: Path, name_server: str, **keys: object) -> Broker:
+    """Starts only a broker of a release, at another name server; waits until the broker serves."""
+    release = rocketmq(version)
+    broker = Broker(release, directory)
+    release.brokers.append(broker)
+    broker.store.mkdir(parents=True)
+    port = free_ports(4)[2]
+    broker.name_server, broker.address = name_server, f"127.0.0.1:{port}"
+    broker._launch("broker", "org.apache.rocketmq.broker.BrokerStartup", {
+        "brokerClusterName": "DefaultCluster", "brokerName": "broker-a", "brokerId": 0, "brokerIP1": "127.0.0.1",
+        "namesrvAddr": name_server, "listenPort": port, "haListenPort": port + 1, "diskMaxUsedSpaceRatio": 95,
+        "storePathRootDir": broker.store, "storePathCommitLog": broker.store / "commitlog", **keys})
+    return broker
+
+
+def call(address: str, command: Command) -> Command:
+    """One request over a connection of its own."""
+    async def main() -> Command:
+        connection = await Connection.open(address)
+        try:
+            return await connection.call(command, 10)
+        finally:
+            connection.close()
+    return asyncio.run(main())
+
+
+def until(found: Callable[[], bool]) -> None:
+    """Waits for what another process does."""
+    deadline = time.monotonic() + 60
+    while not found():
+        assert time.monotonic() < deadline, "did not come about"
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize(("version", "keys"), [("5.5.0", {"compressedRegister": True}), ("4.9.7", {})],
+                         ids=["5.5.0-compressed", "4.9.7"])
+def test_a_real_broker_registers_and_its_death_is_noticed_at_once(rocketmq, tmp_path, version, keys):
+    with in_a_thread(NameServer("127.0.0.1", 0)) as address:
+        broker = real_broker(rocketmq, version, tmp_path / "real", address, **keys)
+        until(lambda: call(address, route("TBW102")).code == 0)
+        found = document_in(call(address, route("TBW102")).body)
+        assert found["brokerDatas"][0]["brokerAddrs"] == {"0": broker.address}
+        assert found["queueDatas"][0] == {"brokerName": "broker-a", "perm": 7, "readQueueNums": 8, "topicSysFlag": 0,
+                                          "writeQueueNums": 8}
+        broker.stop(kill=True)
+        until(lambda: call(address, route("TBW102")).code == 17)
+
+
+def test_topics_that_the_tools_make_on_a_real_broker_are_found(rocketmq, tmp_path):
+    with in_a_thread(NameServer("127.0.0.1", 0)) as address:
+        broker = real_broker(rocketmq, "5.5.0", tmp_path / "real", address)
+        until(lambda: call(address, route("TBW102")).code == 0)
+        broker.admin("updateTopic", "-n", address, "-c", "DefaultCluster", "-t", "Fresh", "-r", "3", "-w", "3")
+        until(lambda: call(address, route("Fresh")).code == 0)
+        broker.stop()
+        until(lambda: call(address, route("Fresh")).code == 17)
+
+
+def test_the_tools_change_our_name_server_and_read_it(rocketmq):
+    release = rocketmq("5.5.0")
+    with in_a_thread(NameServer("127.0.0.1", 0)) as address:
+        release.admin("updateKvConfig", "-s", "space", "-k", "key", "-v", "value", name_server=address)
+        value = call(address, ask(RequestCode.GET_KV_CONFIG, namespace="space", key="key")).fields
+        shown = release.admin("getNamesrvConfig", name_server=address)
+    assert value == {"value": "value"}
+    assert "orderMessageEnable" in shown

@@ -1,14 +1,17 @@
 """One conversation with a name server, the same with the real one and with ours, and its answers in comparable form."""
 
 import asyncio
+import contextlib
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from mqtool.formats.config_files import DataVersion, TopicConfig
 from mqtool.protocol import Command, RequestCode, registration_body
 from mqtool.protocol.registration_body import RegisterBody, document_in
 from mqtool.server.client import Connection
+from mqtool.server.namesrv.server import NameServer
 
 R = RequestCode
 WORDS_OF_JAVA = {"register without fields", "register with a broken body"}
@@ -155,3 +158,19 @@ def plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {f"bare {key}" if isinstance(key, int) else key: plain(one) for key, one in value.items()}
     return sorted(map(plain, value), key=str) if isinstance(value, list) else value
+
+
+@contextlib.contextmanager
+def in_a_thread(name_server: NameServer) -> Iterator[str]:
+    """Runs a name server of ours beside the test; gives its address."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    try:
+        asyncio.run_coroutine_threadsafe(name_server.start(), loop).result(30)
+        yield name_server.address
+    finally:
+        asyncio.run_coroutine_threadsafe(name_server.stop(), loop).result(30)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(30)
+        loop.close()

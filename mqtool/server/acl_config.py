@@ -1,0 +1,128 @@
+"""Accounts and their rights, as RocketMQ's `plain_acl.yml` lists them.
+
+Source: PlainPermissionManager, Permission and RemoteAddressStrategyFactory (4.9.7).
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntFlag
+from pathlib import Path
+from typing import Any
+
+from mqtool.errors import ConfigFileError, UnavailableError
+
+RETRY_PREFIX = "%RETRY%"
+
+
+class Right(IntFlag):
+    """What an account may do with a topic or group; DENY outweighs all."""
+
+    DENY = 1
+    PUBLISH = 4
+    SUBSCRIBE = 8
+
+
+_RIGHTS = {"DENY": Right.DENY, "PUB": Right.PUBLISH, "SUB": Right.SUBSCRIBE,
+           "PUB|SUB": Right.PUBLISH | Right.SUBSCRIBE, "SUB|PUB": Right.PUBLISH | Right.SUBSCRIBE}
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """One access key.
+
+    Attributes:
+        access_key, secret_key: name, and what requests are signed with.
+        white: addresses from which no signature is needed.
+        admin: whether topics, groups and the broker's configuration may be changed.
+        default_topic, default_group: rights to what is not listed.
+        rights: topic, or group with `RETRY_PREFIX` before it, to rights.
+    """
+
+    access_key: str
+    secret_key: str
+    white: str = ""
+    admin: bool = False
+    default_topic: Right = Right.DENY
+    default_group: Right = Right.DENY
+    rights: Mapping[str, Right] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class AclConfig:
+    """All accounts, and addresses from which nobody needs one."""
+
+    accounts: Mapping[str, Account] = field(default_factory=dict)
+    white: tuple[str, ...] = ()
+
+
+def load(path: Path) -> AclConfig:
+    """Reads a `plain_acl.yml`.
+
+    Raises:
+        ConfigFileError: it cannot be read, or says something that RocketMQ would refuse.
+        UnavailableError: PyYAML is not installed.
+    """
+    try:
+        import yaml  # noqa: PLC0415 - only who uses accounts needs it
+    except ImportError as error:
+        raise UnavailableError("accounts need PyYAML: pip install 'mqtool[serve]'") from error
+    try:
+        document = yaml.safe_load(path.read_text("utf-8")) or {}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigFileError(f"no YAML: {' '.join(str(error).split())}", path) from error
+    try:
+        accounts = [_account(one) for one in document.get("accounts") or []]
+        white = tuple(str(one) for one in document.get("globalWhiteRemoteAddresses") or [])
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ConfigFileError(f"no list of accounts: {error}", path) from error
+    return AclConfig({one.access_key: one for one in accounts}, white)
+
+
+def _account(one: Mapping[str, Any]) -> Account:
+    access_key, secret_key = str(one.get("accessKey") or ""), str(one.get("secretKey") or "")
+    if len(access_key) <= 6 or len(secret_key) <= 6:
+        raise ValueError(f"accessKey {access_key!r}: it and secretKey need more than 6 characters")
+    rights = dict(_right(line) for line in one.get("topicPerms") or [])
+    rights |= {RETRY_PREFIX + group: right for group, right in map(_right, one.get("groupPerms") or [])}
+    return Account(access_key, secret_key, str(one.get("whiteRemoteAddress") or ""), bool(one.get("admin")),
+                   _named(one.get("defaultTopicPerm")), _named(one.get("defaultGroupPerm")), rights)
+
+
+def _right(line: Any) -> tuple[str, Right]:
+    name, separator, right = str(line).partition("=")
+    if not separator:
+        raise ValueError(f"{line!r}: expected NAME=RIGHT")
+    return name.strip(), _named(right)
+
+
+def _named(right: Any) -> Right:
+    """A word that is none denies, as in RocketMQ."""
+    return _RIGHTS.get(str(right or "").strip(), Right.DENY)
+
+
+def address_matches(pattern: str, host: str) -> bool:
+    """Returns whether an address is among those of a pattern.
+
+    A pattern is a list by commas of addresses whose last parts may be `*`, a range `1-9` or a choice `{1,2}`; `*` alone
+    means all, nothing means none.
+    """
+    parts = re.split(r",(?![^{]*})", pattern.strip()) if pattern.strip() else []
+    return any(_one_matches(part.strip(), host) for part in parts)
+
+
+def _one_matches(pattern: str, host: str) -> bool:
+    if pattern in {"*", "*.*.*.*", host}:
+        return True
+    separator = ":" if ":" in host else "."
+    wanted, found = pattern.split(separator), host.split(separator)
+    return len(wanted) == len(found) and all(map(_part_matches, wanted, found))
+
+
+def _part_matches(wanted: str, found: str) -> bool:
+    if wanted.startswith("{"):
+        return found in {one.strip() for one in wanted.strip("{}").split(",")}
+    low, dash, high = wanted.partition("-")
+    if dash and low.isdigit() and high.isdigit() and found.isdigit():
+        return int(low) <= int(found) <= int(high)
+    return wanted in {"*", found}

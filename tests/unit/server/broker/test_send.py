@@ -1,0 +1,128 @@
+"""Sending: the forms of a message, what is refused with which code, and what comes back on reading."""
+
+import struct
+
+import pytest
+
+from tests.support.remoting import bodies, records
+from tests.unit.server.broker.conftest import until
+
+
+def batch_of(*messages: bytes) -> bytes:
+    """The body of a batch, by hand."""
+    pieces = []
+    for body in messages:
+        properties = b"UNIQ_KEY\x01" + body.hex().encode().ljust(32, b"0") + b"\x02"
+        size = 22 + len(body) + len(properties)
+        pieces.append(struct.pack(">iiiii", size, 0, 0, 7, len(body)) + body + struct.pack(">h", len(properties)) + properties)
+    return b"".join(pieces)
+
+
+def test_a_topic_comes_into_being_with_its_first_message(client, server):
+    answer = client.put("NewByASend", b"first")
+    assert (answer.code, answer.fields["queueId"], answer.fields["queueOffset"]) == (0, "0", "0")
+    found = client.call(351, topic="NewByASend").json
+    assert (found["readQueueNums"], found["writeQueueNums"], found["perm"]) == (4, 4, 6)
+    assert b'"NewByASend"' in (server.store / "config" / "topics.json").read_bytes()
+
+
+def test_queue_offsets_count_up_and_ids_lead_to_the_message(client, topic):
+    answers = [client.put(topic, b"m%d" % number, 2) for number in range(3)]
+    assert [answer.fields["queueOffset"] for answer in answers] == ["0", "1", "2"]
+    place = int(answers[1].fields["msgId"][-16:], 16)
+    assert bodies(client.call(33, topic=topic, offset=place)) == [b"m1"]
+
+
+def test_the_long_header_says_the_same_as_the_short_one(client, topic):
+    answer = client.call(10, b"long", producerGroup="P", topic=topic, defaultTopic="TBW102", defaultTopicQueueNums=4,
+                         queueId=1, sysFlag=0, bornTimestamp=5, flag=9, properties="KEYS\x01k\x02", reconsumeTimes=0)
+    until(lambda: client.pull(topic, 1).code == 0)
+    (facts, body), = records(client.pull(topic, 1))
+    assert (answer.code, body, facts["flag"], facts["born"], facts["properties"]["KEYS"]) == (0, b"long", 9, 5, "k")
+
+
+def test_a_message_without_a_unique_key_gets_one(client, topic):
+    answer = client.call(310, b"x", a="P", b=topic, c="TBW102", d=4, e=0, f=0, g=1, h=0, i="", j=0)
+    until(lambda: client.pull(topic).code == 0)
+    assert records(client.pull(topic))[0][0]["properties"]["UNIQ_KEY"] == answer.fields["transactionId"] != ""
+
+
+def test_a_compressed_body_stays_as_it_came(client, topic):
+    client.put(topic, b"\x78\x9c not really zlib", sys_flag=0x301)
+    until(lambda: client.pull(topic).code == 0)
+    (facts, body), = records(client.pull(topic))
+    assert (facts["sys_flag"], body) == (0x301, b"\x78\x9c not really zlib")
+
+
+@pytest.mark.parametrize("mark", ["true", "1"])
+def test_a_batch_becomes_messages(client, topic, mark):
+    answer = client.put(topic, batch_of(b"one", b"two", b"three"), 3, code=320, m=mark)
+    assert (answer.fields["queueOffset"], len(answer.fields["msgId"].split(","))) == ("0", 3)
+    until(lambda: len(bodies(client.pull(topic, 3))) == 3)
+    assert bodies(client.pull(topic, 3)) == [b"one", b"two", b"three"]
+
+
+def test_nobody_waits_for_an_answer_to_a_oneway_send(client, topic):
+    client.send(310, b"quiet", frame_flag=2, a="P", b=topic, c="TBW102", d=4, e=0, f=0, g=1, h=0, i="", j=0)
+    loud = client.put(topic, b"loud")
+    assert (loud.code, loud.fields["queueOffset"]) == (0, "1")
+
+
+@pytest.mark.parametrize(("fields", "code"), [
+    ({"queue": 4}, 29), ({"body": bytes((4 << 20) + 1)}, 13), ({"properties": {"p": "v" * 33_000}}, 13)],
+    ids=["queue that is not there", "body over 4 MiB", "properties over 32 KiB"])
+def test_what_does_not_fit_is_refused_with_the_real_broker_s_code(client, topic, fields, code):
+    assert client.put(topic, **fields).code == code
+    assert client.put(topic).fields["queueOffset"] == "0"
+
+
+@pytest.mark.parametrize(("name", "code"), [
+    ("SCHEDULE_TOPIC_XXXX", 16), ("RMQ_SYS_TRANS_HALF_TOPIC", 16), ("with space", 29), ("t" * 128, 29), ("", 29)],
+    ids=["schedule", "half", "space", "too long", "empty"])
+def test_topics_that_nobody_may_send_to(client, name, code):
+    assert client.put(name).code == code
+
+
+def test_a_topic_that_may_not_be_created_is_asked_for(client):
+    answer = client.put("NeverMade", c="NoSuchPattern")
+    assert (answer.code, answer.remark.startswith("topic[NeverMade] not exist, apply first please!")) == (17, True)
+
+
+def test_a_missing_field_is_named(client):
+    answer = client.call(310, b"x", a="P")
+    assert answer.code == 1
+    assert "<b>" in answer.remark
+
+
+def test_a_code_that_nobody_knows_is_answered_as_the_real_broker_does(client):
+    answer = client.call(4711)
+    assert (answer.code, answer.remark) == (3, " request type 4711 not supported")
+
+
+def test_a_delayed_message_comes_after_its_time(client, topic):
+    sent = client.put(topic, b"late", properties={"DELAY": "1"})
+    assert sent.code == 0
+    assert client.pull(topic).code == 19
+    (facts, body), = records(client.pull(topic, hold_ms=20_000))
+    assert (body, facts["properties"]["REAL_TOPIC"], facts["properties"]["DELAY"]) == (b"late", topic, "1")
+    place = int(sent.fields["msgId"][-16:], 16)
+    (parked, _), = records(client.call(33, offset=place))
+    assert parked["topic"] == "SCHEDULE_TOPIC_XXXX"
+    assert facts["stored"] - parked["stored"] >= 1000
+
+
+def test_a_reply_is_pushed_to_the_client_that_asked(client, connect, topic):
+    asker = connect()
+    asker.heartbeat("asker@1", producers=("Q",))
+    sent = client.send(325, b"the reply", a="P", b=topic, c="TBW102", d=4, e=0, f=0, g=1, h=0, j=0,
+                       i="REPLY_TO_CLIENT\x01asker@1\x02CORRELATION_ID\x01c1\x02")
+    pushed = asker.request(326)
+    assert pushed.body == b"the reply"
+    assert "CORRELATION_ID\x01c1" in pushed.fields["properties"]
+    asker.reply(pushed)
+    assert client.answer(sent).code == 0
+
+
+def test_a_reply_to_nobody_says_so(client, topic):
+    answer = client.call(325, b"x", a="P", b=topic, c="TBW102", d=4, e=0, f=0, g=1, h=0, j=0, i="REPLY_TO_CLIENT\x01gone\x02")
+    assert (answer.code, "<gone> not found" in answer.remark) == (1, True)
