@@ -55,7 +55,7 @@ def plan(root):
     return make_plan(root, RebuildQueues(("Roll",)))
 
 
-def refused(gate, action, root):
+def check_refused(gate, action, root):
     """An action is refused for a gate and changes nothing."""
     before = tree_digest(root)
     with pytest.raises(RefusedError) as caught:
@@ -79,7 +79,7 @@ def signed(plan, **changes):
 
 
 def test_without_a_word_about_a_backup(plan, root):
-    refused("backup", lambda: apply(plan), root)
+    check_refused("backup", lambda: apply(plan), root)
 
 
 def test_a_stale_plan_because_a_file_was_written_that_it_was_worked_out_from(plan, root):
@@ -87,58 +87,58 @@ def test_a_stale_plan_because_a_file_was_written_that_it_was_worked_out_from(pla
     with segment.open("r+b") as file:
         file.seek(100)
         file.write(b"!")
-    assert segment.name in str(refused("plan-stale", lambda: carry_out(plan), root))
+    assert segment.name in str(check_refused("plan-stale", lambda: carry_out(plan), root))
 
 
 def test_a_stale_plan_because_a_file_has_appeared_where_it_makes_one(plan, root):
     path = root / plan.steps[0].path
     path.parent.mkdir(parents=True)
     path.write_bytes(b"new")
-    refused("plan-stale", lambda: carry_out(plan), root)
+    check_refused("plan-stale", lambda: carry_out(plan), root)
 
 
 def test_a_stale_plan_because_a_file_that_it_replaces_is_gone(root):
     plan = make_plan(root, SetAside(("checkpoint",)))
     (root / "checkpoint").unlink()
-    refused("plan-stale", lambda: carry_out(plan), root)
+    check_refused("plan-stale", lambda: carry_out(plan), root)
 
 
 def test_an_edited_plan(plan, root):
     edited = plan.to_json().replace('"complete": true', '"complete": false')
     assert edited != plan.to_json()
-    refused("plan-edited", lambda: Plan.from_json(edited), root)
+    check_refused("plan-edited", lambda: Plan.from_json(edited), root)
 
 
 def test_an_edited_plan_with_a_digest_that_fits(plan, root):
     steps = json.loads(plan.to_json())["steps"]
     steps[0]["after"]["sha256"] = "0" * 64
     forged = Plan.from_json(signed(plan, steps=steps))
-    refused("plan-stale", lambda: carry_out(forged), root)
+    check_refused("plan-stale", lambda: carry_out(forged), root)
 
 
 def test_a_plan_with_words_that_it_should_not_have(plan, root):
-    refused("plan-edited", lambda: Plan.from_json(signed(plan, extra=1)), root)
+    check_refused("plan-edited", lambda: Plan.from_json(signed(plan, extra=1)), root)
 
 
 def test_a_plan_of_another_release(plan, root):
-    refused("plan-version", lambda: Plan.from_json(signed(plan, schema_version=2)), root)
+    check_refused("plan-version", lambda: Plan.from_json(signed(plan, schema_version=2)), root)
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", "null", "{", '"x"', "[" * 100_000, '{"schema": "mqtool.journal"}'],
                          ids=["nothing", "empty", "list", "null", "torn", "text", "deep", "journal"])  # fmt: skip
 def test_what_is_no_plan(text, root):
-    refused("plan-unreadable", lambda: Plan.from_json(text), root)
+    check_refused("plan-unreadable", lambda: Plan.from_json(text), root)
 
 
 def test_a_plan_for_another_store_with_the_same_name(plan, root):
     root.rename(root.with_name("was"))
     shutil.copytree(root.with_name("was"), root)
-    refused("store", lambda: carry_out(plan), root)
+    check_refused("store", lambda: carry_out(plan), root)
 
 
 def test_a_plan_for_a_store_that_is_gone(plan, root):
     root.rename(root.with_name("was"))
-    refused("store", lambda: carry_out(plan), root.with_name("was"))
+    check_refused("store", lambda: carry_out(plan), root.with_name("was"))
 
 
 def test_a_store_in_use(plan, root):
@@ -152,8 +152,8 @@ def test_a_store_that_somebody_has_open_for_writing(plan, root):
     command = [sys.executable, "-c", WRITER, str(root / "checkpoint")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
         assert writer.stdout.readline() == b"open\n"
-        refused("nobody-writes", lambda: carry_out(plan), root)
-        refused("nobody-writes", lambda: apply(plan, dry_run=True), root)
+        check_refused("nobody-writes", lambda: carry_out(plan), root)
+        check_refused("nobody-writes", lambda: apply(plan, dry_run=True), root)
         writer.stdin.close()
 
 
@@ -171,13 +171,13 @@ def test_too_little_space(plan, root):
         def free_bytes(self, path):
             return 0
 
-    refused("space", lambda: carry_out(plan, files=Full()), root)
+    check_refused("space", lambda: carry_out(plan, files=Full()), root)
 
 
 def test_a_directory_that_cannot_be_written_to(plan, root, monkeypatch):
     really = os.access
     monkeypatch.setattr(os, "access", lambda path, mode: path != root / "consumequeue" and really(path, mode))
-    refused("read-only", lambda: carry_out(plan), root)
+    check_refused("read-only", lambda: carry_out(plan), root)
 
 
 def test_a_read_only_file_system(plan, root):
@@ -236,9 +236,9 @@ def test_a_store_without_a_log(root):
 def test_an_earlier_change_that_is_neither_finalized_nor_undone(plan, root):
     other = make_plan(root, RebuildQueues(("Roll",), 1))
     carry_out(plan)
-    refused("quarantine", lambda: carry_out(other), root)
-    refused("quarantine", lambda: make_plan(root, SetAside(("checkpoint",))), root)
-    refused("quarantine", lambda: apply(plan, dry_run=True), root)
+    check_refused("quarantine", lambda: carry_out(other), root)
+    check_refused("quarantine", lambda: make_plan(root, SetAside(("checkpoint",))), root)
+    check_refused("quarantine", lambda: apply(plan, dry_run=True), root)
 
 
 def test_carrying_out_what_was_carried_out_does_nothing(plan, root):
@@ -250,22 +250,22 @@ def test_carrying_out_what_was_carried_out_does_nothing(plan, root):
 
 def test_a_quarantine_without_a_journal(plan, root):
     (root / HOME / "quarantine" / "20260101T000000Z").mkdir(parents=True)
-    refused("quarantine", lambda: carry_out(plan), root)
-    refused("journal", lambda: undo(root), root)
-    refused("journal", lambda: finalize(root), root)
+    check_refused("quarantine", lambda: carry_out(plan), root)
+    check_refused("journal", lambda: undo(root), root)
+    check_refused("journal", lambda: finalize(root), root)
 
 
 def test_undo_and_finalize_of_a_store_that_was_never_changed(root):
-    refused("journal", lambda: undo(root), root)
-    refused("journal", lambda: finalize(root), root)
+    check_refused("journal", lambda: undo(root), root)
+    check_refused("journal", lambda: finalize(root), root)
 
 
 def test_undo_after_somebody_wrote_to_the_store(plan, root):
     carry_out(plan)
     path = root / plan.steps[0].path
     path.write_bytes(path.read_bytes()[:-1] + b"!")
-    assert path.name in str(refused("written-since", lambda: undo(root), root))
-    refused("written-since", lambda: undo(root, dry_run=True), root)
+    assert path.name in str(check_refused("written-since", lambda: undo(root), root))
+    check_refused("written-since", lambda: undo(root, dry_run=True), root)
     finalize(root)
     assert not (root / HOME).exists()
 
@@ -274,13 +274,13 @@ def test_undo_with_an_old_file_missing(root):
     plan = make_plan(root, SetAside(("checkpoint",)))
     done = carry_out(plan)
     (done.quarantine / "checkpoint").unlink()
-    refused("quarantine", lambda: undo(root), root)
+    check_refused("quarantine", lambda: undo(root), root)
 
 
 def test_finalize_of_what_was_not_finished(plan, root):
     with pytest.raises(Killed):
         carry_out(plan, files=DyingFiles(40))
-    refused("journal", lambda: finalize(root), root)
+    check_refused("journal", lambda: finalize(root), root)
     undo(root)
 
 
@@ -289,7 +289,7 @@ def test_apply_after_an_undo_was_begun(plan, root):
     carry_out(plan)
     with pytest.raises(Killed):
         undo(root, files=DyingFiles(5))
-    refused("journal", lambda: carry_out(plan), root)
+    check_refused("journal", lambda: carry_out(plan), root)
     undo(root)
     assert tree_digest(root) == before
 
@@ -298,7 +298,7 @@ def test_undo_after_finalize_was_begun(plan, root):
     carry_out(plan)
     with pytest.raises(Killed):
         finalize(root, files=DyingFiles(2))
-    refused("journal", lambda: undo(root), root)
+    check_refused("journal", lambda: undo(root), root)
     finalize(root)
 
 
@@ -309,8 +309,8 @@ def test_a_journal_that_is_not_whole(plan, root):
     for broken in (whole[:-40] + b"\n", b"".join(lines[1:]), b"".join([lines[0], *lines[2:]]),
                    whole.replace(b'"step": 0', b'"step": 1'), b"\0" * len(whole), b"garbage\n"):  # fmt: skip
         journal.write_bytes(broken)
-        refused("journal", lambda: undo(root), root)
-        refused("journal", lambda: finalize(root), root)
+        check_refused("journal", lambda: undo(root), root)
+        check_refused("journal", lambda: finalize(root), root)
         with pytest.raises(RefusedError, match="journal"):
             carry_out(plan)
         assert journal.read_bytes() == broken
@@ -329,8 +329,8 @@ def test_a_journal_whose_last_line_has_no_end_counts_without_it(plan, root):
 def test_a_journal_of_another_store(plan, root, tmp_path):
     carry_out(plan)
     other = shutil.copytree(root, tmp_path / "other")
-    refused("store", lambda: undo(other), other)
-    refused("store", lambda: finalize(other / HOME / "journal"), other)
+    check_refused("store", lambda: undo(other), other)
+    check_refused("store", lambda: finalize(other / HOME / "journal"), other)
 
 
 def test_nothing_to_change(root):
@@ -401,6 +401,6 @@ def test_undo_gives_back_the_very_files_with_their_holes_and_times(tmp_path):
 def test_the_journal_can_be_kept_outside(plan, root, tmp_path):
     journal = carry_out(plan).journal
     text = journal.read_bytes()
-    refused("path", lambda: finalize(root, keep_journal=root / "config" / "journal"), root)
+    check_refused("path", lambda: finalize(root, keep_journal=root / "config" / "journal"), root)
     finalize(root, keep_journal=tmp_path / "kept")
     assert (tmp_path / "kept").read_bytes() == text
