@@ -1,0 +1,165 @@
+"""Groups of consumers: members and who is told of them, offsets, locks, send-back, assignment, POP."""
+
+import json
+import struct
+
+import pytest
+
+from tests.support.remoting import bodies, records
+from tests.unit.server.broker.conftest import until
+
+
+def members(client, group):
+    return client.call(38, consumerGroup=group)
+
+
+def test_members_are_told_when_one_joins_and_when_one_is_gone(connect, topic):
+    first, second = connect(), connect()
+    group = "G" + topic
+    first.heartbeat("a@1", consumers={group: [topic]})
+    assert first.request(40).fields["consumerGroup"] == group
+    second.heartbeat("b@1", consumers={group: [topic]})
+    assert first.request(40).fields["consumerGroup"] == group
+    assert sorted(members(first, group).json["consumerIdList"]) == ["a@1", "b@1"]
+    second.close()
+    assert first.request(40).fields["consumerGroup"] == group
+    assert members(first, group).json["consumerIdList"] == ["a@1"]
+
+
+def test_a_heartbeat_makes_the_group_and_its_retry_topic(client, topic):
+    client.heartbeat("c@1", consumers={"GMadeByHeartbeat": [topic]})
+    assert client.call(352, group="GMadeByHeartbeat").json["retryMaxTimes"] == 16
+    assert client.call(351, topic="%RETRY%GMadeByHeartbeat").json["readQueueNums"] == 1
+
+
+def test_ordinals_and_missing_sets_of_the_cpp_client_are_understood(client, topic):
+    body = {"clientID": "cpp@1", "consumerDataSet": [{
+        "groupName": "GCpp", "consumeType": 1, "messageModel": 1, "consumeFromWhere": 4, "unitMode": False,
+        "subscriptionDataSet": [{"topic": topic, "subString": "*", "subVersion": "17"}]}]}
+    assert client.call(34, json.dumps(body).encode()).code == 0
+    shown = client.call(203, consumerGroup="GCpp").json
+    assert (shown["consumeType"], shown["messageModel"], shown["consumeFromWhere"]) == (
+        "CONSUME_PASSIVELY", "CLUSTERING", "CONSUME_FROM_FIRST_OFFSET")
+
+
+def test_who_says_goodbye_is_gone(client, topic):
+    client.heartbeat("c@1", consumers={"GLeaving": [topic]}, producers=("PLeaving",))
+    assert client.call(204, producerGroup="PLeaving").json["connectionSet"][0]["clientId"] == "c@1"
+    client.call(35, clientID="c@1", consumerGroup="GLeaving", producerGroup="PLeaving")
+    assert members(client, "GLeaving").code == 1
+    assert client.call(203, consumerGroup="GLeaving").code == 206
+    assert client.call(204, producerGroup="PLeaving").code == 1
+
+
+def test_a_new_group_begins_at_the_start_of_a_queue_that_is_whole(client, topic):
+    where = {"consumerGroup": "GNew", "topic": topic, "queueId": 0}
+    assert client.call(14, **where).code == 22
+    client.put(topic)
+    until(lambda: client.call(14, **where).code == 0)
+    assert client.call(14, **where).fields["offset"] == "0"
+    assert client.call(14, setZeroIfNotFound=False, **where).code == 22
+
+
+def test_offsets_go_where_they_are_set_and_minus_one_is_none(client, topic):
+    where = {"consumerGroup": "GOffsets", "topic": topic, "queueId": 1}
+    client.heartbeat("c@1", consumers={"GOffsets": [topic]})
+    for offset in (7, 3):
+        assert client.call(15, commitOffset=offset, **where).code == 0
+        assert client.call(14, **where).fields["offset"] == str(offset)
+    client.call(15, commitOffset=-1, **where)
+    assert client.call(14, **where).fields["offset"] == "3"
+
+
+def lock(client, code, who, queues):
+    body = {"consumerGroup": "GOrderly", "clientId": who,
+            "mqSet": [{"brokerName": "broker-a", "queueId": one, "topic": "T"} for one in queues]}
+    return client.call(code, json.dumps(body).encode())
+
+
+def test_a_locked_queue_is_one_client_s_until_it_is_unlocked(client):
+    assert {one["queueId"] for one in lock(client, 41, "a", [0, 1]).json["lockOKMQSet"]} == {0, 1}
+    assert {one["queueId"] for one in lock(client, 41, "b", [1, 2]).json["lockOKMQSet"]} == {2}
+    lock(client, 42, "a", [1])
+    assert {one["queueId"] for one in lock(client, 41, "b", [0, 1, 2]).json["lockOKMQSet"]} == {1, 2}
+
+
+def test_what_is_sent_back_comes_again_later_and_then_is_given_up(client, topic):
+    group = "GRetrying"
+    client.heartbeat("c@1", consumers={group: [topic]})
+    sent = client.put(topic, b"poison", properties={"KEYS": "k"})
+    place = int(sent.fields["msgId"][-16:], 16)
+    back = {"group": group, "delayLevel": 1, "maxReconsumeTimes": 1}
+    assert client.call(36, offset=place, **back).code == 0
+    (facts, body), = records(client.pull(f"%RETRY%{group}", hold_ms=20_000))
+    assert (body, facts["reconsume_times"]) == (b"poison", 1)
+    assert facts["properties"]["RETRY_TOPIC"] == topic
+    assert facts["properties"]["ORIGIN_MESSAGE_ID"] == sent.fields["msgId"]
+    assert client.call(36, offset=facts["physical_offset"], **back).code == 0
+    until(lambda: client.pull(f"%DLQ%{group}").code == 0)
+    (facts, body), = records(client.pull(f"%DLQ%{group}"))
+    assert (body, facts["reconsume_times"], facts["properties"]["KEYS"]) == (b"poison", 2, "k")
+
+
+def test_what_is_not_there_cannot_be_sent_back(client):
+    answer = client.call(36, offset=1 << 40, group="GRetrying", delayLevel=0)
+    assert (answer.code, answer.remark) == (1, f"look message by offset failed, {1 << 40}")
+
+
+def assigned(client, topic, group, who):
+    body = {"topic": topic, "consumerGroup": group, "clientId": who, "strategyName": "AVG", "messageModel": "CLUSTERING"}
+    found = client.call(400, json.dumps(body).encode()).json["messageQueueAssignments"]
+    return [(one["mode"], one["messageQueue"]["queueId"]) for one in found]
+
+
+def test_queues_are_shared_out_among_the_members(client, connect, topic):
+    other = connect()
+    client.heartbeat("a@1", consumers={"GAssigned": [topic]})
+    other.heartbeat("b@1", consumers={"GAssigned": [topic]})
+    assert assigned(client, topic, "GAssigned", "a@1") == [("PULL", 0), ("PULL", 1)]
+    assert assigned(client, topic, "GAssigned", "b@1") == [("PULL", 2), ("PULL", 3)]
+    assert assigned(client, topic, "GAssigned", "stranger") == []
+
+
+def pop(client, topic, *, invisible=60_000, poll=0, group="GPop", **more):
+    return client.call(200050, consumerGroup=group, topic=topic, queueId=-1, maxMsgNums=8, invisibleTime=invisible,
+                       pollTime=poll, bornTime=0, initMode=0, exp="*", expType="TAG", order=False, **more)
+
+
+def test_what_was_popped_is_invisible_until_it_is_acknowledged(client, topic):
+    for number in range(3):
+        client.put(topic, b"p%d" % number)
+    until(lambda: client.call(30, topic=topic, queueId=0).fields["offset"] == "3")
+    answer = pop(client, topic)
+    assert sorted(bodies(answer)) == [b"p0", b"p1", b"p2"]
+    assert (answer.fields["startOffsetInfo"], answer.fields["msgOffsetInfo"]) == ("0 0 0", "0 0 0,1,2")
+    assert pop(client, topic).code == 210
+    where = {"consumerGroup": "GPop", "topic": topic, "queueId": 0}
+    for offset in (1, 0):
+        assert client.call(200051, extraInfo="", offset=offset, **where).code == 0
+    assert client.call(14, **where).fields["offset"] == "2"
+    assert client.call(200051, extraInfo="", offset=9, **where).code == 208
+
+
+def test_what_is_not_acknowledged_in_time_comes_again(client, topic):
+    client.put(topic, b"again")
+    until(lambda: pop(client, topic, invisible=100, group="GPopAgain").code == 0)
+    answer = pop(client, topic, poll=20_000, group="GPopAgain")
+    while answer.code == 210:  # the retry topic came into being meanwhile
+        answer = pop(client, topic, poll=1_000, group="GPopAgain")
+    (facts, body), = records(answer)
+    assert (body, facts["reconsume_times"], facts["topic"]) == (b"again", 1, f"%RETRY%GPopAgain_{topic}")
+    assert answer.fields["startOffsetInfo"] == "1 0 0"
+
+
+@pytest.mark.parametrize("bits", [0b101], ids=["first and third"])
+def test_many_are_acknowledged_at_once(client, topic, bits):
+    import base64
+
+    for number in range(3):
+        client.put(topic, b"p%d" % number)
+    until(lambda: client.call(30, topic=topic, queueId=0).fields["offset"] == "3")
+    pop(client, topic, group="GPopMany")
+    acks = {"acks": [{"b": base64.b64encode(struct.pack("B", bits)).decode(), "c": "GPopMany", "t": topic, "r": "0",
+                      "so": 0, "q": 0, "rq": 0, "pt": 0, "it": 60000}]}
+    assert client.call(200151, json.dumps(acks).encode()).code == 0
+    assert client.call(14, consumerGroup="GPopMany", topic=topic, queueId=0).fields["offset"] == "1"
