@@ -17,8 +17,10 @@ mqtool convert dledger /data/store /data/plain
 
 Make a store of another shape with the same messages in the same queues at the same queue offsets.
 dledger: a store whose log is kept by DLedger becomes an ordinary one; queues and index are made anew, physical
-offsets and with them offset message ids change. The result is verified. Damaged ranges are left out and reported, then
-the exit code is 1. What DST lacks is listed as left_behind. Nothing appears under DST before all of it is on disk.
+offsets and with them offset message ids change. rocksdb-queues: queues that are in RocksDB become files, and so do
+topics, groups and offsets; file-queues: the way back. The result is verified. Damaged ranges are left out and
+reported, then the exit code is 1. What DST lacks is listed as left_behind. Nothing appears under DST before all of it
+is on disk.
 
 impact: writes DST, a new or empty directory, and DST.unfinished meanwhile; the source is only read
 """
@@ -28,9 +30,14 @@ class Conversion(StrEnum):
     """Values of WHAT."""
 
     DLEDGER = "dledger"
+    ROCKSDB_QUEUES = "rocksdb-queues"
+    FILE_QUEUES = "file-queues"
 
 
-WhatArgument = Annotated[Conversion, typer.Argument(metavar="WHAT", help="dledger.", show_default=False)]
+WhatArgument = Annotated[
+    Conversion,
+    typer.Argument(metavar="WHAT", help="What SRC has: dledger, rocksdb-queues or file-queues.", show_default=False),
+]
 SourceArgument = Annotated[Path, typer.Argument(metavar="SRC", help="Root of the store to read.", show_default=False)]
 TargetArgument = Annotated[
     Path, typer.Argument(metavar="DST", help="New or empty directory that takes the new store.", show_default=False)

@@ -1,5 +1,6 @@
 """What `mqtool convert` does once its options are read."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,10 @@ from mqtool.cli.invocation import Format, Invocation, note
 from mqtool.cli.options import ProgressMode
 from mqtool.cli.output import Output
 from mqtool.cli.progress import progress
-from mqtool.convert import dledger
+from mqtool.convert import dledger, queues
 from mqtool.rebuild.run import log_bytes
 from mqtool.scan.damage import Damage
-from mqtool.store.store import open_store
+from mqtool.store.store import Store, open_store
 from mqtool.verify.findings import State
 from mqtool.verify.store import verify
 
@@ -23,7 +24,8 @@ def run(
 ) -> ExitCode:  # fmt: skip
     """Converts, verifies what was made, and reports."""
     source, target = paths
-    document = {"what": what, "source": str(source), "target": str(target), **_dledger(source, target, config, mode)}
+    made_of = _dledger if what == "dledger" else _QUEUES[what]
+    document = {"what": what, "source": str(source), "target": str(target), **made_of(source, target, config, mode)}
     with open_store(target) as made:
         state = verify(made).state
     document["status"] = state.value
@@ -44,6 +46,23 @@ def _dledger(source: Path, target: Path, config: Path | None, mode: ProgressMode
         "start": found.start, "end": found.end, "unresolved": found.unresolved, "left_behind": found.left_behind,
         "differences": [], "damage": [_damage(one) for one in found.damage.items],
     }  # fmt: skip
+
+
+def _queues(make: Callable[[Store, Path], queues.ConvertedQueues]) -> Callable[..., dict[str, Any]]:
+    def run_it(source: Path, target: Path, config: Path | None, mode: ProgressMode) -> dict[str, Any]:
+        del mode  # it is the copying that takes long
+        with open_store(source, config) as store:
+            found = make(store, target)
+        return {
+            "complete": not found.damage and not found.differences, "records": None, "units": found.units,
+            "start": found.start, "end": found.end, "unresolved": 0, "left_behind": [],
+            "differences": found.differences.items, "damage": [_damage(one) for one in found.damage.items],
+        }  # fmt: skip
+
+    return run_it
+
+
+_QUEUES = {"rocksdb-queues": _queues(queues.into_files), "file-queues": _queues(queues.into_rocksdb)}
 
 
 def _damage(one: Damage) -> dict[str, Any]:

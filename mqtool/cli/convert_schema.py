@@ -11,7 +11,7 @@ CONVERT = OutputSchema(
         Column("target", "string", "root of the new store", show=TABLE),
         Column("complete", "boolean", "everything was there and has its place in the new store", show=TABLE),
         Column("status", "string", "of the new store, as `verify` sees it: clean, dirty, corrupt, unknown", show=TABLE),
-        Column("records", "int64", "of the log of the new store", show=TABLE),
+        Column("records", "int64", "of the new log; null where the log was copied", show=TABLE, nullable=True),
         Column("units", "int64", "of all queues of the new store", show=TABLE),
         Column("start", "int64", "physical offset of the new log's first byte", show=WIDE),
         Column("end", "int64", "physical offset after the new log's last record", show=WIDE),

@@ -105,6 +105,9 @@ class _Conversion:
         ledger = ledger_in_use(self._store.layout.dledger_dirs, self._store.config)
         handled = {*_COPIED, *_MADE, *_NEEDLESS, ledger.name if ledger else ""}
         found.left_behind = [e.name for e in list_directory(self._store.path) if e.name not in handled]
+        kept = self._store.path / file_names.ROCKSDB_STORE
+        if any(entry.name.endswith(".sst") for entry in list_directory(kept)):
+            found.left_behind.append(file_names.ROCKSDB_STORE)  # not empty: timers or transactions, by old offsets
         sync(self._staging)
         return found
 

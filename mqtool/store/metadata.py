@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from mqtool.errors import FormatError, StoreError
+from mqtool.errors import FormatError, StoreError, UnavailableError
 from mqtool.formats import config_files, file_names
 from mqtool.formats.config_files import (
     ConsumerOffsets,
@@ -18,6 +18,7 @@ from mqtool.formats.config_files import (
     TopicConfig,
     Topics,
 )
+from mqtool.store import rocksdb
 from mqtool.store.files import read_file
 
 T = TypeVar("T")
@@ -65,6 +66,11 @@ def load(directory: Path) -> Metadata:
                 continue
             sources[name] = path
             return parsed
+        try:
+            kept = rocksdb.table(directory, name)
+            return None if kept is None else parse(kept)
+        except (FormatError, StoreError, UnavailableError) as error:
+            problems.append(f"{name}: {error}")
         return None
 
     topics = read(file_names.TOPICS, config_files.parse_topics)

@@ -30,6 +30,7 @@ from mqtool.store.message import Message, from_record
 from mqtool.store.pending import index_shape, recovered_index, recovered_queues, scan_start
 from mqtool.store.pull import GetResult, get_message
 from mqtool.store.query import query_message
+from mqtool.store.rocksdb_queues import RocksQueues
 from mqtool.store.selection import Selection
 from mqtool.store.witness import QueueWitness
 
@@ -54,6 +55,9 @@ class Store:
     What was there when it was opened is what it shows: a broker may append meanwhile.
     """
 
+    rocksdb: RocksQueues | None = None
+    """The queues that are in RocksDB, once queues have been asked for."""
+
     def __init__(self, path: Path, config: "str | Path | Mapping[str, object] | None" = None) -> None:
         self.path = path
         self.config = broker_config.load(config)
@@ -66,6 +70,8 @@ class Store:
     def close(self) -> None:
         """Closes all files."""
         self.commit_log.close()
+        if self.rocksdb:
+            self.rocksdb.close()
         self._closed = True
 
     def __enter__(self) -> Self:
@@ -103,7 +109,8 @@ class Store:
 
     @cached_property
     def _disk_queues(self) -> dict[tuple[str, int], Queue]:
-        found, cache = {}, UnitCache()
+        self.rocksdb = RocksQueues(self.path / file_names.CONSUME_QUEUE, self._bounds)
+        found, cache = dict(self.rocksdb.queues), UnitCache()
         for name, kind in ((file_names.CONSUME_QUEUE, "SimpleCQ"), (file_names.BATCH_CONSUME_QUEUE, "BatchCQ")):
             for topic, queue_id, directory in layout.queue_directories(self.path / name):
                 found[topic, queue_id] = Queue(topic, queue_id, kind, directory, self._bounds, cache)
@@ -130,9 +137,9 @@ class Store:
 
     @cached_property
     def _queues(self) -> dict[tuple[str, int], Queue]:
-        if self.clean_stop:
-            return self._disk_queues
         log, disk = self.commit_log, self._disk_queues
+        if self.clean_stop or (self.rocksdb and self.rocksdb.is_there):
+            return disk
         return disk | recovered_queues(log, disk, self.dispatch_rules, self.layout, self._scan_start)
 
     @cached_property

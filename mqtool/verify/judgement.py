@@ -1,6 +1,6 @@
 """Facts become findings, area by area, and findings a verdict."""
 
-from mqtool.errors import StoreError
+from mqtool.errors import StoreError, UnavailableError
 from mqtool.formats import file_names
 from mqtool.store import Store
 from mqtool.store.layout import Known
@@ -26,6 +26,7 @@ from mqtool.verify.log_findings import LogReport, WrongRecords, judge_jumps, ref
 from mqtool.verify.losses import Ledger, account, cut_off, losses_of
 from mqtool.verify.notebook import Notebook, area_of, in_order
 from mqtool.verify.queue_findings import QueueReport, absent_queues
+from mqtool.verify.rocksdb_queue import RocksCheck
 from mqtool.verify.segment import DamagedRange
 from mqtool.verify.timer import TOPIC as TIMER_TOPIC
 from mqtool.verify.timer import TimerCheck
@@ -162,7 +163,10 @@ class Judgement:
         if (survey.root / file_names.CONSUME_QUEUE_EXT).is_dir():
             self._details[Area.CONSUME_QUEUE_EXT] = "compared with the units that point there"
         if survey.has_rocksdb:
-            self._unknown[Area.CONSUME_QUEUE] = "the queues are in RocksDB, which is not read"
+            try:
+                self._details[Area.CONSUME_QUEUE] = RocksCheck(self._store, survey, self._book).run()
+            except UnavailableError as error:
+                self._unknown[Area.CONSUME_QUEUE] = str(error)
         elif survey.has_dledger:
             self._unknown[Area.CONSUME_QUEUE] = "units may point into the DLedger log, which is not read"
 
@@ -211,6 +215,7 @@ class Judgement:
     def _config_files(self) -> None:
         survey, metadata = self._survey, self._store.metadata
         reason = config.check_config_files(survey.root, self._book)
+        reason = reason or next((problem for problem in metadata.problems if "RocksDB" in problem), "")
         if reason:
             self._unknown[Area.CONFIG] = reason
             return

@@ -223,9 +223,10 @@ def _rules(store: Store, queues: tuple[QueueFiles, ...]) -> DispatchRules:
     }
     levels = store.config.values.get("messageDelayLevel", DELAY_LEVELS)
     line = store.version.line
+    topics = {queue.topic for queue in queues} | {queue.topic for queue in store.disk_queues()}
     return DispatchRules(
         index_tags=line is None or line.startswith("5.5"),
-        multi_dispatch=any(is_lmq(queue.topic) for queue in queues)
+        multi_dispatch=any(is_lmq(topic) for topic in topics)
         or bool(store.config.flag("enableMultiDispatch")),
         lmq_everywhere=line is not None and line.startswith("4"),
         delay_levels=parse_delay_levels(levels),

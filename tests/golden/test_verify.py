@@ -53,10 +53,7 @@ def test_what_cannot_be_checked_is_unknown_and_nothing_else_is(store, tmp_path):
     with mqtool.open(copy_store(store.name, tmp_path)) as opened:
         found = verify(opened)
     unknown = {check.area.value for check in found.checks if check.state is State.UNKNOWN}
-    if store.name == "rocksdb-cq-5.5.0":
-        assert unknown == {"consumequeue"}
-    else:
-        assert unknown == ({"config"} if store.name in WITHOUT_CONFIG else set())
+    assert unknown == ({"config"} if store.name in WITHOUT_CONFIG else set())
 
 
 @pytest.mark.parametrize("store", KILLED, ids=str)

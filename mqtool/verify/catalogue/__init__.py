@@ -13,12 +13,13 @@ from mqtool.verify.catalogue import (
     lint,
     log,
     queues,
+    rocksdb,
     shutdown,
     timer,
 )
 from mqtool.verify.catalogue.check import Check
 
-_AREAS = (log, queues, extension, index, checkpoint, shutdown, config, dledger, timer, controller, lint)
+_AREAS = (log, queues, rocksdb, extension, index, checkpoint, shutdown, config, dledger, timer, controller, lint)
 
 CATALOGUE: dict[str, Check] = {check.code: check for area in _AREAS for check in area.CHECKS}
 """By code, in the order of the areas."""

@@ -9,7 +9,16 @@ from pathlib import Path
 
 import zstandard
 
-from mqtool.formats import batch_consume_queue, checkpoint, consume_queue, dledger, index_file, message_id, timer
+from mqtool.formats import (
+    batch_consume_queue,
+    checkpoint,
+    consume_queue,
+    dledger,
+    index_file,
+    message_id,
+    rocksdb_queue,
+    timer,
+)
 from mqtool.formats.codec import Unit
 from tests.support.stores import FIXTURES, fixture
 
@@ -27,6 +36,8 @@ UNITS: tuple[Unit, ...] = (
     message_id.OFFSET_ID_V6,
     message_id.UNIQUE_KEY_V4,
     message_id.UNIQUE_KEY_V6,
+    rocksdb_queue.ROCKS_UNIT,
+    rocksdb_queue.ROCKS_BOUND,
     dledger.ENTRY,
     dledger.BLANK_ENTRY,
     dledger.INDEX_UNIT,

@@ -1,0 +1,261 @@
+"""ConsumeQueues from RocksDB into files, and from files into RocksDB; the rest of the store is copied.
+
+With its queues in RocksDB (`storeType=defaultRocksDB`) a broker keeps topics, groups and consumer offsets there too;
+they become the JSON files of an ordinary broker. Into RocksDB only the queues go: such a broker reads JSON files too.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from mqtool.convert.copying import copy_file, copy_tree, staged
+from mqtool.convert.segments import sync
+from mqtool.errors import StoreError, UnsupportedFormatError
+from mqtool.formats import consume_queue, file_names
+from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK, UNIT_SIZE, ConsumeQueueUnit
+from mqtool.formats.rocksdb_queue import (
+    BOUNDS,
+    CHECKPOINT_TOPIC,
+    MAX,
+    MIN,
+    ROCKS_BOUND,
+    ROCKS_UNIT,
+    UNITS,
+    RocksBound,
+    RocksUnit,
+    bound_key,
+    unit_key,
+)
+from mqtool.rebuild.files import FileSequence, OutputFiles
+from mqtool.rebuild.listing import Listing
+from mqtool.scan.damage import Damage
+from mqtool.scan.dispatch import Dispatcher
+from mqtool.store.consume_queue import Queue, has_record
+from mqtool.store.files import list_directory
+from mqtool.store.rocksdb import is_database, rocksdict, table
+from mqtool.store.rocksdb_queues import QueueDatabase
+from mqtool.store.store import Store
+
+_LEFT_OUT = (file_names.CONSUME_QUEUE, file_names.LOCK, file_names.ABORT, file_names.ABORT_BACKUP)
+_TABLES = (file_names.TOPICS, file_names.SUBSCRIPTION_GROUPS, file_names.CONSUMER_OFFSETS)
+_BATCH = 10_000
+_FORMAT_VERSION = 5
+"""Of RocksDB's tables: what the RocksDB 8 of RocketMQ 5.5.0 reads."""
+
+
+@dataclass(slots=True)
+class ConvertedQueues:
+    """What became of the queues.
+
+    Attributes:
+        queues, units: written.
+        start, end: physical offsets of the log.
+        damage: ranges of the log without a record, where it was read.
+        differences: units that the old queues lack or have otherwise than the log says, in words.
+    """
+
+    queues: int = 0
+    units: int = 0
+    start: int = 0
+    end: int = 0
+    damage: Listing[Damage] = field(default_factory=Listing)
+    differences: Listing[str] = field(default_factory=Listing)
+
+
+def into_files(store: Store, target: Path) -> ConvertedQueues:
+    """Writes a copy of a store whose queues are files instead of a RocksDB.
+
+    Args:
+        store: opened with its configuration (mappedFileSizeConsumeQueue); is only read.
+        target: new or empty directory outside of it.
+
+    Raises:
+        UsageError: the target is taken.
+        UnsupportedFormatError: the queues are not in RocksDB.
+        UnavailableError: rocksdict is not installed.
+        StoreError, FormatError: something cannot be read or written.
+    """
+    if not is_database(store.path / file_names.CONSUME_QUEUE):
+        raise UnsupportedFormatError(f"{store.path}: its queues are not in RocksDB")
+    configured = store.config.integer("mappedFileSizeConsumeQueue") or consume_queue.DEFAULT_FILE_SIZE
+    size = consume_queue.round_up_file_size(configured)
+    found = ConvertedQueues(start=store.commit_log.min_offset, end=store.commit_log.max_offset)
+    with staged(store.path, target) as staging, QueueDatabase(store.path / file_names.CONSUME_QUEUE) as database:
+        _copy(store, staging)
+        for name in _TABLES:
+            path = store.path / file_names.CONFIG / name
+            made = None if path.exists() else table(path.parent, name)
+            if made is not None:
+                (staging / file_names.CONFIG).mkdir(exist_ok=True)
+                (staging / file_names.CONFIG / name).write_bytes(made)
+        with OutputFiles(staging) as output:
+            for topic, queue_id, first, last in database.queues():
+                if not file_names.is_directory_name(topic):
+                    found.differences.add(f"queue {topic!r}/{queue_id}: the topic cannot be the name of a directory")
+                    continue
+                sequence = FileSequence(output, f"{file_names.CONSUME_QUEUE}/{topic}/{queue_id}", size)
+                units = database.units(topic, queue_id, first, last - first + 1)
+                found.units += _write_queue(sequence, units, (topic, queue_id), found)
+                found.queues += 1
+        sync(staging)
+    return found
+
+
+def _write_queue(
+    sequence: FileSequence, units: Iterator[tuple[int, RocksUnit]], name: tuple[str, int], found: ConvertedQueues
+) -> int:
+    """Writes one queue; units before the first one in its file are filled as a broker fills them."""
+    count, following = 0, -1
+    for offset, unit in units:
+        if following < 0:
+            filling = offset % (sequence.file_size // UNIT_SIZE)
+            sequence.start((offset - filling) * UNIT_SIZE)
+            sequence.append(CONSUME_QUEUE_UNIT.build(PRE_BLANK) * filling)
+        elif offset != following:
+            found.differences.add(f"queue {name[0]}/{name[1]}: no unit from {following} to {offset - 1}")
+            sequence.skip_to(offset * UNIT_SIZE)
+        plain = ConsumeQueueUnit(unit.physical_offset, unit.size, unit.tags_code)
+        sequence.append(CONSUME_QUEUE_UNIT.build(plain))
+        count, following = count + 1, offset + 1
+    sequence.flush()
+    return count
+
+
+def into_rocksdb(store: Store, target: Path) -> ConvertedQueues:
+    """Writes a copy of a store whose queues are a RocksDB instead of files, made from the log and compared with them.
+
+    Args:
+        store: opened; is only read.
+        target: new or empty directory outside of it.
+
+    Raises:
+        UsageError: the target is taken.
+        UnsupportedFormatError: the queues are in RocksDB already, or some are BatchConsumeQueues.
+        UnavailableError: rocksdict is not installed.
+        StoreError: something cannot be read or written.
+    """
+    if is_database(store.path / file_names.CONSUME_QUEUE):
+        raise UnsupportedFormatError(f"{store.path}: its queues are in RocksDB already")
+    batch = next((queue for queue in store.disk_queues() if queue.is_batch), None)
+    if batch is not None:
+        raise UnsupportedFormatError(f"{batch.path}: is a BatchConsumeQueue; how RocksDB keeps one is not known")
+    rocksdict()
+    log, found = store.commit_log, ConvertedQueues(start=store.commit_log.min_offset)
+    with staged(store.path, target) as staging:
+        _copy(store, staging)
+        with _Writer(staging / file_names.CONSUME_QUEUE) as writer:
+            dispatcher = Dispatcher(store.dispatch_rules)
+            for item in log.frames(check_crc=False):
+                if isinstance(item, Damage):
+                    found.damage.add(item)
+                    continue
+                units = dispatcher.dispatch(item).units
+                names = [dispatcher.topics.names[number] for number in units.topic.tolist()]
+                columns = (units.queue_id, units.queue_offset, units.physical_offset, units.size, units.tags_code,
+                           units.store_timestamp)  # fmt: skip
+                for topic, queue_id, offset, *rest in zip(names, *(c.tolist() for c in columns), strict=True):
+                    writer.add((topic, queue_id), offset, RocksUnit(*rest))
+            found.end = log.max_offset
+            writer.finish(found.end)
+            found.units, found.queues = writer.units, len(writer.bounds)
+        with QueueDatabase(staging / file_names.CONSUME_QUEUE) as made:
+            for queue in store.disk_queues():
+                _differences(queue, made, log.min_offset, found)
+        sync(staging)
+    return found
+
+
+class _Writer:
+    """A new RocksDB of queues."""
+
+    def __init__(self, path: Path) -> None:
+        library = rocksdict()
+        options = library.Options(raw_mode=True)
+        options.create_if_missing(True)
+        options.create_missing_column_families(True)
+        options.set_compression_type(library.DBCompressionType.none())
+        tables = library.BlockBasedOptions()
+        tables.set_format_version(_FORMAT_VERSION)
+        options.set_block_based_table_factory(tables)
+        path.mkdir()
+        self._path = path
+        self._library = library
+        self._database: Any = library.Rdict(str(path), options, column_families={UNITS: options, BOUNDS: options})
+        self._handle = self._database.get_column_family_handle(UNITS)
+        self._batch = library.WriteBatch(raw_mode=True)
+        self._waiting = 0
+        self.units = 0
+        self.bounds: dict[tuple[str, int], list[RocksBound]] = {}
+
+    def add(self, name: tuple[str, int], offset: int, unit: RocksUnit) -> None:
+        """Puts a unit."""
+        bound = RocksBound(unit.physical_offset, offset)
+        ends = self.bounds.setdefault(name, [bound, bound])
+        ends[0] = min(ends[0], bound, key=lambda one: one.queue_offset)
+        ends[1] = max(ends[1], bound, key=lambda one: one.queue_offset)
+        self._batch.put(unit_key(name[0].encode(), name[1], offset), ROCKS_UNIT.build(unit), self._handle)
+        self.units += 1
+        self._waiting += 1
+        if self._waiting == _BATCH:
+            self._write()
+
+    def _write(self) -> None:
+        self._database.write(self._batch)
+        self._batch, self._waiting = self._library.WriteBatch(raw_mode=True), 0
+
+    def finish(self, end: int) -> None:
+        """Puts the bounds of all queues, and the physical offset up to which the log is dispatched."""
+        self._write()
+        bounds = self._database.get_column_family(BOUNDS)
+        for (topic, queue_id), ends in self.bounds.items():
+            for which, bound in zip((MIN, MAX), ends, strict=True):
+                bounds[bound_key(topic.encode(), queue_id, which)] = ROCKS_BOUND.build(bound)
+        bounds[bound_key(CHECKPOINT_TOPIC, 0, MAX)] = end.to_bytes(8, "big")
+        bounds.flush()
+        self._database.flush()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._database.close()
+        for name in ("rocksdict-config.json", "LOG"):  # of the library, no files of a broker
+            (self._path / name).unlink(missing_ok=True)
+
+
+def _differences(queue: Queue, made: QueueDatabase, min_offset: int, found: ConvertedQueues) -> None:
+    """Compares a queue's files with what the log made of it."""
+    name = f"queue {queue.topic}/{queue.queue_id}"
+    for number, file in enumerate(queue.files):
+        units = queue.units_of(number)
+        rows = np.flatnonzero(has_record(units) & (units["physical_offset"] >= min_offset))
+        if not len(rows):
+            continue
+        first = file.base // UNIT_SIZE
+        low, high = int(rows[0]) + first, int(rows[-1]) + first
+        new = {offset: (unit.physical_offset, unit.size, unit.tags_code)
+               for offset, unit in made.units(queue.topic, queue.queue_id, low, high - low + 1)}  # fmt: skip
+        for row, values in zip(rows.tolist(), units[rows].tolist(), strict=True):
+            if new.get(row + first) != values:
+                found.differences.add(f"{name} at {row + first}: file {values}, log {new.get(row + first)}")
+
+
+def _copy(store: Store, staging: Path) -> None:
+    """Copies what is no queue; databases of configuration are replaced by files."""
+    for entry in list_directory(store.path):
+        source = store.path / entry.name
+        if entry.name in _LEFT_OUT:
+            continue
+        if entry.name == file_names.CONFIG:
+            for inner in list_directory(source):
+                if inner.is_file():
+                    copy_file(source / inner.name, staging / entry.name / inner.name)
+        elif entry.is_dir(follow_symlinks=False):
+            copy_tree(source, staging / entry.name)
+        elif entry.is_file():
+            copy_file(source, staging / entry.name)
+        else:
+            raise StoreError("is neither a file nor a directory", source)

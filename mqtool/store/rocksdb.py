@@ -1,0 +1,159 @@
+"""RocksDB databases in a store: opened without a trace, and the tables of configuration in them.
+
+The library wants to write into a database's directory even when it only reads. So it is shown a directory of links to
+the files, which lies elsewhere and goes when the database is closed.
+"""
+
+import json
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from mqtool.errors import StoreError, UnavailableError
+from mqtool.formats import config_json, file_names
+from mqtool.store.files import list_directory
+from mqtool.store.remote import RemotePath
+
+CURRENT = "CURRENT"
+"""A file that every RocksDB has in its directory."""
+
+_TABLES = {
+    file_names.TOPICS: ("topics", "topicConfigTable"),
+    file_names.SUBSCRIPTION_GROUPS: ("subscriptionGroups", "subscriptionGroupTable"),
+    file_names.CONSUMER_OFFSETS: ("consumerOffsets", "offsetTable"),
+}
+"""Configuration file to the database that a broker keeps instead (below config/), and the name of its table."""
+
+_VERSION_FAMILY, _VERSION_KEY = "kvDataVersion", b"kvDataVersionKey"
+
+
+def is_database(path: Path) -> bool:
+    """Whether a directory holds a RocksDB."""
+    return any(entry.name == CURRENT for entry in list_directory(path))
+
+
+class Database:
+    """A RocksDB opened for reading; a context manager.
+
+    Attributes:
+        path: its directory.
+        families: names of its column families.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Opens it.
+
+        Raises:
+            UnavailableError: rocksdict is not installed.
+            StoreError: it cannot be read.
+        """
+        where: Any = path
+        if isinstance(where, RemotePath):
+            raise StoreError("is a RocksDB in object storage, which is not read; copy it here", path)
+        library = rocksdict()
+        self.path = path
+        self._links = Path(tempfile.mkdtemp(prefix="mqtool-rocksdb-"))
+        self._remove = weakref.finalize(self, shutil.rmtree, self._links, ignore_errors=True)
+        try:
+            for entry in list_directory(path):
+                if entry.is_file():
+                    (self._links / entry.name).symlink_to((path / entry.name).absolute())
+            self.families: tuple[str, ...] = tuple(library.Rdict.list_cf(str(self._links)))
+            options = library.Options(raw_mode=True)
+            self._database: Any = library.Rdict(
+                str(self._links), options, column_families=dict.fromkeys(self.families, options),
+                access_type=library.AccessType.read_only(),
+            )  # fmt: skip
+        except StoreError:
+            self._remove()
+            raise
+        except Exception as error:  # the library raises nothing more precise
+            self._remove()
+            raise StoreError(f"cannot be opened as a RocksDB: {_reason(error)}", path) from error
+
+    def items(self, family: str, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """Yields keys and values of a column family in the order of the keys, from one on; none if it is not there.
+
+        Raises:
+            StoreError: it is damaged.
+        """
+        if family not in self.families:
+            return
+        try:
+            found = self._database.get_column_family(family).iter()
+            found.seek(start) if start else found.seek_to_first()
+            while found.valid():
+                yield bytes(found.key()), bytes(found.value())
+                found.next()
+            found.status()
+        except Exception as error:  # the library raises nothing more precise
+            raise StoreError(f"cannot be read: {_reason(error)}", self.path) from error
+
+    def last_before(self, family: str, key: bytes) -> bytes | None:
+        """Returns the last key of a column family that is not greater than one, None if there is none."""
+        try:
+            found = self._database.get_column_family(family).iter()
+            found.seek_for_prev(key)
+            return bytes(found.key()) if found.valid() else None
+        except Exception as error:  # the library raises nothing more precise
+            raise StoreError(f"cannot be read: {_reason(error)}", self.path) from error
+
+    def close(self) -> None:
+        """Closes it; may be called twice."""
+        if self._remove.alive:
+            self._database.close()
+            self._remove()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+def rocksdict() -> Any:
+    """Returns the library.
+
+    Raises:
+        UnavailableError: it is not installed.
+    """
+    try:
+        import rocksdict as library  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise UnavailableError("RocksDB is read with rocksdict; install mqtool[rocksdb]") from error
+    return library
+
+
+def _reason(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def table(config: Path, name: str) -> bytes | None:
+    """Returns a configuration file as a broker would write it, from the database that it keeps instead.
+
+    Args:
+        config: the store's config/.
+        name: of the file.
+
+    Returns:
+        JSON; None if there is no such database.
+
+    Raises:
+        UnavailableError, StoreError, FormatError: it cannot be read.
+    """
+    directory, member = _TABLES.get(name, ("", ""))
+    if not directory or not is_database(config / directory):
+        return None
+    with Database(config / directory) as database:
+        rows = {key.decode("utf-8", "replace"): config_json.parse(value) for key, value in database.items("default")}
+        versions = dict(database.items(_VERSION_FAMILY))
+    if member == "offsetTable":
+        rows = {key: value.get(member, {}) for key, value in rows.items()}
+    whole: dict[str, Any] = {member: rows}
+    if _VERSION_KEY in versions:
+        whole["dataVersion"] = config_json.parse(versions[_VERSION_KEY])
+    return json.dumps(whole).encode()

@@ -1,0 +1,173 @@
+"""ConsumeQueues in RocksDB, read like queues of files."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from mqtool.errors import FormatError, StoreError, UnavailableError
+from mqtool.formats import java
+from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, DEFAULT_FILE_SIZE, ConsumeQueueUnit
+from mqtool.formats.rocksdb_queue import BOUNDS, ROCKS_UNIT, UNITS, RocksUnit, parse_unit_key, queue_prefix, unit_key
+from mqtool.store.consume_queue import Queue, UnitCache
+from mqtool.store.files import MappedFile, ReadFile
+from mqtool.store.rocksdb import Database, is_database
+
+MOST_OFFSETS = 10**11
+"""Between the first and the last unit of a queue: beyond that a key is damaged."""
+
+
+class QueueDatabase(Database):
+    """The database of a store's ConsumeQueues."""
+
+    def queues(self) -> Iterator[tuple[str, int, int, int]]:
+        """Yields topic, queue id, and queue offsets of the first and the last unit, of every queue that has units.
+
+        Raises:
+            StoreError: it is damaged, or holds other keys.
+        """
+        start = b""
+        while (key := next((key for key, _ in self.items(UNITS, start)), None)) is not None:
+            topic, queue_id, first = self._parsed(key)
+            start = unit_key(topic, queue_id, -1)  # offsets are not negative, so this is behind all of them
+            last = self._parsed(self.last_before(UNITS, start) or key)[2]
+            if last - first > MOST_OFFSETS:
+                raise StoreError(f"queue {topic!r}/{queue_id} cannot reach from {first} to {last}", self.path)
+            yield java.decode_utf8(topic), queue_id, first, last
+
+    def units(
+        self, topic: str, queue_id: int, first: int, count: int, *, strict: bool = True
+    ) -> Iterator[tuple[int, RocksUnit]]:
+        """Yields queue offsets and units of a queue in [first, first + count).
+
+        Args:
+            topic, queue_id: of the queue.
+            first, count: queue offsets.
+            strict: whether a value that is no unit is an error; else it is left out.
+
+        Raises:
+            StoreError: it is damaged.
+        """
+        name = topic.encode()
+        prefix = queue_prefix(name, queue_id)
+        for key, value in self.items(UNITS, unit_key(name, queue_id, max(first, 0))):
+            if not key.startswith(prefix):
+                return
+            queue_offset = self._parsed(key)[2]
+            if queue_offset >= first + count:
+                return
+            try:
+                yield queue_offset, ROCKS_UNIT.parse(value)
+            except FormatError as error:
+                if not strict:
+                    continue
+                raise StoreError(f"queue {topic}/{queue_id} at {queue_offset}: {error}", self.path) from error
+
+    def bounds(self) -> Iterator[tuple[bytes, bytes]]:
+        """Yields the rows of the bounds as they are."""
+        yield from self.items(BOUNDS)
+
+    def _parsed(self, key: bytes) -> tuple[bytes, int, int]:
+        try:
+            found = parse_unit_key(key)
+        except FormatError as error:
+            raise StoreError(f"holds a key that is none of a queue: {error}", self.path) from error
+        if found[2] < 0:
+            raise StoreError(f"holds a key with queue offset {found[2]}", self.path)
+        return found
+
+
+class RocksQueue(Queue):
+    """A queue whose units are in RocksDB: read like files of them, made when they are asked for."""
+
+    def __init__(
+        self, database: QueueDatabase, name: tuple[str, int], offsets: tuple[int, int],
+        bounds: Callable[[], tuple[int, int]], cache: UnitCache,
+    ) -> None:  # fmt: skip
+        """Takes a queue.
+
+        Args:
+            database: open.
+            name: topic and queue id.
+            offsets: of the first and the last unit.
+            bounds, cache: as for `Queue`.
+        """
+        path = database.path / name[0] / str(name[1])
+        super().__init__(*name, "SimpleCQ", path, bounds, cache)
+        self._database = database
+        first, last = (offset * CONSUME_QUEUE_UNIT.size for offset in offsets)
+        bases = range(first - first % DEFAULT_FILE_SIZE, last + 1, DEFAULT_FILE_SIZE)
+        self.files = tuple(MappedFile(path / f"{base:020d}", base, DEFAULT_FILE_SIZE) for base in bases)
+        self.strays = ()
+        self._end = offsets[1] + 1
+
+    def modified_ms(self, number: int) -> int:  # noqa: ARG002 - no file of it has a time of its own
+        """Returns a time after all messages: units of a queue are looked at, not times of files."""
+        return java.LONG_MAX
+
+    def _open(self, number: int) -> ReadFile:
+        file = self.files[number]
+        return _RocksFile(self._database, (self.topic, self.queue_id), file, self._end * CONSUME_QUEUE_UNIT.size)
+
+
+class _RocksFile(ReadFile):
+    """A stretch of a queue in RocksDB, in the bytes of a ConsumeQueue's file."""
+
+    def __init__(self, database: QueueDatabase, name: tuple[str, int], file: MappedFile, end: int) -> None:
+        self.path, self.size = file.path, file.size
+        self._database, self._name, self._base = database, name, file.base
+        self._end = max(0, min(file.size, end - file.base))
+
+    def read(self, position: int, count: int) -> bytes:
+        """Returns units from a position that is a multiple of their size; zeros where there is none."""
+        size = CONSUME_QUEUE_UNIT.size
+        count = max(0, min(count, self.size - position)) // size
+        data = np.zeros(count * size, np.uint8).tobytes()
+        if position >= self._end:
+            return data
+        made, first = bytearray(data), (self._base + position) // size
+        for offset, unit in self._database.units(*self._name, first, count, strict=False):
+            at = (offset - first) * size
+            plain = ConsumeQueueUnit(unit.physical_offset, unit.size, unit.tags_code)
+            made[at : at + size] = CONSUME_QUEUE_UNIT.build(plain)
+        return bytes(made)
+
+    def data_end(self) -> int:
+        """Returns the position after the last unit."""
+        return self._end
+
+    def close(self) -> None:
+        """Does nothing: the database stays open."""
+
+
+class RocksQueues:
+    """The ConsumeQueues that a store keeps in RocksDB.
+
+    Attributes:
+        queues: by topic and queue id.
+        problem: why they cannot be read, "" if they can.
+        is_there: whether there is such a database.
+    """
+
+    def __init__(self, path: Path, bounds: Callable[[], tuple[int, int]]) -> None:
+        """Opens the database in a store's `consumequeue/`, if there is one; never fails, see `problem`."""
+        self.queues: dict[tuple[str, int], Queue] = {}
+        self.problem = ""
+        self.is_there = is_database(path)
+        self.database: QueueDatabase | None = None
+        if not self.is_there:
+            return
+        try:
+            self.database, cache = QueueDatabase(path), UnitCache()
+            for topic, queue_id, first, last in self.database.queues():
+                name = (topic, queue_id)
+                self.queues[name] = RocksQueue(self.database, name, (first, last), bounds, cache)
+        except (StoreError, UnavailableError) as error:
+            self.problem = str(error)
+            self.queues.clear()
+            self.close()
+
+    def close(self) -> None:
+        """Closes the database."""
+        if self.database is not None:
+            self.database.close()

@@ -1,0 +1,40 @@
+"""Codes of ConsumeQueues in RocksDB."""
+
+from mqtool.verify.catalogue.check import Check
+from mqtool.verify.findings import Area, Severity
+
+_CONVERT = "mqtool convert rocksdb-queues {store} DST"
+
+
+def _error(code: str, meaning: str, remedy: str) -> Check:
+    return Check(code, Area.CONSUME_QUEUE, Severity.ERROR, meaning, remedy, _CONVERT)
+
+
+CHECKS = (
+    _error(
+        "rocksdb-unreadable",
+        "The RocksDB of the queues is damaged, or holds what is no queue.",
+        "Make the queues anew from the log: `mqtool rebuild consumequeue`.",
+    ),
+    _error(
+        "rocksdb-missing-unit",
+        "A record has no unit in its queue in RocksDB: consumers do not see it. A warning after a crash, as the start "
+        "dispatches again from the position that the database knows.",
+        "Make the queues anew from the log: `mqtool rebuild consumequeue`.",
+    ),
+    _error(
+        "rocksdb-wrong-unit",
+        "A unit in RocksDB does not say what its record does.",
+        "Make the queues anew from the log: `mqtool rebuild consumequeue`.",
+    ),
+    _error(
+        "rocksdb-extra-unit",
+        "A queue in RocksDB has units that no record calls for.",
+        "Make the queues anew from the log: `mqtool rebuild consumequeue`.",
+    ),
+    _error(
+        "rocksdb-bound",
+        "The stored end of a queue in RocksDB is not the real one, or the position of dispatch lies behind the log.",
+        "Make the queues anew from the log: `mqtool rebuild consumequeue`.",
+    ),
+)

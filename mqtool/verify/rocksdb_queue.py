@@ -1,0 +1,122 @@
+"""ConsumeQueues in RocksDB, unit by unit against what the log dispatches.
+
+Source: RocksDBConsumeQueueStore, RocksDBConsumeQueueTable, RocksDBConsumeQueueOffsetTable (5.5.0).
+"""
+
+from collections import Counter
+
+import numpy as np
+
+from mqtool.errors import FormatError, StoreError
+from mqtool.formats import file_names, java
+from mqtool.formats.rocksdb_queue import CHECKPOINT_TOPIC, MAX, ROCKS_BOUND, RocksUnit, parse_bound_key
+from mqtool.scan.damage import Damage
+from mqtool.scan.dispatch import Dispatcher
+from mqtool.scan.dispatched import QueueUnits
+from mqtool.store import Store
+from mqtool.store.rocksdb_queues import QueueDatabase
+from mqtool.verify.findings import Severity
+from mqtool.verify.notebook import Notebook
+from mqtool.verify.survey import Survey
+
+Name = tuple[str, int]
+
+
+class RocksCheck:
+    """Looks at the database of a store's queues."""
+
+    def __init__(self, store: Store, survey: Survey, book: Notebook) -> None:
+        self._log = store.commit_log
+        self._survey = survey
+        self._book = book
+        self._path = survey.root / file_names.CONSUME_QUEUE
+        self._matched: Counter[Name] = Counter()
+
+    def run(self) -> str:
+        """Compares everything; returns in words what was looked at.
+
+        Raises:
+            UnavailableError: there is no library to read it.
+        """
+        try:
+            with QueueDatabase(self._path) as database:
+                queues = {(topic, queue_id): (first, last) for topic, queue_id, first, last in database.queues()}
+                dispatcher = Dispatcher(self._survey.rules)
+                for item in self._log.frames(check_crc=False):
+                    if not isinstance(item, Damage):
+                        self._compare(database, dispatcher.dispatch(item).units, dispatcher.topics.names)
+                units = sum(self._count(database, name, *queues[name]) for name in sorted(queues))
+                self._bounds(database, queues)
+        except StoreError as error:
+            self._book.add("rocksdb-unreadable", self._path, str(error))
+            return "0 unit(s)"
+        return f"{units} unit(s) in {len(queues)} queue(s) in RocksDB"
+
+    def _compare(self, database: QueueDatabase, units: QueueUnits, names: list[str]) -> None:
+        """Compares what some records lead to with what the database says, queue by queue."""
+        if not len(units):
+            return
+        key = (units.topic.astype(np.int64) << 32) | (units.queue_id.astype(np.int64) & 0xFFFFFFFF)
+        for number in np.unique(key).tolist():
+            rows = np.flatnonzero(key == number)
+            name = (names[number >> 32], java.to_int32(number))
+            if not self._survey.wants(name[0]):
+                continue
+            offsets = units.queue_offset[rows]
+            first = int(offsets.min())
+            found = dict(database.units(*name, first, int(offsets.max()) - first + 1))
+            columns = (units.physical_offset, units.size, units.tags_code, units.store_timestamp)
+            values = zip(*(column[rows].tolist() for column in columns), strict=True)
+            for offset, expected in zip(offsets.tolist(), values, strict=True):
+                self._unit(name, offset, RocksUnit(*expected), found.get(offset))
+
+    def _unit(self, name: Name, offset: int, expected: RocksUnit, found: RocksUnit | None) -> None:
+        at = (expected.physical_offset, expected.physical_offset + expected.size)
+        if self._survey.live and at[1] > self._survey.end:
+            return
+        if found is None:
+            mended = None if self._survey.clean_stop else Severity.WARNING
+            words = f"no unit at queue offset {offset}, the record is at {at[0]}"
+            self._book.add("rocksdb-missing-unit", self._path, words, span=at, queue=name, severity=mended)
+            return
+        self._matched[name] += 1
+        if found != expected:
+            words = f"unit at queue offset {offset}: expected {_words(expected)}, found {_words(found)}"
+            self._book.add("rocksdb-wrong-unit", self._path, words, span=at, queue=name)
+
+    def _count(self, database: QueueDatabase, name: Name, first: int, last: int) -> int:
+        """Counts a queue's units; reports those that no record of the log calls for."""
+        count = extra = 0
+        for _, unit in database.units(*name, first, last - first + 1):
+            count += 1
+            extra += self._survey.min_offset <= unit.physical_offset
+        extra -= self._matched[name]
+        if extra > 0 and not self._survey.live and self._survey.wants(name[0]):
+            words = f"{extra} of {count} unit(s) lead to no record of this queue"
+            self._book.add("rocksdb-extra-unit", self._path, words, queue=name)
+        return count
+
+    def _bounds(self, database: QueueDatabase, queues: dict[Name, tuple[int, int]]) -> None:
+        """Compares the stored last units with the real ones, and the dispatch position with the log."""
+        if self._survey.live:
+            return
+        for key, value in database.bounds():
+            try:
+                topic, queue_id, which = parse_bound_key(key)
+                name = (java.decode_utf8(topic), queue_id)
+                if topic == CHECKPOINT_TOPIC:
+                    position = int.from_bytes(value, "big", signed=True)
+                    if position > self._survey.end:
+                        words = f"dispatched up to {position}, the log ends at {self._survey.end}"
+                        self._book.add("rocksdb-bound", self._path, words)
+                elif which == MAX:
+                    bound, last = ROCKS_BOUND.parse(value), queues.get(name, (0, -1))[1]
+                    if bound.queue_offset != last:
+                        words = f"max is {bound.queue_offset}, the last unit {last}"
+                        self._book.add("rocksdb-bound", self._path, words, queue=name)
+            except FormatError as error:
+                self._book.add("rocksdb-bound", self._path, f"key {key.hex()}: {error}")
+
+
+def _words(unit: RocksUnit) -> str:
+    return f"({unit.physical_offset}, {unit.size}, {unit.tags_code}, {unit.store_timestamp})"

@@ -1,0 +1,196 @@
+"""Queues and tables in RocksDB: what the real broker kept there, and both ways between RocksDB and files."""
+
+import importlib.util
+import shutil
+
+import pytest
+
+import mqtool
+from mqtool.cli.app import run
+from mqtool.convert.queues import into_files, into_rocksdb
+from mqtool.errors import UnsupportedFormatError
+from mqtool.formats.rocksdb_queue import CHECKPOINT_TOPIC, MAX, ROCKS_BOUND, ROCKS_UNIT, parse_bound_key, unit_key
+from mqtool.store.rocksdb_queues import QueueDatabase
+from mqtool.verify.store import verify
+from tests.support.stores import answers, copy_store, store_fixture, tree_digest
+
+if importlib.util.find_spec("rocksdict") is None:
+    pytest.skip("rocksdict is not installed: pip install mqtool[rocksdb]", allow_module_level=True)
+
+import rocksdict
+
+NAME = "rocksdb-cq-5.5.0"
+ROOT = store_fixture(NAME).directory
+
+
+def put(root, key, value, family="default"):
+    """Changes one row of a store's queues; None deletes it."""
+    path = str(root / "consumequeue")
+    options = rocksdict.Options(raw_mode=True)
+    database = rocksdict.Rdict(path, options, column_families=dict.fromkeys(rocksdict.Rdict.list_cf(path), options))
+    rows = database.get_column_family(family)
+    if value is None:
+        del rows[key]
+    else:
+        rows[key] = value
+    database.close()
+
+
+def test_every_row_is_what_the_broker_kept_and_nothing_is_written():
+    before = tree_digest(ROOT)
+    expected = answers(NAME, "rocksdb")
+    with QueueDatabase(ROOT / "consumequeue") as database:
+        units = [[topic, queue_id, offset, unit.physical_offset, unit.size, unit.tags_code, unit.store_timestamp]
+                 for topic, queue_id, first, last in database.queues()
+                 for offset, unit in database.units(topic, queue_id, first, last - first + 1)]  # fmt: skip
+        bounds = {parse_bound_key(key): value for key, value in database.bounds()}
+    fields = ("topic", "queueId", "queueOffset", "phyOffset", "size", "tagsCode", "storeTime")
+    assert units == [[line[field] for field in fields] for line in expected if line["cf"] == "default"]
+    for line in (line for line in expected if line["cf"] == "offset"):
+        value = bounds.pop((line["topic"].encode(), line["queueId"], line["bound"].encode()))
+        if line["topic"].encode() == CHECKPOINT_TOPIC:
+            assert value.hex() == line["valueHex"]
+        else:
+            bound = ROCKS_BOUND.parse(value)
+            assert (bound.physical_offset, bound.queue_offset) == (line["phyOffset"], line["queueOffset"])
+    assert not bounds
+    assert tree_digest(ROOT) == before
+
+
+def test_messages_are_found_through_queues_in_rocksdb():
+    lines = answers(NAME, "messages")
+    before = tree_digest(ROOT)
+    with mqtool.open(ROOT) as store:
+        ends = {(q.topic, q.queue_id): (q.min_offset, q.max_offset) for q in store.queues()}
+        for line in lines:
+            if line["kind"] == "queue" and line["maxOffset"]:
+                assert ends[line["topic"], line["queueId"]] == (line["minOffset"], line["maxOffset"])
+            elif line["kind"] == "message":
+                found = store.get_message(line["topic"], line["queueId"], line["queueOffset"], 1).messages
+                assert [message.physical_offset for message in found] == [line["phyOffset"]]
+        assert store.metadata.topics["Rocks"].read_queue_nums == 2
+        assert len(store.metadata.groups) == 9
+    assert tree_digest(ROOT) == before
+
+
+def test_an_undamaged_database_agrees_with_the_log():
+    with mqtool.open(ROOT) as store:
+        found = verify(store)
+    assert (found.state.value, found.findings) == ("clean", ())
+
+
+UNIT = ROCKS_UNIT.parse(bytes(28))
+HARM = {
+    "missing": (unit_key(b"Rocks", 0, 7), None, "default", "rocksdb-missing-unit"),
+    "wrong": (unit_key(b"Rocks", 0, 7), bytes(28), "default", "rocksdb-wrong-unit"),
+    "extra": (unit_key(b"Rocks", 0, 99), bytes(28), "default", "rocksdb-extra-unit"),
+    "bound": (b"\0\0\0\x05\1Rocks\1max\1\0\0\0\0", bytes(16), "offset", "rocksdb-bound"),
+    "checkpoint": (b"\0\0\0\x10\1CHECKPOINT_TOPIC\1max\1\0\0\0\0", b"\0\0\0\1" + bytes(4), "offset", "rocksdb-bound"),
+    "no key": (b"abc", b"", "default", "rocksdb-unreadable"),
+    "short value": (unit_key(b"Rocks", 0, 7), b"abc", "default", "rocksdb-unreadable"),
+    "negative": (unit_key(b"Rocks", 0, -1), bytes(28), "default", "rocksdb-unreadable"),
+    "far away": (unit_key(b"Rocks", 0, 1 << 60), bytes(28), "default", "rocksdb-unreadable"),
+}
+
+
+@pytest.mark.parametrize("harm", list(HARM))
+def test_each_harm_is_named(harm, tmp_path):
+    root = copy_store(NAME, tmp_path)
+    key, value, family, code = HARM[harm]
+    put(root, key, value, family)
+    with mqtool.open(root) as store:
+        assert code in {finding.code for finding in verify(store).findings}
+        assert sum(1 for _ in store.messages()) == 47
+
+
+@pytest.mark.parametrize("file", ["CURRENT", "MANIFEST-000005", "000010.sst"])
+def test_a_damaged_database_is_told_and_the_log_is_read(file, tmp_path):
+    root = copy_store(NAME, tmp_path)
+    (root / "consumequeue" / file).write_bytes(b"garbage")
+    with mqtool.open(root) as store:
+        assert sum(1 for _ in store.messages()) == 47
+        assert "rocksdb-unreadable" in {finding.code for finding in verify(store).findings}
+
+
+def test_queues_become_files_that_a_rebuild_from_the_log_would_make(tmp_path):
+    config = store_fixture(NAME).config
+    before = tree_digest(ROOT)
+    with mqtool.open(ROOT, config) as store:
+        found = into_files(store, tmp_path / "files")
+    assert run(["rebuild", "consumequeue", str(ROOT), "--out", str(tmp_path / "made"), "--config", str(config)]) == 0
+    expected = {p.relative_to(tmp_path / "made"): p.read_bytes() for p in (tmp_path / "made").rglob("*") if p.is_file()}
+    assert {path: (tmp_path / "files" / path).read_bytes() for path in expected} == expected
+    assert (found.queues, found.units, found.differences.count) == (3, 47, 0)
+    with mqtool.open(tmp_path / "files") as store:
+        assert verify(store).findings == ()
+        assert store.metadata.topics_file is not None
+    assert tree_digest(ROOT) == before
+
+
+def test_there_and_back_gives_the_broker_s_rows(tmp_path):
+    with mqtool.open(ROOT) as store:
+        into_files(store, tmp_path / "files")
+    with mqtool.open(tmp_path / "files") as store:
+        into_rocksdb(store, tmp_path / "back")
+    with QueueDatabase(ROOT / "consumequeue") as real, QueueDatabase(tmp_path / "back/consumequeue") as made:
+        assert dict(made.items("default")) == dict(real.items("default"))
+        known, written = dict(real.bounds()), dict(made.bounds())
+    is_max = {key: parse_bound_key(key)[2] == MAX for key in known}
+    assert {key: value for key, value in known.items() if is_max[key]} == {k: v for k, v in written.items() if is_max[k]}
+    for key in (key for key in written if not is_max[key]):  # its physical offset may be 0 until the first deletion
+        assert ROCKS_BOUND.parse(written[key]).queue_offset == ROCKS_BOUND.parse(known[key]).queue_offset
+
+
+def test_differences_between_files_and_log_are_listed(tmp_path):
+    root = copy_store("orders-5.5.0", tmp_path)
+    with (root / "consumequeue/Orders/0/00000000000000000000").open("r+b") as file:
+        file.seek(12)
+        file.write(bytes(8))
+    with mqtool.open(root) as store:
+        found = into_rocksdb(store, tmp_path / "rocks")
+    assert found.differences.count == 1
+    assert "Orders/0 at 0" in found.differences.items[0]
+
+
+def test_the_wrong_kind_of_source_is_refused(tmp_path):
+    with mqtool.open(ROOT) as store, pytest.raises(UnsupportedFormatError, match="already"):
+        into_rocksdb(store, tmp_path / "made")
+    with mqtool.open(store_fixture("orders-5.5.0").directory) as store, pytest.raises(UnsupportedFormatError):
+        into_files(store, tmp_path / "made")
+    with mqtool.open(store_fixture("bcq-5.5.0").directory) as store, pytest.raises(UnsupportedFormatError, match="Batch"):
+        into_rocksdb(store, tmp_path / "made")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_the_library_the_queues_are_unknown_and_the_log_is_read(tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "rocksdict", None)
+    with mqtool.open(ROOT) as store:
+        found = verify(store)
+        assert sum(1 for _ in store.messages()) == 47
+        assert "mqtool[rocksdb]" in store.rocksdb.problem
+    assert [check.area.value for check in found.checks if check.state.value == "unknown"] == ["consumequeue", "config"]
+
+
+@pytest.mark.interop
+@pytest.mark.slow
+@pytest.mark.parametrize("into", ["files", "rocksdb"])
+def test_the_real_broker_starts_on_the_result_and_serves_it(into, tmp_path, rocketmq):
+    source = ROOT if into == "files" else copy_store("multipath-5.5.0", tmp_path / "copy")
+    name, keys = NAME, {"mappedFileSizeCommitLog": 65536, "mappedFileSizeConsumeQueue": 2000, "maxHashSlotNum": 100,
+                        "maxIndexNum": 400, "timerWheelEnable": False}  # fmt: skip
+    if into == "files":
+        with mqtool.open(source, keys) as store:
+            into_files(store, tmp_path / "store")
+    else:
+        name = "timer-5.5.0"
+        with mqtool.open(copy_store(name, tmp_path / "plain"), keys) as store:
+            into_rocksdb(store, tmp_path / "store")
+        keys["storeType"] = "defaultRocksDB"
+    line = next(line for line in reversed(answers(name, "messages")) if line["kind"] == "message")
+    broker = rocketmq("5.5.0").start_broker(tmp_path, **keys)
+    printed = broker.admin("queryMsgByOffset", "-b", "broker-a", "-t", line["topic"], "-i", str(line["queueId"]),
+                           "-o", str(line["queueOffset"]))  # fmt: skip
+    assert line["properties"]["UNIQ_KEY"] in printed, printed
+    assert line["topic"] in broker.admin("topicList")
+    broker.stop()
+    shutil.rmtree(tmp_path / "store")
