@@ -1,0 +1,196 @@
+"""What stands on the page, gathered: values and words in the order of the page, no markup.
+
+No body and no property of a message is here; names of topics, groups and files are.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from mqtool.report import words
+from mqtool.report.maps import Cell, Mark, damage_map, segment_map
+from mqtool.report.timeline import Chart, chart
+from mqtool.store import Store
+from mqtool.store.lags import Lag
+from mqtool.verify import CATALOGUE, Area, Finding, Severity, State, Verification
+from mqtool.verify.facts import Facts
+from mqtool.verify.findings import LostRange
+
+MOST_ROWS = 500
+"""Rows of a table; the rest is counted."""
+MOST_PLACES = 50
+"""Places of one code that are listed."""
+
+VERDICTS = {
+    State.CLEAN: "Nothing is wrong.",
+    State.DIRTY: "Nothing is lost that a start of the broker does not mend, but it needs a look.",
+    State.CORRUPT: "The store is damaged: a start of the broker does not mend it.",
+    State.UNKNOWN: "Nothing wrong was found, but not everything could be checked.",
+}
+_RANK = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.NOTE: 2}
+
+
+@dataclass(frozen=True)
+class Group:
+    """All findings of one code.
+
+    Attributes:
+        code, severity, meaning, remedy: of the code; the severity is the worst of its findings.
+        count, lost_messages, lost_bytes: of all of them.
+        places: the first of them.
+        next_steps: the commands to type, each once.
+    """
+
+    code: str
+    severity: Severity
+    meaning: str
+    remedy: str
+    count: int
+    lost_messages: int
+    lost_bytes: int
+    places: tuple[Finding, ...]
+    next_steps: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class QueueRow:
+    """One queue, with the group that is farthest behind.
+
+    Attributes:
+        topic, queue_id, min_offset, max_offset, messages: of the queue.
+        lag, group: of the group that is farthest behind; None if none consumes it.
+        groups: how many consume it.
+        lost: messages of it that are gone.
+    """
+
+    topic: str
+    queue_id: int
+    min_offset: int
+    max_offset: int
+    messages: int
+    lag: int | None
+    group: str | None
+    groups: int
+    lost: int
+
+
+@dataclass(frozen=True)
+class Content:
+    """The page.
+
+    Attributes:
+        store: path as the user gave it.
+        made: when, in words; by which release of mqtool.
+        answer: of verify.
+        verdict: a sentence.
+        release: of the broker, in words.
+        facts: (name, value) pairs under the verdict.
+        steps: the first commands to type.
+        groups, lint: findings by code; those of the configuration apart.
+        lint_ran: whether there was a configuration to look at.
+        cells, rows_of_cells, marks, ranges: the log drawn.
+        chart: messages over time; None if there are none.
+        queues, lags: queues, and groups that are behind.
+        notes: what does not stand here because it would be too much, in words.
+    """
+
+    store: str
+    made: str
+    answer: Verification
+    verdict: str
+    release: str
+    facts: tuple[tuple[str, str], ...]
+    steps: tuple[str, ...]
+    groups: tuple[Group, ...]
+    lint: tuple[Group, ...]
+    lint_ran: bool
+    cells: tuple[Cell, ...]
+    marks: tuple[Mark, ...]
+    start: int
+    end: int
+    ranges: tuple[LostRange, ...]
+    chart: Chart | None
+    queues: tuple[QueueRow, ...]
+    lags: tuple[Lag, ...]
+    notes: dict[str, int] = field(default_factory=dict)
+
+
+def gather(store: Store, answer: Verification, facts: Facts, made: str) -> Content:
+    """Brings together what the page shows."""
+    survey, losses = facts.survey, answer.losses
+    groups = grouped(answer.findings)
+    lint = tuple(group for group in groups if CATALOGUE[group.code].area is Area.LINT)
+    others = tuple(group for group in groups if group not in lint)
+    queues, lags = _queues(store, answer)
+    notes = {"ranges": max(0, len(losses.ranges) - MOST_ROWS), "queues": max(0, len(queues) - MOST_ROWS),
+             "lags": max(0, len(lags) - MOST_ROWS)}  # fmt: skip
+    steps = dict.fromkeys(step for group in others if group.severity is not Severity.NOTE for step in group.next_steps)
+    end = max([survey.end, *(one.end for one in losses.ranges)])
+    return Content(
+        store=survey.shown, made=made, answer=answer, verdict=VERDICTS[answer.state],
+        release=_release(store), facts=_numbers(answer, facts, len(queues)), steps=tuple(steps)[:5], groups=others,
+        lint=lint, lint_ran=any(check.area is Area.LINT for check in answer.checks),
+        cells=tuple(segment_map(survey.segments, facts.segments, losses.ranges)),
+        marks=tuple(damage_map(survey.min_offset, end, losses.ranges)), start=survey.min_offset, end=end,
+        ranges=losses.ranges[:MOST_ROWS], chart=chart(facts.timeline), queues=tuple(queues[:MOST_ROWS]),
+        lags=tuple(lags[:MOST_ROWS]), notes=notes,
+    )  # fmt: skip
+
+
+def grouped(findings: Sequence[Finding]) -> tuple[Group, ...]:
+    """Returns findings by code, the worst first, else in the order of the catalogue."""
+    by_code: dict[str, list[Finding]] = {}
+    for finding in findings:
+        by_code.setdefault(finding.code, []).append(finding)
+    found = [_group(code, by_code[code]) for code in CATALOGUE if code in by_code]
+    return tuple(sorted(found, key=lambda group: _RANK[group.severity]))
+
+
+def _group(code: str, findings: list[Finding]) -> Group:
+    check = CATALOGUE[code]
+    worst = min((finding.severity for finding in findings), key=lambda severity: _RANK[severity])
+    steps = tuple(dict.fromkeys(finding.next_step for finding in findings[:MOST_PLACES] if finding.next_step))
+    return Group(
+        code, worst, check.meaning, check.remedy, len(findings), sum(one.lost_messages for one in findings),
+        sum(one.lost_bytes for one in findings), tuple(findings[:MOST_PLACES]), steps[:MOST_PLACES],
+    )  # fmt: skip
+
+
+def _numbers(answer: Verification, facts: Facts, queues: int) -> tuple[tuple[str, str], ...]:
+    survey, counted = facts.survey, answer.statistics
+    newest = words.moment(facts.newest) + " UTC" if facts.newest else "–"
+    log = f"{words.size(max(0, survey.end - survey.min_offset))}, {words.counted(len(survey.segments), 'segment')}"
+    return (
+        ("Messages lost", words.number(answer.losses.messages)),
+        ("Bytes damaged", words.size(answer.losses.bytes)),
+        ("Messages in the log", words.number(counted.records)),
+        ("CommitLog", log),
+        ("Queues", words.number(queues)),
+        ("Newest message", newest),
+    )  # fmt: skip
+
+
+def _release(store: Store) -> str:
+    line = store.version.line
+    return f"RocketMQ {line}" if line else "a release that the files do not tell"
+
+
+def _queues(store: Store, answer: Verification) -> tuple[list[QueueRow], list[Lag]]:
+    lags = store.lags()
+    by_queue: dict[tuple[str, int], list[Lag]] = {}
+    for lag in lags:
+        by_queue.setdefault((lag.topic, lag.queue_id), []).append(lag)
+    lost: dict[tuple[str, int], int] = {}
+    for loss in answer.losses.queues:
+        key = (loss.topic, loss.queue_id)
+        lost[key] = lost.get(key, 0) + loss.messages
+    rows = []
+    for queue in store.queues():
+        key = (queue.topic, queue.queue_id)
+        mine = by_queue.get(key, [])
+        worst = max(mine, key=lambda lag: lag.lag or 0, default=None)
+        low, high = max(0, queue.min_offset), queue.max_offset
+        rows.append(QueueRow(*key, low, high, high - low, worst.lag if worst else None,
+                             worst.group if worst else None, len(mine), lost.get(key, 0)))  # fmt: skip
+    behind = [lag for lag in lags if lag.lag is None or lag.lag > 0]
+    behind.sort(key=lambda lag: (lag.lag is not None, -(lag.lag or 0), lag.group, lag.topic, lag.queue_id))
+    return rows, behind

@@ -1,0 +1,97 @@
+"""The log drawn: which segments there are, and where in all of it the damage lies. Places and sizes, no markup."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mqtool.report import words
+from mqtool.store.files import MappedFile
+from mqtool.verify.findings import LostRange
+from mqtool.verify.segment import SegmentFacts
+
+MOST_CELLS = 480
+"""Cells of the segment map; more segments than these share cells."""
+COLUMNS = 24
+WIDTH = 1000
+"""Of the damage map, in units of its own."""
+_NARROWEST = 4.0
+_RANK = ("missing", "unreadable", "damaged", "sound", "empty")
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One segment, or several neighbours.
+
+    Attributes:
+        state: the worst of them: missing, unreadable, damaged, sound, empty (made ahead).
+        filled: how much of it holds records or a BLANK, 0 to 1.
+        title: in words.
+        column, row: its place.
+    """
+
+    state: str
+    filled: float
+    title: str
+    column: int
+    row: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One damaged range in the damage map: where, how wide, and in words."""
+
+    left: float
+    width: float
+    title: str
+
+
+def segment_map(
+    segments: Sequence[MappedFile], facts: Sequence[SegmentFacts], ranges: Sequence[LostRange]
+) -> list[Cell]:
+    """Returns the cells of all segments, and of gaps between them, in the order of the log."""
+    found: list[tuple[str, float, str]] = []
+    by_number = {one.number: one for one in facts}
+    for number, segment in enumerate(segments):
+        if number and segments[number - 1].end < segment.base:
+            gap = segment.base - segments[number - 1].end
+            found.append(("missing", 0.0, f"missing before {segment.path.name}: {words.size(gap)}"))
+        found.append(_segment(segment, by_number.get(number), ranges))
+    share = -(-len(found) // MOST_CELLS) or 1
+    cells = []
+    for place, first in enumerate(range(0, len(found), share)):
+        group = found[first : first + share]
+        state = min((one[0] for one in group), key=_RANK.index)
+        title = group[0][2] if len(group) == 1 else f"{len(group)} segments: {group[0][2]} to {group[-1][2]}"
+        filled = sum(one[1] for one in group) / len(group)
+        cells.append(Cell(state, filled, title, place % COLUMNS, place // COLUMNS))
+    return cells
+
+
+def _segment(segment: MappedFile, facts: SegmentFacts | None, ranges: Sequence[LostRange]) -> tuple[str, float, str]:
+    hit = [one for one in ranges if one.start < segment.end and one.end > segment.base]
+    name = segment.path.name
+    if facts is None:
+        return ("damaged" if hit else "empty"), 0.0, f"{name}: empty, made ahead"
+    filled = (facts.end - segment.base) / segment.size if segment.size else 0.0
+    filled = min(1.0, max(0.0, filled))
+    holds = f"{name}: {words.counted(facts.records, 'message')}"
+    if facts.failure:
+        return "unreadable", filled, f"{holds}, cannot be read to its end"
+    if hit:
+        lost = sum(min(one.end, segment.end) - max(one.start, segment.base) for one in hit)
+        return "damaged", filled, f"{holds}, {words.size(lost)} damaged"
+    return "sound", filled, holds
+
+
+def damage_map(start: int, end: int, ranges: Sequence[LostRange]) -> list[Mark]:
+    """Returns the places of damaged ranges between two physical offsets, each wide enough to be seen."""
+    whole = max([end, *(one.end for one in ranges)]) - start
+    marks: list[Mark] = []
+    for one in ranges:
+        left = max(0.0, (one.start - start) / max(1, whole)) * WIDTH
+        width = max(_NARROWEST, (one.end - one.start) / max(1, whole) * WIDTH)
+        left = min(left, WIDTH - _NARROWEST)
+        if marks and left < marks[-1].left + marks[-1].width and len(marks) >= MOST_CELLS:
+            continue  # it would not be seen
+        marks.append(Mark(round(left, 2), round(min(width, WIDTH - left), 2),
+                          f"{one.start} to {one.end}: {one.kind}, {words.size(one.end - one.start)}"))  # fmt: skip
+    return marks

@@ -1,0 +1,57 @@
+"""The page made of its content: one file, nothing fetched from anywhere, every value escaped."""
+
+from datetime import UTC, datetime
+from functools import cache
+from typing import TYPE_CHECKING
+
+from mqtool import __version__
+from mqtool.report import words
+from mqtool.report.content import Content, gather
+from mqtool.report.maps import COLUMNS, WIDTH
+from mqtool.store import Store
+from mqtool.verify import Options, Verification, examine
+from mqtool.verify.store import Progress
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+
+def report(store: Store, options: Options | None = None, progress: Progress | None = None) -> tuple[str, Verification]:
+    """Checks a store and returns the page as HTML, and the answer of verify that it shows.
+
+    Args:
+        store: only read.
+        options: as for verify; messages over time are counted whatever they say.
+        progress: as for verify.
+
+    Raises:
+        UsageError: the state file is no such file.
+    """
+    chosen = options or Options()
+    wanted = Options(chosen.topics, chosen.jobs, chosen.throttle, chosen.state, chosen.max_seconds, timeline=True)
+    answer, facts = examine(store, wanted, progress)
+    made = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC by mqtool {__version__}"
+    return render(gather(store, answer, facts, made)), answer
+
+
+def render(content: Content) -> str:
+    """Returns the page."""
+    return _environment().get_template("report.html").render(page=content, answer=content.answer)
+
+
+@cache
+def _environment() -> "Environment":
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 - only this command needs it
+
+    found = Environment(
+        loader=PackageLoader("mqtool.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True, keep_trailing_newline=True, finalize=_shown,
+    )  # fmt: skip
+    found.filters.update(size=words.size, number=words.number, runs=words.runs)
+    found.globals.update(counted=words.counted, columns=COLUMNS, map_width=WIDTH)
+    return found
+
+
+def _shown(value: object) -> object:
+    """Names come from damaged files: what has no shape of its own is shown as its code. Markup is the template's."""
+    return value if hasattr(value, "__html__") or not isinstance(value, str) else words.visible(value)

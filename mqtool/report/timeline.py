@@ -1,0 +1,114 @@
+"""Messages over time, drawn: one row of bars a topic, all on one time axis. Heights, no markup."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from mqtool.report import words
+from mqtool.verify.timeline import MINUTE_MS, Timeline
+
+BINS = 60
+_FEWEST = 12
+MOST_TOPICS = 24
+"""Topics that are drawn, those with the most messages first; the table has all."""
+_OUTSIDE = 0.001
+"""Share of the messages at either end that may lie outside of the axis: a broken clock must not squeeze the rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One topic.
+
+    Attributes:
+        topic: name.
+        messages, bytes: in all.
+        bars: (place from 0, share of the row's own highest bar) of bars that are not empty.
+        first, last: times of its first and last message, to the minute.
+        words: what a reader who cannot see the bars needs.
+    """
+
+    topic: str
+    messages: int
+    bytes: int
+    bars: tuple[tuple[int, float], ...]
+    first: str
+    last: str
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """All topics.
+
+    Attributes:
+        rows: by messages, most first.
+        start, end: of the axis.
+        bins, minutes: how many bars there is room for, and what one stands for.
+        outside: messages that lie before or behind the axis.
+        more: topics that are not drawn.
+    """
+
+    rows: tuple[Row, ...]
+    start: str
+    end: str
+    bins: int
+    minutes: int
+    outside: int
+    more: int
+
+
+def chart(timeline: Timeline) -> Chart | None:
+    """Returns the drawing, None if there is no message."""
+    if not timeline.messages:
+        return None
+    counts: dict[int, int] = {}
+    by_topic: dict[str, list[tuple[int, int]]] = {}
+    for (topic, minute), count in timeline.messages.items():
+        counts[minute] = counts.get(minute, 0) + count
+        by_topic.setdefault(topic, []).append((minute, count))
+    low, high = _axis(counts)
+    step = -(-(high - low + 1) // BINS)
+    bins = max(_FEWEST, -(-(high - low + 1) // step))
+    order = sorted(timeline.records.items(), key=lambda item: (-item[1], item[0]))
+    rows = tuple(_row(topic, total, timeline.bytes[topic], by_topic.get(topic, []), low, step, bins)
+                 for topic, total in order[:MOST_TOPICS])  # fmt: skip
+    outside = sum(count for minute, count in counts.items() if not low <= minute <= high)
+    ends = _time(low), _time(low + step * bins)
+    return Chart(rows, *ends, bins, step, outside, max(0, len(order) - MOST_TOPICS))
+
+
+def _axis(counts: dict[int, int]) -> tuple[int, int]:
+    """Returns the first and the last minute of the axis."""
+    minutes = np.array(sorted(counts))
+    share = np.cumsum([counts[minute] for minute in minutes.tolist()]) / sum(counts.values())
+    low = int(minutes[int(np.searchsorted(share, _OUTSIDE))])
+    high = int(minutes[min(len(minutes) - 1, int(np.searchsorted(share, 1 - _OUTSIDE)))])
+    reach = max(BINS, 2 * (high - low))
+    near = minutes[(minutes >= low - reach) & (minutes <= high + reach)]
+    return int(near[0]), int(near[-1])
+
+
+def _row(
+    topic: str, total: int, volume: int, minutes: Iterable[tuple[int, int]], low: int, step: int, bins: int
+) -> Row:
+    given = sorted(minutes)
+    heights = np.zeros(bins, np.int64)
+    for minute, count in given:
+        place = (minute - low) // step
+        if 0 <= place < bins:
+            heights[place] += count
+    top = int(heights.max(initial=0))
+    bars = tuple((place, round(int(count) / top, 4)) for place, count in enumerate(heights.tolist()) if count)
+    if not given:
+        return Row(topic, total, volume, bars, "", "", "when is not known")
+    first, last = _time(given[0][0]), _time(given[-1][0])
+    words_ = f"{words.counted(total, 'message')}, " + (f"all at {first}" if first == last else f"{first} to {last}")
+    if top and first != last:
+        peak = _time(low + step * int(heights.argmax()))
+        words_ += f", at most {words.number(top)} in {words.counted(step, 'minute')}, at {peak}"
+    return Row(topic, total, volume, bars, first, last, words_)
+
+
+def _time(minute: int) -> str:
+    return words.moment(minute * MINUTE_MS)[:16]
