@@ -3,7 +3,7 @@
 import json
 import socket
 import struct
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 RESPONSE, ONEWAY = 1, 2
 
@@ -41,7 +41,7 @@ class Client:
         self.asked: list[Answer] = []
         self.early: dict[int, Answer] = {}
 
-    def __enter__(self) -> "Client":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,0 +1,152 @@
+"""`mqtool serve` with the real clients, and in turns with the real broker on one directory."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.remoting import Client, records
+from tests.support.rocketmq import write_properties
+
+pytestmark = pytest.mark.interop
+
+TOPIC, GROUP, QUEUES = "Turns", "GTurns", 4
+KEYS = {"brokerName": "broker-a", "brokerClusterName": "DefaultCluster", "mappedFileSizeCommitLog": 262_144,
+        "mappedFileSizeConsumeQueue": 20_000, "maxHashSlotNum": 1_000, "maxIndexNum": 4_000,
+        "flushConsumerOffsetInterval": 100, "waitTimeMillsInSendQueue": 10_000}
+
+
+class Served:
+    """`mqtool serve` as a process."""
+
+    def __init__(self, store: Path, config: Path, log: Path) -> None:
+        self.log = log.open("ab")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "mqtool", "serve", str(store), "--port", "0", "--namesrv-port", "0",
+             "--config", str(config)],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.log)
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, log.read_text("utf-8")[-3000:]
+        self.addresses = json.loads(line)
+        self.address, self.name_server = self.addresses["broker"], self.addresses["namesrv"]
+
+    def stop(self, *, kill: bool = False) -> None:
+        """Stops as SIGTERM or SIGKILL do."""
+        self.process.send_signal(signal.SIGKILL if kill else signal.SIGTERM)
+        code = self.process.wait(60)
+        assert code == (-signal.SIGKILL if kill else 0)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        self.log.close()
+
+
+@pytest.fixture
+def serve(tmp_path):
+    """`serve(store)` starts a process; whatever runs in the end is killed."""
+    started: list[Served] = []
+    config = write_properties(tmp_path / "serve.conf", KEYS)
+
+    def start(store: Path) -> Served:
+        started.append(Served(store, config, tmp_path / "serve.log"))
+        return started[-1]
+
+    yield start
+    for one in started:
+        if one.process.poll() is None:
+            one.stop(kill=True)
+
+
+def until(found: Callable[[], object]) -> None:
+    """Waits for what another process does."""
+    deadline = time.monotonic() + 60
+    while not found():
+        assert time.monotonic() < deadline, "did not come about"
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("version", ["5.5.0", "4.9.7"])
+def test_a_real_client_creates_a_topic_by_sending_and_consumes_what_it_sent(rocketmq, serve, tmp_path, version):
+    real = rocketmq(version)
+    served = serve(tmp_path / "store")
+    work = tmp_path / "client"
+    work.mkdir()
+    command = real._java("Consume", served.name_server, "MadeBySending", "GReal", "40", home=work)
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240, stdin=subprocess.DEVNULL)
+    said = [line.split(" ", 1) for line in result.stdout.splitlines() if line.startswith(("sent ", "got "))]
+    sent = sorted(rest for word, rest in said if word == "sent")
+    assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-2000:]
+    assert len(sent) == 40
+    assert sorted(rest for word, rest in said if word == "got") == sent
+
+
+def load(address: str, log: dict[int, list[bytes]], turn: int, count: int = 60) -> None:
+    """Sends to every queue and commits where a group is; notes what was acknowledged, by queue."""
+    with Client(address) as client:
+        for number in range(count):
+            queue = number % QUEUES
+            body = b"turn %d number %d " % (turn, number) + b"." * 500
+            answer = client.put(TOPIC, body, queue, properties={"KEYS": f"{turn}-{number}"})
+            assert answer.code == 0, answer.remark
+            assert int(answer.fields["queueOffset"]) == len(log[queue])
+            log[queue].append(body)
+        client.heartbeat("turns@1", consumers={GROUP: [TOPIC]})
+        for queue in range(QUEUES):
+            until(lambda queue=queue: int(client.call(30, topic=TOPIC, queueId=queue).fields["offset"]) == len(log[queue]))
+            fields = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": queue, "commitOffset": len(log[queue]) - turn}
+            assert client.call(15, **fields).code == 0
+
+
+def check(address: str, log: dict[int, list[bytes]], turn: int) -> None:
+    """Reads everything: what was acknowledged is there, in its order, once; offsets and keys are as they were left."""
+    with Client(address) as client:
+        for queue, expected in log.items():
+            found: list[bytes] = []
+            while len(found) < len(expected):
+                answer = client.pull(TOPIC, queue, len(found), count=32)
+                assert answer.code == 0, (queue, len(found), answer.code, answer.remark)
+                rows = records(answer)
+                assert [facts["queue_offset"] for facts, _ in rows] == list(range(len(found), len(found) + len(rows)))
+                found += [body for _, body in rows]
+            assert found == expected
+            assert client.pull(TOPIC, queue, len(found)).code == 19
+            offset = client.call(14, consumerGroup=GROUP, topic=TOPIC, queueId=queue).fields["offset"]
+            assert int(offset) == len(expected) - turn
+        answer = client.call(12, topic=TOPIC, key=f"{turn}-7", maxNum=10, beginTimestamp=0, endTimestamp=(1 << 63) - 1)
+        assert [body.startswith(b"turn %d number 7 " % turn) for _, body in records(answer)] == [True]
+
+
+def persisted(store: Path, log: dict[int, list[bytes]], turn: int) -> bool:
+    """Whether the group's offsets are in the file."""
+    path = store / "config" / "consumerOffset.json"
+    expected = {f'"{TOPIC}@{GROUP}"', *(f"{queue}:{len(bodies) - turn}" for queue, bodies in log.items())}
+    text = "".join(path.read_text("utf-8").split()) if path.exists() else ""
+    return all(one in text for one in expected)
+
+
+@pytest.mark.parametrize("version", ["5.5.0"])
+def test_a_directory_changes_hands_under_load_and_nothing_is_lost(rocketmq, serve, tmp_path, version):
+    log: dict[int, list[bytes]] = defaultdict(list)
+    directory = tmp_path / "broker"
+    store = directory / "store"
+    store.mkdir(parents=True)
+    for turn, (ours, kill) in enumerate([(True, True), (False, True), (True, False), (False, False), (True, True)], 1):
+        broker = serve(store) if ours else rocketmq(version).start_broker(directory, **KEYS)
+        if turn > 1:
+            check(broker.address, log, turn - 1)
+        else:
+            with Client(broker.address) as client:
+                made = client.call(17, topic=TOPIC, defaultTopic="TBW102", readQueueNums=QUEUES, writeQueueNums=QUEUES,
+                                   perm=6, topicFilterType="SINGLE_TAG", topicSysFlag=0, order=False)
+                assert made.code == 0
+        load(broker.address, log, turn)
+        if kill:
+            until(lambda turn=turn: persisted(store, log, turn))
+        broker.stop(kill=kill)
+    check(serve(store).address, log, turn)
