@@ -91,6 +91,8 @@ def test_topics_that_the_tools_make_on_a_real_broker_are_found(rocketmq, tmp_pat
         until(lambda: call(address, route("TBW102")).code == 0)
         broker.admin("updateTopic", "-n", address, "-c", "DefaultCluster", "-t", "Fresh", "-r", "3", "-w", "3")
         until(lambda: call(address, route("Fresh")).code == 0)
+        queues = document_in(call(address, route("Fresh")).body)["queueDatas"]
+        assert [one["readQueueNums"] for one in queues] == [3]
         broker.stop()
         until(lambda: call(address, route("Fresh")).code == 17)
 
