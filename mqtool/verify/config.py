@@ -140,6 +140,7 @@ def _offset(
 
 
 def _end(facts: QueueFacts) -> int:
-    """Returns the queue offset after the last unit, also of units that point beyond the log."""
+    """Returns the queue offset after the last unit, also of units that point beyond the log or before it."""
     behind = max((run.last_offset + 1 for run in facts.ahead), default=0)
-    return max(facts.max_offset, behind)
+    expired = facts.used_end if facts.min_offset is None else 0
+    return max(facts.max_offset, behind, expired)

@@ -229,6 +229,13 @@ def test_trimming_takes_what_only_leads_to_the_trimmed_part(tmp_path):
             assert len(queue.files) == 1 or (first["physical_offset"] >= begins).any(), queue.path
 
 
+@pytest.mark.parametrize("name", ["orders-4.9.7", "orders-5.5.0"])
+def test_a_trimmed_store_has_no_finding_though_queues_hold_nothing_any_more(name, tmp_path):
+    root = copy_store(name, tmp_path)
+    done = put_right(root, Trim(262144))
+    assert [finding for finding in done.verification.findings if finding.severity is Severity.ERROR] == []
+
+
 def test_expired_units_stay_when_their_queue_is_made_anew(tmp_path):
     root = copy_store("orders-5.5.0", tmp_path)
     put_right(root, Trim(131072))
