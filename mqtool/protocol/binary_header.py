@@ -44,23 +44,19 @@ def read_binary(header: bytes, body: bytes = b"") -> Command:
 def _read_fields(header: bytes, position: int, end: int) -> dict[str, str]:
     fields: dict[str, str] = {}
     while position < end:
-        (length,) = _unpack_key(header, position)
-        position += KEY_LENGTH.size
-        key = _piece(header, position, length)
-        position += length
-        (length,) = _unpack_text(header, position)
-        position += TEXT_LENGTH.size
-        value = _piece(header, position, length)
-        position += length
-        if position > end:
-            break
-        if value:
+        (key_length,) = _unpack_key(header, position)
+        key_start = position + KEY_LENGTH.size
+        (length,) = _unpack_text(header, key_start + key_length) if key_length >= 0 else (-1,)
+        start = key_start + key_length + TEXT_LENGTH.size
+        position = start + length
+        if length < 0 or position > end:
+            raise RemoteProtocolError(f"a field of {key_length} and {length} bytes leads out of the header")
+        if length:
             try:
-                fields[key.decode()] = value.decode()
+                fields[header[key_start : key_start + key_length].decode()] = header[start:position].decode()
             except UnicodeDecodeError:
-                fields[java.decode_utf8(key)] = java.decode_utf8(value)
-    if position != end:
-        raise RemoteProtocolError(f"fields end at byte {position} of the header, expected {end}")
+                key = java.decode_utf8(header[key_start : key_start + key_length])
+                fields[key] = java.decode_utf8(header[start:position])
     return fields
 
 
