@@ -51,18 +51,21 @@ class TagFilter:
 class SqlFilter:
     """Messages whose properties satisfy an SQL92 expression."""
 
-    def __init__(self, expression: str, bits: tuple[int, ...] = (), bit_map_bits: int = 0) -> None:
+    def __init__(
+        self, expression: str, bits: tuple[int, ...] = (), bit_map_bits: int = 0, *, v4: bool = False
+    ) -> None:
         """Takes an expression.
 
         Args:
             expression: as a consumer subscribes with.
             bits: positions of its group in bit maps (`bloom.positions`); () if there are no bit maps.
             bit_map_bits: length of the bit maps.
+            v4: as 4.9 reads expressions.
 
         Raises:
             UsageError: it is no expression.
         """
-        self._expression = Expression(expression)
+        self._expression = Expression(expression, v4=v4)
         self._bits = bits
         self._bit_map_bits = bit_map_bits
 

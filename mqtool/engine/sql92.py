@@ -1,41 +1,28 @@
-"""SQL92 expressions of consumers, over a message's properties.
+"""SQL92 expressions of consumers, over a message's properties: parsed as the broker parses them.
 
-Comparison, BETWEEN, IN, IS NULL, CONTAINS, STARTSWITH, ENDSWITH, AND, OR, NOT; numbers, strings in single
-quotes, TRUE, FALSE. Three-valued: what needs a missing property is unknown, and unknown does not match.
-Source: SqlParser, ComparisonExpression, LogicExpression, UnaryExpression (filter module, 4.9.7, 5.5.0).
+What an expression comes to is in `sql92_values`. Some of the broker's ways are odd, and kept: NOT binds tighter than
+a comparison, what follows a whole expression is not read, and constants that make no sense refuse the subscription.
+CONTAINS, STARTSWITH and ENDSWITH are words since 5.0; to 4.9 they are names of properties. Source: SelectorParser,
+ComparisonExpression, LogicExpression, UnaryExpression, ConstantExpression (filter module, 4.9.7, 5.5.0).
 """
 
 import re
-from collections.abc import Callable
-from typing import Any
 
+from mqtool.engine import sql92_values as values
+from mqtool.engine.sql92_values import Long, Node, NotComparableError
 from mqtool.errors import UsageError
-
-Value = str | int | float | bool | None
-Node = Callable[[dict[str, str]], Any]
+from mqtool.formats import java
 
 _TOKEN = re.compile(
-    r"\s*(?:(?P<string>'(?:[^']|'')*')|(?P<number>\d+\.\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?|\d+(?:[eE][+-]?\d+)?)[lL]?"
-    r"|(?P<word>[A-Za-z_$][\w$]*)|(?P<sign><>|>=|<=|[=<>(),+-]))"
+    r"(?P<float>\d+\.\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+)|(?P<int>0|[1-9]\d*)[lL]?"
+    r"|(?P<string>'(?:[^']|'')*')|(?P<word>[A-Za-z_$][A-Za-z0-9_$]*)|(?P<sign><>|>=|<=|[=<>(),+-])",
+    re.ASCII | re.DOTALL,
 )
-_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
-    "=": lambda left, right: left == right,
-    ">": lambda left, right: left > right,
-    ">=": lambda left, right: left >= right,
-    "<": lambda left, right: left < right,
-    "<=": lambda left, right: left <= right,
-}
-_TEXT_TESTS: dict[str, Callable[[str, str], bool]] = {
-    "CONTAINS": lambda text, part: part in text,
-    "STARTSWITH": str.startswith,
-    "ENDSWITH": str.endswith,
-}
-_RESERVED = {"AND", "OR", "NOT", "BETWEEN", "IN", "IS", "NULL", "TRUE", "FALSE", *_TEXT_TESTS}
+_SKIPPED = re.compile(r"(?:[ \t\n\r\f]+|--[^\n\r]*[\n\r]|/\*.*?\*/)*", re.DOTALL)
+_WORDS = {"AND", "OR", "NOT", "BETWEEN", "IN", "IS", "NULL", "TRUE", "FALSE"}
+_TEXT_WORDS = {"CONTAINS", "STARTSWITH", "ENDSWITH"}
+_EQUALITIES, _ORDERS = ("=", "<>"), (">", ">=", "<", "<=")
 _DEEPEST = 100
-
-
-class _NotComparableError(Exception):
-    """Two values of kinds that do not convert into each other: the whole expression fails to match."""
 
 
 class Expression:
@@ -45,114 +32,156 @@ class Expression:
         text: as given.
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, v4: bool = False) -> None:
         """Compiles an expression.
 
+        Args:
+            text: as a consumer subscribes with.
+            v4: as 4.9 reads it, which does not know CONTAINS and its like.
+
         Raises:
-            UsageError: it is none; says what was expected where.
+            UsageError: the broker would refuse the subscription; says what was expected where.
         """
         self.text = text
-        self._evaluate = _Parser(text).whole()
+        self._node = _Parser(text, v4=v4).whole()
 
     def matches(self, properties: dict[str, str]) -> bool:
-        """Whether the expression is true; neither false nor unknown."""
+        """Whether the expression is true; neither false nor unknown, nor without a value."""
         try:
-            return self._evaluate(properties) is True
-        except _NotComparableError:
+            return self._node.value(properties) is True
+        except NotComparableError:
             return False
 
 
 class _Parser:
-    """Recursive descent over the tokens of one expression."""
+    """Recursive descent, one token ahead: what lies behind the expression is looked at only so far."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, v4: bool) -> None:
         self._text = text
-        self._tokens = self._split(text)
-        self._at = 0
+        self._words = _WORDS if v4 else _WORDS | _TEXT_WORDS
+        self._end = 0
         self._depth = 0
+        self._at, self._kind, self._token = 0, "", ""
+        self._move()
 
-    def _split(self, text: str) -> list[tuple[str, str, int]]:
-        found, at = [], 0
-        end = len(text.rstrip())
-        while at < end:
-            match = _TOKEN.match(text, at)
-            if match is None or match.lastgroup is None:
-                raise self._unexpected(at)
-            found.append((match.lastgroup, match[match.lastgroup], match.start(match.lastgroup)))
-            at = match.end()
-        return [*found, ("end", "", end)]
+    def _move(self) -> None:
+        """Takes the next token as the one ahead."""
+        match = _SKIPPED.match(self._text, self._end)
+        assert match is not None
+        self._at = match.end()
+        if self._at == len(self._text):
+            self._kind, self._token = "end", ""
+            return
+        token = _TOKEN.match(self._text, self._at)
+        if token is None or token.lastgroup is None:
+            raise self._unexpected("an SQL92 expression")
+        self._end = token.end()
+        self._kind, self._token = token.lastgroup, token[token.lastgroup]
+        if self._kind == "word":
+            upper = self._token.upper()
+            self._kind, self._token = ("key", upper) if upper in self._words else ("name", self._token)
 
-    def _unexpected(self, at: int, wanted: str = "an SQL92 expression") -> UsageError:
-        return UsageError(f"expected {wanted} at character {at + 1} of {self._text[:80]!r}")
-
-    def whole(self) -> Node:
-        """Returns the whole expression."""
-        node = self._or()
-        if self._tokens[self._at][0] != "end":
-            raise self._unexpected(self._tokens[self._at][2], "the end")
-        return node
+    def _unexpected(self, wanted: str) -> UsageError:
+        return UsageError(f"expected {wanted} at character {self._at + 1} of {self._text[:80]!r}")
 
     def _accept(self, *words: str) -> str:
-        kind, text, _ = self._tokens[self._at]
-        word = text.upper() if kind == "word" else text if kind == "sign" else ""
-        if word in words and word:
-            self._at += 1
-            return word
-        return ""
+        token = self._token
+        if self._kind not in ("key", "sign") or token not in words:
+            return ""
+        self._move()
+        return token
 
     def _expect(self, word: str) -> None:
         if not self._accept(word):
-            raise self._unexpected(self._tokens[self._at][2], word)
+            raise self._unexpected(word)
+
+    def whole(self) -> Node:
+        """Returns the expression that the text begins with."""
+        return self._truth(self._or())
+
+    def _truth(self, node: Node) -> Node:
+        if node.is_boolean:
+            return node
+        if node.is_property:
+            return values.cast(node)
+        raise self._unexpected("a condition, not a value, before what stands")
 
     def _or(self) -> Node:
         self._depth += 1
         if self._depth > _DEEPEST:
-            raise self._unexpected(self._tokens[self._at][2], f"at most {_DEEPEST} levels of parentheses")
+            raise self._unexpected(f"at most {_DEEPEST} levels")
         node = self._and()
         while self._accept("OR"):
-            node = _either(node, self._and(), decisive=True)
+            node = values.either(self._truth(node), self._truth(self._and()), decisive=True)
         self._depth -= 1
         return node
 
     def _and(self) -> Node:
-        node = self._test()
+        node = self._equality()
         while self._accept("AND"):
-            node = _either(node, self._test(), decisive=False)
+            node = values.either(self._truth(node), self._truth(self._equality()), decisive=False)
         return node
 
-    def _test(self) -> Node:
-        if self._accept("NOT"):
-            return _negated(self._test())
-        left = self._operand()
-        sign = self._accept("=", "<>", ">", ">=", "<", "<=")
-        if sign:
-            right = self._operand()
-            equal = _compared(left, right, "=" if sign == "<>" else sign)
-            return _negated(equal) if sign == "<>" else equal
-        if self._accept("IS"):
-            wanted = not self._accept("NOT")
-            self._expect("NULL")
-            return lambda properties: (left(properties) is None) is wanted
-        inverted = bool(self._accept("NOT"))
-        node = self._membership(left)
-        if node is None:
-            if inverted:
-                raise self._unexpected(self._tokens[self._at][2], "BETWEEN, IN, CONTAINS, STARTSWITH or ENDSWITH")
-            return left
-        return _negated(node) if inverted else node
+    def _equality(self) -> Node:
+        node = self._comparison()
+        while sign := self._accept(*_EQUALITIES, "IS"):
+            if sign == "IS":
+                inverted = bool(self._accept("NOT"))
+                self._expect("NULL")
+                node = values.equal(node, values.constant(None))
+            else:
+                inverted = sign == "<>"
+                node = self._equal(node, self._comparison())
+            node = values.negated(node) if inverted else node
+        return node
 
-    def _membership(self, left: Node) -> Node | None:
-        if self._accept("BETWEEN"):
-            lowest = self._operand()
-            self._expect("AND")
-            highest = self._operand()
-            return _either(_compared(left, lowest, ">="), _compared(left, highest, "<="), decisive=False)
-        if self._accept("IN"):
-            return _member(left, self._strings())
-        word = self._accept(*_TEXT_TESTS)
-        if word:
-            return _text_test(left, self._string(), _TEXT_TESTS[word])
-        return None
+    def _equal(self, left: Node, right: Node) -> Node:
+        for node in (left, right):
+            if node.is_constant and node.constant is None:
+                raise self._unexpected("something that can be compared, not NULL, before what stands")
+        if left.is_constant and right.is_constant and left.is_boolean and not right.is_boolean:
+            raise self._unexpected("TRUE or FALSE beside the other, before what stands")
+        return values.equal(left, right)
+
+    def _comparison(self) -> Node:
+        node = self._unary()
+        while True:
+            if sign := self._accept(*_ORDERS):
+                node = self._ordered(node, self._unary(), sign)
+            elif self._kind == "key" and self._token in {"NOT", "BETWEEN", "IN", *_TEXT_WORDS}:
+                node = self._membership(node, inverted=bool(self._accept("NOT")))
+            else:
+                return node
+
+    def _ordered(self, left: Node, right: Node, sign: str) -> Node:
+        for node in (left, right):
+            is_number = isinstance(node.constant, int | float) and not isinstance(node.constant, bool)
+            if node.is_boolean or (node.is_constant and not is_number):
+                raise self._unexpected("values that have an order before what stands")
+        return values.ordered(left, right, sign)
+
+    def _membership(self, left: Node, *, inverted: bool) -> Node:
+        word = self._accept("BETWEEN", "IN", *(self._words & _TEXT_WORDS))
+        if word == "BETWEEN":
+            return self._between(left, inverted=inverted)
+        if word == "IN":
+            if not left.is_property:
+                raise self._unexpected("a property before IN, before what stands")
+            return values.member(left, self._strings(), inverted=inverted)
+        if not word:
+            raise self._unexpected("BETWEEN, IN, CONTAINS, STARTSWITH or ENDSWITH")
+        return values.text_test(left, self._string(), word, inverted=inverted)
+
+    def _between(self, node: Node, *, inverted: bool) -> Node:
+        low = self._unary()
+        self._expect("AND")
+        high = self._unary()
+        if inverted:
+            below, above = self._ordered(node, low, "<"), self._ordered(node, high, ">")
+            return values.either(below, above, decisive=True)
+        if low.is_constant and high.is_constant and not values.in_order(low.constant, high.constant):
+            raise self._unexpected("a lower and a higher value before what stands")
+        return values.either(self._ordered(node, low, ">="), self._ordered(node, high, "<="), decisive=False)
 
     def _strings(self) -> frozenset[str]:
         self._expect("(")
@@ -163,112 +192,50 @@ class _Parser:
         return frozenset(found)
 
     def _string(self) -> str:
-        kind, text, at = self._tokens[self._at]
-        if kind != "string":
-            raise self._unexpected(at, "a string")
-        self._at += 1
-        return text[1:-1].replace("''", "'")
+        if self._kind != "string":
+            raise self._unexpected("a string")
+        found = self._token[1:-1].replace("''", "'")
+        self._move()
+        return found
 
-    def _operand(self) -> Node:
+    def _unary(self) -> Node:
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise self._unexpected(f"at most {_DEEPEST} levels")
+        sign = self._accept("+", "-", "NOT")
+        node = self._unary() if sign else self._primary()
+        self._depth -= 1
+        if sign == "NOT":
+            return values.negated(self._truth(node))
+        return values.minus(node) if sign == "-" else node
+
+    def _primary(self) -> Node:
         if self._accept("("):
             node = self._or()
             self._expect(")")
             return node
-        sign = self._accept("+", "-")
-        kind, text, at = self._tokens[self._at]
-        if kind == "number":
-            self._at += 1
-            number = float(text) if re.search(r"[.eE]", text) else int(text)
-            return _constant(-number if sign == "-" else number)
-        if sign:
-            raise self._unexpected(at, "a number")
-        if kind == "string":
-            return _constant(self._string())
         word = self._accept("TRUE", "FALSE", "NULL")
         if word:
-            return _constant({"TRUE": True, "FALSE": False, "NULL": None}[word])
-        if kind != "word" or text.upper() in _RESERVED:
-            raise self._unexpected(at, "a property, a number or a string")
-        self._at += 1
-        return lambda properties: properties.get(text)
+            return values.constant({"TRUE": True, "FALSE": False, "NULL": None}[word])
+        if self._kind == "string":
+            return values.constant(self._string())
+        kind, text = self._kind, self._token
+        if kind == "name":
+            self._move()
+            return values.property_of(text)
+        if kind not in ("int", "float"):
+            raise self._unexpected("a property, a number or a string")
+        number = self._number(kind, text)
+        self._move()
+        return values.constant(number)
 
-
-def _constant(value: Value) -> Node:
-    return lambda _properties: value
-
-
-def _negated(node: Node) -> Node:
-    def evaluate(properties: dict[str, str]) -> bool | None:
-        value = _truth(node(properties))
-        return None if value is None else not value
-
-    return evaluate
-
-
-def _either(left: Node, right: Node, *, decisive: bool) -> Node:
-    """Returns OR (one True decides) or AND (one False decides)."""
-
-    def evaluate(properties: dict[str, str]) -> bool | None:
-        first = _truth(left(properties))
-        if first is decisive:
-            return decisive
-        second = _truth(right(properties))
-        if second is decisive:
-            return decisive
-        return None if first is None or second is None else not decisive
-
-    return evaluate
-
-
-def _compared(left: Node, right: Node, sign: str) -> Node:
-    test = _COMPARISONS[sign]
-
-    def evaluate(properties: dict[str, str]) -> bool | None:
-        first, second = left(properties), right(properties)
-        if first is None or second is None:
-            return None
-        return test(*_alike(first, second))
-
-    return evaluate
-
-
-def _member(left: Node, wanted: frozenset[str]) -> Node:
-    def evaluate(properties: dict[str, str]) -> bool | None:
-        value = left(properties)
-        return value in wanted if isinstance(value, str) else None
-
-    return evaluate
-
-
-def _text_test(left: Node, part: str, test: Callable[[str, str], bool]) -> Node:
-    def evaluate(properties: dict[str, str]) -> bool:
-        value = left(properties)
-        return isinstance(value, str) and test(value, part)
-
-    return evaluate
-
-
-def _truth(value: Any) -> bool | None:
-    if value is None or isinstance(value, bool):
-        return value
-    raise _NotComparableError
-
-
-def _alike(first: Any, second: Any) -> tuple[Any, Any]:
-    """Converts a string to the kind of the other value, as a property is always a string."""
-    if isinstance(first, str) and not isinstance(second, str):
-        return _converted(first, second), second
-    if isinstance(second, str) and not isinstance(first, str):
-        return first, _converted(second, first)
-    if isinstance(first, bool) != isinstance(second, bool):
-        raise _NotComparableError
-    return first, second
-
-
-def _converted(text: str, other: Any) -> Any:
-    if isinstance(other, bool):
-        return text.lower() == "true"
-    try:
-        return int(text) if isinstance(other, int) else float(text)
-    except ValueError:
-        raise _NotComparableError from None
+    def _number(self, kind: str, text: str) -> int | float:
+        if kind == "int":
+            whole = int(text) if len(text) < 20 else java.LONG_MAX + 1
+            if whole > java.LONG_MAX:
+                raise self._unexpected("a number of 64 bits")
+            return whole if whole <= java.INT_MAX else Long(whole)
+        found = float(text)
+        if not 0 < found < float("inf"):  # the broker takes the least positive number for the least of all
+            raise self._unexpected("a positive number that a double can hold")
+        return found

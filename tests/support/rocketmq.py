@@ -133,6 +133,14 @@ class RocketMQ:
             found[kind].append(json.loads(answer))
         return found
 
+    def expressions(self, questions: Iterable[tuple[str, Mapping[str, str]]], *, work: Path) -> list[str]:
+        """What the release makes of SQL92 expressions over properties: true, false, null, other, throws or refused."""
+        work.mkdir(parents=True, exist_ok=True)
+        lines = [_words(text, *(word for pair in held.items() for word in pair)) for text, held in questions]
+        result = _run(self._java("Sql", home=work), input="".join(lines))
+        assert result.returncode == 0, result.stderr[-4000:]
+        return result.stdout.splitlines()
+
     def start_broker(self, directory: Path, **keys: Any) -> "Broker":
         """Start a name server and a broker on `directory/store`, which may be there or not, and wait until both serve.
 

@@ -1,0 +1,216 @@
+"""What the parts of an SQL92 expression come to, given a message's properties.
+
+Three-valued: what needs a missing property is mostly unknown, None here. Properties are strings; beside a number they
+are read as one of its kind, an Integer, a Long or a Double, and one that cannot be so read makes the whole expression
+fail. Source: ComparisonExpression, LogicExpression, UnaryExpression, BooleanExpression (filter module, 4.9.7, 5.5.0).
+"""
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mqtool.errors import FormatError
+from mqtool.formats import java
+
+Value = str | int | float | bool | None
+Properties = Mapping[str, str]
+
+_DECIMAL = re.compile(r"[+-]?(?:NaN|Infinity|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?[fFdD]?)", re.ASCII)
+_HEXADECIMAL = re.compile(r"[+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?\d+[fFdD]?", re.ASCII)
+_BLANKS = "".join(map(chr, range(33)))
+_ORDERS: dict[str, Callable[[int], bool]] = {
+    ">": lambda sign: sign > 0, ">=": lambda sign: sign >= 0, "<": lambda sign: sign < 0, "<=": lambda sign: sign <= 0,
+}  # fmt: skip
+_TEXT_TESTS: dict[str, Callable[[str, str], bool]] = {
+    "CONTAINS": lambda text, part: part in text,
+    "STARTSWITH": str.startswith,
+    "ENDSWITH": str.endswith,
+}
+
+
+class NotComparableError(Exception):
+    """Two values of kinds that do not convert into each other: the broker's evaluation throws."""
+
+
+class Long(int):
+    """A whole number that is a Long to the broker; one that fits 32 bits is an Integer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A part of an expression.
+
+    Attributes:
+        value: what it comes to.
+        is_boolean: it is a condition.
+        is_property: it is the name of a property.
+        is_constant: it is written out; `constant` is what.
+    """
+
+    value: Callable[[Properties], Any]
+    is_boolean: bool = False
+    is_property: bool = False
+    is_constant: bool = False
+    constant: Value = None
+
+
+def constant(value: Value) -> Node:
+    """Returns a number, a string, TRUE, FALSE or NULL."""
+    return Node(lambda _: value, is_boolean=value is None or isinstance(value, bool), is_constant=True, constant=value)
+
+
+def property_of(name: str) -> Node:
+    """Returns the property of a name."""
+    return Node(lambda properties: properties.get(name), is_property=True)
+
+
+def cast(node: Node) -> Node:
+    """Returns a property as a condition: false if it is there, since none is a Boolean."""
+
+    def value(properties: Properties) -> bool | None:
+        found = node.value(properties)
+        return None if found is None else found is True
+
+    return Node(value, is_boolean=True)
+
+
+def minus(node: Node) -> Node:
+    """Returns the negative of a number; unknown for anything else."""
+
+    def value(properties: Properties) -> Value:
+        found = node.value(properties)
+        if isinstance(found, bool) or not isinstance(found, int | float):
+            return None
+        return Long(-found) if isinstance(found, Long) else -found
+
+    return Node(value)
+
+
+def negated(node: Node) -> Node:
+    """Returns NOT of a condition."""
+
+    def value(properties: Properties) -> bool | None:
+        found = node.value(properties)
+        return None if found is None else not found
+
+    return Node(value, is_boolean=True)
+
+
+def either(left: Node, right: Node, *, decisive: bool) -> Node:
+    """Returns OR, where one True decides, or AND, where one False does."""
+
+    def value(properties: Properties) -> bool | None:
+        first = left.value(properties)
+        if first is decisive:
+            return decisive
+        second = right.value(properties)
+        if second is decisive:
+            return decisive
+        return None if first is None or second is None else not decisive
+
+    return Node(value, is_boolean=True)
+
+
+def equal(left: Node, right: Node) -> Node:
+    """Returns whether two values are equal: unknown if only the left one is missing, true if both are."""
+
+    def value(properties: Properties) -> bool | None:
+        first, second = left.value(properties), right.value(properties)
+        if first is None:
+            return True if second is None else None
+        return second is not None and _compare(first, second) == 0
+
+    return Node(value, is_boolean=True)
+
+
+def ordered(left: Node, right: Node, sign: str) -> Node:
+    """Returns whether two values stand in an order; two strings as numbers."""
+    test = _ORDERS[sign]
+
+    def value(properties: Properties) -> bool | None:
+        first, second = left.value(properties), right.value(properties)
+        if first is None or second is None:
+            return None
+        if isinstance(first, str) and isinstance(second, str):
+            first, second = _double(first), _double(second)
+        found = _compare(first, second)
+        return False if found is None else test(found)
+
+    return Node(value, is_boolean=True)
+
+
+def member(left: Node, wanted: frozenset[str], *, inverted: bool) -> Node:
+    """Returns whether a property is one of some strings."""
+
+    def value(properties: Properties) -> bool | None:
+        found = left.value(properties)
+        return (found in wanted) is not inverted if isinstance(found, str) else None
+
+    return Node(value, is_boolean=True)
+
+
+def text_test(left: Node, part: str, word: str, *, inverted: bool) -> Node:
+    """Returns whether a string holds, begins or ends with another; never with an empty one, also if inverted."""
+    test = _TEXT_TESTS[word]
+
+    def value(properties: Properties) -> bool:
+        found = left.value(properties)
+        return isinstance(found, str) and bool(part) and test(found, part) is not inverted
+
+    return Node(value, is_boolean=True)
+
+
+def in_order(low: Value, high: Value) -> bool:
+    """Whether two constants can bound a range."""
+    if low is None or high is None:
+        return False
+    try:
+        found = _compare(low, high)
+    except NotComparableError:
+        return False
+    return found is not None and found <= 0
+
+
+def _compare(first: Any, second: Any) -> int | None:
+    """Returns the sign of a comparison; None for kinds that are never equal nor in an order."""
+    if isinstance(first, str) and not isinstance(second, str):
+        first = java.parse_boolean(first) if isinstance(second, bool) else _number_like(first, second)
+    elif isinstance(second, str) and not isinstance(first, str):
+        if isinstance(first, bool):
+            raise NotComparableError
+        second = _number_like(second, first)
+    if isinstance(first, bool) != isinstance(second, bool):
+        return None
+    if isinstance(first, float) or isinstance(second, float):
+        return _sign_of_doubles(float(first), float(second))
+    return int(first > second) - int(first < second)
+
+
+def _sign_of_doubles(first: float, second: float) -> int:
+    """As Double.compare: NaN is above all and equal to itself, -0.0 is below 0.0."""
+    if math.isnan(first) or math.isnan(second):
+        return int(math.isnan(first)) - int(math.isnan(second))
+    if first == second == 0:
+        return int(math.copysign(1, first) - math.copysign(1, second)) // 2
+    return int(first > second) - int(first < second)
+
+
+def _number_like(text: str, other: Any) -> int | float:
+    if isinstance(other, float):
+        return _double(text)
+    try:
+        return java.parse_long(text) if isinstance(other, Long) else java.parse_int(text)
+    except FormatError:
+        raise NotComparableError from None
+
+
+def _double(text: str) -> float:
+    """Reads a Double as Double.valueOf does."""
+    stripped = text.strip(_BLANKS)
+    if _HEXADECIMAL.fullmatch(stripped):
+        return float.fromhex(stripped.rstrip("fFdD"))  # the exponent is decimal: a letter behind it is a suffix
+    if not _DECIMAL.fullmatch(stripped):
+        raise NotComparableError
+    return float(stripped if stripped.endswith(("NaN", "Infinity")) else stripped.rstrip("fFdD"))
