@@ -1,0 +1,73 @@
+"""What a run that died had stored already: found in the target's log, message by message.
+
+A run stores messages in the source's order and writes down from time to time how far it is. So what it stored after
+that lies behind that point of the log, in order, perhaps among messages of others.
+"""
+
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+
+from mqtool.engine import load
+from mqtool.engine.hooks import OutgoingMessage
+from mqtool.engine.intake import Row
+from mqtool.engine.load import Ack, Judge
+from mqtool.engine.statuses import PutStatus
+from mqtool.formats import properties
+from mqtool.replay.originals import Original
+from mqtool.scan.damage import Damage
+from mqtool.store import Message, open_store
+
+Answered = tuple[Original, Ack]
+
+
+def found_there(
+    target: Path, since: int, originals: Iterator[Original], judge: Judge
+) -> tuple[list[Answered], Iterator[Original]]:
+    """Returns those originals that are in a log, with their answers, and an iterator over all others.
+
+    Args:
+        target: the store.
+        since: physical offset up to which its log was accounted for.
+        originals: that follow.
+        judge: of the target.
+    """
+    done: list[Answered] = []
+    pending: list[Answered] = []
+    with open_store(target) as store:
+        there = store.messages(start=since)
+        for original in originals:
+            message = judge.prepared(original.message) if original.message is not None else None
+            if not isinstance(message, OutgoingMessage):
+                pending.append((original, answer_to(original, judge)))
+                continue
+            found = next((one for one in there if not isinstance(one, Damage) and _is(one, message)), None)
+            if found is None:
+                return done, chain((one for one, _ in pending), [original], originals)
+            done += pending
+            done.append((original, _ack(original, found)))
+            pending = []
+    return done, chain((one for one, _ in pending), originals)
+
+
+def answer_to(original: Original, judge: Judge) -> Ack:
+    """Returns what the store would answer to an original; nothing is put."""
+    (answer,) = load.check([Row(0, original.message, original.reason)], judge)
+    return answer
+
+
+def _is(found: Message, wanted: OutgoingMessage) -> bool:
+    """Whether a record is what a put of the message makes; a store may add properties of its own."""
+    if (found.topic, found.queue_id, found.flag) != (wanted.topic, wanted.queue_id, wanted.flag):
+        return False
+    said = properties.decode(wanted.properties)
+    return found.raw_body == wanted.body and said.items() <= found.properties.items()
+
+
+def _ack(original: Original, found: Message) -> Ack:
+    assert original.message is not None
+    sent_to = original.message.topic, original.message.queue_id
+    return Ack(
+        0, PutStatus.PUT_OK, "", found.topic, found.queue_id, found.queue_offset, found.physical_offset,
+        found.offset_message_id, sent_to,
+    )  # fmt: skip

@@ -1,0 +1,217 @@
+"""What is to be sent again: messages of a store, of JSON Lines or of Parquet, as new messages with their old places."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from mqtool.engine import row_source
+from mqtool.engine.hooks import OutgoingMessage
+from mqtool.engine.intake import Row
+from mqtool.engine.options import StoreOptions
+from mqtool.errors import FormatError, StoreError
+from mqtool.export.schema import RecordClass, class_of
+from mqtool.formats import compression, hosts, properties
+from mqtool.formats.commit_log import COMPRESSION_MASK, TRANSACTION_MASK, SysFlag
+from mqtool.scan.damage import Damage
+from mqtool.store import Message, open_store
+from mqtool.store.message import explode
+from mqtool.store.selection import Selection
+
+_BATCH = int(SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP)
+_HOSTS = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
+_PACKED = int(SysFlag.COMPRESSED) | COMPRESSION_MASK
+_OF_THE_OLD_STORE = (properties.CRC32, properties.INNER_MULTI_QUEUE_OFFSET)
+_OF_A_BATCH = (properties.INNER_NUM, properties.INNER_BASE)
+
+Position = tuple[int, int]
+"""Physical offset and place in an inner batch; of tables the number of the row, and 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Original:
+    """A message to be sent again.
+
+    Attributes:
+        position: in the source; grows.
+        message: to be put; None if there is none.
+        reason: why there is none.
+        place: topic, queue_id, queue_offset, physical_offset, offset_message_id and unique_key that it had; None for
+            what is not known.
+    """
+
+    position: Position
+    message: OutgoingMessage | None
+    reason: str
+    place: dict[str, Any]
+
+
+@dataclass
+class Passed:
+    """What was met on the way and is not sent again.
+
+    Attributes:
+        not_committed: records that consumers could not see: half, rolled-back, of system topics.
+        not_selected: messages that were not asked for, as far as they had to be looked at.
+        damage: ranges of the log that hold no valid record.
+    """
+
+    not_committed: int
+    not_selected: int
+    damage: list[Damage]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where messages come from.
+
+    Attributes:
+        path: a store's root, a file of JSON Lines, a Parquet file, or the directory of an export.
+        selection: which messages.
+        keep_times: born timestamps stay; else they are those of the replay.
+        config: of a store, or None.
+    """
+
+    path: Path
+    selection: Selection
+    keep_times: bool = False
+    config: Path | None = None
+
+    @property
+    def is_store(self) -> bool:
+        """Whether it is a store: what else is a directory holds Parquet."""
+        return self.path.is_dir() and not any(self.path.rglob("*.parquet"))
+
+    def originals(self, options: StoreOptions, after: Position | None, passed: Passed) -> Iterator[Original]:
+        """Yields the messages in the source's order.
+
+        Args:
+            options: of the store that takes them.
+            after: position of the last one that was dealt with; None to begin.
+            passed: is added to.
+
+        Raises:
+            StoreError, FormatError: the source cannot be read.
+        """
+        found = self._of_store(options, after, passed) if self.is_store else self._of_rows(options, passed)
+        for original in found:
+            if after is None or original.position > after:
+                yield original
+
+    # -- a store -------------------------------------------------------------------------------------------------
+
+    def _of_store(self, options: StoreOptions, after: Position | None, passed: Passed) -> Iterator[Original]:
+        wanted = self.selection
+        start = max(wanted.start or 0, after[0] if after else 0) or None
+        with open_store(self.path, self.config) as store:
+            for item in store.messages(
+                start=start, end=wanted.end, topics=wanted.topics, queue_id=wanted.queue_id,
+                begin_time=wanted.begin_time, end_time=wanted.end_time,
+            ):  # fmt: skip
+                if isinstance(item, Damage):
+                    passed.damage.append(item)
+                elif class_of(item.topic, item.sys_flag) is not RecordClass.COMMITTED:
+                    passed.not_committed += 1
+                else:
+                    yield from self._of_record(item, options, passed)
+
+    def _of_record(self, record: Message, options: StoreOptions, passed: Passed) -> Iterator[Original]:
+        """Yields the messages of a record: those of an inner batch were sent as messages of their own."""
+        try:
+            messages = explode(record)
+        except FormatError as error:
+            where = record.physical_offset, 0
+            yield Original(where, None, f"the inner batch cannot be taken apart: {error}", _place(record))
+            return
+        for message in messages:
+            if self.selection.matches(message):
+                where = message.physical_offset, message.batch_index or 0
+                yield Original(where, self._renewed(_outgoing(message), options), "", _place(message))
+            else:
+                passed.not_selected += 1
+
+    # -- rows ----------------------------------------------------------------------------------------------------
+
+    def _of_rows(self, options: StoreOptions, passed: Passed) -> Iterator[Original]:
+        if row_source.is_parquet(self.path):
+            yield from self._selected(row_source.rows_of_parquet(self.path, options), options, passed)
+            return
+        try:
+            lines = self.path.open("rb")
+        except OSError as error:
+            raise StoreError(f"cannot be read: {error.strerror}", self.path) from error
+        with lines:
+            yield from self._selected(row_source.rows_of_lines(lines, options), options, passed)
+
+    def _selected(self, rows: Iterator[Row], options: StoreOptions, passed: Passed) -> Iterator[Original]:
+        for row in rows:
+            given = row.given or {}
+            if row.message is None:
+                yield Original((row.number, 0), None, row.reason, {"topic": None})
+                continue
+            message = _shown(row.message, given)
+            if class_of(message.topic, message.sys_flag) is not RecordClass.COMMITTED:
+                passed.not_committed += 1
+            elif not self._wants(message, timed=given.get("store_timestamp") is not None):
+                passed.not_selected += 1
+            else:
+                place = {name: given.get(name) for name in ("queue_offset", "physical_offset", "offset_message_id")}
+                named = {"topic": message.topic, "queue_id": message.queue_id, "unique_key": message.unique_key}
+                yield Original((row.number, 0), self._renewed(row.message, options), "", named | place)
+
+    def _wants(self, message: Message, *, timed: bool) -> bool:
+        """Whether a row is selected; one without a store timestamp lies in no range of times."""
+        wanted = self.selection
+        begin, end = wanted.begin_time, wanted.end_time
+        if (begin is not None or end is not None) and not (
+            timed and (begin or 0) <= message.store_timestamp and (end is None or message.store_timestamp < end)
+        ):
+            return False
+        queue_fits = wanted.queue_id is None or wanted.queue_id == message.queue_id
+        return queue_fits and wanted.matches_topic(message.topic) and wanted.matches(message)
+
+    def _renewed(self, message: OutgoingMessage, options: StoreOptions) -> OutgoingMessage:
+        """Returns a message without what only its old store knew of it."""
+        said = properties.decode(message.properties)
+        for name in _OF_THE_OLD_STORE:
+            said.pop(name, None)
+        return message._replace(
+            properties=properties.encode(said.items(), trailing_separator=not options.v4),
+            sys_flag=message.sys_flag & ~(TRANSACTION_MASK | _BATCH | _HOSTS), prepared_transaction_offset=0,
+            born_timestamp=message.born_timestamp if self.keep_times else None, store_host=None,
+        )  # fmt: skip
+
+
+def _outgoing(message: Message) -> OutgoingMessage:
+    """Returns a message of a store to be put: its body as stored, if it is one."""
+    said, body, flag = message.properties, message.raw_body, message.sys_flag
+    if message.batch_index is not None:
+        said = {name: value for name, value in said.items() if name not in _OF_A_BATCH}
+        body, flag = message.body, flag & ~_PACKED
+    return OutgoingMessage(
+        message.topic, message.queue_id, body, properties.encode(said.items()), message.flag, flag,
+        message.born_timestamp, hosts.build(hosts.parse_text(message.born_host)), None, message.reconsume_times,
+    )  # fmt: skip
+
+
+def _place(message: Message) -> dict[str, Any]:
+    return {
+        "topic": message.topic, "queue_id": message.queue_id, "queue_offset": message.queue_offset,
+        "physical_offset": message.physical_offset, "offset_message_id": message.offset_message_id,
+        "unique_key": message.unique_key,
+    }  # fmt: skip
+
+
+def _shown(message: OutgoingMessage, given: Mapping[str, Any]) -> Message:
+    """Returns a row as the message that selections are asked about."""
+    try:
+        body = compression.decode(message.body, message.sys_flag)
+    except FormatError:
+        body = message.body
+    said = properties.decode(message.properties)
+    empty = Message(
+        0, 0, message.topic, message.queue_id, 0, message.flag, message.sys_flag, 0, 0, "", "", 0, 0, said, 0, body,
+        "", message.body, 0,
+    )  # fmt: skip
+    time = given.get("store_timestamp")
+    return replace(empty, store_timestamp=time) if isinstance(time, int) else empty

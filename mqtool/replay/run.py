@@ -1,0 +1,223 @@
+"""A replay from beginning to end: read, put, write down old and new ids, remember how far it is."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from mqtool.engine import load, open_store
+from mqtool.engine.detect import options_for
+from mqtool.engine.intake import Row
+from mqtool.engine.load import Ack, Judge
+from mqtool.engine.options import Compat, FlushMode, StoreOptions
+from mqtool.engine.store import MessageStore
+from mqtool.errors import UsageError
+from mqtool.replay import state as states
+from mqtool.replay.catch_up import Answered, answer_to, found_there
+from mqtool.replay.ids import IdsFile
+from mqtool.replay.originals import Original, Passed, Source
+from mqtool.replay.state import State
+
+_REMEMBER_SECONDS = 1.0
+_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is to be replayed, and where to.
+
+    Attributes:
+        source: the messages.
+        target: root of the store that takes them; a new one if it is empty or not there.
+        ids: file for old and new places, or None.
+        state: file that remembers how far it is, or None.
+        rate: messages a second at most, None for no limit.
+        sync: flush each chunk before it counts.
+        config: of the target, or None.
+        compat: whose bytes to write; None for those of the target.
+        dry_run: only count.
+    """
+
+    source: Source
+    target: Path
+    ids: Path | None = None
+    state: Path | None = None
+    rate: float | None = None
+    sync: bool = False
+    config: Path | None = None
+    compat: Compat | None = None
+    dry_run: bool = False
+
+    def shape(self) -> dict[str, Any]:
+        """Returns what must stay the same between the runs of one replay."""
+        wanted = asdict(self.source.selection)
+        wanted["grep"] = None if wanted["grep"] is None else wanted["grep"].decode("utf-8", "surrogateescape")
+        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in wanted.items()}
+        plain["properties"] = [list(pair) for pair in wanted["properties"]]
+        del plain["limit"]
+        return {**plain, "keep_times": self.source.keep_times, "ids": None if self.ids is None else self.ids.name}
+
+
+@dataclass
+class Report:
+    """What a replay did.
+
+    Attributes:
+        replayed: messages stored by this run.
+        found_there: of an earlier run that died, found in the target.
+        refused: messages that the target does not take.
+        reasons: of the first of them: position and words.
+        passed: what was met on the way.
+        topics: messages by topic that they were sent to.
+        queues: topic to the number of its queues that are needed.
+    """
+
+    replayed: int = 0
+    found_there: int = 0
+    refused: int = 0
+    reasons: list[tuple[int, str]] = field(default_factory=list)
+    passed: Passed = field(default_factory=lambda: Passed(0, 0, []))
+    topics: Counter[str] = field(default_factory=Counter)
+    queues: dict[str, int] = field(default_factory=dict)
+
+    def take(self, original: Original, ack: Ack) -> None:
+        """Counts one answer."""
+        if not ack.stored:
+            self.refused += 1
+            self.reasons.append((original.position[0], ack.reason))
+            del self.reasons[_SHOWN:]
+            return
+        topic, queue_id = ack.sent_to
+        self.topics[topic] += 1
+        self.queues[topic] = max(self.queues.get(topic, 0), queue_id + 1)
+
+
+def replay(request: Request, progress: Callable[[int], None] = lambda _: None) -> Report:
+    """Stores messages again, in the source's order.
+
+    Args:
+        request: what.
+        progress: is told of the messages dealt with.
+
+    Raises:
+        UsageError: options that make no sense, a state of another replay, a file of ids that is there already.
+        StoreError: the source cannot be read, or the target takes no more; run it again with the same state.
+    """
+    _check(request)
+    mode = FlushMode.SYNC_FLUSH if request.sync else FlushMode.ASYNC_FLUSH
+    options = options_for(request.target, request.config, request.compat, flush_mode=mode)
+    judge = Judge(options, load.batch_topics(request.target, options))
+    before, resumes = _state(request)
+    report = Report()
+    originals = request.source.originals(options, before.after, report.passed)
+    if request.dry_run:
+        for original in islice(originals, request.source.selection.limit):
+            answer = answer_to(original, judge)
+            if original.message is not None and not answer.reason:
+                answer = answer._replace(physical_offset=0, sent_to=(original.message.topic, original.message.queue_id))
+            report.take(original, answer)
+        report.replayed = report.topics.total()
+        return report
+    with IdsFile(request.ids, before.ids_bytes, resumes=resumes) as ids:
+        _Run(request, judge, before, report, ids, progress).go(originals, options, resumes=resumes)
+    return report
+
+
+class _Run:
+    """One run that writes."""
+
+    def __init__(
+        self, request: Request, judge: Judge, before: State, report: Report, ids: IdsFile,
+        progress: Callable[[int], None],
+    ) -> None:  # fmt: skip
+        self._request, self._judge, self._state = request, judge, before
+        self._report, self._ids, self._progress = report, ids, progress
+        self._dealt = 0
+
+    def go(self, originals: Iterator[Original], options: StoreOptions, *, resumes: bool) -> None:
+        """Opens the target, goes on where the last run ended, and stores the rest."""
+        limit = self._request.source.selection.limit
+        with open_store(self._request.target, options) as store:
+            try:
+                if resumes:
+                    originals = self._resumed(store, originals)
+                else:
+                    self._remember(store)  # from where to look, should this run die
+                self._put_all(store, islice(originals, limit))
+            finally:
+                load.add_topics(store, self._report.queues)
+
+    def _resumed(self, store: MessageStore, originals: Iterator[Original]) -> Iterator[Original]:
+        """Accounts for what a run that died had stored; returns what is left."""
+        done, rest = found_there(self._request.target, self._state.end, originals, self._judge)
+        self._take(done)
+        self._report.found_there = sum(ack.stored for _, ack in done)
+        if done:
+            self._remember(store)
+        return rest
+
+    def _put_all(self, store: MessageStore, originals: Iterator[Original]) -> None:
+        rate = self._request.rate
+        size = load.CHUNK if rate is None else min(load.CHUNK, max(1, int(rate / 4)))
+        begun = remembered = time.monotonic()
+        sent = 0
+        while chunk := list(islice(originals, size)):
+            rows = [Row(number, one.message, one.reason) for number, one in enumerate(chunk)]
+            self._take(zip(chunk, load.append(store, rows, self._judge), strict=True))
+            sent += len(chunk)
+            if time.monotonic() - remembered >= _REMEMBER_SECONDS:
+                self._remember(store)
+                remembered = time.monotonic()
+            if rate is not None:
+                time.sleep(max(0.0, begun + sent / rate - time.monotonic()))
+        self._report.replayed = self._report.topics.total() - self._report.found_there
+        self._remember(store)
+
+    def _take(self, answers: "Iterator[Answered] | list[Answered] | zip[Answered]") -> None:
+        after, replayed, no = self._state.after, self._state.replayed, self._state.refused
+        for original, ack in answers:
+            self._report.take(original, ack)
+            self._ids.write(original, ack)
+            after = original.position
+            replayed, no = replayed + ack.stored, no + (not ack.stored)
+            self._dealt += 1
+        self._state = replace(self._state, after=after, replayed=replayed, refused=no)
+        self._progress(self._dealt)
+
+    def _remember(self, store: MessageStore) -> None:
+        """Makes durable what was stored, then writes down that it was."""
+        if self._request.state is None:
+            return
+        end = store.flush()
+        print_ = states.target_print(self._request.target, end) if end else None
+        self._state = replace(self._state, target=print_, end=end, ids_bytes=self._ids.flush())
+        self._state.save(self._request.state)
+
+
+def _state(request: Request) -> tuple[State, bool]:
+    """Returns the state to go on from, and whether there was a run before."""
+    fresh = State(request.shape(), states.source_print(request.source.path), None, None, 0)
+    found = None if request.state is None else states.load(request.state)
+    if found is None or request.state is None:
+        return fresh, False
+    states.check(found, request.shape(), request.source.path, request.target, request.state)
+    return (found if found.source is not None else replace(found, source=fresh.source)), True
+
+
+def _check(request: Request) -> None:
+    """Refuses what would go wrong later.
+
+    Raises:
+        UsageError: a file in a store, a target in its own source, a rate that is none.
+    """
+    source, target = request.source.path.resolve(), request.target.resolve()
+    if target.is_relative_to(source) or source.is_relative_to(target):
+        raise UsageError(f"{request.target}: is, holds or lies in the source {request.source.path}")
+    for place in (request.ids, request.state):
+        if place is not None and any(place.resolve().is_relative_to(root) for root in (source, target)):
+            raise UsageError(f"{place}: lies inside the source or the target; name a file elsewhere")
+    if request.rate is not None and not request.rate > 0:
+        raise UsageError(f"expected a rate above 0, found {request.rate}")

@@ -1,0 +1,162 @@
+"""How far a replay has come: in the source, and in the store that takes it."""
+
+import hashlib
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from mqtool.errors import ConfigFileError, StoreError, UsageError
+from mqtool.replay.originals import Position
+from mqtool.store import open_store
+
+VERSION = 1
+_PRINT_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """Some bytes that do not change.
+
+    Attributes:
+        offset: of the first, physical in a log.
+        count: how many.
+        digest: of them.
+    """
+
+    offset: int
+    count: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What a replay remembers.
+
+    Attributes:
+        shape: what must stay the same between its runs.
+        source: fingerprint of it; None if it was empty.
+        after: position of the last message that was dealt with; None for none.
+        target: fingerprint of the bytes before `end`; None if there were none.
+        end: physical offset up to which the target was looked through or written.
+        ids_bytes: length of the file of ids.
+        replayed, refused: counts so far.
+    """
+
+    shape: dict[str, Any]
+    source: Fingerprint | None
+    after: Position | None
+    target: Fingerprint | None
+    end: int
+    ids_bytes: int = 0
+    replayed: int = 0
+    refused: int = 0
+
+    def save(self, path: Path) -> None:
+        """Replaces the file, durably."""
+        part = path.with_name(f".{path.name}.part")
+        with part.open("w", encoding="utf-8") as file:
+            json.dump({"version": VERSION, **asdict(self)}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+
+
+def load(path: Path) -> State | None:
+    """Reads a state; None if there is no file.
+
+    Raises:
+        ConfigFileError: it is something else.
+    """
+    try:
+        found = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise ConfigFileError(f"is not the state of a replay: {error}", path) from error
+    try:
+        if found.pop("version") != VERSION:
+            raise ConfigFileError("is the state of another release's replay", path)
+        for name in ("source", "target"):
+            found[name] = None if found[name] is None else Fingerprint(**found[name])
+        after = found.pop("after")
+        return State(after=None if after is None else (int(after[0]), int(after[1])), **found)
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise ConfigFileError(f"is not the state of a replay: {error!r}", path) from error
+
+
+def check(state: State, shape: dict[str, Any], source: Path, target: Path, path: Path) -> None:
+    """Compares a state with what it is to go on with.
+
+    Raises:
+        UsageError: other options, another source or another target.
+    """
+    for name, value in shape.items():
+        if state.shape.get(name) != value:
+            words = f"{name} was {state.shape.get(name)!r} and is {value!r} now"
+            raise UsageError(f"{path}: belongs to another replay: {words}; give a new state")
+    if state.source is not None and not _is(source, state.source):
+        raise UsageError(f"{path}: belongs to another replay: {source} is not what it was; give a new state")
+    if state.target is not None and not _log_is(target, state.target):
+        words = f"the log of {target} is not the one that was written up to physical offset {state.end}"
+        raise UsageError(f"{path}: {words}; give a new state, or the old store")
+
+
+def source_print(source: Path) -> Fingerprint | None:
+    """Returns the fingerprint of a source.
+
+    Of a log or a file its first bytes, which do not change as it grows; of an export the list of its files, since a
+    new one may come to lie between old ones.
+    """
+    if (source / "commitlog").is_dir():
+        with open_store(source) as store:
+            log = store.commit_log
+            count = min(_PRINT_BYTES, log.max_offset - log.min_offset)
+            return _print(log.min_offset, log.read(log.min_offset, count)) if count else None
+    data = _head(source, _PRINT_BYTES)
+    return _print(0, data) if data else None
+
+
+def target_print(target: Path, end: int) -> Fingerprint | None:
+    """Returns the fingerprint of the bytes before a physical offset of a log."""
+    with open_store(target) as store:
+        index = store.commit_log.segment_at(end - 1)
+        if index is None:
+            return None
+        first = max(store.commit_log.segments[index].base, end - _PRINT_BYTES)
+        return _print(first, store.commit_log.read(first, end - first))
+
+
+def _print(offset: int, data: bytes) -> Fingerprint:
+    return Fingerprint(offset, len(data), hashlib.blake2b(data, digest_size=16).hexdigest())
+
+
+def _is(source: Path, known: Fingerprint) -> bool:
+    if (source / "commitlog").is_dir():
+        return _log_is(source, known)
+    return _print(0, _head(source, known.count)) == known
+
+
+def _log_is(root: Path, known: Fingerprint) -> bool:
+    """Whether a log still has the bytes; what has expired since says nothing against it."""
+    try:
+        with open_store(root) as store:
+            log = store.commit_log
+            if log.min_offset > known.offset:
+                return True
+            return _print(known.offset, log.read(known.offset, known.count)) == known
+    except StoreError:
+        return False
+
+
+def _head(path: Path, count: int) -> bytes:
+    """Returns the first bytes of a file; of a directory names and sizes of its Parquet files."""
+    try:
+        if path.is_dir():
+            listed = sorted((str(file.relative_to(path)), file.stat().st_size) for file in path.rglob("*.parquet"))
+            return json.dumps(listed).encode() if listed else b""
+        with path.open("rb") as file:
+            return file.read(count)
+    except OSError as error:
+        raise StoreError(f"cannot be read: {error.strerror}", path) from error

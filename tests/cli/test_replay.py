@@ -1,0 +1,64 @@
+"""`mqtool replay` from the command line: its report, its options, its refusals."""
+
+import json
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from tests.support import lake
+from tests.support.stores import fixture, store_fixture
+
+STORE = store_fixture("orders-5.5.0").directory
+COMMITTED = lake.expected_rows("orders-5.5.0", every_class=False, broker="b")
+SCHEMA = json.loads((Path(__file__).resolve().parents[2] / "docs" / "schemas" / "replay.json").read_text("utf-8"))
+
+
+def test_the_report_counts_what_was_stored(mqtool, tmp_path):
+    result = mqtool("replay", STORE, "--to", tmp_path / "new", "--topic", "Orders", "--format", "json")
+    orders = [row for row in COMMITTED if row["topic"] == "Orders"]
+    assert result.code == 0
+    assert result.document["replayed"] == len(orders)
+    assert result.document["topics"] == [{"topic": "Orders", "messages": len(orders)}]
+    Draft202012Validator(SCHEMA).validate(result.document)
+
+
+def test_what_dump_prints_is_replayed(mqtool, tmp_path):
+    printed = mqtool("dump", STORE, "--topic", "Keyed", "--format", "jsonl")
+    (tmp_path / "lines").write_bytes(printed.stdout)
+    options = ("--keep-times", "--rate", "100000", "--sync", "--compat", "4.9", "--ids", tmp_path / "ids")
+    assert mqtool("replay", tmp_path / "lines", "--to", tmp_path / "new", *options).code == 0
+    found = mqtool("dump", tmp_path / "new", "--format", "jsonl").lines
+    keyed = [row for row in COMMITTED if row["topic"] == "Keyed"]
+    assert [row["properties"].get("KEYS") for row in found] == [row["properties"].get("KEYS") for row in keyed]
+    assert len((tmp_path / "ids").read_text().splitlines()) == len(keyed)
+
+
+def test_a_range_of_offsets_is_of_a_store(mqtool, tmp_path):
+    mqtool("replay", STORE, "--to", tmp_path / "new", "--offset", "100001:200001")
+    found = mqtool("dump", tmp_path / "new", "--format", "jsonl").lines
+    expected = [row for row in COMMITTED if 100_001 <= row["physical_offset"] < 200_001]
+    assert [row["properties"].get("UNIQ_KEY") for row in found] == [row["unique_key"] for row in expected]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["nowhere", "--to", "new"], 74, "nowhere: cannot be read"),
+        ([STORE, "--to", STORE], 2, "is, holds or lies in the source"),
+        ([STORE, "--to", "new", "--rate", "0"], 2, "expected a rate above 0"),
+        ([STORE, "--to", "new", "--grep", "("], 2, "is no regular expression"),
+        (["lines", "--to", "new", "--offset", "1:2"], 2, "--offset means the log of a store"),
+        ([fixture("equeue-small/store"), "--to", "new"], 4, "a store of kind equeue"),
+        ([STORE, "--to", "lines"], 4, "expected a directory, found a file"),
+    ],
+    ids=["no source", "itself", "rate", "regex", "offset", "other kind", "file"],
+)
+def test_what_makes_no_sense_is_said_in_one_line_and_writes_nothing(
+    mqtool, tmp_path, monkeypatch, arguments, code, words
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "lines").write_text('{"topic": "A", "body": "x"}\n')
+    result = mqtool("replay", *arguments)
+    assert (result.code, words in result.stderr, result.stderr.count("\n")) == (code, True, 1)
+    assert [path.name for path in tmp_path.iterdir()] == ["lines"]

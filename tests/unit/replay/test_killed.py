@@ -1,0 +1,74 @@
+"""Wherever a replay dies, running it again leaves no message out and none there twice."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mqtool
+from mqtool.engine import open_store
+from mqtool.engine.detect import options_for
+from mqtool.replay.run import replay
+from mqtool.scan.damage import Damage
+from tests.support.replay_killed import request
+from tests.support.stores import copy_store
+
+ROOT = Path(__file__).resolve().parents[3]
+NAME = "rollover-5.5.0"
+
+
+def run_until(source: Path, directory: Path, step: int) -> bool:
+    """Replays; returns whether the run was killed."""
+    command = [sys.executable, "-m", "tests.support.replay_killed", str(source), str(directory), str(step)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert ran.returncode in (0, 9), ran.stderr
+    return ran.returncode == 9
+
+
+def contents(root: Path) -> list[tuple[Any, ...]]:
+    """The messages of a store in the order of its log."""
+    with mqtool.open(root) as store:
+        found = [one for one in store.messages() if not isinstance(one, Damage)]
+    return [(one.topic, one.queue_id, one.body, one.flag, tuple(one.properties.items())) for one in found]
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 10, 97])
+def test_a_run_killed_at_a_step_is_completed_by_the_next(tmp_path, step):
+    source = copy_store(NAME, tmp_path)
+    assert run_until(source, tmp_path, step)
+    report = replay(request(source, tmp_path))
+    assert contents(tmp_path / "target") == contents(source)
+    lines = [json.loads(line) for line in (tmp_path / "ids").read_text().splitlines()]
+    with mqtool.open(source) as store, mqtool.open(tmp_path / "target") as target:
+        old = [one.physical_offset for one in store.messages() if not isinstance(one, Damage)]
+        new = [one.physical_offset for one in target.messages() if not isinstance(one, Damage)]
+    assert [line["old"]["physical_offset"] for line in lines] == old
+    assert [line["new"]["physical_offset"] for line in lines] == new
+    assert replay(request(source, tmp_path)).topics.total() == 0
+    assert report.refused == 0
+
+
+def test_runs_killed_one_after_the_other_come_to_the_end(tmp_path):
+    source = copy_store(NAME, tmp_path)
+    runs = 0
+    while run_until(source, tmp_path, 90):
+        runs += 1
+    assert runs > 1
+    assert contents(tmp_path / "target") == contents(source)
+
+
+def test_messages_of_others_after_a_kill_are_told_from_its_own(tmp_path):
+    source = copy_store(NAME, tmp_path)
+    assert run_until(source, tmp_path, 30)
+    with open_store(tmp_path / "target", options_for(tmp_path / "target")) as store:
+        for number in range(5):
+            assert store.put("Others", 0, b"%d" % number).ok
+    replay(request(source, tmp_path))
+    found = contents(tmp_path / "target")
+    assert [one for one in found if one[0] != "Others"] == contents(source)
+    assert [one[2] for one in found if one[0] == "Others"] == [b"0", b"1", b"2", b"3", b"4"]

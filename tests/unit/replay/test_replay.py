@@ -1,0 +1,263 @@
+"""Replayed messages are those that the real broker gave to consumers, in their order, with new places."""
+
+import base64
+import json
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mqtool
+from mqtool.cli.app import run as run_program
+from mqtool.errors import UsageError
+from mqtool.replay import run
+from mqtool.replay.originals import Source
+from mqtool.replay.run import Report, Request, replay
+from mqtool.scan.damage import Damage
+from mqtool.store import Message
+from mqtool.store.selection import Selection
+from mqtool.verify import State, verify
+from tests.support import lake
+from tests.support.stores import copy_store, store_fixture, tree_digest
+
+NAME = "orders-5.5.0"
+STORE = store_fixture(NAME).directory
+COMMITTED = lake.expected_rows(NAME, every_class=False, broker="b")
+KEPT = ("topic", "queue_id", "flag", "body", "tags", "keys", "unique_key", "properties", "born_host")
+
+
+def replayed(source: object, target: Path, wanted: Selection | None = None, **options: Any) -> Report:
+    keep_times = bool(options.pop("keep_times", False))
+    return replay(Request(Source(Path(str(source)), wanted or Selection(), keep_times), target, **options))
+
+
+def messages(root: Path) -> list[Message]:
+    with mqtool.open(root) as store:
+        found = list(store.messages())
+    assert not any(isinstance(one, Damage) for one in found)
+    return found
+
+
+def as_row(message: Message) -> dict[str, Any]:
+    row = {name: getattr(message, name) for name in KEPT}
+    return row | {"keys": list(message.keys)}
+
+
+def expected(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The broker's rows: those of an inner batch were sent as messages of their own."""
+    found = []
+    for row in rows:
+        said = {name: value for name, value in row["properties"].items()
+                if row["batch_index"] is None or name not in ("INNER_NUM", "INNER_BASE")}  # fmt: skip
+        said = {name: value for name, value in said.items() if name not in ("__CRC32#", "INNER_MULTI_QUEUE_OFFSET")}
+        found.append({**{name: row[name] for name in KEPT}, "properties": said})
+    return found
+
+
+@pytest.fixture(scope="module")
+def as_lines(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The fixture as `dump` prints it."""
+    path = tmp_path_factory.mktemp("lines") / "orders.jsonl"
+    with mqtool.open(STORE) as store, path.open("w") as file:
+        for message in store.messages():
+            assert isinstance(message, Message)
+            row = {name: getattr(message, name) for name in Message.__slots__ if "body" not in name}
+            row["body_base64"] = base64.b64encode(message.raw_body).decode()
+            file.write(json.dumps(row) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def as_lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The fixture as `export` writes it."""
+    target = tmp_path_factory.mktemp("lake") / "lake"
+    lake.run_export(f"b={STORE}", target)
+    return target
+
+
+@pytest.mark.parametrize("name", ["orders-5.5.0", "orders-4.9.7", "crash-5.5.0", "propcrc-5.5.0", "ipv6"])
+def test_a_store_is_replayed_in_its_order(tmp_path, name):
+    report = replayed(copy_store(name, tmp_path), tmp_path / "target")
+    rows = lake.expected_rows(name, every_class=False, broker="b")
+    assert [as_row(one) for one in messages(tmp_path / "target")] == expected(rows)
+    assert (report.replayed, report.refused) == (len(rows), 0)
+    with mqtool.open(tmp_path / "target") as store:
+        assert verify(store).state in (State.CLEAN, State.UNKNOWN)
+
+
+def test_messages_of_a_batch_are_replayed_one_by_one(tmp_path):
+    replayed(copy_store("bcq-5.5.0", tmp_path), tmp_path / "target")
+    found = Counter((one.topic, one.queue_id, one.body) for one in messages(tmp_path / "target"))
+    assert found == Counter((*key[:2], key[4]) for key in lake.served("bcq-5.5.0").elements())
+
+
+def test_lines_are_replayed_without_what_consumers_could_not_see(tmp_path, as_lines):
+    replayed(as_lines, tmp_path / "target")
+    plain = [row for row in COMMITTED if row["batch_index"] is None]
+    found = [as_row(one) for one in messages(tmp_path / "target")]
+    assert [row for row in found if row["topic"] != "InnerBatched"] == [
+        row for row in expected(plain) if row["topic"] != "InnerBatched"
+    ]
+
+
+def test_an_export_is_replayed(tmp_path, as_lake):
+    replayed(as_lake, tmp_path / "target")
+    by_queue = sorted(COMMITTED, key=lambda row: (row["topic"], row["queue_id"], row["queue_offset"]))
+    found = sorted(messages(tmp_path / "target"), key=lambda one: (one.topic, one.queue_id, one.queue_offset))
+    assert [as_row(one) for one in found] == expected(by_queue)
+
+
+WANTED = [
+    (Selection(topics=("Ord*",)), lambda row: row["topic"].startswith("Ord")),
+    (Selection(queue_id=1), lambda row: row["queue_id"] == 1),
+    (Selection(tags=("TagA",)), lambda row: row["tags"] == "TagA"),
+    (Selection(keys=("k0",)), lambda row: "k0" in row["keys"]),
+    (Selection(properties=(("WAIT", "true"),)), lambda row: row["properties"].get("WAIT") == "true"),
+    (Selection(grep=rb"1\d"), lambda row: any(b"1%d" % digit in row["body"] for digit in range(10))),
+    (Selection(begin_time=int(COMMITTED[300]["store_timestamp"].timestamp() * 1000)),
+     lambda row: row["store_timestamp"] >= COMMITTED[300]["store_timestamp"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("wanted", "keep"), WANTED, ids=["topic", "queue", "tag", "key", "property", "regex", "time"])
+@pytest.mark.parametrize("kind", ["store", "lines", "lake"])
+def test_what_is_asked_for_is_replayed(tmp_path, request, wanted, keep, kind):
+    source = STORE if kind == "store" else request.getfixturevalue(f"as_{kind}")
+    replayed(source, tmp_path / "target", wanted)
+    found = Counter((one.topic, one.unique_key, one.body) for one in messages(tmp_path / "target"))
+    rows = [row for row in COMMITTED if keep(row)]
+    if kind == "lines":  # as records: an inner batch is one line, which says so and cannot be taken apart
+        rows = [row for row in rows if row["topic"] != "InnerBatched"]
+        found = Counter({key: count for key, count in found.items() if key[0] != "InnerBatched"})
+    assert found == Counter((row["topic"], row["unique_key"], row["body"]) for row in rows)
+    assert rows
+
+
+def test_born_times_are_new_unless_they_are_to_be_kept(tmp_path):
+    replayed(STORE, tmp_path / "new")
+    replayed(STORE, tmp_path / "old", keep_times=True)
+    born = [int(row["born_timestamp"].timestamp() * 1000) for row in COMMITTED]
+    assert [one.born_timestamp for one in messages(tmp_path / "old")] == born
+    assert min(one.born_timestamp for one in messages(tmp_path / "new")) > max(born)
+
+
+def test_old_and_new_places_are_written_side_by_side(tmp_path):
+    replayed(STORE, tmp_path / "target", ids=tmp_path / "ids")
+    lines = [json.loads(line) for line in (tmp_path / "ids").read_text().splitlines()]
+    assert [line["old"]["physical_offset"] for line in lines] == [row["physical_offset"] for row in COMMITTED]
+    assert [line["old"]["queue_offset"] for line in lines] == [row["queue_offset"] for row in COMMITTED]
+    for line, message in zip(lines, messages(tmp_path / "target"), strict=True):
+        assert line["new"] == {
+            "topic": message.topic, "queue_id": message.queue_id, "queue_offset": message.queue_offset,
+            "physical_offset": message.physical_offset, "offset_message_id": message.offset_message_id,
+        }  # fmt: skip
+        assert line["unique_key"] == message.unique_key
+
+
+def test_a_source_that_grew_is_replayed_from_where_it_had_ended(tmp_path):
+    name = "rollover-5.5.0"
+    store, ends = copy_store(name, tmp_path), lake.record_ends(name)
+    rows = lake.expected_rows(name, every_class=False, broker="b")
+    for records in (40, 41, len(ends)):
+        lake.grow(name, store, ends[records - 1])
+        replayed(store, tmp_path / "target", state=tmp_path / "state", ids=tmp_path / "ids")
+        assert [as_row(one) for one in messages(tmp_path / "target")] == expected(
+            [row for row in rows if row["physical_offset"] < ends[records - 1]]
+        )
+
+
+def test_a_rate_is_kept(tmp_path, monkeypatch):
+    now = [0.0]
+    slept = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        now[0] += seconds
+
+    monkeypatch.setattr(run.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(run.time, "sleep", sleep)
+    report = replayed(STORE, tmp_path / "target", rate=100)
+    assert now[0] == pytest.approx(report.replayed / 100)
+    assert max(slept) <= 0.25
+
+
+def test_a_message_that_the_target_does_not_take_is_named_and_the_others_are_stored(tmp_path):
+    (tmp_path / "broker.conf").write_text("maxMessageSize=600\n")
+    report = replayed(STORE, tmp_path / "target", ids=tmp_path / "ids", config=tmp_path / "broker.conf")
+    lines = [json.loads(line) for line in (tmp_path / "ids").read_text().splitlines()]
+    refused = [line for line in lines if line["new"] is None]
+    assert (report.refused, report.replayed) == (len(refused), len(COMMITTED) - len(refused))
+    assert refused
+    assert all(line["reason"] for line in refused)
+    assert len(messages(tmp_path / "target")) == report.replayed
+
+
+def damaged(tmp_path: Path) -> Path:
+    store = copy_store(NAME, tmp_path)
+    segment = min((store / "commitlog").iterdir())
+    data = bytearray(segment.read_bytes())
+    data[COMMITTED[5]["physical_offset"] + 88] ^= 1
+    segment.write_bytes(data)
+    return store
+
+
+def test_damage_is_passed_over_and_told(tmp_path, capsys):
+    store = damaged(tmp_path)
+    code = run_program(["replay", str(store), "--to", str(tmp_path / "target"), "--format", "json"])
+    printed = capsys.readouterr()
+    document = json.loads(printed.out)
+    assert (code, document["damage"], document["replayed"]) == (1, 1, len(COMMITTED) - 1)
+    assert "bad-crc" in printed.err
+
+
+def test_a_dry_run_counts_and_writes_nothing(tmp_path):
+    report = replayed(STORE, tmp_path / "target", dry_run=True)
+    assert (report.replayed, report.topics["Orders"]) == (
+        len(COMMITTED), len([row for row in COMMITTED if row["topic"] == "Orders"]))  # fmt: skip
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_topics_of_a_new_target_have_the_queues_of_their_messages(tmp_path):
+    replayed(STORE, tmp_path / "target")
+    with mqtool.open(tmp_path / "target") as store:
+        known = {name: topic.read_queue_nums for name, topic in store.metadata.topics.items()}
+    wanted: dict[str, int] = {}
+    for row in COMMITTED:
+        wanted[row["topic"]] = max(wanted.get(row["topic"], 0), row["queue_id"] + 1)
+    assert known == wanted
+
+
+def test_neither_source_nor_what_is_refused_changes_a_byte(tmp_path):
+    store = copy_store(NAME, tmp_path)
+    before = tree_digest(store)
+    replayed(store, tmp_path / "target", ids=tmp_path / "ids", state=tmp_path / "state")
+    assert tree_digest(store) == before
+    target = tree_digest(tmp_path / "target")
+    refusals: list[dict[str, Any]] = [
+        {"target": store}, {"target": store / "inside"}, {"ids": store / "ids"}, {"state": tmp_path / "target" / "x"},
+        {"rate": 0}, {"ids": tmp_path / "ids", "state": None}, {"wanted": Selection(topics=("Orders",))},
+    ]  # fmt: skip
+    for changes in refusals:
+        options = {"target": tmp_path / "target", "ids": None, "state": tmp_path / "state"} | changes
+        with pytest.raises(UsageError):
+            replayed(store, **options)
+    assert (tree_digest(store), tree_digest(tmp_path / "target")) == (before, target)
+
+
+def test_a_state_does_not_go_on_with_another_source_or_target(tmp_path):
+    store = copy_store(NAME, tmp_path / "one")
+    other = copy_store("orders-4.9.7", tmp_path / "other")
+    replayed(store, tmp_path / "target", state=tmp_path / "state")
+    with pytest.raises(UsageError, match="is not what it was"):
+        replayed(other, tmp_path / "target", state=tmp_path / "state")
+    shutil.rmtree(tmp_path / "target")
+    with pytest.raises(UsageError, match="is not the one that was written"):
+        replayed(store, tmp_path / "target", state=tmp_path / "state")
+
+
+def test_of_lines_that_are_no_messages_each_is_named(tmp_path):
+    (tmp_path / "lines").write_text('{"topic": "A", "body": "x"}\nnot json\n{"body": "no topic"}\n')
+    report = replayed(tmp_path / "lines", tmp_path / "target")
+    assert (report.replayed, [position for position, _ in report.reasons]) == (1, [2, 3])
