@@ -19,6 +19,7 @@ import typer.main  # noqa: E402 - the checkout comes first
 
 from mqtool.cli.app import COMMANDS, app  # noqa: E402
 from mqtool.cli.schema import document  # noqa: E402
+from mqtool.verify.catalogue import CATALOGUE  # noqa: E402
 
 HEAD = """# Commands
 
@@ -62,7 +63,21 @@ def pages() -> dict[str, str]:
         cli += "\n" + "\n".join(section(name, group.commands[name], function)) + "\n"
         if outputs:
             found[f"schemas/{name}.json"] = json.dumps(document(name, outputs), indent=2, ensure_ascii=False) + "\n"
-    return {"cli.md": cli, **found}
+    return {"cli.md": cli, "checks.md": "\n".join(checks()), **found}
+
+
+def checks() -> Iterator[str]:
+    """Yields the page of the codes of verify."""
+    yield "# What the codes of verify mean\n"
+    yield "A code keeps its meaning for ever. `mqtool checks CODE` prints one; [verify](verify.md) tells of their use."
+    yield "Where `meaning` says so, the severity is milder for what the next start of the broker mends.\n"
+    area = None
+    for check in CATALOGUE.values():
+        if check.area is not area:
+            area = check.area
+            yield f"\n## {area.value}\n\n| Code | Severity | Meaning | Remedy |\n|---|---|---|---|"
+        yield f"| `{check.code}` | {check.severity.value} | {cell(check.meaning)} | {cell(check.remedy)} |"
+    yield ""
 
 
 def section(name: str, command: Any, function: Any) -> Iterator[str]:
