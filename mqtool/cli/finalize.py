@@ -17,7 +17,7 @@ HELP = """
 mqtool finalize /data/store --yes
 
 Give the way back up: the quarantine and the journal go, nothing of mqtool's stays in the store. Best done when a
-broker has run on it for a while.
+broker has run on it for a while; it need not stop for this.
 
 impact: deletes STORE/.mqtool with the old files; nothing without --yes
 """

@@ -1,13 +1,14 @@
 """What must hold before a store is changed; each gate has a name, and what does not pass is refused by it."""
 
 import contextlib
+import fcntl
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from mqtool.engine.lock import StoreLock
-from mqtool.errors import RefusedError, StoreError
+from mqtool.errors import RefusedError, StoreError, StoreLockedError
 from mqtool.formats import file_names
 from mqtool.repair.files import RepairFiles
 from mqtool.repair.paths import inside, parents_of
@@ -142,6 +143,24 @@ def locked(root: Path, files: RepairFiles) -> Iterator[Hold]:
             files.cut(path, 0)
             files.set_times(path, status.st_mtime_ns)
         lock.release()
+
+
+@contextlib.contextmanager
+def alone(home: Path) -> Iterator[None]:
+    """Keeps undo and finalize of other processes away from what is ours; a broker may hold the store meanwhile.
+
+    Raises:
+        StoreLockedError: another mqtool is at it.
+    """
+    fd = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise StoreLockedError("another mqtool is taking this change back or finalizing it", home) from error
+        yield
+    finally:
+        os.close(fd)
 
 
 def check_places(root: Path, plan: Plan) -> None:

@@ -139,6 +139,7 @@ class _Run:
     def go(self) -> bool:
         """Does what is left to do; returns whether that was nothing."""
         kind = self._state()
+        gates.check_nobody_writes(self._root)
         if kind is None:
             self._begin()
         begin = self.journal.begin
@@ -176,7 +177,6 @@ class _Run:
     def _begin(self) -> None:
         """Tries the gates and writes the first line of the journal."""
         root, plan, files = self._root, self._plan, self._files
-        gates.check_nobody_writes(root)
         gates.check_space(root, plan.space, files)
         check_fingerprints(root, plan)
         with open_store(root, plan.config) as store:

@@ -50,7 +50,7 @@ def undo(path: "str | Path", *, dry_run: bool = False, files: RepairFiles | None
         journal, begin = open_journal(root, used)
         _check_undo(root, journal, begin)
         return Ended(root, len(begin.plan.steps), 0)
-    with gates.locked(root, used) as hold:
+    with gates.locked(root, used) as hold, gates.alone(home_of(root)):
         if Journal(root, used).begin is None:
             return _nothing_begun(root, used)
         journal, begin = open_journal(root, used)
@@ -146,7 +146,7 @@ def leave(root: Path, begin: Begin, files: RepairFiles) -> int:
 def finalize(
     path: "str | Path", *, keep_journal: Path | None = None, dry_run: bool = False, files: RepairFiles | None = None
 ) -> Ended:
-    """Gives the way back up: the old files go, and with them all that is ours.
+    """Gives the way back up: the old files go, and with them all that is ours. A broker may run meanwhile.
 
     Args:
         path: root of the store, or its journal.
@@ -156,14 +156,18 @@ def finalize(
 
     Raises:
         RefusedError: there is no journal, it is not whole or another store's; the change is not finished.
-        StoreLockedError: somebody else holds the store.
+        StoreLockedError: another mqtool is taking the change back or finalizing it.
         StoreError: the journal cannot be kept.
     """
     used = files or RepairFiles()
     root = root_of(Path(path))
-    if Journal(root, used).begin is None and not dry_run:
-        with gates.locked(root, used):
+    with gates.alone(home_of(root)):
+        if Journal(root, used).begin is None and not dry_run:
             return _nothing_begun(root, used)
+        return _finalize(root, keep_journal, used, dry_run=dry_run)
+
+
+def _finalize(root: Path, keep_journal: Path | None, used: RepairFiles, *, dry_run: bool) -> Ended:
     journal, begin = open_journal(root, used)
     if journal.kind not in (APPLIED, FINALIZE):
         todo = "mqtool undo" if journal.kind == UNDO else "mqtool apply PLAN or mqtool undo"
@@ -171,17 +175,14 @@ def finalize(
     if dry_run:
         kept = [path for path in (home_of(root) / QUARANTINE).rglob("*") if path.is_file()]
         return Ended(root, len(kept), sum(path.stat().st_blocks * 512 for path in kept))
-    with gates.locked(root, used) as hold:
-        journal, begin = open_journal(root, used)
-        if keep_journal is not None:
-            _keep(journal.path, keep_journal, root)
-        count = sum(1 for step in begin.plan.steps if step.before is not None)
-        if journal.kind != FINALIZE:
-            journal.write(FINALIZE)
-        time = root.stat().st_mtime_ns
-        freed = leave(root, begin, used)
-        used.set_times(root, time)
-        hold.root_time = time
+    if keep_journal is not None:
+        _keep(journal.path, keep_journal, root)
+    count = sum(1 for step in begin.plan.steps if step.before is not None)
+    if journal.kind != FINALIZE:
+        journal.write(FINALIZE)
+    time = root.stat().st_mtime_ns
+    freed = leave(root, begin, used)
+    used.set_times(root, time)
     return Ended(root, count, freed)
 
 
