@@ -25,6 +25,7 @@ impact: writes the store as a broker does; with --read-only, writes nothing
 """
 
 NETWORK = "Network"
+ACCESS = "Access"
 STORE = "Store"
 
 SERVE = OutputSchema(
@@ -39,6 +40,13 @@ SERVE = OutputSchema(
     ),
     single=True,
 )  # fmt: skip
+
+
+class Tls(StrEnum):
+    """Values of `--tls`."""
+
+    PERMISSIVE = "permissive"
+    ENFORCING = "enforcing"
 
 
 class ServeFormat(StrEnum):
@@ -90,6 +98,18 @@ AdminPortOption = Annotated[
     option("--admin-port", metavar="N", min=0, max=65535, panel=NETWORK, help="Port of /metrics, /healthz, /readyz."),
 ]
 ReadOnlyOption = Annotated[bool, option("--read-only", panel=STORE, help="Write nothing into the store.")]
+AclOption = Annotated[
+    Path | None, option("--acl", metavar="FILE", panel=ACCESS, help="Accounts, as plain_acl.yml; without, all may all.")
+]
+CertificateOption = Annotated[
+    Path | None, option("--tls-cert", metavar="FILE", panel=ACCESS, help="Certificate in PEM: the ports speak TLS.")
+]
+KeyOption = Annotated[
+    Path | None, option("--tls-key", metavar="FILE", panel=ACCESS, help="Its key, if not in the same file.")
+]
+TlsOption = Annotated[
+    Tls, option("--tls", panel=ACCESS, help="With a certificate: whether plain connections are taken too.")
+]
 FlushOption = Annotated[
     Flush | None,
     option("--flush", panel=STORE, help="Whether senders wait for the disk; as flushDiskType says if not given."),
@@ -114,6 +134,10 @@ def serve(
     config: ConfigOption = None,
     settings: SetOption = None,
     flush: FlushOption = None,
+    acl: AclOption = None,
+    tls_cert: CertificateOption = None,
+    tls_key: KeyOption = None,
+    tls: TlsOption = Tls.PERMISSIVE,
     _format: ServeFormatOption = ServeFormat.JSON,
     _debug: DebugOption = False,
 ) -> ExitCode:
@@ -125,7 +149,7 @@ def serve(
         raise typer.BadParameter("name the store: mqtool serve DIR")
     request = Request(
         root, host, port, None if no_namesrv else namesrv_port, admin_port, advertise, read_only, config,
-        settings or [], flush.value if flush is not None else None,
+        settings or [], flush.value if flush is not None else None, acl, tls_cert, tls_key, tls.value,
     )  # fmt: skip
     run(request, sys.stdout.buffer)
     return ExitCode.OK

@@ -11,6 +11,7 @@ from mqtool.cli.serve import SERVE
 from mqtool.errors import UsageError
 from mqtool.server import serve
 from mqtool.server.serve import ServeOptions
+from mqtool.server.tls import TlsMode
 from mqtool.store import broker_config
 from mqtool.store.broker_config import BrokerConfig
 
@@ -28,6 +29,10 @@ class Request(NamedTuple):
     config: Path | None
     settings: list[str]
     flush: str | None
+    acl: Path | None
+    certificate: Path | None
+    key: Path | None
+    tls: str
 
 
 def run(request: Request, out: BinaryIO) -> None:
@@ -42,7 +47,8 @@ def run(request: Request, out: BinaryIO) -> None:
     serve.run(
         ServeOptions(
             request.store, request.host, request.port, request.name_server_port, request.advertise, request.read_only,
-            _configuration(request), serve.parse_flush(request.flush), request.admin_port,
+            _configuration(request), serve.parse_flush(request.flush), request.admin_port, request.acl,
+            request.certificate, request.key, TlsMode[request.tls.upper()],
         ),
         ready,
     )  # fmt: skip

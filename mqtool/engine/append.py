@@ -206,7 +206,10 @@ class StorePuts:
 
     def wait_flushed(self, end: int) -> PutStatus:
         """Waits until the log is durable up to a physical offset, as a put in SYNC_FLUSH mode does by itself."""
-        return self._parts.flusher.group.wait(end)
+        status = self._parts.flusher.group.wait(end)
+        if self._loop.idle:
+            self._loop.wake()
+        return status
 
     def _finish(self, result: PutResult, properties: bytes, *, wait: bool) -> PutResult:
         """Waits for the flush that a put asks for, and sees to it that dispatch goes on."""

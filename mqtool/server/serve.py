@@ -20,6 +20,8 @@ from typing import Self
 from mqtool.engine import FlushMode, MessageStore, StoreOptions, open_store
 from mqtool.errors import UsageError
 from mqtool.formats.hosts import Host
+from mqtool.server import acl_config
+from mqtool.server.acl import Acl
 from mqtool.server.broker.admin_http import AdminHttp
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.opening import store_options
@@ -30,6 +32,7 @@ from mqtool.server.loop import loop_factory
 from mqtool.server.namesrv.routes import Registration as NearRegistration
 from mqtool.server.namesrv.server import NameServer
 from mqtool.server.shell import Handler, Listener, Peer
+from mqtool.server.tls import TlsMode, server_context
 from mqtool.store.broker_config import BrokerConfig
 from mqtool.store.store import Store
 from mqtool.store.store import open_store as open_for_reading
@@ -53,6 +56,9 @@ class ServeOptions:
         config: keys of a broker.conf.
         flush: when a message reaches the disk; None for what the configuration says.
         admin_port: of metrics and health; 0 takes a free one, None starts none.
+        acl: a plain_acl.yml with accounts; None lets everybody do everything.
+        certificate, key: of TLS, in PEM files; None speaks no TLS.
+        tls_mode: with a certificate, whether plain connections are taken too.
     """
 
     store: Path
@@ -64,6 +70,10 @@ class ServeOptions:
     config: BrokerConfig = field(default_factory=BrokerConfig)
     flush: FlushMode | None = None
     admin_port: int | None = None
+    acl: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+    tls_mode: TlsMode = TlsMode.PERMISSIVE
 
     @property
     def advertised(self) -> str:
@@ -83,14 +93,23 @@ class Server:
     """
 
     def __init__(self, options: ServeOptions) -> None:
-        """Takes what to serve."""
+        """Takes what to serve.
+
+        Raises:
+            UsageError, ConfigFileError: accounts or certificate cannot be read.
+        """
         self.options = options
         self.addresses: dict[str, str] = {}
         self.name_server: NameServer | None = None
         self.broker: Broker
         self._store: MessageStore | Store
         self._handlers: dict[int, Handler] = {}
-        self._listener = Listener(options.host, options.port, self._handlers, opened=self._opened)
+        self._tls = server_context(options.certificate, options.key) if options.certificate is not None else None
+        guard = Acl(acl_config.load(options.acl)).check if options.acl is not None else None
+        self._listener = Listener(
+            options.host, options.port, self._handlers, guard=guard, tls=self._tls, tls_mode=options.tls_mode,
+            opened=self._opened,
+        )  # fmt: skip
         self._registration: Registration
         self._admin: AdminHttp | None = None
 
@@ -132,7 +151,9 @@ class Server:
     async def _listen(self, messages: MessageStore | ReadOnlyMessages, settings: Settings) -> None:
         options = self.options
         if options.name_server_port is not None:
-            self.name_server = NameServer(options.host, options.name_server_port)
+            self.name_server = NameServer(
+                options.host, options.name_server_port, tls=self._tls, tls_mode=options.tls_mode
+            )
             await self.name_server.start()
             self.addresses["namesrv"] = _address(options.advertised, self.name_server.port)
         await self._listener.start()

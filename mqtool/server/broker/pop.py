@@ -92,10 +92,9 @@ class PopProcessor:
         every = list(range(topic_config.read_queue_nums)) if queue_id < 0 else [queue_id]
         start = random.randrange(max(1, len(every)))  # noqa: S311 - spreads load, hides nothing
         queues = [(topic, one) for one in every[start:] + every[:start]]
-        retry = names.pop_retry_topic(group, topic)
-        if broker.topics.get(retry) is not None and not topic.startswith(names.RETRY_PREFIX):
+        if not topic.startswith(names.RETRY_PREFIX):  # it need not be there yet: what is popped now may come again
             first = random.randrange(_RETRIES_FIRST) == 0  # noqa: S311
-            queues.insert(0 if first else len(queues), (retry, 0))
+            queues.insert(0 if first else len(queues), (names.pop_retry_topic(group, topic), 0))
         wanted = broker.pulls.filter_for(command.fields.get("exp") or "*", command.fields.get("expType") or "TAG")
         return _Pop(
             group, topic, queues, number(command, "maxMsgNums"), number(command, "invisibleTime"), wanted,

@@ -32,7 +32,7 @@ class Writer:
         self._delay: Hook = delay_message(store.options)
         self.rewrites: list[tuple[bytes, Rewrite]] = [(_DELAY_MARK, self._delay)]
         self._sync = store.options.sync
-        self._waiting: deque[tuple[int, asyncio.Future[PutStatus]]] = deque()
+        self._waiting: deque[tuple[int, asyncio.Future[PutStatus] | None]] = deque()
         self._wake = threading.Event()
         self._stopping = False
         self._thread: threading.Thread | None = None
@@ -69,6 +69,7 @@ class Writer:
         result = self._store.put(*message, wait=False)
         if result.ok:
             self._arrived(message.topic, message.queue_id, result.queue_offset)
+            self._flush_soon(result, None)
         return result
 
     def put_batch(
@@ -81,15 +82,21 @@ class Writer:
         )  # fmt: skip
         if result.ok:
             self._arrived(topic, queue_id, result.queue_offset)
+            self._flush_soon(result, None)
         return result
+
+    def _flush_soon(self, result: PutResult, future: "asyncio.Future[PutStatus] | None") -> None:
+        """Has a put flushed; until then it is not dispatched either, so also those need it that nobody waits for."""
+        if self._sync:
+            self._waiting.append((result.end, future))
+            self._wake.set()
 
     def flushed(self, result: PutResult, properties: bytes = b"") -> asyncio.Future[PutStatus] | None:
         """Returns what tells how the flush of a put went; None if the put needs none."""
         if not (self._sync and result.ok) or _NO_WAIT in properties:
             return None
         future: asyncio.Future[PutStatus] = asyncio.get_running_loop().create_future()
-        self._waiting.append((result.end, future))
-        self._wake.set()
+        self._flush_soon(result, future)
         return future
 
     async def store(self, message: OutgoingMessage) -> PutResult:
@@ -113,7 +120,7 @@ class Writer:
                 return
 
 
-def _settle(waiting: list[tuple[int, asyncio.Future[PutStatus]]], status: PutStatus) -> None:
+def _settle(waiting: list[tuple[int, asyncio.Future[PutStatus] | None]], status: PutStatus) -> None:
     for _, future in waiting:
-        if not future.done():
+        if future is not None and not future.done():
             future.set_result(status)

@@ -1,0 +1,185 @@
+"""Administration: topics, groups, offsets, configuration, figures; as mqadmin asks for them."""
+
+import json
+import re
+import urllib.error
+import urllib.request
+
+import pytest
+
+from mqtool.server.broker import metrics
+from mqtool.server.broker.admin_http import AdminHttp
+from tests.support.remoting import bodies
+from tests.unit.server.broker.conftest import until
+
+
+def bare(text: bytes) -> dict:
+    """JSON whose maps have objects as keys, as fastjson writes them: the keys become texts."""
+    return json.loads(re.sub(rb'(?<=[{,])(\{"brokerName"[^}]*\}):', lambda match: json.dumps(match[1].decode()).encode() + b":", text))
+
+
+def put(client, topic, count):
+    for number in range(count):
+        client.put(topic, b"m%d" % number)
+    until(lambda: client.call(30, topic=topic, queueId=0).fields["offset"] == str(count))
+
+
+def test_a_topic_that_is_deleted_is_gone_with_its_messages(client, topic):
+    put(client, topic, 3)
+    assert client.call(215, topic=topic).code == 0
+    assert client.call(351, topic=topic).code == 17
+    assert client.put(topic, b"anew").fields["queueOffset"] == "0"
+
+
+@pytest.mark.parametrize("code", [17, 215])
+def test_topics_of_the_system_cannot_be_touched(client, code):
+    answer = client.call(code, topic="TBW102", defaultTopic="TBW102", readQueueNums=1, writeQueueNums=1, perm=6, order=False)
+    assert (answer.code, "conflict with system topic" in answer.remark) == (29, True)
+
+
+def test_a_group_is_made_changed_and_deleted(client):
+    body = {"groupName": "GMade", "retryMaxTimes": 5, "consumeEnable": True, "attributes": None, "unheardOf": 1}
+    assert client.call(200, json.dumps(body).encode()).code == 0
+    found = client.call(201).json["subscriptionGroupTable"]["GMade"]
+    assert (found["retryMaxTimes"], found["retryQueueNums"], found["groupRetryPolicy"]) == (5, 1, {"type": "CUSTOMIZED"})
+    assert client.call(207, groupName="GMade", cleanOffset=True).code == 0
+    assert client.call(352, group="GMade").code == 26
+
+
+def test_tables_come_in_pages_to_those_who_ask_for_pages(client, topic):
+    whole = client.call(21).json["topicConfigTable"]
+    names = []
+    while len(names) < len(whole):
+        page = client.call(21, topicSeq=len(names), maxTopicNum=5)
+        assert page.fields["totalTopicNum"] == str(len(whole))
+        names += page.json["topicConfigTable"]
+    assert sorted(names) == sorted(whole)
+
+
+def test_progress_says_how_far_a_group_is(client, topic):
+    put(client, topic, 4)
+    client.heartbeat("c@1", consumers={"GProgress": [topic]})
+    client.call(15, consumerGroup="GProgress", topic=topic, queueId=0, commitOffset=3)
+    table = bare(client.call(208, consumerGroup="GProgress", topic=topic).body)["offsetTable"]
+    assert len(table) == 4
+    row = next(row for key, row in table.items() if json.loads(key)["queueId"] == 0)
+    assert (row["brokerOffset"], row["consumerOffset"]) == (4, 3)
+    assert row["lastTimestamp"] > 1_700_000_000_000
+    assert client.call(300, topic=topic).json["groupList"] == ["GProgress"]
+
+
+def test_the_bounds_of_every_queue_are_shown(client, topic):
+    put(client, topic, 2)
+    table = bare(client.call(202, topic=topic).body)["offsetTable"]
+    assert sorted((json.loads(key)["queueId"], row["minOffset"], row["maxOffset"]) for key, row in table.items()) == [
+        (0, 0, 2), (1, 0, 0), (2, 0, 0), (3, 0, 0)]
+
+
+def test_a_reset_sends_the_next_pull_there(client, topic):
+    put(client, topic, 5)
+    client.heartbeat("c@1", consumers={"GReset": [topic]})
+    client.call(15, consumerGroup="GReset", topic=topic, queueId=0, commitOffset=5)
+    answer = client.call(222, topic=topic, group="GReset", timestamp=0, isForce=True)
+    assert {json.loads(key)["queueId"]: offset for key, offset in bare(answer.body)["offsetTable"].items()}[0] == 0
+    moved = client.pull(topic, offset=5, group="GReset")
+    assert (moved.code, moved.fields["nextBeginOffset"]) == (21, "0")
+    assert len(bodies(client.pull(topic, offset=0, group="GReset"))) == 5
+    assert client.call(222, topic=topic, group="GNobody", timestamp=0, isForce=True).code == 26
+
+
+def test_a_reset_wakes_a_pull_that_is_held(client, connect, topic):
+    put(client, topic, 5)
+    client.heartbeat("c@1", consumers={"GResetHeld": [topic]})
+    waiting = client.send_pull(topic, offset=5, group="GResetHeld", hold_ms=30_000)
+    connect().call(222, topic=topic, group="GResetHeld", timestamp=0, isForce=True)
+    answer = client.answer(waiting)
+    assert (answer.code, answer.fields["nextBeginOffset"]) == (21, "0")
+
+
+def test_offsets_are_cloned(client, topic):
+    put(client, topic, 2)
+    client.call(15, consumerGroup="TOOLS_CONSUMER", topic=topic, queueId=0, commitOffset=2)
+    assert client.call(314, srcGroup="TOOLS_CONSUMER", destGroup="GClone", topic=topic).code == 0
+    assert client.call(14, consumerGroup="GClone", topic=topic, queueId=0).fields["offset"] == "2"
+
+
+def test_configuration_is_shown_changed_and_guarded(client, topic):
+    put(client, topic, 5)
+    assert b"maxTransferCountOnMessageInMemory=32\n" in client.call(26).body
+    assert client.call(25, b"maxTransferCountOnMessageInMemory=2\n").code == 0
+    assert len(bodies(client.pull(topic))) == 2
+    assert client.call(25, b"maxTransferCountOnMessageInMemory=32\n").code == 0
+    assert client.call(25, b"maxMessageSize=big\n").code == 29
+    assert client.call(25, b"brokerName=other\n").code == 29
+
+
+def test_a_broker_without_the_right_to_write_refuses_sends(client, topic):
+    client.call(25, b"brokerPermission=4\n")
+    try:
+        assert client.put(topic).code == 16
+        assert client.pull(topic).code == 19
+    finally:
+        client.call(25, b"brokerPermission=6\n")
+    assert client.put(topic).code == 0
+
+
+def test_figures_count_what_went_in(client, topic):
+    put(client, topic, 3)
+    found = client.call(28).json["table"]
+    assert int(found["putMessageTimesTotal"]) >= 3
+    assert {"getTransferedTps", "getTransferredTps", "bootTimestamp", "commitLogMaxOffset"} <= set(found)
+    assert all(isinstance(value, str) for value in found.values())
+    assert client.call(315, statsName="TOPIC_PUT_NUMS", statsKey=topic).json["statsMinute"]["sum"] == 3
+    assert client.call(315, statsName="TOPIC_PUT_NUMS", statsKey="none").code == 1
+
+
+def test_units_of_a_queue_are_shown(client, topic):
+    sent = client.put(topic, b"x", properties={"TAGS": "a"})
+    until(lambda: client.call(30, topic=topic, queueId=0).fields["offset"] == "1")
+    found = client.call(321, topic=topic, queueId=0, index=0, count=10).json
+    assert (found["maxQueueIndex"], [row["tagsCode"] for row in found["queueData"]]) == (1, [97])
+    assert found["queueData"][0]["physicOffset"] == int(sent.fields["msgId"][-16:], 16)
+
+
+def test_a_message_is_consumed_directly_by_the_client_that_is_named(client, connect, topic):
+    consumer = connect()
+    consumer.heartbeat("direct@1", consumers={"GDirect": [topic]})
+    sent = client.put(topic, b"now")
+    waiting = client.send(309, consumerGroup="GDirect", clientId="direct@1", msgId=sent.fields["msgId"])
+    asked = consumer.request(309)
+    assert bodies(asked) == [b"now"]
+    consumer.reply(asked, body=b'{"consumeResult":"CR_SUCCESS"}')
+    assert client.answer(waiting).json["consumeResult"] == "CR_SUCCESS"
+
+
+def test_metrics_have_rocketmq_s_names(client, server, topic):
+    put(client, topic, 3)
+    text = server.call(lambda: metrics.text(server.broker))
+    assert re.search(rf'^rocketmq_messages_in_total{{.*topic="{topic}".*}} 3$', text, re.MULTILINE)
+    assert re.search(r"^rocketmq_storage_dispatch_behind_bytes{.*} 0$", text, re.MULTILINE)
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    assert all(re.fullmatch(r'[a-z_]+\{[a-z_]+="[^"]*"(,[a-z_]+="[^"]*")*\} [0-9.e+]+', line) for line in lines)
+
+
+def test_the_admin_port_tells_health_and_nothing_else(server):
+    import asyncio
+
+    async def start() -> AdminHttp:
+        http = AdminHttp(server.broker, "127.0.0.1", 0)
+        await http.start()
+        return http
+
+    loop = server._loop
+    http = asyncio.run_coroutine_threadsafe(start(), loop).result(10)
+    try:
+        found = {}
+        for path in ("healthz", "readyz", "metrics", "secret"):
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{http.port}/{path}", timeout=10) as answer:
+                    found[path] = answer.status
+            except urllib.error.HTTPError as error:
+                found[path] = error.code
+                error.close()
+        assert found == {"healthz": 200, "readyz": 200, "metrics": 200, "secret": 404}
+    finally:
+        asyncio.run_coroutine_threadsafe(http.stop(), loop).result(10)

@@ -1,0 +1,137 @@
+"""What outlives the process, what is put down where, and stores that are only read."""
+
+import asyncio
+import json
+
+import pytest
+
+from mqtool.formats import config_files
+from mqtool.server.serve import ServeOptions, Server
+from mqtool.server.testing import MqServer
+from mqtool.store.store import open_store
+from mqtool.verify import State, verify
+from tests.support.damage import damage_case
+from tests.support.remoting import Client, bodies, records
+from tests.support.stores import answers, copy_store, store_fixture, tree_digest
+from tests.unit.server.broker.conftest import until
+
+
+def test_everything_is_there_after_an_orderly_stop(tmp_path):
+    store = tmp_path / "store"
+    with MqServer(store) as server:
+        with Client(server.broker_address) as client:
+            client.put("Kept", b"before", 1)
+            client.put("Kept", b"delayed", 1, properties={"DELAY": "1"})
+            client.put("Kept", b"timed", 1, properties={"TIMER_DELAY_MS": "1500"})
+            client.heartbeat("c@1", consumers={"GKept": ["Kept"]})
+            client.call(15, consumerGroup="GKept", topic="Kept", queueId=1, commitOffset=1)
+        server.restart()
+        with Client(server.broker_address) as client:
+            assert client.call(14, consumerGroup="GKept", topic="Kept", queueId=1).fields["offset"] == "1"
+            assert client.call(352, group="GKept").code == 0
+            found = [b"before"]
+            while len(found) < 3:
+                found += bodies(client.pull("Kept", 1, len(found), hold_ms=20_000))
+            assert (found[0], set(found[1:])) == (b"before", {b"delayed", b"timed"})
+    assert not (store / "abort").exists()
+    with open_store(store) as kept:
+        assert verify(kept).state is State.CLEAN
+
+
+def test_tables_are_the_real_broker_s(tmp_path):
+    store = tmp_path / "store"
+    with MqServer(store) as server, Client(server.broker_address) as client:
+        client.put("Tables", b"x")
+    topics = config_files.parse_topics((store / "config" / "topics.json").read_bytes())
+    assert topics.topic_config_table["SCHEDULE_TOPIC_XXXX"].write_queue_nums == 18
+    assert topics.topic_config_table["TBW102"].perm == 7
+    real = json.loads((store_fixture("orders-5.5.0").directory / "config" / "topics.json").read_text("utf-8"))
+    shown = json.loads((store / "config" / "topics.json").read_text("utf-8"))["topicConfigTable"]["TBW102"]
+    assert shown == real["topicConfigTable"]["TBW102"]
+
+
+def test_an_empty_server_is_empty_again_after_a_reset(tmp_path):
+    with MqServer() as server:
+        with Client(server.broker_address) as client:
+            client.put("Gone", b"x")
+        address = server.broker_address
+        server.reset()
+        assert server.broker_address == address
+        with Client(server.broker_address) as client:
+            assert client.call(351, topic="Gone").code == 17
+
+
+def test_senders_that_wait_for_the_disk_are_answered_when_it_is_there(tmp_path):
+    with MqServer(tmp_path / "store", flushDiskType="SYNC_FLUSH") as server, Client(server.broker_address) as client:
+        sent = [client.send(310, b"m", a="P", b="Sync", c="TBW102", d=4, e=0, f=0, g=1, h=0, j=0,
+                            i=f"UNIQ_KEY\x01{number:032X}\x02") for number in range(20)]
+        for opaque in sent:
+            answer = client.answer(opaque)
+            assert answer.code == 0
+            place = int(answer.fields["msgId"][-16:], 16)
+            assert server.broker.messages.flushed_offset > place
+        until(lambda: len(bodies(client.pull("Sync"))) == 20)
+        client.put("Sync", b"nobody waits", 1, properties={"WAIT": "false"})
+        until(lambda: bodies(client.pull("Sync", 1)) == [b"nobody waits"])
+
+
+def read_only(store, consume):
+    """Serves a store without writing, and returns what a function that is given the address returns."""
+    async def main():
+        async with Server(ServeOptions(store, read_only=True)) as server:
+            return await asyncio.to_thread(consume, server.addresses["broker"])
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize("name", ["orders-5.5.0", "orders-4.9.7", "crash-5.5.0"])
+def test_a_store_that_is_only_read_gives_what_the_broker_gave_and_stays_as_it_is(tmp_path, name):
+    store = copy_store(name, tmp_path)
+    rows = [row for row in answers(name, "queues") if row["maxOffset"] > row["minOffset"]][:6]
+
+    def consume(address):
+        with Client(address) as client:
+            for row in rows:
+                found, offset = [], row["minOffset"]
+                while offset < row["maxOffset"]:
+                    answer = client.pull(row["topic"], row["queueId"], offset)
+                    if answer.code == 17:
+                        break
+                    found += [facts["physical_offset"] for facts, _ in records(answer)]
+                    offset = int(answer.fields["nextBeginOffset"])
+                if offset >= row["maxOffset"]:
+                    assert found == [physical_offset for _, physical_offset, *_ in row["units"]]
+            assert client.put(rows[0]["topic"]).code == 16
+            assert client.call(17, topic="New", defaultTopic="TBW102", readQueueNums=1, writeQueueNums=1, perm=6,
+                               order=False).code == 16
+            return len(rows)
+
+    before = tree_digest(store)
+    assert read_only(store, consume) > 0
+    assert tree_digest(store) == before
+
+
+@pytest.mark.parametrize("case", ["old-flip-body@5.5.0-clean", "old-zero-page@5.5.0-clean", "flip-magic@5.5.0-crash"])
+def test_consumers_move_on_past_what_is_damaged(tmp_path, case):
+    store = damage_case(case, tmp_path)
+    sound = damage_case(f"none@{case.partition('@')[2]}", tmp_path / "sound")
+
+    def consume(address):
+        found = {}
+        with Client(address) as client:
+            topics = client.call(21).json["topicConfigTable"]
+            for topic, config in topics.items():
+                for queue in range(min(8, config["readQueueNums"])):
+                    offset, end = 0, int(client.call(30, topic=topic, queueId=queue).fields["offset"])
+                    offset = int(client.call(31, topic=topic, queueId=queue).fields["offset"])
+                    while offset < end:
+                        answer = client.pull(topic, queue, offset)
+                        assert answer.code in (0, 20, 21)
+                        following = int(answer.fields["nextBeginOffset"])
+                        assert following > offset
+                        found |= {(topic, queue, facts["queue_offset"]): body for facts, body in records(answer)}
+                        offset = following
+        return found
+
+    whole, damaged = read_only(sound, consume), read_only(store, consume)
+    assert 0 < len(damaged) < len(whole)
+    assert damaged.items() <= whole.items()

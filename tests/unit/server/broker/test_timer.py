@@ -1,0 +1,91 @@
+"""Timer messages: parked, filed in the wheel as the real broker files them, delivered at their time, taken back."""
+
+import time
+
+import pytest
+
+from mqtool.formats import timer
+from mqtool.formats.timer import TimerMagic
+from mqtool.server.broker.timer_files import TimerFiles
+from tests.support.remoting import bodies, records
+from tests.unit.server.broker.conftest import until
+
+SMALL_LOG = 10 * timer.LOG_UNIT_SIZE
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+@pytest.mark.parametrize("name", ["TIMER_DELIVER_MS", "TIMER_DELAY_MS"])
+def test_a_message_comes_at_its_time_and_not_before(client, topic, name):
+    due = now_ms() + 1200
+    client.put(topic, b"on time", properties={name: str(due if name == "TIMER_DELIVER_MS" else 1200)})
+    (facts, body), = records(client.pull(topic, hold_ms=20_000))
+    assert (body, facts["properties"]["REAL_TOPIC"]) == (b"on time", topic)
+    assert facts["stored"] >= due
+
+
+def test_a_time_that_is_over_means_now(client, topic):
+    client.put(topic, b"late already", properties={"TIMER_DELIVER_MS": str(now_ms() - 5)})
+    until(lambda: client.pull(topic).code == 0)
+    assert bodies(client.pull(topic)) == [b"late already"]
+
+
+def test_more_than_three_days_is_refused(client, topic):
+    assert client.put(topic, properties={"TIMER_DELAY_SEC": str(3 * 86_400 + 10)}).code == 13
+
+
+def test_a_message_that_is_recalled_does_not_come(client, topic):
+    handle = client.put(topic, b"never", properties={"TIMER_DELAY_MS": "1500"}).fields["recallHandle"]
+    assert client.call(370, producerGroup="P", topic=topic, recallHandle=handle).code == 0
+    client.put(topic, b"witness", properties={"TIMER_DELAY_MS": "2600"})
+    assert bodies(client.pull(topic, hold_ms=20_000)) == [b"witness"]
+
+
+@pytest.mark.parametrize("handle", ["", "no base64!", "djEgYQ==", "djEgYSBiIGMgZA=="],
+                         ids=["empty", "no base64", "too short", "no time"])
+def test_a_handle_that_is_none_is_refused(client, topic, handle):
+    assert client.call(370, topic=topic, recallHandle=handle).code in (1, 604)
+
+
+@pytest.fixture
+def files(tmp_path):
+    with_log = TimerFiles(tmp_path, 1000, SMALL_LOG)
+    yield with_log
+    with_log.close()
+
+
+def test_units_of_a_slot_come_in_order_across_files(files):
+    for number in range(25):
+        files.add(60_000 if number % 2 else 61_000, 50_000, TimerMagic.DEFAULT, number, 100, 7)
+    assert [unit.physical_offset for unit in files.units(60_000)] == list(range(1, 25, 2))
+    assert [unit.physical_offset for unit in files.units(61_000)] == list(range(0, 25, 2))
+    assert files.slot(60_000).count == 12
+    assert files.last_unit().physical_offset == 24
+
+
+def test_a_slot_of_another_time_is_empty(files):
+    files.add(60_000, 50_000, TimerMagic.DEFAULT, 1, 100, 7)
+    assert files.units(60_000 + timer.WHEEL_SLOTS * 1000) == []
+
+
+def test_what_the_wheel_missed_is_filed_again_from_the_log(tmp_path):
+    first = TimerFiles(tmp_path, 1000, SMALL_LOG)
+    for number in range(15):
+        first.add(60_000, 50_000, TimerMagic.DEFAULT, number, 100, 7)
+    first.close()
+    (tmp_path / "timerwheel").unlink()
+    second = TimerFiles(tmp_path, 1000, SMALL_LOG)
+    assert [unit.physical_offset for unit in second.units(60_000)] == list(range(15))
+    assert second.end == first.end
+    second.close()
+
+
+def test_files_of_the_log_go_when_their_messages_are_gone(files, tmp_path):
+    for number in range(30):
+        files.add(60_000, 50_000, TimerMagic.DEFAULT, number * 100, 100, 7)
+    before = len(list((tmp_path / "timerlog").iterdir()))
+    files.expire(1500)
+    assert 1 < len(list((tmp_path / "timerlog").iterdir())) < before
+    assert [unit.physical_offset for unit in files.units(60_000)][-1] == 2900
