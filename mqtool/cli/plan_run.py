@@ -3,18 +3,19 @@
 import json
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.filters import Filters
-from mqtool.cli.invocation import Format, Invocation, note
+from mqtool.cli.invocation import Format, Invocation
 from mqtool.cli.output import Output
 from mqtool.cli.plan_schema import PLAN
 from mqtool.errors import StoreError, UsageError
 from mqtool.repair import (
     Change,
+    Pad,
     Plan,
     RebuildIndex,
     RebuildMetadata,
@@ -37,7 +38,8 @@ from mqtool.store.store import Store, open_store
 from mqtool.verify import CATALOGUE
 
 _LARGEST = 1 << 28
-_SHOWN = 20
+
+Changes = tuple[Change, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,8 @@ class Request:
     filters: Filters
     work_dir: Path | None
     config: Path | None
+    damage: list[str] = field(default_factory=list)
+    """What could not be looked at, in words."""
 
     def given(self) -> set[str]:
         """Returns the names of the options that narrow a change."""
@@ -70,9 +74,9 @@ def run(invocation: Invocation, request: Request, output_format: Format) -> Exit
     with open_store(path, request.config) as store:
         if verb == "":
             left = _mending(store, request)
-            changes: tuple[Change, ...] = left.changes
+            changes: Changes = left.changes
         else:
-            changes = (_VERBS[verb].make(store, request),)
+            changes = _VERBS[verb].make(store, request)
     made = make_plan(path, changes, config=request.config, work_dir=request.work_dir)
     try:
         with request.out.open("x", encoding="utf-8") as file:
@@ -81,7 +85,7 @@ def run(invocation: Invocation, request: Request, output_format: Format) -> Exit
         raise UsageError(f"{request.out}: expected a new file, this one exists") from error
     except OSError as error:
         raise StoreError(f"cannot be written: {error.strerror}", request.out) from error
-    complete = made.complete and (left is None or not left.left)
+    complete = made.complete and not request.damage and (left is None or not left.left)
     code = ExitCode.OK if complete else ExitCode.NO
     return Output(invocation, PLAN, output_format).document(_document(made, request, left), code)
 
@@ -121,35 +125,39 @@ def _mending(store: Store, request: Request) -> Mending:
     return found
 
 
-def _queues(_: Store, request: Request) -> Change:
-    return RebuildQueues(tuple(request.filters.topic or ()), request.filters.queue)
+def _everything(_store: Store, _request: Request) -> Changes:
+    return RebuildQueues(), RebuildIndex(), RebuildMetadata()
 
 
-def _index(_: Store, request: Request) -> Change:
+def _queues(_: Store, request: Request) -> Changes:
+    return (RebuildQueues(tuple(request.filters.topic or ()), request.filters.queue),)
+
+
+def _index(_: Store, request: Request) -> Changes:
     if len(request.files) > 1:
         raise UsageError("rebuild index: one --file, or none for all")
-    return RebuildIndex(request.files[0] if request.files else None)
+    return (RebuildIndex(request.files[0] if request.files else None),)
 
 
-def _metadata(_: Store, request: Request) -> Change:
-    return RebuildMetadata(tuple(request.files))
+def _metadata(_: Store, request: Request) -> Changes:
+    return (RebuildMetadata(tuple(request.files)),)
 
 
-def _undelete(_: Store, request: Request) -> Change:
+def _undelete(_: Store, request: Request) -> Changes:
     if not request.filters.topic:
         raise UsageError("undelete: name the topics with --topic")
-    return Undelete(tuple(request.filters.topic))
+    return (Undelete(tuple(request.filters.topic)),)
 
 
-def _truncate(store: Store, request: Request) -> Change:
+def _truncate(store: Store, request: Request) -> Changes:
     if not request.at:
-        return Truncate(store.commit_log.max_offset)
+        return (Truncate(store.commit_log.max_offset),)
     if len(request.at) > 1 or not request.at[0].isdecimal():
         raise UsageError(f"truncate: expected one physical offset, found --at {' '.join(request.at)}")
-    return Truncate(int(request.at[0]))
+    return (Truncate(int(request.at[0])),)
 
 
-def _redact(store: Store, request: Request) -> Change:
+def _redact(store: Store, request: Request) -> Changes:
     offsets = {message.physical_offset for address in request.at for message in resolve(store, address).messages}
     if len(request.at) > len(offsets):
         raise UsageError("redact: no message is at one of the addresses; look with mqtool get")
@@ -160,39 +168,49 @@ def _redact(store: Store, request: Request) -> Change:
     if wanted:
         for message in store.messages(**wanted):
             if isinstance(message, Damage):
-                note(f"damage: nothing in physical offsets {message.start} to {message.end} can be looked at")
+                request.damage.append(f"damage: physical offsets {message.start} to {message.end} could not be looked "
+                                      "at")  # fmt: skip
             else:
                 offsets.add(message.physical_offset)
-    return Redact(tuple(sorted(offsets)))
+    return (Redact(tuple(sorted(offsets))),)
 
 
-def _trim(_: Store, request: Request) -> Change:
+def _trim(_: Store, request: Request) -> Changes:
     if request.before is None:
         raise UsageError("trim: say with --before which physical offset stays")
-    return Trim(request.before)
+    return (Trim(request.before),)
 
 
-def _set_aside(store: Store, request: Request) -> Change:
+def _set_aside(store: Store, request: Request) -> Changes:
+    return (SetAside(_files(store, request, "set-aside")),)
+
+
+def _pad(store: Store, request: Request) -> Changes:
+    return (Pad(_files(store, request, "pad")),)
+
+
+def _files(store: Store, request: Request, verb: str) -> tuple[str, ...]:
+    """Returns the files that are named, below the store, however they were named."""
     if not request.files:
-        raise UsageError("set-aside: name the files with --file")
+        raise UsageError(f"{verb}: name the files with --file")
     root = store.path.absolute()
     named = (Path(name).absolute() for name in request.files)
     pairs = zip(request.files, named, strict=True)
-    return SetAside(tuple(path.relative_to(root).as_posix() if path.is_relative_to(root) else name
-                          for name, path in pairs))  # fmt: skip
+    return tuple(path.relative_to(root).as_posix() if path.is_relative_to(root) else name for name, path in pairs)
 
 
 @dataclass(frozen=True, slots=True)
 class _Verb:
-    make: Callable[[Store, Request], Change]
+    make: Callable[[Store, Request], Changes]
     options: frozenset[str]
 
 
-def _verb(make: Callable[[Store, Request], Change], *options: str) -> _Verb:
+def _verb(make: Callable[[Store, Request], Changes], *options: str) -> _Verb:
     return _Verb(make, frozenset(options))
 
 
 _VERBS = {
+    "rebuild all": _verb(_everything),
     "rebuild consumequeue": _verb(_queues, "topic", "queue"),
     "rebuild index": _verb(_index, "files"),
     "rebuild metadata": _verb(_metadata, "files"),
@@ -201,6 +219,7 @@ _VERBS = {
     "redact": _verb(_redact, "at", "topic", "queue", "key", "unique_key", "tag", "time", "grep"),
     "trim": _verb(_trim, "before"),
     "set-aside": _verb(_set_aside, "files"),
+    "pad": _verb(_pad, "files"),
 }
 
 
@@ -216,12 +235,12 @@ def step_rows(steps: tuple[Step, ...]) -> list[dict[str, Any]]:
 
 def _document(made: Plan, request: Request, mending: Mending | None) -> dict[str, Any]:
     left = mending.left if mending is not None else ()
-    notes = list(made.notes)
+    notes = [*made.notes, *request.damage]
     if mending is not None and mending.again:
         notes.append("the end of the log comes first: verify and plan again once this is finalized")
     return {
         "store": made.store, "plan": str(request.out), "changes": [change_to_json(one) for one in made.changes],
-        "complete": made.complete and not left, "files": len(made.steps), "space": made.space,
+        "complete": made.complete and not left and not request.damage, "files": len(made.steps), "space": made.space,
         "digest": made.digest, "steps": step_rows(made.steps), "notes": notes,
         "left": [{"code": one.code, "file": one.file, "remedy": CATALOGUE[one.code].remedy} for one in left],
         "gates": list(GATES), "next_step": f"mqtool apply {shlex.quote(str(request.out))} --yes",

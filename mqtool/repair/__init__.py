@@ -15,6 +15,7 @@ Docs page: docs/repair.md.
 
 from mqtool.repair.changes import (
     Change,
+    Pad,
     RebuildIndex,
     RebuildMetadata,
     RebuildQueues,
@@ -32,7 +33,7 @@ from mqtool.repair.run import Applied, apply
 from mqtool.repair.takeback import Ended, finalize, undo
 
 __all__ = [
-    "Applied", "Change", "Ended", "Fingerprint", "Mending", "Plan", "Read", "RebuildIndex", "RebuildMetadata",
+    "Applied", "Change", "Ended", "Fingerprint", "Mending", "Pad", "Plan", "Read", "RebuildIndex", "RebuildMetadata",
     "RebuildQueues", "Redact", "RepairFiles", "SetAside", "Step", "Trim", "Truncate", "Undelete", "apply", "changes_of",
     "finalize", "make_plan", "undo",
 ]  # fmt: skip

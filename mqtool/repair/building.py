@@ -168,5 +168,6 @@ def _builder_of(change: Change) -> Builder:
         changes.Redact: redaction.redact,
         changes.Trim: trimming.trim,
         changes.SetAside: trimming.set_aside,
+        changes.Pad: trimming.pad,
     }
     return builders[type(change)]

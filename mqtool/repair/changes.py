@@ -96,7 +96,18 @@ class SetAside:
     files: tuple[str, ...]
 
 
-Change = RebuildQueues | RebuildIndex | RebuildMetadata | Undelete | Truncate | Redact | Trim | SetAside
+@dataclass(frozen=True, slots=True)
+class Pad:
+    """Segments that are too short made as long as the others, with zeros: a broker starts on no other.
+
+    Attributes:
+        files: below the root.
+    """
+
+    files: tuple[str, ...]
+
+
+Change = RebuildQueues | RebuildIndex | RebuildMetadata | Undelete | Truncate | Redact | Trim | SetAside | Pad
 
 
 VERBS = {
@@ -108,6 +119,7 @@ VERBS = {
     "redact": Redact,
     "trim": Trim,
     "set-aside": SetAside,
+    "pad": Pad,
 }
 """By their names in plans."""
 

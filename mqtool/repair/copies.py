@@ -11,8 +11,9 @@ _BLOCK = 1 << 20
 
 
 def copy_patched(
-    source: Path, target: Path, patches: Sequence[tuple[int, bytes]] = (), *, zeros_from: int | None = None
-) -> None:
+    source: Path, target: Path, patches: Sequence[tuple[int, bytes]] = (), *, zeros_from: int | None = None,
+    size: int | None = None,
+) -> None:  # fmt: skip
     """Copies a file; blocks of zeros become holes.
 
     Args:
@@ -20,6 +21,7 @@ def copy_patched(
         target: is made, with its directories.
         patches: position and bytes that stand there in the copy; inside the file.
         zeros_from: position from which on the copy holds zeros.
+        size: of the copy, if it is to be longer.
 
     Raises:
         StoreError: a file cannot be read or written.
@@ -31,7 +33,7 @@ def copy_patched(
         try:
             fd = os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
             try:
-                os.ftruncate(fd, file.size)
+                os.ftruncate(fd, size or file.size)
                 for at in range(0, end, _BLOCK):
                     block = file.read(at, min(_BLOCK, end - at))
                     if block.strip(b"\0"):

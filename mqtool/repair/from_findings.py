@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mqtool.errors import UsageError
 from mqtool.formats import file_names
-from mqtool.repair.changes import Change, RebuildIndex, RebuildMetadata, RebuildQueues, SetAside, Truncate
+from mqtool.repair.changes import Change, Pad, RebuildIndex, RebuildMetadata, RebuildQueues, SetAside, Truncate
 from mqtool.repair.paths import check_name
 from mqtool.store.store import Store
 from mqtool.verify import CATALOGUE, Area, Finding, Severity
@@ -64,6 +64,7 @@ class _Gathered:
     index: bool = False
     files: set[str] = field(default_factory=set)
     away: set[str] = field(default_factory=set)
+    short: set[str] = field(default_factory=set)
 
     def take(self, store: Store, finding: Finding) -> bool:
         """Adds what mends a finding; returns whether there is something."""
@@ -73,6 +74,8 @@ class _Gathered:
             if is_file:
                 self.away.add(finding.file)
             return is_file
+        if finding.code == "log-segment-size":
+            return self._take_segment(store, finding.file)
         if area in _QUEUES and finding.code not in _NOT_BY_REBUILD:
             self.topics.add(finding.topic)
         elif area is Area.INDEX:
@@ -83,6 +86,15 @@ class _Gathered:
             self.files.add(f"{file_names.CONFIG}/{_main_name(finding)}")
         else:
             return False
+        return True
+
+    def _take_segment(self, store: Store, name: str) -> bool:
+        """An empty segment goes, a short one becomes as long as the others; one that is too long stays as it is."""
+        known = store.layout.commit_log_size
+        found = next((one for one in store.layout.commit_log.files if one.path == store.path / name), None)
+        if found is None or known is None or found.size >= known.value:
+            return False
+        (self.short if found.size else self.away).add(name)
         return True
 
     def changes(self) -> tuple[Change, ...]:
@@ -97,6 +109,8 @@ class _Gathered:
             found.append(RebuildMetadata(tuple(sorted(self.files))))
         if self.away:
             found.append(SetAside(tuple(sorted(self.away))))
+        if self.short:
+            found.append(Pad(tuple(sorted(self.short))))
         return tuple(found)
 
 

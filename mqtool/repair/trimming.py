@@ -1,10 +1,11 @@
-"""The front of the log set aside, with what only leads there; and files moved out of the way."""
+"""The front of the log set aside, with what only leads there; files moved out of the way, or made long enough."""
 
 from pathlib import Path
 
 from mqtool.errors import UsageError
 from mqtool.repair.building import Built, check_queues
-from mqtool.repair.changes import SetAside, Trim
+from mqtool.repair.changes import Pad, SetAside, Trim
+from mqtool.repair.copies import copy_patched
 from mqtool.repair.paths import check_name, inside
 from mqtool.store.consume_queue import Queue, has_record
 from mqtool.store.store import Store
@@ -73,3 +74,19 @@ def set_aside(store: Store, change: SetAside, _out: Path, built: Built) -> None:
             raise UsageError(f"{path}: expected a file to set aside")
         built.remove(path)
     built.read_log(store, full=False)
+
+
+def pad(store: Store, change: Pad, out: Path, built: Built) -> None:
+    """Makes segments as long as the others."""
+    known = store.layout.commit_log_size
+    assert known is not None
+    by_name = {built.name(segment.path): segment for segment in store.layout.commit_log.files}
+    for name in change.files:
+        segment = by_name.get(check_name(name, store.path))
+        if segment is None or not 0 < segment.size < known.value:
+            size = "none" if segment is None else f"{segment.size} bytes"
+            raise UsageError(f"{name}: expected a segment of 1 to {known.value - 1} bytes, found {size}")
+        copy_patched(segment.path, out / name, size=known.value)
+        built.put(name, out / name, keep_time=True)
+        built.notes.append(f"{name}: from {segment.size} to {known.value} bytes ({known.evidence})")
+    built.read_log(store)

@@ -115,6 +115,13 @@ def test_damage_makes_a_plan_incomplete_and_it_is_written_all_the_same(mqtool, t
     assert json.loads((tmp_path / "plan.json").read_bytes())["complete"] is False
 
 
+def test_messages_that_cannot_be_looked_at_make_a_redaction_incomplete(mqtool, tmp_path):
+    root = damage_case("old-flip-magic@5.5.0-clean", tmp_path)
+    result = mqtool("plan", "redact", root, "--topic", "Orders", "-o", tmp_path / "plan.json", "--format", "json")
+    assert (result.code, result.document["complete"]) == (1, False)
+    assert any("could not be looked at" in note for note in result.document["notes"])
+
+
 def test_a_place_in_a_queue_an_id_and_a_physical_offset_name_messages_to_redact(mqtool, store, tmp_path):
     with library.open(store) as opened:
         first, second, third = opened.messages(topics=["Payments"], limit=3)
@@ -123,6 +130,16 @@ def test_a_place_in_a_queue_an_id_and_a_physical_offset_name_messages_to_redact(
     result = mqtool("plan", "redact", store, *options, "-o", tmp_path / "plan.json", "--format", "json")
     chosen = [message.physical_offset for message in (first, second, third)]
     assert result.document["changes"] == [{"verb": "redact", "physical_offsets": chosen}]
+
+
+def test_everything_is_made_anew_at_once(mqtool, store, tmp_path):
+    min((store / "index").iterdir()).write_bytes(b"x")
+    (store / "checkpoint").unlink()
+    result = mqtool("plan", "rebuild", "all", store, "-o", tmp_path / "plan.json", "--format", "json")
+    paths = {row["path"].partition("/")[0] for row in result.document["steps"]}
+    assert (result.code, paths) == (0, {"checkpoint", "consumequeue", "index"})
+    done = mqtool("apply", tmp_path / "plan.json", "--yes", "--format", "json").document
+    assert (done["state"], done["errors"]) == ("clean", 0)
 
 
 def test_a_tail_among_the_findings_comes_first(mqtool, tmp_path):
@@ -137,7 +154,7 @@ def test_a_tail_among_the_findings_comes_first(mqtool, tmp_path):
 
 @pytest.mark.parametrize("words", [
     ["frobnicate", "STORE"], ["rebuild", "STORE"], ["rebuild", "consumequeue"], ["trim", "STORE"], ["redact", "STORE"],
-    ["undelete", "STORE"], ["set-aside", "STORE"], ["trim", "STORE", "--before", "5", "--topic", "x"],
+    ["undelete", "STORE"], ["set-aside", "STORE"], ["pad", "STORE"], ["trim", "STORE", "--before", "5", "--topic", "x"],
     ["truncate", "STORE", "--at", "Orders/0@3"], ["truncate", "STORE", "--at", "5", "--at", "6"],
     ["rebuild", "index", "STORE", "--file", "a", "--file", "b"], ["redact", "STORE", "--at", "Orders/0@999"],
     ["rebuild", "consumequeue", "STORE", "--from", "FINDINGS"], ["--from", "FINDINGS"], [],

@@ -10,6 +10,7 @@ from mqtool.rebuild.digest import Wanted
 from mqtool.rebuild.run import rebuild
 from mqtool.rebuild.settings import settings_of
 from mqtool.repair import (
+    Pad,
     RebuildIndex,
     RebuildMetadata,
     RebuildQueues,
@@ -259,6 +260,19 @@ def test_a_checkpoint_behind_a_cut_lies_within_what_is_left(tmp_path):
     checkpoint = CHECKPOINT.parse((root / "checkpoint").read_bytes())
     assert checkpoint.physic_msg_timestamp <= messages[99].store_timestamp
     assert checkpoint.confirm_physical_offset <= messages[100].physical_offset
+
+
+@pytest.mark.parametrize("version", ["4.9.7", "5.5.0"])
+def test_a_segment_whose_zeros_are_missing_gets_them_back(version, tmp_path):
+    root = copy_store(f"orders-{version}", tmp_path)
+    healthy = contents(root)
+    path = max((root / "commitlog").iterdir())
+    path.write_bytes(path.read_bytes().rstrip(b"\0"))
+    with mqtool.open(root) as store:
+        mending = changes_of(store, verify(store).findings)
+    assert mending.changes == (Pad((f"commitlog/{path.name}",)),)
+    put_right(root, mending.changes)
+    assert contents(root) == healthy
 
 
 def test_a_store_put_right_by_its_findings_has_none_that_a_plan_mends(tmp_path):

@@ -7,6 +7,7 @@ _LOOK = "mqtool dump {store} -o {offsets} --damage rows --format jsonl"
 _DIFF = "mqtool diff {store} REPLICA"
 _INFO = "mqtool info {store}"
 _AWAY = "mqtool plan set-aside {store} --file {path} -o PLAN"
+_PAD = "mqtool plan pad {store} --file {path} -o PLAN"
 _CUT = "mqtool plan truncate {store} -o PLAN"
 _FIRST = "mqtool dump {path} --limit 1"
 
@@ -56,7 +57,7 @@ CHECKS = (
         "of a 5.x store, which the broker deletes.)",
         "Compare with mappedFileSizeCommitLog. A short file with records needs zeros up to its length, an empty one "
         "moves out.",
-        _FIRST,
+        _PAD,
     ),
     _warning(
         "log-segment-extra",

@@ -13,6 +13,7 @@ import pytest
 import mqtool
 from mqtool.errors import NotAStoreError, RefusedError, StoreError, StoreLockedError, UnsupportedFormatError, UsageError
 from mqtool.repair import (
+    Pad,
     Plan,
     RebuildIndex,
     RebuildMetadata,
@@ -362,6 +363,7 @@ def test_nothing_to_change(root):
     RebuildQueues(("Nobody",)), RebuildIndex("nothing"), RebuildMetadata(("config/nothing",)), Undelete(("Nobody",)),
     Truncate(0), Truncate(-5), Truncate(7), Truncate(1 << 62), Redact(()), Redact((7,)), Redact((1 << 62,)), Trim(5),
     SetAside(("nothing",)), SetAside(("commitlog",)),
+    Pad(("checkpoint",)), Pad(("commitlog/00000000000000000000",)), Pad(("../x",)),
 ], ids=str)  # fmt: skip
 def test_what_makes_no_sense(change, root):
     before = tree_digest(root)
