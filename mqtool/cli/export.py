@@ -9,6 +9,7 @@ from mqtool.cli.exits import ExitCode
 from mqtool.cli.export_schema import EXPORT
 from mqtool.cli.filters import Filters
 from mqtool.cli.invocation import Format
+from mqtool.cli.kind_rows import EXPORT_KIND
 from mqtool.cli.options import (
     ConfigOption,
     DebugOption,
@@ -31,7 +32,8 @@ Write messages as Parquet: typed columns, sorted by topic, queue and offset, wit
 messages, damage (what could not be read) and dead_letters (what could not be written as asked for). All files of a run
 appear, or none; an interrupted run is simply run again. --state FILE makes it incremental: the next run adds exactly
 what is new. Several stores, NAME=STORE or globs go into one table with a column broker. --spark runs the same tasks on
-Spark, on this machine or a cluster that reaches stores and DIR under the same names.
+Spark, on this machine or a cluster that reaches stores and DIR under the same names. Of a store of another kind (see
+`mqtool formats`) each table becomes a Parquet file in DIR.
 
 impact: writes below --to and the --state file, and nothing else; stores are only read
 """
@@ -114,7 +116,7 @@ TableOption = Annotated[
 ]
 
 
-@prints(EXPORT)
+@prints(EXPORT, EXPORT_KIND)
 def export(
     ctx: typer.Context,
     stores: StoresArgument,

@@ -1,11 +1,11 @@
 """What `mqtool export` does once its options are read."""
 
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mqtool.cli import ranges
+from mqtool.cli import kind_write, ranges
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.export_schema import EXPORT
 from mqtool.cli.filters import Filters
@@ -34,21 +34,21 @@ class Wanted:
 
     stores: list[str]
     to: str
-    state: str | None
-    every_class: bool
-    columns: str | None
-    body: str
-    redact: list[str] | None
-    fail_fast: bool
-    filters: Filters
-    partition_by: str | None
-    file_size: str
-    split: str | None
-    level: int
-    workers: int | None
-    config: str | None
-    table: str | None
-    rewind: bool
+    state: str | None = None
+    every_class: bool = False
+    columns: str | None = None
+    body: str = Body.BINARY.value
+    redact: list[str] | None = None
+    fail_fast: bool = False
+    filters: Filters = field(default_factory=Filters)
+    partition_by: str | None = None
+    file_size: str = "256M"
+    split: str | None = None
+    level: int = 1
+    workers: int | None = None
+    config: str | None = None
+    table: str | None = None
+    rewind: bool = False
 
     def request(self) -> ExportRequest:
         """Returns the library's request.
@@ -88,8 +88,8 @@ def _require_rocketmq(source: Source) -> None:
     """
     kind = None if is_url(source.path) else recognise(Path(source.path))
     if kind is not None:
-        words = f"a store of kind {kind.name}, whose tables `mqtool.kinds.export` writes from Python"
-        raise UnsupportedFormatError(f"{source.path}: {words}; this command takes RocketMQ's stores")
+        words = f"a store of kind {kind.name}, which is exported by itself"
+        raise UnsupportedFormatError(f"{source.path}: {words}, not together with others")
 
 
 def _names(given: "list[str | None] | list[str] | None") -> list[str]:
@@ -104,6 +104,12 @@ def run(
     mode: ProgressMode,
 ) -> ExitCode:
     """Exports and reports; `spark` says where, None is for worker processes of this machine."""
+    only = wanted.stores[0] if len(wanted.stores) == 1 else ""
+    kind = None if not only or is_url(only) else recognise(Path(only))
+    if kind is not None:
+        if spark is not None or wanted != Wanted([only], wanted.to):
+            raise UsageError(f"a store of kind {kind.name} is exported whole, table by table: give --to only")
+        return kind_write.export(invocation, kind, Path(only), Path(wanted.to), output_format)
     request = wanted.request()
     with ExitStack() as shown:
         if spark is None:

@@ -92,6 +92,39 @@ KIND_INFO = OutputSchema(
 )  # fmt: skip
 
 
+EXPORT_KIND = OutputSchema(
+    "export.kind", 1, "a table of a store of another kind, written as Parquet",
+    (
+        Column("table", "string", "as in `mqtool dump --table`", show=TABLE),
+        Column("rows", "int64", "written", show=TABLE),
+        Column("damage", "int64", "ranges without a sound record, which are not in it", show=TABLE),
+        Column("file", "string", "path", show=TABLE),
+    ),
+)  # fmt: skip
+
+REBUILD_KIND = OutputSchema(
+    "rebuild.kind", 1, "a queue of a store of another kind, made anew",
+    (
+        Column("queue", "string", "topic/queue id", show=TABLE),
+        Column("entries", "int64", "that it has now", show=TABLE),
+        Column("kept", "int64", "of these, stand where they stood", show=TABLE),
+        Column("placed", "int64", "of these, as the messages say", show=TABLE),
+        Column("filled", "int64", "of these, lead nowhere, as their message is gone", show=TABLE),
+    ),
+)  # fmt: skip
+
+SALVAGE_KIND = OutputSchema(
+    "salvage.kind", 1, "a file of a store of another kind, and what it still holds",
+    (
+        Column("file", "string", "its name", show=TABLE),
+        Column("forwards", "int64", "records found from the beginning", show=TABLE),
+        Column("backwards", "int64", "further ones found from the end", show=TABLE),
+        Column("between", "int64", "further ones that state their own position", show=TABLE),
+        Column("damaged_bytes", "int64", "that hold no sound record", show=TABLE),
+    ),
+)  # fmt: skip
+
+
 def row(values: base.Row, table: base.Table, body: BodyView) -> dict[str, Any]:
     """Returns a row as it is printed: bytes encoded, with the name of the encoding."""
     found = {}

@@ -8,6 +8,7 @@ import typer
 
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format
+from mqtool.cli.kind_rows import REBUILD_KIND
 from mqtool.cli.options import (
     ConfigOption,
     DebugOption,
@@ -73,7 +74,7 @@ VersionOption = Annotated[
 ]
 
 
-@prints(REBUILD)
+@prints(REBUILD, REBUILD_KIND)
 def rebuild(
     ctx: typer.Context,
     what: WhatArgument,

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from mqtool.cli import ranges
+from mqtool.cli import kind_write, ranges
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, Invocation, note
 from mqtool.cli.options import ProgressMode
@@ -16,6 +16,7 @@ from mqtool.cli.progress import progress
 from mqtool.cli.rebuild_schema import REBUILD
 from mqtool.errors import UsageError
 from mqtool.formats import file_names
+from mqtool.kinds.registry import recognise
 from mqtool.rebuild.bit_maps import FilterBitMaps, bit_maps_of
 from mqtool.rebuild.digest import Wanted
 from mqtool.rebuild.log_survey import LogSurvey, survey_log
@@ -78,6 +79,9 @@ class Request:
 
 def run(invocation: Invocation, request: Request, output_format: Format, mode: ProgressMode) -> ExitCode:
     """Rebuilds and reports."""
+    kind = recognise(request.store)
+    if kind is not None:
+        return kind_write.rebuild(invocation, kind, request.store, request.out, request.what, output_format)
     request.check()
     began = time.monotonic()
     with open_store(request.store, request.config) as store:

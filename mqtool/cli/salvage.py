@@ -7,6 +7,7 @@ import typer
 
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format
+from mqtool.cli.kind_rows import SALVAGE_KIND
 from mqtool.cli.options import ConfigOption, DebugOption, FormatOption, ProgressMode, ProgressOption, option
 from mqtool.cli.salvage_schema import SALVAGE
 from mqtool.cli.schema import prints
@@ -19,13 +20,14 @@ Records stay at their physical offsets, holes between them are filled with what 
 keep their queue offsets; --compact moves records together instead and writes a map of old to new offsets. What the
 first store lacks is taken from copies of it (--with, repeatable): a slave, an older backup. Queues and index are
 derived anew, config/ is copied where it can be read. The new store appears when it is whole. Exit code 1 if anything
-is known to be lost.
+is known to be lost. Of EQueue's and EventStore's chunks what lies between damage is found from either end; DST takes a
+new store, or a Parquet file of the records.
 
 impact: writes DST, beside it while it is made, and the --map file; the old stores are only read
 """
 
 
-@prints(SALVAGE)
+@prints(SALVAGE, SALVAGE_KIND)
 def salvage(
     ctx: typer.Context,
     store: Annotated[Path, typer.Argument(metavar="SRC", help="Root directory of the damaged store.")],

@@ -2,12 +2,15 @@
 
 from pathlib import Path
 
+from mqtool.cli import kind_write
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, Invocation
 from mqtool.cli.options import ProgressMode
 from mqtool.cli.output import Output
 from mqtool.cli.progress import progress
 from mqtool.cli.salvage_schema import SALVAGE
+from mqtool.errors import UsageError
+from mqtool.kinds.registry import recognise
 from mqtool.rebuild.run import log_bytes
 from mqtool.repair.salvage import Options, salvage
 from mqtool.store.store import open_store
@@ -17,6 +20,11 @@ def run(
     invocation: Invocation, path: Path, target: Path, options: Options, output_format: Format, mode: ProgressMode
 ) -> ExitCode:
     """Salvages and reports."""
+    kind = recognise(path)
+    if kind is not None:
+        if options.copies or options.compact or options.map_file:
+            raise UsageError(f"--with, --compact and --map are not for a store of kind {kind.name}")
+        return kind_write.salvage(invocation, kind, path, target, output_format)
     with open_store(path, options.config) as store:
         total = log_bytes(store)
     with progress(mode, "salvage", 0, total) as bar:

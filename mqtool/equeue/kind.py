@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from mqtool.equeue import explain, verify
+from mqtool.equeue import explain, rebuild, salvage, verify
 from mqtool.equeue.chunk import ChunkFile
 from mqtool.equeue.columns import CHUNKS, ENTRIES, MESSAGES, TABLES
 from mqtool.equeue.listing import is_store
@@ -103,6 +103,27 @@ class OpenedEQueue(Opened):
             ],
             "silent": found.silent,
         }  # fmt: skip
+
+    def rebuild(self, out: Path) -> list[Row]:
+        """Writes queue chunks made anew from the message chunks."""
+        plans = rebuild.write_queues(self.store, out, settings_of(self.path))
+        return [
+            {"queue": f"{plan.topic}/{plan.queue_id}", "entries": len(plan.entries), "kept": plan.kept,
+             "placed": plan.placed, "filled": plan.filled}
+            for plan in plans
+        ]  # fmt: skip
+
+    def salvage(self, target: Path | None) -> list[Row]:
+        """Reports what each message chunk still holds; with a target, writes a new store of it."""
+        if target is None:
+            found = [salvage.salvage_chunk(self.store, chunk) for chunk in self.store.chunks]
+        else:
+            found = salvage.salvage(self.path, target, settings_of(self.path))
+        return [
+            {"file": one.chunk.path.name, "forwards": len(one.forwards), "backwards": len(one.backwards),
+             "between": len(one.between), "damaged_bytes": sum(part.end - part.start for part in one.damage)}
+            for one in found
+        ]  # fmt: skip
 
     def close(self) -> None:
         """Closes its files."""

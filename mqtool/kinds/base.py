@@ -148,6 +148,25 @@ class Opened(ABC):
         """
         return None
 
+    def rebuild(self, out: Path) -> list[Row] | None:  # noqa: ARG002 - of no use where there is nothing to rebuild
+        """Writes queues made anew into a new directory; None for a kind that has nothing to rebuild.
+
+        Returns:
+            A row for each queue: queue, entries, kept, placed, filled.
+        """
+        return None
+
+    def salvage(self, target: Path | None) -> list[Row] | None:  # noqa: ARG002 - as above
+        """Looks for what can be saved of damaged files, from either end of each; None for a kind without that.
+
+        Args:
+            target: new directory that takes what was found; None only to report.
+
+        Returns:
+            A row for each file: file, forwards, backwards, between (records), damaged_bytes.
+        """
+        return None
+
     @abstractmethod
     def close(self) -> None:
         """Closes its files."""

@@ -40,6 +40,22 @@ def batches(
         yield pa.RecordBatch.from_pylist(taken, schema=schema)
 
 
+def write(rows: Iterator[Row], table: Table, target: Path) -> int:
+    """Writes rows of a table as one Parquet file and returns their number.
+
+    Raises:
+        ExportError: the file is already there.
+    """
+    if target.exists():
+        raise ExportError("is already there", target)
+    schema, count = arrow_schema(table), 0
+    with pq.ParquetWriter(target, schema, compression="zstd") as writer:
+        while taken := list(islice(rows, BATCH_ROWS)):
+            writer.write_batch(pa.RecordBatch.from_pylist(taken, schema=schema))
+            count += len(taken)
+    return count
+
+
 def export(
     opened: Opened, target: Path, table: str | None = None, at_damage: Callable[[Damage], None] = lambda _: None,
 ) -> int:  # fmt: skip
@@ -48,14 +64,8 @@ def export(
     Raises:
         ExportError: the file is already there.
     """
-    if target.exists():
-        raise ExportError("is already there", target)
-    count = 0
-    with pq.ParquetWriter(target, arrow_schema(opened.table(table)), compression="zstd") as writer:
-        for batch in batches(opened, table, at_damage):
-            writer.write_batch(batch)
-            count += batch.num_rows
-    return count
+    chosen = opened.table(table)
+    return write(_sound(opened, chosen, at_damage), chosen, target)
 
 
 def _sound(opened: Opened, table: Table, at_damage: Callable[[Damage], None]) -> Iterator[Row]:

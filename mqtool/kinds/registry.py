@@ -8,10 +8,10 @@ from typing import Any
 
 from mqtool.kinds.base import Opened, Table
 
-COMMANDS = ("info", "dump", "get", "find", "verify", "explain-start")
+COMMANDS = ("info", "dump", "get", "find", "verify", "explain-start", "rebuild", "salvage", "export")
 """Verbs that are commands; the others are functions of the kind's package."""
 
-VERBS = (*COMMANDS, "rebuild", "salvage", "write", "export")
+VERBS = (*COMMANDS, "write")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from mqtool.formats import tfchunk_records
 from mqtool.formats.equeue_message import ticks_to_millis
 from mqtool.formats.tfchunk_records import Commit, Prepare, System
 from mqtool.kinds.base import Damage, Finding, Opened, Row
-from mqtool.tfchunk import verify
+from mqtool.tfchunk import salvage, verify
 from mqtool.tfchunk.chunk import StoredRecord
 from mqtool.tfchunk.columns import CHUNKS, RECORDS, TABLES
 from mqtool.tfchunk.store import TFChunkDb, is_database
@@ -76,6 +76,21 @@ class OpenedTFChunk(Opened):
     def verify(self) -> Iterator[Finding]:
         """Yields every broken invariant."""
         return verify.verify(self.database)
+
+    def salvage(self, target: Path | None) -> list[Row]:
+        """Reports what each chunk still holds; with a target, writes the records as a Parquet file."""
+        reports = salvage.report(self.database)
+        if target is not None:
+            from mqtool.kinds import export  # noqa: PLC0415 - pyarrow costs 100 ms at import
+
+            target.mkdir(parents=True, exist_ok=True)
+            records = (record_row(record) for one in reports for record in one.records)
+            export.write(records, RECORDS, target / f"{RECORDS.name}.parquet")
+        return [
+            {"file": one.chunk.path.name, "forwards": len(one.forwards), "backwards": len(one.backwards),
+             "between": len(one.between), "damaged_bytes": sum(part.end - part.start for part in one.damage)}
+            for one in reports
+        ]  # fmt: skip
 
     def close(self) -> None:
         """Closes its files."""
