@@ -61,6 +61,8 @@ def run(invocation: Invocation, request: Request, output_format: Format) -> Exit
                 report.take(iter(refused))
                 return report.end("stored: nothing is, because of --all-or-nothing")
         store = stack.enter_context(open_store(request.store, options))
+        if not store.recovered.clean_stop:
+            note(f"{request.store}: had not been closed in order: recovered, the log goes on at {store.recovered.end}")
         try:
             report.take(load.append(store, source.rows(options), judge))
         finally:

@@ -84,7 +84,7 @@ def message_of(row: Any, options: StoreOptions) -> OutgoingMessage:
     sys_flag = _sys_flag(row, body, numbers["sys_flag"] or 0)
     return OutgoingMessage(
         topic, numbers["queue_id"] or 0, body,
-        properties.encode(_properties(row).items(), trailing_separator=not options.v4),
+        _encoded(_properties(row), options),
         numbers["flag"] or 0, sys_flag, numbers["born_timestamp"], _host(row, "born_host"), _host(row, "store_host"),
         numbers["reconsume_times"] or 0, numbers["prepared_transaction_offset"] or 0,
     )  # fmt: skip
@@ -129,7 +129,7 @@ def _body(row: Mapping[str, Any]) -> bytes:
             raise _wrong("body", "hexadecimal digits", body) from None
     if kind not in ("text", None):
         raise _wrong("body_encoding", "text, base64 or hex", kind)
-    return java.encode_utf8(body)
+    return body.encode() if body.isascii() else java.encode_utf8(body)
 
 
 def _from_base64(name: str, value: Any) -> bytes:
@@ -145,6 +145,13 @@ def _sys_flag(row: Mapping[str, Any], body: bytes, sys_flag: int) -> int:
     if isinstance(stored, int) and sys_flag & SysFlag.COMPRESSED and crc32(body) & 0x7FFFFFFF != stored:
         sys_flag &= ~_PACKED
     return sys_flag & ~_BATCH_BITS if row.get("batch_index") is not None else sys_flag
+
+
+def _encoded(found: dict[str, str], options: StoreOptions) -> bytes:
+    """Returns the properties string; as `properties.encode`, in one piece."""
+    text = "".join([f"{name}\1{value}\2" for name, value in found.items()])
+    data = text.encode() if text.isascii() else java.encode_utf8(text)
+    return data[:-1] if options.v4 else data
 
 
 def _properties(row: Mapping[str, Any]) -> dict[str, str]:
