@@ -8,6 +8,7 @@ Spark's figures leave out starting the session, which is printed by itself; its 
 
 import argparse
 import json
+import os
 import resource
 import shutil
 import statistics
@@ -74,13 +75,16 @@ def speed(directory: Path, messages: int, rounds: int, *, with_spark: bool) -> N
         "plain, 2 workers": lambda target: run_plain(store, target, 2),
         "row by row": lambda target: row_by_row(store, target, messages // 20),
     }
+    spark = OnSpark(store)
     if with_spark:
-        jobs |= spark_jobs(store)
+        jobs |= {name: job for name, (_, job) in spark.jobs.items()}
     found: dict[str, list[float]] = {name: [] for name in jobs}
     for _ in range(rounds):
         for name, job in jobs.items():
             target = directory / "out"
             times = 20 if name == "row by row" else 1
+            if name in spark.jobs:
+                spark.prepare(name)
             before = cpu_seconds()
             seconds = timed(lambda job=job, target=target: job(target)) * times
             used = (cpu_seconds() - before) * times
@@ -88,7 +92,7 @@ def speed(directory: Path, messages: int, rounds: int, *, with_spark: bool) -> N
             found[name].append(seconds)
             ratio = found["limit"][-1] / seconds
             report(name, messages, log_bytes, seconds, of_limit=round(ratio, 3), cpu_s=round(used, 2))
-    for name, all_seconds in found.items():
+    for name, all_seconds in sorted(found.items()):
         ratios = [limit / seconds for limit, seconds in zip(found["limit"], all_seconds, strict=True)]
         report(f"median: {name}", messages, log_bytes, statistics.median(all_seconds),
                of_limit=round(statistics.median(ratios), 3))  # fmt: skip
@@ -129,37 +133,42 @@ def row_by_row(store: Path, target: Path, messages: int) -> None:
         writer.write_table(pa.Table.from_pylist(rows, schema))
 
 
-def spark_jobs(store: Path) -> dict[str, Callable[[Path], Any]]:
-    """Exports by executors, and the data source into Spark's own Parquet writer."""
-    from mqtool.spark.export import SparkRunner
-    from mqtool.spark.session import build
+class OnSpark:
+    """Exports by executors, and the data source into Spark's own Parquet writer; one session at a time."""
 
-    sessions: dict[str, Any] = {}
+    def __init__(self, store: Path) -> None:
+        self._store = store
+        self._master = ""
+        self._session: Any = None
+        self.jobs: dict[str, tuple[str, Callable[[Path], Any]]] = {
+            "spark data source to parquet, local[2]": ("local[2]", self._data_source),
+            "spark export, local[2]": ("local[2]", self._export),
+            "spark export, local[1]": ("local[1]", self._export),
+        }
 
-    def session(master: str) -> Any:
-        if master not in sessions:
-            for other in sessions.values():
-                other.stop()
-            sessions.clear()
-            start = time.perf_counter()
-            sessions[master] = build(master, {"spark.driver.memory": "1g"})
-            report(f"session {master}", 0, 0, time.perf_counter() - start)
-            with tempfile.TemporaryDirectory() as warm:
-                run(master, Path(warm) / "out", uncounted=True)
-        return sessions[master]
+    def prepare(self, name: str) -> None:
+        """Starts the session of a job and warms it up, which is not measured with the job."""
+        from mqtool.spark.session import build
 
-    def run(master: str, target: Path, *, uncounted: bool = False) -> None:
-        request = ExportRequest(tuple(resolve([str(store)])), str(target))
-        export(request, SparkRunner(sessions[master] if uncounted else session(master)))
+        master, _ = self.jobs[name]
+        if master == self._master:
+            return
+        if self._session is not None:
+            self._session.stop()
+        start = time.perf_counter()
+        self._master, self._session = master, build(master, {"spark.driver.memory": "1g"})
+        report(f"session {master}", 0, 0, time.perf_counter() - start)
+        with tempfile.TemporaryDirectory() as warm:
+            self._export(Path(warm) / "out")
 
-    def data_source(target: Path) -> None:
-        frame = session("local[2]").read.format("rocketmq-store").load(str(store))
+    def _export(self, target: Path) -> None:
+        from mqtool.spark.export import SparkRunner
+
+        export(ExportRequest(tuple(resolve([str(self._store)])), str(target)), SparkRunner(self._session))
+
+    def _data_source(self, target: Path) -> None:
+        frame = self._session.read.format("rocketmq-store").load(str(self._store))
         frame.write.option("compression", "zstd").parquet(str(target))
-
-    return {
-        "spark export, local[2]": lambda target: run("local[2]", target),
-        "spark data source to parquet, local[2]": data_source,
-    }
 
 
 def cpu_seconds() -> float:
@@ -212,6 +221,7 @@ def multiplied(store: Path, target: Path, gib: int) -> Path:
 def report(job: str, messages: int, log_bytes: int, seconds: float, **extra: Any) -> None:
     line = {"job": job, "messages": messages, "bytes": log_bytes, "seconds": round(seconds, 3)}
     line |= {"rate": round(messages / seconds), "mb_s": round(log_bytes / seconds / 1e6, 1), **extra}
+    line["load"] = round(os.getloadavg()[0], 1)
     print(json.dumps(line), flush=True)
 
 
