@@ -104,10 +104,11 @@ def test_an_output_that_exists_is_refused(mqtool, tmp_path):
         ([STORE, "--conf", "a=b"], 2, "are for --spark"),
         ([STORE, "--master", "local"], 2, "are for --spark"),
         ([STORE, "--spark", "--conf", "a"], 2, "expected NAME=VALUE"),
-        ([EQUEUE], 4, "a store of kind equeue"),
+        ([EQUEUE], 2, "is exported whole, table by table"),
+        ([EQUEUE, STORE], 4, "a store of kind equeue"),
     ],
     ids=["no store", "column", "partition", "redact", "file size", "level", "twice", "url", "no column", "tiny tasks",
-         "rewind", "conf", "master", "bad conf", "other kind"],
+         "rewind", "conf", "master", "bad conf", "other kind", "two kinds"],
 )  # fmt: skip
 def test_what_makes_no_sense_is_said_in_one_line_and_writes_nothing(mqtool, tmp_path, arguments, code, words):
     result = mqtool("export", *arguments, "--to", tmp_path / "lake", "--workers", 1)
