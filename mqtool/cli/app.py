@@ -53,6 +53,7 @@ COMMANDS = {
     "salvage": Command("mqtool.cli.salvage", "Copy every provable record of a damaged store into a new one."),
     "backup": Command("mqtool.cli.backup", "Back a store up: verified, incremental, also beside a living broker."),
     "restore": Command("mqtool.cli.restore", "Bring a backup back into a new directory."),
+    "runbook": Command("mqtool.cli.runbook", "Known troubles: detect, explain, mend, prove, take back."),
     "replay": Command("mqtool.cli.replay", "Store messages again: of a store, JSON Lines or an export."),
     "export": Command("mqtool.cli.export", "Write messages as Parquet, in one go or what is new."),
     "serve": Command("mqtool.cli.serve", "Serve a store to real clients: broker and name server in one process."),

@@ -23,7 +23,7 @@ ALLOWED = {
     "export": READING,
     "replay": READING | {"engine", "export"},
     "spark": READING | {"export", "verify"},
-    "repair": READING | {"verify", "rebuild", "engine"},
+    "repair": READING | {"verify", "rebuild", "engine", "diff", "convert"},
     "kinds": READING,
     "convert": READING | {"rebuild"},
     "equeue": READING | {"kinds"},

@@ -1,0 +1,29 @@
+"""Writes docs/runbooks/: the pages that `mqtool runbook show` prints, and their list.
+
+Run it as `python docs/generate_runbooks.py`.
+"""
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from mqtool.repair.runbooks import RUNBOOKS, page  # noqa: E402 - the checkout comes first
+
+
+def pages() -> dict[str, str]:
+    """Returns every page by its name."""
+    rows = "".join(f"| [{book.id}]({book.id}.md) | {book.name} | {book.symptom[0]} |\n" for book in RUNBOOKS.values())
+    head = (
+        "# Runbooks\n\nKnown troubles of a store, as code: `mqtool runbook list`, `mqtool runbook show ID`, "
+        "`mqtool runbook run ID STORE`.\n"
+        "Nothing is changed without `--apply`, and what is changed can be taken back.\n\n"
+        "| | Trouble | First symptom |\n|---|---|---|\n"
+    )
+    return {"README.md": head + rows, **{f"{book.id}.md": page(book) for book in RUNBOOKS.values()}}
+
+
+if __name__ == "__main__":
+    for name, text in pages().items():
+        (ROOT / "docs" / "runbooks" / name).write_text(text, encoding="utf-8")

@@ -1,0 +1,19 @@
+"""Runbooks: known troubles of a store as code. Detect, explain, plan, gates, apply, verify, take back.
+
+```
+book = RUNBOOKS["RB-03"]
+protocol = run(book, root)                                       # looks and plans; changes nothing
+protocol = run(book, root, Request(apply=True, backup_acknowledged=True))
+print(protocol.markdown())                                       # to paste into a ticket
+```
+
+Every change is a plan of `mqtool.repair` or a new directory: both can be taken back. Docs pages: docs/runbooks/.
+"""
+
+from mqtool.repair.runbooks.catalogue import RUNBOOKS
+from mqtool.repair.runbooks.model import Request, Runbook
+from mqtool.repair.runbooks.page import page
+from mqtool.repair.runbooks.protocol import Protocol, Step
+from mqtool.repair.runbooks.run import run
+
+__all__ = ["RUNBOOKS", "Protocol", "Request", "Runbook", "Step", "page", "run"]

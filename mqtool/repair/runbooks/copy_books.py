@@ -1,0 +1,212 @@
+"""Runbooks about copies of a store and about messages taken out of it: moving, diverging, converting, drills."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from mqtool.convert.dledger import convert
+from mqtool.diff import LogDifference, compare
+from mqtool.engine.recovery.lock import lock_holder
+from mqtool.errors import CorruptionError, StoreError, UsageError
+from mqtool.formats import file_names
+from mqtool.repair.backup import backup, restore
+from mqtool.repair.changes import Redact, Truncate
+from mqtool.repair.runbooks.model import Advice, Aside, Case, Detection, InPlace, Proposal, Runbook, required_copies
+from mqtool.store.store import open_store
+
+_BACKUP_SUFFIX = ".backup"
+
+
+def _movable(case: Case) -> Detection:
+    holder = lock_holder(case.root / file_names.LOCK)
+    if holder is not None:
+        return Detection(False, (f"process {holder} holds the store: it would go on writing to the old place",))
+    hosts: dict[str, int] = {}
+    for batch in case.store.batches(["store_host"]):
+        for host in batch.column(0).to_pylist():
+            hosts[host] = hosts.get(host, 0) + 1
+    facts = [f"{count} message(s) have ids that name {host}: queryMsgById asks there"
+             for host, count in sorted(hosts.items())]  # fmt: skip
+    keys = ("storePathRootDir", "storePathCommitLog", "storePathConsumeQueue", "storePathIndex", "brokerIP1")
+    values = case.store.config.values
+    facts += [f"configuration: {key}={values[key]}" for key in keys if key in values]
+    return Detection(True, (*facts, f"verify: {case.verification.state.value}"))
+
+
+def _copy(case: Case, _found: Detection) -> Aside:
+    def make(target: Path) -> Iterable[str]:
+        kept = target.with_name(target.name + _BACKUP_SUFFIX)
+        made = backup(case.root, kept, case.request.config)
+        yield f"backup: {kept}, snapshot {made.snapshot.name}, {len(made.snapshot.files)} files"
+        found = restore(kept, target, made.snapshot.name)
+        yield f"every file has the SHA-256 that it had; verify: {found.verify}"
+        yield from _compared(case.root, target)
+
+    return Aside(f"a proved copy of {case.root}, by way of a backup beside it", make)
+
+
+def _compared(old: Path, new: Path) -> Iterable[str]:
+    with open_store(old) as a, open_store(new) as b:
+        found = compare(a, b)
+    same = found.log is not None and found.log.equal and not found.queues and not found.offsets
+    if not same:
+        raise StoreError("the copy differs from the store; a broker may have written meanwhile: mqtool diff tells", new)
+    yield "mqtool diff: no difference in log, queues and consumer offsets"
+
+
+def _difference(case: Case) -> LogDifference:
+    other = required_copies(case)[0]
+    with open_store(other, case.request.config) as copy:
+        found = compare(case.store, copy, ("log",)).log
+    assert found is not None
+    if found.common is None:
+        raise UsageError(f"{other}: shares no range of the log with {case.root}: nothing to compare")
+    return found
+
+
+def _diverged(case: Case) -> Detection:
+    log = _difference(case)
+    at, end = log.diverges_at, log.a[1] if log.a else 0
+    if at is None or at >= end:
+        return Detection(False, (f"the store agrees with the other to its end at {end}",))
+    facts = [f"both agree up to physical offset {at}; this store ends at {end}"]
+    damage = next((one for one in log.regions if one.start == at and one.a.damaged_bytes), None)
+    if damage is not None:
+        return Detection(False, (*facts, f"this store is damaged there: {damage.a.detail}; RB-05 is for that"))
+    facts.append(f"messages that only this store has behind it: {log.messages_a + _alone(log)}")
+    return Detection(True, tuple(facts))
+
+
+def _alone(log: LogDifference) -> int:
+    return sum(one.messages for one in log.alone if one.side == "a" and one.kind == "end")
+
+
+def _cut_to_common(case: Case, _found: Detection) -> InPlace:
+    at = _difference(case).diverges_at
+    assert at is not None
+    return InPlace((Truncate(at),))
+
+
+def _is_ledger(case: Case) -> Detection:
+    found = tuple(f"DLedger log: {path.name}" for path in case.store.layout.dledger_dirs)
+    return Detection(bool(found), found)
+
+
+def _leave_ledger(case: Case, _found: Detection) -> Aside:
+    def make(target: Path) -> Iterable[str]:
+        with open_store(case.root, case.request.config) as store:
+            made = convert(store, target)
+        yield f"records: {made.records}, physical offsets {made.start} to {made.end}"
+        yield f"queues: {made.rebuilt.queues}, units: {made.rebuilt.units}, keys: {made.rebuilt.keys}"
+        yield f"ranges of the old log without a record: {made.damage.count}"
+        yield from (f"not taken over: {name}" for name in made.left_behind)
+
+    return Aside(f"an ordinary store with the messages of {case.root}", make)
+
+
+def _selected(case: Case) -> Detection:
+    wanted = set(case.request.topics)
+    counts: dict[str, int] = {}
+    for batch in case.store.batches(["topic"]):
+        for topic in batch.column(0).to_pylist():
+            if topic in wanted or not wanted:
+                counts[topic] = counts.get(topic, 0) + 1
+    facts = tuple(f"{topic}: {count} message(s) in the log" for topic, count in sorted(counts.items()))
+    return Detection(bool(counts), facts)
+
+
+def _replay(case: Case, _found: Detection) -> Advice:
+    topics = "".join(f" --topic {topic}" for topic in case.request.topics)
+    return Advice((
+        f"mqtool dump {case.root}{topics} --format jsonl",
+        "select by --time, --key, --tag or --grep; edit the lines; mqtool append puts them into a store, with new ids",
+        f"or keep them as a table: mqtool export {case.root} --to DIR",
+    ))  # fmt: skip
+
+
+def _one_message(case: Case) -> Detection:
+    at = case.request.at
+    if at is None:
+        raise UsageError("this runbook is about one message: name the physical offset of its record with --at")
+    try:
+        record = case.store.commit_log.record_at(at)
+    except CorruptionError as error:
+        raise UsageError(f"--at {at}: {error}") from error
+    place = f"{record.topic.decode('utf-8', 'replace')}/{record.queue_id}@{record.queue_offset}"
+    if not record.body.strip(b" "):
+        return Detection(False, (f"{place}: its body is blank already",))
+    return Detection(True, (f"{place}: body of {len(record.body)} bytes at physical offset {at}",))
+
+
+def _blank(case: Case, _found: Detection) -> Proposal:
+    assert case.request.at is not None
+    return InPlace((Redact((case.request.at,)),))
+
+
+COPY_BOOKS = (
+    Runbook(
+        "RB-12", "move-store-to-new-disk-host-or-ip",
+        ("after a move offsets do not change, or old topics are gone", "`queryMsgById` connects to the old host"),
+        "Files were left behind, a path in the configuration leads to an empty store, or ids name the old address.",
+        "Files are copied by hand, and what is missing shows later. Message ids hold the old host for ever.",
+        ("refuses while a broker runs", "copies by way of a backup, every file proved, and compares both ends",
+         "says which addresses are in the ids of messages, and which paths the configuration names"),
+        "Ids of old messages keep their address; configuration files are not rewritten.",
+        _movable, _copy, ("--to /data/moved",),
+    ),
+    Runbook(
+        "RB-14", "master-slave-diverged",
+        ("`Slave fall behind master`", "`master pushed offset not equal the max phy offset in slave`",
+         "`CODE: 11 SLAVE_NOT_AVAILABLE`"),
+        "Master and slave hold different messages at the same offsets, or the slave more than its master, as after a "
+        "fail-over.",
+        "The slave is wiped and copied anew.",
+        ("compares both logs (`--with` names the other) and finds the common part",
+         "cuts this store to it, with zeros behind, queues and index with it"),
+        "What only this store had goes into the quarantine; salvage it first if nobody else has it. The epoch file of "
+        "controller mode is not changed.",
+        _diverged, _cut_to_common, ("--with /data/master",),
+    ),
+    Runbook(
+        "RB-15", "leave-dledger",
+        ("elections keep the cluster from writing, and classic mode is wanted",
+         "`dledger-…` in the store's root"),
+        "The log of DLedger mode has a header before each record: no ordinary broker reads it.",
+        "Brokers are rolled empty; there is no way back in RocketMQ itself.",
+        ("writes an ordinary store with the same messages and queue offsets into a new directory",
+         "makes queues and index anew", "says what a broker would do to the result"),
+        "Offset message ids change with the physical offsets.",
+        _is_ledger, _leave_ledger, ("--to /data/plain",),
+    ),
+    Runbook(
+        "RB-16", "export-and-replay",
+        ("messages are needed again, elsewhere, or with another body",),
+        "Consumers have read them, or read them wrongly; resetting a consumer by time is imprecise.",
+        "The whole queue is consumed again and filtered.",
+        ("counts what is there of the topics", "names the commands that select, write and append messages"),
+        "It carries nothing out: which messages are meant is for a person to say.",
+        _selected, _replay, ("--topic Orders",),
+    ),
+    Runbook(
+        "RB-21", "one-message-must-go",
+        ("personal data or a body that kills its consumers is in the log",),
+        "A log is only appended to: no command of RocketMQ removes one message.",
+        "The topic is deleted, or the consumer offset set by hand.",
+        ("blanks the body in place, every length kept", "mends the checksum of the body and of the record",
+         "writes the SHA-256 of the old body into the journal"),
+        "Keys and properties stay. The quarantine keeps the old body until `mqtool finalize`; slaves, backups and "
+        "exports "
+        "keep theirs.",
+        _one_message, _blank, ("--at PHYSICAL_OFFSET",),
+    ),
+    Runbook(
+        "RB-22", "backup-and-restore-drill",
+        ("nobody knows whether the backup can be brought back",),
+        "A backup that was never restored is a hope.",
+        "Files are copied in any order while the broker writes.",
+        ("takes a backup in an order that recovery can live with",
+         "brings it back into a new directory, every byte proved",
+         "compares log, queues and offsets, and says what a broker would do to the result"),
+        "Done with the store at rest, so that both can be compared.",
+        _movable, _copy, ("--to /tmp/drill",),
+    ),
+)  # fmt: skip

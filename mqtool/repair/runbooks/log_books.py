@@ -1,0 +1,152 @@
+"""Runbooks about the log: files in the way, torn ends, bad bytes, missing segments, false alarms."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from mqtool.formats import commit_log
+from mqtool.repair.changes import SetAside
+from mqtool.repair.from_findings import changes_of
+from mqtool.repair.runbooks.model import Advice, Aside, Case, Detection, InPlace, Proposal, Runbook, by_codes
+from mqtool.repair.salvage import Options, salvage
+from mqtool.store.files import ReadFile
+
+_BLOCK = 1 << 20
+_MAGICS = tuple(commit_log.FRAME.pack(0, magic)[4:] for magic in (commit_log.MAGIC_V1, commit_log.MAGIC_V2))
+
+
+def mend_findings(case: Case, found: Detection) -> InPlace:
+    """Proposes the changes that mend the findings."""
+    mending = changes_of(case.store, found.findings)
+    return InPlace(mending.changes, mending.left, mending.again)
+
+
+def salvage_aside(case: Case, _found: Detection) -> Proposal:
+    """Proposes a new store with all that can be proved."""
+    options = Options(case.request.copies, config=case.request.config)
+    copies = "".join(f" and {path}" for path in case.request.copies)
+
+    def make(target: Path) -> Iterable[str]:
+        made = salvage(case.root, target, options)
+        yield f"records: {made.records}, by copy {made.records_by_copy}"
+        yield f"messages that are gone: {made.lost}; bytes of the log without a record: {made.lost_bytes}"
+        for row in made.queues:
+            if row.lost:
+                yield f"lost {row.topic}/{row.queue_id}: {row.lost_offsets}"
+        for group in made.groups:
+            yield f"group {group.group} will never see {group.unread} message(s) of {group.topic}/{group.queue_id}"
+        yield f"verify: {made.verify}"
+
+    return Aside(f"every provable record of {case.root}{copies}", make)
+
+
+def _clear_way(case: Case, found: Detection) -> InPlace:
+    """Sets files without a record aside; makes queue files of a wrong length anew."""
+    mending = changes_of(case.store, found.findings)
+    away = {one.file for one in mending.left
+            if one.code == "log-segment-size" and _is_below(case, one.file) and not _has_record(case.root / one.file)}
+    known = [change for change in mending.changes if isinstance(change, SetAside)]
+    away.update(name for change in known for name in change.files)
+    changes = [change for change in mending.changes if change not in known]
+    if away:
+        changes.append(SetAside(tuple(sorted(away))))
+    return InPlace(tuple(changes), tuple(one for one in mending.left if one.file not in away))
+
+
+def _is_below(case: Case, name: str) -> bool:
+    return not Path(name).is_absolute() and (case.root / name).is_file()
+
+
+def _has_record(path: Path) -> bool:
+    """Whether a magic code stands anywhere in a file; if not, no record is lost with it."""
+    with ReadFile(path) as file:
+        return any(magic in file.read(at, _BLOCK + 3) for at in range(0, file.size, _BLOCK) for magic in _MAGICS)
+
+
+def _old_rule(case: Case, found: Detection) -> Advice:
+    start = case.start
+    words = "unknown" if isinstance(start, str) else start.verdict
+    return Advice((
+        f"mqtool explain-start {case.root} --broker {case.broker}",
+        "the records are as they were written: CRC 0 with a body is what some releases stored, not damage",
+        (f"RocketMQ {case.broker} on this store: {words}; choose a release that takes CRC 0, or start without the "
+        f"CRC check"),
+        f"{len(found.findings)} finding(s) under the old rule; do not cut the log for them",
+    ))  # fmt: skip
+
+
+LOG_BOOKS = (
+    Runbook(
+        "RB-01", "broker-will-not-start-length-mismatch",
+        ("`… length not matched message store config value, please check it manually`, then the broker ends",
+         "`java.lang.NumberFormatException: For input string: …` while loading",
+         "often after kill -9, after an upgrade, or after somebody has put a file into the store"),
+        "A file among segments or queue files has another length than the configuration says, or is none of the "
+        "broker's: a stray file, a segment that was made ahead and not finished, a queue file cut short, another "
+        "`mappedFileSize…` than the one the files were made with.",
+        "4.9 refuses to start; 5.x deletes an empty last file without a look and refuses the rest. Operators delete "
+        "the file by hand, and with it, at times, its messages.",
+        ("tells strays, empty or short segments, queue files of a wrong length and configuration apart",
+         "sets aside what holds no record; makes queue files of a wrong length anew from the log",
+         "touches no file in which a record could be"),
+        "A segment of a wrong length with records in it stays: `mqtool salvage` keeps its messages. If the "
+        "configuration is wrong, the configuration is to be changed, not the files.",
+        by_codes("log-stray-file", "log-segment-size", "queue-file-size", "queue-stray-file", "ext-file-size",
+                 "timer-log-size", "lint-size", "lint-legacy-key", "log-segment-name"),
+        _clear_way,
+    ),
+    Runbook(
+        "RB-04", "torn-tail-after-power-loss",
+        ("`found a half message at …, it will be truncated`", "the last message is missing or empty",
+         "after a power cut or a killed virtual machine"),
+        "The last record was not written to its end, or bytes of an earlier life of the file lie behind it.",
+        "The broker cuts the log in memory only: the bytes stay, and a later record that ends exactly before an old "
+        "one "
+        "makes it part of the log again.",
+        ("finds the true end with proof of whole records", "cuts queues, index, checkpoint and offsets to it",
+         "fills what lies behind with zeros, so that it stays cut"),
+        "What was never written whole cannot be brought back. If whole records lie behind the damage it is RB-05.",
+        by_codes("log-torn-tail", "log-stale-tail", "log-garbage-tail"),
+        mend_findings,
+    ),
+    Runbook(
+        "RB-05", "bad-bytes-in-the-middle-of-commitlog",
+        ("`[BUG]dispatch message to consume queue error, COMMITLOG OFFSET: …`",
+         "a slave repeats `found a illegal magic code 0x…` and its queues stop growing",
+         "clients cannot decode a message"),
+        "Bytes of the log are not what was written: a bad sector, a page of zeros, a bit.",
+        "If recovery looks at the place, it cuts the log there and deletes every segment behind, though they are "
+        "whole. "
+        "If not, consumers get what is there.",
+        ("finds the next provable record behind the damage", "takes what is missing from copies (`--with`)",
+         "puts all provable records into a new store at their old offsets, holes filled"),
+        "What no copy has is lost, and listed. The new store needs the space of the old one.",
+        by_codes("log-bad-body", "log-bad-record-crc", "log-bad-offset", "log-bad-lengths", "log-bad-header",
+                 "log-zeros", "log-bad-blank", "log-no-blank", "log-cut", "log-unreadable"),
+        salvage_aside, ("--to /data/salvaged",),
+    ),
+    Runbook(
+        "RB-13", "missing-or-duplicate-segment",
+        ("a file in the middle of `commitlog/` is gone",
+         "the same name in two directories of a multi-path log, one empty",
+         "`the mappedFile queue's data is damaged, the adjacent mappedFile's offset don't match`"),
+        "A segment was deleted, moved or not mounted; or a second one was made under its name.",
+        "The broker starts and says nothing (4.9) or one line (5.x); consumers skip the messages.",
+        ("tells which physical offsets no file covers", "takes the segment from copies of the log (`--with`)",
+         "puts everything into a new store; what no copy has becomes a hole that the broker walks across"),
+        "Without a copy the messages of the segment are lost, and listed by queue.",
+        by_codes("log-segment-missing", "log-segment-overlap", "log-missing"),
+        salvage_aside, ("--with /data/slave", "--to /data/salvaged"),
+    ),
+    Runbook(
+        "RB-20", "false-corruption",
+        ("valid messages are cut off or refused after an upgrade",
+         "`CRC check failed` for messages that clients can read"),
+        "The records state CRC 0 though they have a body: some releases wrote them so, and others take that for "
+        "damage.",
+        "A release that checks cuts the log at the first such record.",
+        ("finds records under the old rule and tells them from damage",
+         "says what the release that is to be started would do to them"),
+        "It changes nothing: the store is right, the choice is the release.",
+        by_codes("log-crc-zero"), _old_rule,
+    ),
+)  # fmt: skip

@@ -1,0 +1,209 @@
+"""What a runbook is, and what it is given: values and the types of its two questions, is it there and what mends it."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from mqtool.engine.recovery import Outcome, predict
+from mqtool.errors import MqtoolError, UsageError
+from mqtool.repair.changes import Change
+from mqtool.store.store import Store
+from mqtool.verify import Finding, Verification, verify
+
+
+@dataclass(frozen=True)
+class Request:
+    """What whoever runs a runbook says.
+
+    Attributes:
+        apply: carry it out; without it everything is looked at and planned, and nothing is changed.
+        backup_acknowledged: there is a backup, or none is needed.
+        config: broker keys.
+        broker: release that would be started, "4.9" or "5.5"; None for the one that wrote the store.
+        copies: other copies of the same log: slaves, backups.
+        to: new directory that takes what a runbook makes beside the store.
+        topics: names, for runbooks about topics.
+        at: a physical offset, for runbooks about one record.
+        before: a physical offset, for runbooks about the front of the log.
+        free_ratio: share of the disk that is free, 0 to 1; None to ask the system.
+    """
+
+    apply: bool = False
+    backup_acknowledged: bool = False
+    config: "str | Path | Mapping[str, object] | None" = None
+    broker: str | None = None
+    copies: tuple[Path, ...] = ()
+    to: Path | None = None
+    topics: tuple[str, ...] = ()
+    at: int | None = None
+    before: int | None = None
+    free_ratio: float | None = None
+
+
+@dataclass
+class Case:
+    """One store, looked at for one runbook; what costs time is looked at once.
+
+    Attributes:
+        store: opened for reading.
+        request: what was said.
+    """
+
+    store: Store
+    request: Request
+
+    @property
+    def root(self) -> Path:
+        """Root of the store."""
+        return self.store.path
+
+    @property
+    def broker(self) -> str:
+        """Release that would be started."""
+        return self.request.broker or ("4.9" if self.store.version.is_4 else "5.5")
+
+    @cached_property
+    def verification(self) -> Verification:
+        """What verify says."""
+        return verify(self.store)
+
+    @cached_property
+    def start(self) -> "Outcome | str":
+        """What the broker's start would do; why that cannot be said."""
+        return start_of(self.root, self.broker, self.request.config)
+
+    def findings(self, codes: Collection[str]) -> tuple[Finding, ...]:
+        """Returns findings with one of some codes."""
+        return tuple(one for one in self.verification.findings if one.code in codes)
+
+
+def start_of(root: Path, broker: str, config: "str | Path | Mapping[str, object] | None") -> "Outcome | str":
+    """Returns what a broker's start would do to a store, or why that is not known."""
+    try:
+        return predict(root, broker, config)
+    except MqtoolError as error:
+        return str(error)
+
+
+@dataclass(frozen=True)
+class Detection:
+    """Whether the trouble is there.
+
+    Attributes:
+        present: it is.
+        evidence: in words, one fact each.
+        findings: of verify that speak for it.
+    """
+
+    present: bool
+    evidence: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True)
+class InPlace:
+    """The store is changed by a plan; `mqtool undo` takes it back.
+
+    Attributes:
+        changes: for one plan.
+        left: findings that it does not mend.
+        again: more may be mended by running once more after `mqtool finalize`.
+    """
+
+    changes: tuple[Change, ...]
+    left: tuple[Finding, ...] = ()
+    again: bool = False
+
+
+@dataclass(frozen=True)
+class Aside:
+    """A new directory is made; the store stays as it is, and removing the directory takes it back.
+
+    Attributes:
+        what: in words.
+        make: makes `to`, returns facts in words.
+    """
+
+    what: str
+    make: Callable[[Path], Iterable[str]]
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Nothing that mqtool can carry out.
+
+    Attributes:
+        words: what to do, one step each.
+        missing: what this release cannot do, "" if it is not for a program to decide.
+    """
+
+    words: tuple[str, ...]
+    missing: str = ""
+
+
+Proposal = InPlace | Aside | Advice
+
+
+@dataclass(frozen=True)
+class Runbook:
+    """One known trouble.
+
+    Attributes:
+        id: `RB-01` to `RB-22`.
+        name: in words with dashes.
+        symptom: what is seen, the broker's own words where it has some.
+        cause: what has happened.
+        today: what a start of the broker, or its operator, does about it, and what that costs.
+        does: what the runbook does, one step each.
+        limits: what it cannot do.
+        needs: options that it needs to be carried out.
+        detect: is it there?
+        propose: what mends it; only asked if it is there.
+    """
+
+    id: str
+    name: str
+    symptom: tuple[str, ...]
+    cause: str
+    today: str
+    does: tuple[str, ...]
+    limits: str
+    detect: Callable[[Case], Detection] = field(repr=False)
+    propose: Callable[[Case, Detection], Proposal] = field(repr=False)
+    needs: tuple[str, ...] = ()
+
+
+def by_codes(*codes: str) -> Callable[[Case], Detection]:
+    """Returns a detection by findings of verify."""
+
+    def detect(case: Case) -> Detection:
+        found = case.findings(codes)
+        return Detection(bool(found), words_of(found), found)
+
+    return detect
+
+
+_TOLD = 20
+
+
+def words_of(findings: Iterable[Finding]) -> tuple[str, ...]:
+    """Returns a line for each of some findings; the rest are counted."""
+    lines = [f"{one.code}: {one.file}{_place(one)}: {one.evidence}" for one in findings]
+    more = len(lines) - _TOLD
+    return (*lines[:_TOLD], f"and {more} more findings") if more > 0 else tuple(lines)
+
+
+def _place(finding: Finding) -> str:
+    return "" if finding.position is None else f" position {finding.position}"
+
+
+def required_copies(case: Case) -> tuple[Path, ...]:
+    """Returns the other copies of the log.
+
+    Raises:
+        UsageError: none was named.
+    """
+    if not case.request.copies:
+        raise UsageError("this runbook compares the store with another copy of its log: name it with --with")
+    return case.request.copies

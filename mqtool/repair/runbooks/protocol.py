@@ -1,0 +1,107 @@
+"""What a run of a runbook came to: every step with its evidence, as JSON's values and as Markdown for a ticket."""
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+DONE = "done"
+REFUSED = "refused"
+SKIPPED = "skipped"
+"""Not tried: a dry run, or a step before it ended the run."""
+FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step.
+
+    Attributes:
+        name: detect, explain, plan, gate, apply, verify, undo.
+        status: done, refused, skipped or failed.
+        summary: in words.
+        evidence: facts, one each.
+    """
+
+    name: str
+    status: str
+    summary: str
+    evidence: tuple[str, ...] = ()
+
+
+@dataclass
+class Protocol:
+    """The whole run.
+
+    Attributes:
+        runbook, name: which.
+        store: root.
+        broker: release that the store's start was worked out for.
+        begun: RFC 3339.
+        present: whether the trouble is there.
+        applied: whether something was carried out.
+        mended: whether the trouble is gone; None if nothing was carried out.
+        lost_by_start: messages that consumers lose if the broker is started instead; None if it does not start.
+        lost_after: messages that they lose when the broker is started now; None if that is not known.
+        plan: JSON of the plan, None if nothing changes in place.
+        made: the new directory, if one was made.
+        steps: in order.
+        next_step: the commands to choose from.
+    """
+
+    runbook: str
+    name: str
+    store: Path
+    broker: str
+    begun: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    present: bool = False
+    applied: bool = False
+    mended: bool | None = None
+    lost_by_start: int | None = None
+    lost_after: int | None = None
+    plan: dict[str, Any] | None = None
+    made: Path | None = None
+    steps: list[Step] = field(default_factory=list)
+    next_step: str = ""
+
+    def add(self, name: str, status: str, summary: str, evidence: tuple[str, ...] = ()) -> None:
+        """Notes a step."""
+        self.steps.append(Step(name, status, summary, evidence))
+
+    def step(self, name: str) -> Step:
+        """Returns a step by its name."""
+        return next(step for step in self.steps if step.name == name)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns all of it as JSON's values."""
+        return {
+            "runbook": self.runbook, "name": self.name, "store": str(self.store), "broker": self.broker,
+            "begun": self.begun, "present": self.present, "applied": self.applied, "mended": self.mended,
+            "lost_by_start": self.lost_by_start, "lost_after": self.lost_after,
+            "made": None if self.made is None else str(self.made),
+            "steps": [{"name": step.name, "status": step.status, "summary": step.summary,
+                       "evidence": list(step.evidence)} for step in self.steps],
+            "plan": self.plan, "next_step": self.next_step,
+        }  # fmt: skip
+
+    def markdown(self) -> str:
+        """Returns the protocol for a ticket."""
+        lost = {"lost by starting the broker as it was": self.lost_by_start, "lost now": self.lost_after}
+        lines = [
+            f"# {self.runbook} {self.name}", "",
+            f"- store: `{self.store}`", f"- broker: RocketMQ {self.broker}", f"- begun: {self.begun}",
+            f"- trouble is there: {_yes(self.present)}", f"- carried out: {_yes(self.applied)}",
+            f"- mended: {_yes(self.mended)}",
+            *(f"- messages {name}: {'unknown' if count is None else count}" for name, count in lost.items()), "",
+        ]  # fmt: skip
+        for number, step in enumerate(self.steps, 1):
+            lines += [f"## {number}. {step.name}: {step.status}", "", step.summary, ""]
+            if step.evidence:
+                lines += ["```text", *(fact.replace("```", "'''") for fact in step.evidence), "```", ""]
+        if self.next_step:
+            lines += [f"Next: `{self.next_step}`", ""]
+        return "\n".join(lines)
+
+
+def _yes(value: bool | None) -> str:
+    return "not tried" if value is None else "yes" if value else "no"

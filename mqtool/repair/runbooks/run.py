@@ -1,0 +1,168 @@
+"""Running a runbook: the same steps for all of them, each with its evidence; nothing is changed unless asked for."""
+
+import json
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+from mqtool.engine.recovery import Outcome
+from mqtool.errors import MqtoolError, RefusedError, StoreError, UsageError
+from mqtool.repair.changes import change_to_json
+from mqtool.repair.gates import check_backup
+from mqtool.repair.making import make_plan
+from mqtool.repair.plan import Plan
+from mqtool.repair.run import apply
+from mqtool.repair.runbooks.model import Advice, Aside, Case, Detection, InPlace, Proposal, Request, Runbook, start_of
+from mqtool.repair.runbooks.protocol import DONE, FAILED, REFUSED, SKIPPED, Protocol
+from mqtool.store.store import open_store
+
+_FILES_TOLD = 100
+
+
+def run(book: Runbook, root: Path, request: Request | None = None) -> Protocol:
+    """Goes through the steps of a runbook.
+
+    Args:
+        book: which.
+        root: of the store.
+        request: how; None for a dry run.
+
+    Returns:
+        What was found, planned and done. If the trouble is not there the protocol says so and ends with `detect`.
+
+    Raises:
+        UsageError: an option that the runbook needs is missing.
+        NotAStoreError, LayoutError, UnsupportedFormatError: the store cannot be looked at.
+        StoreError: the system reported an error while carrying out; what was begun was taken back.
+    """
+    asked = request or Request()
+    with open_store(root, asked.config) as store:
+        case = Case(store, asked)
+        protocol = Protocol(book.id, book.name, root, case.broker)
+        found = book.detect(case)
+        protocol.present = found.present
+        if not found.present:
+            protocol.add("detect", REFUSED, "the symptom is not there: nothing to do", found.evidence)
+            return protocol
+        protocol.add("detect", DONE, f"the symptom is there: {len(found.findings)} finding(s)", found.evidence)
+        _explain(protocol, case)
+        proposal = book.propose(case, found)
+    if isinstance(proposal, Advice):
+        _advise(protocol, proposal)
+    elif isinstance(proposal, Aside):
+        _make(protocol, proposal, asked)
+    else:
+        _change(protocol, book, proposal, asked, found)
+    return protocol
+
+
+def _explain(protocol: Protocol, case: Case) -> None:
+    start = case.start
+    if isinstance(start, str):
+        protocol.add("explain", SKIPPED, f"what a start would do is not known: {start}")
+        return
+    protocol.lost_by_start = lost(start)
+    facts = [f"lost {name}: {_runs(ranges)}" for name, ranges in (start.lost or {}).items()]
+    facts += [f"deleted: {name}" for name in start.files.deleted]
+    facts += [*start.why, *start.accepted]
+    minutes = start.effort.least_minutes, start.effort.most_minutes
+    facts.append(f"recovery reads {start.effort.scanned_bytes} bytes: {minutes[0]} to {minutes[1]} minutes")
+    protocol.add("explain", DONE, f"RocketMQ {start.release} on the store as it is: {start.verdict}", tuple(facts))
+
+
+def lost(start: "Outcome | str") -> int | None:
+    """Returns how many messages consumers lose by a start; None if it does not come to run, or is not known."""
+    if isinstance(start, str) or not start.runs or start.lost is None:
+        return None
+    return sum(last - first + 1 for ranges in start.lost.values() for first, last in ranges)
+
+
+def _runs(ranges: tuple[tuple[int, int], ...]) -> str:
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges[:20])
+
+
+def _advise(protocol: Protocol, advice: Advice) -> None:
+    summary = f"not in this release: {advice.missing}" if advice.missing else "this is for a person to decide"
+    protocol.add("plan", SKIPPED, summary, advice.words)
+    protocol.next_step = advice.words[0] if advice.words else ""
+
+
+def _make(protocol: Protocol, proposal: Aside, request: Request) -> None:
+    if request.to is None:
+        protocol.add("plan", DONE, f"{proposal.what}; --to names the new directory")
+        protocol.add("apply", SKIPPED, "--to and --apply carry it out")
+        return
+    protocol.add("plan", DONE, f"{proposal.what} into {request.to}; the store itself stays as it is")
+    if not request.apply:
+        protocol.add("apply", SKIPPED, "dry run: --apply carries it out")
+        return
+    facts = tuple(proposal.make(request.to))
+    protocol.applied, protocol.made = True, request.to
+    protocol.add("apply", DONE, f"{request.to} was made", facts)
+    after = start_of(request.to, protocol.broker, request.config)
+    protocol.lost_after = lost(after)
+    runs = not isinstance(after, str) and after.runs
+    protocol.mended = runs
+    words = after if isinstance(after, str) else after.verdict
+    protocol.add("verify", DONE if runs else FAILED, f"RocketMQ {protocol.broker} on the new directory: {words}")
+    protocol.next_step = f"mqtool verify {shlex.quote(str(request.to))}"
+
+
+def _change(protocol: Protocol, book: Runbook, proposal: InPlace, request: Request, found: Detection) -> None:
+    left = tuple(f"left: {one.code} {one.file}" for one in proposal.left if one in found.findings)
+    if not proposal.changes:
+        protocol.add("plan", REFUSED, "nothing in the store itself mends this", left)
+        return
+    plan = make_plan(protocol.store, proposal.changes, config=request.config)
+    protocol.plan = json.loads(plan.to_json())
+    protocol.add("plan", DONE, _summary(plan, proposal), (*_files(plan), *plan.notes, *left))
+    store = shlex.quote(str(protocol.store))
+    try:
+        apply(plan, dry_run=True)
+        if request.apply:
+            check_backup(protocol.store, acknowledged=request.backup_acknowledged)
+    except RefusedError as error:
+        protocol.add("gate", REFUSED, str(error))
+        return
+    protocol.add("gate", DONE, "lock, writers, space, places and fingerprints are as they must be")
+    if not request.apply:
+        protocol.add("apply", SKIPPED, "dry run: --apply --yes carries it out")
+        protocol.next_step = f"mqtool runbook run {book.id} {store} --apply --yes"
+        return
+    done = apply(plan, backup_acknowledged=True)
+    protocol.applied = True
+    protocol.add("apply", DONE, f"{len(done.steps)} file(s) changed; the old ones are in {done.quarantine}",
+                 (f"journal: {done.journal}",))  # fmt: skip
+    _prove(protocol, book, proposal, request)
+    protocol.next_step = f"mqtool undo {store}, or once all is well mqtool finalize {store} --yes"
+
+
+def _summary(plan: Plan, proposal: InPlace) -> str:
+    verbs = ", ".join(change_to_json(change)["verb"] for change in proposal.changes)
+    more = "" if plan.complete else "; damage keeps something from being mended"
+    again = "; run it again after mqtool finalize" if proposal.again else ""
+    return f"{verbs}: {len(plan.steps)} file(s), {plan.space} bytes of space{more}{again}"
+
+
+def _files(plan: Plan) -> tuple[str, ...]:
+    lines = [f"{step.action} {step.path}" for step in plan.steps]
+    more = len(lines) - _FILES_TOLD
+    return (*lines[:_FILES_TOLD], f"and {more} more files") if more > 0 else tuple(lines)
+
+
+def _prove(protocol: Protocol, book: Runbook, proposal: Proposal, request: Request) -> None:
+    """Looks for the trouble again, and at the broker's start again."""
+    with open_store(protocol.store, request.config) as store:
+        case = Case(store, replace(request, broker=protocol.broker))
+        try:
+            again = book.detect(case)
+        except (StoreError, UsageError, MqtoolError) as error:
+            protocol.add("verify", FAILED, f"the store cannot be looked at: {error}")
+            return
+        protocol.mended = not again.present or (isinstance(proposal, InPlace) and proposal.again)
+        start = case.start
+        protocol.lost_after = lost(start)
+        words = start if isinstance(start, str) else start.verdict
+        facts = (f"verify: {case.verification.state.value}", f"RocketMQ {protocol.broker}: {words}", *again.evidence)
+        summary = "the symptom is gone" if not again.present else "the symptom is still there"
+        protocol.add("verify", DONE if protocol.mended else FAILED, summary, facts)

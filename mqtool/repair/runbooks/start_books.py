@@ -1,0 +1,209 @@
+"""Runbooks about a broker's start and its surroundings: recovery, disk, locks, timer, kinds of queues."""
+
+import shutil
+from pathlib import Path
+
+from mqtool.engine.recovery.lock import lock_holder
+from mqtool.formats import file_names
+from mqtool.repair.changes import Change, RebuildIndex, RebuildMetadata, RebuildQueues, SetAside, Trim, Truncate
+from mqtool.repair.runbooks.model import Advice, Case, Detection, InPlace, Proposal, Runbook, words_of
+from mqtool.verify import Finding, Severity
+
+_TAILS = ("log-torn-tail", "log-stale-tail", "log-garbage-tail")
+_NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "fuse.glusterfs", "ceph", "9p", "afs", "lustre"})
+_LITTLE_SPACE = 0.15
+"""Below this share of free space a broker deletes segments whatever their age (85 per cent; CleanCommitLogService)."""
+
+
+def _errors(case: Case) -> list[Finding]:
+    return [one for one in case.verification.findings if one.severity is Severity.ERROR]
+
+
+def _unclean(case: Case) -> Detection:
+    if case.store.clean_stop:
+        return Detection(False, ("there is no abort file: the next start does not recover after a crash",))
+    facts = ["abort is there: recovery scans the log, deletes index files and dispatches again"]
+    if not isinstance(case.start, str):
+        effort = case.start.effort
+        facts.append(f"{effort.scanned_bytes} bytes, {effort.scanned_records} records to scan: "
+                     f"{effort.least_minutes} to {effort.most_minutes} minutes")  # fmt: skip
+    return Detection(True, tuple(facts), case.findings(("abort-present",)))
+
+
+def _close_in_order(case: Case, _found: Detection) -> Proposal:
+    damage = [one for one in _errors(case) if one.code.startswith("log-")]
+    if damage:
+        return Advice((f"mqtool runbook run RB-05 {case.root}", "the log is damaged: forcing its end would hide that",
+                       *words_of(damage)))  # fmt: skip
+    if case.findings(_TAILS):
+        return InPlace((Truncate(case.store.commit_log.max_offset),), again=True)
+    changes: tuple[Change, ...] = (RebuildQueues(), RebuildMetadata((file_names.CHECKPOINT,)),
+                                   SetAside((file_names.ABORT,)))  # fmt: skip
+    return InPlace((*changes, RebuildIndex()) if case.store.disk_index_files() else changes)
+
+
+def _full(case: Case) -> Detection:
+    ratio = case.request.free_ratio
+    if ratio is None:
+        usage = shutil.disk_usage(case.root)
+        ratio = usage.free / usage.total
+    before, begins = case.request.before, case.store.commit_log.min_offset
+    facts = (f"free: {ratio:.1%} of the disk", f"the log begins at {begins}")
+    if before is not None and not _gone(case, before):
+        return Detection(False, (*facts, f"no segment ends at or before {before} any more; finalize frees their space"))
+    return Detection(ratio < _LITTLE_SPACE, facts)
+
+
+def _gone(case: Case, before: int) -> bool:
+    """Whether there are segments to remove before an offset."""
+    log = case.store.commit_log
+    return any(segment.end <= before for segment in log.segments[: log.last_used])
+
+
+def _make_room(case: Case, _found: Detection) -> Proposal:
+    if case.request.before is not None:
+        return InPlace((Trim(case.request.before),))
+    log = case.store.commit_log
+    offers = [f"--before {segment.end} removes {number + 1} segment(s), up to {segment.path.name}"
+              for number, segment in enumerate(log.segments[: log.last_used][:20])]  # fmt: skip
+    unread = [f"group {lag.group} has {lag.lag} unread message(s) in {lag.topic}/{lag.queue_id}"
+              for lag in case.store.lags() if lag.lag]  # fmt: skip
+    return Advice((f"mqtool runbook run RB-11 {case.root} --before OFFSET", *offers, *unread))
+
+
+def _timer(case: Case) -> Detection:
+    found = tuple(one for one in case.verification.findings if one.code.startswith("timer-"))
+    return Detection(bool(found), words_of(found), found)
+
+
+def _leave_timer(case: Case, _found: Detection) -> Advice:
+    return Advice((
+        f"mqtool verify {case.root}",
+        "waiting messages themselves are in the log, in topic rmq_sys_wheel_timer: mqtool dump --topic shows them",
+        ("do not delete timerwheel or timerlog while messages wait: the timer goes on at its checkpoint, not at the "
+        "start"),
+    ), "timer wheel and timer log made anew from the log")  # fmt: skip
+
+
+def _shared(case: Case) -> Detection:
+    holder = lock_holder(case.root / file_names.LOCK)
+    kind = file_system_of(case.root, Path("/proc/mounts"))
+    facts = []
+    if holder is not None:
+        facts.append(f"process {holder} holds the store's lock")
+    if kind in _NETWORK:
+        facts.append(f"the store lies on {kind}: locks of other hosts may not be seen, or hang")
+    damage = _errors(case)
+    return Detection(bool(facts), (*facts, *words_of(damage)), tuple(damage) if facts else ())
+
+
+def file_system_of(path: Path, mounts: Path) -> str:
+    """Returns the kind of file system of a path, "" if the system does not tell.
+
+    Args:
+        path: any.
+        mounts: list of mounts as Linux keeps it.
+    """
+    try:
+        lines = [line.split() for line in mounts.read_text("utf-8", "replace").splitlines()]
+    except OSError:
+        return ""
+    where = path.resolve()
+    found = [(len(Path(line[1]).parts), line[2]) for line in lines if len(line) > 2 and where.is_relative_to(line[1])]
+    return max(found)[1] if found else ""
+
+
+def _separate(case: Case, _found: Detection) -> Advice:
+    return Advice((
+        f"mqtool verify {case.root}",
+        "let only one broker have this storePathRootDir; give the other one its own",
+        "a second broker recovers before it asks for the lock: it cuts files and deletes index files of the first",
+        "stop the first in order, then verify; what is missing is mended by RB-03 and RB-06",
+    ))  # fmt: skip
+
+
+def _formats(case: Case) -> Detection:
+    root, config = case.root, case.store.config.values
+    files = sum(len(queue.files) for queue in case.store.disk_queues())
+    in_rocksdb = any((root / name / "CURRENT").is_file() or (root / name / "consumequeue" / "CURRENT").is_file()
+                     for name in (file_names.CONSUME_QUEUE, file_names.ROCKSDB_STORE))  # fmt: skip
+    wants_rocksdb = config.get("storeType") == "defaultRocksDB"
+    own = "4.9" if case.store.version.is_4 else "5.5"
+    facts = [f"queues in files: {files} file(s)", f"queues in RocksDB: {'yes' if in_rocksdb else 'no'}",
+             f"written by {own}, to be opened by {case.broker}"]  # fmt: skip
+    odd = (in_rocksdb and files > 0) or (wants_rocksdb and not in_rocksdb) or own != case.broker
+    if not odd:
+        return Detection(False, tuple(facts))
+    found = case.findings(("rocksdb-missing-unit", "rocksdb-bound", "queue-missing", "queue-missing-units"))
+    return Detection(True, (*facts, *words_of(found)), found)
+
+
+def _before_switching(case: Case, _found: Detection) -> Advice:
+    return Advice((
+        f"mqtool explain-start {case.root} --broker {case.broker}",
+        "queues that the other kind does not have are hidden by the switch: their messages cannot be consumed",
+        "make the queues whole before the switch (RB-03), on a store that was stopped in order",
+    ), "queues of one kind made into those of the other")  # fmt: skip
+
+
+START_BOOKS = (
+    Runbook(
+        "RB-08", "recovery-takes-hours-or-restart-loop",
+        ("`recover next physics file` for minutes or hours",
+         "a probe kills the broker before it is up, and it begins again"),
+        "The broker was killed. Its start scans the log from the checkpoint on, and dispatches what it scans again; "
+        "if it "
+        "is killed meanwhile, it begins anew.",
+        "The probe's delay is raised. Removing `abort` by hand hides what recovery would have mended.",
+        ("estimates what the start would read", "proves the log to its end; a torn end is cut first (RB-04)",
+         "makes queues, index and checkpoint as an orderly stop would have left them",
+         "sets `abort` aside last: the next start is a normal one"),
+        "A damaged log is refused here: RB-05 comes first.",
+        _unclean, _close_in_order,
+    ),
+    Runbook(
+        "RB-11", "disk-full-nothing-deleted",
+        ("`disk space will be full soon, but delete file failed`",
+         "`CODE: 14 DESC: service not available now, maybe disk full`",
+         "the store stays read-only after space was freed"),
+        "Segments are kept because of their age, the hour, or the ratios in the configuration.",
+        "Segments are deleted by hand, out of order or with messages that nobody has read; queues and index lead "
+        "nowhere "
+        "then.",
+        ("says how full the disk is, where each segment ends and which groups have unread messages",
+         "with `--before`, sets the oldest segments aside with what of queues and index only leads there"),
+        "The space is free after `mqtool finalize`. The quarantine lies on the same disk.",
+        _full, _make_room, ("--before OFFSET",),
+    ),
+    Runbook(
+        "RB-17", "timer-stuck-after-truncation",
+        ("delayed messages are not delivered any more", "dequeueing tries one message again for ever"),
+        "Timer wheel or timer log lead to what is not in the log any more, after the log was cut.",
+        "Files of the timer are deleted, and what waits in them is forgotten.",
+        ("checks every slot, chain and address of the timer against the log", "says which files are wrong, and where"),
+        "Making them anew is not in this release; nothing is changed.",
+        _timer, _leave_timer,
+    ),
+    Runbook(
+        "RB-18", "two-brokers-one-store",
+        ("`Lock failed, MQ already started`", "a start hangs on network storage"),
+        "Two brokers have the same directory, or the lock of another host cannot be seen.",
+        "The second broker recovers, cuts and deletes before it asks for the lock, and only then ends.",
+        ("says which process holds the lock, and on what kind of file system the store lies",
+         "looks for the damage that a second start does"),
+        "Which broker is to keep the store is for a person to decide; nothing is changed.",
+        _shared, _separate,
+    ),
+    Runbook(
+        "RB-19", "storeType-or-version-switch",
+        ("after a switch of `storeType` old messages cannot be consumed", "an older release cannot read a newer store"),
+        "Queues in files and queues in RocksDB are separate: a broker sees one kind. Releases scan and check "
+        "differently.",
+        "Both kinds are written for a period, or all is sent again.",
+        ("says which kinds of queues are there and what they lack",
+         "says what the release that is to be started would do (`--broker`)"),
+        "Making queues of one kind into the other is not in this release; nothing is changed.",
+        _formats, _before_switching, ("--broker 4.9",),
+    ),
+)  # fmt: skip
+

@@ -1,0 +1,251 @@
+"""Runbooks that make something beside the store, that need another copy, or that only advise; pages and protocols."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+import mqtool
+from mqtool.cli.app import run as cli
+from mqtool.errors import UsageError
+from mqtool.formats import commit_log
+from mqtool.repair import undo
+from mqtool.repair.runbooks import RUNBOOKS, Request, page, run, start_books
+from mqtool.store import Message
+from tests.support.builder import StoreBuilder
+from tests.support.damage import base_config, base_messages, damage_case, held_lock
+from tests.support.stores import copy_store, tree_digest
+
+ROOT = Path(__file__).resolve().parents[4]
+
+
+def messages(root):
+    """Topic, queue, offset and body of every message."""
+    with mqtool.open(root) as store:
+        return [(one.topic, one.queue_id, one.queue_offset, one.raw_body) for one in store.messages()
+                if isinstance(one, Message) and one.topic != "MQTOOL_HOLE"]
+
+
+@pytest.mark.parametrize(("book", "fault"), [
+    ("RB-05", "third-last-flip-magic@4.9.7-clean"), ("RB-05", "tail-page-hole@5.5.0-clean"),
+    ("RB-13", "segment-missing-middle@5.5.0-clean"), ("RB-13", "segment-missing-recent@4.9.7-clean"),
+])
+def test_a_damaged_log_gives_a_new_store_and_stays_as_it_is(book, fault, tmp_path):
+    root = damage_case(fault, tmp_path)
+    before = tree_digest(root)
+    found = run(RUNBOOKS[book], root, Request(apply=True, backup_acknowledged=True, to=tmp_path / "new"))
+    assert found.mended
+    assert messages(tmp_path / "new") == messages(root)
+    assert tree_digest(root) == before
+
+
+def test_starting_the_broker_loses_whole_segments_and_the_runbook_one_message(tmp_path):
+    """4.9.7 cuts two segments for one bit in the third last: 297 of 389 are left (fixtures/damage)."""
+    root = damage_case("third-last-flip-magic@4.9.7-clean", tmp_path)
+    request = Request(apply=True, backup_acknowledged=True, to=tmp_path / "new", config=base_config("4.9.7-clean"))
+    found = run(RUNBOOKS["RB-05"], root, request)
+    total = sum(row["offset"] >= 0 for row in base_messages("4.9.7-clean"))
+    assert total - found.lost_by_start == 297
+    assert found.lost_after == 0
+    assert any("messages that are gone: 1;" in fact for fact in found.step("apply").evidence)
+
+
+def test_a_missing_segment_comes_from_another_copy(tmp_path):
+    whole = damage_case("none@5.5.0-clean", tmp_path / "whole")
+    root = damage_case("segment-missing-middle@5.5.0-clean", tmp_path)
+    request = Request(apply=True, backup_acknowledged=True, copies=(whole,), to=tmp_path / "new")
+    assert run(RUNBOOKS["RB-13"], root, request).mended
+    assert messages(tmp_path / "new") == messages(whole)
+
+
+def test_without_a_directory_nothing_is_made(tmp_path):
+    root = damage_case("segment-missing-middle@5.5.0-clean", tmp_path)
+    found = run(RUNBOOKS["RB-13"], root, Request(apply=True, backup_acknowledged=True))
+    assert not found.applied
+    assert "--to" in found.step("plan").summary
+    assert [path.name for path in tmp_path.iterdir()] == ["store"]
+
+
+@pytest.mark.parametrize("book", ["RB-12", "RB-22"])
+def test_a_copy_is_proved_and_equal(book, tmp_path):
+    root = copy_store("orders-4.9.7", tmp_path)
+    before = tree_digest(root)
+    found = run(RUNBOOKS[book], root, Request(apply=True, backup_acknowledged=True, to=tmp_path / "moved"))
+    assert found.mended
+    assert any("queryMsgById" in fact for fact in found.step("detect").evidence)
+    assert messages(tmp_path / "moved") == messages(root)
+    assert tree_digest(root) == before
+
+
+def diverged(tmp_path):
+    """Two stores with four messages in common; then the first has three of its own, the second two."""
+    for name, own in (("mine", [b"x", b"y", b"z"]), ("other", [b"p", b"q"])):
+        builder = StoreBuilder()
+        for body in (b"a", b"b", b"c", b"d", *own):
+            builder.put(body * 10)
+        builder.write(tmp_path / name)
+    return tmp_path / "mine", tmp_path / "other"
+
+
+def test_a_slave_that_diverged_is_cut_to_what_it_has_in_common_with_its_master(tmp_path):
+    mine, other = diverged(tmp_path)
+    before = tree_digest(mine)
+    request = Request(apply=True, backup_acknowledged=True, copies=(other,))
+    found = run(RUNBOOKS["RB-14"], mine, request)
+    assert found.mended, found.markdown()
+    assert [body for *_, body in messages(mine)] == [letter * 10 for letter in (b"a", b"b", b"c", b"d")]
+    undo(mine)
+    assert tree_digest(mine) == before
+
+
+def test_a_slave_that_is_only_behind_has_not_diverged(tmp_path):
+    for name, bodies in (("mine", [b"a", b"b"]), ("other", [b"a", b"b", b"c"])):
+        builder = StoreBuilder()
+        for body in bodies:
+            builder.put(body)
+        builder.write(tmp_path / name)
+    assert not run(RUNBOOKS["RB-14"], tmp_path / "mine", Request(copies=(tmp_path / "other",))).present
+
+
+def test_a_divergence_needs_the_other_store(tmp_path):
+    mine, _ = diverged(tmp_path)
+    with pytest.raises(UsageError, match="--with"):
+        run(RUNBOOKS["RB-14"], mine)
+
+
+def test_a_dledger_store_becomes_an_ordinary_one(tmp_path):
+    root = copy_store("dledger-5.5.0", tmp_path)
+    before = tree_digest(root)
+    found = run(RUNBOOKS["RB-15"], root, Request(apply=True, backup_acknowledged=True, to=tmp_path / "plain"))
+    assert found.mended, found.markdown()
+    assert messages(tmp_path / "plain") == messages(root)
+    assert tree_digest(root) == before
+
+
+def crc_zero(tmp_path):
+    """A store whose one record has a body and CRC 0."""
+    builder = StoreBuilder()
+    builder.put(b"body")
+    root = builder.write(tmp_path / "store")
+    with mqtool.open(root) as store:
+        path = store.commit_log.segments[0].path
+    with path.open("r+b") as file:
+        file.seek(commit_log.field_offset("body_crc"))
+        file.write(bytes(4))
+    return root
+
+
+def test_an_old_rule_is_no_damage(tmp_path):
+    found = run(RUNBOOKS["RB-20"], crc_zero(tmp_path), Request(broker="5.5"))
+    assert found.present
+    assert "for a person" in found.step("plan").summary
+    assert any("not damage" in fact for fact in found.step("plan").evidence)
+
+
+def test_a_held_lock_is_told_with_its_process(tmp_path):
+    root = copy_store("orders-5.5.0", tmp_path)
+    (root / "lock").touch()
+    with held_lock(root / "lock"):
+        found = run(RUNBOOKS["RB-18"], root)
+    assert found.present
+    assert any("holds the store's lock" in fact for fact in found.step("detect").evidence)
+
+
+def test_the_deepest_mount_tells_the_file_system(tmp_path):
+    mounts = tmp_path / "mounts"
+    mounts.write_text(f"disk / ext4 rw 0 0\nhost:/x {tmp_path} nfs4 rw 0 0\nother /elsewhere xfs rw 0 0\n")
+    assert start_books.file_system_of(tmp_path / "store", mounts) == "nfs4"
+    assert start_books.file_system_of(Path("/"), mounts) == "ext4"
+    assert start_books.file_system_of(Path("/"), tmp_path / "none") == ""
+
+
+def test_a_downgrade_is_seen_before_it_is_done(tmp_path):
+    found = run(RUNBOOKS["RB-19"], copy_store("orders-5.5.0", tmp_path), Request(broker="4.9"))
+    assert found.present
+    assert found.broker == "4.9"
+    assert found.step("plan").status == "skipped"
+
+
+def test_a_stuck_timer_is_told_and_left(tmp_path):
+    root = copy_store("timer-5.5.0", tmp_path)
+    wheel = root / "timerwheel"
+    wheel.write_bytes(wheel.read_bytes()[:-32])
+    before = tree_digest(root)
+    found = run(RUNBOOKS["RB-17"], root, Request(apply=True, backup_acknowledged=True))
+    assert found.present
+    assert "not in this release" in found.step("plan").summary
+    assert tree_digest(root) == before
+
+
+def test_a_damaged_log_is_not_closed_as_if_it_were_whole(tmp_path):
+    root = damage_case("old-zero-page@5.5.0-crash", tmp_path)
+    found = run(RUNBOOKS["RB-08"], root, Request(apply=True, backup_acknowledged=True))
+    assert not found.applied
+    assert "RB-05" in found.next_step
+
+
+def test_a_segment_with_records_is_never_set_aside(tmp_path):
+    root = damage_case("segment-long@5.5.0-clean", tmp_path)
+    before = tree_digest(root)
+    found = run(RUNBOOKS["RB-01"], root, Request(apply=True, backup_acknowledged=True))
+    assert found.present
+    assert not found.applied
+    assert tree_digest(root) == before
+
+
+def test_what_can_be_replayed_is_counted(tmp_path):
+    found = run(RUNBOOKS["RB-16"], copy_store("orders-5.5.0", tmp_path), Request(topics=("Compressed",)))
+    assert found.step("detect").evidence == ("Compressed: 18 message(s) in the log",)
+
+
+def test_there_are_all_twenty_two():
+    assert list(RUNBOOKS) == [f"RB-{number:02}" for number in range(1, 23)]
+
+
+@pytest.mark.parametrize("book", list(RUNBOOKS))
+def test_the_docs_hold_the_page_that_is_shown(book):
+    assert (ROOT / "docs" / "runbooks" / f"{book}.md").read_text("utf-8") == page(RUNBOOKS[book])
+
+
+def test_the_protocol_holds_every_step_and_both_figures(tmp_path):
+    root = damage_case("cq-queue-missing@5.5.0-clean", tmp_path)
+    found = run(RUNBOOKS["RB-03"], root, Request(apply=True, backup_acknowledged=True))
+    text = found.markdown()
+    assert f"lost by starting the broker as it was: {found.lost_by_start}" in text
+    assert found.lost_by_start > 0
+    for number, step in enumerate(found.steps, 1):
+        assert f"## {number}. {step.name}: {step.status}" in text
+    assert "mqtool undo" in text
+    assert json.loads(json.dumps(found.as_dict()))["steps"][0]["name"] == "detect"
+
+
+@pytest.fixture
+def command(capsysbinary):
+    """Runs `mqtool runbook`; returns exit code and stdout."""
+
+    def call(*words):
+        code = cli(["runbook", *map(str, words)])
+        return code, capsysbinary.readouterr().out.decode()
+
+    return call
+
+
+def test_the_command_runs_writes_the_protocol_and_tells_by_its_exit_code(command, tmp_path):
+    root = damage_case("cq-queue-missing@5.5.0-clean", tmp_path)
+    assert command("run", "RB-06", root)[0] == 4
+    assert command("run", "RB-03", root, "--protocol", tmp_path / "ticket.md")[0] == 0
+    assert "RB-03" in (tmp_path / "ticket.md").read_text()
+    assert command("run", "RB-03", root, "--apply")[0] == 4
+    code, printed = command("run", "RB-03", root, "--apply", "--yes", "--format", "json")
+    assert code == 0
+    assert json.loads(printed)["mended"] is True
+    shutil.rmtree(root / ".mqtool")
+    assert command("run", "RB-03", root)[0] == 4
+
+
+def test_the_command_lists_and_shows(command):
+    assert "RB-22" in command("list")[1]
+    assert command("show", "RB-04") == (0, page(RUNBOOKS["RB-04"]))
+    assert command("show", "RB-99")[0] == 2
+    assert command("run", "RB-04")[0] == 2
