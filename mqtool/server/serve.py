@@ -168,7 +168,7 @@ class Server:
         near = self._register if self.name_server is not None else None
         self._registration = Registration(self.broker, near, _others(settings.text("namesrvAddr")))
         await self.broker.start()
-        self.broker.spawn(self._registration.run())
+        self.broker.tasks.spawn(self._registration.run())
         self._handlers |= self.broker.handlers()
         if near is not None:
             near()

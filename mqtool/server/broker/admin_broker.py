@@ -68,25 +68,13 @@ class BrokerAdmin:
     def runtime(self) -> dict[str, Any]:
         """Returns the figures that tools show of a broker."""
         broker, stats = self._broker, self._broker.stats
-        disk = shutil.disk_usage(broker.root)
-        ratio = disk.used / disk.total if disk.total else 0.0
         yesterday, today = stats.mornings()
         waits = {f"{pool}ThreadPoolQueue{what}": 0 for pool in _POOLS for what in ("Size", "HeadWaitTimeMills")}
-        unflushed = max(0, broker.messages.max_physical_offset - broker.messages.flushed_offset)
-        up_ms = int((time.monotonic() - broker.began) * 1000)
-        return waits | broker.timer.runtime() | {
+        return waits | broker.timer.runtime() | self._storage() | {
             "bootTimestamp": broker.began_ms,
             "brokerActive": not broker.is_stopping,
             "brokerVersion": VERSION,
             "brokerVersionDesc": VERSION_NAME,
-            "commitLogDirCapacity": f"Total : {disk.total >> 30} GiB, Free : {disk.free >> 30} GiB.",
-            "commitLogDiskRatio": ratio,
-            "commitLogMaxOffset": max(0, broker.messages.max_physical_offset),
-            "commitLogMinOffset": max(0, broker.messages.min_physical_offset),
-            "consumeQueueDiskRatio": ratio,
-            "dispatchBehindBytes": broker.messages.dispatch_behind,
-            "dispatchMaxBuffer": 0,
-            "earliestMessageTimeStamp": broker.messages.earliest_store_time(),
             "getFoundTps": stats.rates(3),
             "getMessageEntireTimeMax": 0,
             "getMissTps": stats.rates(4),
@@ -106,12 +94,27 @@ class BrokerAdmin:
             "putMessageSizeTotal": stats.put_bytes,
             "putMessageTimesTotal": stats.puts,
             "putTps": stats.rates(1),
-            "remainHowManyDataToCommit": 0,
-            "remainHowManyDataToFlush": f"{unflushed} B",
-            "remainTransientStoreBufferNumbs": 0,
-            "runtime": _duration(up_ms // 1000),
+            "runtime": _duration(int(time.monotonic() - broker.began)),
             "startAcceptSendRequestTimeStamp": 0,
         }  # fmt: skip
+
+    def _storage(self) -> dict[str, Any]:
+        messages = self._broker.messages
+        disk = shutil.disk_usage(self._broker.root)
+        ratio = disk.used / disk.total if disk.total else 0.0
+        return {
+            "commitLogDirCapacity": f"Total : {disk.total >> 30} GiB, Free : {disk.free >> 30} GiB.",
+            "commitLogDiskRatio": ratio,
+            "commitLogMaxOffset": max(0, messages.max_physical_offset),
+            "commitLogMinOffset": max(0, messages.min_physical_offset),
+            "consumeQueueDiskRatio": ratio,
+            "dispatchBehindBytes": messages.dispatch_behind,
+            "dispatchMaxBuffer": 0,
+            "earliestMessageTimeStamp": messages.earliest_store_time(),
+            "remainHowManyDataToCommit": 0,
+            "remainHowManyDataToFlush": f"{max(0, messages.max_physical_offset - messages.flushed_offset)} B",
+            "remainTransientStoreBufferNumbs": 0,
+        }
 
     def topic_stats(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
         """GET_TOPIC_STATS_INFO."""

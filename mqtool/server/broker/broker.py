@@ -6,10 +6,9 @@ Everything runs in one event loop. Docs page: docs/serve.md.
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from mqtool.engine import MessageStore
 from mqtool.errors import FormatError, MqtoolError
@@ -42,18 +41,17 @@ from mqtool.server.broker.send import SendProcessor
 from mqtool.server.broker.send_back import SendBackProcessor
 from mqtool.server.broker.settings import Settings
 from mqtool.server.broker.stats import Stats
+from mqtool.server.broker.tasks import Tasks
 from mqtool.server.broker.timer import Timer
 from mqtool.server.broker.topics import TopicTable
 from mqtool.server.broker.transactions import Transactions
 from mqtool.server.broker.writer import Writer
 from mqtool.server.peer import Peer
+from mqtool.server.side import Handler
 
 _LOG = logging.getLogger(__name__)
 
 _HOUSEKEEPING_S = 10.0
-_OFFSETS_FIRST_S = 1.0
-
-Handler = Callable[[Command, Peer], "Command | Awaitable[Command | None] | None"]
 
 
 class Broker:
@@ -61,6 +59,7 @@ class Broker:
 
     Attributes:
         settings, topics, groups, offsets, clients, locks, stats: its tables.
+        tasks: what runs beside requests.
         messages: the store.
         held: requests that wait for messages.
         address: "host:port" under which clients reach it.
@@ -107,7 +106,7 @@ class Broker:
         self.clients = Clients(self.client_requests.notify)
         self.topics.on_change.append(self.register_soon)
         self._opaque = 0
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self.tasks = Tasks()
 
     # -- life ----------------------------------------------------------------------------------------------------
 
@@ -115,7 +114,7 @@ class Broker:
         """Starts the services; the running loop is the broker's from now on."""
         self.held.start()
         self._heal_topics()
-        self.spawn(self._housekeeping())
+        self.tasks.every(lambda: _HOUSEKEEPING_S, self._housekeeping)
         if self.is_writable:
             self._start_writing()
         _LOG.info("broker serves name=%s address=%s", self.settings.text("brokerName"), self.address)
@@ -126,12 +125,14 @@ class Broker:
         self.timer.start()
         for name in self.keeper.names():
             self.keeper.mark(name)
-        self.spawn(self.schedule.run())
-        self.spawn(self.timer.run())
-        self.spawn(self.pops.run())
-        self.spawn(self._every("transactionCheckInterval", self.transactions.check))
-        self.spawn(self._every("flushConsumerOffsetInterval", self._persist_offsets))
-        self.spawn(self._every("flushDelayOffsetInterval", self._persist_delays))
+        for service in (self.schedule.run(), self.timer.run(), self.pops.run()):
+            self.tasks.spawn(service)
+        self.tasks.every(self._interval("transactionCheckInterval"), self.transactions.check)
+        self.tasks.every(self._interval("flushConsumerOffsetInterval"), self.offsets.persist)
+        self.tasks.every(self._interval("flushDelayOffsetInterval"), self.schedule.persist)
+
+    def _interval(self, key: str) -> Callable[[], float]:
+        return lambda: self.settings.number(key) / 1000
 
     @property
     def writer(self) -> Writer:
@@ -154,47 +155,17 @@ class Broker:
     async def stop(self) -> None:
         """Ends the services and writes every table; the store is the caller's to close."""
         self.retire()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.tasks.stop()
         await self.pops.close()
         self.timer.close()
         await self.keeper.close()
         if self._writer is not None:
             await asyncio.get_running_loop().run_in_executor(None, self._writer.stop)
 
-    def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Runs something beside requests until the broker stops; a failure is logged."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: "asyncio.Task[Any]") -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            _LOG.error("a service ended error=%r", task.exception())
-
-    async def _every(self, key: str, work: Callable[[], Awaitable[None]]) -> None:
-        """Does something at an interval that is a setting."""
-        while True:
-            await asyncio.sleep(max(0.05, self.settings.number(key) / 1000))
-            try:
-                await work()
-            except MqtoolError as error:
-                _LOG.error("failed task=%s error=%s", key, error)
-
-    async def _persist_offsets(self) -> None:
-        self.offsets.persist()
-
-    async def _persist_delays(self) -> None:
-        self.schedule.persist()
-
-    async def _housekeeping(self) -> None:
-        while True:
-            await asyncio.sleep(_HOUSEKEEPING_S)
-            self.stats.sample()
-            for peer in self.clients.expire():
-                _LOG.info("client is silent address=%s", peer.address)
+    def _housekeeping(self) -> None:
+        self.stats.sample()
+        for peer in self.clients.expire():
+            _LOG.info("client is silent address=%s", peer.address)
 
     def _heal_topics(self) -> None:
         """Adds topics that have queues but no entry: a kill came between a first message and the table's file."""
@@ -209,27 +180,7 @@ class Broker:
 
     def handlers(self) -> Mapping[int, Handler]:
         """Returns what to call for each request code; answers are whole, refusals included."""
-        return {code: self._guarded(handler) for code, handler in handlers.table(self).items()}
-
-    def _guarded(self, handler: Handler) -> Handler:
-        def handle(command: Command, peer: Peer) -> "Command | Awaitable[Command | None] | None":
-            try:
-                answer = handler(command, peer)
-            except MqtoolError as error:
-                return _refused(command, error)
-            if answer is None or isinstance(answer, Command):
-                return answer
-            return self._later(command, answer)
-
-        return handle
-
-    async def _later(self, command: Command, answer: Awaitable[Command | None]) -> Command | None:
-        try:
-            return await answer
-        except MqtoolError as error:
-            return _refused(command, error)
-        except OSError as error:
-            return command.reply(ResponseCode.SYSTEM_ERROR, str(error))
+        return handlers.table(self)
 
     def closed(self, peer: Peer) -> None:
         """Takes note that a connection is gone."""
@@ -312,13 +263,6 @@ class Broker:
     def clean_soon(self) -> None:
         """Has retention look for what is too old."""
         self._engine.clean_soon()
-
-
-def _refused(command: Command, error: MqtoolError) -> Command:
-    if isinstance(error, RefusalError):
-        return command.reply(error.code, error.remark)
-    _LOG.warning("request failed code=%d error=%s", command.code, error)
-    return command.reply(ResponseCode.SYSTEM_ERROR, str(error))
 
 
 def _host_of(address: str) -> bytes:

@@ -1,21 +1,57 @@
-"""Which processor answers which request code."""
+"""Which processor answers which request code, and how refusals become answers."""
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
-from mqtool.protocol.codes import RequestCode
+from mqtool.errors import MqtoolError
+from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
+from mqtool.server.broker.answers import RefusalError
 from mqtool.server.peer import Peer
 
 if TYPE_CHECKING:
     from mqtool.server.broker.broker import Broker
+
+_LOG = logging.getLogger(__name__)
 
 _Handler = Callable[[Command, Peer], "Command | Awaitable[Command | None] | None"]
 
 
 def table(broker: "Broker") -> Mapping[int, _Handler]:
     """Returns the handlers of a broker; a code that is missing here is answered as not supported."""
-    return {**_clients(broker), **_admin(broker)}
+    return {code: _guarded(handler) for code, handler in {**_clients(broker), **_admin(broker)}.items()}
+
+
+def _guarded(handler: _Handler) -> _Handler:
+    """Returns a handler whose answers are whole: errors of ours have become some."""
+
+    def handle(command: Command, peer: Peer) -> "Command | Awaitable[Command | None] | None":
+        try:
+            answer = handler(command, peer)
+        except MqtoolError as error:
+            return _refused(command, error)
+        if answer is None or isinstance(answer, Command):
+            return answer
+        return _later(command, answer)
+
+    return handle
+
+
+async def _later(command: Command, answer: Awaitable[Command | None]) -> Command | None:
+    try:
+        return await answer
+    except MqtoolError as error:
+        return _refused(command, error)
+    except OSError as error:
+        return command.reply(ResponseCode.SYSTEM_ERROR, str(error))
+
+
+def _refused(command: Command, error: MqtoolError) -> Command:
+    if isinstance(error, RefusalError):
+        return command.reply(error.code, error.remark)
+    _LOG.warning("request failed code=%d error=%s", command.code, error)
+    return command.reply(ResponseCode.SYSTEM_ERROR, str(error))
 
 
 def _clients(broker: "Broker") -> dict[int, _Handler]:

@@ -65,4 +65,6 @@ def test_what_is_done_with_is_passed_over_for_good(client, server, topic):
     position = {"consumerGroup": "CID_RMQ_SYS_TRANS", "topic": "RMQ_SYS_TRANS_HALF_TOPIC", "queueId": 0}
     until(lambda: int(client.call(14, **position).fields["offset"]) > where[1])
     ops = client.call(30, topic="RMQ_SYS_TRANS_OP_HALF_TOPIC", queueId=0).fields["offset"]
-    until(lambda: client.call(14, **{**position, "topic": "RMQ_SYS_TRANS_OP_HALF_TOPIC"}).fields["offset"] == ops)
+    at_ops = {**position, "topic": "RMQ_SYS_TRANS_OP_HALF_TOPIC"}
+    until(lambda: client.call(14, **at_ops).fields["offset"] == ops)
+    assert int(client.call(14, **position).fields["offset"]) > where[1]

@@ -1,0 +1,56 @@
+"""Tasks: what a broker does beside its requests, until it stops."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+from mqtool.errors import MqtoolError
+
+_LOG = logging.getLogger(__name__)
+
+_SHORTEST_S = 0.05
+
+
+class Tasks:
+    """The tasks of one broker. For the event loop's thread."""
+
+    def __init__(self) -> None:
+        self._running: set[asyncio.Task[Any]] = set()
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Runs something until it ends or the broker stops; a failure is logged."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: "asyncio.Task[Any]") -> None:
+        self._running.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            _LOG.error("a service ended error=%r", task.exception())
+
+    def every(self, seconds: Callable[[], float], work: Callable[[], Awaitable[None] | None]) -> None:
+        """Does something again and again.
+
+        Args:
+            seconds: asked before each wait.
+            work: what; an error of ours is logged, and it goes on.
+        """
+        self.spawn(self._repeat(seconds, work))
+
+    @staticmethod
+    async def _repeat(seconds: Callable[[], float], work: Callable[[], Awaitable[None] | None]) -> None:
+        while True:
+            await asyncio.sleep(max(_SHORTEST_S, seconds()))
+            try:
+                awaitable = work()
+                if awaitable is not None:
+                    await awaitable
+            except (MqtoolError, OSError) as error:
+                _LOG.error("a turn failed work=%s error=%s", getattr(work, "__qualname__", work), error)
+
+    async def stop(self) -> None:
+        """Ends them all."""
+        for task in list(self._running):
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
