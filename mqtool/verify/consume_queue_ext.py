@@ -91,12 +91,14 @@ def check_extensions(survey: Survey, facts: "Iterable[QueueFacts]", size: Known 
     """Reports extension files that are malformed, addresses that lead nowhere, units that are another record's."""
     for queue, found in zip(survey.queues, facts, strict=True):
         units = ExtUnits(survey.root, queue.topic, queue.queue_id)
-        if not units.path.is_dir() or not survey.wants(queue.topic):
+        if not survey.wants(queue.topic):
             continue
-        for file in list_mapped_files(units.path).files:
-            if size is not None and file.size != size.value:
-                book.add("ext-file-size", file.path, f"expected {size.value} bytes, found {file.size}", queue=queue.key)
-        for words in units.malformed:
-            book.add("ext-bad-unit", units.path, words, queue=queue.key)
+        if units.path.is_dir():
+            for file in list_mapped_files(units.path).files:
+                if size is not None and file.size != size.value:
+                    words = f"expected {size.value} bytes, found {file.size}"
+                    book.add("ext-file-size", file.path, words, queue=queue.key)
+            for words in units.malformed:
+                book.add("ext-bad-unit", units.path, words, queue=queue.key)
         for _, code, words in found.ext_problems:
             book.add(code, queue.path, words, queue=queue.key)

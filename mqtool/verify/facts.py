@@ -32,7 +32,11 @@ class Facts:
     @cached_property
     def queues(self) -> list[QueueFacts]:
         """Of each queue of the survey."""
-        return [facts for result in self.results for facts in result.queues]
+        found = [facts for result in self.results for facts in result.queues]
+        following = dict(zip(self.span.queues, self.span.following.tolist(), strict=True))
+        for facts in found:
+            _settle(facts, following.get((facts.topic, facts.queue_id), 0))
+        return found
 
     @cached_property
     def index(self) -> list[IndexFacts]:
@@ -107,3 +111,18 @@ class Facts:
             yield number, start, read_records(self.survey, number, span, start)
 
 
+def _settle(facts: QueueFacts, following: int) -> None:
+    """Tells units that point behind the log for good reason from those that cannot be.
+
+    A queue ascends in the log. A unit that points behind its end, though a later unit of the queue or a later record
+    of it does not, stands for no message that was cut off.
+
+    Args:
+        facts: of the queue; is changed.
+        following: queue offset after the queue's last record in the log.
+    """
+    known = max(facts.max_offset, following)
+    wrong = [run for run in facts.ahead if run.last_offset < known]
+    if wrong:
+        facts.ahead = [run for run in facts.ahead if run.last_offset >= known]
+        facts.bad = sorted([*facts.bad, *wrong], key=lambda run: run.first)
