@@ -40,6 +40,7 @@ from mqtool.formats import (  # noqa: E402
     rocksdb_queue,
     tfchunk,
     tfchunk_records,
+    tiered,
     timer,
 )
 
@@ -65,6 +66,9 @@ LAYOUTS: dict[str, cs.Struct] = {
     "timer-checkpoint": timer.CHECKPOINT.layout,
     "rocksdb-unit": rocksdb_queue.ROCKS_UNIT.layout,
     "rocksdb-bound": rocksdb_queue.ROCKS_BOUND.layout,
+    "tiered-header": tiered.INDEX_HEADER.layout,
+    "tiered-slot": tiered.INDEX_SLOT.layout,
+    "tiered-item": tiered.INDEX_ITEM.layout,
     "dledger-entry": dledger.ENTRY.layout,
     "dledger-blank": dledger.BLANK_ENTRY.layout,
     "dledger-index": dledger.INDEX_UNIT.layout,
@@ -117,6 +121,8 @@ EQUEUE_CHUNK = "equeue-small/store/message-chunks/message-chunk-000000000"
 EQUEUE_QUEUE = "equeue-small/store/queue-chunks/orders/0/queue-chunk-000000001"
 TFCHUNK = "tfchunk/plain/store/chunk-000001.000000"
 SCAVENGED = "tfchunk/scavenged/store/chunk-000001.000001"
+TIERED = "tieredstore-5.5.0/store/tiered/212d6b50_DefaultCluster/broker-a"
+TIERED_INDEX = f"{TIERED}/rmq_sys_INDEX/0/INDEX/cfcd208400000000000000000000"
 LEDGER = "dledger-mixed-5.5.0/store/dledger-n0/data/00000000000000131072"
 LEDGER_INDEX = "dledger-mixed-5.5.0/store/dledger-n0/index/00000000000000000000.zst"
 COMPACTED = "compaction-5.5.0/store/compaction/compactionCq/Compact/0/00000000000000000000"
@@ -193,6 +199,9 @@ def _framed(path: str, position: int) -> bytes:
 
 
 EXAMPLES |= {
+    "tiered-header": (LAYOUTS["tiered-header"], f"{TIERED_INDEX}, position 0", lambda: read(TIERED_INDEX, 0, 28)),
+    "tiered-slot": (LAYOUTS["tiered-slot"], f"{TIERED_INDEX}, slot 0 (position 28)", lambda: read(TIERED_INDEX, 28, 8)),
+    "tiered-item": (LAYOUTS["tiered-item"], f"{TIERED_INDEX}, position 828", lambda: read(TIERED_INDEX, 828, 28)),
     "dledger-entry": (LAYOUTS["dledger-entry"], f"{LEDGER}, position 0", lambda: read(LEDGER, 0, 48)),
     "dledger-blank": (LAYOUTS["dledger-blank"], f"{LEDGER}, position 65185", lambda: read(LEDGER, 65_185, 8)),
     "dledger-index": (

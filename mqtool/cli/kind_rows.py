@@ -8,6 +8,7 @@ from mqtool.cli.schema import DATA, TABLE, WIDE, Column, OutputSchema
 from mqtool.equeue import columns as equeue
 from mqtool.kinds import base
 from mqtool.tfchunk import columns as tfchunk
+from mqtool.tiered import columns as tiered
 
 _SHOWN = (TABLE, WIDE, DATA)
 _TYPES = {"int32": "integer", "int64": "int64", "time": "int64", "boolean": "boolean", "string": "string",
@@ -26,11 +27,12 @@ def _columns(table: base.Table) -> tuple[Column, ...]:
 
 
 TABLES = {
-    table.name: OutputSchema(table.name, 1, table.doc, _columns(table)) for table in (*equeue.TABLES, *tfchunk.TABLES)
+    table.name: OutputSchema(table.name, 1, table.doc, _columns(table))
+    for table in (*equeue.TABLES, *tfchunk.TABLES, *tiered.TABLES)
 }
 """Output of each table, by its name."""
 
-MAIN = tuple(TABLES[tables[0].name] for tables in (equeue.TABLES, tfchunk.TABLES))
+MAIN = tuple(TABLES[tables[0].name] for tables in (equeue.TABLES, tfchunk.TABLES, tiered.TABLES))
 """Output of each kind's first table: what `get` and `find` print."""
 
 _FINDING = (

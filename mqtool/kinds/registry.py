@@ -65,6 +65,10 @@ KINDS = (
         "tfchunk", "mqtool.tfchunk", "EventStore's log of TFChunk files with its checkpoints",
         ("info", "dump", "get", "find", "verify", "salvage", "export"), "tfchunk.md",
     ),
+    Kind(
+        "tiered", "mqtool.tiered", "RocketMQ's tiered storage (POSIX provider): a directory of segments by queue",
+        ("info", "dump", "get", "find", "verify", "export"), "tiered.md",
+    ),
 )  # fmt: skip
 
 

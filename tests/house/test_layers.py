@@ -27,6 +27,7 @@ ALLOWED = {
     "kinds": READING,
     "convert": READING | {"rebuild"},
     "equeue": READING | {"kinds"},
+    "tiered": READING | {"kinds"},
     "tfchunk": READING | {"kinds", "equeue"},
     "server": READING | {"engine", "protocol"},
     "__init__": {"store"},

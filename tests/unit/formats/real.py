@@ -17,6 +17,7 @@ from mqtool.formats import (
     index_file,
     message_id,
     rocksdb_queue,
+    tiered,
     timer,
 )
 from mqtool.formats.codec import Unit
@@ -36,6 +37,9 @@ UNITS: tuple[Unit, ...] = (
     message_id.OFFSET_ID_V6,
     message_id.UNIQUE_KEY_V4,
     message_id.UNIQUE_KEY_V6,
+    tiered.INDEX_HEADER,
+    tiered.INDEX_SLOT,
+    tiered.INDEX_ITEM,
     rocksdb_queue.ROCKS_UNIT,
     rocksdb_queue.ROCKS_BOUND,
     dledger.ENTRY,

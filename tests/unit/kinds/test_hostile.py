@@ -15,7 +15,7 @@ from mqtool.formats import equeue_message
 from mqtool.kinds.registry import recognise
 from mqtool.tfchunk.salvage import report
 from tests.support.chunks import equeue_store, tfchunk_store
-from tests.support.stores import copy_tree, tree_digest
+from tests.support.stores import copy_tree, fixture, tree_digest
 
 LIMITS = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 INTERESTING = st.sampled_from([b"\0" * 4, b"\xff" * 4, b"\xff\xff\xff\x7f", b"\0\0\0\x80", b"\1\0\0\0", b"\0" * 128])
@@ -59,12 +59,13 @@ def read_everything(root):
         if kind.name == "equeue":
             assert all(salvage_chunk(opened.store, chunk) for chunk in opened.store.chunks)
             start(root, settings_of(root), equeue_message.CURRENT).close()
-        else:
+        elif kind.name == "tfchunk":
             assert all(report(opened.database))
 
 
 @pytest.mark.parametrize("source", [equeue_store("equeue-small"), equeue_store("equeue-broker"),
-                                    tfchunk_store("plain"), tfchunk_store("scavenged"), tfchunk_store("version2")],
+                                    tfchunk_store("plain"), tfchunk_store("scavenged"), tfchunk_store("version2"),
+                                    fixture("tieredstore-5.5.0/store/tiered")],
                          ids=lambda path: path.parent.name)  # fmt: skip
 @given(edits=EDITS)
 @LIMITS

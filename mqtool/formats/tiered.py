@@ -1,0 +1,99 @@
+"""Tiered storage, POSIX provider: names of segment files, and the compacted index file.
+
+Segments of type COMMIT_LOG hold records as `commit_log`, those of CONSUME_QUEUE units as `consume_queue`, both with
+addresses of the tier. Docs page: docs/formats/tiered.md. Source: PosixFileSegment, MessageStoreUtil, IndexStoreFile,
+IndexItem (tieredstore of 5.5.0).
+"""
+
+import hashlib
+import re
+from dataclasses import dataclass
+
+from mqtool.formats.codec import Unit
+from mqtool.formats.fields import i32, i64
+
+COMMIT_LOG = "COMMIT_LOG"
+CONSUME_QUEUE = "CONSUME_QUEUE"
+INDEX = "INDEX"
+METADATA = "tieredStoreMetadata.json"
+MAGIC_COMPACTED = -1127939451
+
+_SEGMENT = re.compile("([0-9a-f]{8})([0-9]{20})")
+_CLUSTER = re.compile("([0-9a-f]{8})_(.+)")
+
+
+@dataclass(frozen=True, slots=True)
+class TieredIndexHeader:
+    """What an index file begins with."""
+
+    magic: int
+    begin_timestamp: int
+    end_timestamp: int
+    used_slots: int
+    index_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class TieredIndexSlot:
+    """Where the entries of a slot are; zeros for a slot that is not used."""
+
+    position: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class TieredIndexItem:
+    """One key of one message."""
+
+    key_hash: int
+    topic_id: int
+    queue_id: int
+    offset: int
+    size: int
+    time_diff: int
+
+
+INDEX_HEADER = Unit(
+    "tiered index header",
+    TieredIndexHeader,
+    i32("magic", "0xBCC50285: compacted"),
+    i64("begin_timestamp", "store time that entries count from, ms"),
+    i64("end_timestamp", "store time of the last entry, ms"),
+    i32("used_slots", "slots with entries"),
+    i32("index_count", "entries"),
+)
+
+INDEX_SLOT = Unit(
+    "tiered index slot",
+    TieredIndexSlot,
+    i32("position", "in the file, of the slot's first entry"),
+    i32("length", "bytes of the slot's entries"),
+)
+
+INDEX_ITEM = Unit(
+    "tiered index item",
+    TieredIndexItem,
+    i32("key_hash", "as in an index file, of topic#key"),
+    i32("topic_id", "of the topic, by the metadata"),
+    i32("queue_id", "of the queue"),
+    i64("offset", "where the record starts in the queue's COMMIT_LOG"),
+    i32("size", "bytes of the record"),
+    i32("time_diff", "seconds since begin_timestamp"),
+)
+
+
+def hash_of(text: str) -> str:
+    """Returns the 8 digits that names begin with (MessageStoreUtil.getHash)."""
+    return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()[:8]
+
+
+def parse_segment_name(name: str) -> tuple[str, int] | None:
+    """Returns hash and base of a segment's name, None if it is none."""
+    found = _SEGMENT.fullmatch(name)
+    return (found[1], int(found[2])) if found and int(found[2]) < 1 << 63 else None
+
+
+def parse_cluster_name(name: str) -> tuple[str, str] | None:
+    """Returns hash and cluster of a directory's name, None if it is none."""
+    found = _CLUSTER.fullmatch(name)
+    return (found[1], found[2]) if found else None

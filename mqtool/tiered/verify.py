@@ -1,0 +1,165 @@
+"""What is wrong with a tiered store: names, framing and CRC of records, queues against records, index, metadata."""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+from mqtool.errors import FormatError, StoreError
+from mqtool.formats import consume_queue, java, properties, tiered
+from mqtool.formats.tiered import INDEX_HEADER, INDEX_ITEM, INDEX_SLOT
+from mqtool.kinds.base import Damage, Finding, Severity
+from mqtool.store.files import MappedFile, read_file
+from mqtool.store.message import Message
+from mqtool.tiered.store import TieredQueue, TieredStore
+
+_BROKER = "the broker still has recent messages in its own log; older ones are in a backup of the tier or nowhere"
+_DUMP = "mqtool dump {path} --table tiered-segment"
+_MOST = 1000
+"""Findings of one queue that are listed one by one."""
+
+
+def verify(store: TieredStore) -> Iterator[Finding]:
+    """Yields every broken invariant of docs/formats/tiered.md."""
+    for cluster, path in store.clusters.items():
+        if tiered.hash_of(cluster) != path.name[:8]:
+            yield _error("tiered-name", path, f"expected a name that begins with {tiered.hash_of(cluster)}")
+    for path in store.strays:
+        yield Finding("tiered-stray", Severity.WARNING, path, "belongs to no queue", "look what it is")
+    by_topic: dict[str, list[TieredQueue]] = {}
+    for queue in store.queues:
+        by_topic.setdefault(queue.topic, []).append(queue)
+        yield from _files(queue)
+        yield from _queue(queue)
+    for queue in store.queues:
+        for segment in queue.segments[tiered.INDEX]:
+            yield from _index(store, segment, by_topic)
+    yield from _metadata(store)
+
+
+def _error(code: str, path: Any, detail: str, position: int | None = None) -> Finding:
+    return Finding(code, Severity.ERROR, path, detail, _BROKER, position)
+
+
+def _files(queue: TieredQueue) -> Iterator[Finding]:
+    for kind, segments in queue.segments.items():
+        for segment in segments:
+            if segment.path.name[:8] != tiered.hash_of(str(segment.base)):
+                words = f"expected a name that begins with {tiered.hash_of(str(segment.base))}"
+                yield _error("tiered-name", segment.path, words)
+            if kind == tiered.CONSUME_QUEUE and segment.size % consume_queue.UNIT_SIZE:
+                words = f"{segment.size} bytes are no multiple of {consume_queue.UNIT_SIZE}"
+                yield _error("tiered-queue-size", segment.path, words)
+        for before, after in pairwise(segments if kind != tiered.INDEX else ()):
+            if before.end != after.base:
+                yield _error("tiered-gap", after.path, f"the segment before ends at {before.end}")
+
+
+def _queue(queue: TieredQueue) -> Iterator[Finding]:
+    """Compares records with units, both ways."""
+    records: dict[int, tuple[int, int, int]] = {}
+    try:
+        for item in queue.messages():
+            if isinstance(item, Damage):
+                yield Finding("tiered-damage", Severity.ERROR, item.path, f"{item.kind}: {item.detail}", _BROKER,
+                              item.position)  # fmt: skip
+            else:
+                yield from _place(queue, item)
+                records[item.queue_offset] = (item.physical_offset, item.store_size, consume_queue.tags_code(item.tags))
+        wrong = 0
+        for offset, unit, path in queue.units():
+            expected = records.pop(offset, None)
+            if expected != (unit.physical_offset, unit.size, unit.tags_code):
+                wrong += 1
+                if wrong <= _MOST:
+                    found = (unit.physical_offset, unit.size, unit.tags_code)
+                    words = f"unit {offset}: expected {expected or 'none'}, found {found} (position, size, tags code)"
+                    yield _error("tiered-unit", path, words)
+    except StoreError as error:
+        yield Finding("tiered-unreadable", Severity.UNKNOWN, queue.path, str(error), _DUMP)
+        return
+    if records:
+        words = f"{len(records)} record(s) without a unit, the first with queue offset {min(records)}"
+        yield Finding("tiered-no-unit", Severity.WARNING, queue.path, words, "the broker uploads units after records")
+
+
+def _place(queue: TieredQueue, message: Message) -> Iterator[Finding]:
+    if (message.topic, message.queue_id) != (queue.topic, queue.queue_id):
+        words = f"the record at {message.physical_offset} is of {message.topic}/{message.queue_id}"
+        yield _error("tiered-foreign-record", queue.path, words)
+
+
+def _index(store: TieredStore, segment: MappedFile, queues: dict[str, list[TieredQueue]]) -> Iterator[Finding]:
+    try:
+        data = read_file(segment.path, limit=1 << 28)
+        header = INDEX_HEADER.parse(data)
+    except (StoreError, FormatError) as error:
+        yield _error("tiered-index", segment.path, str(error))
+        return
+    if header.magic != tiered.MAGIC_COMPACTED:
+        words = f"magic {header.magic & 0xFFFFFFFF:08x}: only compacted index files (bcc50285) are known"
+        yield Finding("tiered-index", Severity.UNKNOWN, segment.path, words, "")
+        return
+    slots = len(data) - INDEX_HEADER.size - header.index_count * INDEX_ITEM.size
+    if header.index_count < 0 or slots < 0 or slots % INDEX_SLOT.size:
+        yield _error("tiered-index", segment.path, f"{header.index_count} entries do not fit into {len(data)} bytes")
+        return
+    count, first = slots // INDEX_SLOT.size, INDEX_HEADER.size + slots
+    used = 0
+    for number in range(count):
+        slot = INDEX_SLOT.parse(data, INDEX_HEADER.size + number * INDEX_SLOT.size)
+        used += slot.length > 0
+        inside = first <= slot.position and slot.position + slot.length <= len(data)
+        if slot.length < 0 or slot.length % INDEX_ITEM.size or (slot.length and not inside):
+            yield _error("tiered-index", segment.path, f"slot {number}: {slot.length} bytes at {slot.position}")
+            continue
+        for at in range(slot.position, slot.position + slot.length, INDEX_ITEM.size):
+            if INDEX_ITEM.parse(data, at).key_hash % count != number:
+                yield _error("tiered-index", segment.path, f"an entry of another slot in slot {number}", at)
+    if used != header.used_slots:
+        yield _error("tiered-index", segment.path, f"{header.used_slots} slots stated, {used} used")
+    topics = _topics(store)
+    if topics is None:
+        words = "which topic an entry means is not known: there is no metadata"
+        yield Finding("tiered-index", Severity.UNKNOWN, segment.path, words, "")
+        return
+    for at in range(first, len(data), INDEX_ITEM.size):
+        item = INDEX_ITEM.parse(data, at)
+        wrong = _entry(item, topics.get(item.topic_id, ""), queues)
+        if wrong:
+            yield _error("tiered-index", segment.path, wrong, at)
+
+
+def _entry(item: tiered.TieredIndexItem, topic: str, queues: dict[str, list[TieredQueue]]) -> str:
+    """Returns what is wrong with an index entry, "" if nothing is."""
+    queue = next((one for one in queues.get(topic, ()) if one.queue_id == item.queue_id), None)
+    if queue is None:
+        return f"leads to topic {item.topic_id}, queue {item.queue_id}, which is not there"
+    try:
+        message = queue.record(item.offset, item.size)
+    except (StoreError, FormatError) as error:
+        return f"leads to no record: {error}"
+    words = [*properties.keys_of(message.properties), message.properties.get(properties.UNIQUE_KEY, "")]
+    hashes = {java.index_hash(f"{topic}#{word}") for word in words}
+    return "" if item.key_hash in hashes else f"no key of the record at {item.offset} has hash {item.key_hash}"
+
+
+def _topics(store: TieredStore) -> dict[int, str] | None:
+    table = (store.metadata or {}).get("topicMetadataTable")
+    if not isinstance(table, dict):
+        return None
+    return {one["topicId"]: str(name) for name, one in table.items() if isinstance(one, dict) and "topicId" in one}
+
+
+def _metadata(store: TieredStore) -> Iterator[Finding]:
+    """Compares the sizes that the metadata knows with the files."""
+    tables = ((tiered.COMMIT_LOG, "commitLogFileSegmentTable"), (tiered.CONSUME_QUEUE, "consumeQueueFileSegmentTable"))
+    for kind, name in tables if store.metadata else ():
+        table = store.metadata[name] if store.metadata and isinstance(store.metadata.get(name), dict) else {}
+        for queue in store.queues:
+            known = table.get(f"{queue.broker}/{queue.topic}/{queue.queue_id}", {})
+            for segment in queue.segments[kind]:
+                stated = known.get(segment.base, known.get(str(segment.base))) if isinstance(known, dict) else None
+                size = stated.get("size") if isinstance(stated, dict) else None
+                if isinstance(size, int) and size > segment.size:
+                    words = f"the metadata knows {size} bytes, found {segment.size}"
+                    yield _error("tiered-metadata", segment.path, words)

@@ -1,0 +1,127 @@
+"""Tiered storage: the messages that the broker served, through records, units and index; damage of every part."""
+
+import base64
+import json
+import struct
+
+import pytest
+
+from mqtool.errors import CorruptionError
+from mqtool.kinds.base import Damage
+from mqtool.kinds.registry import recognise
+from tests.support.stores import answers, copy_store, fixture, tree_digest
+
+ROOT = fixture("tieredstore-5.5.0/store/tiered")
+HOME = "212d6b50_DefaultCluster/broker-a"
+SEGMENT = "cfcd208400000000000000000000"
+LOG, QUEUE = f"{HOME}/Tier/0/COMMIT_LOG/{SEGMENT}", f"{HOME}/Tier/0/CONSUME_QUEUE/{SEGMENT}"
+INDEX = f"{HOME}/rmq_sys_INDEX/0/INDEX/{SEGMENT}"
+
+
+def opened(path=ROOT):
+    """The store, by the way that commands take."""
+    kind = recognise(path)
+    assert kind.name == "tiered"
+    return kind.open(path)
+
+
+def test_every_message_is_the_one_that_the_broker_served():
+    expected = [line for line in answers("tieredstore-5.5.0", "messages") if line["kind"] == "message"]
+    before = tree_digest(ROOT)
+    with opened() as store:
+        found = list(store.rows("tiered-message"))
+        for line in expected:
+            row = store.get(f"{line['topic']}/{line['queueId']}@{line['queueOffset']}")
+            assert row["unique_key"] == line["properties"]["UNIQ_KEY"]
+    ours = [(row["topic"], row["queue_id"], row["queue_offset"], row["store_timestamp"], row["born_timestamp"],
+             row["keys"], row["tags"], row["body"]) for row in found]  # fmt: skip
+    assert ours == [(line["topic"], line["queueId"], line["queueOffset"], line["storeTimestamp"], line["bornTimestamp"],
+                     line["properties"]["KEYS"], line["properties"]["TAGS"], base64.b64decode(line["body"]))
+                    for line in expected]  # fmt: skip
+    assert tree_digest(ROOT) == before
+
+
+def test_units_lead_to_the_records_of_their_queue_offsets():
+    with opened() as store:
+        places = [(row["queue_offset"], row["position"], row["size"]) for row in store.rows("tiered-message")]
+        assert [(r["queue_offset"], r["position"], r["size"]) for r in store.rows("tiered-unit")] == places
+
+
+def test_segments_are_those_that_the_metadata_lists():
+    metadata = fixture("tieredstore-5.5.0/store/config/tieredStoreMetadata.json").read_text("utf-8")
+    with opened() as store:
+        sizes = {row["type"]: row["size"] for row in store.rows("tiered-segment")}
+        assert store.layout()["segments"] == 3
+    assert all(f'"size":{size},' in metadata for size in sizes.values())
+    assert set(sizes) == {"COMMIT_LOG", "CONSUME_QUEUE", "INDEX"}
+
+
+def test_an_undamaged_store_has_no_finding():
+    with opened() as store:
+        assert list(store.verify()) == []
+
+
+HARM = {
+    "body": (LOG, 300, b"\0\1", "tiered-damage"),
+    "framing": (LOG, 851, struct.pack(">i", 7), "tiered-damage"),
+    "queue of a record": (LOG, 12, struct.pack(">i", 9), "tiered-foreign-record"),
+    "position of a unit": (QUEUE, 0, struct.pack(">q", 5), "tiered-unit"),
+    "tags of a unit": (QUEUE, 32, struct.pack(">q", 5), "tiered-unit"),
+    "index magic": (INDEX, 0, b"\0", "tiered-index"),
+    "index count": (INDEX, 24, struct.pack(">i", 301), "tiered-index"),
+    "index slot": (INDEX, 28, struct.pack(">i", 1 << 20), "tiered-index"),
+    "index hash": (INDEX, 828, struct.pack(">i", 447986800 + 100), "tiered-index"),
+    "index offset": (INDEX, 840, struct.pack(">q", 3), "tiered-index"),
+    "index topic": (INDEX, 832, struct.pack(">i", 7), "tiered-index"),
+}
+
+
+@pytest.mark.parametrize("harm", list(HARM))
+def test_each_harm_is_named(harm, tmp_path):
+    root = copy_store("tieredstore-5.5.0", tmp_path) / "tiered"
+    file, position, data, code = HARM[harm]
+    with (root / file).open("r+b") as target:
+        target.seek(position)
+        target.write(data)
+    with opened(root) as store:
+        assert code in {finding.code for finding in store.verify()}
+
+
+def test_names_sizes_and_gaps_are_checked(tmp_path):
+    root = copy_store("tieredstore-5.5.0", tmp_path) / "tiered"
+    (root / QUEUE).rename(root / f"{HOME}/Tier/0/CONSUME_QUEUE/{'0' * 8}{'0' * 20}")
+    (root / LOG).with_name("cfcd2084" + f"{200_000:020d}").write_bytes(b"\0" * 7)
+    (root / LOG).write_bytes((root / LOG).read_bytes()[:-1])
+    (root / HOME / "Tier/0/COMMIT_LOG/stray").touch()
+    with opened(root) as store:
+        codes = {finding.code for finding in store.verify()}
+    assert {"tiered-name", "tiered-gap", "tiered-stray", "tiered-damage", "tiered-metadata"} <= codes
+
+
+def test_without_metadata_what_the_index_means_is_unknown(tmp_path):
+    root = copy_store("tieredstore-5.5.0", tmp_path) / "tiered"
+    (root.parent / "config/tieredStoreMetadata.json").unlink()
+    with opened(root) as store:
+        assert [(finding.code, finding.severity.value) for finding in store.verify()] == [("tiered-index", "unknown")]
+
+
+def test_damage_is_a_value_and_what_follows_it_is_read(tmp_path):
+    root = copy_store("tieredstore-5.5.0", tmp_path) / "tiered"
+    with (root / LOG).open("r+b") as target:
+        target.seek(851)
+        target.write(b"\xff" * 8)
+    with opened(root) as store:
+        items = list(store.rows("tiered-message"))
+        damage = [item for item in items if isinstance(item, Damage)]
+        assert (len(items) - len(damage), damage[0].start, damage[0].end) == (149, 851, 1702)
+        with pytest.raises(CorruptionError):
+            store.get("Tier/0@1")
+
+
+def test_the_commands_take_the_directory(capsys):
+    from mqtool.cli.app import run
+
+    assert run(["verify", str(ROOT)]) == 0
+    assert run(["find", str(ROOT), "--tag", "TagA", "--limit", "2", "--format", "jsonl"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
+    assert [line["queue_offset"] for line in lines if "queue_offset" in line] == [0, 1]
