@@ -27,11 +27,20 @@ from mqtool.repair import (
 from mqtool.repair.paths import HOME
 from mqtool.verify import Severity, State, verify
 from tests.support.damage import CASES, damage_case
+from tests.support.engine_faults import fast_directory, remove
 from tests.support.stores import STORES, copy_store, store_fixture, tree_digest
 
 OTHER = ("dledger", "ha-", "controller", "rocksdb", "multipath", "metadata", "default-sizes", "tieredstore")
 HEALTHY = [store.name for store in STORES if store.clean_stop and not store.name.startswith(OTHER)]
 QUEUE_FILES = ("consumequeue", "consumequeue_ext", "batchconsumequeue")
+
+
+@pytest.fixture
+def tmp_path():
+    """In memory, where there is some: changes sync a great deal."""
+    directory = fast_directory()
+    yield directory
+    remove(directory)
 
 
 def contents(root):
@@ -260,6 +269,23 @@ def test_a_checkpoint_behind_a_cut_lies_within_what_is_left(tmp_path):
     checkpoint = CHECKPOINT.parse((root / "checkpoint").read_bytes())
     assert checkpoint.physic_msg_timestamp <= messages[99].store_timestamp
     assert checkpoint.confirm_physical_offset <= messages[100].physical_offset
+
+
+def test_segments_in_several_directories_are_changed_where_they_are(tmp_path):
+    root = copy_store("multipath-5.5.0", tmp_path)
+    with mqtool.open(root) as store:
+        offsets = [message.physical_offset for message in store.messages()]
+        segments = {segment.path: segment.base for segment in store.commit_log.segments}
+        begins = store.commit_log.segments[2].base
+    at = offsets[len(offsets) // 2]
+    put_right(root, Redact(tuple(offset for offset in offsets[::50] if begins <= offset < at)))
+    put_right(root, Truncate(at))
+    put_right(root, Trim(begins))
+    with mqtool.open(root) as store:
+        assert [message.physical_offset for message in store.messages()] == \
+            [offset for offset in offsets if begins <= offset < at]
+    assert {path for path in segments if path.exists()} == {path for path, base in segments.items() if begins <= base < at}
+    assert len({path.parent for path in segments if path.exists()}) > 1
 
 
 @pytest.mark.parametrize("version", ["4.9.7", "5.5.0"])
