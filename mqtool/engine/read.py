@@ -14,6 +14,7 @@ from mqtool.engine.filters import MessageFilter
 from mqtool.engine.options import StoreOptions
 from mqtool.engine.queues import AnyQueue, Queues
 from mqtool.engine.statuses import GetResult, GetStatus
+from mqtool.errors import FormatError
 from mqtool.formats import commit_log, properties
 from mqtool.formats.batch_consume_queue import BATCH_UNIT_SIZE
 from mqtool.formats.consume_queue import is_ext_address
@@ -186,4 +187,8 @@ class _Get:
 
 
 def _properties_of(record: memoryview) -> dict[str, str]:
-    return properties.decode(commit_log.parse_record(record).properties)
+    try:
+        return properties.decode(commit_log.parse_record(record).properties)
+    except FormatError:
+        # A unit that points at 0 after the first file has gone leads to the start of the oldest one left.
+        return {}
