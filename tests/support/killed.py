@@ -96,7 +96,8 @@ def _export(store: Path, target: Path, state: str | None) -> dict[str, Any]:
     options = WriteOptions(("topic",))
     try:
         result = lake.run_export(
-            store, target, state=state, split_bytes=30_000, write=options, read=ReadRequest(every_class=True), rewind=True
+            store, target, state=state, split_bytes=30_000, write=options, read=ReadRequest(every_class=True),
+            rewind=state is not None,
         )
     except ExportError as error:
         return {"outcome": str(error)}
