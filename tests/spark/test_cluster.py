@@ -8,20 +8,25 @@ from pathlib import Path
 
 import pytest
 
+import mqtool
 from mqtool.errors import UnavailableError
 from mqtool.spark.session import require_spark
+from mqtool.verify import verify
 from tests.support import lake
 from tests.support.big_store import write_big_store
-from tests.support.spark_cluster import ROOT, spark_cluster
+from tests.support.spark_cluster import ROOT, said, spark_cluster
 
 MESSAGES, SPLIT = 60_000, 1 << 20
 
 DRIVER = """
-import json, os, signal, sys
+import json, sys
+import mqtool
 from mqtool.export.plain import ExportRequest, export
 from mqtool.export.sources import resolve
 from mqtool.spark.export import SparkRunner
 from mqtool.spark.session import build
+from mqtool.spark.verify import verify_on
+from tests.support.spark_cluster import said
 
 store, target, master, split = sys.argv[1:]
 session = build(master, {"spark.executor.memory": "512m", "spark.task.maxFailures": "4"})
@@ -35,8 +40,10 @@ def progress(done, total):
 
 request = ExportRequest(tuple(resolve([store])), target, split_bytes=int(split))
 result = export(request, SparkRunner(session, progress))
+with mqtool.open(store.partition("=")[2]) as opened:
+    checked = verify_on(session, opened)
 session.stop()
-print(json.dumps(result.manifest.totals["rows"]), flush=True)
+print(json.dumps([result.manifest.totals["rows"], *said(checked)]), flush=True)
 """
 
 
@@ -68,7 +75,10 @@ def test_an_executor_killed_in_the_middle_changes_nothing_in_the_result(tmp_path
     assert driver.returncode == 0
     assert killed
     assert killed[0] is not None
-    assert json.loads(last) == {"messages": MESSAGES, "damage": 0, "dead_letters": 0}
+    rows, *checked = json.loads(last)
+    assert rows == {"messages": MESSAGES, "damage": 0, "dead_letters": 0}
+    with mqtool.open(store) as opened:
+        assert checked == said(verify(opened))
     lake.run_export(f"b={store}", tmp_path / "plain", split_bytes=SPLIT)
     expected = {path.name: path.read_bytes() for path in lake.files(tmp_path / "plain")}
     assert {path.name: path.read_bytes() for path in lake.files(tmp_path / "cluster")} == expected

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
+from mqtool.verify import Verification
+
 ROOT = Path(__file__).resolve().parents[2]
 _STARTED = re.compile(r"(?:Starting Spark master at|registered with master) (spark://\S+)")
 
@@ -104,6 +106,12 @@ def spark_cluster(directory: Path, workers: int = 2) -> Iterator[SparkCluster]:
         for one in started:
             one.ready()
         yield SparkCluster(url, [one.process.pid for one in started])
+
+
+def said(found: Verification) -> list[object]:
+    """What a check of a store came to, as JSON has it."""
+    counts = found.statistics
+    return [found.state.value, [repr(one) for one in found.findings], counts.records, counts.units, counts.log_bytes]
 
 
 def _children(process: int) -> Iterator[int]:
