@@ -31,7 +31,7 @@ class BatchQueue:
         self.topic = topic
         self.queue_id = queue_id
         self.directory = directory
-        self.files = MappedFileQueue(files, (directory,), file_size)
+        self.files = MappedFileQueue(files, (directory,), file_size, names_at_flush=True)
         self.max_offset = 0
         self.min_offset = -1
         self.max_physical_offset = -1

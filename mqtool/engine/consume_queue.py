@@ -38,7 +38,7 @@ class ConsumeQueue:
         self.topic = topic
         self.queue_id = queue_id
         self.directory = directory
-        self.files = MappedFileQueue(files, (directory,), file_size)
+        self.files = MappedFileQueue(files, (directory,), file_size, names_at_flush=True)
         self.max_physical_offset = -1
         self.min_offset = 0
         self.ext: ConsumeQueueExt | None = None

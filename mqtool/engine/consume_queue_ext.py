@@ -26,7 +26,7 @@ class ConsumeQueueExt:
     def __init__(self, files: Files, directory: Path, file_size: int) -> None:
         self.directory = directory
         self._files = files
-        self.files = MappedFileQueue(files, (directory,), file_size)
+        self.files = MappedFileQueue(files, (directory,), file_size, names_at_flush=True)
         self.dirty = False
 
     def put(self, tags_code: int, store_timestamp: int, bit_map: bytes) -> int:

@@ -139,10 +139,14 @@ class Files:
 
     def make_directory(self, path: Path) -> None:
         """Creates a directory with its parents, durably."""
+        for directory in self.make_directory_now(path):
+            self.sync_directory(directory)
+
+    def make_directory_now(self, path: Path) -> list[Path]:
+        """Creates a directory with its parents; returns the directories to sync until their names are durable."""
         missing = [parent for parent in (path, *path.parents) if not parent.exists()]
         path.mkdir(parents=True, exist_ok=True)
-        for parent in missing:
-            self.sync_directory(parent.parent)
+        return [parent.parent for parent in missing]
 
     def sync_directory(self, path: Path) -> None:
         """Makes the names in a directory durable."""

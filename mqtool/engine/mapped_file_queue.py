@@ -4,7 +4,10 @@ Docs page: docs/engine.md. Source: MappedFileQueue, MultiPathMappedFileQueue (4.
 """
 
 import logging
+import threading
+from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from mqtool.engine.files import Files
@@ -28,7 +31,13 @@ class MappedFileQueue:
     """
 
     def __init__(
-        self, files: Files, directories: Iterable[Path], file_size: int, read_only: Iterable[Path] = ()
+        self,
+        files: Files,
+        directories: Iterable[Path],
+        file_size: int,
+        read_only: Iterable[Path] = (),
+        *,
+        names_at_flush: bool = False,
     ) -> None:
         """Takes the directories; nothing is read or created.
 
@@ -37,6 +46,8 @@ class MappedFileQueue:
             directories: where files may be created; with several, file number n goes to the (n mod count)th by name.
             file_size: bytes of each file.
             read_only: further directories, in which no file is created.
+            names_at_flush: names of new files become durable with the next flush, not when they are created: for files
+                that are made anew from others, whose writer must not wait for the disk.
         """
         self.directories = tuple(directories)
         self.read_only = tuple(read_only)
@@ -46,6 +57,9 @@ class MappedFileQueue:
         self.committed_offset = 0
         self.full_directories: frozenset[Path] = frozenset()
         self._files = files
+        self._names_at_flush = names_at_flush
+        self._to_sync: deque[Path] = deque()
+        self._syncing = threading.Lock()
 
     def load(self) -> None:
         """Lists what is there; every file counts as full until recovery says otherwise.
@@ -117,17 +131,28 @@ class MappedFileQueue:
     def create(self, start_offset: int = 0) -> MappedFile:
         """Creates the next file and makes it the last.
 
-        The name is durable on return; the file is zeros.
+        The name is durable on return, or after the next flush; the file is zeros.
 
         Raises:
             OSError: it cannot be made.
         """
         base = self.next_base(start_offset)
         path = self.path_for(base)
-        self._files.make_directory(path.parent)
+        directories = self._files.make_directory_now(path.parent)
         file = self._files.create(path, self.file_size)
-        self._files.sync_directory(path.parent)
+        self._to_sync.extend((*directories, path.parent))
+        if not self._names_at_flush:
+            self._sync_names()
         return self.add(MappedFile(file, base))
+
+    def _sync_names(self) -> None:
+        if not self._to_sync:
+            return
+        with self._syncing:
+            while self._to_sync:
+                with suppress(FileNotFoundError):  # removed again meanwhile
+                    self._files.sync_directory(self._to_sync[0])
+                self._to_sync.popleft()
 
     def add(self, file: MappedFile) -> MappedFile:
         """Makes a file that was created elsewhere the last one."""
@@ -176,6 +201,7 @@ class MappedFileQueue:
         Raises:
             OSError: what is not below the flushed offset may be lost.
         """
+        self._sync_names()
         for file in self._from(self.flushed_offset):
             self.flushed_offset = file.file_from_offset + file.flush(least_pages)
             if file.flushed < file.size:

@@ -41,7 +41,8 @@ class ConsumerProcessor:
             return ok(command, {"offset": str(offset)})
         if flag(command, "setZeroIfNotFound", default=True):
             first = broker.messages.get_message(topic, queue_id, 0, 1)
-            if first.records and first.queue_offsets[0] == 0 and not first.suggest_slave:
+            is_young = first.records and first.queue_offsets[0] == 0 and not first.suggest_slave
+            if is_young or (first.max_offset == 0 and broker.held.is_expected(topic, queue_id)):
                 return ok(command, {"offset": "0"})
         raise RefusalError(
             ResponseCode.QUERY_NOT_FOUND, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"

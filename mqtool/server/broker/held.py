@@ -58,6 +58,11 @@ class HeldRequests:
         if key in self._held:  # dispatch may have been quicker than this note
             self._schedule()
 
+    def is_expected(self, topic: str, queue_id: int) -> bool:
+        """Whether a message was put to a queue that may not be dispatched yet."""
+        offset = self._undispatched.get((topic, queue_id))
+        return offset is not None and self._max_offset(topic, queue_id) <= offset
+
     def dispatched(self) -> None:
         """Notes that units were written; any thread may call it."""
         if self._held:
