@@ -1,14 +1,39 @@
 """CommitLog files outside of a store: one segment, a directory of them, a compacted topic's log."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from mqtool.errors import NotAStoreError, StoreError
+from mqtool.formats import file_names
+from mqtool.scan.damage import Damage, DamageKind
+from mqtool.scan.frames import Frames
 from mqtool.store.broker_config import BrokerConfig
 from mqtool.store.commit_log import CommitLog
 from mqtool.store.files import MappedFile, MappedFileList
 from mqtool.store.known_file import KnownFile
 from mqtool.store.layout import StoreLayout
 from mqtool.store.store import Store
+
+_COMPACTED = file_names.COMPACTION_LOG.rpartition("/")[2]
+
+
+class CompactedLog(CommitLog):
+    """The log of a compacted topic: files from which others were compacted away, the last of them ended by zeros.
+
+    Source: CompactionLog.replaceFiles, CompactionAppendEndMsgCallback (5.5.0).
+    """
+
+    def frames(
+        self, start: int | None = None, end: int | None = None, *, check_crc: bool = True
+    ) -> Iterator[Frames | Damage]:
+        """Walks the log; gaps between files and zeros at a file's end are no damage."""
+        ends = {segment.end for segment in self.segments}
+        for item in super().frames(start, end, check_crc=check_crc):
+            if isinstance(item, Damage):
+                is_gap = item.kind is DamageKind.MISSING and item.start in ends
+                if is_gap or (item.kind is DamageKind.ZEROS and item.end in ends):
+                    continue
+            yield item
 
 
 class LogFiles(Store):
@@ -31,7 +56,8 @@ class LogFiles(Store):
         self.config = BrokerConfig()
         directories = tuple(dict.fromkeys(segment.path.parent for segment in segments))
         self.layout = StoreLayout(path, directories, MappedFileList(segments, ()), None, None, None, None, (), ())
-        self.commit_log = CommitLog(segments)
+        is_compacted = all(_COMPACTED in segment.path.absolute().parts for segment in segments)
+        self.commit_log = CompactedLog(segments) if is_compacted else CommitLog(segments)
         self._closed = False
 
 

@@ -44,6 +44,7 @@ class Area(enum.StrEnum):
     SHUTDOWN = "shutdown"
     CONFIG = "config"
     DLEDGER = "dledger"
+    COMPACTION = "compaction"
     TIMER = "timer"
     CONTROLLER = "controller"
     LINT = "lint"

@@ -53,6 +53,7 @@ class IndexFacts:
         begin: store time that the entries' times count from.
         low, high: least and largest physical offset of entries inside the log, -1 if there is none.
         ahead: entries that point at or beyond the end of the log.
+        first_entry, last_entry: physical offsets that the first and the last entry state, -1 if there is none.
         bad_header: what is wrong with the header, in words.
         bad_slots, first_bad_slot: slots that do not lead to their newest entry.
         odd: entries that contradict the file.
@@ -69,6 +70,8 @@ class IndexFacts:
     low: int = -1
     high: int = -1
     ahead: int = 0
+    first_entry: int = -1
+    last_entry: int = -1
     bad_header: list[str] = field(default_factory=list)
     bad_slots: int = 0
     first_bad_slot: int = -1
@@ -124,6 +127,8 @@ class _Scan:
         facts = self.facts
         physical = entries["physical_offset"].astype(np.int64)
         hashes = entries["key_hash"].astype(np.int64)
+        facts.first_entry = int(physical[0]) if first == 1 else facts.first_entry
+        facts.last_entry = int(physical[-1])
         self._chain(first, entries, hashes)
         bucket = self._buckets.of(physical)
         inside = (bucket >= 0) & (physical < self._survey.end)

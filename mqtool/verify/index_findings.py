@@ -1,10 +1,12 @@
 """Facts about the index, and its disagreement with the CommitLog, as findings."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
+from mqtool.errors import StoreError
 from mqtool.formats import file_names, index_file
 from mqtool.formats.checkpoint import Checkpoint
+from mqtool.store.commit_log import CommitLog
 from mqtool.verify.findings import Severity
 from mqtool.verify.index_detail import IndexDisagreement, MissingKeys
 from mqtool.verify.index_file import IndexFacts, OddEntry
@@ -16,8 +18,11 @@ from mqtool.verify.survey import Survey
 class IndexReport:
     """Writes the findings of all index files down."""
 
-    def __init__(self, survey: Survey, facts: Sequence[IndexFacts], recovery: Recovery, book: Notebook) -> None:
+    def __init__(
+        self, survey: Survey, log: CommitLog, facts: Sequence[IndexFacts], recovery: Recovery, book: Notebook
+    ) -> None:
         self._survey = survey
+        self._log = log
         self._facts = facts
         self._recovery = recovery
         self._book = book
@@ -37,7 +42,7 @@ class IndexReport:
             if odd.physical_offset not in wrong:
                 self._entry(self._facts[number], odd)
         for number, facts in enumerate(self._facts):
-            self._file(facts, foreign.get(number, set()))
+            self._file(facts, foreign.get(number, set()), wrong)
         for missing in detail.missing:
             if missing.records > 1 or missing.start not in wrong:
                 self._missing(missing)
@@ -54,7 +59,7 @@ class IndexReport:
             words = "a file under a name that is no time of 17 digits"
         self._book.add("index-stray-file", path, words, severity=severity)
 
-    def _file(self, facts: IndexFacts, foreign: set[int]) -> None:
+    def _file(self, facts: IndexFacts, foreign: set[int], wrong: Collection[int | None]) -> None:
         shape = self._survey.index.shape
         assert shape is not None
         if facts.failure:
@@ -64,8 +69,9 @@ class IndexReport:
             self._book.add("index-file-size", facts.path, f"expected {shape.file_size} bytes, found {facts.size}")
             if facts.size < shape.file_size:
                 return  # what is cut off explains the rest
-        if facts.bad_header:
-            self._book.add("index-header", facts.path, "; ".join(facts.bad_header), position=0)
+        bad_header = facts.bad_header or list(self._bounds(facts, foreign, wrong))
+        if bad_header:
+            self._book.add("index-header", facts.path, "; ".join(bad_header), position=0)
         chain = [odd for odd in facts.odd if not ({odd.number, *odd.related} & foreign)]
         if facts.bad_slots and not (foreign and facts.bad_slots <= 2 * len(foreign)):
             words = f"{facts.bad_slots} slot(s) do not lead to their newest entry, the first: {facts.first_bad_slot}"
@@ -73,6 +79,28 @@ class IndexReport:
             self._book.add("index-slot", facts.path, words, position=position)
         if chain:
             self._chain(facts, chain)
+
+    def _bounds(self, facts: IndexFacts, foreign: set[int], wrong: Collection[int | None]) -> Iterator[str]:
+        """Yields what disagrees between a header and the records of the first and the last entry (IndexFile.putKey)."""
+        header, odd = facts.header, foreign | {one.number for one in facts.odd}
+        ends = (
+            ("begins", 1, facts.first_entry, header.begin_physical_offset, header.begin_timestamp),
+            ("ends", facts.entries, facts.last_entry, header.end_physical_offset, header.end_timestamp),
+        )
+        for word, number, entry, physical, time in ends:
+            if entry < 0 or number in odd or entry in wrong or self._survey.live:
+                continue
+            if physical != entry:
+                yield f"{word} at {physical}, entry {number} points at {entry}"
+            stored = self._stored_at(entry)
+            if stored is not None and time != stored:
+                yield f"{word} at time {time}, the record of entry {number} was stored at {stored}"
+
+    def _stored_at(self, physical_offset: int) -> int | None:
+        try:
+            return self._log.record(physical_offset).store_timestamp
+        except StoreError:
+            return None
 
     def _chain(self, facts: IndexFacts, chain: list[OddEntry]) -> None:
         count = len(chain) if facts.odd_count == len(facts.odd) else facts.odd_count

@@ -6,6 +6,7 @@ from mqtool.store import Store
 from mqtool.store.layout import Known
 from mqtool.verify import checkpoint, commit_log_files, config, consume_queue_ext, controller, lint, queue_files
 from mqtool.verify import recovery as recovery_plan
+from mqtool.verify.compaction import CompactionCheck
 from mqtool.verify.consume_queue import QueueFacts
 from mqtool.verify.dledger import LedgerCheck
 from mqtool.verify.facts import Facts
@@ -182,7 +183,8 @@ class Judgement:
             return
         known = [finding for segment in facts.segments for finding in segment.findings] + self._book.findings()
         wrong = {finding.physical_offset for finding in known if area_of(finding) is Area.COMMIT_LOG}
-        IndexReport(survey, facts.index, self._recovery, self._book).write(facts.compare_index(damages), wrong)
+        report = IndexReport(survey, self._store.commit_log, facts.index, self._recovery, self._book)
+        report.write(facts.compare_index(damages), wrong)
         if survey.has_dledger:
             self._unknown[Area.INDEX] = "entries may point into the DLedger log, which is not read"
 
@@ -199,12 +201,14 @@ class Judgement:
                 self._details[Area.TIMER] = timer.run()
         except StoreError as error:
             self._unknown[Area.TIMER] = str(error)
-        ledger = LedgerCheck(survey, book)
-        try:
-            if ledger.is_there:
-                self._details[Area.DLEDGER] = ledger.run()
-        except StoreError as error:
-            self._unknown[Area.DLEDGER] = str(error)
+        for area, check in (
+            (Area.DLEDGER, LedgerCheck(survey, book)), (Area.COMPACTION, CompactionCheck(survey, book)),
+        ):  # fmt: skip
+            try:
+                if check.is_there:
+                    self._details[area] = check.run()
+            except StoreError as error:
+                self._unknown[area] = str(error)
         epochs = controller.check_controller(survey, book)
         if epochs is not None:
             self._details[Area.CONTROLLER] = epochs

@@ -5,6 +5,7 @@ docs/checks.md is generated from here, `mqtool checks` prints it.
 
 from mqtool.verify.catalogue import (
     checkpoint,
+    compaction,
     config,
     controller,
     dledger,
@@ -19,7 +20,9 @@ from mqtool.verify.catalogue import (
 )
 from mqtool.verify.catalogue.check import Check
 
-_AREAS = (log, queues, rocksdb, extension, index, checkpoint, shutdown, config, dledger, timer, controller, lint)
+_AREAS = (
+    log, queues, rocksdb, extension, index, checkpoint, shutdown, config, dledger, compaction, timer, controller, lint,
+)  # fmt: skip
 
 CATALOGUE: dict[str, Check] = {check.code: check for area in _AREAS for check in area.CHECKS}
 """By code, in the order of the areas."""

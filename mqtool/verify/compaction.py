@@ -1,0 +1,129 @@
+"""Compacted topics: each file of their own log against the queue file beside it.
+
+Source: CompactionLog, CompactionStore, SparseConsumeQueue (5.5.0).
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from mqtool.formats import commit_log, file_names, properties
+from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT, SPARSE_END_UNIT, BatchConsumeQueueUnit
+from mqtool.formats.consume_queue import tags_code
+from mqtool.scan.damage import Damage
+from mqtool.scan.walk import SegmentSpan, SegmentWalk
+from mqtool.store.files import MappedFile, ReadFile, list_directory, list_mapped_files
+from mqtool.store.layout import queue_directories
+from mqtool.store.message import Message, from_record
+from mqtool.verify.findings import Severity
+from mqtool.verify.notebook import Notebook
+from mqtool.verify.survey import Survey
+
+_WORK = ("compacting", "replicating")
+_UNWRITTEN = BatchConsumeQueueUnit(*(0,) * len(BATCH_CONSUME_QUEUE_UNIT.fields))
+
+
+class CompactionCheck:
+    """Looks at the compacted topics of a store."""
+
+    def __init__(self, survey: Survey, book: Notebook) -> None:
+        self._survey = survey
+        self._book = book
+        self._logs = survey.root / file_names.COMPACTION_LOG
+        self._queues = survey.root / file_names.COMPACTION_CONSUME_QUEUE
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the store has compacted topics."""
+        return bool(queue_directories(self._logs) or queue_directories(self._queues))
+
+    def run(self) -> str:
+        """Looks at all of them; returns in words what was looked at.
+
+        Raises:
+            StoreError: something cannot be read.
+        """
+        found = {(topic, queue_id) for root in (self._logs, self._queues)
+                 for topic, queue_id, _ in queue_directories(root)}  # fmt: skip
+        records = sum(self._queue(*name) for name in sorted(found))
+        return f"{records} record(s) in {len(found)} compacted queue(s)"
+
+    def _queue(self, topic: str, queue_id: int) -> int:
+        log_path, queue_path = (root / topic / str(queue_id) for root in (self._logs, self._queues))
+        logs, queues = list_mapped_files(log_path), list_mapped_files(queue_path)
+        units = {file.base: file for file in queues.files}
+        name = (topic, queue_id)
+        for path in (*logs.strays, *queues.strays):
+            self._stray(path, name)
+        for base in {file.base for file in logs.files} ^ set(units):
+            words = f"log and queue have not both a file {base:020d}"
+            self._book.add("compaction-file", queue_path, words, queue=name)
+        count, last = 0, -1
+        for log in logs.files:
+            messages = list(self._messages(log, name))
+            count += len(messages)
+            for message in messages:
+                if message.queue_offset <= last:
+                    words = f"queue offset {message.queue_offset} follows {last}"
+                    self._book.add("compaction-order", log.path, words, position=message.physical_offset - log.base,
+                                   queue=name)  # fmt: skip
+                last = max(last, message.queue_offset)
+            if log.base in units:
+                self._compare(messages, units[log.base], name)
+        return count
+
+    def _stray(self, path: Path, name: tuple[str, int]) -> None:
+        if path.name in _WORK:
+            if list_directory(path):
+                words = "a compaction that was not finished; the broker removes it"
+                self._book.add("compaction-leftover", path, words, queue=name, severity=Severity.NOTE)
+        elif path.name.endswith(file_names.DELETE_SUFFIX):
+            words = "a file that was to be deleted: its name is no number, and the broker does not start"
+            self._book.add("compaction-leftover", path, words, queue=name)
+        else:
+            self._book.add("compaction-leftover", path, "belongs to no queue", queue=name, severity=Severity.WARNING)
+
+    def _messages(self, log: MappedFile, name: tuple[str, int]) -> Iterator[Message]:
+        with ReadFile(log.path) as file:
+            span = SegmentSpan(log.base, log.size, 0, file.data_end(), is_last=True)
+            walk = SegmentWalk(file.read, span)
+            for item in walk:
+                if isinstance(item, Damage):
+                    self._book.add("compaction-damage", log.path, f"{item.kind}: {item.detail}",
+                                   position=item.start - log.base, queue=name)  # fmt: skip
+                    continue
+                for position in item.positions.tolist():
+                    yield from_record(commit_log.parse_record(item.view, position))
+            if walk.tail is not None and walk.tail.kind != "clean" and not self._survey.live:
+                at = walk.tail.end - log.base
+                self._book.add("compaction-damage", log.path, walk.tail.detail, position=at, queue=name)
+
+    def _compare(self, messages: list[Message], file: MappedFile, name: tuple[str, int]) -> None:
+        """Compares units with the records of the log file of the same name, one by one."""
+        size = BATCH_CONSUME_QUEUE_UNIT.size
+        with ReadFile(file.path) as opened:
+            data = opened.read(0, min(opened.data_end() + size, file.size))
+        units = [BATCH_CONSUME_QUEUE_UNIT.parse(data, at) for at in range(0, len(data) - size + 1, size)]
+        while units and units[-1] in (_UNWRITTEN, SPARSE_END_UNIT):
+            units.pop()
+        expected = [_unit_of(message) for message in messages]
+        for number in range(max(len(units), len(expected))):
+            unit = units[number] if number < len(units) else None
+            wanted = expected[number] if number < len(expected) else None
+            if unit != wanted and not self._survey.live:
+                words = f"unit {number}: expected {_words(wanted)}, found {_words(unit)}"
+                self._book.add("compaction-unit", file.path, words, position=number * size, queue=name)
+                return  # those behind it are shifted
+
+
+def _unit_of(message: Message) -> BatchConsumeQueueUnit:
+    count = message.properties.get(properties.INNER_NUM, "")
+    return BatchConsumeQueueUnit(
+        message.physical_offset, message.store_size, tags_code(message.tags), message.store_timestamp,
+        message.queue_offset, int(count) if count.isascii() and count.isdigit() and len(count) < 6 else 1, -1, 0,
+    )  # fmt: skip
+
+
+def _words(unit: BatchConsumeQueueUnit | None) -> str:
+    if unit is None:
+        return "none"
+    return f"record {unit.physical_offset} of {unit.size} bytes with queue offset {unit.base_queue_offset}"

@@ -1,0 +1,76 @@
+"""Compacted topics: their log and queue as the broker answered, and each harm named."""
+
+import json
+import struct
+
+import pytest
+
+import mqtool
+from mqtool.cli.app import run
+from mqtool.verify.store import verify
+from tests.support.stores import answers, copy_store, fixture, tree_digest
+
+NAME = "compaction-5.5.0"
+LOG, QUEUE = "compaction/compactionLog/Compact/0", "compaction/compactionCq/Compact/0"
+FIRST = "0" * 20
+
+
+def rows(capsys, path):
+    """What `mqtool dump` prints of a directory."""
+    assert run(["dump", str(path), "--format", "jsonl"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    return [line for line in lines if "physical_offset" in line]
+
+
+def test_the_compacted_log_holds_what_the_broker_served(capsys):
+    found = rows(capsys, fixture(f"{NAME}/store/{LOG}"))
+    expected = [line for line in answers(NAME, "messages") if line["kind"] == "message"]
+    assert [(row["physical_offset"], row["queue_offset"], row["store_size"], row["properties"]["KEYS"]) for row in found] == [
+        (line["phyOffset"], line["queueOffset"], line["size"], line["properties"]["KEYS"]) for line in expected]
+
+
+def test_its_queue_has_the_units_that_the_broker_read(capsys):
+    found = [row for row in rows(capsys, fixture(f"{NAME}/store/{QUEUE}")) if row["size"] > 0]
+    expected = [line for line in answers(NAME, "sparsequeue") if line["kind"] == "unit" and line["size"] > 0]
+    names = ("base_queue_offset", "batch_size", "physical_offset", "size", "tags_code", "compacted_offset")
+    theirs = ("baseOffset", "batchSize", "phyOffset", "size", "tagsCode", "compactedOffset")
+    assert [[row[name] for name in names] for row in found] == [[line[name] for name in theirs] for line in expected]
+
+
+def test_an_undamaged_compacted_topic_is_clean(tmp_path):
+    root = copy_store(NAME, tmp_path)
+    before = tree_digest(root)
+    with mqtool.open(root) as store:
+        found = verify(store)
+    assert found.findings == ()
+    assert [check.detail for check in found.checks if check.area == "compaction"] == ["54 record(s) in 1 compacted queue(s)"]
+    assert tree_digest(root) == before
+
+
+HARM = {
+    "body": (f"{LOG}/{FIRST}", 200, b"\0\1", "compaction-damage"),
+    "queue offset": (f"{LOG}/{FIRST}", 745 + 20, struct.pack(">q", 5), "compaction-order"),
+    "unit": (f"{QUEUE}/{FIRST}", 46, struct.pack(">q", 5), "compaction-unit"),
+    "unit gone": (f"{QUEUE}/{FIRST}", 0, bytes(2300), "compaction-unit"),
+}
+
+
+@pytest.mark.parametrize("harm", list(HARM))
+def test_each_harm_is_named(harm, tmp_path):
+    root = copy_store(NAME, tmp_path)
+    file, position, data, code = HARM[harm]
+    with (root / file).open("r+b") as target:
+        target.seek(position)
+        target.write(data)
+    with mqtool.open(root) as store:
+        assert code in {finding.code for finding in verify(store).findings}
+
+
+def test_files_without_their_pair_and_leftovers_are_named(tmp_path):
+    root = copy_store(NAME, tmp_path)
+    (root / QUEUE / FIRST).rename(root / QUEUE / f"{FIRST}.delete")
+    (root / LOG / "compacting").mkdir(exist_ok=True)
+    (root / LOG / "compacting" / FIRST).touch()
+    with mqtool.open(root) as store:
+        found = {(finding.code, finding.severity.value) for finding in verify(store).findings}
+    assert found >= {("compaction-file", "error"), ("compaction-leftover", "error"), ("compaction-leftover", "note")}
