@@ -118,7 +118,7 @@ def _replay(case: Case, _found: Detection) -> Advice:
     topics = "".join(f" --topic {topic}" for topic in case.request.topics)
     return Advice((
         f"mqtool dump {case.root}{topics} --format jsonl",
-        "select by --time, --key, --tag or --grep; edit the lines; mqtool append puts them into a store, with new ids",
+        "select by --time, --key, --tag or --grep; edit the lines; mqtool replay stores them again, with new ids",
         f"or keep them as a table: mqtool export {case.root} --to DIR",
     ))  # fmt: skip
 

@@ -86,7 +86,8 @@ LOG_BOOKS = (
         "4.9 refuses to start; 5.x deletes an empty last file without a look and refuses the rest. Operators delete "
         "the file by hand, and with it, at times, its messages.",
         ("tells strays, empty or short segments, queue files of a wrong length and configuration apart",
-         "sets aside what holds no record; makes queue files of a wrong length anew from the log",
+         "sets aside what holds no record; makes short segments as long as the others, with zeros",
+         "makes queue files of a wrong length anew from the log",
          "touches no file in which a record could be"),
         "A segment of a wrong length with records in it stays: `mqtool salvage` keeps its messages. If the "
         "configuration is wrong, the configuration is to be changed, not the files.",

@@ -15,6 +15,7 @@ from mqtool.repair.run import apply
 from mqtool.repair.runbooks.model import Advice, Aside, Case, Detection, InPlace, Proposal, Request, Runbook, start_of
 from mqtool.repair.runbooks.protocol import DONE, FAILED, REFUSED, SKIPPED, Protocol
 from mqtool.store.store import open_store
+from mqtool.verify import State, verify
 
 _FILES_TOLD = 100
 
@@ -100,11 +101,13 @@ def _make(protocol: Protocol, proposal: Aside, request: Request) -> None:
     protocol.applied, protocol.made = True, request.to
     protocol.add("apply", DONE, f"{request.to} was made", facts)
     after = start_of(request.to, protocol.broker, request.config)
+    with open_store(request.to) as made:
+        state = verify(made).state
     protocol.lost_after = lost(after)
-    runs = not isinstance(after, str) and after.runs
-    protocol.mended = runs
+    protocol.mended = after.runs if not isinstance(after, str) else state is not State.CORRUPT
     words = after if isinstance(after, str) else after.verdict
-    protocol.add("verify", DONE if runs else FAILED, f"RocketMQ {protocol.broker} on the new directory: {words}")
+    protocol.add("verify", DONE if protocol.mended else FAILED, f"verify: {state.value}",
+                 (f"RocketMQ {protocol.broker} on the new directory: {words}",))  # fmt: skip
     protocol.next_step = f"mqtool verify {shlex.quote(str(request.to))}"
 
 

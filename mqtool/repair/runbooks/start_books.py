@@ -1,15 +1,20 @@
 """Runbooks about a broker's start and its surroundings: recovery, disk, locks, timer, kinds of queues."""
 
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
+from mqtool.convert.queues import into_files, into_rocksdb
 from mqtool.engine.recovery.lock import lock_holder
 from mqtool.formats import file_names
 from mqtool.repair.changes import Change, RebuildIndex, RebuildMetadata, RebuildQueues, SetAside, Trim, Truncate
-from mqtool.repair.runbooks.model import Advice, Case, Detection, InPlace, Proposal, Runbook, words_of
+from mqtool.repair.runbooks.model import Advice, Aside, Case, Detection, InPlace, Proposal, Runbook, words_of
+from mqtool.store.rocksdb import is_database
+from mqtool.store.store import open_store
 from mqtool.verify import Finding, Severity
 
 _TAILS = ("log-torn-tail", "log-stale-tail", "log-garbage-tail")
+_ROCKSDB = "defaultRocksDB"
 _NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "fuse.glusterfs", "ceph", "9p", "afs", "lustre"})
 _LITTLE_SPACE = 0.15
 """Below this share of free space a broker deletes segments whatever their age (85 per cent; CleanCommitLogService)."""
@@ -125,25 +130,33 @@ def _separate(case: Case, _found: Detection) -> Advice:
 def _formats(case: Case) -> Detection:
     root, config = case.root, case.store.config.values
     files = sum(len(queue.files) for queue in case.store.disk_queues())
-    in_rocksdb = any((root / name / "CURRENT").is_file() or (root / name / "consumequeue" / "CURRENT").is_file()
-                     for name in (file_names.CONSUME_QUEUE, file_names.ROCKSDB_STORE))  # fmt: skip
-    wants_rocksdb = config.get("storeType") == "defaultRocksDB"
+    in_rocksdb = is_database(root / file_names.CONSUME_QUEUE)
+    wants_rocksdb = config.get("storeType") == _ROCKSDB
     own = "4.9" if case.store.version.is_4 else "5.5"
     facts = [f"queues in files: {files} file(s)", f"queues in RocksDB: {'yes' if in_rocksdb else 'no'}",
              f"written by {own}, to be opened by {case.broker}"]  # fmt: skip
-    odd = (in_rocksdb and files > 0) or (wants_rocksdb and not in_rocksdb) or own != case.broker
+    odd = in_rocksdb is not wants_rocksdb or own != case.broker
     if not odd:
         return Detection(False, tuple(facts))
     found = case.findings(("rocksdb-missing-unit", "rocksdb-bound", "queue-missing", "queue-missing-units"))
     return Detection(True, (*facts, *words_of(found)), found)
 
 
-def _before_switching(case: Case, _found: Detection) -> Advice:
-    return Advice((
-        f"mqtool explain-start {case.root} --broker {case.broker}",
-        "queues that the other kind does not have are hidden by the switch: their messages cannot be consumed",
-        "make the queues whole before the switch (RB-03), on a store that was stopped in order",
-    ), "queues of one kind made into those of the other")  # fmt: skip
+def _switch(case: Case, _found: Detection) -> Proposal:
+    in_rocksdb = is_database(case.root / file_names.CONSUME_QUEUE)
+    if in_rocksdb is (case.store.config.values.get("storeType") == _ROCKSDB):
+        return Advice((f"mqtool explain-start {case.root} --broker {case.broker}",
+                       "make queues whole before the release is changed (RB-03), on a store that was stopped in order"))
+    kind = "files" if in_rocksdb else "a RocksDB"
+
+    def make(target: Path) -> Iterable[str]:
+        with open_store(case.root, case.request.config) as store:
+            found = into_files(store, target) if in_rocksdb else into_rocksdb(store, target)
+        yield f"queues: {found.queues}, units: {found.units}"
+        yield f"damaged ranges of the log: {found.damage.count}"
+        yield from (f"the old queues differ from the log: {words}" for words in found.differences.items)
+
+    return Aside(f"a copy of {case.root} with its queues in {kind}", make)
 
 
 START_BOOKS = (
@@ -201,9 +214,10 @@ START_BOOKS = (
         "differently.",
         "Both kinds are written for a period, or all is sent again.",
         ("says which kinds of queues are there and what they lack",
+         "writes a copy of the store with queues of the other kind (`--to`), if `storeType` in `--config` wants them",
          "says what the release that is to be started would do (`--broker`)"),
-        "Making queues of one kind into the other is not in this release; nothing is changed.",
-        _formats, _before_switching, ("--broker 4.9",),
+        "A change of release alone is only explained. Messages in BatchConsumeQueues stay in files.",
+        _formats, _switch, ("--config broker.conf", "--to /data/switched"),
     ),
 )  # fmt: skip
 

@@ -2,18 +2,19 @@
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mqtool.errors import FormatError, LayoutError, RefusedError, StoreError, UnsupportedFormatError, UsageError
-from mqtool.formats import config_json, file_names
+from mqtool.formats import checkpoint, config_files, config_json, file_names
+from mqtool.formats.config_json import JsonStyle
 from mqtool.rebuild.bit_maps import bit_maps_of
 from mqtool.rebuild.files import OutputFiles
 from mqtool.rebuild.log_survey import survey_log
 from mqtool.rebuild.metadata import compose
 from mqtool.rebuild.run import KINDS, rebuild
-from mqtool.rebuild.settings import Settings, settings_of
+from mqtool.rebuild.settings import settings_of
 from mqtool.repair.salvage.aside import built_aside
 from mqtool.repair.salvage.merge import Merge
 from mqtool.repair.salvage.new_log import KeptLog, MovedLog
@@ -108,12 +109,8 @@ class _Salvage:
         self._work = work
         self._new = work / "store"
         self._found = Salvaged(stores[0].path, target, options.copies, options.compact, map_file=options.map_file)
-        self._settings = self._settings_of_copies()
-
-    def _settings_of_copies(self) -> Settings:
-        """Takes settings from the first copy that tells its release."""
-        told = next((store for store in self._stores if store.commit_log.segments), self._stores[0])
-        return settings_of(told)
+        self._told = next((store for store in stores if store.commit_log.segments), stores[0])
+        self._settings = settings_of(self._told)
 
     def run(self, on_progress: OnProgress) -> Salvaged:
         """Does everything but the renaming."""
@@ -185,12 +182,20 @@ class _Salvage:
             self._found.config[name] = "copied"
         self._copy_checkpoint()
         with open_store(self._new, self._options.config) as made:
-            composed = compose(made, survey_log(made, self._settings.rules))
-        for name, data in composed.files.items():
+            survey = survey_log(made, self._settings.rules)
+            composed = compose(made, survey)
+        for name, data in self._of_release(composed.files, survey.last_record).items():
             table = name.removeprefix(f"{file_names.CONFIG}/")
             if table not in self._found.config:
                 (self._new / name).write_bytes(data)
                 self._found.config[table] = "made anew from the log and what could be read"
+
+    def _of_release(self, files: dict[str, bytes], last: int) -> dict[str, bytes]:
+        """Lets the checkpoint tell the release of the first copy, as that of an orderly stop does."""
+        made = checkpoint.parse(files[file_names.CHECKPOINT])
+        if self._told.version.line == "5.5":
+            made = replace(made, confirm_physical_offset=last, logics_physical_offset=last)
+        return {**files, file_names.CHECKPOINT: checkpoint.build(made)}
 
     def _copy_checkpoint(self) -> None:
         """Copies a checkpoint for what it tells about the release; a new one takes its place at the end."""
@@ -221,19 +226,37 @@ class _Salvage:
 
 
 def _tables(stores: list[Store]) -> list[tuple[str, bytes]]:
-    """Returns name and bytes of every table in config/ that can be read, of the first copy that has it."""
+    """Returns name and bytes of every table that can be read, of the first copy that has it."""
     found: dict[str, bytes] = {}
     for store in stores:
         for name, path in store.metadata.sources.items():
             found.setdefault(name, read_file(path))
+        for name, data in _from_databases(store):
+            found.setdefault(name, data)
         for entry in list_directory(store.path / file_names.CONFIG):
-            if not entry.name.endswith(".json") or entry.name in found or not entry.is_file():
+            if not entry.name.endswith(".json") or entry.name in found or entry.name in _KNOWN or not entry.is_file():
                 continue
             with contextlib.suppress(FormatError, StoreError):
                 data = read_file(Path(entry.path))
                 config_json.parse(data)
                 found[entry.name] = data
-    unreadable = {file_names.TOPICS, file_names.SUBSCRIPTION_GROUPS, file_names.CONSUMER_OFFSETS,
-                  file_names.DELAY_OFFSETS, file_names.LMQ_CONSUMER_OFFSETS}  # fmt: skip
-    known = {name for store in stores for name in store.metadata.sources}
-    return sorted((name, data) for name, data in found.items() if name not in unreadable or name in known)
+    return sorted(found.items())
+
+
+_KNOWN = (
+    file_names.TOPICS, file_names.SUBSCRIPTION_GROUPS, file_names.CONSUMER_OFFSETS, file_names.LMQ_CONSUMER_OFFSETS,
+    file_names.DELAY_OFFSETS,
+)  # fmt: skip
+"""Tables that `metadata` reads: where it did not, they cannot be read."""
+
+
+def _from_databases(store: Store) -> Iterator[tuple[str, bytes]]:
+    """Yields tables that a broker keeps in a RocksDB, as the files that they would be."""
+    tables, style = store.metadata, JsonStyle.PRETTY_2
+    if tables.topics_file is not None and file_names.TOPICS not in tables.sources:
+        yield file_names.TOPICS, config_files.build_topics(tables.topics_file, style)
+    if tables.groups_file is not None and file_names.SUBSCRIPTION_GROUPS not in tables.sources:
+        yield file_names.SUBSCRIPTION_GROUPS, config_files.build_groups(tables.groups_file, style)
+    offsets = (file_names.CONSUMER_OFFSETS, file_names.LMQ_CONSUMER_OFFSETS)
+    if tables.offsets_file is not None and not any(name in tables.sources for name in offsets):
+        yield file_names.CONSUMER_OFFSETS, config_files.build_consumer_offsets(tables.offsets_file, style)

@@ -5,16 +5,21 @@ import os
 import shutil
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import mqtool
+from mqtool.cli.app import run as cli
 from mqtool.engine import open_store
 from mqtool.engine.options import options_from_config
 from mqtool.errors import RefusedError, StoreError, UsageError
 from mqtool.repair.backup import backup, making, restore, snapshots
 from mqtool.repair.backup.order import list_files
 from mqtool.repair.backup.pieces import PIECE, Pieces
+from mqtool.repair.backup.snapshots import load
 from mqtool.store import broker_config
 from mqtool.verify import verify
+from tests.cli.answers import problems
 from tests.support.damage import held_lock
 from tests.support.stores import copy_store, store_fixture, tree_digest
 
@@ -213,3 +218,50 @@ def test_pieces_are_cut_at_fixed_places(tmp_path):
     made = backup(root, tmp_path / "backup")
     big = next(file for file in made.snapshot.files if file.path == "big")
     assert [(piece.position, piece.length) for piece in big.pieces] == [(0, PIECE), (PIECE, 5)]
+
+
+def test_the_commands_keep_to_their_schemas_and_exit_codes(tmp_path, capsysbinary):
+    root, kept = copy_store("rollover-5.5.0", tmp_path), str(tmp_path / "backup")
+
+    def call(command, *words):
+        code = cli([command, *words, "--format", "json"])
+        document = json.loads(capsysbinary.readouterr().out)
+        assert code or problems(command, document) == []
+        return code, document
+
+    assert call("backup", str(root), kept, "--check")[1]["checked"] is True
+    code, listed = call("restore", kept, "--list")
+    assert (code, len(listed["snapshots"]), listed["checked"]) == (0, 1, False)
+    assert call("restore", kept, "--check")[1]["target"] is None
+    assert call("restore", kept, str(tmp_path / "again"))[0] == 0
+    assert call("restore", kept, str(tmp_path / "again"))[0] == 4
+    assert call("restore", kept)[0] == 2
+    assert call("restore", str(tmp_path / "nothing"), "--list")[0] == 4
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_manifest_with_a_byte_changed_is_refused_or_the_same(tmp_path_factory, data):
+    manifest = kept_manifest(tmp_path_factory)
+    text = bytearray(manifest.read_bytes())
+    at = data.draw(st.integers(0, len(text) - 1))
+    text[at] = data.draw(st.integers(0, 255))
+    destination = tmp_path_factory.mktemp("fuzz")
+    (destination / "snapshots").mkdir()
+    (destination / "snapshots" / "one.json").write_bytes(text)
+    try:
+        found = load(destination)
+    except RefusedError:
+        return
+    assert found == load(manifest.parents[1])
+
+
+_KEPT = []
+
+
+def kept_manifest(factory):
+    """A manifest, made once."""
+    if not _KEPT:
+        work = factory.mktemp("kept")
+        _KEPT.append(backup(copy_store("rollover-5.5.0", work), work / "backup").manifest)
+    return _KEPT[0]

@@ -13,6 +13,7 @@ from mqtool.formats import commit_log
 from mqtool.repair import undo
 from mqtool.repair.runbooks import RUNBOOKS, Request, page, run, start_books
 from mqtool.store import Message
+from tests.cli.answers import problems
 from tests.support.builder import StoreBuilder
 from tests.support.damage import base_config, base_messages, damage_case, held_lock
 from tests.support.stores import copy_store, tree_digest
@@ -160,6 +161,18 @@ def test_the_deepest_mount_tells_the_file_system(tmp_path):
     assert start_books.file_system_of(Path("/"), tmp_path / "none") == ""
 
 
+def test_queues_in_rocksdb_become_files_for_a_broker_that_wants_files(tmp_path):
+    root = copy_store("rocksdb-cq-5.5.0", tmp_path)
+    before = tree_digest(root)
+    found = run(RUNBOOKS["RB-19"], root, Request(apply=True, backup_acknowledged=True, to=tmp_path / "new"))
+    assert found.mended, found.markdown()
+    with mqtool.open(root) as old, mqtool.open(tmp_path / "new") as new:
+        assert {(one.topic, one.queue_id): one.max_offset for one in new.queues()} == {
+            (one.topic, one.queue_id): one.max_offset for one in old.queues()}
+        assert (tmp_path / "new" / "consumequeue").is_dir()
+    assert tree_digest(root) == before
+
+
 def test_a_downgrade_is_seen_before_it_is_done(tmp_path):
     found = run(RUNBOOKS["RB-19"], copy_store("orders-5.5.0", tmp_path), Request(broker="4.9"))
     assert found.present
@@ -240,6 +253,7 @@ def test_the_command_runs_writes_the_protocol_and_tells_by_its_exit_code(command
     code, printed = command("run", "RB-03", root, "--apply", "--yes", "--format", "json")
     assert code == 0
     assert json.loads(printed)["mended"] is True
+    assert problems("runbook", json.loads(printed)) == []
     shutil.rmtree(root / ".mqtool")
     assert command("run", "RB-03", root)[0] == 4
 

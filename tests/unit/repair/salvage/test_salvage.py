@@ -1,12 +1,14 @@
 """A salvage keeps every provable record where it was, says what is gone, and leaves nothing half made."""
 
 import csv
+import json
 import os
 import shutil
 
 import pytest
 
 import mqtool
+from mqtool.cli.app import run as cli
 from mqtool.errors import RefusedError, StoreError, UsageError
 from mqtool.formats import commit_log
 from mqtool.formats.commit_log import MIN_RECORD_SIZE
@@ -14,6 +16,7 @@ from mqtool.repair.salvage import Options, aside, salvage
 from mqtool.repair.salvage.filler import LARGEST, fillers
 from mqtool.store import Message
 from mqtool.verify import Severity, verify
+from tests.cli.answers import problems
 from tests.support.builder import StoreBuilder
 from tests.support.damage import base_messages, damage_case
 from tests.support.stores import copy_store, copy_tree, fixture, tree_digest
@@ -44,7 +47,7 @@ def erase(root, physical_offset, length):
         file.write(bytes(length))
 
 
-@pytest.mark.parametrize("name", ["orders-5.5.0", "orders-4.9.7", "rollover-5.5.0", "hosts-5.5.0", "propcrc-5.5.0"])
+@pytest.mark.parametrize("name", ["orders-5.5.0", "orders-4.9.7", "rollover-5.5.0", "hosts-5.5.0", "rocksdb-cq-5.5.0"])
 def test_a_healthy_store_comes_out_with_the_same_records_and_is_clean(name, tmp_path):
     root = copy_store(name, tmp_path)
     before = tree_digest(root)
@@ -59,9 +62,9 @@ def test_a_healthy_store_comes_out_with_the_same_records_and_is_clean(name, tmp_
 @pytest.mark.parametrize("kind", ["old-flip-magic", "tail-page-hole", "old-zero-segment", "segment-missing-middle"])
 def test_every_record_that_was_not_hit_is_where_it_was(kind, base, tmp_path):
     root = damage_case(f"{kind}@{base}", tmp_path)
-    found = salvage(root, tmp_path / "new")
-    assert records(tmp_path / "new") == records(root)
-    lost = [row for row in base_messages(base) if row["phy"] not in records(root)]
+    found, left = salvage(root, tmp_path / "new"), records(root)
+    assert records(tmp_path / "new") == left
+    lost = [row for row in base_messages(base) if row["phy"] not in left]
     assert found.lost == sum(row["offset"] >= 0 for row in lost)
     named = {(row.topic, row.queue_id): row.lost_offsets for row in found.queues if row.lost}
     told = {(*key, offset) for key, runs in named.items() for first, last in runs for offset in range(first, last + 1)}
@@ -190,3 +193,24 @@ def test_fillers_cover_a_hole_exactly(size):
         assert MIN_RECORD_SIZE <= len(filler) <= LARGEST
         at += len(filler)
     assert at == end
+
+
+def test_tables_in_a_rocksdb_become_files(tmp_path):
+    root = copy_store("rocksdb-cq-5.5.0", tmp_path)
+    salvage(root, tmp_path / "new")
+    with mqtool.open(root) as old, mqtool.open(tmp_path / "new") as new:
+        assert set(new.metadata.topics) >= set(old.metadata.topics)
+        assert new.metadata.consumer_offsets == old.metadata.consumer_offsets
+        assert new.metadata.topics
+
+
+def test_the_command_tells_by_its_exit_code_and_keeps_to_its_schema(tmp_path, capsysbinary):
+    root = damage_case("tail-page-hole@5.5.0-crash", tmp_path)
+    words = ["salvage", str(root), str(tmp_path / "new"), "--format", "json"]
+    assert cli(words) == 1
+    document = json.loads(capsysbinary.readouterr().out)
+    assert problems("salvage", document) == []
+    assert document["lost_messages"] == sum(row["lost"] for row in document["queues"]) > 0
+    assert cli(words) == 4
+    assert cli(["salvage", str(copy_store("orders-5.5.0", tmp_path / "whole")), str(tmp_path / "two"), "--compact"]) == 0
+    assert (tmp_path / "two.map.csv").is_file()
