@@ -4,7 +4,7 @@ from mqtool.verify.catalogue.check import Check
 from mqtool.verify.findings import Area, Severity
 
 _DUMP = "mqtool dump {path}"
-_REMAKE = "Move the topic's directories below compaction/ aside while the broker is stopped: it compacts what its log has."
+_REMAKE = "Move the topic below compaction/ aside while the broker is stopped: it compacts again what its log has."
 
 
 def _error(code: str, meaning: str, remedy: str = _REMAKE) -> Check:
