@@ -90,7 +90,8 @@ class Peer(asyncio.Protocol):
         self._pending[opaque] = future = self._loop.create_future()
         try:
             self.send(command)
-            return await asyncio.wait_for(future, timeout)
+            async with asyncio.timeout(timeout):
+                return await future
         except TimeoutError as error:
             raise TimeoutError(f"{self.address}: no answer to request {command.code} in {timeout:g} s") from error
         finally:

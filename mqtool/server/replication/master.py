@@ -1,0 +1,113 @@
+"""What a slave asks its master before and beside the log: sizes of files, ends of the log, and the tables.
+
+Source: SlaveSynchronize (4.9.7, 5.5.0), AdminBrokerProcessor.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mqtool.engine.files import Files
+from mqtool.engine.metadata import ConfigFiles
+from mqtool.engine.options import Compat, StoreOptions, options_from_config
+from mqtool.errors import FormatError, RemoteProtocolError
+from mqtool.formats import config_files, file_names, java
+from mqtool.formats.codec import Buffer
+from mqtool.formats.config_json import JsonStyle
+from mqtool.protocol.codes import RequestCode, ResponseCode
+from mqtool.protocol.command import Command
+from mqtool.protocol.registration_body import FIRST_WITH_MAPPINGS, document_in
+from mqtool.server.client import Connection, parse_address
+from mqtool.store.broker_config import BrokerConfig, parse_properties
+
+SHAPING = frozenset({
+    "mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "enableConsumeQueueExt", "mappedFileSizeConsumeQueueExt",
+    "mapperFileSizeBatchConsumeQueue", "bitMapLengthConsumeQueueExt", "messageIndexEnable", "maxHashSlotNum",
+    "maxIndexNum", "messageDelayLevel", "maxMessageSize", "enableLmq", "enableMultiDispatch",
+})
+"""Properties of a broker that shape its files, and so those of the copy."""
+
+_TABLES: dict[str, tuple[RequestCode, Callable[[Buffer], Any], Callable[[Any, JsonStyle], bytes]]] = {
+    file_names.TOPICS: (RequestCode.GET_ALL_TOPIC_CONFIG, config_files.parse_topics, config_files.build_topics),
+    file_names.CONSUMER_OFFSETS: (RequestCode.GET_ALL_CONSUMER_OFFSET, config_files.parse_consumer_offsets,
+                                  config_files.build_consumer_offsets),
+    file_names.DELAY_OFFSETS: (RequestCode.GET_ALL_DELAY_OFFSET, config_files.parse_delay_offsets,
+                               config_files.build_delay_offsets),
+    file_names.SUBSCRIPTION_GROUPS: (RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, config_files.parse_groups,
+                                     config_files.build_groups),
+}
+"""Configuration file to the request for its table, how the answer is read, and how the file is written."""
+
+_NOT_IN_FILES = {"mappingDataVersion", "topicQueueMappingDetailMap", "topicQueueMappingInfoMap"}
+"""Members of the answer with the topics that belong to another file."""
+
+
+@dataclass(frozen=True, slots=True)
+class MasterFacts:
+    """A master.
+
+    Attributes:
+        options: that the copy is opened with.
+        ha_address: where its log is sent from.
+        min_offset, max_offset: physical offsets of its log.
+        name: of the broker.
+    """
+
+    options: StoreOptions
+    ha_address: str
+    min_offset: int
+    max_offset: int
+    name: str
+
+
+async def ask_facts(connection: Connection) -> MasterFacts:
+    """Asks a broker what a copy has to know.
+
+    Raises:
+        RemoteProtocolError: it is no broker, or no master.
+        ConnectionError, TimeoutError: it does not answer.
+    """
+    answer = await _ask(connection, RequestCode.GET_BROKER_CONFIG)
+    values = parse_properties(java.decode_utf8(bytes(answer.body)))
+    if values.get("brokerRole", "ASYNC_MASTER") == "SLAVE":
+        raise RemoteProtocolError(f"{connection.address} is a slave itself; name its master")
+    runtime = await _ask(connection, RequestCode.GET_BROKER_RUNTIME_INFO)
+    table = document_in(runtime.body).get("table") or {}
+    compat = Compat.V4_9 if answer.version < FIRST_WITH_MAPPINGS else Compat.V5_5
+    shape = BrokerConfig({key: value for key, value in values.items() if key in SHAPING}, source=connection.address)
+    try:
+        return MasterFacts(
+            options_from_config(shape, StoreOptions(compat=compat)),
+            f"{parse_address(connection.address)[0]}:{int(values['haListenPort'])}",
+            int(table["commitLogMinOffset"]), int(table["commitLogMaxOffset"]), values.get("brokerName", ""))
+    except (KeyError, ValueError) as error:
+        raise RemoteProtocolError(f"{connection.address} does not say what a master says: {error!r}") from error
+
+
+async def sync_tables(connection: Connection, root: Path, *, v4: bool) -> None:
+    """Takes over topics, groups and offsets into the files of the copy's `config`.
+
+    Raises:
+        RemoteProtocolError: an answer cannot be read; files before it have been written.
+        ConnectionError, TimeoutError: the master does not answer.
+    """
+    files = ConfigFiles(root, Files(), v4=v4)
+    for name, (code, parse, build) in _TABLES.items():
+        answer = await _ask(connection, code)
+        if not len(answer.body):
+            continue
+        try:
+            table = parse(bytes(answer.body))
+        except FormatError as error:
+            raise RemoteProtocolError(f"answer to {code.name}: {error}") from error
+        for member in _NOT_IN_FILES & table.extra.keys():
+            del table.extra[member]
+        files.save(name, build(table, files.style))
+
+
+async def _ask(connection: Connection, code: RequestCode) -> Command:
+    answer = await connection.call(Command(code), timeout=10)
+    if answer.code != ResponseCode.SUCCESS:
+        raise RemoteProtocolError(f"{connection.address} answered {code.name} with {answer.code}: {answer.remark}")
+    return answer

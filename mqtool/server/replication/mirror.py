@@ -1,0 +1,192 @@
+"""Mirror: a slave of a real master, for as long as it runs.
+
+    mirror = Mirror("127.0.0.1:10911", Path("copy"))
+    await mirror.start()
+    await mirror.run()      # until `stop` is called, or something is wrong that does not pass
+
+The copy's log is the master's, byte for byte, from the master's first byte on: a real slave that starts empty begins at
+the master's last segment. Docs page: docs/protocol.md. Source: DefaultHAClient, SlaveSynchronize (4.9.7, 5.5.0).
+"""
+
+import asyncio
+import contextlib
+import logging
+from pathlib import Path
+
+from mqtool.engine.options import Compat
+from mqtool.errors import RemoteProtocolError, StoreError
+from mqtool.protocol.replication import REPORT, Piece, RecordAssembler, Report, TransferReader
+from mqtool.server.client import Connection, parse_address
+from mqtool.server.replication.master import MasterFacts, ask_facts, sync_tables
+from mqtool.server.replication.replica import ReplicaStore, open_replica
+
+REPORT_SECONDS = 5.0
+SILENCE_SECONDS = 20.0
+RETRY_SECONDS = 5.0
+TABLES_SECONDS = 10.0
+_READ_SIZE = 256 << 10
+
+log = logging.getLogger(__name__)
+
+
+class Mirror:
+    """Follows one master.
+
+    Args:
+        address: "host:port" of the master.
+        path: root of the copy; a new store, or one that this master was followed into before.
+        retry_seconds: pause before the master is tried again when its connection ended.
+        tables_seconds: pause between two looks at topics, groups and offsets.
+
+    Attributes:
+        store: the copy, once `start` has returned.
+        caught_up: set once the copy has all that the master had at the start.
+    """
+
+    def __init__(self, address: str, path: Path, *, retry_seconds: float = RETRY_SECONDS,
+                 tables_seconds: float = TABLES_SECONDS) -> None:
+        self._address, self._path = address, path
+        self._retry_seconds, self._tables_seconds = retry_seconds, tables_seconds
+        self._stopped = asyncio.Event()
+        self.caught_up = asyncio.Event()
+        self.store: ReplicaStore
+        self._facts: MasterFacts
+
+    async def start(self) -> None:
+        """Asks the master for the shape of its files and opens the copy.
+
+        Raises:
+            RemoteProtocolError: it is no master.
+            StoreError: the copy cannot be opened, or is not one of this master's log.
+            ConnectionError, TimeoutError: the master does not answer.
+        """
+        connection = await Connection.open(self._address)
+        try:
+            self._facts = facts = await ask_facts(connection)
+        finally:
+            connection.close()
+        loop = asyncio.get_running_loop()
+        self.store = await loop.run_in_executor(
+            None, lambda: open_replica(self._path, facts.options, first_offset=facts.min_offset))
+        end = self.store.end
+        if not facts.min_offset <= end <= facts.max_offset:
+            await loop.run_in_executor(None, self.store.close)
+            raise StoreError(f"the copy ends at physical offset {end}, but the master {self._address} has "
+                             f"{facts.min_offset} to {facts.max_offset}: another log, or what lies between is deleted",
+                             self._path)
+        log.info("mirror begins master=%s end=%d master_end=%d", self._address, end, facts.max_offset)
+
+    async def run(self) -> None:
+        """Follows until `stop`; connections that end are made again.
+
+        Raises:
+            StoreError: the copy cannot be written.
+            RemoteProtocolError: the master sends what cannot be the rest of the copy.
+        """
+        tables = asyncio.ensure_future(self._keep_tables())
+        self._look_whether_caught_up()
+        try:
+            while not self._stopped.is_set():
+                try:
+                    await self._follow()
+                except (OSError, TimeoutError, asyncio.IncompleteReadError) as error:
+                    log.warning("no longer following master=%s error=%s", self._facts.ha_address, error)
+                await self._pause(self._retry_seconds)
+        finally:
+            self._stopped.set()
+            tables.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await tables
+            await asyncio.get_running_loop().run_in_executor(None, self.store.close)
+
+    def stop(self) -> None:
+        """Has `run` end: everything that came is on the disk when it returns."""
+        self._stopped.set()
+
+    async def _follow(self) -> None:
+        host, port = parse_address(self._facts.ha_address)
+        reader, writer = await asyncio.open_connection(host, port)
+        stop = asyncio.ensure_future(self._stopped.wait())
+        reports = asyncio.ensure_future(self._report_regularly(writer))
+        try:
+            pieces = _Pieces(self.store.end, self._facts)
+            writer.write(REPORT.build(Report(pieces.first_report)))
+            while not self._stopped.is_set():
+                reading = asyncio.ensure_future(reader.read(_READ_SIZE))
+                await asyncio.wait({reading, stop}, timeout=SILENCE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+                if not reading.done():
+                    reading.cancel()
+                    if stop.done():
+                        return
+                    raise TimeoutError(f"nothing came for {SILENCE_SECONDS:g} s")
+                data = reading.result()
+                if not data:
+                    raise ConnectionResetError("the master closed the connection")
+                self._take(data, pieces, writer)
+        finally:
+            stop.cancel()
+            reports.cancel()
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    def _take(self, data: bytes, pieces: "_Pieces", writer: asyncio.StreamWriter) -> None:
+        before = self.store.end
+        for frame in pieces.feed(data):
+            self.store.append(frame)
+        if self.store.end != before:
+            writer.write(REPORT.build(Report(self.store.end)))
+        self._look_whether_caught_up()
+
+    def _look_whether_caught_up(self) -> None:
+        if self.store.end >= self._facts.max_offset:
+            self.caught_up.set()
+
+    async def _report_regularly(self, writer: asyncio.StreamWriter) -> None:
+        while True:
+            await asyncio.sleep(REPORT_SECONDS)
+            if self.store.end:
+                writer.write(REPORT.build(Report(self.store.end)))
+
+    async def _keep_tables(self) -> None:
+        v4 = self._facts.options.compat is Compat.V4_9
+        while not self._stopped.is_set():
+            try:
+                connection = await Connection.open(self._address)
+                try:
+                    await sync_tables(connection, self._path, v4=v4)
+                finally:
+                    connection.close()
+            except (OSError, TimeoutError, RemoteProtocolError) as error:
+                log.warning("tables not taken over master=%s error=%s", self._address, error)
+            await self._pause(self._tables_seconds)
+
+    async def _pause(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._stopped.wait()
+
+
+class _Pieces:
+    """From bytes to frames of one connection.
+
+    A master takes a report of 0 for a wish to begin at its last segment. A copy that shall have everything from
+    physical offset 0 asks for what follows the first byte: that one is 0 in every log, the top of a size of less than
+    16 MiB.
+
+    Attributes:
+        first_report: what the slave says first.
+    """
+
+    def __init__(self, end: int, facts: MasterFacts) -> None:
+        self._reader = TransferReader()
+        self._assembler = RecordAssembler(end, facts.options.commit_log_file_size)
+        self.first_report = end
+        if end == 0 and facts.max_offset >= facts.options.commit_log_file_size:
+            self.first_report = 1
+            list(self._assembler.feed(Piece(0, b"\0")))
+
+    def feed(self, data: bytes) -> list[Piece]:
+        """Returns the frames that are whole now."""
+        pieces = (piece for piece in self._reader.feed(data) if piece.data)
+        return [frame for piece in pieces for frame in self._assembler.feed(piece)]

@@ -1,0 +1,86 @@
+"""The store of a slave: records as the master made them, at the place where the master has them.
+
+Queues and index follow by the engine's own dispatch. Source: DefaultMessageStore.appendToCommitLog (4.9.7, 5.5.0).
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+from mqtool.engine.clock import SystemClock
+from mqtool.engine.files import Files
+from mqtool.engine.options import StoreOptions
+from mqtool.engine.parts import assemble
+from mqtool.engine.retention import RetentionPolicy
+from mqtool.engine.statuses import AppendFailedError
+from mqtool.engine.store import MessageStore
+from mqtool.errors import FormatError, StoreError
+from mqtool.formats import commit_log, file_names
+from mqtool.protocol.replication import Piece
+
+KEEP_ALL = RetentionPolicy(reserved_hours=1_000_000, max_used_per_cent=100, force_ratio=1.0, warning_ratio=1.0,
+                           forcibly=False)
+"""The copy keeps what the master has deleted; a full disk shows when a record cannot be written."""
+
+
+class ReplicaStore(MessageStore):
+    """A store that takes whole frames of another's log and nothing else. One thread may append."""
+
+    @property
+    def end(self) -> int:
+        """The physical offset where the log ends."""
+        return self._parts.log.queue.wrote_offset
+
+    def append(self, frame: Piece) -> None:
+        """Appends a record, or a BLANK with the rest of its segment.
+
+        In the page cache on return, on the disk after the next flush.
+
+        Raises:
+            StoreError: it does not continue the log, or cannot be written.
+        """
+        log = self._log
+        size = len(frame.data)
+        with log.lock:
+            if frame.physical_offset != self.end:
+                raise StoreError(f"physical offset {frame.physical_offset} does not follow {self.end}", self.path)
+            try:
+                blank = commit_log.FRAME.unpack_from(frame.data)[1] == commit_log.MAGIC_BLANK
+                file = log.make_room(size - commit_log.BLANK_SIZE if blank else size)
+                if (here := file.file_from_offset + file.wrote) != frame.physical_offset:
+                    raise StoreError(f"segments are not the master's: its record at {frame.physical_offset} would "
+                                     f"be at {here}", self.path)
+                if not blank:
+                    file.store_timestamp = _store_timestamp(frame.data)
+                log.write(file, frame.data)
+            except AppendFailedError as error:
+                raise StoreError("the record cannot be written; is the disk full?", self.path) from error
+        if self._loop.idle:
+            self._loop.wake()
+
+
+def open_replica(path: Path, options: StoreOptions, *, first_offset: int = 0, background: bool = True) -> ReplicaStore:
+    """Opens the copy, a new one if there is none.
+
+    Args:
+        path: its root.
+        options: sizes of the master's files; records are written by position.
+        first_offset: where a new one begins: the start of a segment of the master.
+        background: as of `engine.open_store`.
+
+    Raises:
+        StoreError: as `engine.open_store`.
+    """
+    files, directory = Files(), path / file_names.COMMIT_LOG
+    if first_offset and not (directory.is_dir() and any(directory.iterdir())):
+        files.make_directory(directory)
+        files.create(directory / file_names.mapped_file_name(first_offset), options.commit_log_file_size).close()
+    parts = assemble(path, replace(options, positional_writes=True, pool_buffers=0), KEEP_ALL, SystemClock(),
+                     files, None, background=background)
+    return ReplicaStore(parts, ())
+
+
+def _store_timestamp(record: bytes) -> int:
+    try:
+        return commit_log.parse_record(record).store_timestamp
+    except FormatError as error:
+        raise StoreError(f"the master sent a record that is none: {error}", "master") from error

@@ -1,0 +1,241 @@
+"""The mirror, beside a master that is played by the files of a real one."""
+
+import asyncio
+import contextlib
+import json
+import struct
+from collections.abc import AsyncIterator, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mqtool
+from mqtool.errors import RemoteProtocolError, StoreError
+from mqtool.formats import config_files
+from mqtool.protocol import Command
+from mqtool.server.replication.mirror import Mirror
+from mqtool.server.shell import Handler, Listener
+from tests.support.engine import findings_of
+from tests.support.stores import fixture
+
+SEGMENT = 65536
+CODES = {21: "topics.json", 43: "consumerOffset.json", 45: "delayOffset.json", 201: "subscriptionGroup.json"}
+
+
+def run(main: Coroutine[Any, Any, Any]) -> Any:
+    return asyncio.run(asyncio.wait_for(main, 100))
+
+
+class Master:
+    """Plays a master: sends the log from where the slave says, as far as `visible`, in pieces of `step` bytes."""
+
+    def __init__(self, name: str, *, step: int = 32768, first: int = 0) -> None:
+        self.directory = fixture(f"{name}/store-master")
+        with mqtool.open(self.directory) as store:
+            self.end = store.commit_log.max_offset
+        self.log = b"".join(path.read_bytes() for path in sorted((self.directory / "commitlog").iterdir()))
+        self.config = fixture(f"{name}/broker-store-master.conf").read_text("utf-8")
+        self.version = 407 if name.startswith("ha-4") else 513
+        self.first, self.visible, self.step = first, self.end, step
+        self.reports: list[list[int]] = []
+        self.writers: set[asyncio.StreamWriter] = set()
+        self.moved = asyncio.Event()
+
+    def answer(self, body: bytes) -> Handler:
+        def handler(command: Command, _peer: object) -> Command:
+            reply = command.reply(0, None, {}, body)
+            reply.version = self.version
+            return reply
+        return handler
+
+    def runtime(self, command: Command, _peer: object) -> Command:
+        table = {"commitLogMinOffset": str(self.first), "commitLogMaxOffset": str(self.visible)}
+        return command.reply(0, None, {}, json.dumps({"table": table}).encode())
+
+    async def serve_log(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        reports: list[int] = []
+        self.reports.append(reports)
+        self.writers.add(writer)
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            reports.append(*struct.unpack(">q", await reader.readexactly(8)))
+            sending = asyncio.ensure_future(self.send(writer, reports[0] or self.visible - self.visible % SEGMENT))
+            try:
+                await self.collect(reader, reports)
+            finally:
+                sending.cancel()
+        writer.close()
+
+    async def collect(self, reader: asyncio.StreamReader, reports: list[int]) -> None:
+        while True:
+            reports.append(*struct.unpack(">q", await reader.readexactly(8)))
+
+    async def send(self, writer: asyncio.StreamWriter, position: int) -> None:
+        while True:
+            while position < self.visible:
+                end = min(position + self.step, self.visible, position - position % SEGMENT + SEGMENT)
+                writer.write(struct.pack(">qi", position, end - position))
+                writer.write(self.log[position:end])
+                position = end
+            writer.write(struct.pack(">qi", position, 0))
+            await writer.drain()
+            await self.moved.wait()
+            self.moved.clear()
+
+    def hang_up(self) -> None:
+        for writer in self.writers:
+            writer.close()
+
+
+@contextlib.asynccontextmanager
+async def playing(master: Master) -> AsyncIterator[str]:
+    server = await asyncio.start_server(master.serve_log, "127.0.0.1", 0)
+    config = master.config.replace("haListenPort=", "was=") + f"\nhaListenPort={server.sockets[0].getsockname()[1]}\n"
+    tables = {code: master.answer((master.directory / "config" / name).read_bytes()) for code, name in CODES.items()}
+    listener = Listener("127.0.0.1", 0, {26: master.answer(config.encode()), 28: master.runtime, **tables})
+    await listener.start()
+    try:
+        yield listener.address
+    finally:
+        await listener.stop(0.2)
+        server.close()
+        master.hang_up()
+        await server.wait_closed()
+
+
+@contextlib.asynccontextmanager
+async def mirroring(address: str, path: Path) -> AsyncIterator[Mirror]:
+    mirror = Mirror(address, path, retry_seconds=0.05, tables_seconds=0.05)
+    await mirror.start()
+    running = asyncio.ensure_future(mirror.run())
+    try:
+        yield mirror
+        await until((path / "config" / "subscriptionGroup.json").exists)
+    finally:
+        mirror.stop()
+        await running
+
+
+async def until(condition: Any) -> None:
+    while not condition():
+        await asyncio.sleep(0.005)
+
+
+def copied(path: Path) -> bytes:
+    return b"".join(file.read_bytes() for file in sorted((path / "commitlog").iterdir()))
+
+
+def options_of(mirror: Mirror) -> Any:
+    return mirror.store.options
+
+
+@pytest.mark.parametrize("step", [32768, 999])
+@pytest.mark.parametrize("name", ["ha-4.9.7", "ha-5.5.0"])
+def test_the_copy_is_the_masters_log_and_verifies_clean(tmp_path, name, step):
+    async def main() -> tuple[Master, Any]:
+        master = Master(name, step=step)
+        async with playing(master) as address, mirroring(address, tmp_path / "copy") as mirror:
+            await mirror.caught_up.wait()
+            await until(lambda: master.reports[0][-1] == master.end)
+            return master, options_of(mirror)
+    master, options = run(main())
+    assert copied(tmp_path / "copy")[: master.end] == master.log[: master.end]
+    assert findings_of(tmp_path / "copy", options) == []
+
+
+def test_queues_of_the_copy_hold_what_those_of_the_master_hold(tmp_path):
+    async def main() -> None:
+        async with playing(Master("ha-5.5.0")) as address, mirroring(address, tmp_path / "copy") as mirror:
+            await mirror.caught_up.wait()
+    run(main())
+    ours, theirs = (sorted((path / "consumequeue" / "Replica").rglob("0000*")) for path in (
+        tmp_path / "copy", fixture("ha-5.5.0/store-master")))
+    assert [file.read_bytes() for file in ours] == [file.read_bytes() for file in theirs]
+
+
+def test_a_copy_goes_on_where_it_ended(tmp_path):
+    async def main() -> Master:
+        master = Master("ha-5.5.0")
+        whole, master.visible = master.visible, 40_000
+        async with playing(master) as address:
+            async with mirroring(address, tmp_path / "copy") as mirror:
+                await until(lambda: mirror.store.end > 38_000)
+            master.visible = whole
+            async with mirroring(address, tmp_path / "copy") as mirror:
+                await until(lambda: mirror.store.end == whole)
+        return master
+    master = run(main())
+    assert copied(tmp_path / "copy")[: master.end] == master.log[: master.end]
+    assert master.reports[0][0] == 0
+    assert 38_000 < master.reports[-1][0] <= 40_000
+
+
+def test_a_connection_that_ends_is_made_again(tmp_path):
+    async def main() -> Master:
+        master = Master("ha-5.5.0")
+        whole, master.visible = master.visible, 40_000
+        async with playing(master) as address, mirroring(address, tmp_path / "copy") as mirror:
+            await until(lambda: mirror.store.end > 38_000)
+            master.hang_up()
+            master.visible = whole
+            await until(lambda: mirror.store.end == whole)
+        return master
+    master = run(main())
+    assert len(master.reports) > 1
+    assert copied(tmp_path / "copy")[: master.end] == master.log[: master.end]
+
+
+def test_a_copy_begins_where_the_masters_log_does(tmp_path):
+    async def main() -> Master:
+        master = Master("ha-5.5.0", first=SEGMENT)
+        async with playing(master) as address, mirroring(address, tmp_path / "copy") as mirror:
+            await until(lambda: mirror.store.end == master.end)
+        return master
+    master = run(main())
+    assert [path.name for path in (tmp_path / "copy" / "commitlog").iterdir()] == [f"{SEGMENT:020d}"]
+    assert copied(tmp_path / "copy")[: master.end - SEGMENT] == master.log[SEGMENT : master.end]
+
+
+def test_topics_groups_and_offsets_are_taken_over(tmp_path):
+    async def main() -> None:
+        async with playing(Master("ha-5.5.0")) as address, mirroring(address, tmp_path / "copy"):
+            await until(lambda: all((tmp_path / "copy" / "config" / name).exists() for name in CODES.values()))
+    run(main())
+    for name, parse in (("topics.json", config_files.parse_topics), ("consumerOffset.json", config_files.parse_consumer_offsets),
+                        ("subscriptionGroup.json", config_files.parse_groups), ("delayOffset.json", config_files.parse_delay_offsets)):
+        ours, theirs = ((path / "config" / name).read_bytes() for path in (tmp_path / "copy", fixture("ha-5.5.0/store-master")))
+        assert parse(ours) == parse(theirs)
+
+
+def test_a_log_that_is_not_the_copys_is_refused(tmp_path):
+    async def main() -> None:
+        master = Master("ha-5.5.0")
+        async with playing(master) as address:
+            async with mirroring(address, tmp_path / "copy") as mirror:
+                await mirror.caught_up.wait()
+            master.visible = 1000
+            with pytest.raises(StoreError, match="another log"):
+                await Mirror(address, tmp_path / "copy").start()
+    run(main())
+
+
+def test_a_master_whose_log_is_broken_ends_the_mirror(tmp_path):
+    async def main() -> None:
+        master = Master("ha-5.5.0")
+        master.log = master.log[:954] + bytes(2000) + master.log[2954:]
+        async with playing(master) as address:
+            mirror = Mirror(address, tmp_path / "copy")
+            await mirror.start()
+            with pytest.raises(RemoteProtocolError, match="holds no record at physical offset 954"):
+                await mirror.run()
+    run(main())
+
+
+def test_a_slave_is_no_master(tmp_path):
+    async def main() -> None:
+        master = Master("ha-5.5.0")
+        master.config = master.config.replace("SYNC_MASTER", "SLAVE")
+        async with playing(master) as address:
+            with pytest.raises(RemoteProtocolError, match="is a slave itself"):
+                await Mirror(address, tmp_path / "copy").start()
+    run(main())
