@@ -11,7 +11,7 @@ from mqtool.engine.intake import Row
 from mqtool.engine.options import StoreOptions
 from mqtool.errors import FormatError, StoreError
 from mqtool.export.schema import RecordClass, class_of
-from mqtool.formats import compression, hosts, properties
+from mqtool.formats import compression, file_names, hosts, properties
 from mqtool.formats.commit_log import COMPRESSION_MASK, TRANSACTION_MASK, SysFlag
 from mqtool.scan.damage import Damage
 from mqtool.store import Message, open_store
@@ -61,6 +61,11 @@ class Passed:
     damage: list[Damage]
 
 
+def is_store(path: Path) -> bool:
+    """Whether a source is a store; any other directory holds Parquet."""
+    return path.is_dir() and ((path / file_names.COMMIT_LOG).is_dir() or not any(path.rglob("*.parquet")))
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """Where messages come from.
@@ -79,8 +84,8 @@ class Source:
 
     @property
     def is_store(self) -> bool:
-        """Whether it is a store: what else is a directory holds Parquet."""
-        return self.path.is_dir() and not any(self.path.rglob("*.parquet"))
+        """Whether it is a store."""
+        return is_store(self.path)
 
     def originals(self, options: StoreOptions, after: Position | None, passed: Passed) -> Iterator[Original]:
         """Yields the messages in the source's order.

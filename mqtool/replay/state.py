@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mqtool.errors import ConfigFileError, StoreError, UsageError
-from mqtool.replay.originals import Position
+from mqtool.replay.originals import Position, is_store
 from mqtool.store import open_store
 
 VERSION = 1
@@ -109,7 +109,7 @@ def source_print(source: Path) -> Fingerprint | None:
     Of a log or a file its first bytes, which do not change as it grows; of an export the list of its files, since a
     new one may come to lie between old ones.
     """
-    if (source / "commitlog").is_dir():
+    if is_store(source):
         with open_store(source) as store:
             log = store.commit_log
             count = min(_PRINT_BYTES, log.max_offset - log.min_offset)
@@ -133,7 +133,7 @@ def _print(offset: int, data: bytes) -> Fingerprint:
 
 
 def _is(source: Path, known: Fingerprint) -> bool:
-    if (source / "commitlog").is_dir():
+    if is_store(source):
         return _log_is(source, known)
     return _print(0, _head(source, known.count)) == known
 

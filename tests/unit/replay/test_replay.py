@@ -261,3 +261,13 @@ def test_of_lines_that_are_no_messages_each_is_named(tmp_path):
     (tmp_path / "lines").write_text('{"topic": "A", "body": "x"}\nnot json\n{"body": "no topic"}\n')
     report = replayed(tmp_path / "lines", tmp_path / "target")
     assert (report.replayed, [position for position, _ in report.reasons]) == (1, [2, 3])
+
+
+def test_a_dledger_log_is_replayed_and_gone_on_with(tmp_path):
+    store = copy_store("dledger-5.5.0", tmp_path)
+    report = replayed(store, tmp_path / "target", state=tmp_path / "state")
+    with mqtool.open(store) as opened:
+        known = [one for one in opened.messages() if not isinstance(one, Damage)]
+    assert len(messages(tmp_path / "target")) == report.replayed
+    assert report.replayed + report.passed.not_committed == len(known)
+    assert replayed(store, tmp_path / "target", state=tmp_path / "state").replayed == 0
