@@ -156,14 +156,23 @@ class Files:
         finally:
             os.close(fd)
 
-    def write_whole(self, path: Path, data: bytes) -> None:
+    def sync_file(self, path: Path) -> None:
+        """Makes what was written to a file durable, whoever wrote it."""
+        fd = open_more(path, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def write_whole(self, path: Path, data: bytes, *, sync: bool = True) -> None:
         """Writes a small file and syncs it; it may be torn by a crash, so write beside and `rename`."""
         fd = open_more(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
             view = memoryview(data)
             while view:
                 view = view[os.write(fd, view) :]
-            os.fsync(fd)
+            if sync:
+                os.fsync(fd)
         finally:
             os.close(fd)
 

@@ -57,10 +57,11 @@ class ConfigFiles:
             raise ConfigFileError(f"cannot be understood, nor is there a good backup: {broken}", path) from broken
         return None
 
-    def save(self, name: str, data: bytes) -> None:
+    def save(self, name: str, data: bytes, *, durable: bool = True) -> None:
         """Writes a file; what it held becomes its backup.
 
-        Durable on return. A crash in between leaves the old file, or only the old backup, or the new file.
+        Durable on return, or if that is not asked for, after `sync`; the end of the process does no harm to it even
+        before. A crash in between leaves the old file, or only the old backup, or the new file.
 
         Raises:
             OSError: it was not written.
@@ -68,10 +69,16 @@ class ConfigFiles:
         path = self._directory / name
         self._files.make_directory(self._directory)
         new = path.with_name(name + ".new")
-        self._files.write_whole(new, data)
+        self._files.write_whole(new, data, sync=durable)
         if path.exists():
             self._files.rename(path, path.with_name(name + file_names.BACKUP_SUFFIX))
         self._files.rename(new, path)
+        if durable:
+            self._files.sync_directory(self._directory)
+
+    def sync(self, name: str) -> None:
+        """Makes a file durable that was saved without."""
+        self._files.sync_file(self._directory / name)
         self._files.sync_directory(self._directory)
 
     def topics(self) -> Topics:

@@ -75,11 +75,11 @@ class LossyFiles(Files):
     def _is_new(self, path: Path) -> bool:
         return any(kind == "create" and made == path for kind, made, _ in self._names)
 
-    def write_whole(self, path: Path, data: bytes) -> None:
+    def write_whole(self, path: Path, data: bytes, *, sync: bool = True) -> None:
         if not path.exists():
             self._names.append(("create", path, None))
-        super().write_whole(path, data)
-        self._synced[path] = data
+        super().write_whole(path, data, sync=sync)
+        self._synced[path] = data if sync else b""
 
     def rename(self, path: Path, target: Path) -> None:
         self._synced[target] = self._synced.pop(path, path.read_bytes())

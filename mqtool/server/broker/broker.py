@@ -88,7 +88,8 @@ class Broker:
         self.began, self.began_ms = time.monotonic(), time.time_ns() // 1_000_000
         self.on_topics_changed: Callable[[], None] = lambda: None
         self.until_known: Callable[[], Awaitable[None]] = self._known
-        self.keeper = Keeper(configs_of(store.path, v4=self.is_v4, writable=self.is_writable))
+        configs = configs_of(store.path, v4=self.is_v4, writable=self.is_writable)
+        self.keeper = Keeper(configs, durable=store.options.sync)
         self.topics = TopicTable(self.keeper, settings)
         self.groups = GroupTable(self.keeper, settings)
         self.offsets = OffsetTable(self.keeper)

@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -24,9 +25,16 @@ Build = Callable[[], bytes]
 class Keeper:
     """The writer of one broker's `config` directory. Its methods are for the event loop's thread."""
 
-    def __init__(self, configs: ConfigFiles) -> None:
-        """Takes the directory; use `ConfigFiles` of another root for a store that must not be touched."""
+    def __init__(self, configs: ConfigFiles, *, durable: bool) -> None:
+        """Takes the directory.
+
+        Args:
+            configs: use those of another root for a store that must not be touched.
+            durable: whether `saved` waits for the disk; if not, the end of the process does no harm to what was
+                saved, and a power cut may until a moment later, as with messages of ASYNC_FLUSH.
+        """
         self.configs = configs
+        self._durable = durable
         self._builders: dict[str, Build] = {}
         self._marked: set[str] = set()
         self._waiting: list[asyncio.Future[None]] = []
@@ -48,7 +56,7 @@ class Keeper:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def saved(self) -> None:
-        """Returns when everything that was marked so far is on the disk.
+        """Returns when everything that was marked so far is written.
 
         Raises:
             OSError: it could not be written.
@@ -63,21 +71,27 @@ class Keeper:
         while self._marked:
             names, self._marked = sorted(self._marked), set()
             waiting, self._waiting = self._waiting, []
-            failure: OSError | None = None
-            for name in names:
-                try:
-                    await self._save(name)
-                except OSError as error:
-                    _LOG.error("configuration was not written file=%s error=%s", name, error)
-                    failure = error
+            failure = await self._turn(names, lambda name: partial(self._save, name, self._builders[name]()))
             for future in waiting:
                 if not future.done():
                     future.set_result(None) if failure is None else future.set_exception(failure)
+            if not self._durable:
+                await self._turn(names, lambda name: partial(self.configs.sync, name))
         self._task = None
 
-    async def _save(self, name: str) -> None:
-        data = self._builders[name]()
-        await asyncio.get_running_loop().run_in_executor(self._thread, self.configs.save, name, data)
+    async def _turn(self, names: list[str], work: Callable[[str], Callable[[], None]]) -> OSError | None:
+        """Does something with files, in the thread; returns the last error, once all of them had their turn."""
+        failure: OSError | None = None
+        for name in names:
+            try:
+                await asyncio.get_running_loop().run_in_executor(self._thread, work(name))
+            except OSError as error:
+                _LOG.error("configuration was not written file=%s error=%s", name, error)
+                failure = error
+        return failure
+
+    def _save(self, name: str, data: bytes) -> None:
+        self.configs.save(name, data, durable=self._durable)
 
     async def close(self) -> None:
         """Writes every file that is registered, and ends."""
@@ -102,8 +116,11 @@ class MemoryConfigs(ConfigFiles):
             _LOG.warning("served without it: %s", error)
             return None
 
-    def save(self, name: str, data: bytes) -> None:
+    def save(self, name: str, data: bytes, *, durable: bool = True) -> None:
         """Forgets the data."""
+
+    def sync(self, name: str) -> None:
+        """Nothing was written."""
 
 
 def configs_of(store: Path, *, v4: bool, writable: bool) -> ConfigFiles:
