@@ -27,6 +27,9 @@ def _errors(case: Case) -> list[Finding]:
 def _unclean(case: Case) -> Detection:
     if case.store.clean_stop:
         return Detection(False, ("there is no abort file: the next start does not recover after a crash",))
+    holder = lock_holder(case.root / file_names.LOCK)
+    if holder is not None:
+        return Detection(False, (f"process {holder} holds the store: abort is there because it runs",))
     facts = ["abort is there: recovery scans the log, deletes index files and dispatches again"]
     if not isinstance(case.start, str):
         effort = case.start.effort

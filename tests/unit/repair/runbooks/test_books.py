@@ -198,6 +198,15 @@ def test_a_damaged_log_is_not_closed_as_if_it_were_whole(tmp_path):
     assert "RB-05" in found.next_step
 
 
+def test_a_running_broker_has_not_crashed(tmp_path):
+    root = damage_case("none@5.5.0-crash", tmp_path)
+    (root / "lock").touch()
+    with held_lock(root / "lock"):
+        found = run(RUNBOOKS["RB-08"], root, Request(apply=True, backup_acknowledged=True))
+    assert not found.present
+    assert "because it runs" in found.step("detect").evidence[0]
+
+
 def test_a_segment_with_records_is_never_set_aside(tmp_path):
     root = damage_case("segment-long@5.5.0-clean", tmp_path)
     before = tree_digest(root)

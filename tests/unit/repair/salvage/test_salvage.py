@@ -110,6 +110,45 @@ def test_copies_of_different_logs_are_refused_and_leave_nothing(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
 
 
+def test_a_field_without_a_checksum_is_taken_from_the_first_copy_and_counted(tmp_path):
+    master = copy_store("ha-5.5.0/store-master", tmp_path)
+    slave = copy_tree(fixture("ha-5.5.0/store-slave"), tmp_path / "slave")
+    at = sorted(records(master))[2]
+    with mqtool.open(slave) as store:
+        segment = store.commit_log.segments[store.commit_log.segment_at(at)]
+    with segment.path.open("r+b") as file:
+        file.seek(at - segment.base + commit_log.field_offset("flag"))
+        file.write(b"\x01\x02\x03\x04")
+    whole = records(master)
+    found = salvage(master, tmp_path / "new", Options(copies=(slave,)))
+    assert found.conflicts == 1
+    assert any(str(at) in note for note in found.notes)
+    assert records(tmp_path / "new") == whole
+
+
+def test_a_copy_that_shares_nothing_proves_nothing(tmp_path):
+    for name, first in (("a", 0), ("b", 1)):
+        builder = StoreBuilder()
+        for number in range(2):
+            builder.put(bytes([65 + number]) * 50)
+        builder.write(tmp_path / name)
+        erase(tmp_path / name, builder.puts[first].physical_offset, 60)
+    with pytest.raises(RefusedError, match="history"):
+        salvage(tmp_path / "a", tmp_path / "new", Options(copies=(tmp_path / "b",)))
+
+
+def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch):
+    root = copy_store("orders-5.5.0", tmp_path)
+
+    def full(*_arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(StoreError, match="No space"):
+        salvage(root, tmp_path / "new")
+    assert [path.name for path in tmp_path.iterdir()] == ["store"]
+
+
 def test_a_compacted_store_keeps_messages_and_queue_offsets_and_has_a_map(tmp_path):
     root = damage_case("old-zero-segment@5.5.0-crash", tmp_path)
     found = salvage(root, tmp_path / "new", Options(compact=True, map_file=tmp_path / "map.csv"))
