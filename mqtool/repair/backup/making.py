@@ -14,6 +14,7 @@ from mqtool.repair.backup import snapshots
 from mqtool.repair.backup.order import list_files
 from mqtool.repair.backup.pieces import PIECE, Pieces
 from mqtool.repair.backup.snapshots import FileEntry, Piece, Snapshot
+from mqtool.repair.salvage.aside import sync
 from mqtool.store.store import Store, open_store
 
 OnProgress = Callable[[int], None]
@@ -105,6 +106,8 @@ def _begin(destination: Path) -> tuple[bool, Path]:
             name = f"{name[:16]}-{number}"
         marker = directory / f"{name}{snapshots.INCOMPLETE}"
         marker.touch()
+        for made in (directory, destination, destination.parent):
+            sync(made)
     except OSError as error:
         raise StoreError(f"cannot be written: {error.strerror}", destination) from error
     return bool(left), marker

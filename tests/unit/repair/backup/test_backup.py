@@ -17,6 +17,7 @@ from mqtool.repair.backup import backup, making, restore, snapshots
 from mqtool.repair.backup.order import list_files
 from mqtool.repair.backup.pieces import PIECE, Pieces
 from mqtool.repair.backup.snapshots import load
+from mqtool.repair.salvage import aside
 from mqtool.store import broker_config
 from mqtool.verify import verify
 from tests.cli.answers import problems
@@ -86,6 +87,50 @@ def test_an_interrupted_backup_is_no_snapshot_and_the_next_run_uses_what_it_stor
     assert made.new_pieces == 0
     assert snapshots(destination) == [made.snapshot.name]
     assert not list((destination / "snapshots").glob("*.incomplete"))
+
+
+@pytest.mark.parametrize("after", [0, 1, 5, 20])
+def test_a_backup_that_dies_anywhere_is_finished_by_the_next(after, tmp_path, monkeypatch):
+    root, destination = copy_store("rollover-5.5.0", tmp_path), tmp_path / "backup"
+    backup(root, destination)
+    (root / "commitlog" / f"{0:020}").write_bytes(b"\1" * 4096)
+    for path in (root / "consumequeue").rglob("0*"):
+        if path.is_file():
+            path.write_bytes(path.read_bytes()[::-1])
+    add, left = Pieces.add, [after]
+
+    def dies(self, data):
+        if not left[0]:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        return add(self, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Pieces, "add", dies)
+        with pytest.raises(KeyboardInterrupt):
+            backup(root, destination)
+    assert len(snapshots(destination)) == 1
+    made = backup(root, destination)
+    assert made.resumed
+    restore(destination, tmp_path / "again")
+    assert contents(tmp_path / "again") == contents(root)
+
+
+def test_a_restore_that_dies_leaves_nothing_that_looks_whole(tmp_path, monkeypatch):
+    root, destination = copy_store("rollover-5.5.0", tmp_path), tmp_path / "backup"
+    backup(root, destination)
+
+    def die(_path):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(aside, "sync_tree", die)
+        patch.setattr(shutil, "rmtree", lambda *_args, **_more: None)  # as after kill -9
+        with pytest.raises(KeyboardInterrupt):
+            restore(destination, tmp_path / "again")
+    assert not (tmp_path / "again").exists()
+    restore(destination, tmp_path / "again")
+    assert contents(tmp_path / "again") == contents(root)
 
 
 def test_a_store_error_names_the_file_that_cannot_be_written(tmp_path):
