@@ -1,0 +1,237 @@
+"""One fault at a time in a store whose every byte is known: it is found, at its place, and nothing intact is blamed."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import mqtool
+from mqtool.formats import checkpoint as checkpoint_format
+from mqtool.formats import index_file
+from mqtool.formats.checkpoint import Checkpoint
+from mqtool.verify import Severity, State, Verification, verify
+from tests.support.builder import StoreBuilder
+
+SLOTS, ENTRIES, FAULTY = 20, 400, 30
+CONFIG = {"maxHashSlotNum": str(SLOTS), "maxIndexNum": str(ENTRIES)}
+ALONE = {"flag": 4, "sys_flag": 4, "born_timestamp": 8, "born_host": 8, "store_timestamp": 8, "store_host": 8,
+         "reconsume_times": 4, "prepared_transaction_offset": 8}
+"""Fields of which a record holds the only copy, and their sizes: a changed bit of these may be a value like any other."""
+HEAD = [("total_size", 4), ("magic_code", 4), ("body_crc", 4), ("queue_id", 4), ("flag", 4), ("queue_offset", 8),
+        ("physical_offset", 8), ("sys_flag", 4), ("born_timestamp", 8), ("born_host", 8), ("store_timestamp", 8),
+        ("store_host", 8), ("reconsume_times", 4), ("prepared_transaction_offset", 8), ("body_length", 4)]
+MASKS = (0x01, 0x80, 0xFF)
+
+
+def built(count: int = 60, **changes: int) -> StoreBuilder:
+    builder = StoreBuilder(slots=SLOTS, entries=ENTRIES, **changes)
+    for i in range(count):
+        builder.put(b"body number %d" % i, topic=("Orders", "Audit")[i % 2], queue_id=i % 3, tags="TagA" if i % 4 else "",
+                    keys=f"k{i} x{i % 7}", unique_key=f"{i:032X}", step=500)
+    return builder
+
+
+def verified(root: Path) -> Verification:
+    with mqtool.open(root, CONFIG) as store:
+        return verify(store)
+
+
+def codes(found: Verification) -> set[str]:
+    return {finding.code for finding in found.findings}
+
+
+@contextmanager
+def changed(path: Path, position: int, mask: int) -> Iterator[None]:
+    """A file with some bits of one byte turned over, for a while."""
+    before = path.read_bytes()
+    data = bytearray(before)
+    data[position] ^= mask
+    path.write_bytes(data)
+    try:
+        yield
+    finally:
+        path.write_bytes(before)
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory) -> tuple[StoreBuilder, Path]:
+    builder = built()
+    root = builder.write(tmp_path_factory.mktemp("faults") / "store")
+    assert verified(root).findings == ()
+    return builder, root
+
+
+def segment_of(root: Path, base: int = 0) -> Path:
+    return root / "commitlog" / f"{base:020d}"
+
+
+def only_copies() -> set[int]:
+    """Positions in a record of the fields in ALONE."""
+    found, at = set(), 0
+    for name, size in HEAD:
+        found |= set(range(at, at + size)) if name in ALONE else set()
+        at += size
+    return found
+
+
+@pytest.mark.parametrize("mask", MASKS, ids=hex)
+def test_a_changed_byte_of_a_record_is_found_and_only_this_record_is_blamed(sound, mask):
+    builder, root = sound
+    put = builder.puts[FAULTY]
+    alone = only_copies()
+    missed = []
+    for at in range(put.size):
+        with changed(segment_of(root), put.physical_offset + at, mask):
+            found = verified(root)
+        if not found.findings and at not in alone:
+            missed.append(at)
+        for part in found.losses.ranges:
+            assert put.physical_offset <= part.start < part.end <= put.end, at
+        lost = [(loss.topic, loss.queue_id, loss.offsets) for loss in found.losses.queues]
+        assert lost in ([], [(put.topic, put.queue_id, ((put.queue_offset, put.queue_offset),))]), at
+        blamed = {one.physical_offset for one in found.findings if one.code.startswith("log-bad")}
+        assert blamed <= set(range(put.physical_offset, put.end)), at
+    assert missed == []
+
+
+@pytest.mark.parametrize("unit", [4, 9], ids=["middle", "last"])
+def test_a_changed_byte_of_a_unit_is_found_in_its_queue_and_no_message_is_called_lost(sound, unit):
+    _, root = sound
+    path = root / "consumequeue" / "Orders" / "0" / f"{0:020d}"
+    for at in range(20):
+        for mask in MASKS:
+            with changed(path, unit * 20 + at, mask):
+                found = verified(root)
+            assert found.state is State.CORRUPT, (at, mask)
+            assert {(one.topic, one.queue_id) for one in found.findings} == {("Orders", 0)}, (at, mask)
+            assert found.losses.messages == found.losses.bytes == 0, (at, mask)
+
+
+@pytest.mark.parametrize("position", [*range(index_file.slot_position(3), index_file.slot_position(4)),
+                                      *range(index_file.entry_position(17, SLOTS), index_file.entry_position(18, SLOTS))],
+                         ids=str)
+def test_a_changed_byte_of_a_slot_or_an_entry_is_found(sound, position):
+    _, root = sound
+    (path,) = (root / "index").iterdir()
+    for mask in MASKS:
+        with changed(path, position, mask):
+            found = verified(root)
+        assert {one.code.split("-")[0] for one in found.findings} == {"index"}, mask
+        assert found.losses.messages == 0
+
+
+@pytest.mark.parametrize("position", range(40), ids=str)
+def test_a_changed_byte_of_an_index_header_is_found(sound, position):
+    _, root = sound
+    (path,) = (root / "index").iterdir()
+    for mask in MASKS:
+        with changed(path, position, mask):
+            found = verified(root)
+        assert {one.code.split("-")[0] for one in found.findings} == {"index"}, mask
+
+
+SHIFTS: dict[str, Callable[[bytes], bytes]] = {
+    "one-earlier": lambda data: data[20:] + bytes(20),
+    "one-later": lambda data: bytes(20) + data[:-20],
+    "twice": lambda data: data[:100] + data[80:-20],
+    "swapped": lambda data: data[:100] + data[120:140] + data[100:120] + data[140:],
+    "some-bytes": lambda data: bytes(3) + data[:-3],
+    "hole": lambda data: data[:100] + bytes(20) + data[120:],
+}
+
+
+@pytest.mark.parametrize("shift", SHIFTS)
+def test_units_in_wrong_places_are_found_and_no_message_is_called_lost(sound, shift):
+    _, root = sound
+    path = root / "consumequeue" / "Orders" / "0" / f"{0:020d}"
+    before = path.read_bytes()
+    path.write_bytes(SHIFTS[shift](before))
+    found = verified(root)
+    path.write_bytes(before)
+    assert found.state is State.CORRUPT
+    assert {(one.topic, one.queue_id) for one in found.findings} == {("Orders", 0)}
+    assert found.losses.messages == 0
+
+
+def test_a_record_that_a_kill_cut_off_at_any_length_is_dirty_and_never_corrupt(tmp_path):
+    builder = built()
+    root = builder.write(tmp_path / "store", index=False)
+    last, known = builder.puts[-1], builder.puts[20].store_timestamp
+    (root / "abort").touch()
+    (root / "checkpoint").write_bytes(checkpoint_format.build(Checkpoint(known, known, 0)))
+    queue = root / "consumequeue" / last.topic / str(last.queue_id) / f"{0:020d}"
+    units = bytearray(queue.read_bytes())
+    units[last.queue_offset * 20 : last.queue_offset * 20 + 20] = bytes(20)
+    queue.write_bytes(units)
+    whole = segment_of(root).read_bytes()
+    for length in range(last.size):
+        segment_of(root).write_bytes(whole[: last.physical_offset + length].ljust(len(whole), b"\0"))
+        found = verified(root)
+        assert {one.severity for one in found.findings} == {Severity.WARNING}, length
+        allowed = {"abort-present", "log-torn-tail", "log-garbage-tail", "queue-missing-units"}
+        assert codes(found) <= allowed, length
+        assert found.losses.messages == 0
+
+
+def test_a_record_that_was_cut_off_after_an_orderly_stop_is_lost_as_its_unit_proves(tmp_path):
+    builder = built()
+    root = builder.write(tmp_path / "store")
+    last = builder.puts[-1]
+    whole = segment_of(root).read_bytes()
+    for length in range(0, last.size - 80, 5):  # behind that only properties are missing
+        segment_of(root).write_bytes(whole[: last.physical_offset + length].ljust(len(whole), b"\0"))
+        found = verified(root)
+        assert "queue-ahead-of-log" in codes(found), length
+        assert [(loss.topic, loss.queue_id, loss.offsets) for loss in found.losses.queues] == [
+            (last.topic, last.queue_id, ((last.queue_offset, last.queue_offset),))
+        ]
+
+
+@pytest.fixture
+def long(tmp_path) -> tuple[StoreBuilder, Path, list[Path]]:
+    """A store of five segments."""
+    builder = StoreBuilder(segment_size=1 << 13)
+    for i in range(200):
+        builder.put(b"body number %d" % i, queue_id=i % 3, unique_key=f"{i:032X}")
+    root = builder.write(tmp_path / "store", index=False)
+    last = builder.puts[-1].store_timestamp
+    (root / "checkpoint").write_bytes(checkpoint_format.build(Checkpoint(last, last, 0)))
+    return builder, root, sorted((root / "commitlog").iterdir())
+
+
+def inside(builder: StoreBuilder, segment: Path) -> int:
+    base = int(segment.name)
+    return sum(base <= put.physical_offset < base + builder.segment_size for put in builder.puts)
+
+
+def test_the_messages_of_a_missing_segment_are_lost_and_no_others(long):
+    builder, root, segments = long
+    assert len(segments) >= 4
+    for segment in segments[1:]:
+        data = segment.read_bytes()
+        segment.unlink()
+        found = verified(root)
+        segment.write_bytes(data)
+        assert "log-segment-missing" in codes(found)
+        assert found.losses.messages == inside(builder, segment)
+
+
+def test_segments_that_retention_deleted_are_no_loss(long):
+    _, root, segments = long
+    for segment in segments[:2]:
+        segment.unlink()
+    found = verified(root)
+    assert (found.findings, found.losses.messages) == ((), 0)
+
+
+def test_two_swapped_segments_are_named_and_cost_their_own_messages_only(long):
+    builder, root, segments = long
+    one, two = segments[1].read_bytes(), segments[2].read_bytes()
+    segments[1].write_bytes(two)
+    segments[2].write_bytes(one)
+    found = verified(root)
+    assert {(one.code, one.file) for one in found.findings} == {
+        ("log-bad-offset", f"commitlog/{segment.name}") for segment in (segments[1], segments[2])
+    }
+    assert found.losses.messages == inside(builder, segments[1]) + inside(builder, segments[2])
