@@ -38,6 +38,17 @@ _PAGES = {
     FileKindName.MARKER: "epoch", FileKindName.DLEDGER_ENTRY: "dledger", FileKindName.DLEDGER_INDEX: "dledger",
 }  # fmt: skip
 
+_PARTS = (
+    ("dledger", "a store of RocketMQ whose log, or its newer part, is kept by DLedger",
+     ("info", "dump", "get", "find", "verify", "rebuild", "export", "convert"), "dledger"),
+    ("rocksdb-queues", "queues, topics and groups of a store in RocksDB (extra rocksdb)",
+     ("info", "get", "find", "verify", "convert"), "rocksdb-queue"),
+    ("timer", "timer wheel, timer log and timer checkpoint of a store", ("dump", "verify", "rebuild"), "timer"),
+    ("compaction", "logs and queues of a store's compacted topics", ("dump", "verify"), "batch-consume-queue"),
+    ("controller", "epoch files and broker identity of a store in controller mode", ("dump", "verify"), "epoch"),
+)  # fmt: skip
+"""Stores and parts of stores for which not every command of a RocketMQ store is: name, summary, commands, page."""
+
 
 @prints(FORMATS)
 def formats(
@@ -55,6 +66,9 @@ def _rows() -> Iterator[dict[str, Any]]:
     taken = [name for name in ALL if name != "formats"]
     yield {"name": "rocketmq", "summary": "a store of Apache RocketMQ 4.9 or 5.x", "commands": taken, "library": [],
            "page": "formats/README.md"}  # fmt: skip
+    for name, summary, taking, page in _PARTS:
+        yield {"name": name, "summary": summary, "commands": list(taking), "library": [],
+               "page": f"formats/{page}.md"}  # fmt: skip
     for kind in KINDS:
         commands = [verb for verb in kind.verbs if verb in COMMANDS]
         rest = [verb for verb in kind.verbs if verb not in COMMANDS]
