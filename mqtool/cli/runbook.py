@@ -42,6 +42,12 @@ class Broker(StrEnum):
     V5_5 = "5.5"
 
 
+AtOption = Annotated[int | None, option("--at", metavar="OFFSET", panel=INPUT, help="Physical offset of a record.")]
+BeforeOption = Annotated[
+    int | None, option("--before", metavar="OFFSET", panel=INPUT, help="Physical offset; segments before it go.")
+]
+
+
 @prints(RUNBOOK, RUNBOOK_LIST, RUNBOOK_PAGE)
 def runbook(
     ctx: typer.Context,
@@ -65,12 +71,8 @@ def runbook(
         Path | None, option("--to", metavar="DIR", panel=INPUT, help="New directory that takes what is made.")
     ] = None,
     topic: TopicOption = None,
-    at: Annotated[
-        int | None, option("--at", metavar="OFFSET", panel=INPUT, help="Physical offset of a record.")
-    ] = None,
-    before: Annotated[
-        int | None, option("--before", metavar="OFFSET", panel=INPUT, help="Physical offset; segments before it go.")
-    ] = None,
+    at: AtOption = None,
+    before: BeforeOption = None,
     output_format: FormatOption = Format.TABLE,
     config: ConfigOption = None,
     _debug: DebugOption = False,
