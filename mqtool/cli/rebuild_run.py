@@ -137,6 +137,10 @@ class _Report:
         if document["damage_count"] > 10:
             note(f"damage: {document['damage_count'] - 10} more ranges")
         code = ExitCode.OK if document["complete"] else ExitCode.NO
+        narrowed = self._request.topics or self._request.queue_id is not None
+        if narrowed and not document["queues"]:
+            note("no message in the log belongs to such a queue: nothing was made; `mqtool info` lists the topics")
+            code = ExitCode.NO
         return Output(invocation, REBUILD, output_format).document(document, code)
 
     def _document(self, seconds: float) -> dict[str, Any]:

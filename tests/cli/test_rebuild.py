@@ -167,3 +167,9 @@ def test_every_format_tells_the_records(mqtool, tmp_path, output_format):
     result = mqtool("rebuild", "index", ORDERS, "--out", tmp_path / "out", "--format", output_format)
     assert result.code == 0
     assert "1085" in result.text
+
+
+def test_a_queue_that_nobody_has_is_said_not_to_be_there(mqtool, tmp_path):
+    result = rebuild(mqtool, "consumequeue", ORDERS, "--topic", "Oders", "--out", tmp_path / "out")
+    assert (result.code, result.document["queues"], result.document["ok"]) == (1, 0, False)
+    assert "no message in the log belongs to such a queue" in result.stderr
