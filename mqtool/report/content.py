@@ -6,7 +6,7 @@ No body and no property of a message is here; names of topics, groups and files 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from mqtool.report import words
+from mqtool import words
 from mqtool.report.maps import Cell, Mark, damage_map, segment_map
 from mqtool.report.timeline import Chart, chart
 from mqtool.store import Store

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mqtool.report import words
+from mqtool import words
 from mqtool.store.files import MappedFile
 from mqtool.verify.findings import LostRange
 from mqtool.verify.segment import SegmentFacts

@@ -4,8 +4,7 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING
 
-from mqtool import __version__
-from mqtool.report import words
+from mqtool import __version__, words
 from mqtool.report.content import Content, gather
 from mqtool.report.maps import COLUMNS, WIDTH
 from mqtool.store import Store

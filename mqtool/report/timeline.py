@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mqtool.report import words
+from mqtool import words
 from mqtool.verify.timeline import MINUTE_MS, Timeline
 
 BINS = 60

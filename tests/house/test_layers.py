@@ -6,11 +6,12 @@ import pytest
 
 from tests.house.modules import modules
 
-BASE = {"errors", "units"}
+BASE = {"errors", "units", "words"}
 READING = BASE | {"formats", "scan", "store"}
 ALLOWED = {
     "errors": set(),
     "units": set(),
+    "words": set(),
     "formats": BASE,
     "protocol": BASE | {"formats"},
     "scan": BASE | {"formats"},
@@ -41,12 +42,12 @@ ONLY_IN = {
     "construct": {"formats"},
     "mmap": {"engine"},  # reading may meet a file that shrinks, which would end the process
     "pyarrow": {"scan", "kinds", "store", "verify", "engine", "repair", "export", "spark", "cli"},
-    "numpy": set(ALLOWED) - {"errors", "units", "__init__", "__main__"},
+    "numpy": set(ALLOWED) - {"errors", "units", "words", "__init__", "__main__"},
     "pyspark": {"spark"},
     "rocksdict": {"store"},
     "uvloop": {"server"},
     "fsspec": {"store"},
-    "jinja2": {"report"},
+    "jinja2": {"report", "server"},
     "rich": {"cli"},
     "typer": {"cli"},
 }
