@@ -15,7 +15,7 @@ from mqtool.cli.output import Output
 from mqtool.cli.progress import progress
 from mqtool.cli.report import Report
 from mqtool.errors import UsageError
-from mqtool.kinds.registry import recognise
+from mqtool.kinds.registry import recognise, store_of_file
 from mqtool.scan.damage import Damage
 from mqtool.store import Message, Store
 from mqtool.store.fields import record_fields
@@ -46,6 +46,9 @@ def run(
     other = recognise(path) if kind is None else None
     if other is not None:
         return kind_run.dump(invocation, other, path, table, filters, view)
+    within = store_of_file(path) if kind is None else None
+    if within is not None:
+        return kind_run.dump(invocation, *within, table, filters, view, only=path)
     if table is not None:
         raise UsageError("--table is for a store of another kind; see `mqtool formats`")
     target = open_target(path, FileKind(kind) if kind else None, config)

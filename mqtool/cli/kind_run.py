@@ -78,17 +78,23 @@ def verify(invocation: Invocation, kind: Kind, path: Path, output_format: str, f
 
 
 def dump(
-    invocation: Invocation, kind: Kind, path: Path, table: str | None, filters: Filters, view: MessageView
-) -> ExitCode:
-    """Prints one table of a store."""
+    invocation: Invocation, kind: Kind, path: Path, table: str | None, filters: Filters, view: MessageView, *,
+    only: Path | None = None,
+) -> ExitCode:  # fmt: skip
+    """Prints one table of a store, or what one of its files holds."""
     if view.follow or view.explode or view.hex or view.redact or view.raw:
         raise UsageError(f"--follow, --explode, --hex, --redact and --raw are not for a store of kind {kind.name}")
     with kind.open(path) as opened:
-        chosen = _table(opened, table)
+        chosen, items = _table(opened, table), None
+        if only is not None:
+            found = opened.rows_of_file(only)
+            if found is None or table is not None:
+                raise UsageError(f"{only}: give the root of this store of kind {kind.name}, {path}")
+            chosen, items = found
         report = Report()
         output = Output(invocation, kind_rows.TABLES[chosen.name], view.format)
         body = _body_view(view)
-        rows = _selected(opened, chosen, filters, report)
+        rows = _selected(opened, chosen, filters, report, items)
         output.rows(kind_rows.row(row, chosen, body) for row in islice(rows, filters.limit))
         return output.finish(report.code())
 
@@ -145,12 +151,14 @@ def _body_view(view: MessageView, default: Body | None = None) -> BodyView:
     return BodyView(view.body or default or by_format, most=most)
 
 
-def _selected(opened: Opened, table: Table, filters: Filters, report: Report) -> Iterator[Row]:
+def _selected(
+    opened: Opened, table: Table, filters: Filters, report: Report, items: Iterator[Row | Damage] | None = None
+) -> Iterator[Row]:
     """Yields the rows that every given option lets through; damage goes to the report."""
     columns = dict(table.selected_by)
     filters.refuse(*(name for name in _OPTIONS if name not in columns), why=f"does not select rows of {table.name}")
     tests = _tests(opened, table, filters, columns)
-    for item in opened.rows(table.name):
+    for item in opened.rows(table.name) if items is None else items:
         if isinstance(item, Damage):
             report.say(f"damage: {item}")
         elif all(test(item) for test in tests):

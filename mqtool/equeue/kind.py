@@ -13,8 +13,8 @@ from mqtool.equeue.settings import settings_of
 from mqtool.equeue.start import start
 from mqtool.equeue.store import EQueueStore, StoredMessage
 from mqtool.errors import FormatError
-from mqtool.formats import equeue_message
-from mqtool.kinds.base import Damage, Finding, Opened, Row
+from mqtool.formats import equeue, equeue_message
+from mqtool.kinds.base import Damage, Finding, Opened, Row, Table
 
 
 def recognises(path: Path) -> bool:
@@ -73,6 +73,33 @@ class OpenedEQueue(Opened):
         else:
             for item in self.store.messages():
                 yield message_row(item) if isinstance(item, StoredMessage) else item
+
+    def rows_of_file(self, path: Path) -> tuple[Table, Iterator[Row | Damage]] | None:
+        """Returns the messages of a message chunk, or the entries of a queue chunk."""
+        whole = path.absolute()
+        found = next((chunk for chunk in self.store.chunks if chunk.path.absolute() == whole), None)
+        if found is not None:
+            return MESSAGES, self._of_chunk(found)
+        for queue in self.store.queues:
+            for chunk in queue.chunks:
+                if chunk.absolute() == whole:
+                    count = settings_of(self.path, self.store.listing).queue_chunk_entries
+                    first = int(chunk.name.removeprefix(equeue.QUEUE_PREFIX)) * count
+                    return ENTRIES, self._of_queue_chunk((queue.topic, queue.queue_id), range(first, first + count))
+        return None
+
+    def _of_queue_chunk(self, queue: tuple[str, int], numbers: range) -> Iterator[Row | Damage]:
+        for row in self._entries():
+            if (row["topic"], row["queue_id"]) == queue and row["queue_offset"] in numbers:
+                yield row
+
+    def _of_chunk(self, chunk: ChunkFile) -> Iterator[Row | Damage]:
+        for item in self.store.messages():
+            if isinstance(item, StoredMessage):
+                if item.chunk is chunk:
+                    yield message_row(item)
+            elif item.path == chunk.path:
+                yield item
 
     def get(self, address: str) -> Row | None:
         """Returns the message at an address: a global position, a message id, or TOPIC/QUEUE@OFFSET.

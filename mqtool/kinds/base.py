@@ -129,6 +129,10 @@ class Opened(ABC):
     def rows(self, table: str) -> Iterator[Row | Damage]:
         """Yields the rows of one table in the store's own order, and damage where it lies."""
 
+    def rows_of_file(self, path: Path) -> tuple[Table, Iterator[Row | Damage]] | None:  # noqa: ARG002 - as below
+        """Returns the rows that one file of the store holds, and their table; None for a file that holds none."""
+        return None
+
     @abstractmethod
     def get(self, address: str) -> Row | None:
         """Returns the row at an address, None if the address is of no form that the kind knows.

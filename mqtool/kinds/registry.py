@@ -1,5 +1,6 @@
 """The kinds of stores that are known, what can be done with each, and how a path is recognised."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
@@ -70,6 +71,24 @@ KINDS = (
         ("info", "dump", "get", "find", "verify", "export"), "tiered.md",
     ),
 )  # fmt: skip
+
+
+_CHUNK = re.compile(r"(message|queue)-chunk-[0-9]+|chunk-[0-9]+[.][0-9]+")
+"""Names of files that can be dumped one by one."""
+
+_DEPTH = 4
+"""Directories above a file in which the store's root is looked for."""
+
+
+def store_of_file(path: Path) -> tuple[Kind, Path] | None:
+    """Returns kind and root of the store to which a file belongs, None if it belongs to none of these kinds."""
+    if not _CHUNK.fullmatch(path.name) or not path.is_file():
+        return None
+    for parent in path.absolute().parents[:_DEPTH]:
+        kind = recognise(parent)
+        if kind is not None:
+            return kind, parent
+    return None
 
 
 def recognise(path: Path) -> Kind | None:

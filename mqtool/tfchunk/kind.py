@@ -7,9 +7,9 @@ from typing import Any
 from mqtool.formats import tfchunk_records
 from mqtool.formats.equeue_message import ticks_to_millis
 from mqtool.formats.tfchunk_records import Commit, Prepare, System
-from mqtool.kinds.base import Damage, Finding, Opened, Row
+from mqtool.kinds.base import Damage, Finding, Opened, Row, Table
 from mqtool.tfchunk import salvage, verify
-from mqtool.tfchunk.chunk import StoredRecord
+from mqtool.tfchunk.chunk import StoredRecord, TFChunkFile
 from mqtool.tfchunk.columns import CHUNKS, RECORDS, TABLES
 from mqtool.tfchunk.store import TFChunkDb, is_database
 
@@ -62,6 +62,20 @@ class OpenedTFChunk(Opened):
             return
         for item in self.database.records():
             yield record_row(item) if isinstance(item, StoredRecord) else item
+
+    def rows_of_file(self, path: Path) -> tuple[Table, Iterator[Row | Damage]] | None:
+        """Returns the records of a chunk."""
+        whole = path.absolute()
+        chunk = next((chunk for chunk in self.database.chunks if chunk.path.absolute() == whole), None)
+        return None if chunk is None else (RECORDS, self._of_chunk(chunk))
+
+    def _of_chunk(self, chunk: TFChunkFile) -> Iterator[Row | Damage]:
+        for item in self.database.records():
+            if isinstance(item, StoredRecord):
+                if item.chunk is chunk:
+                    yield record_row(item)
+            elif item.path == chunk.path:
+                yield item
 
     def get(self, address: str) -> Row | None:
         """Returns the record at a log position.

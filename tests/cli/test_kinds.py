@@ -9,7 +9,7 @@ from mqtool.cli import kind_rows
 from mqtool.cli.app import COMMANDS
 from mqtool.kinds.registry import KINDS
 from tests.support.chunks import damaged, equeue_store, lines, tfchunk_store
-from tests.support.stores import tree_digest
+from tests.support.stores import fixture, tree_digest
 
 SMALL, PLAIN = equeue_store("equeue-small"), tfchunk_store("plain")
 
@@ -188,3 +188,23 @@ def test_explain_start_says_what_the_broker_would_do(mqtool, case_id, code, verd
 
 def test_explain_start_of_a_kind_without_a_known_start_is_refused(mqtool):
     assert mqtool("explain-start", PLAIN).code == 4
+
+
+def test_single_chunks_are_dumped_as_parts_of_their_store(mqtool):
+    store = fixture("equeue-small/store")
+    whole = mqtool("dump", store, "--format", "jsonl").lines
+    parts = [mqtool("dump", path, "--format", "jsonl").lines for path in sorted((store / "message-chunks").iterdir())]
+    assert [row for part in parts for row in part] == whole
+    entries = mqtool("dump", store, "--table", "equeue-entry", "--format", "jsonl").lines
+    chunks = [mqtool("dump", path, "--format", "jsonl").lines for path in sorted((store / "queue-chunks").rglob("*-chunk-*"))]
+    assert sorted(map(str, (row for part in chunks for row in part))) == sorted(map(str, entries))
+    assert len(chunks) > 4
+    database = fixture("tfchunk/plain/store")
+    records = [mqtool("dump", path, "--format", "jsonl").lines for path in sorted(database.glob("chunk-*"))]
+    assert [row for part in records for row in part] == mqtool("dump", database, "--format", "jsonl").lines
+
+
+def test_a_table_of_a_single_chunk_is_asked_of_its_store(mqtool):
+    chunk = fixture("equeue-small/store/message-chunks/message-chunk-000000000")
+    result = mqtool("dump", chunk, "--table", "equeue-entry")
+    assert (result.code, "give the root" in result.stderr) == (2, True)
