@@ -48,7 +48,7 @@ COMMANDS = {
     "apply": Command("mqtool.cli.apply", "Carry a plan out; it can be taken back."),
     "undo": Command("mqtool.cli.undo", "Take a change back: the store is as it was, byte for byte."),
     "finalize": Command("mqtool.cli.finalize", "Give the way back up and free its space."),
-    "convert": Command("mqtool.cli.convert", "Make a store of another shape with the same messages: leave DLedger, RocksDB."),
+    "convert": Command("mqtool.cli.convert", "Make a store of another shape, with the same messages."),
     "clean": Command("mqtool.cli.clean", "Which files retention removes, when, and what it takes from consumers."),
     "salvage": Command("mqtool.cli.salvage", "Copy every provable record of a damaged store into a new one."),
     "backup": Command("mqtool.cli.backup", "Back a store up: verified, incremental, also beside a living broker."),
@@ -56,6 +56,7 @@ COMMANDS = {
     "runbook": Command("mqtool.cli.runbook", "Known troubles: detect, explain, mend, prove, take back."),
     "replay": Command("mqtool.cli.replay", "Store messages again: of a store, JSON Lines or an export."),
     "export": Command("mqtool.cli.export", "Write messages as Parquet, in one go or what is new."),
+    "mirror": Command("mqtool.cli.mirror", "Follow a running broker as its slave: a copy, byte for byte."),
     "serve": Command("mqtool.cli.serve", "Serve a store to real clients: broker and name server in one process."),
 }
 

@@ -3,6 +3,7 @@
 Source: SlaveSynchronize (4.9.7, 5.5.0), AdminBrokerProcessor.
 """
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,9 @@ _TABLES: dict[str, tuple[RequestCode, Callable[[Buffer], Any], Callable[[Any, Js
                                      config_files.build_groups),
 }
 """Configuration file to the request for its table, how the answer is read, and how the file is written."""
+
+_TRIES = 6
+_TRY_AGAIN_SECONDS = 0.5
 
 _NOT_IN_FILES = {"mappingDataVersion", "topicQueueMappingDetailMap", "topicQueueMappingInfoMap"}
 """Members of the answer with the topics that belong to another file."""
@@ -107,7 +111,12 @@ async def sync_tables(connection: Connection, root: Path, *, v4: bool) -> None:
 
 
 async def _ask(connection: Connection, code: RequestCode) -> Command:
-    answer = await connection.call(Command(code), timeout=10)
+    """A broker of 4.9 that has just started fails at its statistics until it has a sample: it is asked again."""
+    for _ in range(_TRIES):
+        answer = await connection.call(Command(code), timeout=10)
+        if answer.code != ResponseCode.SYSTEM_ERROR:
+            break
+        await asyncio.sleep(_TRY_AGAIN_SECONDS)
     if answer.code != ResponseCode.SUCCESS:
         raise RemoteProtocolError(f"{connection.address} answered {code.name} with {answer.code}: {answer.remark}")
     return answer

@@ -11,12 +11,16 @@ the master's last segment. Docs page: docs/protocol.md. Source: DefaultHAClient,
 import asyncio
 import contextlib
 import logging
+from collections.abc import Iterable
 from pathlib import Path
+from signal import Signals
+from typing import Any
 
 from mqtool.engine.options import Compat
 from mqtool.errors import RemoteProtocolError, StoreError
 from mqtool.protocol.replication import REPORT, Piece, RecordAssembler, Report, TransferReader
 from mqtool.server.client import Connection, parse_address
+from mqtool.server.loop import loop_factory
 from mqtool.server.replication.master import MasterFacts, ask_facts, sync_tables
 from mqtool.server.replication.replica import ReplicaStore, open_replica
 
@@ -49,6 +53,7 @@ class Mirror:
         self._retry_seconds, self._tables_seconds = retry_seconds, tables_seconds
         self._stopped = asyncio.Event()
         self.caught_up = asyncio.Event()
+        self._tables_taken = asyncio.Event()
         self.store: ReplicaStore
         self._facts: MasterFacts
 
@@ -98,6 +103,16 @@ class Mirror:
             with contextlib.suppress(asyncio.CancelledError):
                 await tables
             await asyncio.get_running_loop().run_in_executor(None, self.store.close)
+
+    @property
+    def name(self) -> str:
+        """The master's name."""
+        return self._facts.name
+
+    async def until_complete(self) -> None:
+        """Returns when the copy has all that the master had at the start, log and tables."""
+        await self.caught_up.wait()
+        await self._tables_taken.wait()
 
     def stop(self) -> None:
         """Has `run` end: everything that came is on the disk when it returns."""
@@ -155,6 +170,7 @@ class Mirror:
                 connection = await Connection.open(self._address)
                 try:
                     await sync_tables(connection, self._path, v4=v4)
+                    self._tables_taken.set()
                 finally:
                     connection.close()
             except (OSError, TimeoutError, RemoteProtocolError) as error:
@@ -165,6 +181,38 @@ class Mirror:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._stopped.wait()
+
+
+def follow(address: str, path: Path, *, once: bool, signals: Iterable[Signals] = ()) -> dict[str, Any]:
+    """Follows a master until a signal comes, or with `once` until the copy has all that was there at the start.
+
+    Call it in the main thread if there are signals.
+
+    Returns:
+        What it came to: master, broker, store, begun_at, end, caught_up.
+
+    Raises:
+        StoreError, RemoteProtocolError, ConnectionError, TimeoutError: as `Mirror.start` and `Mirror.run`.
+    """
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        return runner.run(_follow(address, path, once, signals))
+
+
+async def _follow(address: str, path: Path, once: bool, signals: Iterable[Signals]) -> dict[str, Any]:
+    mirror, loop = Mirror(address, path), asyncio.get_running_loop()
+    for number in signals:
+        loop.add_signal_handler(number, mirror.stop)
+    await mirror.start()
+    begun_at = mirror.store.end
+    running = asyncio.ensure_future(mirror.run())
+    if once:
+        caught_up = asyncio.ensure_future(mirror.until_complete())
+        await asyncio.wait({running, caught_up}, return_when=asyncio.FIRST_COMPLETED)
+        caught_up.cancel()
+        mirror.stop()
+    await running
+    return {"master": address, "broker": mirror.name, "store": str(path), "begun_at": begun_at, "end": mirror.store.end,
+            "caught_up": mirror.caught_up.is_set()}
 
 
 class _Pieces:

@@ -1,0 +1,52 @@
+"""`mqtool mirror`: a copy of a running broker's store, kept by its own replication."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mqtool.cli.exits import ExitCode
+from mqtool.cli.invocation import Format
+from mqtool.cli.options import DebugOption, FormatOption, option
+from mqtool.cli.schema import TABLE, Column, OutputSchema, prints
+
+HELP = """
+mqtool mirror 127.0.0.1:10911 /data/copy
+
+Follow a running master of RocketMQ 4.9 or 5.x as its slave: the CommitLog byte for byte from the first byte that the
+master has, queues and index as they follow from it, topics, groups and offsets every ten seconds. The master needs no
+setting and is not changed; a synchronous one counts the copy as a slave. It runs until SIGTERM or Ctrl-C and makes
+connections that end again; --once ends when the copy has all that the master had at the start. A copy that was made
+before goes on where it ended. A broker may be started on it when the mirror has stopped.
+
+impact: writes the copy under its lock; asks the master, writes nothing there
+"""
+
+MIRROR = OutputSchema(
+    "mirror", 1, "what a mirror came to when it ended",
+    (
+        Column("master", "string", "address of the master", TABLE),
+        Column("broker", "string", "its name", TABLE),
+        Column("store", "string", "root of the copy", TABLE),
+        Column("begun_at", "int64", "physical offset where the copy ended before", TABLE),
+        Column("end", "int64", "physical offset where it ends now", TABLE),
+        Column("caught_up", "boolean", "it has all that the master had at the start", TABLE),
+    ),
+    single=True,
+)  # fmt: skip
+
+
+@prints(MIRROR)
+def mirror(
+    ctx: typer.Context,
+    master: Annotated[str, typer.Argument(metavar="HOST:PORT", help="Address of the master, as clients use it.")],
+    copy: Annotated[Path, typer.Argument(metavar="COPY", help="Root of the copy; made if it is not there.")],
+    *,
+    once: Annotated[bool, option("--once", help="End when all that is there at the start has come.")] = False,
+    output_format: FormatOption = Format.TABLE,
+    _debug: DebugOption = False,
+) -> ExitCode:
+    """Reads the options and follows."""
+    from mqtool.cli.mirror_run import run  # noqa: PLC0415 - `--help` loads no numpy
+
+    return run(ctx.obj, master, copy, output_format, once=once)

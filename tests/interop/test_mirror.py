@@ -1,0 +1,96 @@
+"""The mirror beside a real master: the copy is its log, byte for byte, while it is written to."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+import mqtool
+from mqtool.formats.properties import encode
+from mqtool.protocol import Command, RequestCode
+from mqtool.server.client import Connection
+from mqtool.server.replication.mirror import Mirror
+from mqtool.verify import verify
+from mqtool.verify.findings import Severity
+from tests.support.rocketmq import Broker
+
+pytestmark = pytest.mark.interop
+
+SMALL = {"mappedFileSizeCommitLog": 65536, "mappedFileSizeConsumeQueue": 2000, "maxHashSlotNum": 100, "maxIndexNum": 400}
+
+
+def send(number: int) -> Command:
+    """A message; the header's letters are those of SendMessageRequestHeaderV2."""
+    properties = encode([("KEYS", f"k{number}"), ("TAGS", "tag"), ("UNIQ_KEY", f"{number:032X}")]).decode()
+    return Command(RequestCode.SEND_MESSAGE_V2, body=bytes([65 + number % 26]) * (1 + number * 37 % 3000), fields={
+        "a": "producers", "b": "Mirrored", "c": "TBW102", "d": "2", "e": str(number % 2), "f": "0", "g": "1700000000000",
+        "h": "0", "i": properties, "j": "0", "k": "false", "m": "false"})
+
+
+async def produce(broker: Broker, numbers: range) -> None:
+    """Sends messages, one after the other; each is stored on return."""
+    connection = await Connection.open(broker.address)
+    for number in numbers:
+        answer = await connection.call(send(number), 10)
+        assert answer.code == 0, answer.remark
+    connection.close()
+
+
+async def max_offset(broker: Broker) -> int:
+    """Where the master's log ends."""
+    connection = await Connection.open(broker.address)
+    try:
+        answer = await connection.call(Command(RequestCode.GET_BROKER_RUNTIME_INFO), 10)
+        return int(mqtool_table(answer)["commitLogMaxOffset"])
+    finally:
+        connection.close()
+
+
+def mqtool_table(answer: Command) -> dict[str, str]:
+    """The table of a runtime answer."""
+    import orjson
+    return orjson.loads(answer.body)["table"]
+
+
+async def follow(broker: Broker, copy: Path) -> int:
+    """Starts a copy of a log of several segments, goes on while it grows, and starts it once more."""
+    await produce(broker, range(120))
+    mirror = Mirror(broker.address, copy, tables_seconds=0.2)
+    await mirror.start()
+    running = asyncio.ensure_future(mirror.run())
+    await mirror.caught_up.wait()
+    await produce(broker, range(120, 180))
+    end = await max_offset(broker)
+    await reached(mirror, end)
+    mirror.stop()
+    await running
+    await produce(broker, range(180, 240))
+    end = await max_offset(broker)
+    mirror = Mirror(broker.address, copy, tables_seconds=0.2)
+    await mirror.start()
+    running = asyncio.ensure_future(mirror.run())
+    await reached(mirror, end)
+    mirror.stop()
+    await running
+    return end
+
+
+async def reached(mirror: Mirror, end: int) -> None:
+    """Waits until the copy ends where the master does."""
+    while mirror.store.end < end:
+        await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("version", ["5.5.0", "4.9.7"])
+def test_the_copy_of_a_real_master_is_its_log_and_verifies_clean(rocketmq, tmp_path, version):
+    broker = rocketmq(version).start_broker(tmp_path / "real", brokerRole="ASYNC_MASTER", **SMALL)
+    copy = tmp_path / "copy"
+    end = asyncio.run(asyncio.wait_for(follow(broker, copy), 120))
+    broker.stop()
+    ours, theirs = (b"".join(path.read_bytes() for path in sorted((root / "commitlog").iterdir()))
+                    for root in (copy, broker.store))
+    assert end > 3 * SMALL["mappedFileSizeCommitLog"]
+    assert ours[:end] == theirs[:end]
+    with mqtool.open(copy, config={key: str(value) for key, value in SMALL.items()}) as store:
+        assert [one for one in verify(store).findings if one.severity is not Severity.NOTE] == []
+        assert sum(store.queue("Mirrored", queue).max_offset for queue in (0, 1)) == 240
