@@ -55,30 +55,36 @@ def run(
     if isinstance(target, list):
         return dump_entries.run(invocation, target, config, filters, view)
     with target as store:
-        if view.follow and isinstance(store, LogFiles):
-            raise UsageError("--follow needs a store's root directory")
-        report = Report(lines=view.damage is DamageMode.STDERR)
-        wanted = filters.keywords(store.commit_log.min_offset, store.commit_log.max_offset)
-        stream = MessageStream(report, filters.limit, filters.byte_limit(), view.explode)
-        if view.hex:
-            output = Output(invocation, field_rows.FIELD, view.format)
-            output.rows(_fields(store, stream.items(store.messages(**wanted))))
-        else:
-            rows = view.rows()
-            output = Output(invocation, rows.schema, view.format, live=view.follow)
-            body_mode = None if stream.max_bytes is not None else view.ready_lines()
-            with progress(view.progress, "dump", *_extent(store, wanted)) as bar:
-                if body_mode is None:
-                    found = follow(path, config, **wanted) if view.follow else store.messages(**wanted)
-                    stream.write(found, rows, output, bar, view.damage)
-                else:
-                    first, last = _extent(store, wanted)
-                    jobs = view.jobs or (1 if last - first < SMALL else available())
-                    lines = json_lines(store, body_mode, raw=view.raw, jobs=jobs, limit=stream.limit, **wanted)
-                    stream.write_lines(lines, output, bar, view.damage)
-        if not view.follow and "end" not in wanted and filters.limit is None and filters.max_bytes is None:
-            report.tail(store.commit_log.tail)
-        return output.finish(report.code())
+        return _messages(invocation, store, path, config, filters, view)
+
+
+def _messages(
+    invocation: Invocation, store: Store, path: Path, config: Path | None, filters: Filters, view: MessageView
+) -> ExitCode:
+    if view.follow and isinstance(store, LogFiles):
+        raise UsageError("--follow needs a store's root directory")
+    report = Report(lines=view.damage is DamageMode.STDERR)
+    wanted = filters.keywords(store.commit_log.min_offset, store.commit_log.max_offset)
+    stream = MessageStream(report, filters.limit, filters.byte_limit(), view.explode)
+    if view.hex:
+        output = Output(invocation, field_rows.FIELD, view.format)
+        output.rows(_fields(store, stream.items(store.messages(**wanted))))
+    else:
+        rows = view.rows()
+        output = Output(invocation, rows.schema, view.format, live=view.follow)
+        body_mode = None if stream.max_bytes is not None else view.ready_lines()
+        first, last = _extent(store, wanted)
+        with progress(view.progress, "dump", first, last) as bar:
+            if body_mode is None:
+                found = follow(path, config, **wanted) if view.follow else store.messages(**wanted)
+                stream.write(found, rows, output, bar, view.damage)
+            else:
+                jobs = view.jobs or (1 if last - first < SMALL else available())
+                lines = json_lines(store, body_mode, raw=view.raw, jobs=jobs, limit=stream.limit, **wanted)
+                stream.write_lines(lines, output, bar, view.damage)
+    if not view.follow and "end" not in wanted and filters.limit is None and filters.max_bytes is None:
+        report.tail(store.commit_log.tail)
+    return output.finish(report.code())
 
 
 def _extent(store: Store, wanted: dict[str, Any]) -> tuple[int, int]:
