@@ -3,6 +3,7 @@
 import json
 import socket
 import struct
+import time
 from typing import Any, NamedTuple, Self
 
 RESPONSE, ONEWAY = 1, 2
@@ -106,7 +107,7 @@ class Client:
         """Sends a message as the Java client does: header V2, properties with a unique key."""
         given = {"UNIQ_KEY": f"{self.opaque:032X}", "WAIT": "true", **(properties or {})}
         text = "".join(f"{name}\x01{value}\x02" for name, value in given.items())
-        header = {"a": group, "b": topic, "c": "TBW102", "d": 4, "e": queue, "f": sys_flag, "g": 1_700_000_000_000,
+        header = {"a": group, "b": topic, "c": "TBW102", "d": 4, "e": queue, "f": sys_flag, "g": int(time.time() * 1000),
                   "h": 0, "i": text, "j": 0, "k": False, "m": False, **more}
         return self.call(code, body, **header)
 

@@ -140,9 +140,7 @@ class Transactions:
         settings, found = self._broker.settings, half.properties
         age = now - half.record.born_timestamp
         checked = int(found.get(CHECK_TIMES, "0"))
-        if now - half.record.store_timestamp > _OLDEST_MS:
-            return True
-        if checked >= settings.number("transactionCheckMax"):
+        if age > _OLDEST_MS or checked >= settings.number("transactionCheckMax"):
             await self._give_up(half)
             return True
         immunity = settings.number("transactionTimeOut")
