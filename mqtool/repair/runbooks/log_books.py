@@ -10,6 +10,7 @@ from mqtool.repair.runbooks.model import Advice, Aside, Case, Detection, InPlace
 from mqtool.repair.salvage import Options, salvage
 from mqtool.store.files import ReadFile
 
+_LINT = ("lint-size", "lint-legacy-key")
 _BLOCK = 1 << 20
 _MAGICS = tuple(commit_log.FRAME.pack(0, magic)[4:] for magic in (commit_log.MAGIC_V1, commit_log.MAGIC_V2))
 
@@ -39,8 +40,12 @@ def salvage_aside(case: Case, _found: Detection) -> Proposal:
     return Aside(f"every provable record of {case.root}{copies}", make)
 
 
-def _clear_way(case: Case, found: Detection) -> InPlace:
+def _clear_way(case: Case, found: Detection) -> Proposal:
     """Sets files without a record aside; makes queue files of a wrong length anew."""
+    lint = [one.evidence for one in found.findings if one.code in _LINT]
+    if lint:
+        return Advice((f"mqtool runbook run RB-01 {case.root} --config broker.conf",
+                       "the configuration is to be changed, not the files; run it again with the new one", *lint))
     mending = changes_of(case.store, found.findings)
     away = {one.file for one in mending.left
             if one.code == "log-segment-size" and _is_below(case, one.file) and not _has_record(case.root / one.file)}

@@ -12,7 +12,18 @@ from mqtool.repair.gates import check_backup
 from mqtool.repair.making import make_plan
 from mqtool.repair.plan import Plan
 from mqtool.repair.run import apply
-from mqtool.repair.runbooks.model import Advice, Aside, Case, Detection, InPlace, Proposal, Request, Runbook, start_of
+from mqtool.repair.runbooks.model import (
+    Advice,
+    Aside,
+    Case,
+    Detection,
+    InPlace,
+    Proposal,
+    Request,
+    Runbook,
+    start_of,
+    words_of,
+)
 from mqtool.repair.runbooks.protocol import DONE, FAILED, REFUSED, SKIPPED, Protocol
 from mqtool.store.store import open_store
 from mqtool.verify import State, verify
@@ -48,7 +59,10 @@ def run(book: Runbook, root: Path, request: Request | None = None) -> Protocol:
         protocol.add("detect", DONE, f"the symptom is there: {len(found.findings)} finding(s)", found.evidence)
         _explain(protocol, case)
         proposal = book.propose(case, found)
-    if isinstance(proposal, Advice):
+        wrong = case.findings(("lint-size",)) if asked.config is not None and isinstance(proposal, InPlace) else ()
+    if wrong:
+        protocol.add("plan", REFUSED, "the configuration does not fit the files: RB-01 comes first", words_of(wrong))
+    elif isinstance(proposal, Advice):
         _advise(protocol, proposal)
     elif isinstance(proposal, Aside):
         _make(protocol, proposal, asked)

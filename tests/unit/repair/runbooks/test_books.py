@@ -207,6 +207,27 @@ def test_a_running_broker_has_not_crashed(tmp_path):
     assert "because it runs" in found.step("detect").evidence[0]
 
 
+@pytest.mark.parametrize("config", [
+    {"mappedFileSizeCommitLog": "65536"}, {"mappedFileSizeConsumeQueue": "2000"}, {"mapedFileSizeCommitLog": "16384"},
+], ids=["segments", "queues", "old-spelling"])
+def test_a_wrong_configuration_is_told_and_no_file_is_fitted_to_it(config, tmp_path):
+    root = damage_case("cq-odd-length@5.5.0-clean", tmp_path)
+    before = tree_digest(root)
+    found = run(RUNBOOKS["RB-01"], root, Request(apply=True, backup_acknowledged=True, config=config))
+    assert found.present
+    assert any(next(iter(config)) in fact for fact in found.step("plan").evidence)
+    assert tree_digest(root) == before
+
+
+def test_no_queue_is_made_by_a_configuration_that_does_not_fit(tmp_path):
+    root = damage_case("cq-queue-missing@5.5.0-clean", tmp_path)
+    before = tree_digest(root)
+    config = {"mappedFileSizeConsumeQueue": "2000"}
+    found = run(RUNBOOKS["RB-03"], root, Request(apply=True, backup_acknowledged=True, config=config))
+    assert found.step("plan").status == "refused"
+    assert tree_digest(root) == before
+
+
 def test_a_segment_with_records_is_never_set_aside(tmp_path):
     root = damage_case("segment-long@5.5.0-clean", tmp_path)
     before = tree_digest(root)
