@@ -51,9 +51,9 @@ class Served:
 def serve(tmp_path):
     """`serve(store)` starts a process; whatever runs in the end is killed."""
     started: list[Served] = []
-    config = write_properties(tmp_path / "serve.conf", KEYS)
 
-    def start(store: Path) -> Served:
+    def start(store: Path, keys: dict[str, object] = KEYS) -> Served:
+        config = write_properties(tmp_path / "serve.conf", keys)
         started.append(Served(store, config, tmp_path / "serve.log"))
         return started[-1]
 
@@ -150,3 +150,57 @@ def test_a_directory_changes_hands_under_load_and_nothing_is_lost(rocketmq, serv
             until(lambda turn=turn: persisted(store, log, turn))
         broker.stop(kill=kill)
     check(serve(store).address, log, turn)
+
+
+def park(address: str) -> None:
+    """Leaves a delayed message, a timer message and a half message behind, and one of each kind that is done with."""
+    with Client(address) as client:
+        made = client.call(17, topic="Parked", defaultTopic="TBW102", readQueueNums=1, writeQueueNums=1, perm=6,
+                           topicFilterType="SINGLE_TAG", topicSysFlag=0, order=False)
+        assert made.code == 0
+        assert client.put("Parked", b"delayed, early", properties={"DELAY": "1"}).code == 0
+        assert client.put("Parked", b"timed, early", properties={"TIMER_DELAY_MS": "1500"}).code == 0
+        for body in (b"half, committed", b"half, silent"):
+            answer = client.put("Parked", body, group="PParked", sys_flag=4,
+                                properties={"TRAN_MSG": "true", "PGROUP": "PParked"})
+            assert answer.code == 0
+            if body == b"half, committed":
+                client.send(37, producerGroup="PParked", commitLogOffset=int(answer.fields["msgId"][-16:], 16), msgId="",
+                            tranStateTableOffset=answer.fields["queueOffset"], commitOrRollback=8, frame_flag=2)
+        until(lambda: len(records(client.pull("Parked"))) == 3)
+        assert client.put("Parked", b"delayed, late", properties={"DELAY": "2"}).code == 0
+        assert client.put("Parked", b"timed, late", properties={"TIMER_DELAY_MS": "5000"}).code == 0
+        until(lambda: client.call(30, topic="rmq_sys_wheel_timer", queueId=0).fields["offset"] == "2")
+        until(lambda: int(client.call(28).json["table"]["timerOffsetBehind"]) == 0)
+
+
+def collect(address: str) -> list[bytes]:
+    """Commits the half message when the broker asks, and returns everything that was delivered."""
+    with Client(address) as client:
+        client.heartbeat("parked@1", producers=("PParked",))
+        asked = client.request(39)
+        assert [body for _, body in records(asked)] == [b"half, silent"]
+        client.send(37, producerGroup="PParked", commitLogOffset=asked.fields["commitLogOffset"], msgId="",
+                    tranStateTableOffset=asked.fields["tranStateTableOffset"], commitOrRollback=8,
+                    fromTransactionCheck=True, frame_flag=2)
+        until(lambda: len(records(client.pull("Parked"))) >= 6)
+        return [body for _, body in records(client.pull("Parked"))]
+
+
+@pytest.mark.parametrize("first", ["ours", "real"])
+def test_what_waits_in_a_store_is_delivered_once_by_whoever_opens_it_next(rocketmq, serve, tmp_path, first):
+    directory = tmp_path / "broker"
+    store = directory / "store"
+    store.mkdir(parents=True)
+
+    def start(ours: bool, **more: int):
+        keys = KEYS | {"transactionTimeOut": 1_000, "flushDelayOffsetInterval": 100, **more}
+        return serve(store, keys) if ours else rocketmq("5.5.0").start_broker(directory, **keys)
+
+    broker = start(first == "ours")  # asks after half a minute, by which time nobody is left to be asked
+    park(broker.address)
+    broker.stop()
+    broker = start(first != "ours", transactionCheckInterval=1_000)
+    expected = [b"delayed, early", b"delayed, late", b"half, committed", b"half, silent", b"timed, early", b"timed, late"]
+    assert sorted(collect(broker.address)) == expected
+    broker.stop()
