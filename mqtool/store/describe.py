@@ -37,8 +37,10 @@ def describe(store: Store) -> Description:
             "min_offset": log.min_offset,
             "max_offset": log.max_offset,
             "files": len(log.segments),
-            "directories": [str(path) for path in store.layout.commit_log_dirs],
-            "first_timestamp": store_time(store, log.min_offset),
+            "directories": [str(path) for path in dict.fromkeys(
+                (*store.layout.commit_log_dirs, *(segment.path.parent for segment in log.segments if segment.entries))
+            )],
+            "first_timestamp": store_time(store, log.first_record),
             "last_timestamp": _last_time(store),
             "tail": {"kind": log.tail.kind, "length": log.tail.length, "detail": log.tail.detail},
         },

@@ -3,11 +3,14 @@
 import base64
 import struct
 
+import pyarrow.parquet as pq
 import pytest
 
 import mqtool
+from mqtool.cli.app import run
 from mqtool.formats import dledger
 from mqtool.scan.damage import Damage
+from mqtool.store.describe import describe
 from mqtool.store.entries import rows_of
 from mqtool.store.known_file import recognise_all
 from mqtool.store.target import FileKind
@@ -146,3 +149,20 @@ def test_a_broker_without_dledger_sees_the_ordinary_part_only(tmp_path):
     with mqtool.open(root, {"enableDLegerCommitLog": "false"}) as store:
         assert sum(1 for _ in store.messages()) == 100
         assert {check.area.value for check in verify(store).checks if check.state == "unknown"} >= {"commitlog"}
+
+
+def test_a_ledger_is_described_with_its_directory_and_first_time():
+    fixture = next(store for store in LEDGERS if store.name == "dledger-5.5.0")
+    with mqtool.open(fixture.directory) as store:
+        log = describe(store)["commit_log"]
+    first = next(line for line in answers(fixture.name, "messages") if line.get("phyOffset") == HEADER)
+    assert log["first_timestamp"] == first["storeTimestamp"]
+    assert log["directories"] == [str(fixture.directory / "dledger-n0" / "data")]
+
+
+def test_an_export_in_pieces_holds_every_message_once(tmp_path):
+    fixture = next(store for store in LEDGERS if store.name == "dledger-mixed-5.5.0")
+    assert run(["export", str(fixture.directory), "--to", str(tmp_path / "lake"), "--split", "4096", "--workers", "1"]) == 0
+    rows = pq.read_table(tmp_path / "lake" / "messages").to_pylist()
+    expected = [line for line in answers(fixture.name, "messages") if line["kind"] == "message"]
+    assert sorted(row["physical_offset"] for row in rows) == sorted(line["phyOffset"] for line in expected)
