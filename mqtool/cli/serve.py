@@ -33,6 +33,7 @@ SERVE = OutputSchema(
     (
         Column("broker", "string", "address of the broker", TABLE),
         Column("namesrv", "string", "address of the name server", TABLE, optional=True),
+        Column("ha", "string", "where slaves get the log", TABLE, optional=True),
         Column("admin", "string", "address of metrics and health", TABLE, optional=True),
         Column("store", "string", "root of the store", TABLE),
         Column("read_only", "boolean", "whether nothing is written", TABLE),

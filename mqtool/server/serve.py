@@ -31,6 +31,7 @@ from mqtool.server.broker.settings import Settings
 from mqtool.server.loop import loop_factory
 from mqtool.server.namesrv.routes import Registration as NearRegistration
 from mqtool.server.namesrv.server import NameServer
+from mqtool.server.replication.ha_server import HaListener
 from mqtool.server.shell import Handler, Listener, Peer
 from mqtool.server.tls import TlsMode, server_context
 from mqtool.store.broker_config import BrokerConfig
@@ -112,6 +113,8 @@ class Server:
         )  # fmt: skip
         self._registration: Registration
         self._admin: AdminHttp | None = None
+        self._slaves: HaListener | None = None
+        self._fast: Listener | None = None
 
     async def start(self) -> None:
         """Opens the store, listens, registers; returns when clients are served.
@@ -165,6 +168,7 @@ class Server:
         if options.read_only:
             settings.values["brokerPermission"] = "4"
         self.broker = Broker(messages, settings, address)
+        await self._listen_for_slaves(settings)
         near = self._register if self.name_server is not None else None
         self._registration = Registration(self.broker, near, _others(settings.text("namesrvAddr")))
         await self.broker.start()
@@ -176,6 +180,23 @@ class Server:
             self._admin = AdminHttp(self.broker, options.host, options.admin_port)
             await self._admin.start()
             self.addresses["admin"] = _address(options.advertised, self._admin.port)
+
+    async def _listen_for_slaves(self, settings: Settings) -> None:
+        """Sends the log to slaves, if `haListenPort` is set; a real one asks for topics on the port two below."""
+        port = self.options.config.integer("haListenPort")
+        if port is None or not isinstance(self._store, MessageStore):
+            return
+        self._slaves = HaListener(self._store, self.options.host, port)
+        await self._slaves.start()
+        settings.values["haListenPort"] = str(self._slaves.port)
+        self.addresses["ha"] = _address(self.options.advertised, self._slaves.port)
+        fast = Listener(self.options.host, self._listener.port - 2, self._handlers, opened=self._opened)
+        try:
+            await fast.start()
+        except UsageError as error:
+            _LOG.warning("real slaves will not get topics: %s", error)
+        else:
+            self._fast = fast
 
     def _opened(self, peer: Peer) -> None:
         peer.on_close(self._closed)
@@ -189,7 +210,7 @@ class Server:
         assert self.name_server is not None
         self.name_server.register(NearRegistration(
             settings.text("brokerClusterName"), settings.text("brokerName"), settings.number("brokerId"),
-            broker.address, body=registered(broker), acting_master=False,
+            broker.address, self.addresses.get("ha", ""), registered(broker), acting_master=False,
         ))  # fmt: skip
 
     async def stop(self, grace: float = 10.0) -> None:
@@ -202,6 +223,10 @@ class Server:
         await self._listener.stop(grace)
         if self._admin is not None:
             await self._admin.stop()
+        if self._fast is not None:
+            await self._fast.stop(0)
+        if self._slaves is not None:
+            await self._slaves.stop()
         await self._registration.close()
         await self.broker.stop()
         if self.name_server is not None:

@@ -1,6 +1,10 @@
 """The mirror beside a real master: the copy is its log, byte for byte, while it is written to."""
 
 import asyncio
+import json
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -12,7 +16,7 @@ from mqtool.server.client import Connection
 from mqtool.server.replication.mirror import Mirror
 from mqtool.verify import verify
 from mqtool.verify.findings import Severity
-from tests.support.rocketmq import Broker
+from tests.support.rocketmq import Broker, free_ports
 
 pytestmark = pytest.mark.interop
 
@@ -41,15 +45,9 @@ async def max_offset(broker: Broker) -> int:
     connection = await Connection.open(broker.address)
     try:
         answer = await connection.call(Command(RequestCode.GET_BROKER_RUNTIME_INFO), 10)
-        return int(mqtool_table(answer)["commitLogMaxOffset"])
+        return int(json.loads(bytes(answer.body))["table"]["commitLogMaxOffset"])
     finally:
         connection.close()
-
-
-def mqtool_table(answer: Command) -> dict[str, str]:
-    """The table of a runtime answer."""
-    import orjson
-    return orjson.loads(answer.body)["table"]
 
 
 async def follow(broker: Broker, copy: Path) -> int:
@@ -94,3 +92,47 @@ def test_the_copy_of_a_real_master_is_its_log_and_verifies_clean(rocketmq, tmp_p
     with mqtool.open(copy, config={key: str(value) for key, value in SMALL.items()}) as store:
         assert [one for one in verify(store).findings if one.severity is not Severity.NOTE] == []
         assert sum(store.queue("Mirrored", queue).max_offset for queue in (0, 1)) == 240
+
+
+def test_a_real_slave_follows_a_served_store(rocketmq, tmp_path):
+    """4.9.7 asks for topics every ten seconds, a 5.x slave once a minute."""
+    release = rocketmq("4.9.7")
+    port = free_ports(4)[2]
+    keys = {"haListenPort": port + 1, **SMALL}
+    command = [sys.executable, "-m", "mqtool", "serve", str(tmp_path / "master"), "--port", str(port), "--namesrv-port", "0"]
+    for key, value in keys.items():
+        command += ["--set", f"{key}={value}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as served:
+        assert served.stdout is not None
+        addresses = json.loads(served.stdout.readline())
+        master = Broker(release, tmp_path / "real", addresses["namesrv"], addresses["broker"])
+        try:
+            asyncio.run(produce(master, range(20)))
+            end = asyncio.run(max_offset(master))
+            slave = Broker(release, tmp_path / "slave")
+            release.brokers.append(slave)
+            slave.store.mkdir(parents=True)
+            own = free_ports(4)[2]
+            slave._launch("broker", "org.apache.rocketmq.broker.BrokerStartup", {
+                "brokerClusterName": "DefaultCluster", "brokerName": "broker-a", "brokerId": 1, "brokerRole": "SLAVE",
+                "brokerIP1": "127.0.0.1", "namesrvAddr": addresses["namesrv"], "listenPort": own, "haListenPort": own + 1,
+                "diskMaxUsedSpaceRatio": 95, "storePathRootDir": slave.store, "storePathCommitLog": slave.store / "commitlog",
+                **SMALL})
+            deadline = time.monotonic() + 60
+            while log_of(slave.store)[:end] != log_of(tmp_path / "master")[:end] or not topics_came(slave):
+                assert time.monotonic() < deadline, "the slave did not get the log and the topics"
+                time.sleep(0.1)
+        finally:
+            served.terminate()
+    assert end > 10_000
+
+
+def log_of(root: Path) -> bytes:
+    """The CommitLog of a store."""
+    return b"".join(path.read_bytes() for path in sorted((root / "commitlog").glob("0*")))
+
+
+def topics_came(slave: Broker) -> bool:
+    """Whether the slave has taken the master's topics over."""
+    path = slave.store / "config" / "topics.json"
+    return path.exists() and "Mirrored" in path.read_text("utf-8")
