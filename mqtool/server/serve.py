@@ -34,6 +34,7 @@ from mqtool.server.namesrv.server import NameServer
 from mqtool.server.replication.ha_server import HaListener
 from mqtool.server.shell import Handler, Listener, Peer
 from mqtool.server.tls import TlsMode, server_context
+from mqtool.server.web import Access, Site
 from mqtool.store.broker_config import BrokerConfig
 from mqtool.store.store import Store
 from mqtool.store.store import open_store as open_for_reading
@@ -56,7 +57,7 @@ class ServeOptions:
         read_only: nothing is written into the store.
         config: keys of a broker.conf.
         flush: when a message reaches the disk; None for what the configuration says.
-        admin_port: of metrics and health; 0 takes a free one, None starts none.
+        admin_port: of metrics, health and pages for browsers; 0 takes a free one, None starts none.
         acl: a plain_acl.yml with accounts; None lets everybody do everything.
         certificate, key: of TLS, in PEM files; None speaks no TLS.
         tls_mode: with a certificate, whether plain connections are taken too.
@@ -170,14 +171,17 @@ class Server:
         self.broker = Broker(messages, settings, address)
         await self._listen_for_slaves(settings)
         near = self._register if self.name_server is not None else None
-        self._registration = Registration(self.broker, near, _others(settings.text("namesrvAddr")))
+        others, slaves = _others(settings.text("namesrvAddr")), self.addresses.get("ha", "")
+        self._registration = Registration(self.broker, near, others, slaves)
         await self.broker.start()
         self.broker.tasks.spawn(self._registration.run())
         self._handlers |= self.broker.handlers()
         if near is not None:
             near()
         if options.admin_port is not None:
-            self._admin = AdminHttp(self.broker, options.host, options.admin_port)
+            access = Access(frozenset({options.host, options.advertised}), shows_messages=options.acl is None)
+            site = Site(self.broker, access, options.config.values)
+            self._admin = AdminHttp(self.broker, options.host, options.admin_port, site)
             await self._admin.start()
             self.addresses["admin"] = _address(options.advertised, self._admin.port)
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +14,7 @@ from mqtool.protocol import Command, RequestCode
 from mqtool.protocol.registration_body import document_in
 from mqtool.server.client import Connection
 from mqtool.server.namesrv.server import NameServer
-from tests.support.name_server import ask, converse, in_a_thread, route
+from tests.support.name_server import ask, converse, in_a_thread, registration, route
 from tests.support.rocketmq import Broker, free_ports
 
 pytestmark = pytest.mark.interop
@@ -105,3 +107,23 @@ def test_the_tools_change_our_name_server_and_read_it(rocketmq):
         shown = release.admin("getNamesrvConfig", name_server=address)
     assert value == {"value": "value"}
     assert "orderMessageEnable" in shown
+
+
+@pytest.mark.parametrize("version", ["5.5.0", "4.9.7"])
+def test_our_broker_registers_at_a_real_name_server_and_takes_leave(rocketmq, tmp_path, version):
+    address = real_name_server(rocketmq, version, tmp_path / "real")
+    command = [sys.executable, "-m", "mqtool", "serve", str(tmp_path / "store"), "--port", "0", "--no-namesrv",
+               "--set", f"namesrvAddr={address}", "--set", "haListenPort=0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as served:
+        assert served.stdout is not None
+        try:
+            ours = json.loads(served.stdout.readline())
+            until(lambda: call(address, route("TBW102")).code == 0)
+            found = document_in(call(address, route("TBW102")).body)
+            slave = registration("broker-a", "10.0.0.2:10911", 1, "DefaultCluster")
+            told = call(address, slave).fields
+        finally:
+            served.terminate()
+        until(lambda: call(address, route("TBW102")).code == 17)
+    assert found["brokerDatas"][0]["brokerAddrs"] == {"0": ours["broker"]}
+    assert told == {"masterAddr": ours["broker"], "haServerAddr": ours["ha"]}

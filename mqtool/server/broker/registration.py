@@ -30,17 +30,21 @@ _TIMEOUT_S = 3.0
 class Registration:
     """Keeps name servers up to date."""
 
-    def __init__(self, broker: "Broker", near: Callable[[], None] | None, far: list[str]) -> None:
+    def __init__(
+        self, broker: "Broker", near: Callable[[], None] | None, far: list[str], ha_address: str = ""
+    ) -> None:
         """Takes who is to know.
 
         Args:
             broker: it.
             near: registers it with the name server of this process, None if there is none.
             far: "host:port" of other name servers.
+            ha_address: "host:port" for slaves, "" if there is none.
         """
         self._broker = broker
         self._near = near
         self._far = far
+        self._ha_address = ha_address
         self._open: dict[str, Connection] = {}
         self._due = asyncio.Event()
         self._told = asyncio.Event()
@@ -106,7 +110,7 @@ class Registration:
             "brokerName": settings.text("brokerName"),
             "brokerAddr": self._broker.address,
             "clusterName": settings.text("brokerClusterName"),
-            "haServerAddr": "",
+            "haServerAddr": self._ha_address,
             "brokerId": settings.text("brokerId"),
             "compressed": "false",
             "enableActingMaster": "false",
