@@ -4,6 +4,7 @@
 believed when its header states its own place and agrees with the size of its record, and the record is sound.
 """
 
+import struct
 from collections.abc import Generator, Iterator
 from itertools import repeat
 
@@ -29,6 +30,10 @@ _HEAD = ENTRY_HEADER_SIZE + commit_log.FRAME.size
 _MAGICS = (commit_log.MAGIC_V1, commit_log.MAGIC_V2)
 _STARTS = tuple(magic.to_bytes(4, "big", signed=True) for magic in _MAGICS)
 _STEP = 1 << 16
+_HEADS = struct.Struct(
+    f"{BLANK_ENTRY.struct.format}{ENTRY_HEADER_SIZE - BLANK_ENTRY_SIZE}x{commit_log.FRAME.format.removeprefix('>')}"
+)
+"""Magic and size of an entry, then total_size and magic_code of its record: all that hopping needs."""
 
 
 def walk_of(
@@ -41,17 +46,16 @@ def walk_of(
 
 def hop_entries(view: memoryview, start: int) -> Hop:
     """Follows the sizes in entry headers; the positions and sizes returned are those of the records."""
-    head, frame = BLANK_ENTRY.struct.unpack_from, commit_log.FRAME.unpack_from
+    unpack, last = _HEADS.unpack_from, len(view) - _HEAD
     v1, v2, least = commit_log.MAGIC_V1, commit_log.MAGIC_V2, commit_log.MIN_RECORD_SIZE
     positions: list[int] = []
     sizes: list[int] = []
     at, stop = start, Stop.END
     for _ in repeat(None):
-        if at + _HEAD > len(view):
+        if at > last:
             stop = _stop_at_end(view, at, is_first=at == start)
             break
-        magic, size = head(view, at)
-        total, code = frame(view, at + ENTRY_HEADER_SIZE)
+        magic, size, total, code = unpack(view, at)
         is_record = code in (v1, v2) and total >= least
         if magic != MAGIC_ENTRY or not is_record or size != total + ENTRY_HEADER_SIZE:
             stop = _stop_of(magic, size)
