@@ -55,7 +55,7 @@ APPLY = OutputSchema(
         _count("files", "how many files changed, or would"),
         _text("quarantine", "directory with the old files", nullable=True),
         _text("journal", "what was done, and the way back", nullable=True),
-        _text("state", "of the whole store by verify: clean, dirty, corrupt, unknown; null if it was not asked",
+        _text("status", "of the whole store by verify: clean, dirty, corrupt, unknown; null if it was not asked",
               nullable=True),
         _count("errors", "findings of verify that are errors", nullable=True),
         _count("warnings", "findings of verify that are warnings", nullable=True),

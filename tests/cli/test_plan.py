@@ -51,7 +51,7 @@ def test_the_whole_way_from_findings_to_a_clean_store_and_back(mqtool, store, tm
     assert [row["code"] for row in plan.document["left"]] == ["config-offset-orphan"]
     assert tree_digest(store) == before
     done = mqtool("apply", tmp_path / "plan.json", "--yes", "--format", "json")
-    assert (done.code, done.document["state"], done.document["errors"], done.document["files"]) == (0, "clean", 0, 1)
+    assert (done.code, done.document["status"], done.document["errors"], done.document["files"]) == (0, "clean", 0, 1)
     back = mqtool("undo", store, "--format", "json")
     assert (back.code, back.document["files"]) == (0, 1)
     assert tree_digest(store) == before
@@ -148,7 +148,7 @@ def test_everything_is_made_anew_at_once(mqtool, store, tmp_path):
     paths = {row["path"].partition("/")[0] for row in result.document["steps"]}
     assert (result.code, paths) == (0, {"checkpoint", "consumequeue", "index"})
     done = mqtool("apply", tmp_path / "plan.json", "--yes", "--format", "json").document
-    assert (done["state"], done["errors"]) == ("clean", 0)
+    assert (done["status"], done["errors"]) == ("clean", 0)
 
 
 def test_a_tail_among_the_findings_comes_first(mqtool, tmp_path):
