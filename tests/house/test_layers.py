@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from tests.house.modules import modules
+from tests.house.modules import ROOT, modules
 
 BASE = {"errors", "units", "words"}
 READING = BASE | {"formats", "scan", "store"}
@@ -63,6 +63,11 @@ def layer_of(imported: str) -> str | None:
 def test_every_module_belongs_to_a_known_layer():
     unknown = {module.layer for module in modules()} - set(ALLOWED)
     assert not unknown, "give it a row in ALLOWED"
+
+
+def test_the_page_on_architecture_names_every_layer():
+    text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    assert [layer for layer in ALLOWED if not layer.startswith("__") and layer not in text] == []
 
 
 @pytest.mark.parametrize("layer", sorted(ALLOWED))
