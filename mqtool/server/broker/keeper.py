@@ -68,10 +68,12 @@ class Keeper:
         await future
 
     async def _run(self) -> None:
-        while self._marked:
+        while self._marked or self._waiting:
             names, self._marked = sorted(self._marked), set()
             waiting, self._waiting = self._waiting, []
             failure = await self._turn(names, lambda name: partial(self._save, name, self._builders[name]()))
+            if not self._marked:  # who came meanwhile waits for nothing else than what was written just now
+                waiting, self._waiting = [*waiting, *self._waiting], []
             for future in waiting:
                 if not future.done():
                     future.set_result(None) if failure is None else future.set_exception(failure)
