@@ -29,7 +29,8 @@ mqtool plan rebuild consumequeue /data/store --topic Orders --queue 3 -o plan.js
 Work out a change and write it down: which files change, from which to which SHA-256, what it needs. Nothing is changed
 before `mqtool apply`. WORDS are a verb and the store:
 
-rebuild consumequeue|index|metadata|all: derived files made anew in place; narrowed by --topic, --queue, --file.
+rebuild consumequeue|index|metadata|timer|all: derived files made anew in place; narrowed by --topic, --queue, --file.
+The timer's are not among all.
 undelete: --topic brings topics back from the log, configuration and queues.
 truncate: cut the log at --at, a record's physical offset, so that it stays cut; without --at what lies behind its end.
 redact: blank bodies of the messages at --at (offset, TOPIC/QUEUE@OFFSET or id) or of those that match.

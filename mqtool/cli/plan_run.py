@@ -20,6 +20,7 @@ from mqtool.repair import (
     RebuildIndex,
     RebuildMetadata,
     RebuildQueues,
+    RebuildTimer,
     Redact,
     SetAside,
     Step,
@@ -143,6 +144,10 @@ def _metadata(_: Store, request: Request) -> Changes:
     return (RebuildMetadata(tuple(request.files)),)
 
 
+def _timer(_: Store, _request: Request) -> Changes:
+    return (RebuildTimer(),)
+
+
 def _undelete(_: Store, request: Request) -> Changes:
     if not request.filters.topic:
         raise UsageError("undelete: name the topics with --topic")
@@ -214,6 +219,7 @@ _VERBS = {
     "rebuild consumequeue": _verb(_queues, "topic", "queue"),
     "rebuild index": _verb(_index, "files"),
     "rebuild metadata": _verb(_metadata, "files"),
+    "rebuild timer": _verb(_timer),
     "undelete": _verb(_undelete, "topic"),
     "truncate": _verb(_truncate, "at"),
     "redact": _verb(_redact, "at", "topic", "queue", "key", "unique_key", "tag", "time", "grep"),

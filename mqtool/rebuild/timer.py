@@ -109,8 +109,8 @@ class _Rebuild:
         most = timer.WHEEL_SLOTS - _BLANK_SLOTS
         self._window = window if 2 <= window <= most else most
         there = list_mapped_files(store.path / file_names.TIMER_LOG).files
-        self._file_size = config.integer("mappedFileSizeTimerLog") or (
-            there[0].size if there else timer.DEFAULT_LOG_FILE_SIZE
+        self._file_size = config.integer("mappedFileSizeTimerLog") or max(
+            (file.size for file in there), default=timer.DEFAULT_LOG_FILE_SIZE
         )
         self._parked: dict[int, _Parked] = {}
         self._enqueued: dict[tuple[str, int], int] = {}

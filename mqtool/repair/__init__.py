@@ -19,6 +19,7 @@ from mqtool.repair.changes import (
     RebuildIndex,
     RebuildMetadata,
     RebuildQueues,
+    RebuildTimer,
     Redact,
     SetAside,
     Trim,
@@ -34,6 +35,6 @@ from mqtool.repair.takeback import Ended, finalize, undo
 
 __all__ = [
     "Applied", "Change", "Ended", "Fingerprint", "Mending", "Pad", "Plan", "Read", "RebuildIndex", "RebuildMetadata",
-    "RebuildQueues", "Redact", "RepairFiles", "SetAside", "Step", "Trim", "Truncate", "Undelete", "apply", "changes_of",
-    "finalize", "make_plan", "undo",
+    "RebuildQueues", "RebuildTimer", "Redact", "RepairFiles", "SetAside", "Step", "Trim", "Truncate", "Undelete",
+    "apply", "changes_of", "finalize", "make_plan", "undo",
 ]  # fmt: skip

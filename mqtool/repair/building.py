@@ -155,6 +155,7 @@ def _builder_of(change: Change) -> Builder:
         configuration,
         derived,
         redaction,
+        timer,
         trimming,
         truncation,
     )
@@ -163,6 +164,7 @@ def _builder_of(change: Change) -> Builder:
         changes.RebuildQueues: derived.rebuild_queues,
         changes.RebuildIndex: derived.rebuild_index,
         changes.RebuildMetadata: configuration.rebuild_metadata,
+        changes.RebuildTimer: timer.rebuild_timer,
         changes.Undelete: configuration.undelete,
         changes.Truncate: truncation.truncate,
         changes.Redact: redaction.redact,

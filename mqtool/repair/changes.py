@@ -42,6 +42,11 @@ class RebuildMetadata:
 
 
 @dataclass(frozen=True, slots=True)
+class RebuildTimer:
+    """Timer wheel, timer log and config/timercheck made anew from the parked messages of the CommitLog."""
+
+
+@dataclass(frozen=True, slots=True)
 class Undelete:
     """Topics brought back from the log: their configuration, and their queues with the old queue offsets.
 
@@ -107,13 +112,16 @@ class Pad:
     files: tuple[str, ...]
 
 
-Change = RebuildQueues | RebuildIndex | RebuildMetadata | Undelete | Truncate | Redact | Trim | SetAside | Pad
+Change = (
+    RebuildQueues | RebuildIndex | RebuildMetadata | RebuildTimer | Undelete | Truncate | Redact | Trim | SetAside | Pad
+)
 
 
 VERBS = {
     "rebuild-consumequeue": RebuildQueues,
     "rebuild-index": RebuildIndex,
     "rebuild-metadata": RebuildMetadata,
+    "rebuild-timer": RebuildTimer,
     "undelete": Undelete,
     "truncate": Truncate,
     "redact": Redact,

@@ -7,7 +7,16 @@ from pathlib import Path
 
 from mqtool.errors import UsageError
 from mqtool.formats import file_names
-from mqtool.repair.changes import Change, Pad, RebuildIndex, RebuildMetadata, RebuildQueues, SetAside, Truncate
+from mqtool.repair.changes import (
+    Change,
+    Pad,
+    RebuildIndex,
+    RebuildMetadata,
+    RebuildQueues,
+    RebuildTimer,
+    SetAside,
+    Truncate,
+)
 from mqtool.repair.paths import check_name
 from mqtool.store.store import Store
 from mqtool.verify import CATALOGUE, Area, Finding, Severity
@@ -62,6 +71,7 @@ class _Gathered:
 
     topics: set[str | None] = field(default_factory=set)
     index: bool = False
+    timer: bool = False
     files: set[str] = field(default_factory=set)
     away: set[str] = field(default_factory=set)
     short: set[str] = field(default_factory=set)
@@ -80,6 +90,8 @@ class _Gathered:
             self.topics.add(finding.topic)
         elif area is Area.INDEX:
             self.index = True
+        elif area is Area.TIMER:
+            self.timer = True
         elif area is Area.CHECKPOINT and finding.code != "checkpoint-unreadable":
             self.files.add(file_names.CHECKPOINT)
         elif finding.code in _CONFIG:
@@ -105,6 +117,8 @@ class _Gathered:
             found.append(RebuildQueues(() if None in self.topics else tuple(map(glob.escape, named))))
         if self.index:
             found.append(RebuildIndex())
+        if self.timer:
+            found.append(RebuildTimer())
         if self.files:
             found.append(RebuildMetadata(tuple(sorted(self.files))))
         if self.away:

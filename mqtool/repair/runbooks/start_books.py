@@ -8,12 +8,14 @@ from mqtool.convert.queues import into_files, into_rocksdb
 from mqtool.engine.recovery.lock import lock_holder
 from mqtool.formats import file_names
 from mqtool.repair.changes import Change, RebuildIndex, RebuildMetadata, RebuildQueues, SetAside, Trim, Truncate
+from mqtool.repair.from_findings import changes_of
 from mqtool.repair.runbooks.model import Advice, Aside, Case, Detection, InPlace, Proposal, Runbook, words_of
 from mqtool.store.rocksdb import is_database
 from mqtool.store.store import open_store
 from mqtool.verify import Finding, Severity
 
 _TAILS = ("log-torn-tail", "log-stale-tail", "log-garbage-tail")
+_TIMER_TOPIC = "rmq_sys_wheel_timer"
 _ROCKSDB = "defaultRocksDB"
 _NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "fuse.glusterfs", "ceph", "9p", "afs", "lustre"})
 _LITTLE_SPACE = 0.15
@@ -84,13 +86,13 @@ def _timer(case: Case) -> Detection:
     return Detection(bool(found), words_of(found), found)
 
 
-def _leave_timer(case: Case, _found: Detection) -> Advice:
-    return Advice((
-        f"mqtool verify {case.root}",
-        "waiting messages themselves are in the log, in topic rmq_sys_wheel_timer: mqtool dump --topic shows them",
-        ("do not delete timerwheel or timerlog while messages wait: the timer goes on at its checkpoint, not at the "
-        "start"),
-    ), "timer wheel and timer log made anew from the log")  # fmt: skip
+def _renew_timer(case: Case, found: Detection) -> InPlace:
+    """Proposes the timer's files anew, with its queue if that is damaged too; an end of the log is cut first."""
+    if case.findings(_TAILS):
+        return InPlace((Truncate(case.store.commit_log.max_offset),), again=True)
+    queue = tuple(one for one in case.verification.findings if one.topic == _TIMER_TOPIC)
+    mending = changes_of(case.store, (*found.findings, *queue))
+    return InPlace(mending.changes, mending.left)
 
 
 def _shared(case: Case) -> Detection:
@@ -196,9 +198,11 @@ START_BOOKS = (
         ("delayed messages are not delivered any more", "dequeueing tries one message again for ever"),
         "Timer wheel or timer log lead to what is not in the log any more, after the log was cut.",
         "Files of the timer are deleted, and what waits in them is forgotten.",
-        ("checks every slot, chain and address of the timer against the log", "says which files are wrong, and where"),
-        "Making them anew is not in this release; nothing is changed.",
-        _timer, _leave_timer,
+        ("checks every slot, chain and address of the timer against the log, and says which files are wrong, and where",
+         "makes wheel, timer log and timer checkpoint anew from the messages of `rmq_sys_wheel_timer`",
+         "makes the queue of that topic anew first if it is damaged"),
+        "Messages whose parked records are gone from the log are gone; a replica may have them (RB-05).",
+        _timer, _renew_timer,
     ),
     Runbook(
         "RB-18", "two-brokers-one-store",

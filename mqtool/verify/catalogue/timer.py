@@ -3,8 +3,7 @@
 from mqtool.verify.catalogue.check import Check
 from mqtool.verify.findings import Area, Severity
 
-_DUMP = "mqtool dump {path}"
-_RECORD = "mqtool dump {store} -o {offsets}"
+_REBUILD = "mqtool plan rebuild timer {store} -o PLAN"
 
 
 def _error(code: str, meaning: str, remedy: str, next_step: str) -> Check:
@@ -15,49 +14,49 @@ CHECKS = (
     _error(
         "timer-wheel-size",
         "The timer wheel is not 38,707,200 bytes long: the timer does not start.",
-        "Move it aside; the broker makes an empty one and reads the timer log.",
-        _DUMP,
+        "Make the timer's files anew from the log.",
+        _REBUILD,
     ),
     _error(
         "timer-log-size",
         "A timer log file has another length than its neighbours: the broker refuses to start.",
-        "Compare with mappedFileSizeTimerLog.",
-        _DUMP,
+        "Compare with mappedFileSizeTimerLog; make the timer's files anew from the log.",
+        _REBUILD,
     ),
     _error(
         "timer-log-gap",
         "A file of the timer log is gone: chains that lead there end.",
-        "Messages that wait there are not delivered; find them in the queue rmq_sys_wheel_timer.",
-        _DUMP,
+        "Messages that wait there are not delivered; make the timer's files anew from the log.",
+        _REBUILD,
     ),
     _error(
         "timer-bad-unit",
         "A unit of the timer log is malformed: what follows in its file is not read.",
-        "Messages that wait there are not delivered; find them in the queue rmq_sys_wheel_timer.",
-        _DUMP,
+        "Messages that wait there are not delivered; make the timer's files anew from the log.",
+        _REBUILD,
     ),
     _error(
         "timer-bad-chain",
         "A unit of the timer log names a predecessor that is none.",
-        "Messages behind it are not delivered; find them in the queue rmq_sys_wheel_timer.",
-        _DUMP,
+        "Messages behind it are not delivered; make the timer's files anew from the log.",
+        _REBUILD,
     ),
     _error(
         "timer-dangling-unit",
         "A unit of the timer log points into the CommitLog where no such record is: the timer stops there.",
-        "Fetch the record from a replica.",
-        _RECORD,
+        "Make the timer's files anew from the log; fetch the record from a replica if it is missing.",
+        _REBUILD,
     ),
     _error(
         "timer-bad-slot",
         "A slot of the timer wheel leads to positions that the timer log does not have.",
-        "Move the wheel aside; the broker makes it anew from the timer log.",
-        _DUMP,
+        "Make the timer's files anew from the log.",
+        _REBUILD,
     ),
     _error(
         "timer-checkpoint-ahead",
         "config/timercheck lies beyond the timer log or its queue: messages are skipped.",
-        "Move it aside while the broker is stopped.",
-        _DUMP,
+        "Make the timer's files anew from the log.",
+        _REBUILD,
     ),
 )

@@ -180,17 +180,6 @@ def test_a_downgrade_is_seen_before_it_is_done(tmp_path):
     assert found.step("plan").status == "skipped"
 
 
-def test_a_stuck_timer_is_told_and_left(tmp_path):
-    root = copy_store("timer-5.5.0", tmp_path)
-    wheel = root / "timerwheel"
-    wheel.write_bytes(wheel.read_bytes()[:-32])
-    before = tree_digest(root)
-    found = run(RUNBOOKS["RB-17"], root, Request(apply=True, backup_acknowledged=True))
-    assert found.present
-    assert "not in this release" in found.step("plan").summary
-    assert tree_digest(root) == before
-
-
 def test_a_damaged_log_is_not_closed_as_if_it_were_whole(tmp_path):
     root = damage_case("old-zero-page@5.5.0-crash", tmp_path)
     found = run(RUNBOOKS["RB-08"], root, Request(apply=True, backup_acknowledged=True))

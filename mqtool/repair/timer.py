@@ -1,0 +1,65 @@
+"""The timer's files made anew in place: wheel, log and checkpoint, from the parked messages of the log."""
+
+from pathlib import Path
+
+from mqtool.errors import UnsupportedFormatError, UsageError
+from mqtool.formats import file_names
+from mqtool.formats.timer import DEFAULT_LOG_FILE_SIZE
+from mqtool.rebuild.timer import TimerResult
+from mqtool.rebuild.timer import rebuild_timer as rebuild_into
+from mqtool.repair.building import Built
+from mqtool.repair.changes import RebuildTimer
+from mqtool.store.files import list_directory, list_mapped_files
+from mqtool.store.store import Store
+
+_LISTED = 20
+"""Of each kind of note."""
+
+
+def rebuild_timer(store: Store, _change: RebuildTimer, out: Path, built: Built) -> None:
+    """Makes the timer's files anew; files of the old timer log and snapshots of the old wheel go.
+
+    A broker with `timerWheelSnapshotFlush` loads the snapshot with the highest number and, without one, the plain
+    wheel; that is the one which is made here (TimerWheel.getMaxSnapshotFlag, 5.5.0).
+
+    Raises:
+        UnsupportedFormatError: timer messages are kept in RocksDB.
+        UsageError: nothing was ever parked here, and there is no timer.
+    """
+    if store.config.values.get("timerRocksDBEnable") == "true":
+        raise UnsupportedFormatError(f"{store.path}: timer in RocksDB; only timer wheel and timer log can be made anew")
+    found = rebuild_into(store, out)
+    directory = store.path / file_names.TIMER_LOG
+    old = [file.path for file in list_mapped_files(directory).files]
+    wheel = store.path / file_names.TIMER_WHEEL
+    if not found.parked and not old and not wheel.exists():
+        raise UsageError(f"{store.path}: the log holds no message of rmq_sys_wheel_timer, and there is no timer")
+    made = set(built.put_tree(out))
+    snapshots = [store.path / entry.name for entry in list_directory(store.path) if _is_snapshot(entry.name)]
+    for path in (*old, *snapshots):
+        if path.relative_to(store.path).as_posix() not in made:
+            built.remove(path)
+    if not old and "mappedFileSizeTimerLog" not in store.config.values:
+        built.notes.append(f"timer: nothing tells how long files of the timer log are; taken: {DEFAULT_LOG_FILE_SIZE} "
+                           "bytes; if the broker's mappedFileSizeTimerLog is another: --config")  # fmt: skip
+    _tell(found, built)
+    built.read_log(store)
+    built.read_settings(store)
+
+
+def _is_snapshot(name: str) -> bool:
+    head, _, number = name.partition(".")
+    return head == file_names.TIMER_WHEEL and number.isdecimal()
+
+
+def _tell(found: TimerResult, built: Built) -> None:
+    built.complete &= not found.damage and not found.problems
+    built.notes.append(f"timer: {found.parked} parked message(s), {found.units} unit(s), {found.waiting} that wait; "
+                       f"read up to {found.last_read_time_ms} ms ({found.read_time_from})")  # fmt: skip
+    if found.guessed:
+        built.notes.append(f"timer: of {found.guessed} unit(s) no record tells when they were written; taken to be "
+                           "when their messages were stored")  # fmt: skip
+    for damage in found.damage.items[:_LISTED]:
+        built.notes.append(f"damage: {damage.kind.value} at physical offset {damage.start}, "
+                           f"{damage.end - damage.start} bytes; what was parked there is left out")  # fmt: skip
+    built.notes.extend(f"timer: {words}" for words in found.problems.items[:_LISTED])
