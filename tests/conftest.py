@@ -14,16 +14,16 @@ from tests.support.rocketmq import RocketMQ, Unavailable, release
 settings.register_profile("no deadline", deadline=None)  # how long an example takes is no property of ours
 settings.load_profile("no deadline")
 
-SHARED_WORKER = ("interop", "spark")  # each starts JVMs: one after the other, not side by side
+SHARED_WORKER = ("interop", "spark")  # each starts JVMs: one after the other of a kind, not side by side
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that start JVMs run in one worker, and may take their time: the first one fetches RocketMQ."""
+    """Tests that start JVMs share a worker by kind, and may take their time: the first one fetches RocketMQ."""
     for item in items:
         for name in SHARED_WORKER:
             if item.get_closest_marker(name):
-                item.add_marker(pytest.mark.xdist_group("jvm"))
+                item.add_marker(pytest.mark.xdist_group(name))
                 item.add_marker(pytest.mark.timeout(600))
 
 
