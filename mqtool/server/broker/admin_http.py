@@ -1,4 +1,4 @@
-"""The admin port: /metrics, /healthz and /readyz over HTTP, read-only.
+"""The admin port: /metrics, /healthz, /readyz and the pages of `mqtool.server.web` over HTTP, read-only.
 
 `/healthz` says whether the process works, `/readyz` whether it takes and hands out messages.
 """
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from mqtool.errors import UsageError
 from mqtool.server.broker import metrics
+from mqtool.server.web import Site
 
 if TYPE_CHECKING:
     from mqtool.server.broker.broker import Broker
@@ -31,9 +32,10 @@ class AdminHttp:
         port: that it listens on, once it is started.
     """
 
-    def __init__(self, broker: "Broker", host: str, port: int) -> None:
-        """Takes the broker, and where to listen; port 0 takes a free one."""
+    def __init__(self, broker: "Broker", host: str, port: int, site: Site | None = None) -> None:
+        """Takes the broker, where to listen, and the pages for browsers; port 0 takes a free one."""
         self.port = port
+        self._site = site
         self._host = host
         self._server: asyncio.Server | None = None
         self._pages: dict[str, Callable[[], _Page]] = {
@@ -51,16 +53,19 @@ class AdminHttp:
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
-        """Listens no more."""
+        """Listens no more; on return nothing reads the store."""
         if self._server is not None:
             self._server.close()
             self._server = None
+        if self._site is not None:
+            await self._site.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(_REQUEST_S):
                 head = await reader.readuntil(b"\r\n\r\n")
-                writer.write(self._answer(head))
+                page = await self._site.answer(head) if self._site is not None else None
+                writer.write(self._answer(head) if page is None else page)
                 await writer.drain()
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
             _LOG.debug("admin request not answered error=%r", error)

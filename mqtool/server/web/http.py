@@ -1,0 +1,132 @@
+"""Requests and replies of the page: one GET on one connection, with limits on everything that is taken."""
+
+import ipaddress
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+from urllib.parse import parse_qsl, unquote
+
+LONGEST_TARGET = 4096
+MOST_FIELDS = 16
+LONGEST_FIELD = 1024
+
+HTML = "text/html; charset=utf-8"
+CSS = "text/css; charset=utf-8"
+
+_REASONS = {
+    200: "OK", 400: "Bad Request", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed", 414: "URI Too Long",
+    421: "Misdirected Request", 431: "Request Header Fields Too Large", 500: "Internal Server Error",
+    503: "Service Unavailable",
+}  # fmt: skip
+
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src data:; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+    "Connection": "close",
+}
+"""What every reply says: nothing is fetched from elsewhere, nothing frames it, nothing keeps it."""
+
+
+class BadRequestError(Exception):
+    """A request that gets no page.
+
+    Attributes:
+        status: of the reply.
+    """
+
+    def __init__(self, status: int, reason: str) -> None:
+        """Takes the status and what to say."""
+        super().__init__(reason)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request: method, path, the fields of its query, and the host that the browser asked for."""
+
+    method: str
+    path: str
+    fields: dict[str, str]
+    host: str | None
+
+
+class Reply(NamedTuple):
+    """Status, content type and text of a reply."""
+
+    status: int
+    kind: str
+    text: str
+
+    def data(self, *, with_body: bool) -> bytes:
+        """Returns the bytes to send."""
+        body = self.text.encode("utf-8", "replace")
+        headers = {"Content-Type": self.kind, "Content-Length": str(len(body)), **_HEADERS}
+        if self.status == 405:
+            headers["Allow"] = "GET, HEAD"
+        if self.status == 503:
+            headers["Retry-After"] = "2"
+        head = f"HTTP/1.1 {self.status} {_REASONS[self.status]}\r\n"
+        head += "".join(f"{name}: {value}\r\n" for name, value in headers.items()) + "\r\n"
+        return head.encode() + (body if with_body else b"")
+
+
+def path_of(head: bytes) -> str:
+    """Returns the path that a request asks for, "" if it is none."""
+    words = head.split(b"\r\n", 1)[0].split(b" ")
+    return words[1].partition(b"?")[0].decode("latin-1") if len(words) == 3 else ""
+
+
+def parse(head: bytes) -> Request:
+    """Reads the head of a request.
+
+    Raises:
+        BadRequestError: it is none, or more than this page takes.
+    """
+    first, *lines = head.decode("latin-1").split("\r\n")
+    words = first.split(" ")
+    if len(words) != 3 or not words[2].startswith("HTTP/1."):
+        raise BadRequestError(400, "expected METHOD TARGET HTTP/1.1")
+    if len(words[1]) > LONGEST_TARGET:
+        raise BadRequestError(414, f"expected a target of at most {LONGEST_TARGET} bytes, found {len(words[1])}")
+    path, _, query = words[1].partition("?")
+    hosts = [value.strip() for name, _, value in (line.partition(":") for line in lines) if name.lower() == "host"]
+    if len(hosts) > 1:
+        raise BadRequestError(400, "expected one Host, found several")
+    return Request(words[0], unquote(path), _fields(query), hosts[0] if hosts else None)
+
+
+def _fields(query: str) -> dict[str, str]:
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=MOST_FIELDS)
+    except ValueError as error:
+        raise BadRequestError(400, f"expected at most {MOST_FIELDS} fields") from error
+    for _, value in pairs:
+        if len(value) > LONGEST_FIELD:
+            raise BadRequestError(400, f"expected at most {LONGEST_FIELD} characters in a field, found {len(value)}")
+    return {name: value.strip() for name, value in pairs}
+
+
+def is_own_host(host: str | None, names: Iterable[str]) -> bool:
+    """Whether a browser that asked for a host meant this server.
+
+    A page of somebody else whose name is made to lead here would be let in by its address but not by its name.
+
+    Args:
+        host: the Host header.
+        names: under which this server is reached; addresses and localhost always are.
+    """
+    name = (host or "").lower()
+    name = name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0]
+    if name.rstrip(".") in {"localhost", *(one.lower() for one in names)} - {""}:
+        return True
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,46 @@
+"""The store as the page reads it: in a thread of its own, beside the broker.
+
+An open engine answers any thread. The caches of a store that is only read belong to one, so it is opened once more.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from mqtool.engine import MessageStore
+from mqtool.server.broker.read_only import ReadOnlyMessages
+from mqtool.store.store import Store, open_store
+
+if TYPE_CHECKING:
+    from mqtool.server.broker.broker import Broker
+
+Messages = MessageStore | ReadOnlyMessages
+"""Whatever answers questions about messages."""
+
+
+class Reads:
+    """Opens what the page reads when it is first asked for. For the page's thread."""
+
+    def __init__(self, broker: "Broker", config: Mapping[str, str]) -> None:
+        """Takes the broker, and the keys of its configuration."""
+        self._broker = broker
+        self._config = config
+        self._store: Store | None = None
+
+    def messages(self) -> Messages:
+        """Returns what to ask.
+
+        Raises:
+            StoreError: the store cannot be opened.
+        """
+        served = self._broker.messages
+        if isinstance(served, MessageStore):
+            return served
+        if self._store is None:
+            self._store = open_store(served.path, dict(self._config))
+        return ReadOnlyMessages(self._store, served.options)
+
+    def close(self) -> None:
+        """Closes what was opened here."""
+        if self._store is not None:
+            self._store.close()
+            self._store = None
