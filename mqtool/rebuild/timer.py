@@ -19,6 +19,7 @@ from mqtool.formats import commit_log, file_names, java, properties, timer
 from mqtool.formats.commit_log import Record, SysFlag
 from mqtool.rebuild.files import OutputFiles
 from mqtool.rebuild.listing import Listing
+from mqtool.rebuild.timer_parts import Parked, Placed, Slot, rows_with
 from mqtool.scan.damage import Damage
 from mqtool.scan.frames import Frames
 from mqtool.store.files import list_mapped_files, read_file
@@ -44,6 +45,8 @@ class TimerResult:
         waiting: messages in slots that have not been delivered.
         last_read_time_ms: slots before it have been delivered.
         read_time_from: where that is known from.
+        missed: messages that should have been delivered before, and of which there is no record: the log was cut
+            behind them, or damaged. The read time goes back for them, past no message that was delivered.
         damage: ranges of the log without a record.
         problems: messages that no broker could park, in words.
         files: paths below the output directory.
@@ -56,32 +59,10 @@ class TimerResult:
     waiting: int = 0
     last_read_time_ms: int = 0
     read_time_from: str = ""
+    missed: int = 0
     damage: Listing[Damage] = field(default_factory=Listing)
     problems: Listing[str] = field(default_factory=Listing)
     files: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class _Parked:
-    """A message of the topic: its record's place, when it is due, and who it is."""
-
-    queue_offset: int
-    physical_offset: int
-    size: int
-    stored: int
-    due: int
-    key: str
-    rolls: int
-    is_delete: bool
-    topic: str | None
-
-
-@dataclass(slots=True)
-class _Slot:
-    time: int
-    first: int = timer.NO_POSITION
-    last: int = timer.NO_POSITION
-    count: int = 0
 
 
 def rebuild_timer(store: Store, out: Path, on_progress: OnProgress | None = None) -> TimerResult:
@@ -112,9 +93,10 @@ class _Rebuild:
         self._file_size = config.integer("mappedFileSizeTimerLog") or max(
             (file.size for file in there), default=timer.DEFAULT_LOG_FILE_SIZE
         )
-        self._parked: dict[int, _Parked] = {}
+        self._parked: dict[int, Parked] = {}
         self._enqueued: dict[tuple[str, int], int] = {}
-        self._slots: dict[int, _Slot] = {}
+        self._cancelled: set[str] = set()
+        self._slots: dict[int, Slot] = {}
         self._found = TimerResult()
 
     def run(self, out: Path) -> TimerResult:
@@ -128,17 +110,22 @@ class _Rebuild:
                 self._on_progress(item.base + int(item.positions[-1]))
         ordered = [self._parked[number] for number in sorted(self._parked)]
         found.parked = len(ordered)
+        old = self._old_checkpoint()
+        placed = self._settle([self._place(message, time) for message, time in self._timed(ordered)], old)
         with OutputFiles(out) as output:
-            end = self._write_log(output, ordered)
+            end = self._write_log(output, placed)
             self._write_wheel(output)
-            checkpoint = self._checkpoint(ordered, end)
+            following = ordered[-1].queue_offset + 1 if ordered else 0
+            checkpoint = timer.TimerCheckpoint(
+                found.last_read_time_ms, end, following, following, old.state_version, old.timestamp, old.counter
+            )
             name = f"{file_names.CONFIG}/{file_names.TIMER_CHECKPOINT}"
             output.write(name, timer.CHECKPOINT_FILE_SIZE, 0, timer.build_checkpoint(checkpoint))
         found.files.append(name)
         found.waiting = sum(slot.count for slot in self._slots.values() if self._is_open(slot, checkpoint))
         return found
 
-    def _is_open(self, slot: _Slot, checkpoint: timer.TimerCheckpoint) -> bool:
+    def _is_open(self, slot: Slot, checkpoint: timer.TimerCheckpoint) -> bool:
         return slot.time * self._precision >= checkpoint.last_read_time_ms
 
     def _read(self, frames: Frames) -> None:
@@ -146,7 +133,7 @@ class _Rebuild:
         starts, lengths = frames.topic_start, frames.topic_length
         likely = np.flatnonzero(lengths == len(TOPIC)).tolist()
         rows = {row for row in likely if bytes(frames.view[starts[row] : starts[row] + lengths[row]]) == TOPIC}
-        rows.update(_rows_with(frames, _ENQUEUED))
+        rows.update(rows_with(frames, _ENQUEUED))
         for row in sorted(rows):
             record = commit_log.parse_record(frames.view, int(frames.positions[row]))
             try:
@@ -166,18 +153,20 @@ class _Rebuild:
             due = java.parse_long(named.get(properties.TIMER_OUT_MS, ""))
             if due < 0:
                 raise FormatError(f"{properties.TIMER_OUT_MS} is {due}", layout="timer message")
-            self._parked[record.queue_offset] = _Parked(
+            # the topic comes first if the broker has appendTopicForTimerDeleteKey
+            self._cancelled.add(named.get(properties.TIMER_DEL_UNIQUE_KEY, "").rpartition("+")[2])
+            self._parked[record.queue_offset] = Parked(
                 record.queue_offset, record.physical_offset, record.total_size, record.store_timestamp,
                 due, key, rolls, properties.TIMER_DEL_UNIQUE_KEY in named,
                 named.get(properties.REAL_TOPIC),
             )  # fmt: skip
 
-    def _write_log(self, output: OutputFiles, ordered: list[_Parked]) -> int:
+    def _write_log(self, output: OutputFiles, placed: list[Placed]) -> int:
         """Writes the units; returns the position after the last."""
         position = 0
-        for message, write_time in self._timed(ordered):
+        for one in placed:
             position = self._room(output, position)
-            unit = self._unit(message, write_time, position)
+            unit = self._unit(one, position)
             base = position - position % self._file_size
             name = f"{file_names.TIMER_LOG}/{file_names.mapped_file_name(base)}"
             output.write(name, self._file_size, position - base, timer.LOG_UNIT.build(unit))
@@ -187,7 +176,7 @@ class _Rebuild:
             position += timer.LOG_UNIT_SIZE
         return position
 
-    def _timed(self, ordered: list[_Parked]) -> Iterator[tuple[_Parked, int]]:
+    def _timed(self, ordered: list[Parked]) -> Iterator[tuple[Parked, int]]:
         """Yields the messages that get a unit, with its write time."""
         now = 0
         for message in ordered:
@@ -210,7 +199,8 @@ class _Rebuild:
         output.write(name, self._file_size, position - base, end[:left])
         return position + left
 
-    def _unit(self, message: _Parked, write_time: int, position: int) -> timer.TimerLogUnit:
+    def _place(self, message: Parked, write_time: int) -> Placed:
+        """Returns the slot of a message: its own, or an earlier one from which it is parked again."""
         magic, due = timer.TimerMagic.DEFAULT, message.due
         window = self._window * self._precision
         excess = due - write_time - window
@@ -220,11 +210,42 @@ class _Rebuild:
             due = write_time + (self._window // 2 * self._precision if near else window)
         if message.is_delete:
             magic |= timer.TimerMagic.DELETE
-        before = self._enter(due, position, -1 if message.is_delete else 1)
+        # of a message without a key it is not known: it must not be delivered twice
+        left = not message.key or message.is_delete or (message.key, message.rolls) in self._enqueued
+        return Placed(message, write_time, due, int(magic), left or message.key in self._cancelled)
+
+    def _settle(self, placed: list[Placed], old: timer.TimerCheckpoint) -> list[Placed]:
+        """Finds the read time; returns what gets a unit, which is all unless the read time has to go back.
+
+        Then those between that have been delivered get none, but for the last of all: the broker reads its queue on
+        from the message of the last unit (reviseQueueOffset).
+        """
+        found = self._found
+        if old.last_read_time_ms > 0:
+            found.last_read_time_ms, found.read_time_from = old.last_read_time_ms, file_names.TIMER_CHECKPOINT
+        else:
+            done = [self._slot_time(one) for one in placed if (one.message.key, one.message.rolls) in self._enqueued]
+            found.last_read_time_ms = max(done) if done else min(map(self._slot_time, placed), default=0)
+            found.read_time_from = "the messages that were dequeued; the slot read last is read again"
+        read_to = found.last_read_time_ms
+        missed = [time for one in placed if (time := self._slot_time(one)) < read_to and not one.done]
+        if not missed:
+            return placed
+        found.missed, found.last_read_time_ms = len(missed), min(missed)
+        found.read_time_from = f"the first of {len(missed)} message(s) that were due and of which there is no record"
+        again = [one for one in placed[:-1] if not one.done or not min(missed) <= self._slot_time(one) < read_to]
+        return [*again, placed[-1]]
+
+    def _slot_time(self, placed: Placed) -> int:
+        return placed.due // self._precision * self._precision
+
+    def _unit(self, placed: Placed, position: int) -> timer.TimerLogUnit:
+        message = placed.message
+        before = self._enter(placed.due, position, -1 if message.is_delete else 1)
         topic_hash = java.string_hash(message.topic) if message.topic is not None else 0
         return timer.TimerLogUnit(
-            timer.LOG_UNIT_SIZE, before, int(magic), write_time, due - write_time, message.physical_offset,
-            message.size, topic_hash, 0,
+            timer.LOG_UNIT_SIZE, before, placed.magic, placed.write_time, placed.due - placed.write_time,
+            message.physical_offset, message.size, topic_hash, 0,
         )  # fmt: skip
 
     def _enter(self, due: int, position: int, count: int) -> int:
@@ -232,7 +253,7 @@ class _Rebuild:
         index, time = timer.slot_index(due, self._precision), due // self._precision
         slot = self._slots.get(index)
         if slot is None or slot.time != time:
-            slot = self._slots[index] = _Slot(time)
+            slot = self._slots[index] = Slot(time)
         before = slot.last
         slot.first = position if slot.first == timer.NO_POSITION else slot.first
         slot.last, slot.count = position, slot.count + count
@@ -246,38 +267,9 @@ class _Rebuild:
             output.write(name, size, index * timer.SLOT_SIZE, timer.SLOT.build(made))
         self._found.files.append(name)
 
-    def _checkpoint(self, ordered: list[_Parked], end: int) -> timer.TimerCheckpoint:
-        """Returns config/timercheck for the new log; the old one's read time counts if there is one."""
-        found = self._found
-        path = self._store.path / file_names.CONFIG / file_names.TIMER_CHECKPOINT
+    def _old_checkpoint(self) -> timer.TimerCheckpoint:
+        """Returns what config/timercheck says; nothing if it cannot be read."""
         try:
-            old = timer.parse_checkpoint(read_file(path))
+            return timer.parse_checkpoint(read_file(self._store.path / file_names.CONFIG / file_names.TIMER_CHECKPOINT))
         except StoreError:
-            old = timer.TimerCheckpoint()
-        if old.last_read_time_ms > 0:
-            found.last_read_time_ms, found.read_time_from = old.last_read_time_ms, file_names.TIMER_CHECKPOINT
-        else:
-            found.last_read_time_ms = self._read_time(ordered)
-            found.read_time_from = "the messages that were dequeued; the slot read last is read again"
-        following = ordered[-1].queue_offset + 1 if ordered else 0
-        return timer.TimerCheckpoint(
-            found.last_read_time_ms, end, following, following, old.state_version, old.timestamp, old.counter
-        )
-
-    def _read_time(self, ordered: list[_Parked]) -> int:
-        """Returns the latest slot from which a message was dequeued, else the first that holds one."""
-        done = [message.due for message in ordered if (message.key, message.rolls) in self._enqueued]
-        waiting = [slot.time * self._precision for slot in self._slots.values()]
-        return max(done) if done else min(waiting, default=0)
-
-
-def _rows_with(frames: Frames, word: bytes) -> Iterator[int]:
-    """Yields the rows whose bytes hold a word."""
-    data = bytes(frames.view)
-    at = data.find(word)
-    while at >= 0:
-        row = int(np.searchsorted(frames.positions, at, side="right")) - 1
-        if row >= 0:
-            yield row
-            at = max(at, int(frames.positions[row] + frames.sizes[row]) - 1)
-        at = data.find(word, at + 1)
+            return timer.TimerCheckpoint()

@@ -56,6 +56,9 @@ def _tell(found: TimerResult, built: Built) -> None:
     built.complete &= not found.damage and not found.problems
     built.notes.append(f"timer: {found.parked} parked message(s), {found.units} unit(s), {found.waiting} that wait; "
                        f"read up to {found.last_read_time_ms} ms ({found.read_time_from})")  # fmt: skip
+    if found.missed:
+        built.notes.append(f"timer: {found.missed} message(s) were due before, but no record came of them: they are "
+                           "delivered now")  # fmt: skip
     if found.guessed:
         built.notes.append(f"timer: of {found.guessed} unit(s) no record tells when they were written; taken to be "
                            "when their messages were stored")  # fmt: skip

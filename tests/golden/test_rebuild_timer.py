@@ -9,7 +9,7 @@ from mqtool.cli.app import run
 from mqtool.formats import timer
 from mqtool.rebuild.timer import rebuild_timer
 from mqtool.verify.store import verify
-from tests.support.stores import copy_store, store_fixture, tree_digest
+from tests.support.stores import answers, copy_store, store_fixture, tree_digest
 
 NAMES = ("timer-5.5.0", "orders-5.5.0")
 
@@ -76,6 +76,21 @@ def test_a_log_file_is_closed_where_no_unit_and_mark_fit(tmp_path):
     assert [path.name for path in files] == [f"{172 * number:020d}" for number in range(9)]
     assert all(timer.is_log_end(path.read_bytes(), 156) for path in files[:-1])
     assert found.units == 25
+
+
+def test_what_left_the_timer_and_is_not_in_the_log_any_more_waits_again(tmp_path):
+    """Three messages were delivered; the record of the first is damaged: it alone is to come again."""
+    root = copy_store("timer-5.5.0", tmp_path)
+    first = next(row for row in answers("timer-5.5.0", "messages") if "TIMER_DEQUEUE_MS" in row.get("properties", {}))
+    with (root / "commitlog/00000000000000000000").open("r+b") as file:
+        file.seek(first["phyOffset"])
+        file.write(bytes(first["size"]))
+    with mqtool.open(root, store_fixture("timer-5.5.0").config) as store:
+        found = rebuild_timer(store, tmp_path / "made")
+    due = int(first["properties"]["TIMER_OUT_MS"])
+    assert (found.missed, found.units, found.last_read_time_ms) == (1, found.parked - 2, due)
+    slot = timer.SLOT.parse((tmp_path / "made/timerwheel").read_bytes(), timer.slot_index(due) * timer.SLOT_SIZE)
+    assert (slot.time, slot.count) == (due // 1000, 1)
 
 
 def test_a_store_without_timer_messages_gets_an_empty_wheel(tmp_path):

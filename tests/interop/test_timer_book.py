@@ -4,7 +4,8 @@ import time
 
 import pytest
 
-from mqtool.repair import undo
+import mqtool
+from mqtool.repair import Truncate, apply, finalize, make_plan, undo
 from mqtool.repair.runbooks import RUNBOOKS, Request, run
 from tests.support.remoting import Client, records
 from tests.support.stores import tree_digest
@@ -44,11 +45,15 @@ def delivered(address):
         return sorted(body for _, body in records(client.pull("Parked")))
 
 
-def test_what_waits_is_delivered_once_after_the_runbook(rocketmq, tmp_path):
+def test_what_waits_or_was_cut_off_is_delivered_once_after_the_runbook(rocketmq, tmp_path):
     broker = rocketmq("5.5.0").start_broker(tmp_path, **KEYS)
     park(broker.address)
     broker.stop()
     root = tmp_path / "store"
+    with mqtool.open(root, KEYS) as store:
+        (early,) = store.messages(topics=["Parked"])
+    apply(make_plan(root, Truncate(early.physical_offset), config=KEYS), backup_acknowledged=True)
+    finalize(root)
     (root / "timerlog" / "00000000000000000000").unlink()
     wheel = root / "timerwheel"
     wheel.write_bytes(bytes(wheel.stat().st_size - 32))

@@ -76,14 +76,19 @@ def test_the_broker_s_own_files_come_back_and_the_fault_too(fault, tmp_path):
 def test_after_a_cut_the_timer_leads_to_nothing_that_is_gone(tmp_path):
     root = copy_store(NAME, tmp_path)
     with mqtool.open(root) as store:
+        delivered = [one for one in store.messages(topics=["Timer"]) if "TIMER_DEQUEUE_MS" in one.properties]
         parked = list(store.messages(topics=["rmq_sys_wheel_timer"]))
-    at = parked[-4].physical_offset
+    at = delivered[0].physical_offset
+    kept = [one for one in parked if one.physical_offset < at]
+    assert (len(delivered), len(kept) < len(parked)) == (3, True)
     apply(make_plan(root, Truncate(at), config=CONFIG), backup_acknowledged=True)
     finalize(root)
     found = run(RUNBOOKS["RB-17"], root, Request(apply=True, backup_acknowledged=True, config=CONFIG))
     assert found.mended, found.markdown()
     checkpoint = timer.parse_checkpoint((root / PARTS[1]).read_bytes())
-    assert checkpoint.last_timer_queue_offset == parked[-4].queue_offset
+    assert checkpoint.last_timer_queue_offset == len(kept)
+    assert checkpoint.last_read_time_ms == min(int(one.properties["TIMER_OUT_MS"]) for one in delivered)
+    assert any("3 message(s) were due before" in fact for fact in found.step("plan").evidence)
     with mqtool.open(root) as store:
         assert verify(store).findings == ()
 
