@@ -1,4 +1,4 @@
-"""`mqtool replay`: messages of a store, of JSON Lines or of an export, stored again."""
+"""`mqtool replay`: messages of a store, of JSON Lines or of an export, stored again or sent to a broker."""
 
 from pathlib import Path
 from typing import Annotated
@@ -37,13 +37,18 @@ gets new offsets. --ids writes old and new places, a line for each message. --st
 killed anywhere is simply run again, and no message is missing or there twice. The target is made if it is not there;
 otherwise it goes on in its own layout and release. Exit code 1 if a message was refused or the source is damaged.
 
-impact: writes to the --to store, under its lock, and the --ids and --state files; with --dry-run nothing
+--to HOST:PORT is a name server instead: messages are sent to its running brokers, at least once after a crash.
+
+impact: writes to the --to store, under its lock, or sends to brokers; and the --ids and --state files; with --dry-run
+nothing
 """
 
 SourceArgument = Annotated[
     Path, typer.Argument(metavar="SOURCE", help="A store, a file of JSON Lines or Parquet, or a directory of `export`.")
 ]
-ToOption = Annotated[Path, option("--to", metavar="STORE", help="Store that takes them; new, or stopped.")]
+ToOption = Annotated[
+    str, option("--to", metavar="STORE|HOST:PORT", help="Store that takes them, new or stopped; or a name server.")
+]
 IdsOption = Annotated[
     Path | None, option("--ids", metavar="FILE", help="Write old and new places here, as JSON Lines; a new file.")
 ]
@@ -54,9 +59,9 @@ RateOption = Annotated[float | None, option("--rate", metavar="N", help="Message
 KeepTimesOption = Annotated[
     bool, option("--keep-times", help="Keep the producers' born times; else they are those of the replay.")
 ]
-SyncOption = Annotated[bool, option("--sync", help="Bring messages to the disk as they are stored.")]
+SyncOption = Annotated[bool, option("--sync", help="Bring messages to the disk as they are stored; of a --to store.")]
 CompatOption = Annotated[
-    Bytes | None, option("--compat", help="Whose bytes where releases differ. Default: the target's own; 5.5 if new.")
+    Bytes | None, option("--compat", help="Whose bytes where releases differ. Default: the --to store's; 5.5 if new.")
 ]
 DryRunOption = Annotated[bool, option("--dry-run", help="Only say what would be stored; nothing is written.")]
 

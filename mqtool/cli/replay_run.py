@@ -1,5 +1,6 @@
 """What `mqtool replay` does once its options are read."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,11 @@ from mqtool.errors import UnsupportedFormatError, UsageError
 from mqtool.kinds.registry import recognise
 from mqtool.replay.originals import Source
 from mqtool.replay.run import Report, Request, replay
+from mqtool.replay.to_broker import SendRequest, replay_to
 from mqtool.store import open_store
 from mqtool.store.selection import Selection
+
+_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^/\[\]:]+):[0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +27,7 @@ class Wanted:
     """What the options said; see `replay`."""
 
     source: Path
-    to: Path
+    to: str
     ids: Path | None
     state: Path | None
     rate: float | None
@@ -34,8 +38,31 @@ class Wanted:
     filters: Filters
     config: Path | None
 
-    def request(self) -> Request:
-        """Returns the library's request.
+    @property
+    def is_address(self) -> bool:
+        """Whether the target is a name server; what is there as a directory, or has a slash, is a store."""
+        return _ADDRESS.fullmatch(self.to) is not None and not Path(self.to).exists()
+
+    def to_store(self) -> Request:
+        """Returns the library's request for a store that takes the messages; raises as `_source`."""
+        return Request(
+            self._source(), Path(self.to), self.ids, self.state, self.rate, self.sync, self.config,
+            None if self.compat is None else Compat(self.compat), self.dry_run,
+        )  # fmt: skip
+
+    def to_broker(self) -> SendRequest:
+        """Returns the library's request for brokers that take the messages.
+
+        Raises:
+            UsageError: an option makes no sense, or is about a store's files.
+        """
+        for name, given in (("--sync", self.sync), ("--compat", self.compat), ("--config", self.config)):
+            if given:
+                raise UsageError(f"{name} is about the files of a --to store; {self.to} is a name server")
+        return SendRequest(self._source(), self.to, self.ids, self.state, self.rate, self.dry_run)
+
+    def _source(self) -> Source:
+        """Returns where messages come from.
 
         Raises:
             UsageError: an option makes no sense.
@@ -44,10 +71,7 @@ class Wanted:
         kind = recognise(self.source)
         if kind is not None:
             raise UnsupportedFormatError(f"{self.source}: a store of kind {kind.name}; replay takes RocketMQ's")
-        return Request(
-            Source(self.source, self._selection(), self.keep_times), self.to, self.ids, self.state, self.rate,
-            self.sync, self.config, None if self.compat is None else Compat(self.compat), self.dry_run,
-        )  # fmt: skip
+        return Source(self.source, self._selection(), self.keep_times)
 
     def _selection(self) -> Selection:
         first, end = 0, (1 << 63) - 1
@@ -61,21 +85,27 @@ class Wanted:
 
 def run(invocation: Invocation, wanted: Wanted, output_format: Format) -> ExitCode:
     """Replays and reports."""
-    request = wanted.request()
     output = Output(invocation, REPLAY, output_format)
-    found = replay(request)
+    found = _sent(wanted.to_broker()) if wanted.is_address else replay(wanted.to_store())
     for position, reason in found.reasons[:3]:
         note(f"refused at {position}: {reason}")
     for damage in found.passed.damage[:3]:
         note(str(damage))
     code = ExitCode.NO if found.refused or found.passed.damage else ExitCode.OK
-    return output.document(_document(request, found), code)
+    return output.document(_document(wanted, found), code)
 
 
-def _document(request: Request, found: Report) -> dict[str, Any]:
+def _sent(request: SendRequest) -> Report:
+    from mqtool.server.sending import BrokerSender  # noqa: PLC0415 - a store needs no event loop
+
+    with BrokerSender(request.name_server) as sender:
+        return replay_to(request, sender)
+
+
+def _document(wanted: Wanted, found: Report) -> dict[str, Any]:
     passed = found.passed
     return {
-        "source": str(request.source.path), "target": str(request.target), "dry_run": request.dry_run,
+        "source": str(wanted.source), "target": wanted.to, "dry_run": wanted.dry_run,
         "replayed": found.replayed, "found_there": found.found_there, "refused": found.refused,
         "not_selected": passed.not_selected, "not_committed": passed.not_committed, "damage": len(passed.damage),
         "damaged_bytes": sum(one.end - one.start for one in passed.damage),

@@ -13,7 +13,7 @@ REPLAY = OutputSchema(
     "what a replay stored",
     (
         Column("source", "string", "where the messages come from", show=TABLE),
-        Column("target", "string", "the store that took them", show=TABLE),
+        Column("target", "string", "the store that took them, or the name server", show=TABLE),
         Column("dry_run", "boolean", "nothing was written", show=TABLE),
         _count("replayed", "messages stored by this run"),
         _count("found_there", "messages that an earlier run had stored before it died"),

@@ -53,12 +53,17 @@ class Request:
 
     def shape(self) -> dict[str, Any]:
         """Returns what must stay the same between the runs of one replay."""
-        wanted = asdict(self.source.selection)
-        wanted["grep"] = None if wanted["grep"] is None else wanted["grep"].decode("utf-8", "surrogateescape")
-        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in wanted.items()}
-        plain["properties"] = [list(pair) for pair in wanted["properties"]]
-        del plain["limit"]
-        return {**plain, "keep_times": self.source.keep_times, "ids": None if self.ids is None else self.ids.name}
+        return shape_of(self.source, self.ids)
+
+
+def shape_of(source: Source, ids: Path | None) -> dict[str, Any]:
+    """Returns what must stay the same between the runs of one replay, whatever takes the messages."""
+    wanted = asdict(source.selection)
+    wanted["grep"] = None if wanted["grep"] is None else wanted["grep"].decode("utf-8", "surrogateescape")
+    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in wanted.items()}
+    plain["properties"] = [list(pair) for pair in wanted["properties"]]
+    del plain["limit"]
+    return {**plain, "keep_times": source.keep_times, "ids": None if ids is None else ids.name}
 
 
 @dataclass

@@ -86,19 +86,20 @@ def load(path: Path) -> State | None:
         raise ConfigFileError(f"is not the state of a replay: {error!r}", path) from error
 
 
-def check(state: State, shape: dict[str, Any], source: Path, target: Path, path: Path) -> None:
-    """Compares a state with what it is to go on with.
+def check(state: State, shape: dict[str, Any], source: Path, target: Path | None, path: Path) -> None:
+    """Compares a state with what it is to go on with; the target is None where brokers take the messages.
 
     Raises:
         UsageError: other options, another source or another target.
     """
-    for name, value in shape.items():
+    for name in {**shape, **state.shape}:
+        value = shape.get(name)
         if state.shape.get(name) != value:
             words = f"{name} was {state.shape.get(name)!r} and is {value!r} now"
             raise UsageError(f"{path}: belongs to another replay: {words}; give a new state")
     if state.source is not None and not _is(source, state.source):
         raise UsageError(f"{path}: belongs to another replay: {source} is not what it was; give a new state")
-    if state.target is not None and not _log_is(target, state.target):
+    if target is not None and state.target is not None and not _log_is(target, state.target):
         words = f"the log of {target} is not the one that was written up to physical offset {state.end}"
         raise UsageError(f"{path}: {words}; give a new state, or the old store")
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
+from mqtool.server.testing import MqServer
 from tests.support import lake
 from tests.support.stores import fixture, store_fixture
 
@@ -34,6 +35,24 @@ def test_what_dump_prints_is_replayed(mqtool, tmp_path):
     assert len((tmp_path / "ids").read_text().splitlines()) == len(keyed)
 
 
+def test_an_address_is_a_name_server_whose_brokers_take_the_messages(mqtool, tmp_path):
+    with MqServer() as server:
+        options = ("--topic", "Orders", "--state", tmp_path / "state", "--rate", "100000", "--format", "json")
+        result = mqtool("replay", STORE, "--to", server.namesrv, *options)
+        again = mqtool("replay", STORE, "--to", server.namesrv, *options)
+    orders = [row for row in COMMITTED if row["topic"] == "Orders"]
+    assert (result.code, result.document["replayed"], result.document["target"]) == (0, len(orders), server.namesrv)
+    assert (again.code, again.document["replayed"]) == (0, 0)
+    Draft202012Validator(SCHEMA).validate(result.document)
+
+
+def test_a_refused_message_is_told_with_the_words_of_the_broker(mqtool, tmp_path):
+    (tmp_path / "lines").write_text('{"topic": "Bad topic", "body": "x"}\n')
+    with MqServer() as server:
+        result = mqtool("replay", tmp_path / "lines", "--to", server.namesrv)
+    assert (result.code, "refused at 1: INVALID_PARAMETER: " in result.stderr) == (1, True)
+
+
 def test_a_range_of_offsets_is_of_a_store(mqtool, tmp_path):
     mqtool("replay", STORE, "--to", tmp_path / "new", "--offset", "100001:200001")
     found = mqtool("dump", tmp_path / "new", "--format", "jsonl").lines
@@ -48,11 +67,15 @@ def test_a_range_of_offsets_is_of_a_store(mqtool, tmp_path):
         ([STORE, "--to", STORE], 2, "is, holds or lies in the source"),
         ([STORE, "--to", "new", "--rate", "0"], 2, "expected a rate above 0"),
         ([STORE, "--to", "new", "--grep", "("], 2, "is no regular expression"),
+        (["lines", "--to", "127.0.0.1:1"], 6, "cannot connect to 127.0.0.1:1"),
+        (["lines", "--to", "127.0.0.1:1", "--sync"], 2, "--sync is about the files of a --to store"),
+        ([STORE, "--to", "127.0.0.1:1", "--rate", "0"], 2, "expected a rate above 0"),
+        ([STORE, "--to", "127.0.0.1:1", "--ids", STORE / "ids"], 2, "lies inside the source"),
         (["lines", "--to", "new", "--offset", "1:2"], 2, "--offset means the log of a store"),
         ([fixture("equeue-small/store"), "--to", "new"], 4, "a store of kind equeue"),
         ([STORE, "--to", "lines"], 4, "expected a directory, found a file"),
     ],
-    ids=["no source", "itself", "rate", "regex", "offset", "other kind", "file"],
+    ids=["no source", "itself", "rate", "regex", "nobody", "sync", "broker rate", "ids", "offset", "other kind", "file"],
 )
 def test_what_makes_no_sense_is_said_in_one_line_and_writes_nothing(
     mqtool, tmp_path, monkeypatch, arguments, code, words

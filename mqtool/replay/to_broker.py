@@ -1,0 +1,158 @@
+"""A replay into running brokers: read, send, write down old and new ids, remember how far it is.
+
+Who sends is given, so that no connection is known here. A message whose answer was not written down is sent again by
+the next run: each is there at least once.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Protocol
+
+from mqtool.engine.hooks import OutgoingMessage
+from mqtool.engine.load import Ack
+from mqtool.engine.options import StoreOptions
+from mqtool.errors import UsageError
+from mqtool.replay import state as states
+from mqtool.replay.ids import IdsFile
+from mqtool.replay.originals import Original, Source
+from mqtool.replay.run import Report, shape_of
+from mqtool.replay.state import State
+
+CHUNK = 256
+"""Messages that are on their way or read ahead together; so many may be sent twice after a crash, and a second's."""
+
+_REMEMBER_SECONDS = 1.0
+
+
+class Sender(Protocol):
+    """What brings messages to brokers."""
+
+    def send(self, messages: Sequence[OutgoingMessage]) -> tuple[list[Ack], Exception | None]:
+        """Returns the answers to the first messages, and why the others have none."""
+
+
+@dataclass(frozen=True, slots=True)
+class SendRequest:
+    """What is to be replayed, and where to.
+
+    Attributes:
+        source: the messages.
+        name_server: its "host:port", which a state remembers.
+        ids: file for old and new places, or None.
+        state: file that remembers how far it is, or None.
+        rate: messages a second at most, None for no limit.
+        dry_run: only count.
+    """
+
+    source: Source
+    name_server: str
+    ids: Path | None = None
+    state: Path | None = None
+    rate: float | None = None
+    dry_run: bool = False
+
+
+def replay_to(request: SendRequest, sender: Sender) -> Report:
+    """Sends messages again, those of a queue in the source's order.
+
+    Raises:
+        UsageError: options that make no sense, a state of another replay, a file of ids that is there already.
+        StoreError: the source cannot be read.
+        Exception: what the sender says it failed of, after all answers before it were written down.
+    """
+    _check(request)
+    shape = {**shape_of(request.source, request.ids), "name_server": request.name_server}
+    before = None if request.state is None else states.load(request.state)
+    if before is not None and request.state is not None:
+        states.check(before, shape, request.source.path, None, request.state)
+    resumes = before is not None
+    if before is None or before.source is None:
+        print_ = states.source_print(request.source.path)
+        before = State(shape, print_, None, None, 0) if before is None else replace(before, source=print_)
+    report = Report()
+    originals = islice(
+        request.source.originals(StoreOptions(), before.after, report.passed), request.source.selection.limit
+    )
+    if request.dry_run:
+        for original in originals:
+            _count(original, report)
+    else:
+        with IdsFile(request.ids, before.ids_bytes, resumes=resumes) as ids:
+            _Run(request, sender, before, report, ids).go(originals)
+    report.replayed = report.topics.total()
+    return report
+
+
+class _Run:
+    """One run that sends."""
+
+    def __init__(self, request: SendRequest, sender: Sender, state: State, report: Report, ids: IdsFile) -> None:
+        self._request, self._sender, self._state = request, sender, state
+        self._report, self._ids = report, ids
+
+    def go(self, originals: Iterator[Original]) -> None:
+        """Sends all."""
+        rate = self._request.rate
+        size = CHUNK if rate is None else min(CHUNK, max(1, int(rate / 4)))
+        begun = remembered = time.monotonic()
+        sent = 0
+        self._remember()
+        while chunk := list(islice(originals, size)):
+            failure = self._send(chunk)
+            if failure is not None or time.monotonic() - remembered >= _REMEMBER_SECONDS:
+                self._remember()
+                remembered = time.monotonic()
+            if failure is not None:
+                raise failure
+            sent += len(chunk)
+            if rate is not None:
+                time.sleep(max(0.0, begun + sent / rate - time.monotonic()))
+        self._remember()
+
+    def _send(self, chunk: list[Original]) -> Exception | None:
+        """Sends some and takes their answers; returns what ended it."""
+        answers, failure = self._sender.send([one.message for one in chunk if one.message is not None])
+        there = iter(answers)
+        for original in chunk:
+            ack = Ack(0, None, original.reason) if original.message is None else next(there, None)
+            if ack is None:
+                break
+            self._report.take(original, ack)
+            self._ids.write(original, ack)
+            state = self._state
+            self._state = replace(
+                state, after=original.position, replayed=state.replayed + ack.stored,
+                refused=state.refused + (not ack.stored),
+            )  # fmt: skip
+        return failure
+
+    def _remember(self) -> None:
+        if self._request.state is not None:
+            self._state = replace(self._state, ids_bytes=self._ids.flush())
+            self._state.save(self._request.state)
+
+
+def _count(original: Original, report: Report) -> None:
+    """Counts a message as if it were sent; what a broker would say to it is not known."""
+    message, answer = original.message, Ack(0, None, original.reason)
+    if message is not None:
+        answer = answer._replace(physical_offset=0, sent_to=(message.topic, message.queue_id))
+    report.take(original, answer)
+
+
+def _check(request: SendRequest) -> None:
+    """Refuses what would go wrong later.
+
+    Raises:
+        UsageError: a file in the source, a rate that is none.
+    """
+    source = request.source.path.resolve()
+    for place in (request.ids, request.state):
+        if place is not None and place.resolve().is_relative_to(source):
+            raise UsageError(f"{place}: lies inside the source; name a file elsewhere")
+    if request.rate is not None and not request.rate > 0:
+        raise UsageError(f"expected a rate above 0, found {request.rate}")
+

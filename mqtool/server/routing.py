@@ -1,0 +1,84 @@
+"""Where a producer may send messages of a topic, from what a name server answers.
+
+Source: TopicRouteData, QueueData, MQClientInstance.topicRouteData2TopicPublishInfo (4.9.7, 5.5.0).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from mqtool.errors import RemoteProtocolError
+from mqtool.protocol.registration_body import document_in
+from mqtool.server.namesrv.routes import MASTER, PERM_WRITE
+
+_MOST_QUEUES = 1 << 16
+
+
+class Destination(NamedTuple):
+    """A queue of a broker.
+
+    Attributes:
+        address: "host:port" of the master.
+        queue_id: there.
+    """
+
+    address: str
+    queue_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Brokers of a topic that take messages.
+
+    Attributes:
+        queues: address of a master and how many queues it has, by the brokers' names.
+        problem: in words, why there are none.
+        known: whether the name server has the topic at all.
+    """
+
+    queues: tuple[tuple[str, int], ...]
+    problem: str = ""
+    known: bool = True
+
+    @property
+    def most_queues(self) -> int:
+        """How many queues the largest of them has."""
+        return max((count for _, count in self.queues), default=0)
+
+    def destination(self, queue_id: int) -> Destination | None:
+        """Returns where messages of an original queue go, all of them to one queue; None if nowhere.
+
+        The queue id stays where a broker has it. Original queues that none has are dealt in turn to those there are.
+        """
+        having = [address for address, count in self.queues if 0 <= queue_id < count]
+        if having:
+            return Destination(having[queue_id % len(having)], queue_id)
+        every = [Destination(address, number) for address, count in self.queues for number in range(count)]
+        return every[queue_id % len(every)] if every else None
+
+
+def route_in(body: bytes | memoryview) -> Route:
+    """Reads the body of GET_ROUTEINFO_BY_TOPIC.
+
+    Raises:
+        RemoteProtocolError: it is no route.
+    """
+    document = document_in(body)
+    try:
+        masters = {str(one["brokerName"]): _master(one["brokerAddrs"]) for one in document.get("brokerDatas") or []}
+        found: dict[str, tuple[str, int]] = {}
+        seen = []
+        for one in sorted(document.get("queueDatas") or [], key=lambda one: str(one["brokerName"])):
+            name, perm, count = str(one["brokerName"]), int(one["perm"]), int(one["writeQueueNums"])
+            address = masters.get(name)
+            seen.append(f"{name}: {'no master' if address is None else f'perm {perm}, {count} queues to write'}")
+            if address is not None and perm & PERM_WRITE and 0 < count <= _MOST_QUEUES:
+                found[name] = address, count
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise RemoteProtocolError(f"route of a topic: {error!r}") from error
+    return Route(tuple(found.values()), "" if found else f"no broker takes messages ({'; '.join(seen) or 'none'})")
+
+
+def _master(addresses: Mapping[Any, Any]) -> str | None:
+    """Returns the address of broker id 0; ids are bare numbers or texts."""
+    return next((str(address) for number, address in addresses.items() if int(number) == MASTER), None)
