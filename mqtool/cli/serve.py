@@ -96,7 +96,7 @@ AdvertiseOption = Annotated[
 ]
 AdminPortOption = Annotated[
     int | None,
-    option("--admin-port", metavar="N", min=0, max=65535, panel=NETWORK, help="Port of metrics, health and a web page."),
+    option("--admin-port", metavar="N", min=0, max=65535, panel=NETWORK, help="Port of metrics, health and a page."),
 ]
 ReadOnlyOption = Annotated[bool, option("--read-only", panel=STORE, help="Write nothing into the store.")]
 AclOption = Annotated[
