@@ -24,7 +24,7 @@ ALLOWED = {
     "export": READING,
     "replay": READING | {"engine", "export"},
     "spark": READING | {"export", "verify"},
-    "repair": READING | {"verify", "rebuild", "engine", "diff", "convert"},
+    "repair": READING | {"verify", "rebuild", "engine", "diff", "convert", "replay"},
     "kinds": READING,
     "convert": READING | {"rebuild"},
     "equeue": READING | {"kinds"},

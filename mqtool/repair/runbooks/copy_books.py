@@ -1,19 +1,26 @@
 """Runbooks about copies of a store and about messages taken out of it: moving, diverging, converting, drills."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from glob import escape
 from pathlib import Path
 
 from mqtool.convert.dledger import convert
 from mqtool.diff import LogDifference, compare
+from mqtool.engine.options import Compat
 from mqtool.engine.recovery.lock import lock_holder
 from mqtool.errors import CorruptionError, StoreError, UsageError
 from mqtool.formats import file_names
 from mqtool.repair.backup import backup, restore
 from mqtool.repair.changes import Redact, Truncate
 from mqtool.repair.runbooks.model import Advice, Aside, Case, Detection, InPlace, Proposal, Runbook, required_copies
+from mqtool.replay.originals import Source
+from mqtool.replay.run import Request as Replayed
+from mqtool.replay.run import replay
+from mqtool.store.selection import Selection
 from mqtool.store.store import open_store
 
 _BACKUP_SUFFIX = ".backup"
+_IDS_SUFFIX = ".ids.jsonl"
 
 
 def _movable(case: Case) -> Detection:
@@ -114,13 +121,34 @@ def _selected(case: Case) -> Detection:
     return Detection(bool(counts), facts)
 
 
-def _replay(case: Case, _found: Detection) -> Advice:
-    topics = "".join(f" --topic {topic}" for topic in case.request.topics)
+def _replay(case: Case, _found: Detection) -> Proposal:
+    if case.request.topics:
+        return Aside(f"a new store with the messages of {', '.join(case.request.topics)} of {case.root}", _again(case))
     return Advice((
-        f"mqtool dump {case.root}{topics} --format jsonl",
-        "select by --time, --key, --tag or --grep; edit the lines; mqtool replay stores them again, with new ids",
+        f"mqtool runbook run RB-16 {case.root} --topic TOPIC --to DIR",
+        f"or choose by --time, --key, --tag or --grep: mqtool dump {case.root} --format jsonl",
+        "edit the lines; mqtool replay stores them again, with new ids",
         f"or keep them as a table: mqtool export {case.root} --to DIR",
     ))  # fmt: skip
+
+
+def _again(case: Case) -> Callable[[Path], Iterable[str]]:
+    def make(target: Path) -> Iterable[str]:
+        if target.exists():
+            raise UsageError(f"{target}: is there already; name a new directory")
+        given = case.request.config
+        config = Path(given) if isinstance(given, (str, Path)) else None
+        selection = Selection.of(topics=[escape(topic) for topic in case.request.topics])
+        ids = target.with_name(target.name + _IDS_SUFFIX)
+        made = replay(Replayed(Source(case.root, selection, keep_times=True, config=config), target, ids, config=config,
+                               compat=Compat(case.broker)))  # fmt: skip
+        yield from (f"{topic}: {count} message(s)" for topic, count in sorted(made.topics.items()))
+        yield f"old and new ids: {ids}"
+        yield f"not taken: {made.refused}"
+        yield from (f"at physical offset {at}: {words}" for at, words in made.reasons)
+        yield f"damaged ranges of the log: {len(made.passed.damage)}"
+
+    return make
 
 
 def _one_message(case: Case) -> Detection:
@@ -182,9 +210,11 @@ COPY_BOOKS = (
         ("messages are needed again, elsewhere, or with another body",),
         "Consumers have read them, or read them wrongly; resetting a consumer by time is imprecise.",
         "The whole queue is consumed again and filtered.",
-        ("counts what is there of the topics", "names the commands that select, write and append messages"),
-        "It carries nothing out: which messages are meant is for a person to say.",
-        _selected, _replay, ("--topic Orders",),
+        ("counts what is there of the topics",
+         "stores all of the topics (`--topic`) again in a new store (`--to`): keys, tags, properties and times stay",
+         "writes the old and the new place and id of each into a file beside it"),
+        "Whole topics only. By time, key, tag or body, or edited: `mqtool dump`, then `mqtool replay`.",
+        _selected, _replay, ("--topic Orders", "--to /data/again"),
     ),
     Runbook(
         "RB-21", "one-message-must-go",

@@ -231,6 +231,23 @@ def test_what_can_be_replayed_is_counted(tmp_path):
     assert found.step("detect").evidence == ("Compressed: 18 message(s) in the log",)
 
 
+@pytest.mark.parametrize("name", ["orders-5.5.0", "orders-4.9.7"])
+def test_a_topic_is_stored_again_with_a_map_of_its_ids(name, tmp_path):
+    root, new = copy_store(name, tmp_path), tmp_path / "again"
+    before = tree_digest(root)
+    request = Request(apply=True, topics=("Compressed",), to=new)
+    found = run(RUNBOOKS["RB-16"], root, request)
+    assert found.mended, found.markdown()
+    old = {(queue, offset): body for topic, queue, offset, body in messages(root) if topic == "Compressed"}
+    assert old
+    assert [(topic, body) for topic, _, _, body in messages(new)] == [("Compressed", body) for body in old.values()]
+    pairs = [json.loads(line) for line in (tmp_path / "again.ids.jsonl").read_text("utf-8").splitlines()]
+    assert len(pairs) == len(old)
+    assert tree_digest(root) == before
+    with pytest.raises(UsageError, match="there already"):
+        run(RUNBOOKS["RB-16"], root, request)
+
+
 def test_there_are_all_twenty_two():
     assert list(RUNBOOKS) == [f"RB-{number:02}" for number in range(1, 23)]
 
