@@ -47,7 +47,7 @@ SourceArgument = Annotated[
     Path, typer.Argument(metavar="SOURCE", help="A store, a file of JSON Lines or Parquet, or a directory of `export`.")
 ]
 ToOption = Annotated[
-    str, option("--to", metavar="STORE|HOST:PORT", help="Store that takes them, new or stopped; or a name server.")
+    str, option("--to", metavar="TARGET", help="Store that takes them, new or stopped; or HOST:PORT of a name server.")
 ]
 IdsOption = Annotated[
     Path | None, option("--ids", metavar="FILE", help="Write old and new places here, as JSON Lines; a new file.")
