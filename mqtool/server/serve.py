@@ -9,9 +9,7 @@ Docs page: docs/serve.md.
 import asyncio
 import logging
 import signal
-import socket
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +20,7 @@ from mqtool.errors import UsageError
 from mqtool.formats.hosts import Host
 from mqtool.server import acl_config
 from mqtool.server.acl import Acl
+from mqtool.server.addresses import EVERYWHERE, address_of, listed, own_address, with_port
 from mqtool.server.broker.admin_http import AdminHttp
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.opening import store_options
@@ -40,8 +39,6 @@ from mqtool.store.store import Store
 from mqtool.store.store import open_store as open_for_reading
 
 _LOG = logging.getLogger(__name__)
-
-EVERYWHERE = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - names of it, nothing listens there by itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +78,7 @@ class ServeOptions:
     def advertised(self) -> str:
         """The host that clients are told."""
         configured = self.config.values.get("brokerIP1")
-        return self.advertise or configured or (_own_address() if self.host in EVERYWHERE else self.host)
+        return self.advertise or configured or (own_address() if self.host in EVERYWHERE else self.host)
 
 
 class Server:
@@ -139,10 +136,7 @@ class Server:
 
     def _shape(self) -> StoreOptions:
         options = self.options
-        host = options.advertised
-        with suppress(OSError):
-            host = socket.gethostbyname(host)
-        found = store_options(options.store, options.config, Host(host, options.port))
+        found = store_options(options.store, options.config, Host(address_of(options.advertised), options.port))
         return replace(found, flush_mode=options.flush) if options.flush is not None else found
 
     def _open(self, shape: StoreOptions) -> MessageStore | ReadOnlyMessages:
@@ -159,9 +153,9 @@ class Server:
                 options.host, options.name_server_port, tls=self._tls, tls_mode=options.tls_mode
             )
             await self.name_server.start()
-            self.addresses["namesrv"] = _address(options.advertised, self.name_server.port)
+            self.addresses["namesrv"] = with_port(options.advertised, self.name_server.port)
         await self._listener.start()
-        address = self.addresses["broker"] = _address(options.advertised, self._listener.port)
+        address = self.addresses["broker"] = with_port(options.advertised, self._listener.port)
         settings.values |= {
             "brokerIP1": options.advertised, "listenPort": str(self._listener.port),
             "storePathRootDir": str(options.store),
@@ -171,7 +165,7 @@ class Server:
         self.broker = Broker(messages, settings, address)
         await self._listen_for_slaves(settings)
         near = self._register if self.name_server is not None else None
-        others, slaves = _others(settings.text("namesrvAddr")), self.addresses.get("ha", "")
+        others, slaves = listed(settings.text("namesrvAddr")), self.addresses.get("ha", "")
         self._registration = Registration(self.broker, near, others, slaves)
         await self.broker.start()
         self.broker.tasks.spawn(self._registration.run())
@@ -183,7 +177,7 @@ class Server:
             site = Site(self.broker, access, options.config.values)
             self._admin = AdminHttp(self.broker, options.host, options.admin_port, site)
             await self._admin.start()
-            self.addresses["admin"] = _address(options.advertised, self._admin.port)
+            self.addresses["admin"] = with_port(options.advertised, self._admin.port)
 
     async def _listen_for_slaves(self, settings: Settings) -> None:
         """Sends the log to slaves, if `haListenPort` is set; a real one asks for topics on the port two below."""
@@ -193,7 +187,7 @@ class Server:
         self._slaves = HaListener(self._store, self.options.host, port)
         await self._slaves.start()
         settings.values["haListenPort"] = str(self._slaves.port)
-        self.addresses["ha"] = _address(self.options.advertised, self._slaves.port)
+        self.addresses["ha"] = with_port(self.options.advertised, self._slaves.port)
         fast = Listener(self.options.host, self._listener.port - 2, self._handlers, opened=self._opened)
         try:
             await fast.start()
@@ -266,25 +260,6 @@ async def _run(options: ServeOptions, ready: Callable[[dict[str, str]], None]) -
     async with Server(options) as server:
         ready(dict(server.addresses))
         await stopped.wait()
-
-
-def _address(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _others(addresses: str) -> list[str]:
-    """Returns the name servers that a configuration lists."""
-    return [one.strip() for one in addresses.replace(",", ";").split(";") if one.strip()]
-
-
-def _own_address() -> str:
-    """Returns the address of this machine that others most likely reach."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))  # sends nothing: it only chooses a route
-            return str(probe.getsockname()[0])
-        except OSError:
-            return "127.0.0.1"
 
 
 def parse_flush(value: str | None) -> FlushMode | None:

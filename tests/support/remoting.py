@@ -96,7 +96,7 @@ class Client:
                              "extFields": {}}).encode()
         self.socket.sendall(struct.pack(">ii", 4 + len(header) + len(body), len(header)) + header + body)
 
-    def call(self, code: int, body: bytes = b"", **fields: object) -> Answer:
+    def call(self, code: int, body: bytes = b"", **fields: Any) -> Answer:
         """Sends a request and returns its answer."""
         return self.answer(self.send(code, body, **fields))
 
@@ -107,7 +107,8 @@ class Client:
         """Sends a message as the Java client does: header V2, properties with a unique key."""
         given = {"UNIQ_KEY": f"{self.opaque:032X}", "WAIT": "true", **(properties or {})}
         text = "".join(f"{name}\x01{value}\x02" for name, value in given.items())
-        header = {"a": group, "b": topic, "c": "TBW102", "d": 4, "e": queue, "f": sys_flag, "g": int(time.time() * 1000),
+        header: dict[str, Any] = {
+                  "a": group, "b": topic, "c": "TBW102", "d": 4, "e": queue, "f": sys_flag, "g": int(time.time() * 1000),
                   "h": 0, "i": text, "j": 0, "k": False, "m": False, **more}
         return self.call(code, body, **header)
 
@@ -120,7 +121,7 @@ class Client:
     def send_pull(self, topic: str, queue: int = 0, offset: int = 0, *, group: str = "TOOLS_CONSUMER", tags: str = "*",
                   count: int = 32, hold_ms: int = 0, **more: object) -> int:
         """Sends such a pull and returns its opaque."""
-        fields = {"consumerGroup": group, "topic": topic, "queueId": queue, "queueOffset": offset, "maxMsgNums": count,
+        fields: dict[str, Any] = {"consumerGroup": group, "topic": topic, "queueId": queue, "queueOffset": offset, "maxMsgNums": count,
                   "sysFlag": 4 | (2 if hold_ms else 0), "commitOffset": 0, "suspendTimeoutMillis": hold_ms,
                   "subscription": tags, "subVersion": 0, "expressionType": "TAG", **more}
         return self.send(11, **fields)

@@ -80,8 +80,9 @@ def test_a_store_that_is_open_elsewhere_is_refused_in_one_line(serve, tmp_path):
     assert errors.count(b"\n") == 1
 
 
-@pytest.mark.parametrize("options", [("--set", "maxMessageSize=big"), ("--tls-cert", "missing.pem")],
-                         ids=["no number", "no certificate"])
+@pytest.mark.parametrize("options", [("--set", "maxMessageSize=big"), ("--tls-cert", "missing.pem"),
+                                     ("--advertise", "nowhere.invalid")],
+                         ids=["no number", "no certificate", "no address"])
 def test_options_that_make_no_sense_are_refused_in_one_line(serve, tmp_path, options):
     code, errors = refused(serve(tmp_path / "store", *options))
     assert code not in (0, 1)

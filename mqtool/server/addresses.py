@@ -1,0 +1,44 @@
+"""Addresses of a server: where it listens, what others are told, what records hold."""
+
+import ipaddress
+import socket
+
+from mqtool.errors import UsageError
+
+EVERYWHERE = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - names of it, nothing listens there by itself
+
+
+def with_port(host: str, port: int) -> str:
+    """Returns "host:port", an IPv6 host in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def listed(addresses: str) -> list[str]:
+    """Returns the name servers that a configuration lists."""
+    return [one.strip() for one in addresses.replace(",", ";").split(";") if one.strip()]
+
+
+def address_of(host: str) -> str:
+    """Returns the address that records and message ids hold for a host.
+
+    Raises:
+        UsageError: the name has none here.
+    """
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        pass
+    try:
+        return socket.gethostbyname(host)
+    except OSError as error:
+        raise UsageError(f"{host!r} cannot be resolved, and message ids hold an address: --advertise one") from error
+
+
+def own_address() -> str:
+    """Returns the address of this machine that others most likely reach."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # sends nothing: it only chooses a route
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"
