@@ -9,22 +9,22 @@ import pytest
 from hypothesis import settings
 
 from tests.support.damage import CASES, damage_case, held_locks
+from tests.support.long import LONG
 from tests.support.rocketmq import RocketMQ, Unavailable, release
 
 settings.register_profile("no deadline", deadline=None)  # how long an example takes is no property of ours
 settings.load_profile("no deadline")
 
-SHARED_WORKER = ("interop", "spark")  # each starts JVMs: one after the other of a kind, not side by side
+STARTS_JVM = ("interop", "spark")
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that start JVMs share a worker by kind, and may take their time: the first one fetches RocketMQ."""
+    """Tests that start JVMs may take their time, the first one fetches RocketMQ; long ones run when they are asked for."""
     for item in items:
-        for name in SHARED_WORKER:
-            if item.get_closest_marker(name):
-                item.add_marker(pytest.mark.xdist_group(name))
-                item.add_marker(pytest.mark.timeout(600))
+        if any(item.get_closest_marker(name) for name in STARTS_JVM):
+            item.add_marker(pytest.mark.timeout(600))
+        if item.nodeid in LONG and not os.environ.get("MQTOOL_LONG"):
+            item.add_marker(pytest.mark.skip(reason="long; MQTOOL_LONG=1 runs it"))
 
 
 @pytest.fixture

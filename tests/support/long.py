@@ -1,0 +1,20 @@
+"""Which tests run only when they are asked for."""
+
+LONG = {
+    "tests/golden/test_rocksdb.py::test_the_real_broker_starts_on_the_result_and_serves_it[files]",
+    "tests/interop/test_broker.py::test_a_broker_serves_a_fixture_and_stops_in_order[5.5.0]",
+    "tests/interop/test_convert.py::test_a_real_broker_starts_on_it_and_answers[dledger-mixed-5.5.0]",
+    "tests/interop/test_engine.py::test_a_running_broker_keeps_us_out_and_nothing_changes[5.5.0]",
+    "tests/interop/test_engine.py::test_a_store_goes_to_and_fro_between_us_and_a_broker[5.5.0-5.5.0-5.5.0]",
+    "tests/interop/test_mirror.py::test_the_copy_of_a_real_master_is_its_log_and_verifies_clean[5.5.0]",
+    "tests/interop/test_namesrv.py::test_topics_that_the_tools_make_on_a_real_broker_are_found",
+    "tests/interop/test_rebuild.py::test_a_broker_starts_on_rebuilt_files_and_rebuilt_configuration[5.5.0]",
+    "tests/interop/test_repair.py::test_a_broker_runs_on_a_changed_store_keeps_changes_out_and_lets_finalize_in[5.5.0]",
+    "tests/interop/test_replay.py::test_the_real_broker_stores_what_is_sent_again_and_its_refusals_are_told_in_its_words",
+    "tests/interop/test_runbooks.py::test_a_backup_beside_a_living_broker_comes_back_and_is_served",
+    "tests/interop/test_runbooks.py::test_a_killed_broker_starts_at_once_after_the_runbook",
+    "tests/interop/test_serve.py::test_what_waits_in_a_store_is_delivered_once_by_whoever_opens_it_next[real]",
+    "tests/interop/test_timer_book.py::test_what_waits_or_was_cut_off_is_delivered_once_after_the_runbook",
+}
+"""Tests that start brokers again and again, half a minute to two each; most have a shorter sibling with another release.
+MQTOOL_LONG=1 runs them."""
