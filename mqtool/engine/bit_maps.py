@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from mqtool.engine import bloom
 from mqtool.engine.dispatch_request import DispatchRequest
-from mqtool.engine.sql92 import Expression
 from mqtool.formats.config_json import Document
+from mqtool.formats.sql92 import Expression
 
 _SQL92 = "SQL92"
 

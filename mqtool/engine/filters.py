@@ -6,10 +6,10 @@ Source: ExpressionMessageFilter, DefaultMessageFilter, FilterAPI.buildSubscripti
 from typing import Protocol
 
 from mqtool.engine.bloom import has_all
-from mqtool.engine.sql92 import Expression
 from mqtool.formats import java
 from mqtool.formats.consume_queue import is_ext_address
 from mqtool.formats.consume_queue_ext import ConsumeQueueExtUnit
+from mqtool.formats.sql92 import Expression
 
 ALL = "*"
 

@@ -10,11 +10,11 @@ ConsumerFilterManager, BitsArray (4.9.7, 5.5.0).
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from mqtool.errors import FormatError, StoreError
+from mqtool.errors import FormatError, StoreError, UsageError
 from mqtool.formats import config_json, file_names, properties
 from mqtool.formats.config_json import Document
+from mqtool.formats.sql92 import Expression
 from mqtool.rebuild.queue_writer import UnitBatch
-from mqtool.rebuild.sql_filter import compile_filter
 from mqtool.store.files import read_file
 from mqtool.store.store import Store
 
@@ -93,7 +93,7 @@ def _add_topic(found: FilterBitMaps, topic: str, groups: Document) -> None:
     for group, data in groups.items():
         try:
             filters.append(_filter(data))
-        except (FormatError, KeyError, ValueError) as error:
+        except (FormatError, UsageError, KeyError, ValueError) as error:
             found.problems.append(f"filter of {group} on {topic}: {error}; queues of {topic} get no bit maps")
             return
     if filters and len({one.bit_count for one in filters}) == 1:
@@ -105,4 +105,4 @@ def _filter(data: Document) -> Filter:
     positions, count = tuple(int(bit) for bit in bloom.get("bitPos") or ()), int(bloom.get("bitNum") or 0)
     if data.get("expressionType") != _SQL or not all(0 <= bit < count < _LARGEST for bit in positions):
         raise FormatError(f"expected {_SQL} and bit positions below {count}", layout="filter")
-    return Filter(int(data.get("bornTime", 0)), positions, count, compile_filter(str(data["expression"])))
+    return Filter(int(data.get("bornTime", 0)), positions, count, Expression(str(data["expression"])).matches)

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from mqtool.engine.sql92 import Expression
 from mqtool.errors import UsageError
+from mqtool.formats.sql92 import Expression
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 

@@ -8,10 +8,10 @@ ComparisonExpression, LogicExpression, UnaryExpression, ConstantExpression (filt
 
 import re
 
-from mqtool.engine import sql92_values as values
-from mqtool.engine.sql92_values import Long, Node, NotComparableError
 from mqtool.errors import UsageError
 from mqtool.formats import java
+from mqtool.formats import sql92_values as values
+from mqtool.formats.sql92_values import Long, Node, NotComparableError
 
 _TOKEN = re.compile(
     r"(?P<float>\d+\.\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+)|(?P<int>0|[1-9]\d*)[lL]?"

@@ -1,13 +1,16 @@
 """SQL92 expressions come to what the broker's own parser and evaluator made of them."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from mqtool.engine.filters import SqlFilter
-from mqtool.engine.sql92 import Expression
 from mqtool.errors import UsageError
+from mqtool.formats.sql92 import Expression
 from tests.support.stores import fixture, read_lines
 
 ANSWERS = list(read_lines(fixture("sql92.jsonl")))
+TOKENS = ["a", "b", "5", "2.5", "'x'", "TRUE", "NULL", "=", "<>", "<", ">=", "(", ")", ",", "+", "-", "NOT", "AND", "OR",
+          "BETWEEN", "IN", "IS", "CONTAINS", "STARTSWITH", "ENDSWITH", "--", "/*", "'", "é", "\n"]  # fmt: skip
 
 
 def ours(line, version):
@@ -25,6 +28,15 @@ def test_every_recorded_expression_matches_where_the_broker_said_so(version):
     assert wrong == []
 
 
+@given(st.lists(st.sampled_from(TOKENS), max_size=12), st.dictionaries(st.sampled_from("ab"), st.text(max_size=4)), st.booleans())
+def test_any_words_are_an_expression_or_are_refused_in_one_line(words, held, v4):
+    try:
+        assert Expression(" ".join(words), v4=v4).matches(held) in (True, False)
+    except UsageError as refused:
+        assert "expected" in str(refused)
+        assert "\n" not in str(refused)
+
+
 @pytest.mark.parametrize("text", ["(" * 5000, "NOT " * 5000, "-" * 5000 + "1 = 1", "a = 1 or (" * 300, "'" * 9999])
 def test_what_is_nested_without_end_is_refused_in_one_line(text):
     with pytest.raises(UsageError, match=r"expected .* at character"):
@@ -34,9 +46,3 @@ def test_what_is_nested_without_end_is_refused_in_one_line(text):
 def test_a_refusal_says_where_and_what_was_expected():
     with pytest.raises(UsageError, match=r"expected AND at character 12 of 'a between 1'"):
         Expression("a between 1")
-
-
-def test_a_filter_asks_the_record_and_not_the_unit_where_there_is_no_bit_map():
-    found = SqlFilter("a > 5")
-    assert found.by_unit(0, None)
-    assert [found.by_record({"a": value}) for value in ("6", "5", "x")] == [True, False, False]
