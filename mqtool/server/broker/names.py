@@ -60,6 +60,11 @@ def pop_retry_topic(group: str, topic: str) -> str:
     return f"{RETRY_PREFIX}{group}_{topic}"
 
 
+def popped_topic(group: str, topic: str) -> str:
+    """Returns the topic that one of messages to be popped again belongs to (KeyBuilder.parseNormalTopic)."""
+    return topic[len(RETRY_PREFIX) + len(group) + 1 :] if topic.startswith(RETRY_PREFIX) else topic
+
+
 def is_system_topic(topic: str) -> bool:
     """Whether a topic is the broker's own."""
     return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_PREFIX)

@@ -5,11 +5,9 @@ come. Source: HookUtils.transformTimerMessage, TimerMessageStore, RecallMessageP
 """
 
 import asyncio
-import base64
-import binascii
 import logging
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from mqtool.engine import PutStatus
 from mqtool.engine.hooks import OutgoingMessage
@@ -20,6 +18,7 @@ from mqtool.protocol.codes import ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker import names
 from mqtool.server.broker.answers import RefusalError, text
+from mqtool.server.broker.recall_handle import RecallHandle, parse_handle
 from mqtool.server.broker.stored import Stored, again, stored
 from mqtool.server.broker.timer_files import TimerFiles
 from mqtool.server.peer import Peer
@@ -31,20 +30,12 @@ _LOG = logging.getLogger(__name__)
 
 _PERIOD_S = 0.1
 _AT_ONCE = 64
+_ON_THE_WAY_MS = 1000
 _SLOTS_AT_ONCE = 2000
 _ROLL_WINDOW_SLOTS = 2 * 86_400
 _RECALL_TAG = "_RECALL_TAG_"
 _WANTS = (properties.TIMER_DELAY_SEC, properties.TIMER_DELAY_MS, properties.TIMER_DELIVER_MS)
 _OUT_MARK = b"TIMER_OUT_MS\x01"
-
-
-class _Handle(NamedTuple):
-    """What takes a message back before it is delivered."""
-
-    topic: str
-    broker_name: str
-    time_ms: int
-    message_id: str
 
 
 class Timer:
@@ -96,8 +87,7 @@ class Timer:
         if isinstance(parked, PutStatus) or parked.topic != names.TIMER_TOPIC:
             return None
         out = int(properties.decode(parked.properties)[properties.TIMER_OUT_MS])
-        raw = f"v1 {message.topic} {broker_name} {out + 1} {key}"
-        return base64.urlsafe_b64encode(java.encode_utf8(raw)).decode()
+        return RecallHandle(message.topic, broker_name, out + 1, key).text
 
     async def recall(self, command: Command, peer: Peer) -> Command:
         """RECALL_MESSAGE: stores what deletes the message when its time comes."""
@@ -105,7 +95,7 @@ class Timer:
         if not broker.settings.flag("recallMessageEnable"):
             raise RefusalError(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden")
         broker.check_writable(None)
-        handle = _parse_handle(text(command, "recallHandle"))
+        handle = parse_handle(text(command, "recallHandle"))
         if handle.topic != text(command, "topic"):
             raise RefusalError(ResponseCode.ILLEGAL_OPERATION, "recall failed, topic not match")
         if broker.topics.get(handle.topic) is None:
@@ -169,6 +159,15 @@ class Timer:
             self._is_dirty = False
             self._files.save(self._read_ms, self._queue_offset)
         return self._read_ms < self._floor(now)
+
+    @property
+    def delivered_until(self) -> int:
+        """What was due before is delivered; ms since epoch. A second less while messages are on their way."""
+        if self._files is None:
+            return 0
+        highest = self._broker.messages.queue_bounds(names.TIMER_TOPIC, 0)[1]
+        behind = highest > self._queue_offset or self._broker.held.is_expected(names.TIMER_TOPIC, 0)
+        return self._read_ms - (_ON_THE_WAY_MS if behind else 0)
 
     def runtime(self) -> dict[str, object]:
         """Returns the figures that tools show."""
@@ -284,13 +283,3 @@ def _due(name: str, value: int, now: int) -> int:
     if name == properties.TIMER_DELIVER_MS:
         return value
     return now + (value * 1000 if name == properties.TIMER_DELAY_SEC else value)
-
-
-def _parse_handle(handle: str) -> _Handle:
-    try:
-        version, topic, broker_name, at, message_id = base64.urlsafe_b64decode(handle).decode("utf-8").split(" ")
-        if version == "v1":
-            return _Handle(topic, broker_name, int(at), message_id)
-    except (ValueError, binascii.Error):
-        pass
-    raise RefusalError(ResponseCode.ILLEGAL_OPERATION, "recall failed, handle is invalid")

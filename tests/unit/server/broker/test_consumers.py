@@ -1,11 +1,8 @@
 """Groups of consumers: members and who is told of them, offsets, locks, send-back, assignment, POP."""
 
 import json
-import struct
 
-import pytest
-
-from tests.support.remoting import bodies, records
+from tests.support.remoting import records
 from tests.unit.server.broker.conftest import until
 
 
@@ -118,46 +115,3 @@ def test_queues_are_shared_out_among_the_members(client, connect, topic):
     assert assigned(client, topic, "GAssigned", "a@1") == [("PULL", 0), ("PULL", 1)]
     assert assigned(client, topic, "GAssigned", "b@1") == [("PULL", 2), ("PULL", 3)]
     assert assigned(client, topic, "GAssigned", "stranger") == []
-
-
-def pop(client, topic, *, invisible=60_000, poll=0, group="GPop", **more):
-    return client.call(200050, consumerGroup=group, topic=topic, queueId=-1, maxMsgNums=8, invisibleTime=invisible,
-                       pollTime=poll, bornTime=0, initMode=0, exp="*", expType="TAG", order=False, **more)
-
-
-def test_what_was_popped_is_invisible_until_it_is_acknowledged(client, topic):
-    for number in range(3):
-        client.put(topic, b"p%d" % number)
-    until(lambda: client.call(30, topic=topic, queueId=0).fields["offset"] == "3")
-    answer = pop(client, topic)
-    assert sorted(bodies(answer)) == [b"p0", b"p1", b"p2"]
-    assert (answer.fields["startOffsetInfo"], answer.fields["msgOffsetInfo"]) == ("0 0 0", "0 0 0,1,2")
-    assert pop(client, topic).code == 210
-    where = {"consumerGroup": "GPop", "topic": topic, "queueId": 0}
-    for offset in (1, 0):
-        assert client.call(200051, extraInfo="", offset=offset, **where).code == 0
-    assert client.call(14, **where).fields["offset"] == "2"
-    assert client.call(200051, extraInfo="", offset=9, **where).code == 208
-
-
-def test_what_is_not_acknowledged_in_time_comes_again(client, topic):
-    client.put(topic, b"again")
-    until(lambda: pop(client, topic, invisible=100, group="GPopAgain").code == 0)
-    answer = pop(client, topic, poll=20_000, group="GPopAgain")
-    (facts, body), = records(answer)
-    assert (body, facts["reconsume_times"], facts["topic"]) == (b"again", 1, f"%RETRY%GPopAgain_{topic}")
-    assert answer.fields["startOffsetInfo"] == "1 0 0"
-
-
-@pytest.mark.parametrize("bits", [0b101], ids=["first and third"])
-def test_many_are_acknowledged_at_once(client, topic, bits):
-    import base64
-
-    for number in range(3):
-        client.put(topic, b"p%d" % number)
-    until(lambda: client.call(30, topic=topic, queueId=0).fields["offset"] == "3")
-    pop(client, topic, group="GPopMany")
-    acks = {"acks": [{"b": base64.b64encode(struct.pack("B", bits)).decode(), "c": "GPopMany", "t": topic, "r": "0",
-                      "so": 0, "q": 0, "rq": 0, "pt": 0, "it": 60000}]}
-    assert client.call(200151, json.dumps(acks).encode()).code == 0
-    assert client.call(14, consumerGroup="GPopMany", topic=topic, queueId=0).fields["offset"] == "1"

@@ -1,0 +1,156 @@
+"""Revive: messages that were popped and not acknowledged in time come again, in the retry topic of their group.
+
+Check points and acknowledgements arrive in the revive topic through the timer, acknowledgements when the time of
+their messages is over; what a check point lacks then comes again. The group CID_RMQ_SYS_REVIVE_GROUP has, as its
+offset of a revive queue, the last check point that is done with. Source: PopReviveService (5.5.0).
+"""
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from mqtool.errors import FormatError, MqtoolError
+from mqtool.formats import properties
+from mqtool.server.broker import names
+from mqtool.server.broker.pop_records import Ack, CheckPoint, QueueKey, parse
+from mqtool.server.broker.stored import again, stored
+
+if TYPE_CHECKING:
+    from mqtool.server.broker.broker import Broker
+
+_LOG = logging.getLogger(__name__)
+
+REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
+
+_PERIOD_S = 0.2
+_AT_ONCE = 32
+_FIRST_POP_TIME = "1ST_POP_TIME"
+_ORIGIN_GROUP = "ORIGIN_GROUP"
+
+
+class _ReviveQueue:
+    """What was read of one revive queue and is not done with.
+
+    Attributes:
+        queue_id: of the queue.
+        next_offset: queue offset to read next.
+        points: check points, in the order in which they lie there.
+    """
+
+    def __init__(self, queue_id: int, next_offset: int) -> None:
+        self.queue_id = queue_id
+        self.next_offset = next_offset
+        self.points: dict[tuple[QueueKey, int, int, str], CheckPoint] = {}
+
+
+class Revive:
+    """The service of one broker."""
+
+    def __init__(self, broker: "Broker") -> None:
+        """Takes the broker whose tables and store it uses."""
+        self._broker = broker
+        self._queues: dict[int, _ReviveQueue] = {}
+
+    @property
+    def topic(self) -> str:
+        """The revive topic of the broker's cluster."""
+        return names.REVIVE_TOPIC_PREFIX + self._broker.settings.text("brokerClusterName")
+
+    @property
+    def queue_count(self) -> int:
+        """How many queues it has; 1 at least."""
+        config = self._broker.topics.get(self.topic)
+        return max(1, config.write_queue_nums) if config is not None else 1
+
+    async def run(self) -> None:
+        """Has messages come again whose time is over, for as long as the broker runs."""
+        while True:
+            await asyncio.sleep(_PERIOD_S)
+            for queue_id in range(self.queue_count):
+                try:
+                    self.turn(queue_id)
+                except MqtoolError as error:
+                    _LOG.error("a revive queue was not worked off queue=%d error=%s", queue_id, error)
+
+    def turn(self, queue_id: int) -> None:
+        """Reads what has come to a revive queue, and puts again what is due."""
+        broker = self._broker
+        if broker.held.is_expected(self.topic, queue_id):  # an acknowledgement may be on its way into the queue
+            return
+        until = broker.timer.delivered_until
+        queue = self._queues.get(queue_id)
+        if queue is None:
+            last = broker.offsets.get(REVIVE_GROUP, self.topic, queue_id)
+            queue = self._queues[queue_id] = _ReviveQueue(queue_id, 0 if last is None else last + 1)
+        self._read(queue)
+        for identity, point in list(queue.points.items()):
+            if point.revive_time >= until or not self._revive(point):
+                return
+            del queue.points[identity]
+            broker.offsets.commit(REVIVE_GROUP, self.topic, queue_id, point.revive_offset)
+
+    def _read(self, queue: _ReviveQueue) -> None:
+        """Reads a revive queue to its end."""
+        while True:
+            found = self._broker.messages.get_message(self.topic, queue.queue_id, queue.next_offset, _AT_ONCE)
+            for queue_offset, data in zip(found.queue_offsets, found.records, strict=True):
+                try:
+                    message = stored(data)
+                    self._note(queue, message.properties.get(properties.TAGS, ""), message.record.body, queue_offset)
+                except FormatError as error:
+                    _LOG.warning("passed over in the revive topic queue_offset=%d error=%s", queue_offset, error)
+                queue.next_offset = queue_offset + 1
+            if found.records:
+                continue
+            following = max(found.min_offset, min(found.next_begin_offset, found.max_offset))
+            if following == queue.next_offset:
+                return
+            queue.next_offset = following
+
+    def _note(self, queue: _ReviveQueue, tag: str, body: bytes, queue_offset: int) -> None:
+        found = parse(tag, body, self._broker.settings.text("brokerName"))
+        if isinstance(found, CheckPoint):
+            found.revive_offset = queue_offset
+            queue.points[found.identity] = found
+        elif isinstance(found, Ack):
+            point = queue.points.get(found.identity)
+            if point is not None:
+                point.done.update(found.offsets)
+
+    def _revive(self, point: CheckPoint) -> bool:
+        """Puts again what is not acknowledged; returns whether a check point is done with."""
+        broker, key = self._broker, point.key
+        if broker.topics.get(names.popped_topic(key.group, key.topic)) is None or broker.groups.find(key.group) is None:
+            return True
+        for offset in point.offsets:
+            if offset in point.done:
+                continue
+            if not self._put_again(point, offset):
+                return False
+            point.done.add(offset)
+        return True
+
+    def _put_again(self, point: CheckPoint, offset: int) -> bool:
+        """Puts a message into the retry topic of its group and topic; returns False if the store does not take it."""
+        broker, key = self._broker, point.key
+        found = broker.messages.get_message(key.topic, key.queue_id, offset, 1)
+        if not found.records or found.queue_offsets[0] != offset:
+            return True
+        message = stored(found.records[0])
+        is_retry = key.topic.startswith(names.RETRY_PREFIX)
+        topic = key.topic if is_retry else names.pop_retry_topic(key.group, key.topic)
+        broker.topics.create_for_send_back(topic, 1)
+        if broker.offsets.get(key.group, topic, 0) is None:
+            broker.offsets.commit(key.group, topic, 0, 0)
+        changed = dict(message.properties)
+        if not message.record.reconsume_times or _FIRST_POP_TIME not in changed:
+            changed[_FIRST_POP_TIME] = str(point.pop_time)
+        changed[_ORIGIN_GROUP] = key.group
+        times = message.record.reconsume_times + (not point.suspend)
+        outgoing = again(message, topic, 0, changed, broker.store_host)._replace(reconsume_times=times)
+        result = broker.writer.put_as_it_is(outgoing._replace(born_host=broker.store_host))
+        if result.ok:
+            broker.stats.put(topic, 0, 1, result.size)
+        else:
+            _LOG.error("a popped message could not come again topic=%s status=%s", topic, result.status.value)
+        return result.ok

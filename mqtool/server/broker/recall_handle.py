@@ -1,0 +1,37 @@
+"""Handles that take a timer message back before it is delivered. Source: RecallMessageHandle (5.5.0)."""
+
+import base64
+import binascii
+from typing import NamedTuple
+
+from mqtool.formats import java
+from mqtool.protocol.codes import ResponseCode
+from mqtool.server.broker.answers import RefusalError
+
+_VERSION = "v1"
+
+
+class RecallHandle(NamedTuple):
+    """What takes a message back."""
+
+    topic: str
+    broker_name: str
+    time_ms: int
+    message_id: str
+
+    @property
+    def text(self) -> str:
+        """As a sender is given it."""
+        raw = f"{_VERSION} {self.topic} {self.broker_name} {self.time_ms} {self.message_id}"
+        return base64.urlsafe_b64encode(java.encode_utf8(raw)).decode()
+
+
+def parse_handle(handle: str) -> RecallHandle:
+    """Reads a handle; raises RefusalError if it is none."""
+    try:
+        version, topic, broker_name, at, message_id = base64.urlsafe_b64decode(handle).decode("utf-8").split(" ")
+        if version == _VERSION:
+            return RecallHandle(topic, broker_name, int(at), message_id)
+    except (ValueError, binascii.Error):
+        pass
+    raise RefusalError(ResponseCode.ILLEGAL_OPERATION, "recall failed, handle is invalid")

@@ -1,0 +1,188 @@
+"""Popping: what goes out is invisible, written down, and comes again unless it is acknowledged."""
+
+import base64
+import json
+import time
+
+import pytest
+
+from mqtool.server.testing import MqServer
+from tests.support.remoting import Client, bodies, records
+from tests.unit.server.broker.conftest import until
+
+REVIVE = "rmq_sys_REVIVE_LOG_DefaultCluster"
+
+
+def pop(client, topic, *, invisible=60_000, poll=0, group="GPop", queue=-1, count=8, order=False, **more):
+    fields = {"consumerGroup": group, "topic": topic, "queueId": queue, "maxMsgNums": count, "invisibleTime": invisible,
+              "pollTime": poll, "bornTime": 0, "initMode": 0, "exp": "*", "expType": "TAG", "order": order} | more
+    return client.call(200050, **fields)
+
+
+def words(answer, offset, *, queue=0, start=0, retry=0):
+    """What the Java client puts into POP_CK (ExtraInfoUtil.buildExtraInfo)."""
+    found = answer.fields
+    return f"{start} {found['popTime']} {found['invisibleTime']} {found['reviveQid']} {retry} broker-a {queue} {offset}"
+
+
+def ack(client, topic, answer, offset, *, group="GPop", start=0, retry=0):
+    return client.call(200051, consumerGroup=group, topic=topic, queueId=0, offset=offset,
+                       extraInfo=words(answer, offset, start=start, retry=retry))
+
+
+def fill(client, topic, number=3):
+    for one in range(number):
+        assert client.put(topic, b"p%d" % one, properties={"KEYS": f"k{one}"}).code == 0
+    until(lambda: client.call(30, topic=topic, queueId=0).fields["offset"] == str(number))
+
+
+def pop_until(client, topic, expected, **how):
+    """What comes, answer by answer, until there are so many messages; each is acknowledged."""
+    found: list[tuple[dict, bytes]] = []
+    while len(found) < expected:
+        answer = pop(client, topic, poll=20_000, **how)
+        assert answer.code == 0, answer.remark
+        for facts, body in records(answer):
+            given = facts["properties"].get("POP_CK") or words(answer, facts["queue_offset"])
+            retry = given.split(" ")[4] != "0"
+            where = f"%RETRY%{how['group']}_{topic}" if retry else topic
+            assert client.call(200051, consumerGroup=how["group"], topic=where, queueId=0, extraInfo=given,
+                               offset=facts["queue_offset"]).code == 0
+            found.append((facts, body))
+    return found
+
+
+def test_what_was_popped_is_invisible(client, topic):
+    fill(client, topic)
+    answer = pop(client, topic)
+    assert sorted(bodies(answer)) == [b"p0", b"p1", b"p2"]
+    assert (answer.fields["startOffsetInfo"], answer.fields["msgOffsetInfo"]) == ("0 0 0", "0 0 0,1,2")
+    assert pop(client, topic).code == 210
+
+
+def test_only_what_is_not_acknowledged_comes_again(client, topic):
+    fill(client, topic)
+    answer = pop(client, topic, invisible=1500, group="GSome")
+    for offset in (2, 0):
+        assert ack(client, topic, answer, offset, group="GSome").code == 0
+    (facts, body), = pop_until(client, topic, 1, group="GSome")
+    assert (body, facts["reconsume_times"], facts["topic"]) == (b"p1", 1, topic)
+    assert facts["properties"]["1ST_POP_TIME"] == answer.fields["popTime"]
+    assert facts["properties"]["ORIGIN_GROUP"] == "GSome"
+    assert facts["properties"]["KEYS"] == "k1"
+
+
+def test_what_comes_again_and_is_not_acknowledged_comes_a_third_time(client, topic):
+    fill(client, topic, 1)
+    pop(client, topic, invisible=100, group="GThird")
+    answer = pop(client, topic, invisible=100, group="GThird", poll=20_000)
+    assert answer.fields["startOffsetInfo"] == "1 0 0"
+    (facts, _), = pop_until(client, topic, 1, group="GThird")
+    assert facts["reconsume_times"] == 2
+
+
+def test_many_are_acknowledged_at_once(client, topic):
+    fill(client, topic)
+    answer = pop(client, topic, invisible=1500, group="GMany")
+    found = answer.fields
+    one = {"b": base64.b64encode(bytes([0b101])).decode(), "c": "GMany", "t": topic, "r": "0", "so": 0, "q": 0,
+           "rq": int(found["reviveQid"]), "pt": int(found["popTime"]), "it": 1500}
+    assert client.call(200151, json.dumps({"brokerName": "broker-a", "acks": [one]}).encode()).code == 0
+    assert [body for _, body in pop_until(client, topic, 1, group="GMany")] == [b"p1"]
+
+
+def test_the_time_until_a_message_comes_again_can_be_put_off_and_brought_forward(client, topic):
+    fill(client, topic, 2)
+    answer = pop(client, topic, invisible=60_000, group="GChange")
+    began = time.time()
+    for offset, invisible in ((0, 4000), (1, 1000)):
+        changed = client.call(200053, consumerGroup="GChange", topic=topic, queueId=0, offset=offset,
+                              extraInfo=words(answer, offset), invisibleTime=invisible)
+        assert (changed.code, changed.fields["invisibleTime"]) == (0, str(invisible))
+    found = pop_until(client, topic, 2, group="GChange")
+    assert [body for _, body in found] == [b"p1", b"p0"]
+    assert time.time() - began >= 4
+
+
+def test_a_check_point_and_its_acknowledgements_lie_in_the_revive_topic(client, topic):
+    fill(client, topic)
+    answer = pop(client, topic, invisible=1500, group="GWritten")
+    assert ack(client, topic, answer, 1, group="GWritten").code == 0
+    queue = int(answer.fields["reviveQid"])
+    tags = lambda: [(facts["properties"]["TAGS"], json.loads(body)) for facts, body in  # noqa: E731
+                    records(client.pull(REVIVE, queue)) if json.loads(body)["c"] == "GWritten"]
+    until(lambda: len(tags()) == 2)
+    common = {"bn": "broker-a", "c": "GWritten", "pt": int(answer.fields["popTime"]), "q": 0, "so": 0, "t": topic}
+    assert tags() == [("ck", common | {"bm": 0, "d": [0, 1, 2], "it": 1500, "n": 3, "ro": 0, "sp": False}),
+                      ("ack", common | {"ao": 1})]
+
+
+def test_in_order_a_queue_is_blocked_until_everything_is_acknowledged(client, topic):
+    fill(client, topic)
+    how = {"order": True, "group": "GOrder", "queue": 0}
+    answer = pop(client, topic, count=2, **how)
+    assert (bodies(answer), answer.fields["reviveQid"]) == ([b"p0", b"p1"], "999")
+    assert pop(client, topic, **how).code == 210
+    assert ack(client, topic, answer, 0, group="GOrder").code == 0
+    assert pop(client, topic, **how).code == 210
+    held = client.send(200050, consumerGroup="GOrder", topic=topic, queueId=0, maxMsgNums=8, invisibleTime=60000, order=True,
+                       pollTime=20_000, bornTime=0, initMode=0)
+    assert ack(client, topic, answer, 1, group="GOrder").code == 0
+    assert bodies(client.answer(held)) == [b"p2"]
+
+
+def test_in_order_what_is_not_acknowledged_comes_again_from_its_queue_and_counts(client, topic):
+    fill(client, topic)
+    how = {"order": True, "group": "GOrder2", "queue": 0}
+    answer = pop(client, topic, count=2, invisible=300, **how)
+    assert answer.fields["orderCountInfo"] == "0 0 0"
+    assert ack(client, topic, answer, 0, group="GOrder2").code == 0
+    answer = pop(client, topic, count=2, poll=20_000, **how)
+    assert bodies(answer) == [b"p1", b"p2"]
+    assert answer.fields["orderCountInfo"] == "0 qo0%1 1;0 0 0"
+    assert ack(client, topic, answer, 5, group="GOrder2").code == 208
+    assert pop(client, topic, attemptId="again", **how).code == 210
+
+
+def test_one_attempt_in_order_may_take_the_same_messages_again(client, topic):
+    fill(client, topic)
+    how = {"order": True, "group": "GOrder3", "queue": 0, "attemptId": "a-1"}
+    assert bodies(pop(client, topic, **how)) == bodies(pop(client, topic, **how)) == [b"p0", b"p1", b"p2"]
+
+
+@pytest.mark.parametrize("order", [False, True], ids=["any order", "in order"])
+def test_what_is_out_when_the_broker_stops_comes_again_afterwards(tmp_path, order):
+    group = "GStop"
+    with MqServer(tmp_path / "store") as server:
+        with Client(server.broker_address) as client:
+            client.heartbeat("c@1", consumers={group: ["Stop"]})
+            fill(client, "Stop")
+            answer = pop(client, "Stop", invisible=2500, group=group, order=order, queue=0)
+            assert len(bodies(answer)) == 3
+            assert ack(client, "Stop", answer, 0, group=group).code == 0
+        server.restart()
+        with Client(server.broker_address) as client:
+            client.heartbeat("c@1", consumers={group: ["Stop"]})
+            again = pop(client, "Stop", invisible=60_000, group=group, order=order, queue=0, poll=20_000)
+            assert time.time() * 1000 >= int(answer.fields["popTime"]) + 2500
+            found = bodies(again)
+            while len(found) < 2:
+                found += bodies(pop(client, "Stop", group=group, order=order, queue=0, poll=20_000))
+            assert found == [b"p1", b"p2"]
+
+
+def test_what_is_wrong_with_a_request_is_said_as_the_real_broker_does(client, topic):
+    faq = "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+    host = "the broker[127.0.0.1]"
+    fill(client, topic)
+    answer = pop(client, topic)
+    said = [pop(client, topic, count=33), pop(client, "NoSuchTopic"), pop(client, topic, queue=9),
+            ack(client, topic, answer, 9), ack(client, "NoSuchTopic", answer, 0)]
+    assert [(one.code, (one.remark or "").rpartition(" consumer:")[0] or one.remark) for one in said] == [
+        (29, f"{host} pop message's num is greater than 32"),
+        (17, f"topic[NoSuchTopic] not exist, apply first please! {faq}"),
+        (29, f"queueId[9] is illegal, topic:[{topic}] topicConfig.readQueueNums:[4]"),
+        (208, f"offset is illegal, key:{topic}@0, commit:9, store:0~3"),
+        (17, f"topic[NoSuchTopic] not exist, apply first please! {faq}")]
+    assert client.call(200151, b"").code == 208
+    assert client.call(200051, consumerGroup="GPop", topic=topic, queueId=0, offset=0, extraInfo="0 1").code == 1
