@@ -9,6 +9,7 @@ import pytest
 from hypothesis import settings
 
 from tests.support.damage import CASES, damage_case, held_locks
+from tests.support.engine_faults import fast_directory, remove
 from tests.support.long import LONG
 from tests.support.rocketmq import RocketMQ, Unavailable, release
 
@@ -47,6 +48,14 @@ def rocketmq() -> Iterator[Callable[[str], RocketMQ]]:
     yield get
     for one in used:
         one.close()
+
+
+@pytest.fixture
+def in_memory() -> Iterator[Path]:
+    """A new directory in memory, where there is some: for tests that sync a great deal."""
+    found = fast_directory()
+    yield found
+    remove(found)
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """What `export`, `rebuild` and `salvage` do with stores of other kinds (`mqtool.kinds`): new files of their content."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from mqtool.cli import kind_rows
@@ -7,7 +8,7 @@ from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, Invocation, note
 from mqtool.cli.output import Output
 from mqtool.errors import UnsupportedFormatError, UsageError
-from mqtool.kinds.base import Damage
+from mqtool.kinds import base
 from mqtool.kinds.registry import Kind
 
 _QUEUES = ("consumequeue", "all")
@@ -31,7 +32,7 @@ def export(invocation: Invocation, kind: Kind, path: Path, target: Path, output_
     with kind.open(path) as opened:
         target.mkdir(parents=True, exist_ok=True)
         for table in opened.tables:
-            damage: list[Damage] = []
+            damage: list[base.Damage] = []
             file = target / f"{table.name}.parquet"
             rows = write(opened, file, table.name, damage.append)
             for one in damage[:10]:
@@ -52,9 +53,7 @@ def rebuild(
         rows = opened.rebuild(out)
     if rows is None:
         raise UnsupportedFormatError(f"{path}: a store of kind {kind.name} has nothing that could be rebuilt")
-    output = Output(invocation, kind_rows.REBUILD_KIND, output_format)
-    output.rows(iter(rows))
-    return output.finish(ExitCode.NO if any(row["filled"] for row in rows) else ExitCode.OK)
+    return _told(Output(invocation, kind_rows.REBUILD_KIND, output_format), rows, "filled")
 
 
 def salvage(invocation: Invocation, kind: Kind, path: Path, target: Path, output_format: Format) -> ExitCode:
@@ -64,6 +63,10 @@ def salvage(invocation: Invocation, kind: Kind, path: Path, target: Path, output
         rows = opened.salvage(target)
     if rows is None:
         raise UnsupportedFormatError(f"{path}: nothing can be salvaged of a store of kind {kind.name}")
-    output = Output(invocation, kind_rows.SALVAGE_KIND, output_format)
+    return _told(Output(invocation, kind_rows.SALVAGE_KIND, output_format), rows, "damaged_bytes")
+
+
+def _told(output: Output, rows: Sequence[base.Row], lost: str) -> ExitCode:
+    """Prints what was written; the answer is no if a row counts anything as lost."""
     output.rows(iter(rows))
-    return output.finish(ExitCode.NO if any(row["damaged_bytes"] for row in rows) else ExitCode.OK)
+    return output.finish(ExitCode.NO if any(row[lost] for row in rows) else ExitCode.OK)

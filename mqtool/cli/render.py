@@ -123,7 +123,27 @@ class JsonDocument:
         return b"\n]," + encode(failure_object(failure))[1:] + b"\n"
 
 
-class Csv:
+class Plain:
+    """What formats without an object around their rows share: a failure is told by stderr and the exit code alone."""
+
+    def begin(self) -> bytes:
+        """Nothing."""
+        return b""
+
+    def lines(self, block: bytes | memoryview) -> bytes | memoryview:
+        """Not for this format."""
+        raise TypeError(f"{type(self).__name__} takes no ready lines, got {len(block)} bytes")
+
+    def end(self, ok: bool) -> bytes:  # noqa: ARG002 - the exit code says it
+        """Nothing."""
+        return b""
+
+    def fail(self, failure: Failure) -> bytes:  # noqa: ARG002 - stderr and the exit code say it
+        """Nothing."""
+        return b""
+
+
+class Csv(Plain):
     """`csv`: every column, a header line; objects and arrays as JSON inside their cell, null empty."""
 
     def __init__(self, schema: OutputSchema) -> None:
@@ -145,18 +165,6 @@ class Csv:
         self._writer.writerow(values)
         return self._text.getvalue().encode("utf-8", "replace")
 
-    def lines(self, block: bytes | memoryview) -> bytes | memoryview:
-        """Not for this format."""
-        raise TypeError(f"{type(self).__name__} takes no ready lines, got {len(block)} bytes")
-
-    def end(self, ok: bool) -> bytes:  # noqa: ARG002 - the exit code says it
-        """Nothing."""
-        return b""
-
-    def fail(self, failure: Failure) -> bytes:  # noqa: ARG002 - stderr and the exit code say it
-        """Nothing."""
-        return b""
-
 
 def _csv_value(value: Any) -> Any:
     if isinstance(value, bool):
@@ -164,7 +172,7 @@ def _csv_value(value: Any) -> Any:
     return encode(value).decode() if isinstance(value, dict | list | tuple) else value
 
 
-class Table:
+class Table(Plain):
     """`table` and `wide`: aligned columns; widths are those of the first rows, longer cells push the line."""
 
     def __init__(self, columns: tuple[Column, ...], *, wide: bool, lookahead: int = LOOKAHEAD) -> None:
@@ -175,10 +183,6 @@ class Table:
         self._held: list[list[str]] = []
         self._widths: list[int] | None = None
 
-    def begin(self) -> bytes:
-        """Nothing yet: the header waits for the widths."""
-        return b""
-
     def row(self, row: Row) -> bytes:
         """One line, or all lines held back so far."""
         line = [self._cell(row.get(column.name), column) for column in self._columns]
@@ -186,10 +190,6 @@ class Table:
             return self._line(line, self._widths)
         self._held.append(line)
         return self._release() if len(self._held) >= self._lookahead else b""
-
-    def lines(self, block: bytes | memoryview) -> bytes | memoryview:
-        """Not for this format."""
-        raise TypeError(f"{type(self).__name__} takes no ready lines, got {len(block)} bytes")
 
     def end(self, ok: bool) -> bytes:  # noqa: ARG002 - the exit code says it
         """The lines held back; a table without rows is its header."""
@@ -218,7 +218,7 @@ class Table:
         return "  ".join(padded).rstrip().encode("utf-8", "replace") + b"\n"
 
 
-class Upright:
+class Upright(Plain):
     """`table` and `wide` of commands that print few rows: a line per value, rows apart by an empty line."""
 
     def __init__(self, columns: tuple[Column, ...]) -> None:
@@ -226,25 +226,9 @@ class Upright:
         self._width = max(len(column.name) for column in columns)
         self._apart = b""
 
-    def begin(self) -> bytes:
-        """Nothing."""
-        return b""
-
     def row(self, row: Row) -> bytes:
         """Every value of the row that is not null."""
         shown = [column for column in self._columns if row.get(column.name) is not None]
         lines = [f"{column.name:<{self._width}}  {cells.cell(row[column.name], column)}".rstrip() for column in shown]
         apart, self._apart = self._apart, b"\n"
         return apart + "".join(line + "\n" for line in lines).encode("utf-8", "replace")
-
-    def lines(self, block: bytes | memoryview) -> bytes | memoryview:
-        """Not for this format."""
-        raise TypeError(f"{type(self).__name__} takes no ready lines, got {len(block)} bytes")
-
-    def end(self, ok: bool) -> bytes:  # noqa: ARG002 - the exit code says it
-        """Nothing."""
-        return b""
-
-    def fail(self, failure: Failure) -> bytes:  # noqa: ARG002 - stderr and the exit code say it
-        """Nothing."""
-        return b""

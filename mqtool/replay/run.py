@@ -1,6 +1,5 @@
 """A replay from beginning to end: read, put, write down old and new ids, remember how far it is."""
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
@@ -19,9 +18,9 @@ from mqtool.replay import state as states
 from mqtool.replay.catch_up import Answered, answer_to, found_there
 from mqtool.replay.ids import IdsFile
 from mqtool.replay.originals import Original, Passed, Source
+from mqtool.replay.pace import Pace, check_rate
 from mqtool.replay.state import State
 
-_REMEMBER_SECONDS = 1.0
 _SHOWN = 20
 
 
@@ -165,19 +164,12 @@ class _Run:
         return rest
 
     def _put_all(self, store: MessageStore, originals: Iterator[Original]) -> None:
-        rate = self._request.rate
-        size = load.CHUNK if rate is None else min(load.CHUNK, max(1, int(rate / 4)))
-        begun = remembered = time.monotonic()
-        sent = 0
-        while chunk := list(islice(originals, size)):
+        pace = Pace(self._request.rate, load.CHUNK)
+        for chunk in pace.chunks(originals):
             rows = [Row(number, one.message, one.reason) for number, one in enumerate(chunk)]
             self._take(zip(chunk, load.append(store, rows, self._judge), strict=True))
-            sent += len(chunk)
-            if time.monotonic() - remembered >= _REMEMBER_SECONDS:
+            if pace.is_time_to_remember():
                 self._remember(store)
-                remembered = time.monotonic()
-            if rate is not None:
-                time.sleep(max(0.0, begun + sent / rate - time.monotonic()))
         self._report.replayed = self._report.topics.total() - self._report.found_there
         self._remember(store)
 
@@ -224,5 +216,4 @@ def _check(request: Request) -> None:
     for place in (request.ids, request.state):
         if place is not None and any(place.resolve().is_relative_to(root) for root in (source, target)):
             raise UsageError(f"{place}: lies inside the source or the target; name a file elsewhere")
-    if request.rate is not None and not request.rate > 0:
-        raise UsageError(f"expected a rate above 0, found {request.rate}")
+    check_rate(request.rate)

@@ -4,7 +4,6 @@ Who sends is given, so that no connection is known here. A message whose answer 
 the next run: each is there at least once.
 """
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -18,13 +17,12 @@ from mqtool.errors import UsageError
 from mqtool.replay import state as states
 from mqtool.replay.ids import IdsFile
 from mqtool.replay.originals import Original, Source
+from mqtool.replay.pace import Pace, check_rate
 from mqtool.replay.run import Report, shape_of
 from mqtool.replay.state import State
 
 CHUNK = 256
 """Messages that are on their way or read ahead together; so many may be sent twice after a crash, and a second's."""
-
-_REMEMBER_SECONDS = 1.0
 
 
 class Sender(Protocol):
@@ -95,21 +93,14 @@ class _Run:
 
     def go(self, originals: Iterator[Original]) -> None:
         """Sends all."""
-        rate = self._request.rate
-        size = CHUNK if rate is None else min(CHUNK, max(1, int(rate / 4)))
-        begun = remembered = time.monotonic()
-        sent = 0
+        pace = Pace(self._request.rate, CHUNK)
         self._remember()
-        while chunk := list(islice(originals, size)):
+        for chunk in pace.chunks(originals):
             failure = self._send(chunk)
-            if failure is not None or time.monotonic() - remembered >= _REMEMBER_SECONDS:
+            if failure is not None or pace.is_time_to_remember():
                 self._remember()
-                remembered = time.monotonic()
             if failure is not None:
                 raise failure
-            sent += len(chunk)
-            if rate is not None:
-                time.sleep(max(0.0, begun + sent / rate - time.monotonic()))
         self._remember()
 
     def _send(self, chunk: list[Original]) -> Exception | None:
@@ -153,6 +144,5 @@ def _check(request: SendRequest) -> None:
     for place in (request.ids, request.state):
         if place is not None and place.resolve().is_relative_to(source):
             raise UsageError(f"{place}: lies inside the source; name a file elsewhere")
-    if request.rate is not None and not request.rate > 0:
-        raise UsageError(f"expected a rate above 0, found {request.rate}")
+    check_rate(request.rate)
 

@@ -5,6 +5,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from mqtool import __version__, words
+from mqtool.pages import templates
 from mqtool.report.content import Content, gather
 from mqtool.report.maps import COLUMNS, WIDTH
 from mqtool.store import Store
@@ -40,17 +41,7 @@ def render(content: Content) -> str:
 
 @cache
 def _environment() -> "Environment":
-    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 - only this command needs it
-
-    found = Environment(
-        loader=PackageLoader("mqtool.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True, keep_trailing_newline=True, finalize=_shown,
-    )  # fmt: skip
-    found.filters.update(size=words.size, number=words.number, runs=words.runs)
-    found.globals.update(counted=words.counted, columns=COLUMNS, map_width=WIDTH)
+    found = templates("mqtool.report")
+    found.filters.update(runs=words.runs)
+    found.globals.update(columns=COLUMNS, map_width=WIDTH)
     return found
-
-
-def _shown(value: object) -> object:
-    """Names come from damaged files: what has no shape of its own is shown as its code. Markup is the template's."""
-    return value if hasattr(value, "__html__") or not isinstance(value, str) else words.visible(value)

@@ -9,18 +9,15 @@ from jsonschema import Draft202012Validator
 
 import mqtool as library
 from tests.support.damage import damage_case, held_lock
-from tests.support.engine_faults import fast_directory, remove
 from tests.support.stores import copy_store, fixture, tree_digest
 
 ORDERS = "orders-5.5.0"
 
 
 @pytest.fixture
-def tmp_path():
-    """In memory, where there is some: changes sync a great deal."""
-    directory = fast_directory()
-    yield directory
-    remove(directory)
+def tmp_path(in_memory):
+    """Changes sync a great deal."""
+    return in_memory
 
 
 @pytest.fixture

@@ -27,7 +27,6 @@ from mqtool.repair import (
 from mqtool.repair.paths import HOME
 from mqtool.verify import Severity, State, verify
 from tests.support.damage import CASES, damage_case
-from tests.support.engine_faults import fast_directory, remove
 from tests.support.stores import STORES, copy_store, store_fixture, tree_digest
 
 OTHER = ("dledger", "ha-", "controller", "rocksdb", "multipath", "metadata", "default-sizes", "tieredstore")
@@ -36,11 +35,9 @@ QUEUE_FILES = ("consumequeue", "consumequeue_ext", "batchconsumequeue")
 
 
 @pytest.fixture
-def tmp_path():
-    """In memory, where there is some: changes sync a great deal."""
-    directory = fast_directory()
-    yield directory
-    remove(directory)
+def tmp_path(in_memory):
+    """Changes sync a great deal."""
+    return in_memory
 
 
 def contents(root):

@@ -11,7 +11,7 @@ from typing import Any
 
 from mqtool.engine import load
 from mqtool.engine.store import MessageStore
-from mqtool.replay import run
+from mqtool.replay import pace, run
 from mqtool.replay.ids import IdsFile
 from mqtool.replay.originals import Source
 from mqtool.replay.state import State
@@ -43,7 +43,7 @@ def main() -> None:
         return step
 
     load.CHUNK = CHUNK
-    run._REMEMBER_SECONDS = 0.05
+    pace.REMEMBER_SECONDS = 0.05
     MessageStore.put_many = counted(MessageStore.put_many, after=True)  # type: ignore[method-assign]
     IdsFile.write = counted(IdsFile.write, after=False)  # type: ignore[method-assign]
     State.save = counted(State.save, after=last % 2 == 0)  # type: ignore[method-assign]

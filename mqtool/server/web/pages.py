@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from mqtool import __version__, words
+from mqtool import __version__
+from mqtool.pages import templates
 from mqtool.server.web import content, http, message
 from mqtool.server.web.http import Reply
 from mqtool.server.web.lookup import MOST_HITS, look_up
@@ -151,20 +152,9 @@ def _page(status: int, template: str, question: Question | None, **values: objec
 
 @cache
 def _environment() -> "Environment":
-    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 - only who asks for a page needs it
-
-    found = Environment(
-        loader=PackageLoader("mqtool.server.web"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True, keep_trailing_newline=True, finalize=_shown,
-    )  # fmt: skip
-    found.filters.update(number=words.number, size=words.size, rate=_rate, lines=_lines)
-    found.globals.update(counted=words.counted)
+    found = templates("mqtool.server.web")
+    found.filters.update(rate=_rate, lines=_lines)
     return found
-
-
-def _shown(value: object) -> object:
-    """Names come from clients and damaged files: what has no shape of its own is shown as its code."""
-    return value if hasattr(value, "__html__") or not isinstance(value, str) else words.visible(value)
 
 
 def _lines(text: str) -> object:

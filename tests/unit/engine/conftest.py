@@ -4,20 +4,11 @@ import pytest
 
 from mqtool.engine import open_store
 from tests.support.engine import HeldClock, findings_of, small_options
-from tests.support.engine_faults import fast_directory, remove
 
 
 @pytest.fixture
 def clock():
     return HeldClock()
-
-
-@pytest.fixture
-def in_memory():
-    """A directory that is quick to sync."""
-    found = fast_directory()
-    yield found
-    remove(found)
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ from mqtool.engine import open_store
 from mqtool.errors import MqtoolError, StoreLockedError
 from tests.support.damage import CASES, base_config, damage_answers, damage_case, held_locks
 from tests.support.engine import HeldClock, options_of
-from tests.support.engine_faults import fast_directory, remove
 from tests.support.stores import tree_digest
 
 STRICTER = {"index-short", "abort-directory"}
@@ -22,14 +21,6 @@ def cases():
         for case in CASES.values():
             if case.mode == "store" and case.base.startswith(written_by) and case.id in answers:
                 yield pytest.param(opened_by, case, answers[case.id], id=f"{case.id}-by-{opened_by}")
-
-
-@pytest.fixture
-def in_memory():
-    """A directory that is quick to sync."""
-    found = fast_directory()
-    yield found
-    remove(found)
 
 
 @pytest.mark.parametrize(("opened_by", "case", "answer"), list(cases()))

@@ -31,7 +31,6 @@ from mqtool.repair import (
 from mqtool.repair.gates import alone
 from mqtool.repair.paths import HOME
 from tests.support.damage import held_lock
-from tests.support.engine_faults import fast_directory, remove
 from tests.support.rocketmq import sparse_copy
 from tests.support.stores import copy_store, tree_digest
 from tests.unit.repair.faults import DyingFiles, FailingFiles, Killed
@@ -47,11 +46,9 @@ with open(sys.argv[1], "r+b"):
 
 
 @pytest.fixture
-def tmp_path():
-    """In memory, where there is some: changes sync a great deal."""
-    directory = fast_directory()
-    yield directory
-    remove(directory)
+def tmp_path(in_memory):
+    """Changes sync a great deal."""
+    return in_memory
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from mqtool.errors import MqtoolError, RefusedError
 from mqtool.repair import Plan, RebuildQueues, SetAside, apply, finalize, make_plan, undo
 from mqtool.repair.paths import HOME, inside
-from tests.support.engine_faults import fast_directory, remove
 from tests.support.stores import copy_store, tree_digest
 
 TRICKS = ("../outside/secret", "/etc/passwd", "commitlog/../../outside/secret", "..", ".", "", "a//b", "/", "link/secret",
@@ -23,11 +22,9 @@ OUTSIDE = "outside"
 
 
 @pytest.fixture
-def tmp_path():
-    """In memory, where there is some: changes sync a great deal."""
-    directory = fast_directory()
-    yield directory
-    remove(directory)
+def tmp_path(in_memory):
+    """Changes sync a great deal."""
+    return in_memory
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 import mqtool
 from mqtool.cli.app import run as run_program
 from mqtool.errors import UsageError
-from mqtool.replay import run
+from mqtool.replay import pace
 from mqtool.replay.originals import Source
 from mqtool.replay.run import Report, Request, replay
 from mqtool.scan.damage import Damage
@@ -177,7 +177,7 @@ def test_a_rate_is_kept(tmp_path, monkeypatch):
         slept.append(seconds)
         now[0] += seconds
 
-    monkeypatch.setattr(run, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))  # others go by the real one
+    monkeypatch.setattr(pace, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))  # others go by the real one
     report = replayed(STORE, tmp_path / "target", rate=100)
     assert now[0] == pytest.approx(report.replayed / 100)
     assert max(slept) <= 0.25

@@ -2,47 +2,15 @@
 
 import re
 import zlib
-from html.parser import HTMLParser
 from urllib.parse import quote
 
 import pytest
 
+from tests.support.html_page import Page
 from tests.support.remoting import records
 from tests.unit.server.broker.conftest import until
 
 HOSTILE = "<script>alert(1)</script>\"'&{{7*7}}\u202e<img src=x onerror=1>"
-VOID = {"meta", "link", "input"}
-
-
-class Page(HTMLParser):
-    """A page taken apart; every tag is closed in its place."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.texts: list[str] = []
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.open: list[str] = []
-        self.feed(text)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.texts.append(data)
-
-    @property
-    def text(self) -> str:
-        return " ".join(" ".join(self.texts).split())
-
-    def links(self) -> list[str]:
-        return [attributes["href"] or "" for tag, attributes in self.tags if tag == "a"]
 
 
 @pytest.fixture

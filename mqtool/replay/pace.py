@@ -1,0 +1,56 @@
+"""How fast messages are sent again, and how often it is written down how far they are."""
+
+import time
+from collections.abc import Iterator
+from itertools import islice
+from typing import TypeVar
+
+from mqtool.errors import UsageError
+
+REMEMBER_SECONDS = 1.0
+_CHUNKS_A_SECOND = 4
+"""At least, under a rate: so much earlier than asked the last message of a chunk may go."""
+
+T = TypeVar("T")
+
+
+def check_rate(rate: float | None) -> None:
+    """Refuses a rate that is none.
+
+    Raises:
+        UsageError: it is not above 0.
+    """
+    if rate is not None and not rate > 0:
+        raise UsageError(f"expected a rate above 0, found {rate}")
+
+
+class Pace:
+    """Chunks of a replay."""
+
+    def __init__(self, rate: float | None, most: int) -> None:
+        """Starts the clock.
+
+        Args:
+            rate: messages a second at most, None for no limit.
+            most: messages in a chunk.
+        """
+        self._rate = rate
+        self._size = most if rate is None else min(most, max(1, int(rate / _CHUNKS_A_SECOND)))
+        self._begun = self._remembered = time.monotonic()
+
+    def chunks(self, items: Iterator[T]) -> Iterator[list[T]]:
+        """Yields items in chunks; the next one comes when the rate allows for it."""
+        sent = 0
+        while chunk := list(islice(items, self._size)):
+            yield chunk
+            sent += len(chunk)
+            if self._rate is not None:
+                time.sleep(max(0.0, self._begun + sent / self._rate - time.monotonic()))
+
+    def is_time_to_remember(self) -> bool:
+        """Whether it was last True, or begun, long enough ago."""
+        now = time.monotonic()
+        if now - self._remembered < REMEMBER_SECONDS:
+            return False
+        self._remembered = now
+        return True
