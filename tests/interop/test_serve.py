@@ -1,74 +1,17 @@
 """`mqtool serve` with the real clients, and in turns with the real broker on one directory."""
 
-import json
-import signal
 import subprocess
-import sys
-import time
 from collections import defaultdict
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.support.remoting import Client, records
-from tests.support.rocketmq import write_properties
+from tests.support.served import KEYS, until
 
 pytestmark = pytest.mark.interop
 
 TOPIC, GROUP, QUEUES = "Turns", "GTurns", 4
-KEYS = {"brokerName": "broker-a", "brokerClusterName": "DefaultCluster", "mappedFileSizeCommitLog": 262_144,
-        "mappedFileSizeConsumeQueue": 20_000, "maxHashSlotNum": 1_000, "maxIndexNum": 4_000,
-        "flushConsumerOffsetInterval": 100, "waitTimeMillsInSendQueue": 10_000}
-
-
-class Served:
-    """`mqtool serve` as a process."""
-
-    def __init__(self, store: Path, config: Path, log: Path) -> None:
-        self.log = log.open("ab")
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "mqtool", "serve", str(store), "--port", "0", "--namesrv-port", "0",
-             "--config", str(config)],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.log)
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        assert line, log.read_text("utf-8")[-3000:]
-        self.addresses = json.loads(line)
-        self.address, self.name_server = self.addresses["broker"], self.addresses["namesrv"]
-
-    def stop(self, *, kill: bool = False) -> None:
-        """Stops as SIGTERM or SIGKILL do."""
-        self.process.send_signal(signal.SIGKILL if kill else signal.SIGTERM)
-        code = self.process.wait(60)
-        assert code == (-signal.SIGKILL if kill else 0)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-        self.log.close()
-
-
-@pytest.fixture
-def serve(tmp_path):
-    """`serve(store)` starts a process; whatever runs in the end is killed."""
-    started: list[Served] = []
-
-    def start(store: Path, keys: dict[str, object] = KEYS) -> Served:
-        config = write_properties(tmp_path / "serve.conf", keys)
-        started.append(Served(store, config, tmp_path / "serve.log"))
-        return started[-1]
-
-    yield start
-    for one in started:
-        if one.process.poll() is None:
-            one.stop(kill=True)
-
-
-def until(found: Callable[[], object]) -> None:
-    """Waits for what another process does."""
-    deadline = time.monotonic() + 60
-    while not found():
-        assert time.monotonic() < deadline, "did not come about"
-        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("version", ["5.5.0", "4.9.7"])

@@ -8,6 +8,7 @@ LONG = {
     "tests/interop/test_engine.py::test_a_store_goes_to_and_fro_between_us_and_a_broker[5.5.0-5.5.0-5.5.0]",
     "tests/interop/test_mirror.py::test_the_copy_of_a_real_master_is_its_log_and_verifies_clean[5.5.0]",
     "tests/interop/test_namesrv.py::test_topics_that_the_tools_make_on_a_real_broker_are_found",
+    "tests/interop/test_pop.py::test_what_was_popped_and_not_acknowledged_comes_again_after_kill_9[real to ours]",
     "tests/interop/test_rebuild.py::test_a_broker_starts_on_rebuilt_files_and_rebuilt_configuration[5.5.0]",
     "tests/interop/test_repair.py::test_a_broker_runs_on_a_changed_store_keeps_changes_out_and_lets_finalize_in[5.5.0]",
     "tests/interop/test_replay.py::test_the_real_broker_stores_what_is_sent_again_and_its_refusals_are_told_in_its_words",

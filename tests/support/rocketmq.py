@@ -48,7 +48,7 @@ def release(version: str) -> "RocketMQ":
     with (cache / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         _fetch(version, cache)
-        return RocketMQ(version, cache, _compile(cache))
+        return RocketMQ(version, cache, _compile(cache, version))
 
 
 def _fetch(version: str, cache: Path) -> None:
@@ -79,8 +79,8 @@ def _maven_can_fetch(version: str, cache: Path) -> None:
 _failed: list[str] = []  # where one release cannot be fetched, the others are not tried
 
 
-def _compile(cache: Path) -> Path:
-    sources = sorted(SOURCES.glob("*.java"))
+def _compile(cache: Path, version: str) -> Path:
+    sources = sorted([*SOURCES.glob("*.java"), *SOURCES.glob(f"only{version[0]}/*.java")])
     state = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
     classes = cache / f"classes-{state}"
     if not classes.exists():
