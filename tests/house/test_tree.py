@@ -9,16 +9,20 @@ from tests.house.modules import ROOT, modules
 
 OPEN_PROMISES = re.compile(r"\b(?:TODO|FIXME|XXX|NotImplementedError)\b")
 MACHINE_PATHS = re.compile(r"(?<![\w.~$}>*-])/(?:home|Users|root|work)/\w")
+LARGEST_TEXT = 1 << 20
 REGISTRY_HOSTS = re.compile(r"pythonhosted|pypi\.org|repo1?\.maven|maven\.org|artifactory|npmjs\.")
 
 
 def texts() -> dict[str, str]:
-    """Every text file that git knows or would add, by its path, without this one; fixtures have tests of their own."""
+    """Every text file that git knows or would add, by its path, without this one; fixtures have tests of their own.
+
+    What is larger than any text of ours, such as a store that somebody left in the tree, is none.
+    """
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
     names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
     paths = {name: ROOT / name for name in names if name and (not name.startswith("fixtures/") or name.endswith(".md"))}
     return {name: path.read_text("utf-8", "replace") for name, path in paths.items()
-            if path.is_file() and path != Path(__file__)}
+            if path.is_file() and path.stat().st_size <= LARGEST_TEXT and path != Path(__file__)}
 
 
 def places(pattern: re.Pattern[str]) -> list[str]:
