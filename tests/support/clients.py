@@ -1,0 +1,92 @@
+"""Real clients of RocketMQ in other languages, unmodified, as their package managers deliver them.
+
+Each function returns the command that runs our program in `tests/interop/` on the client, built once and kept beside
+RocketMQ in the cache (MQTOOL_ROCKETMQ_CACHE names another place); it raises Unavailable with the reason.
+"""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from tests.support.rocketmq import SOURCES, Unavailable
+
+PROGRAMS = SOURCES.parent
+BUILD_SECONDS = 240
+WHEEL = "rocketmq==0.4.4"
+"""Brings the C++ client as a library."""
+
+
+def go() -> list[str]:
+    """The Go client, compiled."""
+    source = PROGRAMS / "go"
+
+    def build(directory: Path) -> None:
+        for name in ("main.go", "go.mod", "go.sum"):
+            shutil.copy(source / name, directory)
+        _run("go", "build", "-o", "client", ".", directory=directory)
+
+    return [str(_built("go", "go", source, build) / "client")]
+
+
+def javascript() -> list[str]:
+    """ali-ons, for Node.js."""
+    source = PROGRAMS / "js"
+
+    def build(directory: Path) -> None:
+        for name in ("main.js", "package.json"):
+            shutil.copy(source / name, directory)
+        _run("npm", "install", "--no-audit", "--no-fund", "--no-package-lock", "--silent", directory=directory)
+
+    directory = _built("js", "npm", source, build)
+    if not shutil.which("node"):
+        raise Unavailable("no node")
+    return ["node", str(directory / "main.js")]
+
+
+def cpp() -> list[str]:
+    """The C++ client, as the library in a Python wheel."""
+    source = PROGRAMS / "cpp"
+
+    def build(directory: Path) -> None:
+        shutil.copy(source / "main.py", directory)
+        _run(sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary", ":all:",
+             "--target", str(directory), WHEEL, directory=directory)
+
+    return [sys.executable, str(_built("cpp", sys.executable, source, build) / "main.py")]
+
+
+CLIENTS: Mapping[str, Callable[[], list[str]]] = {"go": go, "javascript": javascript, "c++": cpp}
+
+
+def _built(name: str, program: str, source: Path, build: Callable[[Path], None]) -> Path:
+    if not shutil.which(program):
+        raise Unavailable(f"no {program}")
+    state = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(source.iterdir()) if path.is_file())).hexdigest()
+    cache = Path(os.environ.get("MQTOOL_ROCKETMQ_CACHE") or Path.home() / ".cache" / "mqtool" / "rocketmq") / "clients"
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        found = cache / f"{name}-{state[:16]}"
+        if not found.exists():
+            unfinished = cache / f"{name}-unfinished"
+            shutil.rmtree(unfinished, ignore_errors=True)
+            unfinished.mkdir()
+            build(unfinished)
+            unfinished.rename(found)
+        return found
+
+
+def _run(*command: str, directory: Path) -> None:
+    try:
+        result = subprocess.run(command, cwd=directory, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                                timeout=BUILD_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        raise Unavailable(f"{command[0]} {command[1]}: nothing after {BUILD_SECONDS} s") from None
+    if result.returncode:
+        said = (result.stderr + result.stdout).strip().splitlines()
+        raise Unavailable(f"{command[0]} {command[1]}: {said[-1][:300] if said else result.returncode}")
