@@ -47,6 +47,7 @@ class StorePuts:
         self._store_host = parts.log.store_host
         self._born_host = parts.log.born_host
         self._acquire, self._release = parts.log.lock.acquire, parts.log.lock.release
+        self._note = parts.log.trail.note
         self._ticks = time_ns if isinstance(parts.clock, SystemClock) else lambda: parts.clock.now() * 1_000_000
         room = min(options.max_message_size, options.commit_log_file_size - commit_log.BLANK_SIZE)
         self._longest_body = room - _BODY_AT - _LONGEST_PROPERTIES - 0xFF
@@ -129,6 +130,7 @@ class StorePuts:
             )  # fmt: skip
             file.store_timestamp = now
             file.wrote = start + total
+            self._note(physical)
             state.next_offset = number + 1
         except AppendFailedError as failed:
             return failed.result

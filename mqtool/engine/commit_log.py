@@ -6,7 +6,7 @@ Source: CommitLog, DefaultAppendMessageCallback.doAppend (4.9.7, 5.5.0).
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from mqtool.engine import record
@@ -19,6 +19,7 @@ from mqtool.engine.options import StoreOptions
 from mqtool.engine.pool import BufferPool
 from mqtool.engine.queue_offsets import QueueOffsets, QueueState
 from mqtool.engine.statuses import AppendFailedError, AppendStatus, PutResult, PutStatus
+from mqtool.engine.trail import Trail
 from mqtool.formats import commit_log, hosts
 
 _LOG = logging.getLogger(__name__)
@@ -38,6 +39,7 @@ class CommitLog:
         buffer: where its bytes go, indexed by position; None if they are written by position.
         limit: position up to which records may be put into `buffer` without `make_room`.
         pool: buffers that are written first, if there are any.
+        trail: where the records begin that dispatch has not seen.
         before_roll: called under the lock before a file is taken; may raise OSError to refuse it.
         store_host, born_host: what records get if the caller names none; 8 or 20 bytes.
     """
@@ -64,6 +66,7 @@ class CommitLog:
         self.file: MappedFile | None = None
         self.buffer: Any = None
         self.limit = -1
+        self.trail = Trail()
         self._longest_body = options.max_message_size
         self._longest = options.max_message_size + record.ROOM_BESIDE_BODY
         if options.refuse_oversize:
@@ -112,6 +115,7 @@ class CommitLog:
         Raises:
             AppendFailedError: no file can be made, the disk is full, or no file is long enough.
         """
+        self.trail.bound()
         file = self.file
         if file is None:
             file = self.file = self._usable_last() or self._next_file()
@@ -161,7 +165,7 @@ class CommitLog:
                 data += bytes(left - len(data))  # a buffer that was used before holds old records there
             else:
                 self._reserve_for(file, len(data))
-            self.write(file, data)
+            self.write(file, data, ())
         file.wrote = file.size
 
     def _reserve_for(self, file: MappedFile, size: int) -> None:
@@ -171,8 +175,13 @@ class CommitLog:
             except OSError as error:
                 raise self._failed(file, error) from error
 
-    def write(self, file: MappedFile, data: bytes) -> None:
+    def write(self, file: MappedFile, data: bytes, starts: Iterable[int]) -> None:
         """Copies whole records behind the last one and moves `wrote`; there must be room (`make_room`).
+
+        Args:
+            file: the one that is appended to.
+            data: the records, or a BLANK.
+            starts: physical offset of each record; of a BLANK none.
 
         Raises:
             AppendFailedError: the system reports an error; `wrote` is where it was.
@@ -187,6 +196,7 @@ class CommitLog:
             except OSError as error:
                 raise self._failed(file, error) from error
         file.wrote = start + len(data)
+        self.trail.note_many(starts)
 
     def _failed(self, file: MappedFile, error: OSError) -> AppendFailedError:
         _LOG.error("append failed path=%s position=%d error=%s", file.file.path, file.wrote, error)

@@ -21,7 +21,7 @@ from mqtool.engine.flags import RunningFlag, RunningFlags
 from mqtool.engine.index import Index
 from mqtool.engine.queues import Queues
 from mqtool.errors import FormatError
-from mqtool.formats import commit_log, properties
+from mqtool.formats import codec, commit_log, properties
 from mqtool.formats.batch_consume_queue import BatchConsumeQueueUnit
 from mqtool.scan import multi_dispatch
 from mqtool.scan.dispatch import Dispatcher as ColumnDispatcher
@@ -35,6 +35,8 @@ WINDOW = 8 << 20
 
 FEWEST_IN_COLUMNS = 24
 """Records below which one by one is quicker."""
+
+_HEAD_SIZE = codec.struct_of(commit_log.HEADS[0]).size
 
 BitMapOf = Callable[[DispatchRequest], bytes]
 """Computes the filter bit map of a record, for the extension of its queue."""
@@ -112,6 +114,7 @@ class Dispatcher:
             if self.reput_from_offset < file.file_from_offset + stop:
                 self._skip(file.file_from_offset + stop)
             after_file()
+        self._log.trail.forget(self.reput_from_offset)
         return done
 
     def _run_file(self, view: memoryview, start: int, stop: int, base: int) -> int:
@@ -149,21 +152,29 @@ class Dispatcher:
         """Dispatches the records of a window at once; returns how many, 0 if they are few or any is not plain."""
         if not self._may_use_columns or len(view) < FEWEST_IN_COLUMNS * commit_log.MIN_RECORD_SIZE:
             return 0
-        chain = hop(view, 0)
-        if len(chain.positions) < FEWEST_IN_COLUMNS:
-            return 0
-        frames = Frames(view, base, chain.positions, chain.sizes)
-        if not frames.sound.all():
+        frames = self._trailed(view, base) or _hopped(view, base)
+        if len(frames) < FEWEST_IN_COLUMNS or not frames.sound.all():
             return 0
         found = self._columns.dispatch(frames, keys=self._index is not None)
         if found.oddities:
             return 0
         newest = write_units(self._queues, self._columns.topics.names, found.units)
         if self._index is not None:
-            self._put_columns(self._index, found.keys, base + int(chain.positions[-1]))
+            self._put_columns(self._index, found.keys, base + int(frames.positions[-1]))
         self.queued_timestamp = newest or self.queued_timestamp
-        self.reput_from_offset = base + chain.end
+        self.reput_from_offset = base + int(frames.positions[-1] + frames.sizes[-1])
         return len(frames)
+
+    def _trailed(self, view: memoryview, base: int) -> Frames | None:
+        """Returns the whole records of a window where the writer noted them, None if they do not chain."""
+        positions = self._log.trail.find(base, base + len(view) - _HEAD_SIZE) - base
+        if not len(positions):
+            return None
+        end = int(positions[-1]) + commit_log.FRAME.unpack_from(view, int(positions[-1]))[0]
+        if end > len(view):  # the window ends within the last one
+            positions, end = positions[:-1], int(positions[-1])
+        frames = Frames(view, base, positions, np.diff(positions, append=end))
+        return frames if np.array_equal(frames.column("total_size"), frames.sizes) else None
 
     def _put_columns(self, index: Index, keys: IndexKeys, last_record: int) -> None:
         with self._index_errors():
@@ -226,3 +237,9 @@ class Dispatcher:
         except OSError:
             self._flags.set(RunningFlag.INDEX_FILE_ERROR)
             raise
+
+
+def _hopped(view: memoryview, base: int) -> Frames:
+    """Returns the whole records at the start of a window, from size to size."""
+    chain = hop(view, 0)
+    return Frames(view, base, chain.positions, chain.sizes)

@@ -16,6 +16,7 @@ from mqtool.formats.index_file import HEADER, IndexHeader
 
 _ENTRY = index_file.ENTRY.struct
 _SLOT = index_file.SLOT
+_PLACE_BITS = 32
 _STEP = 1 << 22
 """Bytes of entries that are reserved at a time."""
 
@@ -108,20 +109,21 @@ class IndexWriter:
             return 0
         self._reserve(first + count)
         hashes, offsets, timestamps = hashes[:count], offsets[:count], timestamps[:count]
-        numbers = np.arange(first, first + count, dtype=np.int64)
         slots = np.frombuffer(self._map, ">i4", self.slots, index_file.HEADER_SIZE)
-        order = np.argsort(hashes % np.int32(self.slots), kind="stable")
-        by_slot = (hashes % np.int32(self.slots))[order]
-        leads = np.ones(count, bool)
-        np.not_equal(by_slot[1:], by_slot[:-1], out=leads[1:])
-        previous = np.empty(count, np.int64)
-        previous[1:] = numbers[order[:-1]]
+        # Slot and place in one number: sorting those is ten times as quick as a stable argsort of the slots.
+        ordered = np.sort(((hashes % np.int32(self.slots)).astype(np.int64) << _PLACE_BITS) | np.arange(count))
+        order, by_slot = ordered & ((1 << _PLACE_BITS) - 1), ordered >> _PLACE_BITS
+        leads = np.diff(by_slot, prepend=-1) != 0
+        before = np.empty(count, np.int64)
+        before[1:] = order[:-1] + first
         held = slots[by_slot[leads]].astype(np.int64)
-        held[(held <= 0) | (held > numbers[order[leads]])] = 0
-        previous[leads] = held
-        self._write_entries(first, hashes, offsets, self._diffs(timestamps), previous[np.argsort(order)])
+        held[(held <= 0) | (held > order[leads] + first)] = 0
+        before[leads] = held
+        previous = np.empty(count, np.int64)
+        previous[order] = before
+        self._write_entries(first, hashes, offsets, self._diffs(timestamps), previous)
         lasts = np.append(leads[1:], True)
-        slots[by_slot[lasts]] = numbers[order[lasts]]
+        slots[by_slot[lasts]] = order[lasts] + first
         self._set_header(IndexHeader(
             int(timestamps[0]) if first <= 1 else header.begin_timestamp,
             int(timestamps[-1]),

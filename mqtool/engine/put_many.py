@@ -22,6 +22,8 @@ _HEAD = codec.dtype_of(commit_log.HEADS[0])
 _HEAD_SIZE = _HEAD.itemsize
 _OPAQUE = np.dtype(f"V{_HEAD_SIZE}")
 _NO_BYTES = b"\0\0"
+_BETWEEN = b"\2"
+_ROOM_BITS = record.LONGEST_PROPERTIES.bit_length()
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +159,7 @@ def _prepare(log: CommitLog, columns: MessageColumns) -> _Prepared | None:
     flags = np.asarray(columns.sys_flag)
     if (
         log.options.append_record_crc or log.options.positional_writes or record.host_shape(born, host)
-        or (flags & special.BITS).any() or any(b"INNER_" in one for one in held) or not len(columns)
+        or (flags & special.BITS).any() or b"INNER_" in _BETWEEN.join(held) or not len(columns)
     ):  # fmt: skip
         return None
     states, state_of = _states(log, columns)
@@ -183,11 +185,9 @@ def _prepare(log: CommitLog, columns: MessageColumns) -> _Prepared | None:
     heads["reconsume_times"] = columns.reconsume_times
     heads["prepared_transaction_offset"] = columns.prepared_transaction_offset
     heads["body_length"] = body_sizes
-    prefixes = [states[number].prefixes.get(size) or states[number].prefix(size)
-                for number, size in zip(state_of.tolist(), room.tolist(), strict=True)]  # fmt: skip
     pieces = [_NO_BYTES] * (4 * len(columns))
     pieces[1::4] = columns.bodies
-    pieces[2::4] = prefixes
+    pieces[2::4] = _prefixes(states, state_of, room)
     pieces[3::4] = held
     return _Prepared(columns, states, state_of, pieces, heads, sizes, host)
 
@@ -198,6 +198,14 @@ def _states(log: CommitLog, columns: MessageColumns) -> tuple[list[QueueState], 
     distinct, state_of = np.unique(key, return_inverse=True)
     states = [log.offsets.state(columns.topics[one >> 32], one & 0xFFFFFFFF) for one in distinct.tolist()]
     return states, state_of
+
+
+def _prefixes(states: list[QueueState], state_of: np.ndarray, room: np.ndarray) -> "map[bytes]":
+    """Returns what stands between body and properties of each message: few different ones."""
+    kinds, kind_of = np.unique((state_of << _ROOM_BITS) | room, return_inverse=True)
+    pairs = zip((kinds >> _ROOM_BITS).tolist(), (kinds & ((1 << _ROOM_BITS) - 1)).tolist(), strict=True)
+    made = [states[number].prefixes.get(size) or states[number].prefix(size) for number, size in pairs]
+    return map(made.__getitem__, kind_of.tolist())
 
 
 def _append_part(log: CommitLog, prepared: _Prepared, first: int) -> tuple[np.ndarray, np.ndarray]:
@@ -217,7 +225,7 @@ def _append_part(log: CommitLog, prepared: _Prepared, first: int) -> tuple[np.nd
     heads["born_timestamp"] = now if born is None else born if isinstance(born, int) else born[rows]
     pieces = prepared.pieces[4 * first : 4 * (first + count)]
     pieces[0::4] = heads.view(_OPAQUE).tolist()
-    log.write(file, b"".join(pieces))
+    log.write(file, b"".join(pieces), physical.tolist())
     file.store_timestamp = now
     moved = np.bincount(prepared.state_of[rows], minlength=len(prepared.states))
     for state, by in zip(prepared.states, moved.tolist(), strict=True):

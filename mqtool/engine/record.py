@@ -4,6 +4,10 @@
 CommitLog.DefaultAppendMessageCallback (4.9.7, 5.5.0).
 """
 
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import count, groupby, repeat
+
 from mqtool.formats import codec, commit_log, properties
 from mqtool.formats.commit_log import HEADS, SysFlag
 from mqtool.scan.crc import crc32
@@ -18,8 +22,9 @@ ROOM_BESIDE_BODY = 64 << 10
 
 pack_length = commit_log.PROPERTIES_LENGTH.pack
 
-_V6_BITS = SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6
+_V6_BITS = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)  # arithmetic with the enum costs a hundred times as much
 _TRANSACTION_MASK = commit_log.TRANSACTION_MASK
+_VISIBLE = (0, int(SysFlag.TRANSACTION_COMMIT))
 _CRC_MARK = properties.CRC32.encode()
 
 
@@ -35,7 +40,47 @@ def shaped(sys_flag: int, shape: int) -> int:
 
 def takes_queue_offset(sys_flag: int) -> bool:
     """Whether a record is visible in its queue: prepared and rolled-back ones are not."""
-    return sys_flag & _TRANSACTION_MASK in (0, SysFlag.TRANSACTION_COMMIT)
+    return sys_flag & _TRANSACTION_MASK in _VISIBLE
+
+
+class RunPacker:
+    """Packs heads of records that differ in few fields; the others are packed once for all."""
+
+    VARYING = ("total_size", "body_crc", "flag", "queue_offset", "physical_offset", "body_length")
+
+    def __init__(self, shape: int) -> None:
+        """Derives the packer.
+
+        Args:
+            shape: of the hosts, as `host_shape`.
+        """
+        pieces: list[str] = []
+        self._constant: list[slice] = []
+        for varies, run in groupby(commit_log.HEADS[shape], key=lambda field: field.name in self.VARYING):
+            found = list(run)
+            size = sum(field.size for field in found)
+            pieces += [field.code for field in found] if varies else [f"{size}s"]
+            if not varies:
+                self._constant.append(slice(found[0].offset, found[0].offset + size))
+        self._pack = struct.Struct(">" + "".join(pieces)).pack
+
+    def heads(
+        self, sample: bytes, sizes: Sequence[int], crcs: Iterable[int], flags: Iterable[int], first: int,
+        positions: Iterable[int], body_sizes: Iterable[int],
+    ) -> Iterator[bytes]:  # fmt: skip
+        """Yields heads of records in a row, of one queue.
+
+        Args:
+            sample: head of any of them.
+            sizes, crcs, flags, positions, body_sizes: of each.
+            first: queue offset of the first.
+        """
+        magic, queue, rest = (repeat(sample[where]) for where in self._constant)
+        return map(self._pack, sizes, magic, crcs, queue, flags, count(first), positions, rest, body_sizes)
+
+
+RUN_PACKERS = tuple(map(RunPacker, range(len(HEADS))))
+"""By host shape."""
 
 
 def room_for_crc(encoded: bytes, *, single: bool = True) -> bytes:

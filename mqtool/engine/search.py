@@ -22,6 +22,7 @@ from mqtool.store.by_time import Boundary
 from mqtool.store.files import MappedFile as FileOnDisk
 
 _TOTAL_SIZE = commit_log.FRAME
+_BORN_HOST_V6 = int(SysFlag.BORN_HOST_V6)
 _SYS_FLAG_AT = field_offset("sys_flag")
 _STORE_TIME_AT = (field_offset("store_timestamp", 0), field_offset("store_timestamp", 1))
 _QUERY_ROUNDS = 3
@@ -84,7 +85,7 @@ class Searcher:
         if record is None or size < _STORE_TIME_AT[1] + 8:
             return UNKNOWN_TIME
         sys_flag = int.from_bytes(record[_SYS_FLAG_AT : _SYS_FLAG_AT + 4], "big")
-        at = _STORE_TIME_AT[bool(sys_flag & SysFlag.BORN_HOST_V6)]
+        at = _STORE_TIME_AT[bool(sys_flag & _BORN_HOST_V6)]
         return int.from_bytes(record[at : at + 8], "big", signed=True)
 
     def earliest_store_time(self) -> int:

@@ -24,6 +24,8 @@ BITS = int(
 )  # fmt: skip
 """A sys_flag with one of these is not for the plain path."""
 
+_INNER_BATCH = int(SysFlag.INNER_BATCH)
+_INNER_MARK = properties.INNER_NUM.encode()
 _ILLEGAL = PutResult(PutStatus.MESSAGE_ILLEGAL)
 
 
@@ -64,7 +66,7 @@ def append_special(log: "CommitLog", state: QueueState, message: OutgoingMessage
                 message.reconsume_times, message.prepared_transaction_offset, len(body),
             )  # fmt: skip
             data = b"".join((head, body, state.topic_field, record.pack_length(len(encoded)), encoded))
-            log.write(file, record.with_crc(data) if log.options.append_record_crc else data)
+            log.write(file, record.with_crc(data) if log.options.append_record_crc else data, (physical,))
         except AppendFailedError as failed:
             return failed.result
         file.store_timestamp = now
@@ -101,8 +103,8 @@ def refusal(log: "CommitLog", state: QueueState, message: OutgoingMessage) -> Pu
 
 def _messages_in(state: QueueState, sys_flag: int, encoded: bytes) -> int:
     """Returns by how much the message moves its queue; raises FormatError if it contradicts itself."""
-    inner = bool(sys_flag & SysFlag.INNER_BATCH)
-    found = properties.decode(encoded) if inner or properties.INNER_NUM.encode() in encoded else {}
+    inner = bool(sys_flag & _INNER_BATCH)
+    found = properties.decode(encoded) if inner or _INNER_MARK in encoded else {}
     if properties.INNER_NUM in found and not inner:
         raise FormatError(f"{properties.INNER_NUM} without the inner batch flag", layout="message")
     if not inner:
@@ -115,7 +117,7 @@ def _messages_in(state: QueueState, sys_flag: int, encoded: bytes) -> int:
 def _final_properties(
     log: "CommitLog", state: QueueState, sys_flag: int, encoded: bytes, names: list[str], number: int
 ) -> bytes:
-    if state.is_batch and sys_flag & SysFlag.INNER_BATCH:
+    if state.is_batch and sys_flag & _INNER_BATCH:
         found = properties.decode(encoded)
         found[properties.INNER_BASE] = str(number)
         encoded = multi_dispatch.encode(log.options, found)

@@ -255,3 +255,22 @@ def test_a_put_says_where_the_message_is(opened, clock):
     assert (result.status, result.append_status, result.ok) == (PutStatus.PUT_OK, AppendStatus.PUT_OK, True)
     assert (result.physical_offset, result.end, result.store_timestamp) == (0, result.size, clock.time)
     assert result.offset_message_id == "C0A8010A00002A9F0000000000000000"
+
+
+def test_a_batch_as_a_client_encodes_it_is_stored_like_its_messages(opened):
+    messages = [BatchMessage(b"x" * size, encode(KEYS=f"k{size}") if size % 2 else b"", size) for size in range(40)]
+    encoded = b"".join(message_batch.build(message_batch.make(*one)) for one in messages)
+    options = {"commit_log_file_size": 1 << 15}
+    given, split = opened("given", **options), opened("split", **options)
+    assert given.put_batch("T", 0, messages) == split.put_batch("T", 0, encoded)
+    assert (given.path / "commitlog").is_dir()
+    assert tree(given.path / "commitlog") == tree(split.path / "commitlog")
+
+
+@pytest.mark.parametrize("cut", [1, 19, 21, 22, 23, 50])
+def test_a_batch_that_does_not_end_is_refused_whole(opened, cut):
+    parts = (message_batch.make(b"first", b"a\x01b\x02"), message_batch.make(b"x" * 30, b""))
+    encoded = b"".join(map(message_batch.build, parts))
+    store = opened()
+    assert store.put_batch("T", 0, encoded[:-cut]).status is PutStatus.MESSAGE_ILLEGAL
+    assert store.max_physical_offset == 0
