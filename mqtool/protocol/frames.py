@@ -15,13 +15,13 @@ MAX_FRAME = 16 << 20
 """Bytes of a whole frame, its length field included (com.rocketmq.remoting.frameMaxLength)."""
 
 _LENGTH_SIZE = PREFIX.offset("header_word")
-_WORD_SIZE = PREFIX.size - _LENGTH_SIZE
+HEADER_WORD_SIZE = PREFIX.size - _LENGTH_SIZE
 _MAX_HEADER = (1 << 24) - 1
 _JOINED_BODY = 16 << 10
 """Bodies up to so many bytes are copied behind their header; longer ones go as they are."""
 
 _unpack_prefix = PREFIX.struct.unpack_from
-_pack_prefix = PREFIX.struct.pack
+pack_prefix = PREFIX.struct.pack
 
 
 class Framer:
@@ -66,8 +66,8 @@ class Framer:
         position, end = 0, len(data)
         while end - position >= PREFIX.size:
             length, word = _unpack_prefix(data, position)
-            if not _WORD_SIZE <= length <= self._max_length:
-                raise RemoteProtocolError(f"frame of {length} bytes: expected {_WORD_SIZE} to {self._max_length}")
+            if not HEADER_WORD_SIZE <= length <= self._max_length:
+                raise RemoteProtocolError(f"frame of {length} bytes: expected {HEADER_WORD_SIZE} to {self._max_length}")
             body = position + PREFIX.size + (word & _MAX_HEADER)
             following = position + _LENGTH_SIZE + length
             if body > following:
@@ -98,7 +98,7 @@ def encode(command: Command) -> list[bytes | memoryview]:
     size = len(body) if isinstance(body, bytes) else body.nbytes
     if len(header) > _MAX_HEADER:
         raise LocalProtocolError(f"header of {len(header)} bytes: at most {_MAX_HEADER} can be said")
-    prefix = _pack_prefix(_WORD_SIZE + len(header) + size, command.serialization << 24 | len(header))
+    prefix = pack_prefix(HEADER_WORD_SIZE + len(header) + size, command.serialization << 24 | len(header))
     if size <= _JOINED_BODY:
         return [b"".join((prefix, header, body))]
     return [prefix + header, body]

@@ -38,10 +38,10 @@ def read_json(header: bytes, body: bytes = b"") -> Command:
     if fields:
         if type(fields) is not dict:
             return _read_any(header, body)
-        for value in fields.values():
-            if type(value) is not str:
-                fields = _texts(fields)
-                break
+        try:
+            "".join(fields.values())  # the quickest way to see that all of them are texts
+        except TypeError:
+            fields = _texts(fields)
     else:
         fields = {}
     return Command(code, flag, opaque, remark, fields, body, language, version, _JSON)

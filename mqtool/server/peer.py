@@ -52,8 +52,7 @@ class Peer(asyncio.Protocol):
         self._waiting: deque[Command] = deque()
         self._pending: dict[int, asyncio.Future[Command]] = {}
         self._closers: list[Callable[[Peer], None]] = []
-        self.address = self.host = ""
-        self.port = 0
+        self.address, self.host, self.port = "", "", 0
         self.attributes: dict[str, Any] = {}
         self.last_active = self._loop.time()
 
@@ -69,9 +68,17 @@ class Peer(asyncio.Protocol):
 
     def send(self, command: Command) -> None:
         """Sends a command soon, in the order of calls; to a closed peer, nothing happens."""
-        if self.closed:
-            return
-        self._put(command)
+        if not self.closed:
+            self._put(command)
+            self._flush_soon()
+
+    def write(self, frame: bytes) -> None:
+        """As `send`, for what is a whole frame already."""
+        self._out.append(frame)
+        self._out_bytes += len(frame)
+        self._flush_soon()
+
+    def _flush_soon(self) -> None:
         if not self._flushing and self._out:
             self._flushing = True
             self._loop.call_soon(self._flush)

@@ -8,6 +8,8 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
+from mqtool.server.broker.pace import Pace
+
 Key = tuple[str, int]
 """Topic and queue id."""
 
@@ -39,8 +41,10 @@ class HeldRequests:
         self._held: dict[Key, list[Held]] = {}
         self._undispatched: dict[Key, int] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = 0
         self._is_due = False
         self._guard = threading.Lock()
+        self._pace = Pace()
 
     @staticmethod
     def now() -> float:
@@ -50,13 +54,15 @@ class HeldRequests:
     def start(self) -> None:
         """Makes the running loop the one in which requests are woken."""
         self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
 
     def touch(self, topic: str, queue_id: int, queue_offset: int) -> None:
         """Notes that a message was put to a queue; it counts once it is dispatched."""
         key = (topic, queue_id)
         self._undispatched[key] = queue_offset
-        if key in self._held:  # dispatch may have been quicker than this note
-            self._schedule()
+        if key in self._held:
+            self._pace.hurry()
+            self._schedule()  # dispatch may have been quicker than this note
 
     def is_expected(self, topic: str, queue_id: int) -> bool:
         """Whether a message was put to a queue that may not be dispatched yet."""
@@ -64,9 +70,11 @@ class HeldRequests:
         return offset is not None and self._max_offset(topic, queue_id) <= offset
 
     def dispatched(self) -> None:
-        """Notes that units were written; any thread may call it."""
+        """Notes that units were written. The thread that dispatches rests here; the event loop's may call it too."""
         if self._held:
             self._schedule()
+        if threading.get_ident() != self._thread:
+            self._pace.rest()
 
     def _schedule(self) -> None:
         with self._guard:
@@ -97,6 +105,8 @@ class HeldRequests:
         one.timer = loop.call_later(seconds, lambda: self._finish(one, arrived=False))
         for key in offsets:
             self._held.setdefault(key, []).append(one)
+            if key in self._undispatched:
+                self._pace.hurry()
         self.count += 1
         if any(self._max_offset(*key) > offset for key, offset in offsets.items()):  # between the look and the wait
             self._finish(one, arrived=True)
@@ -112,6 +122,7 @@ class HeldRequests:
 
     def wake_all(self) -> None:
         """Wakes everything: the broker stops."""
+        self._pace.end()
         for waiting in list(self._held.values()):
             for one in list(waiting):
                 self._finish(one, arrived=True)

@@ -9,7 +9,7 @@ from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker import names
 from mqtool.server.broker.answers import RefusalError
-from mqtool.server.broker.send import STORED
+from mqtool.server.broker.put_answers import STORED
 from mqtool.server.broker.send_header import SendHeader, header_of
 from mqtool.server.peer import Peer
 

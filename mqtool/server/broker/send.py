@@ -9,58 +9,28 @@ from typing import TYPE_CHECKING
 from mqtool.engine import AppendStatus, PutResult, PutStatus
 from mqtool.engine.hooks import OutgoingMessage
 from mqtool.formats import java, properties
-from mqtool.formats.commit_log import TRANSACTION_MASK, SysFlag
+from mqtool.formats.commit_log import TRANSACTION_MASK
 from mqtool.formats.config_files import TopicConfig
 from mqtool.protocol.codes import ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker import names, transactions
 from mqtool.server.broker.answers import RefusalError
 from mqtool.server.broker.pull import FAQ
+from mqtool.server.broker.put_answers import REFUSED, STORED, refusal
+from mqtool.server.broker.quick_send import (
+    LONGEST_PROPERTIES,
+    MULTI_TAGS,
+    QuickSends,
+    added_properties,
+    offset_id_start,
+    utf8,
+)
 from mqtool.server.broker.send_header import SendHeader, header_of
 from mqtool.server.peer import Peer
 
 if TYPE_CHECKING:
     from mqtool.server.broker.broker import Broker
 
-_LONGEST_PROPERTIES = 32767
-_PREPARED = int(SysFlag.TRANSACTION_PREPARED)
-_MULTI_TAGS = 2
-
-REFUSED = {
-    PutStatus.CREATE_MAPPED_FILE_FAILED: (
-        ResponseCode.SYSTEM_ERROR, "create mapped file failed, server is busy or broken."
-    ),
-    PutStatus.MESSAGE_ILLEGAL: (
-        ResponseCode.MESSAGE_ILLEGAL,
-        "the message is illegal, maybe msg body or properties length not matched.",
-    ),
-    PutStatus.PROPERTIES_SIZE_EXCEEDED: (
-        ResponseCode.MESSAGE_ILLEGAL,
-        "the message is illegal, maybe msg body or properties length not matched. msg properties length limit 32KB.",
-    ),
-    PutStatus.WHEEL_TIMER_MSG_ILLEGAL: (
-        ResponseCode.MESSAGE_ILLEGAL,
-        "timer message illegal, the delay time should not be bigger than the max delay",
-    ),
-    PutStatus.WHEEL_TIMER_FLOW_CONTROL: (ResponseCode.SYSTEM_ERROR, "timer message is under flow control"),
-    PutStatus.WHEEL_TIMER_NOT_ENABLE: (ResponseCode.SYSTEM_ERROR, "accurate timer message is not enabled"),
-    PutStatus.SERVICE_NOT_AVAILABLE: (
-        ResponseCode.SERVICE_NOT_AVAILABLE,
-        "service not available now: the disk may be full, or the store is being shut down",
-    ),
-    PutStatus.OS_PAGE_CACHE_BUSY: (
-        ResponseCode.SYSTEM_BUSY, "[PC_SYNCHRONIZED]broker busy, start flow control for a while"
-    ),
-}
-"""Status of a put that failed: code and remark of the answer."""
-
-STORED = {
-    PutStatus.PUT_OK: ResponseCode.SUCCESS,
-    PutStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
-    PutStatus.FLUSH_SLAVE_TIMEOUT: ResponseCode.FLUSH_SLAVE_TIMEOUT,
-    PutStatus.SLAVE_NOT_AVAILABLE: ResponseCode.SLAVE_NOT_AVAILABLE,
-}
-"""Status of a put that is in the log: code of the answer."""
 
 
 class SendProcessor:
@@ -69,11 +39,16 @@ class SendProcessor:
     def __init__(self, broker: "Broker") -> None:
         """Takes the broker whose tables and store it uses."""
         self._broker = broker
-        self._tail = ""
-        self._tail_of = ("", "", "")
+        self._quick = QuickSends(broker) if broker.is_writable and not broker.messages.options.sync else None
 
-    def send(self, command: Command, peer: Peer) -> Command | Awaitable[Command]:
-        """Stores a message or a batch; answers when it is as durable as the store's flush mode says."""
+    def send(self, command: Command, peer: Peer) -> Command | Awaitable[Command] | None:
+        """Stores a message or a batch; answers when it is as durable as the store's flush mode says.
+
+        Returns:
+            None if the answer was sent.
+        """
+        if self._quick is not None and self._quick.send(command, peer):
+            return None
         header = header_of(command)
         existing = self._broker.topics.get(header.topic)
         config = self._topic(header)
@@ -99,7 +74,7 @@ class SendProcessor:
         queue_id = header.queue_id
         if queue_id < 0:
             queue_id = random.randrange(max(1, config.write_queue_nums))  # noqa: S311 - spreads load, hides nothing
-        sys_flag = header.sys_flag | (_MULTI_TAGS if config.topic_filter_type == "MULTI_TAG" else 0)
+        sys_flag = header.sys_flag | (MULTI_TAGS if config.topic_filter_type == "MULTI_TAG" else 0)
         if header.batch:
             message = OutgoingMessage(
                 header.topic, queue_id, b"", self._properties(header, needs_key=False), header.flag, sys_flag,
@@ -142,11 +117,11 @@ class SendProcessor:
         code = STORED.get(result.status)
         if code is None or result.append_status is not AppendStatus.PUT_OK:
             broker.stats.put_failed()
-            raise RefusalError(*REFUSED.get(result.status, (ResponseCode.SYSTEM_ERROR, "UNKNOWN_ERROR DEFAULT")))
+            raise refusal(result)
         count = len(result.physical_offsets) or 1
         broker.stats.put(header.topic, queue_id, count, result.size)
         fields = {
-            "msgId": result.offset_message_id,
+            "msgId": _ids_of(result),
             "queueId": str(queue_id),
             "queueOffset": str(result.queue_offset),
             "MSG_REGION": settings["regionId"],
@@ -176,18 +151,10 @@ class SendProcessor:
             given = "".join(f"{name}\x01{value}\x02" for name, value in found.items())
         if needs_key and "UNIQ_KEY\x01" not in given:
             given += f"UNIQ_KEY\x01{secrets.token_hex(16).upper()}\x02"
-        encoded = java.encode_utf8(given + self._added())
-        if len(encoded) > _LONGEST_PROPERTIES:
+        encoded = utf8(given + added_properties(self._broker.settings))
+        if len(encoded) > LONGEST_PROPERTIES:
             raise RefusalError(*REFUSED[PutStatus.PROPERTIES_SIZE_EXCEEDED])
         return encoded
-
-    def _added(self) -> str:
-        values = self._broker.settings.values
-        key = values["regionId"], values["traceOn"], values["brokerClusterName"]
-        if key != self._tail_of:
-            self._tail_of = key
-            self._tail = f"MSG_REGION\x01{key[0]}\x02TRACE_ON\x01{key[1]}\x02CLUSTER\x01{key[2]}\x02"
-        return self._tail
 
     # -- checks --------------------------------------------------------------------------------------------------
 
@@ -232,6 +199,14 @@ class SendProcessor:
         topic = names.dead_letter_topic(group)
         config = broker.topics.create_for_send_back(topic, 1)
         return header._replace(topic=topic, queue_id=0, properties=_without_delay(header.properties)), config
+
+
+def _ids_of(result: PutResult) -> str:
+    """Returns the offset message ids of what was stored; of a batch all of them, which differ in the offset alone."""
+    if not result.physical_offsets:
+        return result.offset_message_id
+    host = offset_id_start(result.store_host)
+    return ",".join([f"{host}{offset:016X}" for offset in result.physical_offsets])
 
 
 def is_prepared(given: str) -> bool:

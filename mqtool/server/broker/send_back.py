@@ -12,7 +12,7 @@ from mqtool.protocol.codes import ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker import names
 from mqtool.server.broker.answers import RefusalError, flag, number, ok, text
-from mqtool.server.broker.send import STORED
+from mqtool.server.broker.put_answers import STORED
 from mqtool.server.broker.stored import Stored, again, stored
 from mqtool.server.peer import Peer
 

@@ -67,6 +67,7 @@ class Stats:
         self.gets = self.get_bytes = self.found = self.not_found = 0
         self._now = now
         self._items: dict[tuple[str, str], _Item] = {}
+        self._put_items: dict[str, tuple[_Item, _Item]] = {}
         self._totals: deque[tuple[float, int, int, int, int]] = deque(maxlen=_TOTALS_HISTORY_S // 10 + 2)
         self._days: dict[str, tuple[int, int]] = {}
         self.sample()
@@ -75,8 +76,15 @@ class Stats:
         """Counts messages that were stored."""
         self.puts += count
         self.put_bytes += size
-        self._add(TOPIC_PUT_NUMS, topic, count)
-        self._add(TOPIC_PUT_SIZE, topic, size)
+        numbers, sizes = self._put_items.get(topic) or self._put_items_of(topic)
+        numbers.total += count
+        numbers.times += 1
+        sizes.total += size
+        sizes.times += 1
+
+    def _put_items_of(self, topic: str) -> tuple[_Item, _Item]:
+        found = self._put_items[topic] = self._item(TOPIC_PUT_NUMS, topic), self._item(TOPIC_PUT_SIZE, topic)
+        return found
 
     def put_failed(self) -> None:
         """Counts a put that was refused."""
@@ -100,12 +108,16 @@ class Stats:
         self._add(SEND_BACK_NUMS, f"{topic}@{group}", 1)
 
     def _add(self, name: str, key: str, by: int) -> None:
+        item = self._item(name, key)
+        item.total += by
+        item.times += 1
+
+    def _item(self, name: str, key: str) -> _Item:
         item = self._items.get((name, key))
         if item is None:
             item = self._items[name, key] = _Item()
             item.sample(self._now())
-        item.total += by
-        item.times += 1
+        return item
 
     def sample(self) -> None:
         """Notes where the figures stand; to be called every ten seconds."""

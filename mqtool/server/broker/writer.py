@@ -9,12 +9,14 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from typing import Any
 
-from mqtool.engine import MessageStore, PutResult, PutStatus
+from mqtool.engine import AppendStatus, MessageStore, PutResult, PutStatus
 from mqtool.engine.batch import BatchMessage
 from mqtool.engine.hooks import Hook, OutgoingMessage, delay_message
 
 _DELAY_MARK = b"DELAY\x01"
+_APPENDED = AppendStatus.PUT_OK
 _NO_WAIT = b"WAIT\x01false"
 
 Rewrite = Callable[[OutgoingMessage], OutgoingMessage | PutStatus]
@@ -66,10 +68,15 @@ class Writer:
 
     def put_as_it_is(self, message: OutgoingMessage) -> PutResult:
         """Appends one message that is not to be rewritten: one whose time has come still says how it was delayed."""
-        result = self._store.put(*message, wait=False)
-        if result.ok:
-            self._arrived(message.topic, message.queue_id, result.queue_offset)
-            self._flush_soon(result, None)
+        return self.put_fields(*message)
+
+    def put_fields(self, topic: str, queue_id: int, *fields: Any) -> PutResult:
+        """As `put_as_it_is`, with the fields of the message one by one."""
+        result = self._store.put(topic, queue_id, *fields, wait=False)
+        if result.append_status is _APPENDED:
+            self._arrived(topic, queue_id, result.queue_offset)
+            if self._sync:
+                self._flush_soon(result, None)
         return result
 
     def put_batch(

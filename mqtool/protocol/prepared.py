@@ -1,0 +1,40 @@
+"""Answers of which only a few values differ: the header is written once, and filled in for each request.
+
+Docs page: docs/protocol.md.
+"""
+
+from collections.abc import Mapping
+
+from mqtool.protocol.command import FLAG_RESPONSE, Command
+from mqtool.protocol.frames import HEADER_WORD_SIZE, pack_prefix
+from mqtool.protocol.json_header import write_json
+
+_OPAQUE = 0x7FFF_FFFE
+"""Stands in the header for the request's own."""
+
+
+class PreparedAnswer:
+    """A JSON answer without body and remark.
+
+    Args:
+        code: of the answer.
+        fields: name to text; what differs stands as a place of `bytes.__mod__` (`%d`, `%b`), a percent sign as `%%`.
+    """
+
+    __slots__ = ("_template",)
+
+    def __init__(self, code: int, fields: Mapping[str, str]) -> None:
+        header = write_json(Command(code, FLAG_RESPONSE, _OPAQUE, None, dict(fields)))
+        before, opaque, after = header.rpartition(b"%d" % _OPAQUE)
+        self._template = before + b"%d" + after if opaque else header
+
+    def frame(self, *values: "int | bytes") -> bytes:
+        """Returns the frame: `encode` of the same command, in one piece.
+
+        Args:
+            values: of the places in the order of the fields, then the request's opaque. What goes into a text must
+                need no escape there: digits and letters.
+        """
+        header = self._template % values
+        size = len(header)
+        return pack_prefix(HEADER_WORD_SIZE + size, size) + header

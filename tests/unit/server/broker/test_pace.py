@@ -1,0 +1,65 @@
+"""Dispatch rests between rounds, but not while somebody waits. The rest is made an hour long: only what ends it ends it."""
+
+import threading
+
+import pytest
+
+from mqtool.server.broker import pace
+from mqtool.server.broker.pace import Pace
+from mqtool.server.testing import MqServer
+from tests.support.remoting import Client, bodies
+from tests.unit.server.broker.conftest import until
+
+HOUR = 3600.0
+
+
+@pytest.fixture(autouse=True)
+def long_rests(monkeypatch):
+    monkeypatch.setattr(pace, "LONGEST_REST_S", HOUR)
+    monkeypatch.setattr(pace, "REST_OF_WORK", 0)
+
+
+def rest_ends(found: Pace) -> bool:
+    """Whether a rest ends in less than an hour."""
+    thread = threading.Thread(target=found.rest, daemon=True)
+    thread.start()
+    thread.join(30)
+    return not thread.is_alive()
+
+
+@pytest.mark.parametrize("what", ["hurry", "end"])
+def test_a_rest_ends_when_somebody_waits_or_all_is_over(what):
+    found = Pace()
+    getattr(found, what)()
+    assert rest_ends(found)
+
+
+def test_one_hurry_ends_one_rest():
+    found = Pace()
+    found.hurry()
+    assert rest_ends(found)
+    resting = threading.Thread(target=found.rest, daemon=True)
+    resting.start()
+    resting.join(0.05)
+    assert resting.is_alive()
+    found.end()
+    resting.join(30)
+    assert not resting.is_alive()
+
+
+def test_a_held_pull_gets_its_message_while_dispatch_rests():
+    with MqServer() as server, Client(server.broker_address) as client:
+        client.put("T", b"first")
+        until(lambda: server.call(lambda: server.broker.messages.dispatch_behind) == 0)
+        held = client.send_pull("T", offset=1, hold_ms=30_000)
+        until(lambda: server.call(lambda: server.broker.held.count) == 1)
+        client.put("T", b"second")
+        assert bodies(client.answer(held)) == [b"second"]
+
+
+def test_a_pull_that_comes_to_wait_has_what_was_put_before_dispatched():
+    with MqServer() as server, Client(server.broker_address) as client:
+        client.put("T", b"first")
+        until(lambda: server.call(lambda: server.broker.messages.dispatch_behind) == 0)
+        client.put("T", b"second")
+        assert bodies(client.pull("T", offset=1, hold_ms=30_000)) == [b"second"]
