@@ -2,9 +2,7 @@
 
 import asyncio
 import json
-import subprocess
-import sys
-import time
+import struct
 from pathlib import Path
 
 import pytest
@@ -16,7 +14,9 @@ from mqtool.server.client import Connection
 from mqtool.server.replication.mirror import Mirror
 from mqtool.verify import verify
 from mqtool.verify.findings import Severity
+from tests.support.remoting import Client
 from tests.support.rocketmq import Broker, free_ports
+from tests.support.served import KEYS, until
 
 pytestmark = pytest.mark.interop
 
@@ -94,37 +94,54 @@ def test_the_copy_of_a_real_master_is_its_log_and_verifies_clean(rocketmq, tmp_p
         assert sum(store.queue("Mirrored", queue).max_offset for queue in (0, 1)) == 240
 
 
-def test_a_real_slave_follows_a_served_store(rocketmq, tmp_path):
-    """4.9.7 asks for topics every ten seconds, a 5.x slave once a minute."""
-    release = rocketmq("4.9.7")
-    port = free_ports(4)[2]
-    keys = {"haListenPort": port + 1, **SMALL}
-    command = [sys.executable, "-m", "mqtool", "serve", str(tmp_path / "master"), "--port", str(port), "--namesrv-port", "0"]
-    for key, value in keys.items():
-        command += ["--set", f"{key}={value}"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as served:
-        assert served.stdout is not None
-        addresses = json.loads(served.stdout.readline())
-        master = Broker(release, tmp_path / "real", addresses["namesrv"], addresses["broker"])
-        try:
-            asyncio.run(produce(master, range(20)))
-            end = asyncio.run(max_offset(master))
-            slave = Broker(release, tmp_path / "slave")
-            release.brokers.append(slave)
-            slave.store.mkdir(parents=True)
-            own = free_ports(4)[2]
-            slave._launch("broker", "org.apache.rocketmq.broker.BrokerStartup", {
-                "brokerClusterName": "DefaultCluster", "brokerName": "broker-a", "brokerId": 1, "brokerRole": "SLAVE",
-                "brokerIP1": "127.0.0.1", "namesrvAddr": addresses["namesrv"], "listenPort": own, "haListenPort": own + 1,
-                "diskMaxUsedSpaceRatio": 95, "storePathRootDir": slave.store, "storePathCommitLog": slave.store / "commitlog",
-                **SMALL})
-            deadline = time.monotonic() + 60
-            while log_of(slave.store)[:end] != log_of(tmp_path / "master")[:end] or not topics_came(slave):
-                assert time.monotonic() < deadline, "the slave did not get the log and the topics"
-                time.sleep(0.1)
-        finally:
-            served.terminate()
-    assert end > 10_000
+def traffic(address: str) -> int:
+    """Sends what a log can hold: records beyond one piece of 32 KiB and beyond 64 KiB, batches, and ends of segments. Returns how many."""
+    sent = 0
+    with Client(address) as client:
+        for number in range(12):
+            body = bytes([97 + number]) * (70_000 + 9_000 * number if number % 2 else 40_000)
+            assert client.put("Mirrored", body, number % 2, properties={"KEYS": f"big{number}"}).code == 0
+            parts = [struct.pack(">iiiii", 0, 0, 0, 0, len(part)) + part + struct.pack(">h", 9) + b"KEYS\x01ba\x02\x02"
+                     for part in (b"one %d" % number, b"two %d" % number, b"three %d" % number)]
+            batch = b"".join(struct.pack(">i", len(part)) + part[4:] for part in parts)
+            assert client.put("Mirrored", batch, number % 2, code=320, m=True).code == 0
+            sent += 4
+    return sent
+
+
+@pytest.mark.parametrize("version", ["5.5.0", "4.9.7"])
+def test_a_real_slave_follows_a_served_store(rocketmq, serve, tmp_path, version):
+    """The slave's log is ours to the last byte while it grows, and verifies clean. For topics 4.9.7 asks every ten seconds, a
+    5.x slave once a minute."""
+    release = rocketmq(version)
+    keys = KEYS | {"haListenPort": free_ports(1)[0]}
+    served = serve(tmp_path / "master", keys)
+    master = Broker(release, tmp_path / "real", served.name_server, served.address)
+    asyncio.run(produce(master, range(20)))
+    slave = Broker(release, tmp_path / "slave")
+    release.brokers.append(slave)
+    slave.store.mkdir(parents=True)
+    own = free_ports(4)[2]
+    slave._launch("broker", "org.apache.rocketmq.broker.BrokerStartup", {
+        **KEYS, "brokerId": 1, "brokerRole": "SLAVE", "brokerIP1": "127.0.0.1", "namesrvAddr": served.name_server,
+        "listenPort": own, "haListenPort": own + 1, "diskMaxUsedSpaceRatio": 95, "storePathRootDir": slave.store,
+        "storePathCommitLog": slave.store / "commitlog"})
+    until(lambda: log_of(slave.store)[:1000] == log_of(tmp_path / "master")[:1000])
+    sent = 20 + traffic(served.address)
+    asyncio.run(produce(master, range(20, 40)))
+    sent += 20
+    end = asyncio.run(max_offset(master))
+    until(lambda: log_of(slave.store)[:end] == log_of(tmp_path / "master")[:end])
+    if version == "4.9.7":
+        until(lambda: topics_came(slave))
+    with Client(f"127.0.0.1:{own}") as client:
+        until(lambda: sum(int(client.call(30, topic="Mirrored", queueId=queue).fields["offset"]) for queue in (0, 1)) == sent)
+    slave.stop()
+    assert end > 3 * KEYS["mappedFileSizeCommitLog"]
+    with mqtool.open(slave.store, config={key: str(value) for key, value in KEYS.items()}) as store:
+        late = {"config-topic-missing"} if version == "5.5.0" else set()
+        assert {one.code for one in verify(store).findings if one.severity is not Severity.NOTE} <= late
+        assert sum(store.queue("Mirrored", queue).max_offset for queue in (0, 1)) == sent
 
 
 def log_of(root: Path) -> bytes:

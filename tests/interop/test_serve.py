@@ -73,13 +73,18 @@ def persisted(store: Path, log: dict[int, list[bytes]], turn: int) -> bool:
     return all(one in text for one in expected)
 
 
-@pytest.mark.parametrize("version", ["5.5.0"])
-def test_a_directory_changes_hands_under_load_and_nothing_is_lost(rocketmq, serve, tmp_path, version):
+OURS_KILLED, REAL_KILLED, OURS, REAL = (True, True), (False, True), (True, False), (False, False)
+ROUNDS = {"five rounds": [OURS_KILLED, REAL_KILLED, OURS, REAL, OURS_KILLED], "two rounds": [OURS_KILLED, REAL_KILLED]}
+
+
+@pytest.mark.parametrize("rounds", ROUNDS)
+@pytest.mark.parametrize("version", ["5.5.0", "4.9.7"])
+def test_a_directory_changes_hands_under_load_and_nothing_is_lost(rocketmq, serve, tmp_path, version, rounds):
     log: dict[int, list[bytes]] = defaultdict(list)
     directory = tmp_path / "broker"
     store = directory / "store"
     store.mkdir(parents=True)
-    for turn, (ours, kill) in enumerate([(True, True), (False, True), (True, False), (False, False), (True, True)], 1):
+    for turn, (ours, kill) in enumerate(ROUNDS[rounds], 1):
         broker = serve(store) if ours else rocketmq(version).start_broker(directory, **KEYS)
         if turn > 1:
             check(broker.address, log, turn - 1)

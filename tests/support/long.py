@@ -7,6 +7,7 @@ LONG = {
     "tests/interop/test_engine.py::test_a_running_broker_keeps_us_out_and_nothing_changes[5.5.0]",
     "tests/interop/test_engine.py::test_a_store_goes_to_and_fro_between_us_and_a_broker[5.5.0-5.5.0-5.5.0]",
     "tests/interop/test_mirror.py::test_the_copy_of_a_real_master_is_its_log_and_verifies_clean[5.5.0]",
+    "tests/interop/test_mirror.py::test_a_real_slave_follows_a_served_store[5.5.0]",
     "tests/interop/test_namesrv.py::test_topics_that_the_tools_make_on_a_real_broker_are_found",
     "tests/interop/test_pop.py::test_what_was_popped_and_not_acknowledged_comes_again_after_kill_9[real to ours]",
     "tests/interop/test_rebuild.py::test_a_broker_starts_on_rebuilt_files_and_rebuilt_configuration[5.5.0]",
@@ -14,6 +15,8 @@ LONG = {
     "tests/interop/test_replay.py::test_the_real_broker_stores_what_is_sent_again_and_its_refusals_are_told_in_its_words",
     "tests/interop/test_runbooks.py::test_a_backup_beside_a_living_broker_comes_back_and_is_served",
     "tests/interop/test_runbooks.py::test_a_killed_broker_starts_at_once_after_the_runbook",
+    "tests/interop/test_serve.py::test_a_directory_changes_hands_under_load_and_nothing_is_lost[4.9.7-five rounds]",
+    "tests/interop/test_serve.py::test_a_directory_changes_hands_under_load_and_nothing_is_lost[5.5.0-five rounds]",
     "tests/interop/test_serve.py::test_what_waits_in_a_store_is_delivered_once_by_whoever_opens_it_next[real]",
     "tests/interop/test_timer_book.py::test_what_waits_or_was_cut_off_is_delivered_once_after_the_runbook",
 }
