@@ -10,6 +10,7 @@ from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK
 from mqtool.rebuild.files import FileSequence, OutputFiles
 from mqtool.rebuild.placement import Cut, HoleBudget, Note, NoteKind, Placement
+from mqtool.scan.multi_dispatch import SCHEDULE_TOPIC
 
 UNIT = CONSUME_QUEUE_UNIT.size
 _FILL = 1 << 16
@@ -93,7 +94,7 @@ class SimpleQueueWriter:
             if self.first is None:
                 self._start(step.first)
             elif step.first > self.next:
-                self._fill(step.units[:1], step.first)
+                self._fill(self._hole_unit(step.units[:1]), step.first)
             self.files.append(step.units.tobytes())
 
     def finish(self) -> None:
@@ -128,6 +129,20 @@ class SimpleQueueWriter:
         self.files.start(at - at % self.files.file_size)
         self._fill(np.frombuffer(CONSUME_QUEUE_UNIT.build(PRE_BLANK), CONSUME_QUEUE_UNIT.dtype), first)
         self.first = first
+
+    def _hole_unit(self, following: np.ndarray) -> np.ndarray:
+        """Returns what stands where messages are gone: the next message's unit, with the tags code of no tag.
+
+        A consumer of some tags goes on over it; one of all messages gets the next message again. A unit that leads
+        nowhere would spare it that, but a search by time that meets one answers with the queue's beginning, and units
+        behind it in the first segment are passed over (ConsumeQueueStore.binarySearchInQueueByTime,
+        DefaultMessageStore.getMessage, ExpressionMessageFilter.isMatchedByConsumeQueue; 4.9.7, 5.5.0).
+        """
+        if self.name.topic == SCHEDULE_TOPIC:  # there it is the time of delivery
+            return following
+        unit = following.copy()
+        unit["tags_code"] = 0
+        return unit
 
     def _fill(self, unit: np.ndarray, until: int) -> None:
         while self.next < until:

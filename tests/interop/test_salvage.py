@@ -42,6 +42,31 @@ def test_the_real_store_serves_everything_that_was_salvaged(kind, version, rocke
 
 @pytest.mark.parametrize("version", ["4.9.7", "5.5.0"])
 @pytest.mark.parametrize("kind", ["old-zero-segment", "tail-page-hole"])
+def test_a_consumer_of_a_tag_gets_each_message_behind_a_hole_once(kind, version, rocketmq, tmp_path):
+    base = f"{version}-crash"
+    salvage(damage_case(f"{kind}@{base}", tmp_path), tmp_path / "new")
+    behind, asked = [], []
+    with mqtool.open(tmp_path / "new") as store:
+        for message in store.messages():
+            queue = store.queue(message.topic, message.queue_id)
+            holes = 0 if queue is None else int((queue.units()["physical_offset"] == message.physical_offset).sum()) - 1
+            if holes > 0 and message.tags:
+                behind.append((message, message.queue_offset - holes))
+                asked += [{"topic": message.topic, "queueId": message.queue_id, "offset": offset, "max": 1, "tags": message.tags}
+                          for offset in range(message.queue_offset - holes, message.queue_offset + 1)]
+    assert behind
+    real = rocketmq(version).answers(tmp_path / "new", base_config(base), work=tmp_path / "work", gets=asked)
+    gets = {(row["topic"], row["queueId"], row["offset"]): row for row in real["gets"]}
+    for message, first in behind:
+        got, offset = [], first
+        while offset <= message.queue_offset:  # a pull ends with its queue file, so there may be several
+            row = gets[message.topic, message.queue_id, offset]
+            got, offset = got + row["physicalOffsets"], row["nextBeginOffset"]
+        assert (got, offset) == ([message.physical_offset], message.queue_offset + 1)
+
+
+@pytest.mark.parametrize("version", ["4.9.7", "5.5.0"])
+@pytest.mark.parametrize("kind", ["old-zero-segment", "tail-page-hole"])
 def test_a_recovery_from_the_first_segment_goes_across_the_holes(kind, version, rocketmq, tmp_path):
     base, new = f"{version}-crash", tmp_path / "new"
     salvage(damage_case(f"{kind}@{base}", tmp_path), new)

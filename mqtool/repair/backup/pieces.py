@@ -45,6 +45,7 @@ class Pieces:
         """
         digest = _SHA256(data).hexdigest()
         path = self.path(digest)
+        self._touched.add(path.parent)  # also of a piece that is there: a run that was killed may not have synced it
         if path.exists():
             return digest
         packed = self._compressor.compress(data)
@@ -60,13 +61,12 @@ class Pieces:
             with contextlib.suppress(OSError):
                 beside.unlink(missing_ok=True)
             raise StoreError(f"cannot be written: {error.strerror}", path) from error
-        self._touched.add(path.parent)
         self.written += 1
         self.stored += len(packed)
         return digest
 
     def sync(self) -> None:
-        """Returns when the names of all new pieces are on disk."""
+        """Returns when the names of all pieces that were added are on disk."""
         for directory in sorted(self._touched):
             sync(directory)
         if self._touched:

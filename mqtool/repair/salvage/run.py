@@ -222,7 +222,7 @@ class _Salvage:
                          "and no key leads to them")  # fmt: skip
         if self._found.lost:
             notes.append("a consumer that asks for a lost queue offset gets the next message that is left, so around "
-                         "holes it may get one more than once")  # fmt: skip
+                         "holes one that does not select by tags may get a message more than once")  # fmt: skip
 
 
 def _tables(stores: list[Store]) -> list[tuple[str, bytes]]:

@@ -26,14 +26,14 @@ def batch(offsets, *, tags=0):
     return made
 
 
-def unit(offset):
-    return ConsumeQueueUnit(1000 + 10 * offset, 10, 0)
+def unit(offset, tags_code=0):
+    return ConsumeQueueUnit(1000 + 10 * offset, 10, tags_code)
 
 
-def written(root, kind="consumequeue"):
+def written(root, kind="consumequeue", topic="T"):
     """Units of each file, zero ones at the end left out."""
     found = {}
-    for path in sorted((root / kind / "T" / "2").iterdir()):
+    for path in sorted((root / kind / topic / "2").iterdir()):
         units = [CONSUME_QUEUE_UNIT.parse(path.read_bytes(), at) for at in range(0, path.stat().st_size, 20)]
         while units and units[-1].size == 0:
             units.pop()
@@ -41,9 +41,9 @@ def written(root, kind="consumequeue"):
     return found
 
 
-def write(root, *batches, file_units=5):
+def write(root, *batches, file_units=5, name=NAME):
     with OutputFiles(root) as output:
-        writer = SimpleQueueWriter(NAME, output, file_units * 20, HoleBudget(1 << 20))
+        writer = SimpleQueueWriter(name, output, file_units * 20, HoleBudget(1 << 20))
         for one in batches:
             writer.add(one)
         writer.finish()
@@ -68,10 +68,17 @@ def test_the_first_file_of_a_trimmed_queue_begins_with_pre_blank_units(tmp_path)
     assert written(tmp_path) == {200: [PRE_BLANK, PRE_BLANK, PRE_BLANK, unit(13), unit(14)], 300: [unit(15)]}
 
 
-def test_a_hole_is_filled_with_the_message_behind_it(tmp_path):
-    writer = write(tmp_path, batch([0, 1]), batch([4, 5]))
-    assert written(tmp_path) == {0: [unit(0), unit(1), unit(4), unit(4), unit(4)], 100: [unit(5)]}
+def test_a_hole_is_filled_with_the_message_behind_it_for_those_who_want_all(tmp_path):
+    writer = write(tmp_path, batch([0, 1], tags=7), batch([4, 5], tags=7))
+    assert written(tmp_path) == {
+        0: [unit(0, 7), unit(1, 7), unit(4), unit(4), unit(4, 7)], 100: [unit(5, 7)]
+    }
     assert writer.placement.notes.count == 1
+
+
+def test_a_hole_among_delayed_messages_has_the_time_of_the_next_delivery(tmp_path):
+    write(tmp_path, batch([0, 2], tags=9000), name=QueueName("SCHEDULE_TOPIC_XXXX", 2))
+    assert written(tmp_path, topic="SCHEDULE_TOPIC_XXXX") == {0: [unit(0, 9000), unit(2, 9000), unit(2, 9000)]}
 
 
 def test_a_queue_made_anew_leaves_nothing_of_the_old_one(tmp_path):
