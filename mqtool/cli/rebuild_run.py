@@ -1,6 +1,5 @@
 """What `mqtool rebuild` does once its options are read."""
 
-import os
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -26,6 +25,7 @@ from mqtool.rebuild.result import Result
 from mqtool.rebuild.run import OnProgress, Options, check, log_bytes, rebuild
 from mqtool.rebuild.settings import Settings, settings_of
 from mqtool.rebuild.timer import TimerResult, rebuild_timer
+from mqtool.store.processes import available
 from mqtool.store.store import Store, open_store
 
 _MOST_JOBS = 8
@@ -106,14 +106,9 @@ def _derived(store: Store, request: Request, settings: Settings, found: "_Report
         return rebuild_index_file(store, request.out, settings, request.file, move)
     if settings.has_extension:
         found.bit_maps = bit_maps_of(store)
-    options = Options(request.jobs or _processors(), request.state, request.resume)
+    options = Options(request.jobs or min(available(), _MOST_JOBS), request.state, request.resume)
     wanted = request.wanted(store)
     return rebuild(store, request.out, settings, wanted, options, bit_maps=found.bit_maps, on_progress=move)
-
-
-def _processors() -> int:
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(count, _MOST_JOBS)
 
 
 class _Report:

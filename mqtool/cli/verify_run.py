@@ -19,6 +19,7 @@ from mqtool.cli.verify_schema import FINDING_ROWS, VERIFY
 from mqtool.errors import UsageError
 from mqtool.kinds.registry import recognise
 from mqtool.store import Store, open_store
+from mqtool.store.processes import available
 from mqtool.verify import Finding, Options, Severity, State, Verification
 from mqtool.verify import verify as check
 from mqtool.verify.store import Progress
@@ -74,7 +75,7 @@ def verification(path: Path, config: Path | None, work: Work) -> Verification:
         raise UsageError("--jobs, --throttle, --state and --max-time are for this machine, not for --spark")
     with open_store(path, config) as store:
         size = sum(segment.size for segment in store.commit_log.segments)
-        jobs = work.jobs or (1 if size < SMALL else os.cpu_count() or 1)
+        jobs = work.jobs or (1 if size < SMALL else available())
         options = Options(work.topics, jobs, throttle, work.state, work.max_time)
         with progress(work.progress, "verify", 0, size) as bar:
             move: Progress = lambda done, total: bar.update(size * done // max(1, total))  # noqa: E731

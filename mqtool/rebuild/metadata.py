@@ -211,7 +211,7 @@ class _Composer:
 def _ranges(store: Store, survey: LogSurvey) -> dict[QueueName, QueueRange]:
     """The range of every queue by the log; of those without a record there, by their own files."""
     found = dict(survey.queues)
-    for queue in store.queues():
+    for queue in store.disk_queues():
         name = QueueName(queue.topic, queue.queue_id)
         if name not in found:
             found[name] = QueueRange(max(0, queue.min_offset), queue.max_offset, queue.max_physical_offset)

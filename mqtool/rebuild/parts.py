@@ -9,23 +9,17 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from mqtool.errors import StoreError
-from mqtool.formats import commit_log
 from mqtool.rebuild.digest import Batch, Wanted
 from mqtool.scan.damage import Damage, DamageKind
 from mqtool.scan.entries import walk_of
-from mqtool.scan.frames import Frames, Stop, hop
+from mqtool.scan.frames import Frames
 from mqtool.scan.walk import SegmentSpan
 from mqtool.store.commit_log import CommitLog, Segment
+from mqtool.store.cuts import cuts_of
 from mqtool.store.files import ReadFile
 
 PART_BYTES = 32 << 20
 """Bytes of a part, about: its batches are in memory until they are written."""
-
-_LOOK = 1 << 20
-"""Bytes in which a place to cut is looked for."""
-
-_MAGIC_V1 = commit_log.MAGIC_V1.to_bytes(4, "big", signed=True)
-_MAGIC_AT = commit_log.FRAME.size - len(_MAGIC_V1)
 
 
 class Taker(Protocol):
@@ -77,7 +71,7 @@ def parts_of(log: CommitLog, wanted: Wanted, *, cut: bool) -> Iterator[Part]:
             continue
         start = _start_in(log, segment, wanted.start)
         is_last = index == log.last_used
-        for position in _cuts(segment, start) if cut and not segment.entries else ():
+        for position in cuts_of(segment, start, PART_BYTES) if cut and not segment.entries else ():
             if wanted.end is None or segment.base + position < wanted.end:
                 yield Part(segment, start, position, is_last=False, gap=gap)
                 start, gap = position, None
@@ -100,32 +94,6 @@ def _start_in(log: CommitLog, segment: Segment, start: int | None) -> int:
     except StoreError:
         return 0
     return start - segment.base
-
-
-def _cuts(segment: Segment, start: int) -> Iterator[int]:
-    """Yields positions at which records seem to start, about `PART_BYTES` apart."""
-    with ReadFile(segment.path) as file:
-        end, target = file.data_end(), start + PART_BYTES
-        while target + PART_BYTES // 2 < end:
-            found = _record_in(file.read(target, _LOOK), segment.base + target)
-            if found is not None:
-                target += found
-                yield target
-            target += PART_BYTES
-
-
-def _record_in(data: bytes, base: int) -> int | None:
-    """Returns the first position from which frames that state their own offsets lead out of the data."""
-    at = data.find(_MAGIC_V1)
-    while at >= 0:
-        position = at - _MAGIC_AT
-        if position >= 0:
-            chain = hop(memoryview(data), position)
-            frames = Frames(memoryview(data), base, chain.positions, chain.sizes)
-            if chain.stop in (Stop.MORE, Stop.END) and len(frames) and frames.sound.all():
-                return position
-        at = data.find(_MAGIC_V1, at + 1)
-    return None
 
 
 def walk_part(part: Part, digest: Taker, wanted: Wanted) -> Iterator[Batch]:

@@ -1,15 +1,14 @@
 """Parts walked by several processes, their batches handed on in log order."""
 
-import multiprocessing
-import signal
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future
 from dataclasses import replace
 
 from mqtool.rebuild.digest import Batch, Digest, Wanted
 from mqtool.rebuild.parts import Part, walk_part
 from mqtool.scan.dispatched import DispatchRules
+from mqtool.store.processes import leave_interrupts, worker_pool
 
 _AHEAD = 2
 """Parts beyond one for each process that may be walked before the writer comes to them."""
@@ -24,7 +23,7 @@ def batches_of_workers(parts: list[Part], rules: DispatchRules, wanted: Wanted, 
     segment is walked from there by this process.
     """
     todo = deque(parts)
-    with _pool(jobs, rules, wanted) as pool:
+    with worker_pool(jobs, _start, (rules, wanted)) as pool:
         walked: deque[tuple[Part, Future[list[Batch]]]] = deque()
         while todo or walked:
             while todo and len(walked) < jobs + _AHEAD:
@@ -41,14 +40,8 @@ def batches_of_workers(parts: list[Part], rules: DispatchRules, wanted: Wanted, 
             yield from walk_part(replace(part, end=None, is_last=same[-1].is_last), Digest(rules, wanted), wanted)
 
 
-def _pool(jobs: int, rules: DispatchRules, wanted: Wanted) -> ProcessPoolExecutor:
-    """Returns the processes; they are forked, for importing numpy anew takes as long as walking a hundred megabytes."""
-    context = multiprocessing.get_context("fork")
-    return ProcessPoolExecutor(jobs, context, _start, (rules, wanted))
-
-
 def _start(rules: DispatchRules, wanted: Wanted) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent tells when it ends
+    leave_interrupts()
     _of_process.append(Digest(rules, wanted))
 
 

@@ -17,6 +17,9 @@ except ImportError:  # no wheel for this machine: seven times slower, the same a
 _PIECE = 512
 """Ranges that are cut out at a time: their bytes stay in the processor's cache."""
 
+_LARGE = 512
+"""Bytes from one range to the next, on average, above which a slice of the view costs no more than a copy."""
+
 
 def crc32_of_ranges(view: memoryview, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
     """Returns the CRC-32 of `view[starts[i]:ends[i]]` for every i, masked to 31 bits as the broker stores it.
@@ -30,15 +33,17 @@ def crc32_of_ranges(view: memoryview, starts: np.ndarray, ends: np.ndarray) -> n
         int32 array of length n. (UtilAll.crc32 masks the sign bit away.)
     """
     found = np.empty(len(starts), np.uint32)
-    if len(starts) < _PIECE:
-        pieces = [view[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
-        found[:] = np.fromiter(map(crc32, pieces), np.uint32, len(starts))
+    if len(starts) < _PIECE or int(ends[-1]) - int(starts[0]) > _LARGE * len(starts):
+        for at in range(0, len(starts), _PIECE):
+            cut = slice(at, at + _PIECE)
+            pieces = [view[start:end] for start, end in zip(starts[cut].tolist(), ends[cut].tolist(), strict=True)]
+            found[cut] = np.fromiter(map(crc32, pieces), np.uint32, len(pieces))
     else:
         from mqtool.scan.arrow import binary_view  # noqa: PLC0415 - 100 ms at import, which few ranges do not repay
 
-        # Arrow makes bytes of many ranges in half the time that slices of the view take
+        # Arrow makes bytes of small ranges in less time than slices of the view take
         ranges = binary_view(np.frombuffer(view, np.uint8), starts, ends - starts)
         for at in range(0, len(starts), _PIECE):
-            cut = ranges[at : at + _PIECE]
-            found[at : at + len(cut)] = np.fromiter(map(crc32, cut.to_pylist()), np.uint32, len(cut))
+            pieces = ranges[at : at + _PIECE].to_pylist()
+            found[at : at + _PIECE] = np.fromiter(map(crc32, pieces), np.uint32, len(pieces))
     return (found & np.uint32(0x7FFFFFFF)).astype(np.int32)

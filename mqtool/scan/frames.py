@@ -14,10 +14,13 @@ import numpy as np
 
 from mqtool.formats import codec, commit_log
 from mqtool.scan.crc import crc32_of_ranges
-from mqtool.scan.leap import SMALL, leap
+from mqtool.scan.leap import SMALL, even_run, leap
 
 _FEW = 64
-"""Frames that are looked at one by one before it is known whether they are small."""
+"""Frames that are looked at one by one before it is tried whether they are small, or all of one size."""
+
+_MORE = 8
+"""How many times as many frames are looked at one by one before the next trial, after one that failed."""
 
 _HEAD_DTYPES = tuple(codec.dtype_of(head) for head in commit_log.HEADS)
 _BODY_AT = np.array(commit_log.BODY_POSITIONS, np.int64)
@@ -53,17 +56,29 @@ class Hop:
 
 def hop(view: memoryview, start: int) -> Hop:
     """Follows total_size from record to record."""
-    first, at, stop = _hop_on(view, start, _FEW)
-    positions = np.array(first, np.int64)
-    if stop is None:
-        if at - start < _FEW * SMALL:
+    parts: list[np.ndarray] = []
+    at, most, may_leap = start, _FEW, True
+    while True:
+        found, onward, stop = _hop_on(view, at, most)
+        parts.append(np.array(found, np.int64))
+        if stop is not None:
+            break
+        is_small = onward - at < len(found) * SMALL
+        even = even_run(view, onward)
+        parts.append(even)
+        at = onward + len(even) * (int(even[1] - even[0]) if len(even) > 1 else 0)
+        if len(even) >= _FEW:
+            most = _FEW
+            continue
+        if may_leap and is_small:
+            may_leap = False
             leapt, at = leap(view, at)
-            positions = np.concatenate([positions, leapt])
-        rest, at, stop = _hop_on(view, at, len(view))
-        positions = np.concatenate([positions, np.array(rest, np.int64)])
+            parts.append(leapt)
+        most *= _MORE
+    positions = np.concatenate(parts)
     if stop is Stop.MORE:
         positions = positions[:-1]
-    return Hop(positions, np.diff(positions, append=at), at, stop or Stop.END)
+    return Hop(positions, np.diff(positions, append=onward), onward, stop)
 
 
 def _hop_on(view: memoryview, start: int, most: int) -> tuple[list[int], int, Stop | None]:

@@ -1,4 +1,4 @@
-"""Following total_size through many small records at once.
+"""Following total_size through many records at once, where they are of one size or small.
 
 Every frame has a magic code, and few other places look like one. So the places that do are found by array
 arithmetic, and it is checked that each record ends where the next such place begins. Where one does not, because a
@@ -13,6 +13,8 @@ SMALL = 600
 """Bytes per record below which leaping is faster than hopping."""
 
 _BLOCK = 1 << 20
+_FIRST_STEP = 64
+"""Frames that are compared with the first of a run before it is gone on in longer steps."""
 _MAGIC_AT = commit_log.FRAME.size - 4
 _MAGIC_SHIFT = np.uint64(8 * _MAGIC_AT)
 _CODES = [code.to_bytes(4, "big", signed=True) for code in (commit_log.MAGIC_V1, commit_log.MAGIC_V2)]
@@ -20,6 +22,31 @@ _V1, _V2 = (np.uint64(int.from_bytes(code, "little")) for code in _CODES)
 _FIRST = _CODES[0][0]
 _DETOURS = 64
 """False magics in a block after which it is left to hopping."""
+
+
+def even_run(view: memoryview, start: int) -> np.ndarray:
+    """Returns the positions of frames of one size and version that follow each other from a position; all are whole.
+
+    Each leads to the next, since each states that size. Fewer than two are not worth while: then there are none.
+    """
+    none = np.empty(0, np.int64)
+    if start + commit_log.FRAME.size > len(view):
+        return none
+    size, magic = commit_log.FRAME.unpack_from(view, start)
+    if magic not in (commit_log.MAGIC_V1, commit_log.MAGIC_V2) or size < commit_log.MIN_RECORD_SIZE:
+        return none
+    most, count, step = (len(view) - start) // size, 0, _FIRST_STEP
+    if most < 2:
+        return none
+    heads = np.ndarray((most,), "<u8", view, start, (size,))
+    while count < most:
+        same = heads[count : count + step] == heads[0]
+        alike = len(same) if same.all() else int(np.argmin(same))
+        count += alike
+        if alike < step:
+            break
+        step *= 4
+    return np.arange(start, start + count * size, size, dtype=np.int64) if count > 1 else none
 
 
 def leap(view: memoryview, start: int) -> tuple[np.ndarray, int]:

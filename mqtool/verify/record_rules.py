@@ -24,7 +24,12 @@ _PORTS = 1 << 16
 
 
 class RecordRules:
-    """Looks at the records of one segment, window by window."""
+    """Looks at the records of one segment, window by window.
+
+    Attributes:
+        without_crc, first_without_crc: records with a body and CRC 0, and the physical offset of the first of them.
+        first_times: store time and physical offset of the first two records.
+    """
 
     def __init__(self, book: Notebook, segment: MappedFile, bad_bodies: list[tuple[str, int, int, int, int]]) -> None:
         """Starts before the first window.
@@ -37,8 +42,7 @@ class RecordRules:
         self._book = book
         self._segment = segment
         self._bad_bodies = bad_bodies
-        self._without_crc: list[int] = []
-        self._count_without_crc = 0
+        self.without_crc = self.first_without_crc = 0
         self._last = np.empty((2, 0), np.int64)
         self.first_times: list[tuple[int, int]] = []
 
@@ -52,21 +56,13 @@ class RecordRules:
         self._compression(frames)
         self._times(frames, times)
 
-    def finish(self) -> None:
-        """Reports what is counted over the whole segment."""
-        if self._count_without_crc:
-            first = self._without_crc[0]
-            evidence = f"{self._count_without_crc} record(s) with a body and CRC 0, the first at {first}"
-            self._book.add("log-crc-zero", self._segment.path, evidence, position=first - self._segment.base,
-                           span=(first, self._segment.end))  # fmt: skip
-
     def _bodies(self, frames: Frames, rows: np.ndarray) -> None:
         stored, computed = frames.column("body_crc"), frames.computed_crc
         for row in rows.tolist():
             at = frames.base + int(frames.positions[row])
             if stored[row] == 0:
-                self._count_without_crc += 1
-                self._without_crc = self._without_crc or [at]
+                self.first_without_crc = self.first_without_crc if self.without_crc else at
+                self.without_crc += 1
                 continue
             record = commit_log.parse_record(frames.view, int(frames.positions[row]))
             topic = decode_utf8(record.topic)
@@ -143,6 +139,13 @@ class RecordRules:
         span = (start, start + int(frames.sizes[row]))
         self._book.add(code, self._segment.path, evidence, position=position, span=span, queue=queue,
                         lost_bytes=lost_bytes, lost_messages=lost_messages)  # fmt: skip
+
+
+def report_without_crc(book: Notebook, segment: MappedFile, count: int, first: int) -> None:
+    """Reports what is counted over a whole segment: records with a body and CRC 0."""
+    if count:
+        evidence = f"{count} record(s) with a body and CRC 0, the first at {first}"
+        book.add("log-crc-zero", segment.path, evidence, position=first - segment.base, span=(first, segment.end))
 
 
 def spikes(times: np.ndarray) -> list[int]:

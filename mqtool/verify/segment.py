@@ -61,6 +61,7 @@ class SegmentFacts:
         ended_by_blank, tail: as in `SegmentWalk`.
         timeline: messages by topic and minute, if asked for.
         first_times, last_times: store time and physical offset of the first and the last two records.
+        without_crc, first_without_crc: records with a body and CRC 0, and the physical offset of the first of them.
         failure: why reading stopped, "" if it did not.
     """
 
@@ -81,12 +82,24 @@ class SegmentFacts:
     timeline: Timeline = field(default_factory=Timeline)
     first_times: list[tuple[int, int]] = field(default_factory=list)
     last_times: list[tuple[int, int]] = field(default_factory=list)
+    without_crc: int = 0
+    first_without_crc: int = 0
     failure: str = ""
 
 
-def check_segment(survey: Survey, number: int, throttle: Throttle) -> SegmentFacts:
-    """Reads one segment; a read error ends it early and is reported, not raised."""
-    return _Check(survey, number, throttle).run()
+def check_segment(
+    survey: Survey, number: int, throttle: Throttle, part: tuple[int, int | None] = (0, None)
+) -> SegmentFacts:
+    """Reads one segment; a read error ends it early and is reported, not raised.
+
+    Args:
+        survey: the store.
+        number: of the segment.
+        throttle: is told of what is read.
+        part: positions of the first record and behind the last one, None for the segment's end; what can only be
+            told of a whole segment is left to `segment_parts.join`.
+    """
+    return _Check(survey, number, throttle).run(*part)
 
 
 class _Check:
@@ -107,19 +120,23 @@ class _Check:
         self._facts.units, self._facts.keys = Sums(buckets), Sums(buckets)
         self._facts.first_record = np.full(buckets, -1, np.int64)
 
-    def run(self) -> SegmentFacts:
+    def run(self, start: int, end: int | None) -> SegmentFacts:
         facts, segment = self._facts, self._segment
+        size = segment.size if end is None else end
         try:
             with ReadFile(segment.path) as file:
-                is_last = facts.number >= self._survey.last_used
-                span = SegmentSpan(segment.base, segment.size, 0, file.data_end(), is_last, entries=segment.entries)
+                is_last = facts.number >= self._survey.last_used and end is None
+                span = SegmentSpan(segment.base, size, start, file.data_end(), is_last, entries=segment.entries)
                 witness = self._survey.witness()
                 walk = walk_of(partial(self._read, file), span, check_crc=False, witness=witness)
                 self._walk(walk)
+                facts.bytes = size - start
         except StoreError as error:
             facts.failure = str(error)
             self._book.add("log-unreadable", segment.path, str(error))
-        self._rules.finish()
+        facts.without_crc, facts.first_without_crc = self._rules.without_crc, self._rules.first_without_crc
+        if start == 0 and end is None:
+            record_rules.report_without_crc(self._book, segment, facts.without_crc, facts.first_without_crc)
         facts.findings = self._book.findings()
         facts.span = self._continuity.span
         facts.first_times, facts.last_times = self._rules.first_times, self._rules.last_times
@@ -142,7 +159,6 @@ class _Check:
                 frames = frames.select(frames.positions + frames.base < limit)
             if len(frames):
                 self._frames(frames)
-        facts.bytes = self._segment.size
         facts.end, facts.ended_by_blank, facts.tail = walk.end, walk.ended_by_blank, walk.tail
 
     def _frames(self, frames: Frames) -> None:

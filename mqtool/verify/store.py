@@ -78,28 +78,25 @@ def _read(
     """Carries out all tasks; returns what they found, and whether none is left."""
     tasks = tasks_of(seen)
     total = sum(task.bytes for task in tasks)
-    left = {task.key: task.bytes for task in tasks}
     state = StateFile(options.state, seen) if options.state else None
 
-    within = 0
+    past = within = 0
 
     def tick(count: int) -> None:
         nonlocal within
         within += count
-        progress(min(total, total - sum(left.values()) + within), total)
+        progress(min(total, past + within), total)
 
     def finished(task: Task, result: Result) -> None:
-        nonlocal within
-        within = 0
-        left.pop(task.key, None)
-        progress(total - sum(left.values()), total)
+        nonlocal past, within
+        past, within = past + task.bytes, 0
+        progress(min(total, past), total)
         if state is not None:
             state.add(task, result)
 
     with state or nullcontext():
         done = state.done if state else {}
-        for key in done:
-            left.pop(key, None)
+        past = sum(task.bytes for task in tasks if task.key in done)
         results = run_all(seen, tasks, options.jobs, done, finished, deadline, tick)
     found = tuple(results[task.key] for task in tasks if task.key in results)
     return Facts(seen, found), len(found) == len(tasks)

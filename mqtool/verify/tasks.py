@@ -1,28 +1,34 @@
 """The reading of a store as independent tasks, run one after the other or by several processes.
 
-A task is one segment, some queues, or one index file. Results are facts and sums: whatever the number of
-processes and the order in which they end, the same facts come together in the same order.
+A task is one segment or a part of it, some queues, or one index file. Results are facts and sums: whatever the number
+of processes and the order in which they end, the same facts come together in the same order.
 """
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from dataclasses import dataclass, field
-from multiprocessing import get_context
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mqtool.store.processes import worker_pool
 from mqtool.verify.consume_queue import QueueFacts, check_queue
 from mqtool.verify.fingerprints import Buckets, Sums
 from mqtool.verify.index_file import IndexFacts, check_index_file
 from mqtool.verify.segment import SegmentFacts, check_segment
+from mqtool.verify.segment_parts import parts_of, put_together
 from mqtool.verify.survey import Survey
 from mqtool.verify.throttle import Throttle
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 _QUEUE_BYTES = 32 << 20
 """Bytes of queue files that one task reads."""
 _QUEUES = 512
 """Queues of one task at most."""
+_MANY = 8
+"""Segments for each process from which on none is cut: they keep all processes busy as they are."""
 
 Tick = Callable[[int], None]
 """Told of bytes as they are read."""
@@ -36,17 +42,20 @@ class Task:
         kind: "segment", "queues" or "index".
         first, last: numbers of segments, queues or index files, half-open.
         bytes: to be read.
+        part: of a segment: positions of the first record and behind the last one, None for the segment's end.
     """
 
     kind: str
     first: int
     last: int
     bytes: int
+    part: tuple[int, int | None] = (0, None)
 
     @property
     def key(self) -> str:
         """Name that is stable for one survey."""
-        return f"{self.kind} {self.first}-{self.last}"
+        whole = f"{self.kind} {self.first}-{self.last}"
+        return whole if self.part == (0, None) else f"{whole} from {self.part[0]} to {self.part[1]}"
 
 
 @dataclass
@@ -98,7 +107,7 @@ def run_task(survey: Survey, task: Task, tick: Tick | None = None) -> Result:
     throttle = Throttle(survey.throttle, tick)
     numbers = range(task.first, task.last)
     if task.kind == "segment":
-        return Result(segments=[check_segment(survey, number, throttle) for number in numbers])
+        return Result(segments=[check_segment(survey, number, throttle, task.part) for number in numbers])
     buckets = Buckets(survey.segments)
     sums = Sums(buckets.count)
     if task.kind == "queues":
@@ -130,12 +139,32 @@ def run_all(
         Results by key; fewer than tasks if the deadline passed.
     """
     results = dict(done)
+
+    def carry_out(pieces: list[Task]) -> None:
+        left = [piece for piece in pieces if piece.key not in results]
+        alone = jobs == 1 or len(left) < 2
+        for task, result in _here(survey, left, deadline, tick) if alone else _spread(survey, left, jobs, deadline):
+            results[task.key] = result
+            finished(task, result)
+
     left = [task for task in tasks if task.key not in results]
-    pairs = _here(survey, left, deadline, tick) if jobs == 1 or len(left) < 2 else _spread(survey, left, jobs, deadline)
-    for task, result in pairs:
-        results[task.key] = result
-        finished(task, result)
+    plan = {task: pieces for task in left if len(pieces := _cut(survey, task, jobs)) > 1}
+    carry_out([piece for task in left for piece in plan.get(task, [task])])
+    for task, pieces in plan.items():
+        found = [results[piece.key].segments[0] for piece in pieces if piece.key in results]
+        whole = put_together(survey, found) if len(found) == len(pieces) else None
+        if whole is not None:
+            results[task.key] = Result(segments=[whole])
+    carry_out([task for task, pieces in plan.items() if all(piece.key in results for piece in pieces)])
     return results
+
+
+def _cut(survey: Survey, task: Task, jobs: int) -> list[Task]:
+    """Returns the parts of a task that several processes can share."""
+    if jobs == 1 or task.kind != "segment" or survey.last_used + 1 >= _MANY * jobs:
+        return [task]
+    parts = parts_of(survey, task.first)
+    return [replace(task, part=part, bytes=(part[1] or task.bytes) - part[0]) for part in parts]
 
 
 def _here(
@@ -149,8 +178,10 @@ def _here(
 
 def _spread(survey: Survey, tasks: list[Task], jobs: int, deadline: float | None) -> Iterator[tuple[Task, Result]]:
     """Runs tasks in processes, the longest first, and no more at a time than there are processes."""
+    from concurrent.futures import FIRST_COMPLETED, wait  # noqa: PLC0415 - one process does without
+
     queue = sorted(tasks, key=lambda task: -task.bytes)
-    with ProcessPoolExecutor(min(jobs, len(queue)), mp_context=get_context("spawn")) as pool:
+    with worker_pool(min(jobs, len(queue))) as pool:
         running: dict[Future[Result], Task] = {}
         while queue or running:
             while queue and len(running) < jobs and not _is_over(deadline):

@@ -18,6 +18,7 @@ from mqtool.rebuild.run import Options, rebuild
 from mqtool.rebuild.settings import settings_of
 from mqtool.scan import segment_bytes
 from mqtool.scan.damage import DamageKind
+from mqtool.store import cuts
 from mqtool.store.index_file import IndexFile
 from tests.support.stores import copy_store, store_fixture
 from tests.unit.rebuild.model import laid_out, record
@@ -160,7 +161,7 @@ def test_processes_that_meet_at_no_record_give_the_same_bytes(tmp_path, monkeypa
     run_rebuild(root, tmp_path / "one")
     monkeypatch.setattr(parts, "PART_BYTES", 4096)
     if lure:  # cuts inside bodies, which no walk that comes from before will meet
-        monkeypatch.setattr(parts, "_record_in", lambda data, base: 17)
+        monkeypatch.setattr(cuts, "record_in", lambda data, base: 17)
     run_rebuild(root, tmp_path / "two", options=Options(jobs=2))
     assert tree(tmp_path / "two") == tree(tmp_path / "one")
 

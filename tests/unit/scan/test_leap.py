@@ -42,6 +42,29 @@ def test_a_chain_of_small_frames_is_followed_to_the_same_end(found_bodies, times
     assert (chain.positions.tolist(), chain.end, chain.stop) == followed(data)
 
 
+runs = st.lists(st.tuples(bodies, st.integers(1, 200)), min_size=1, max_size=6)
+
+
+@settings(max_examples=200)
+@given(runs, st.sampled_from([0, 700]), ends, st.integers(0, 60))
+@example([(b"", 129), (b"x", 2), (b"", 70)], 0, b"", 0)
+def test_runs_of_frames_of_one_size_are_followed_to_the_same_end(found, longer, end, cut):
+    made = [record(body=body + bytes(longer)) for body, times in found for _ in range(times)]
+    data = laid_out(made)[0][: -cut or None] + end
+    chain = hop(memoryview(data), 0)
+    assert (chain.positions.tolist(), chain.end, chain.stop) == followed(data)
+    assert chain.sizes.tolist() == [struct.unpack_from(">i", data, at)[0] for at in chain.positions.tolist()]
+
+
+@pytest.mark.parametrize("at", [0, 1, 63, 64, 65, 200, 299])
+@pytest.mark.parametrize("head", [struct.pack(">i", 700) + MAGICS[0], struct.pack(">i", 640) + MAGICS[1], bytes(8)])
+def test_a_run_ends_at_a_frame_of_another_size_or_version(at, head):
+    data = bytearray(laid_out([record(body=bytes(640 - 92))] * 300)[0])
+    data[at * 640 : at * 640 + 8] = head
+    chain = hop(memoryview(data), 0)
+    assert (chain.positions.tolist(), chain.end, chain.stop) == followed(data)
+
+
 def test_frames_are_followed_from_block_to_block():
     made = [record(f"t{number % 3}", body=bytes(number % 70)) for number in range(20_000)]
     data = laid_out(made)[0]

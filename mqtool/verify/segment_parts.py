@@ -1,0 +1,85 @@
+"""A large segment read in parts, side by side, and the parts put together as if it had been read in one go.
+
+Parts are cut where a record seems to start. If one of them meets anything but sound records up to the very place at
+which the next one begins, nothing of them counts, and the segment is read again as a whole.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import chain, pairwise
+from typing import TypeVar
+
+from mqtool.errors import StoreError
+from mqtool.store.cuts import cuts_of
+from mqtool.verify.continuity import MOST_JUMPS, join
+from mqtool.verify.findings import Finding
+from mqtool.verify.fingerprints import Sums
+from mqtool.verify.log_findings import time_spikes
+from mqtool.verify.notebook import MOST_OF_A_CODE, Notebook
+from mqtool.verify.record_rules import report_without_crc
+from mqtool.verify.segment import SegmentFacts
+from mqtool.verify.survey import Survey
+
+T = TypeVar("T")
+
+PART_BYTES = 32 << 20
+"""Bytes of a part, about."""
+
+
+def parts_of(survey: Survey, number: int) -> list[tuple[int, int | None]]:
+    """Returns where the parts of a segment begin and end, None for its end; a single one if it is not to be cut."""
+    segment = survey.segments[number]
+    whole = segment.entries or survey.live or survey.timeline
+    try:
+        cuts = [] if whole else list(cuts_of(segment, 0, PART_BYTES))
+    except StoreError:  # whoever reads it will say so
+        cuts = []
+    return list(pairwise((0, *cuts, None)))  # type: ignore[arg-type]
+
+
+def put_together(survey: Survey, parts: Sequence[SegmentFacts]) -> SegmentFacts | None:
+    """Returns the facts of a segment from those of its parts, in order; None if it has to be read as a whole."""
+    if not all(_is_plain(part) for part in parts) or not all(_meet(*pair) for pair in pairwise(parts)):
+        return None
+    findings = _findings(survey, parts)
+    span = join([part.span for part in parts])
+    if len(span.jumps) >= MOST_JUMPS or len(findings) >= MOST_OF_A_CODE:
+        return None  # of so many only the first are kept
+    first, last = parts[0], parts[-1]
+    joined = SegmentFacts(
+        first.number, findings=findings, first_record=first.first_record.copy(), span=span,
+        bad_bodies=_all(part.bad_bodies for part in parts), newest=max(part.newest for part in parts),
+        end=last.end, ended_by_blank=last.ended_by_blank, tail=last.tail,
+        first_times=first.first_times, last_times=last.last_times,
+    )  # fmt: skip
+    joined.units, joined.keys = Sums(len(first.units.total)), Sums(len(first.keys.total))
+    for part in parts:
+        joined.records += part.records
+        joined.bytes += part.bytes
+        joined.units.merge(part.units)
+        joined.keys.merge(part.keys)
+        unknown = joined.first_record < 0
+        joined.first_record[unknown] = part.first_record[unknown]
+    return joined
+
+
+def _is_plain(part: SegmentFacts) -> bool:
+    """Whether nothing was found whose meaning depends on what comes before or after the part."""
+    return part.records > 1 and not part.damages and not part.failure and bool((part.span.messages > 0).all())
+
+
+def _meet(before: SegmentFacts, after: SegmentFacts) -> bool:
+    """Whether the records of one part lead to the first one of the next."""
+    return not before.ended_by_blank and before.end == after.first_times[0][1]
+
+
+def _findings(survey: Survey, parts: Sequence[SegmentFacts]) -> list[Finding]:
+    book, segment = Notebook(survey.root, survey.shown), survey.segments[parts[0].number]
+    time_spikes(survey, parts, book)
+    without = [part for part in parts if part.without_crc]
+    if without:
+        report_without_crc(book, segment, sum(part.without_crc for part in without), without[0].first_without_crc)
+    return _all(part.findings for part in parts) + book.findings()
+
+
+def _all(lists: Iterable[list[T]]) -> list[T]:
+    return list(chain.from_iterable(lists))

@@ -1,0 +1,89 @@
+"""A segment read in parts has the facts of one read in one go, wherever it is cut and whatever is wrong with it."""
+
+import os
+
+import pytest
+
+import mqtool
+from mqtool.store import cuts
+from mqtool.verify import Options, Verification, segment_parts, tasks, verify
+from mqtool.verify.segment import check_segment
+from mqtool.verify.segment_parts import parts_of, put_together
+from mqtool.verify.state import encode
+from mqtool.verify.survey import survey
+from mqtool.verify.throttle import Throttle
+from tests.support.builder import StoreBuilder
+from tests.support.damage import CASES, base_config
+from tests.support.stores import STORES, copy_store
+
+READABLE = [case for case in CASES.values() if case.kind != "store-empty"]
+SOME = READABLE if os.environ.get("MQTOOL_LONG") == "1" else READABLE[::6]
+HEALTHY = [store for store in STORES if store.clean_stop and not store.name.startswith(("equeue", "tfchunk", "exotic"))]
+
+
+@pytest.fixture(params=[1200, 5000])
+def cut(request, monkeypatch):
+    """Parts of a few records, read by this process as several would."""
+    monkeypatch.setattr(segment_parts, "PART_BYTES", request.param)
+    monkeypatch.setattr(tasks, "_spread", lambda seen, left, _jobs, deadline: tasks._here(seen, left, deadline, None))
+
+
+def told(found: Verification) -> tuple:
+    return found.state, found.checks, found.findings, found.losses, found.statistics.records, found.statistics.log_bytes
+
+
+@pytest.mark.parametrize("case", SOME, ids=str)
+def test_of_a_damaged_store_the_same_is_told(case, damaged, cut):
+    with mqtool.open(damaged(case.id), base_config(case.base)) as opened:
+        assert told(verify(opened, Options(jobs=2))) == told(verify(opened))
+
+
+@pytest.mark.parametrize("store", HEALTHY, ids=str)
+def test_of_a_healthy_store_the_parts_add_up_to_the_segment(store, tmp_path, cut):
+    with mqtool.open(copy_store(store.name, tmp_path), store.config) as opened:
+        seen = survey(opened)
+        for number in range(seen.last_used + 1):
+            parts = [check_segment(seen, number, Throttle(None), part) for part in parts_of(seen, number)]
+            whole = check_segment(seen, number, Throttle(None))
+            together = put_together(seen, parts)
+            assert encode(together) == encode(whole) or (together is None and min(part.records for part in parts) < 2)
+
+
+def numbered(tmp_path):
+    builder = StoreBuilder(segment_size=1 << 18)
+    for i in range(500):
+        builder.put(b"body number %d" % i, queue_id=i % 3, unique_key=f"{i:032X}", step=500)
+    return builder.write(tmp_path / "store")
+
+
+def test_a_segment_is_cut_at_records(tmp_path, cut):
+    with mqtool.open(numbered(tmp_path)) as opened:
+        seen = survey(opened)
+        starts = [start for start, _ in parts_of(seen, 0)]
+        assert len(starts) > 2
+        assert all(opened.commit_log.record(start).physical_offset == start for start in starts)
+
+
+def test_a_cut_at_something_else_than_a_record_changes_nothing(tmp_path, cut, monkeypatch):
+    with mqtool.open(numbered(tmp_path)) as opened:
+        alone = told(verify(opened))
+        monkeypatch.setattr(cuts, "record_in", lambda _data, _base: 17)
+        seen = survey(opened)
+        parts = [check_segment(seen, 0, Throttle(None), part) for part in parts_of(seen, 0)]
+        assert len(parts) > 1
+        assert put_together(seen, parts) is None
+        assert told(verify(opened, Options(jobs=2))) == alone
+
+
+def test_a_time_that_is_odd_at_a_cut_is_found(tmp_path, cut):
+    root = numbered(tmp_path)
+    with mqtool.open(root) as opened:
+        starts = [start for start, _ in parts_of(survey(opened), 0)]
+    segment = next((root / "commitlog").iterdir())
+    data = bytearray(segment.read_bytes())
+    data[starts[1] + 56 : starts[1] + 64] = (1 << 40).to_bytes(8, "big")  # storeTimestamp, far in the past
+    segment.write_bytes(data)
+    with mqtool.open(root) as opened:
+        found = verify(opened, Options(jobs=2))
+        assert told(found) == told(verify(opened))
+    assert [one.physical_offset for one in found.findings if one.code == "log-bad-time"] == [starts[1]]
