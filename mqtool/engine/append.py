@@ -51,7 +51,8 @@ class StorePuts:
         self._ticks = time_ns if isinstance(parts.clock, SystemClock) else lambda: parts.clock.now() * 1_000_000
         room = min(options.max_message_size, options.commit_log_file_size - commit_log.BLANK_SIZE)
         self._longest_body = room - _BODY_AT - _LONGEST_PROPERTIES - 0xFF
-        self._quick = not (options.append_record_crc or options.positional_writes or self._hooks or options.sync)
+        self._quick = not (options.append_record_crc or options.positional_writes or self._hooks)
+        self._sync = options.sync
 
     @property
     def default_store_host(self) -> bytes:
@@ -136,9 +137,12 @@ class StorePuts:
             return failed.result
         finally:
             self._release()
+        result = _new_tuple(PutResult, (_OK, _APPENDED, physical, total, number, now, host, ()))
+        if self._sync:
+            return self._finish(result, properties, wait=wait)
         if self._loop.idle:
             self._loop.wake()
-        return _new_tuple(PutResult, (_OK, _APPENDED, physical, total, number, now, host, ()))
+        return result
 
     def _put_slowly(self, message: OutgoingMessage, *, wait: bool = True) -> PutResult:
         """Stores a message of any kind, through hooks if there are any, and waits for its flush if it must."""
@@ -217,7 +221,7 @@ class StorePuts:
         """Waits for the flush that a put asks for, and sees to it that dispatch goes on."""
         if not result.ok:
             return result
-        if wait and self._parts.options.sync and _waits(properties):
+        if wait and self._sync and _waits(properties):
             status = self._parts.flusher.group.wait(result.end)
             result = result if status is PutStatus.PUT_OK else result._replace(status=status)
         if self._loop.idle:

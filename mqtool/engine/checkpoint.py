@@ -18,7 +18,7 @@ class StoreCheckpoint:
     """The file and its values in memory. Safe to use from several threads.
 
     Attributes:
-        values: as they will be written next.
+        flushed_timestamp: store timestamp up to which the log is on disk; every flush sets it, so it is only noted.
     """
 
     def __init__(self, files: Files, path: Path, *, v4: bool) -> None:
@@ -28,18 +28,27 @@ class StoreCheckpoint:
         self._v4 = v4
         self._guard = threading.Lock()
         self._written: Checkpoint | None = None
-        self.values = checkpoint.parse(path.read_bytes()) if path.is_file() else Checkpoint()
+        self.flushed_timestamp = 0
+        self._values = checkpoint.parse(path.read_bytes()) if path.is_file() else Checkpoint()
+
+    @property
+    def values(self) -> Checkpoint:
+        """The values as they will be written next."""
+        if self.flushed_timestamp > self._values.physic_msg_timestamp:
+            return replace(self._values, physic_msg_timestamp=self.flushed_timestamp)
+        return self._values
 
     def advance(self, **fields: int) -> None:
         """Raises fields; none ever goes back."""
         with self._guard:
-            higher = {name: value for name, value in fields.items() if value > getattr(self.values, name)}
-            self.values = replace(self.values, **higher)
+            higher = {name: value for name, value in fields.items() if value > getattr(self._values, name)}
+            if higher:
+                self._values = replace(self._values, **higher)
 
     def set(self, **fields: int) -> None:
         """Sets fields, back too: after recovery has cut the log."""
         with self._guard:
-            self.values = replace(self.values, **fields)
+            self._values = replace(self._values, **fields)
 
     def flush(self) -> None:
         """Writes the values if they have changed. Durable on return.
@@ -48,7 +57,7 @@ class StoreCheckpoint:
             OSError: the old values may still be on disk, or a mixture of 4096 bytes that a sector keeps whole.
         """
         with self._guard:
-            values = self.values
+            values = written = self.values
             if values == self._written:
                 return
             if self._v4:  # what 4.9 does not know stays zero
@@ -62,4 +71,4 @@ class StoreCheckpoint:
                 file.sync()
             finally:
                 file.close()
-            self._written = self.values
+            self._written = written

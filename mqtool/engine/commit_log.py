@@ -165,7 +165,7 @@ class CommitLog:
                 data += bytes(left - len(data))  # a buffer that was used before holds old records there
             else:
                 self._reserve_for(file, len(data))
-            self.write(file, data, ())
+            self.write(file, data)
         file.wrote = file.size
 
     def _reserve_for(self, file: MappedFile, size: int) -> None:
@@ -175,13 +175,13 @@ class CommitLog:
             except OSError as error:
                 raise self._failed(file, error) from error
 
-    def write(self, file: MappedFile, data: bytes, starts: Iterable[int]) -> None:
+    def write(self, file: MappedFile, data: bytes, starts: Iterable[int] = ()) -> None:
         """Copies whole records behind the last one and moves `wrote`; there must be room (`make_room`).
 
         Args:
             file: the one that is appended to.
             data: the records, or a BLANK.
-            starts: physical offset of each record; of a BLANK none.
+            starts: physical offset of each record, for the trail; a BLANK has none.
 
         Raises:
             AppendFailedError: the system reports an error; `wrote` is where it was.

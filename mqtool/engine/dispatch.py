@@ -119,13 +119,15 @@ class Dispatcher:
 
     def _run_file(self, view: memoryview, start: int, stop: int, base: int) -> int:
         """Dispatches the records of one file; stops at the first that is none."""
-        done, position = 0, start
+        done, position, alone = 0, start, 0
         while position < stop:
-            taken = self._run_columns(view[position : min(stop, position + WINDOW)], base + position)
-            if taken:
-                done += taken
-                position = self.reput_from_offset - base
-                continue
+            if not alone:
+                taken, alone = self._run_columns(view[position : min(stop, position + WINDOW)], base + position)
+                if taken:
+                    done += taken
+                    position = self.reput_from_offset - base
+                    continue
+            alone = max(0, alone - 1)
             total, magic = commit_log.FRAME.unpack_from(view, position)
             if magic == commit_log.MAGIC_BLANK:
                 self.reput_from_offset = base + len(view)
@@ -148,33 +150,29 @@ class Dispatcher:
 
     # -- in columns ----------------------------------------------------------------------------------------------
 
-    def _run_columns(self, view: memoryview, base: int) -> int:
-        """Dispatches the records of a window at once; returns how many, 0 if they are few or any is not plain."""
+    def _run_columns(self, view: memoryview, base: int) -> tuple[int, int]:
+        """Dispatches the records of a window at once, unless they are few or one is not plain.
+
+        Returns:
+            How many were dispatched; and if none, how many to take one by one before columns may do again.
+        """
         if not self._may_use_columns or len(view) < FEWEST_IN_COLUMNS * commit_log.MIN_RECORD_SIZE:
-            return 0
-        frames = self._trailed(view, base) or _hopped(view, base)
+            return 0, FEWEST_IN_COLUMNS
+        noted = self._log.trail.find(base, base + len(view) - _HEAD_SIZE)
+        if 0 < len(noted) < FEWEST_IN_COLUMNS:
+            return 0, len(noted)
+        frames = _trailed(view, base, noted) or _hopped(view, base)
         if len(frames) < FEWEST_IN_COLUMNS or not frames.sound.all():
-            return 0
+            return 0, min(len(frames), FEWEST_IN_COLUMNS)
         found = self._columns.dispatch(frames, keys=self._index is not None)
         if found.oddities:
-            return 0
+            return 0, FEWEST_IN_COLUMNS
         newest = write_units(self._queues, self._columns.topics.names, found.units)
         if self._index is not None:
             self._put_columns(self._index, found.keys, base + int(frames.positions[-1]))
         self.queued_timestamp = newest or self.queued_timestamp
         self.reput_from_offset = base + int(frames.positions[-1] + frames.sizes[-1])
-        return len(frames)
-
-    def _trailed(self, view: memoryview, base: int) -> Frames | None:
-        """Returns the whole records of a window where the writer noted them, None if they do not chain."""
-        positions = self._log.trail.find(base, base + len(view) - _HEAD_SIZE) - base
-        if not len(positions):
-            return None
-        end = int(positions[-1]) + commit_log.FRAME.unpack_from(view, int(positions[-1]))[0]
-        if end > len(view):  # the window ends within the last one
-            positions, end = positions[:-1], int(positions[-1])
-        frames = Frames(view, base, positions, np.diff(positions, append=end))
-        return frames if np.array_equal(frames.column("total_size"), frames.sizes) else None
+        return len(frames), 0
 
     def _put_columns(self, index: Index, keys: IndexKeys, last_record: int) -> None:
         with self._index_errors():
@@ -237,6 +235,19 @@ class Dispatcher:
         except OSError:
             self._flags.set(RunningFlag.INDEX_FILE_ERROR)
             raise
+
+
+def _trailed(view: memoryview, base: int, noted: list[int]) -> Frames | None:
+    """Returns the whole records of a window where the writer noted them, None if it noted none or they do not chain."""
+    if not noted:
+        return None
+    positions = np.array(noted, np.int64) - base
+    last = int(positions[-1])
+    end = last + commit_log.FRAME.unpack_from(view, last)[0]
+    if end > len(view):  # the window ends within the last one
+        positions, end = positions[:-1], last
+    frames = Frames(view, base, positions, np.diff(positions, append=end))
+    return frames if np.array_equal(frames.column("total_size"), frames.sizes) else None
 
 
 def _hopped(view: memoryview, base: int) -> Frames:

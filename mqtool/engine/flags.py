@@ -27,11 +27,12 @@ class RunningFlags:
 
     Attributes:
         refuses: whether puts are refused; an attribute, since every put asks.
+        flush_has_failed: whether a flush of the log has; an attribute, since every flush asks.
     """
 
     def __init__(self) -> None:
         self._flags = RunningFlag(0)
-        self.refuses = False
+        self.refuses = self.flush_has_failed = False
 
     def __contains__(self, flag: RunningFlag) -> bool:
         return flag in self._flags
@@ -52,13 +53,16 @@ class RunningFlags:
 
     def set(self, flag: RunningFlag) -> None:
         """Puts a reason in force."""
-        self._flags |= flag
-        self.refuses = bool(self._flags & _STOPS_PUTS)
+        self._changed(self._flags | flag)
 
     def clear(self, flag: RunningFlag) -> None:
         """Takes a reason back."""
-        self._flags &= ~flag
-        self.refuses = bool(self._flags & _STOPS_PUTS)
+        self._changed(self._flags & ~flag)
+
+    def _changed(self, flags: RunningFlag) -> None:
+        self._flags = flags
+        self.refuses = bool(flags & _STOPS_PUTS)
+        self.flush_has_failed = RunningFlag.NOT_WRITEABLE in flags
 
     def __str__(self) -> str:
         return self._flags.name or "none"

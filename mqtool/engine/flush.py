@@ -70,7 +70,7 @@ class Flusher:
             OSError: what lies behind may be lost; the store takes no more messages.
         """
         with self._log_guard:
-            if RunningFlag.NOT_WRITEABLE in self._flags:
+            if self._flags.flush_has_failed:
                 raise OSError("an earlier flush has failed")
             last = self._log.queue.last
             stored = last.store_timestamp if last else 0
@@ -84,8 +84,8 @@ class Flusher:
                 self._flags.set(RunningFlag.NOT_WRITEABLE)
                 _LOG.error("flush of the CommitLog failed, no more puts error=%s", error)
                 raise
-        if least_pages == 0 and stored:
-            self._checkpoint.advance(physic_msg_timestamp=stored)
+        if least_pages == 0 and stored > self._checkpoint.flushed_timestamp:  # never back, whatever the clock does
+            self._checkpoint.flushed_timestamp = stored
         return flushed
 
     def commit_turn(self) -> None:

@@ -7,27 +7,31 @@ producer for one. Source of what it stands for: GroupCommitService, FlushDiskWat
 
 import contextlib
 import threading
-import time
 from collections.abc import Callable
 
 from mqtool.engine.statuses import PutStatus
 
 
 class _Waiter:
-    """One put. `done` is released when its fate is known or it is to lead."""
+    """One put that waits for another's flush. `done` is released when its fate is known or it is to lead."""
 
-    __slots__ = ("done", "end", "leads", "status")
+    __slots__ = ("done", "end", "follower", "leads", "status")
 
     def __init__(self, end: int) -> None:
         self.end = end
         self.leads = False
+        self.follower: _Waiter | None = None
         self.status: PutStatus | None = None
         self.done = threading.Lock()
         self.done.acquire()
 
 
 class GroupCommit:
-    """Makes puts wait until the log is on disk up to their end."""
+    """Makes puts wait until the log is on disk up to their end.
+
+    Those whose fate one flush has decided wake one another, each the next: woken all at once they would only
+    stand in line for the interpreter.
+    """
 
     def __init__(self, flush: Callable[[], int], timeout_ms: int) -> None:
         """Takes the flush.
@@ -47,44 +51,53 @@ class GroupCommit:
 
         After a timeout the message is in the log all the same, and may become durable later.
         """
-        waiter = _Waiter(end)
         with self._guard:
-            self._waiting.append(waiter)
-            leads = not self._leading
-            self._leading = True
-        deadline = time.monotonic() + self._timeout
-        while not leads:
-            if not waiter.done.acquire(timeout=max(0.0, deadline - time.monotonic())):
-                return self._give_up(waiter)
-            if waiter.status is not None:
-                return waiter.status
-            leads = waiter.leads
-        return self._lead(waiter)
-
-    def _give_up(self, waiter: _Waiter) -> PutStatus:
-        with self._guard:
-            if waiter in self._waiting and not waiter.leads:
-                self._waiting.remove(waiter)
-                return PutStatus.FLUSH_DISK_TIMEOUT
-        if waiter.leads:  # the lead came just now, and nobody else will take it
-            return self._lead(waiter)
+            if self._leading:
+                waiter = _Waiter(end)
+                self._waiting.append(waiter)
+            else:
+                self._leading, waiter = True, None
+        if waiter is None:
+            return self._lead(end, [])
+        if not waiter.done.acquire(timeout=self._timeout):
+            with self._guard:
+                if waiter.status is None and not waiter.leads:  # nobody will look for it: whoever flushes skips it
+                    waiter.status = PutStatus.FLUSH_DISK_TIMEOUT
+                    if waiter in self._waiting:
+                        self._waiting.remove(waiter)
+                    return waiter.status
+        if waiter.leads:
+            return self._lead_as(waiter)
+        if waiter.follower is not None:
+            waiter.follower.done.release()
         return waiter.status or PutStatus.FLUSH_DISK_TIMEOUT
 
-    def _lead(self, own: _Waiter) -> PutStatus:
+    def _lead_as(self, own: _Waiter) -> PutStatus:
         with self._guard:
             batch, self._waiting = self._waiting, []
+        return self._lead(own.end, [waiter for waiter in batch if waiter is not own])
+
+    def _lead(self, end: int, batch: list[_Waiter]) -> PutStatus:
+        """Flushes for itself and a batch, gives the lead to who has come meanwhile, and wakes the batch."""
         flushed = -1
         try:
             with contextlib.suppress(OSError):  # noted where it happened; nobody's message is known to be on disk
                 flushed = self._flush()
         finally:
-            for waiter in batch:
-                waiter.status = PutStatus.PUT_OK if waiter.end <= flushed else PutStatus.FLUSH_DISK_TIMEOUT
             self._hand_over()
-            for waiter in batch:
-                if waiter is not own:
-                    waiter.done.release()
-        return own.status or PutStatus.FLUSH_DISK_TIMEOUT
+            self._tell(batch, flushed)
+        return PutStatus.PUT_OK if end <= flushed else PutStatus.FLUSH_DISK_TIMEOUT
+
+    def _tell(self, batch: list[_Waiter], flushed: int) -> None:
+        if not batch:
+            return
+        with self._guard:
+            told = [waiter for waiter in batch if waiter.status is None]
+            for waiter, follower in zip(told, [*told[1:], None], strict=True):
+                waiter.follower = follower
+                waiter.status = PutStatus.PUT_OK if waiter.end <= flushed else PutStatus.FLUSH_DISK_TIMEOUT
+        if told:
+            told[0].done.release()
 
     def _hand_over(self) -> None:
         with self._guard:

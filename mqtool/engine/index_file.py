@@ -169,7 +169,11 @@ class IndexWriter:
 
     def write_header(self) -> None:
         """Writes the header through."""
-        self._map[: index_file.HEADER_SIZE] = HEADER.build(self.header)
+        found = self.header
+        HEADER.struct.pack_into(
+            self._map, 0, found.begin_timestamp, found.end_timestamp, found.begin_physical_offset,
+            found.end_physical_offset, found.hash_slot_count, found.index_count,
+        )  # fmt: skip
 
     # -- lookup --------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from mqtool.engine.commit_log import CommitLog
 from mqtool.engine.consume_queue import UNIT, UNIT_SIZE, ConsumeQueue
 from mqtool.engine.filters import MessageFilter
 from mqtool.engine.options import StoreOptions
+from mqtool.engine.plain_get import plain_get
 from mqtool.engine.queues import AnyQueue, Queues
 from mqtool.engine.statuses import GetResult, GetStatus
 from mqtool.errors import FormatError
@@ -66,6 +67,11 @@ class Reader:
             return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, queue_offset, lowest, highest, [], [])
         if queue_offset > highest:
             return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, highest, lowest, highest, [], [])
+        if message_filter is None and isinstance(queue, ConsumeQueue):
+            bound = max(_SHORTEST_PULL, min(max_bytes, LONGEST_PULL))
+            found = plain_get(self.options, self.log, queue, queue_offset, max_msg_nums, bound, self.memory)
+            if found is not None:
+                return found
         return _Get(self, queue, queue_offset, max_msg_nums, message_filter, max_bytes).run(lowest, highest)
 
     def record(self, physical_offset: int, size: int) -> memoryview | None:

@@ -21,11 +21,11 @@ from mqtool.store import by_time
 from mqtool.store.by_time import Boundary
 from mqtool.store.files import MappedFile as FileOnDisk
 
-_TOTAL_SIZE = commit_log.FRAME
+_FRAME_SIZE, _unpack_frame = commit_log.FRAME.size, commit_log.FRAME.unpack_from
+_MAGICS = (commit_log.MAGIC_V1, commit_log.MAGIC_V2)
 _BORN_HOST_V6 = int(SysFlag.BORN_HOST_V6)
 _SYS_FLAG_AT = field_offset("sys_flag")
 _STORE_TIME_AT = (field_offset("store_timestamp", 0), field_offset("store_timestamp", 1))
-_QUERY_ROUNDS = 3
 UNKNOWN_TIME = -1
 
 
@@ -44,38 +44,34 @@ class Searcher:
         """Returns records whose key text has the key's hash; arguments as `MessageStore.query_message`."""
         if self._index is None or not self._index.files:
             return QueryResult([], [], 0, 0)
-        updated = (0, 0)
         text = index_file.tag_key_text(topic, key) if tag else index_file.key_text(topic, key)
-        hashed, last = index_file.key_hash(text), end
+        offsets = sorted(self._index.query(index_file.key_hash(text), max_num, begin, end))
+        if not offsets:
+            return QueryResult([], [], 0, 0)
+        newest = self._index.files[-1].header
+        # The real one asks up to three times while no entry leads to a record; nothing differs from time to time.
         records: list[memoryview] = []
         found: list[int] = []
-        for _ in range(_QUERY_ROUNDS):
-            offsets = sorted(self._index.query(hashed, max_num, begin, last))
-            if not offsets:
-                break
-            newest = self._index.files[-1].header
-            updated = (newest.end_timestamp, newest.end_physical_offset)
-            for number, offset in enumerate(offsets):
-                record = self.record_at(offset)
-                if record is None:
-                    continue
-                if number == 0:
-                    last = commit_log.parse_record(record).store_timestamp
+        for offset in offsets:
+            record = self.record_at(offset)
+            if record is not None:
                 records.append(record)
                 found.append(offset)
-            if records or last < begin:
-                break
-        return QueryResult(records, found, *updated)
+        return QueryResult(records, found, newest.end_timestamp, newest.end_physical_offset)
 
     def record_at(self, physical_offset: int) -> memoryview | None:
         """Returns the bytes of the record at a physical offset by the size that stands there; None if there is none."""
-        head = self._log.read(physical_offset, _TOTAL_SIZE.size)
-        if head is None:
+        file = self._log.queue.find(physical_offset)
+        if file is None or not file.available:
             return None
-        total, magic = _TOTAL_SIZE.unpack(head)
-        if magic not in (commit_log.MAGIC_V1, commit_log.MAGIC_V2) or total < commit_log.MIN_RECORD_SIZE:
+        position, end = physical_offset - file.file_from_offset, file.read_position
+        if position + _FRAME_SIZE > end:
             return None
-        return self._log.read(physical_offset, total)
+        mapping = file.file.mapping
+        total, magic = _unpack_frame(mapping, position)
+        if magic not in _MAGICS or total < commit_log.MIN_RECORD_SIZE or position + total > end:
+            return None
+        return memoryview(mapping)[position : position + total]
 
     # -- by time -------------------------------------------------------------------------------------------------
 

@@ -6,8 +6,6 @@ by itself. What the trail says is checked against the log, so that it may be sho
 
 from bisect import bisect_left
 
-import numpy as np
-
 MOST = 1 << 20
 """Records that are kept; a dispatcher that is further behind than that finds its way in the log."""
 
@@ -37,7 +35,7 @@ class Trail:
         """Forgets what lies below a physical offset."""
         del self._starts[: bisect_left(self._starts, end)]
 
-    def find(self, start: int, end: int) -> np.ndarray:
+    def find(self, start: int, end: int) -> list[int]:
         """Returns where records begin from one that begins at `start` on, below `end`.
 
         Args:
@@ -45,9 +43,9 @@ class Trail:
             end: physical offset.
 
         Returns:
-            int64 physical offsets, ascending; none if the trail does not know of a record at `start`.
+            Physical offsets, ascending; none if the trail does not know of a record at `start`.
         """
         starts = self._starts
         low = bisect_left(starts, start)
-        found = np.array(starts[low : bisect_left(starts, end, low)], np.int64)
-        return found if len(found) and found[0] == start else found[:0]
+        found = starts[low : bisect_left(starts, end, low)]
+        return found if found and found[0] == start else []

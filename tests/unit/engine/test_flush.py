@@ -191,3 +191,45 @@ def test_a_flush_that_fails_fails_those_who_waited_for_it_and_nobody_else():
     assert group.wait(5) is PutStatus.PUT_OK
     outcomes.append(3)
     assert group.wait(5) is PutStatus.FLUSH_DISK_TIMEOUT  # flushed, but not so far
+
+
+def test_a_put_that_gave_up_during_a_flush_keeps_nobody_behind_it_waiting():
+    started, go_on, second, flushes = threading.Semaphore(0), threading.Semaphore(0), threading.Event(), []
+
+    def flush():
+        flushes.append(len(flushes))
+        if len(flushes) == 2:
+            second.set()
+        started.release()
+        assert go_on.acquire(timeout=5)
+        return 1000
+
+    class Group(GroupCommit):
+        @property
+        def _timeout(self):
+            if threading.current_thread().name != "impatient":
+                return 5
+            assert second.wait(5)
+            return 0.01
+
+        @_timeout.setter
+        def _timeout(self, seconds):
+            pass
+
+    group, answers = Group(flush, 5_000), {}
+    workers = [threading.Thread(target=lambda end=end: answers.update({end: group.wait(end)})) for end in range(1, 6)]
+    workers[3].name = "impatient"  # gives up while the second flush, which is to serve it, is under way
+    workers[0].start()
+    assert started.acquire(timeout=5)
+    for number, worker in enumerate(workers[1:], 1):
+        worker.start()
+        while len(group._waiting) < number:
+            threading.Event().wait(0.001)
+    go_on.release()
+    assert started.acquire(timeout=5)
+    workers[3].join(5)
+    go_on.release()
+    for worker in workers:
+        worker.join(5)
+    assert answers == {end: PutStatus.FLUSH_DISK_TIMEOUT if end == 4 else PutStatus.PUT_OK for end in range(1, 6)}
+    assert len(flushes) == 2

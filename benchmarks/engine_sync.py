@@ -1,0 +1,89 @@
+"""Puts that wait for the disk, for a fixed time; messages, latencies and JSON lines are StoreBench.java's.
+
+    python benchmarks/engine_sync.py DIR [threads=1,64] [size=1024] [seconds=4] [rounds=1]
+
+Beside them in the same round, `fdatasync`: one record written behind the other and synced, with nothing else done.
+"""
+
+import json
+import os
+import resource
+import sys
+import threading
+import time
+from pathlib import Path
+
+from engine_messages import Shape
+
+from mqtool.engine import FlushMode, MessageStore, StoreOptions, open_store
+from mqtool.engine.files import Files
+
+HEAD_AND_TAIL = 121
+
+
+def produce(store: MessageStore, shape: Shape, first: int, step: int, deadline: float, latencies: list[float]) -> None:
+    """Puts every `step`-th message from `first` on until a moment; notes how long each took."""
+    put, queues, bodies, clock, number = store.put, shape.queues, shape.bodies, time.perf_counter, first
+    now = clock()
+    while now < deadline:
+        topic, queue_id = queues[number % len(queues)]
+        result = put(topic, queue_id, bodies[number & 1023], f"KEYS\x01k{number}\x02TAGS\x01Tag{number & 7}\x02".encode())
+        if result.status.name != "PUT_OK":
+            raise SystemExit(f"put: {result.status.name}")
+        before, now = now, clock()
+        latencies.append(now - before)
+        number += step
+
+
+def synced(directory: Path, size: int, threads: int, seconds: float) -> dict[str, object]:
+    """Returns the rate of puts that wait."""
+    shape, found = Shape(size), [[] for _ in range(threads)]  # type: ignore[var-annotated]
+    with open_store(directory, StoreOptions(flush_mode=FlushMode.SYNC_FLUSH)) as store:
+        produce(store, shape, 0, 1, time.perf_counter() + 1, [])
+        start, cpu = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF)
+        workers = [threading.Thread(target=produce, args=(store, shape, n, threads, start + seconds, found[n])) for n in range(threads)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        took, used = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF)
+    every = sorted(one for track in found for one in track)
+    return {
+        "job": "sync", "version": "mqtool", "messages": len(every), "size": size, "threads": threads, "seconds": round(took, 4),
+        "rate": round(len(every) / took), "p50_ms": round(every[len(every) // 2] * 1e3, 3),
+        "p99_ms": round(every[len(every) * 99 // 100] * 1e3, 3),
+        "cpu_s": round(used.ru_utime + used.ru_stime - cpu.ru_utime - cpu.ru_stime, 2),
+    }  # fmt: skip
+
+
+def limit(directory: Path, size: int, seconds: float) -> dict[str, object]:
+    """Returns the rate of single records written and synced, into a file that has its blocks already."""
+    file = Files().create(directory / "limit", 1 << 28)
+    file.reserve(0, file.size)
+    record, position, done = os.urandom(size + HEAD_AND_TAIL), 0, 0
+    start = time.perf_counter()
+    while time.perf_counter() < start + seconds and position + len(record) < file.size:
+        file.mapping[position : position + len(record)] = record
+        file.sync()
+        position += len(record)
+        done += 1
+    took = time.perf_counter() - start
+    file.close()
+    Files().remove(directory / "limit")
+    return {"job": "fdatasync", "version": "limit", "messages": done, "size": size, "seconds": round(took, 4), "rate": round(done / took)}
+
+
+def main(directory: Path, given: dict[str, str]) -> None:
+    """Runs the rounds, prints a line for each measurement."""
+    size, seconds = int(given.get("size", "1024")), float(given.get("seconds", "4"))
+    directory.mkdir(parents=True, exist_ok=True)
+    for turn in range(int(given.get("rounds", "1"))):
+        measured = [limit(directory, size, min(seconds, 2.0))]
+        measured += [synced(directory / f"store-{turn}-{threads}", size, threads, seconds)
+                     for threads in map(int, given.get("threads", "1,64").split(","))]  # fmt: skip
+        for one in measured:
+            print(json.dumps(one | {"load": round(os.getloadavg()[0], 1)}), flush=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), dict(argument.split("=", 1) for argument in sys.argv[2:]))
