@@ -40,7 +40,7 @@ _PAGES = {
 
 _PARTS = (
     ("dledger", "a store of RocketMQ whose log, or its newer part, is kept by DLedger",
-     ("info", "dump", "get", "find", "verify", "rebuild", "export", "convert"), "dledger"),
+     ("info", "dump", "get", "find", "verify", "explain-start", "rebuild", "export", "convert"), "dledger"),
     ("rocksdb-queues", "queues, topics and groups of a store in RocksDB (extra rocksdb)",
      ("info", "get", "find", "verify", "convert"), "rocksdb-queue"),
     ("timer", "timer wheel, timer log and timer checkpoint of a store", ("dump", "verify", "rebuild"), "timer"),

@@ -18,6 +18,7 @@ DATA = "data"
 INDEX = "index"
 CHECKPOINT = "checkpoint"
 CURRENT_TERM = "currterm"
+COMMITTED_INDEX = "committedIndex"
 
 DEFAULT_INDEX_FILE_SIZE = 5 * 1024 * 1024 * 32
 
@@ -133,7 +134,7 @@ def parse_state(data: Buffer) -> LedgerState:
         FormatError: it is no such file.
     """
     found = parse_properties(data)
-    return LedgerState(_number(found, "endIndex"), _number(found, "committedIndex"))
+    return LedgerState(_number(found, "endIndex"), _number(found, COMMITTED_INDEX))
 
 
 def parse_current_term(data: Buffer) -> int | None:

@@ -7,7 +7,7 @@ import pytest
 
 from mqtool.cli.exits import ExitCode
 from tests.support.damage import base_config, damage_case
-from tests.support.stores import fixture, tree_digest
+from tests.support.stores import copy_store, tree_digest
 
 TORN, WHOLE, REFUSED = "tail-torn@5.5.0-crash", "none@5.5.0-clean", "segment-short-last@5.5.0-clean"
 
@@ -79,10 +79,12 @@ def test_csv_is_a_line_a_value(explain):
     assert "after_start.min,0" in lines
 
 
-def test_a_dledger_store_is_refused(mqtool):
-    result = mqtool("explain-start", fixture("dledger-5.5.0/store"), "--broker", "5.5")
-    assert result.code == ExitCode.REFUSED
-    assert "DLedger" in result.stderr
+def test_a_store_in_dledger_mode_is_explained(mqtool, tmp_path):
+    result = mqtool("explain-start", copy_store("dledger-5.5.0", tmp_path), "--broker", "5.5", "-f", "json")
+    assert result.code == ExitCode.OK
+    found = json.loads(result.stdout)
+    assert (found["exit"], found["after_start"]) == (None, {"min": 0, "max": 175926})
+    assert any("DLedger follows 186 entries" in rule for rule in found["why"])
 
 
 def test_an_unknown_release_is_a_usage_error(mqtool, tmp_path):

@@ -25,7 +25,7 @@ def arguments(command, name, path, out):
     if command == "convert":
         return [command, WHAT[name], path, out]
     more = {"get": [ADDRESSES.get(name, "0")], "find": ["--limit", "1", "--tag", "TagA"], "export": ["--to", out],
-            "salvage": [out], "dump": ["--limit", "1"]}  # fmt: skip
+            "salvage": [out], "dump": ["--limit", "1"], "explain-start": ["--broker", "5.5"] if name == "dledger" else []}  # fmt: skip
     return [command, path, *more.get(command, [])]
 
 
@@ -35,7 +35,8 @@ def test_every_command_that_is_claimed_takes_a_real_store(mqtool, tmp_path, name
         pytest.skip("rocksdict is not installed: pip install mqtool[rocksdb]")
     rows = {row["name"]: row for row in json.loads(mqtool("formats", "--format", "json").stdout)["rows"]}
     path = copy_store(name + "-5.5.0", tmp_path) if name == "dledger" else fixture(SOURCES[name])
-    known = ("info", "dump", "get", "find", "verify", "rebuild", "export", "convert", "salvage")
+    known = ("info", "dump", "get", "find", "verify", "rebuild", "export", "convert", "salvage",
+             "explain-start")
     claimed = [command for command in rows[name]["commands"] if command in known]
     if name == "rocketmq":
         claimed = ["info", "dump", "get", "find", "verify", "rebuild", "export"]
@@ -45,8 +46,8 @@ def test_every_command_that_is_claimed_takes_a_real_store(mqtool, tmp_path, name
         assert result.code in (0, 1), (command, result.stderr)
 
 
-def test_what_is_not_claimed_for_dledger_is_refused_by_name(mqtool):
+def test_what_is_not_claimed_for_dledger_is_refused_by_name(mqtool, tmp_path):
     rows = {row["name"]: row for row in json.loads(mqtool("formats", "--format", "json").stdout)["rows"]}
-    assert "explain-start" not in rows["dledger"]["commands"]
-    result = mqtool("explain-start", fixture(SOURCES["dledger"]), "--broker", "5.5")
+    assert "recover" not in rows["dledger"]["commands"]
+    result = mqtool("recover", copy_store("dledger-5.5.0", tmp_path))
     assert "DLedger" in result.stderr

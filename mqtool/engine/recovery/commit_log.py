@@ -30,8 +30,15 @@ class LogRecovery:
         queues_end: largest end of any queue after the queues were recovered.
     """
 
-    def __init__(self, state: StoreState) -> None:
+    def __init__(self, state: StoreState, *, normally: bool | None = None) -> None:
+        """Takes a store whose queues have been recovered.
+
+        Args:
+            state: the store.
+            normally: recover as after an orderly stop; by default as the abort file says.
+        """
         self._state = state
+        self._normally = state.clean_stop if normally is None else normally
         self._settings = state.settings
         self._check = RecordCheck(state.settings, recovering=True)
         self._files = state.log.files
@@ -86,7 +93,7 @@ class LogRecovery:
 
     def _start(self) -> int:
         if not self._settings.is_5:
-            return self._start_normally_4() if self._state.clean_stop else self._start_abnormally_4()
+            return self._start_normally_4() if self._normally else self._start_abnormally_4()
         return self._start_5()
 
     def _start_normally_4(self) -> int:
@@ -119,7 +126,7 @@ class LogRecovery:
 
     def _start_5(self) -> int:
         left = self._settings.recover_max
-        lowest = 1 if self._state.clean_stop else 0
+        lowest = 1 if self._normally else 0
         number = len(self._files) - 1
         while number >= lowest:
             if self._matches_5(self._files[number]):
@@ -135,7 +142,7 @@ class LogRecovery:
 
     def _anchor(self) -> str:
         checkpoint = self._state.checkpoint
-        if self._state.clean_stop:
+        if self._normally:
             return f"states a physical offset of at most {self.queues_end}, the largest end of a queue (5.5)"
         if checkpoint.logics_physical_offset > 0:
             return f"states a physical offset of at most the checkpoint's {checkpoint.logics_physical_offset} (5.5)"
@@ -155,7 +162,7 @@ class LogRecovery:
         checkpoint = self._state.checkpoint
         if self._settings.index_safe and stored > checkpoint.index_msg_timestamp:
             return False
-        if self._state.clean_stop:
+        if self._normally:
             return physical <= self.queues_end
         if checkpoint.logics_physical_offset <= 0:
             return stored <= checkpoint.logics_msg_timestamp
@@ -182,12 +189,12 @@ class LogRecovery:
         end = file.base + scan.end
         self._note_end(file, scan, end)
         self._note_memory()
-        if self._settings.is_5:
+        if self._settings.is_5 and self._settings.dledger is None:
             self._state.update_checkpoint(confirm_physical_offset=confirm)
         return end
 
     def _first_confirm(self, number: int) -> int:
-        if not self._state.clean_stop:
+        if not self._normally:
             return self._files[number].base
         return 0 if self._settings.sync_flush else self._state.log.max_offset
 
@@ -204,7 +211,7 @@ class LogRecovery:
         return False
 
     def _inside(self, file: SimulatedFile, frames: Frames) -> tuple[Frames, bool]:
-        if self._state.clean_stop or not self._settings.check_offset_on_recover:
+        if self._normally or not self._settings.check_offset_on_recover:
             return frames, False
         stated = frames.column("physical_offset")
         inside = (stated >= file.base) & (stated <= file.base + self._settings.segment_size)
@@ -225,7 +232,7 @@ class LogRecovery:
             )
 
     def _dispatch(self, frames: Frames) -> None:
-        if self._state.clean_stop:
+        if self._normally:
             if not self._settings.is_5:
                 return
             behind = frames.column("physical_offset") > self.queues_end

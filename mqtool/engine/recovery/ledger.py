@@ -83,12 +83,14 @@ class StartEnds(Exception):  # noqa: N818 - an end, not an error
     Attributes:
         exit: -3 (load returned false) or -1 (an exception left load or start).
         refusal: the broker's own words.
+        at_once: the process ends there and then; nothing is closed.
     """
 
-    def __init__(self, code: int, refusal: str) -> None:
+    def __init__(self, code: int, refusal: str, *, at_once: bool = False) -> None:
         super().__init__(refusal)
         self.exit = code
         self.refusal = refusal
+        self.at_once = at_once
 
 
 class StartHangs(Exception):  # noqa: N818 - an end, not an error
@@ -111,3 +113,8 @@ def load_fails(refusal: str) -> StartEnds:
 def throws(refusal: str) -> StartEnds:
     """Returns the end by an exception in load() or start(): exit -1."""
     return StartEnds(-1, refusal)
+
+
+def exits(refusal: str) -> StartEnds:
+    """Returns the end by System.exit(-1) in the middle of load(), as DLedger does it."""
+    return StartEnds(-1, refusal, at_once=True)

@@ -10,7 +10,7 @@ import numpy as np
 
 from mqtool.engine.recovery.record_check import SCHEDULE_TOPIC, Checked, Read, RecordCheck
 from mqtool.formats import commit_log, properties
-from mqtool.scan.frames import Frames, Stop, hop
+from mqtool.scan.frames import Frames, Hop, Stop, hop
 
 WINDOW = 8 << 20
 _INNER_BASE = properties.INNER_BASE.encode()
@@ -49,7 +49,7 @@ class SegmentScan:
         while True:
             at = self.end
             view = memoryview(self._read(at, min(WINDOW, self._limit - at)))
-            chain = hop(view, 0)
+            chain = self._hop(view)
             frames = Frames(view, 0, chain.positions, chain.sizes)
             good = self._passing(frames)
             if good:
@@ -62,6 +62,9 @@ class SegmentScan:
             if one is None:
                 return
             yield one
+
+    def _hop(self, view: memoryview) -> Hop:
+        return hop(view, 0)
 
     def _one_by_one(self) -> Iterator[tuple[Frames, int]]:
         """Tests each record exactly: the CRC of a whole record has no columnar form."""

@@ -71,7 +71,10 @@ class SimulatedFile:
         wrote: bytes that count as written; what lies behind is not read.
         is_new: made by this start: it begins as zeros.
         is_first: made while the list was empty.
+        entries: each record in it is the body of a DLedger entry.
     """
+
+    entries = False
 
     def __init__(self, path: Path, base: int, wrote: int, *, is_new: bool = False, is_first: bool = False) -> None:
         self.path = path

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from mqtool.engine.recovery import changes, losses
 from mqtool.engine.recovery.delivery import Delivery
+from mqtool.engine.recovery.dledger_start import LedgerStart
 from mqtool.engine.recovery.lock import lock_holder
 from mqtool.engine.recovery.outcome import Effort, FilePlan, Outcome, Plan, QueueOutcome, QueuePlan
 from mqtool.engine.recovery.proof import prove
@@ -48,7 +49,8 @@ def predict(
     """
     root = Path(store_dir)
     settings = settings_of(root, release_of(broker), read_config(config), whole_broker=whole_broker, heap=heap_bytes)
-    start = Start(settings, lock_holder(root / file_names.LOCK))
+    kind = Start if settings.dledger is None else LedgerStart
+    start = kind(settings, lock_holder(root / file_names.LOCK))
     start.run()
     return outcome_of(start, read_log=read_log)
 

@@ -15,8 +15,9 @@ from mqtool.engine.recovery.requests import Requests
 from mqtool.engine.recovery.settings import Settings
 from mqtool.engine.recovery.state import QueueKey
 from mqtool.formats import commit_log, properties
+from mqtool.scan.entries import walk_of
 from mqtool.scan.frames import Frames
-from mqtool.scan.walk import SegmentSpan, SegmentWalk
+from mqtool.scan.walk import SegmentSpan
 from mqtool.store.files import ReadFile
 
 _PLACE_BITS = 40
@@ -130,8 +131,8 @@ def prove(settings: Settings, segments: Sequence[SimulatedFile]) -> Proof:
     columns = _Columns(settings)
     for number, file in enumerate(segments):
         with ReadFile(file.path) as opened:
-            span = SegmentSpan(file.base, opened.size, data_end=opened.data_end())
-            for item in SegmentWalk(opened.read, span):
+            span = SegmentSpan(file.base, opened.size, data_end=opened.data_end(), entries=file.entries)
+            for item in walk_of(opened.read, span):
                 if isinstance(item, Frames):
                     columns.add(number, file.base, item)
     return columns.joined(segments)

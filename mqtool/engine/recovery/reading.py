@@ -95,7 +95,7 @@ class Reader:
         states = np.full(len(offsets), _NUMBER[Delivery.REMOVED], np.int8)
         start = np.full(len(offsets), _NONE)
         stated = np.full(len(offsets), _NONE)
-        wrote = np.array([file.wrote for file in self._state.log.files] + [_NONE])[segment]
+        wrote = np.array([_NONE if file.is_new else file.wrote for file in self._state.log.files] + [_NONE])[segment]
         readable = (segment != _NONE) & (position + size <= wrote)
         states[(segment != _NONE) & ((size < 0) | (position + size > java.INT_MAX))] = _NUMBER[Delivery.ERROR]
         readable &= size >= 0
@@ -113,7 +113,7 @@ class Reader:
         self, queue: AnyQueue, segment: np.ndarray, position: np.ndarray, size: np.ndarray, readable: np.ndarray
     ) -> np.ndarray:
         """Returns the proven record of this queue that each unit names exactly, -1 for none."""
-        numbers = np.array([self._numbers[file.path] for file in self._state.log.files] + [_NONE])[segment]
+        numbers = np.array([self._numbers.get(file.path, _NONE) for file in self._state.log.files] + [_NONE])[segment]
         found = np.where(readable, self._proof.at(numbers, position), _NONE)
         hit = np.flatnonzero(found != _NONE)
         record = found[hit]

@@ -5,8 +5,8 @@
 """
 
 from mqtool.engine.recovery.dispatch import dispatch
+from mqtool.engine.recovery.entry_scan import scan_of
 from mqtool.engine.recovery.ledger import StartEnds, StartHangs
-from mqtool.engine.recovery.log_scan import SegmentScan
 from mqtool.engine.recovery.mapped_files import SimulatedFile
 from mqtool.engine.recovery.record_check import RecordCheck
 from mqtool.engine.recovery.requests import Requests
@@ -29,6 +29,20 @@ def dispatch_from_queues(state: StoreState) -> None:
             f"dispatch goes on from {state.reput_from}, the largest end of any queue, to {end}; start() waits for it "
             "(DefaultMessageStore.start)"
         )
+    dispatch_on(state)
+    if state.reput_from != state.log.max_offset:
+        state.ledger.because(
+            f"dispatch stands at {state.reput_from}, the log ends at {state.log.max_offset}: "
+            "abort stays after an orderly stop"
+        )
+
+
+def dispatch_on(state: StoreState) -> None:
+    """Dispatches from where dispatch stands to the end of the log.
+
+    Raises:
+        StartHangs: dispatch cannot reach it.
+    """
     check = RecordCheck(state.settings, recovering=False)
     while state.reput_from < state.log.max_offset:
         before = state.reput_from
@@ -38,11 +52,6 @@ def dispatch_from_queues(state: StoreState) -> None:
             raise StartHangs(f"{_WAIT}, which died: {end_of_thread.refusal}") from None
         if state.reput_from == before:
             raise StartHangs(f"{_WAIT} at {before}, which finds nothing there; the log ends at {state.log.max_offset}")
-    if state.reput_from != state.log.max_offset:
-        state.ledger.because(
-            f"dispatch stands at {state.reput_from}, the log ends at {state.log.max_offset}: "
-            "abort stays after an orderly stop"
-        )
 
 
 def _reput(state: StoreState, check: RecordCheck) -> None:
@@ -61,7 +70,7 @@ def _reput(state: StoreState, check: RecordCheck) -> None:
 def _reput_segment(state: StoreState, check: RecordCheck, file: SimulatedFile, position: int) -> None:
     size, done = file.wrote - position, 0
     while done < size:
-        scan = SegmentScan(check, state.segments.reader(file), file.wrote, position)
+        scan = scan_of(check, state.segments.reader(file), file, file.wrote, position)
         for frames, _ in scan:
             dispatch(state, Requests(frames, check))
             state.scanned.bytes += int(frames.sizes.sum())
@@ -86,7 +95,7 @@ def _reput_segment(state: StoreState, check: RecordCheck, file: SimulatedFile, p
 
 def _skip_rest(state: StoreState, rest: int) -> None:
     """Passes over what is left of the buffer behind a record that cannot be read; only a master does."""
-    if not state.settings.is_master:
+    if not state.settings.is_master and state.settings.dledger is None:
         return
     state.ledger.accept(
         f"dispatch passes over {rest} bytes from {state.reput_from} on, to the end of the segment: no record there; "

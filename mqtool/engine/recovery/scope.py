@@ -7,7 +7,6 @@ from mqtool.formats import file_names
 from mqtool.store.broker_config import BrokerConfig
 
 _OTHER_ENGINES = {
-    "enableDLegerCommitLog": "the CommitLog is kept by DLedger",
     "enableControllerMode": "the broker's role comes from a controller",
     "duplicationEnable": "recovery follows a replica's confirm offset",
     "enableRocksDBStore": "the queues are in RocksDB",
@@ -29,12 +28,6 @@ def refuse_other_engines(root: Path, config: BrokerConfig) -> None:
     kind = config.values.get("storeType", "").strip()
     if kind not in ("", "default"):
         raise UnsupportedFormatError(f"{root}: storeType={kind}: only the file-based store's start is known")
-    dledger = next(root.glob(f"{file_names.DLEDGER_PREFIX}*/"), None)
-    if dledger is not None and config.flag("enableDLegerCommitLog") is None:
-        raise UnsupportedFormatError(
-            f"{dledger} is there: the CommitLog is kept by DLedger, whose start is not known; for a broker without it "
-            "give --config with enableDLegerCommitLog=false"
-        )
     if not kind and (root / file_names.CONSUME_QUEUE / "CURRENT").is_file():
         raise UnsupportedFormatError(
             f"{root / file_names.CONSUME_QUEUE} holds a RocksDB database: only the start with queue files is known; "

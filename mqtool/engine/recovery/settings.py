@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mqtool.engine.recovery import scope
+from mqtool.engine.recovery.dledger_place import LedgerPlace, ledger_place
 from mqtool.errors import LayoutError, NotAStoreError, UsageError
 from mqtool.formats import batch_consume_queue, consume_queue, consume_queue_ext, file_names, index_file
 from mqtool.store import broker_config, layout
@@ -77,6 +78,7 @@ class Settings:
         delay_levels_ms: delay of level 1, 2, …
         heap_bytes: the broker's heap; an array of half of it is taken not to fit.
         evidence: where sizes came from.
+        dledger: where the log is that DLedger keeps; None without DLedger mode.
         unfollowed: parts of the store that a start touches and that are not followed here, in words.
     """
 
@@ -106,6 +108,7 @@ class Settings:
     delay_levels_ms: tuple[int, ...] = ()
     heap_bytes: int = DEFAULT_HEAP
     evidence: Mapping[str, str] = field(default_factory=dict)
+    dledger: LedgerPlace | None = None
     unfollowed: tuple[str, ...] = ()
 
     @property
@@ -139,7 +142,7 @@ def settings_of(
         delay_levels_ms=_delays(config.values.get("messageDelayLevel", DEFAULT_DELAY_LEVELS)),
         heap_bytes=heap or DEFAULT_HEAP,
         evidence={"segments": segment.evidence, "queue files": queue.evidence},
-        unfollowed=scope.unfollowed(root, config),
+        dledger=ledger_place(root, config), unfollowed=scope.unfollowed(root, config),
     )  # fmt: skip
 
 

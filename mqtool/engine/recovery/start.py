@@ -71,6 +71,7 @@ class Start:
 
     def run(self) -> Ending:
         """Goes through the start, and through an orderly stop if it comes to run."""
+        at_once = False
         try:
             self._construct()
             self._load()
@@ -78,12 +79,12 @@ class Start:
             self.ending.started = True
             self._start()
         except StartEnds as end:
-            self.ending.exit, self.ending.refusal = end.exit, end.refusal
+            self.ending.exit, self.ending.refusal, at_once = end.exit, end.refusal, end.at_once
         except StartHangs as hang:
             self.ending.hung = hang.where
         finally:
             self.state.segments.close()
-        if self.ending.hung is None:
+        if self.ending.hung is None and not at_once:
             self._stop()
         return self.ending
 
@@ -110,9 +111,12 @@ class Start:
         state.index.load(clean_stop=state.clean_stop, index_timestamp=state.checkpoint.index_msg_timestamp)
         for queue in state.queues.values():
             queue.recover()
-        LogRecovery(state).run()
+        self._recover_log()
         state.note_offsets()
         self._after_recovery()
+
+    def _recover_log(self) -> None:
+        LogRecovery(self.state).run()
 
     def _after_recovery(self) -> None:
         refusal = self.state.index.refusal
@@ -178,7 +182,6 @@ class Start:
         self.state.checkpoint = self.state.loaded_checkpoint = checkpoint.parse(data)
 
     def _start(self) -> None:
-        state = self.state
         holder = self.lock_holder
         self.ledger.leave_open(
             "whether another process holds the lock when the broker starts: then it ends with -1, after recovery"
@@ -187,12 +190,15 @@ class Start:
         if holder is not None:
             self.ledger.because("the lock is tried only in start(), after load() has recovered, cut and deleted")
             raise throws(f"java.lang.RuntimeException: {self._lock_words}")
-        if not self.settings.is_5 or self.settings.recheck_reput:
-            dispatch_from_queues(state)
-            state.note_offsets()
-        else:
-            state.reput_from = self._confirm_offset
+        self._dispatch_rest()
         self._create_abort()
+
+    def _dispatch_rest(self) -> None:
+        if not self.settings.is_5 or self.settings.recheck_reput:
+            dispatch_from_queues(self.state)
+            self.state.note_offsets()
+        else:
+            self.state.reput_from = self._confirm_offset
 
     @property
     def _lock_words(self) -> str:
@@ -245,7 +251,7 @@ class Start:
             if self.settings.is_5:
                 fields["logics_physical_offset"] = state.last_queued.physical_offset
             state.update_checkpoint(**{name: value for name, value in fields.items() if value > 0})
-            if self.settings.is_slave:
+            if self.settings.is_slave or self.settings.dledger is not None:
                 state.update_checkpoint(physic_msg_timestamp=state.last_queued.store_timestamp)
         if state.index.full_until is not None:
             state.update_checkpoint(index_msg_timestamp=state.index.full_until)

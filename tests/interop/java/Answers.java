@@ -62,6 +62,7 @@ public final class Answers {
         if (loaded) {
             Releases.withoutDeliveries(store);
             store.start();
+            Releases.awaitLeader(store);
             while (store.dispatchBehindBytes() > 0) {
                 Thread.sleep(20);
             }
@@ -69,7 +70,9 @@ public final class Answers {
         }
         print("opened", Json.object("loaded", loaded, "minPhyOffset", store.getMinPhyOffset(), "maxPhyOffset", store.getMaxPhyOffset()));
         if (loaded) {
-            messages();
+            if (!store.getMessageStoreConfig().isEnableDLegerCommitLog()) { // there, records lie in entries
+                messages();
+            }
             queues();
             questions();
             store.shutdown();

@@ -1,3 +1,4 @@
+import io.openmessaging.storage.dledger.DLedgerServer;
 import java.lang.reflect.Constructor;
 import java.lang.reflect.Field;
 import java.lang.reflect.Method;
@@ -13,6 +14,7 @@ import org.apache.rocketmq.store.DefaultMessageFilter;
 import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.MessageFilter;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
+import org.apache.rocketmq.store.dledger.DLedgerCommitLog;
 import org.apache.rocketmq.store.stats.BrokerStatsManager;
 
 /** What 4.9 and 5.x spell differently. */
@@ -56,6 +58,21 @@ final class Releases {
             ((AtomicBoolean) started.get(service.get(store))).set(true);
         } catch (NoSuchFieldException moved) {
             return; // 5.x: the broker delivers
+        }
+    }
+
+    /** In DLedger mode the log ends where a leader says so: waits until the node, alone in its group, is that leader. */
+    static void awaitLeader(DefaultMessageStore store) throws Exception {
+        if (!store.getMessageStoreConfig().isEnableDLegerCommitLog()) {
+            return;
+        }
+        DLedgerServer server = ((DLedgerCommitLog) store.getCommitLog()).getdLedgerServer();
+        long deadline = System.nanoTime() + 60_000_000_000L;
+        while (!server.getMemberState().isLeader() || server.getdLedgerStore().getCommittedIndex() < server.getdLedgerStore().getLedgerEndIndex()) {
+            if (System.nanoTime() > deadline) {
+                throw new IllegalStateException("the node has not become the leader of its group");
+            }
+            Thread.sleep(20);
         }
     }
 

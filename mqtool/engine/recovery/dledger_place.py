@@ -1,0 +1,42 @@
+"""Where a node's DLedger log is, by the files and the broker's keys. Source: DLedgerConfig (dledger 0.3.1.2, 0.3.2)."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from mqtool.errors import UnsupportedFormatError, UsageError
+from mqtool.formats import dledger, file_names
+from mqtool.store.broker_config import BrokerConfig
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerPlace:
+    """Where a node's DLedger log is.
+
+    Attributes:
+        directory: dledger-<node>.
+        data: the directory of its data files.
+    """
+
+    directory: Path
+    data: Path
+
+
+def ledger_place(root: Path, config: BrokerConfig) -> LedgerPlace | None:
+    """Returns where the DLedger log is that a broker keeps its messages in, None for a broker without one.
+
+    Raises:
+        UsageError: which node it is cannot be told.
+        UnsupportedFormatError: its data files lie in several directories.
+    """
+    wanted = config.flag("enableDLegerCommitLog")
+    found = sorted(root.glob(f"{file_names.DLEDGER_PREFIX}*/"))
+    if wanted is False or (wanted is None and not found):
+        return None
+    own = config.values.get("dLegerSelfId")
+    if own is None and len(found) != 1:
+        raise UsageError("which node of the DLedger group this is, is not known: give --config with dLegerSelfId")
+    directory = found[0] if own is None else root / f"{file_names.DLEDGER_PREFIX}{own}"
+    named = config.paths("storePathDLedgerCommitLog")
+    if len(named) > 1:
+        raise UnsupportedFormatError(f"{root}: DLedger's data files lie in several directories: not followed")
+    return LedgerPlace(directory, named[0] if named else directory / dledger.DATA)
