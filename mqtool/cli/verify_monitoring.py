@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from xml.sax.saxutils import escape, quoteattr
 
 from mqtool.cli import cells
 from mqtool.cli.verify_text import counted
@@ -35,6 +34,8 @@ def _suite(found: Verification, area: Area) -> str:
 
 
 def _case(area: Area, finding: Finding) -> str:
+    from xml.sax.saxutils import escape  # noqa: PLC0415 - loads all of urllib
+
     place = finding.file + ("" if finding.position is None else f" position {finding.position}")
     name = _attribute(f"{finding.code} {place}".strip())
     body = escape(f"{cells.escape(finding.evidence)}\nnext: {cells.escape(finding.next_step)}")
@@ -44,6 +45,8 @@ def _case(area: Area, finding: Finding) -> str:
 
 
 def _attribute(text: str) -> str:
+    from xml.sax.saxutils import quoteattr  # noqa: PLC0415
+
     return quoteattr(cells.escape(str(text)))
 
 
