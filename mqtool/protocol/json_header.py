@@ -6,6 +6,7 @@ there as 0 and the Go client refuses the frame. Docs page: docs/protocol.md. Sou
 """
 
 import json
+from operator import itemgetter
 from typing import Any
 
 import orjson
@@ -17,6 +18,8 @@ from mqtool.protocol.command import LANGUAGES, Command, Serialization
 _LIMIT = 1 << 31
 _JSON = Serialization.JSON
 
+_members = itemgetter("code", "flag", "opaque", "language", "version")
+
 
 def read_json(header: bytes, body: bytes = b"") -> Command:
     """Returns the command of a JSON header and its body.
@@ -26,14 +29,13 @@ def read_json(header: bytes, body: bytes = b"") -> Command:
     """
     try:
         document = orjson.loads(header)
-        code, flag, opaque = document["code"], document["flag"], document["opaque"]
-        language, version, remark = document["language"], document["version"], document.get("remark")
-        fields = document.get("extFields")
+        code, flag, opaque, language, version = _members(document)
+        remark, fields = document.get("remark"), document.get("extFields")
     except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
         return _read_any(header, body)
+    # One comparison for four numbers: their bits together are below the limit if each of them is and none is below 0.
     if not (type(code) is type(flag) is type(opaque) is type(version) is int and type(language) is str
-            and -_LIMIT <= code < _LIMIT and -_LIMIT <= flag < _LIMIT and -_LIMIT <= opaque < _LIMIT
-            and -_LIMIT <= version < _LIMIT and (remark is None or type(remark) is str)):
+            and 0 <= code | flag | opaque | version < _LIMIT and (remark is None or type(remark) is str)):
         return _read_any(header, body)
     if fields:
         if type(fields) is not dict:

@@ -5,10 +5,12 @@ that is unusual in any way is left to it: then nothing has been done. Source: Se
 SendMessageRequestHeaderV2 (5.5.0).
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from mqtool.engine import AppendStatus, PutStatus
+from mqtool.engine.hooks import OutgoingMessage
 from mqtool.formats import java, message_id, properties
 from mqtool.formats.commit_log import TRANSACTION_MASK
 from mqtool.formats.config_files import PERM_WRITE, TopicConfig
@@ -34,7 +36,9 @@ _UNUSUAL = (b"POP_CK\x01", b"MSG_REGION\x01", b"TRACE_ON\x01", b"CLUSTER\x01", b
 
 _KEY = properties.UNIQUE_KEY.encode() + b"\x01"
 
-_CODE = RequestCode.SEND_MESSAGE_V2
+_BATCH_MARKS = {RequestCode.SEND_MESSAGE_V2: "false", RequestCode.SEND_BATCH_MESSAGE: "true"}
+"""What the field for batches says, by request code."""
+
 _JSON = Serialization.JSON
 _APPENDED = AppendStatus.PUT_OK
 _OK = PutStatus.PUT_OK
@@ -65,8 +69,10 @@ class _Shared(NamedTuple):
     is_allowed: bool
     longest_body: int
     added: bytes
-    unusual: tuple[bytes, ...]
+    is_unusual: Callable[[bytes], object]
     answer: PreparedAnswer
+    batch_answer: PreparedAnswer
+    place: bytes
 
 
 class _Numbers(NamedTuple):
@@ -80,7 +86,7 @@ class _Numbers(NamedTuple):
 
 
 class QuickSends:
-    """The quick way of SEND_MESSAGE_V2. For a store whose puts wait for nothing."""
+    """The quick way of SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE. For a store whose puts wait for nothing."""
 
     def __init__(self, broker: "Broker") -> None:
         """Takes the broker whose tables and store it uses."""
@@ -88,7 +94,9 @@ class QuickSends:
         self._settings = broker.settings
         self._topics = broker.topics.table
         self._known: dict[str, _Known] = {}
-        self._put = broker.writer.put_fields
+        self._put = broker.writer.append
+        self._touch = broker.held.touch
+        self._store_host = broker.store_host
         self._count = broker.stats.put
         self._shared: _Shared | None = None
 
@@ -101,34 +109,55 @@ class QuickSends:
         fields, body, shared = command.fields, command.body, self._shared
         if shared is None or shared.version != self._settings.version:
             shared = self._shared = self._look()
-        topic = fields.get("b", "")
+        topic, mark = fields.get("b", ""), _BATCH_MARKS.get(command.code)  # type: ignore[call-overload]
         known = self._known.get(topic)
         if known is None or known.config is not self._topics.get(topic):
             known = self._learn(topic)
         numbers = _numbers_of(fields)
         if (
-            command.code != _CODE or known is None or numbers is None or command.serialization is not _JSON
-            or numbers[0] >= known.queues or len(body) > shared.longest_body
-            or not shared.is_allowed or self._broker.is_stopping
+            known is None or numbers is None or command.serialization is not _JSON
+            or mark is None or fields.get("m", "false") != mark or numbers[0] >= known.queues
+            or not shared.is_allowed or self._broker.is_stopping or not (encoded := _encoded(fields.get("i"), shared))
         ):  # fmt: skip
             return False
-        encoded = _encoded(fields.get("i"), shared)
-        start = encoded.find(_KEY)
-        key = encoded[start + len(_KEY) : encoded.find(b"\x02", start)] if start >= 0 else b""
-        if not key.isalnum():  # whatever must be escaped in an answer is for the careful way, too
-            return False
-        queue_id, sys_flag, born, flag, times = numbers
-        result = self._put(
-            topic, queue_id, body, encoded, flag, sys_flag | known.sys_flag, born,
-            peer.attributes.get("host_bytes") or self._broker.host_of(peer), self._broker.store_host, times,
-        )  # fmt: skip
+        message = _new(OutgoingMessage, (
+            topic, numbers[0], bytes(body), encoded, numbers[3], numbers[1] | known.sys_flag, numbers[2],
+            peer.attributes.get("host_bytes") or self._broker.host_of(peer), self._store_host, numbers[4], 0,
+        ))  # fmt: skip
+        if mark == "true":
+            frame = self._batch(message, shared, command.opaque)
+        else:
+            start = encoded.find(_KEY)
+            key = encoded[start + len(_KEY) : encoded.find(b"\x02", start)] if start >= 0 else b""
+            if not key.isalnum() or len(body) > shared.longest_body:  # what must be escaped in an answer, or refused
+                return False
+            frame = self._one(message, shared, key, command.opaque)
+        if not command.flag & FLAG_ONEWAY:
+            peer.write(frame)
+        return True
+
+    def _one(self, message: OutgoingMessage, shared: _Shared, key: bytes, opaque: int) -> bytes:
+        """Stores a message; returns the answer."""
+        result = self._put(*message, wait=False)
         if result.append_status is not _APPENDED or result.status is not _OK:
             self._broker.stats.put_failed()
             raise refusal(result)
+        topic, queue_id = message[:2]
+        self._touch(topic, queue_id, result.queue_offset)
         self._count(topic, queue_id, 1, result.size)
-        if not command.flag & FLAG_ONEWAY:
-            peer.write(shared.answer.frame(result.physical_offset, queue_id, result.queue_offset, key, command.opaque))
-        return True
+        return shared.answer.frame(result.physical_offset, queue_id, result.queue_offset, key, opaque)
+
+    def _batch(self, message: OutgoingMessage, shared: _Shared, opaque: int) -> bytes:
+        """Stores the messages of a batch; returns the answer."""
+        topic, queue_id, body = message[:3]
+        result = self._broker.writer.put_batch(topic, queue_id, body, message)
+        if result.append_status is not _APPENDED or result.status is not _OK:
+            self._broker.stats.put_failed()
+            raise refusal(result)
+        offsets = result.physical_offsets
+        self._count(topic, queue_id, len(offsets), result.size)
+        ids = (shared.place * len(offsets) % offsets)[:-1]
+        return shared.batch_answer.frame(ids, queue_id, result.queue_offset, opaque)
 
     def _learn(self, topic: str) -> _Known | None:
         """Returns what there is to know of a topic that may be sent to without further question."""
@@ -143,17 +172,18 @@ class QuickSends:
 
     def _look(self) -> _Shared:
         settings, broker = self._settings, self._broker
-        answer = PreparedAnswer(ResponseCode.SUCCESS, {
-            "msgId": offset_id_start(broker.store_host) + "%016X",
-            "queueId": "%d",
-            "queueOffset": "%d",
-            "MSG_REGION": settings.text("regionId").replace("%", "%%"),
+        marks = (*_UNUSUAL, *(mark for mark, _ in broker.writer.rewrites))
+        unusual = re.compile(b"\x02(?:" + b"|".join(map(re.escape, marks)) + b")")
+        place = offset_id_start(broker.store_host) + "%016X"
+        same = {
+            "queueId": "%d", "queueOffset": "%d", "MSG_REGION": settings.text("regionId").replace("%", "%%"),
             "TRACE_ON": settings.text("traceOn").replace("%", "%%"),
-            "transactionId": "%b",
-        })  # fmt: skip
+        }  # fmt: skip
+        answer = PreparedAnswer(ResponseCode.SUCCESS, {"msgId": place, **same, "transactionId": "%b"})
+        batch_answer = PreparedAnswer(ResponseCode.SUCCESS, {"msgId": "%b", **same})
         return _Shared(
             settings.version, bool(settings.number("brokerPermission") & PERM_WRITE), settings.number("maxMessageSize"),
-            utf8(added_properties(settings)), _UNUSUAL + tuple(mark for mark, _ in broker.writer.rewrites), answer,
+            utf8(added_properties(settings)), unusual.search, answer, batch_answer, f"{place},".encode(),
         )  # fmt: skip
 
 
@@ -175,7 +205,7 @@ def _numbers_of(fields: Mapping[str, str]) -> _Numbers | None:
     flag, times = known.get(fields.get("h", "")), known.get(fields.get("j", "0"))
     if (
         queue_id is None or sys_flag is None or flag is None or times is None or sys_flag & TRANSACTION_MASK
-        or not born.isdecimal() or len(born) > _MOST_DIGITS or fields.get("m", "false") != "false"
+        or not born.isdecimal() or len(born) > _MOST_DIGITS
         or "a" not in fields or fields.get("d", "0") not in known or fields.get("l")
     ):  # fmt: skip
         return None
@@ -187,9 +217,8 @@ def _encoded(given: str | None, shared: _Shared) -> bytes:
     if not given or given[-1] != "\x02":
         return b""
     encoded = utf8(given)
-    for mark in shared.unusual:
-        if mark in encoded:
-            return b""
+    if shared.is_unusual(b"\x02" + encoded):
+        return b""
     encoded += shared.added
     return encoded if len(encoded) <= LONGEST_PROPERTIES else b""
 

@@ -9,7 +9,6 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from mqtool.engine import AppendStatus, MessageStore, PutResult, PutStatus
 from mqtool.engine.batch import BatchMessage
@@ -25,11 +24,17 @@ Arrived = Callable[[str, int, int], None]
 
 
 class Writer:
-    """Puts for the whole broker. For the event loop's thread."""
+    """Puts for the whole broker. For the event loop's thread.
+
+    Attributes:
+        rewrites: for messages with a mark in their properties, what is put in their place.
+        append: the store's own `put`; who calls it tells `arrived`, and sees to the flush.
+    """
 
     def __init__(self, store: MessageStore, arrived: Arrived) -> None:
         """Takes the store, open for writing."""
         self._store = store
+        self.append = store.put
         self._arrived = arrived
         self._delay: Hook = delay_message(store.options)
         self.rewrites: list[tuple[bytes, Rewrite]] = [(_DELAY_MARK, self._delay)]
@@ -68,15 +73,10 @@ class Writer:
 
     def put_as_it_is(self, message: OutgoingMessage) -> PutResult:
         """Appends one message that is not to be rewritten: one whose time has come still says how it was delayed."""
-        return self.put_fields(*message)
-
-    def put_fields(self, topic: str, queue_id: int, *fields: Any) -> PutResult:
-        """As `put_as_it_is`, with the fields of the message one by one."""
-        result = self._store.put(topic, queue_id, *fields, wait=False)
+        result = self._store.put(*message, wait=False)
         if result.append_status is _APPENDED:
-            self._arrived(topic, queue_id, result.queue_offset)
-            if self._sync:
-                self._flush_soon(result, None)
+            self._arrived(message.topic, message.queue_id, result.queue_offset)
+            self._flush_soon(result, None)
         return result
 
     def put_batch(
