@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mqtool.equeue.appender import ChunkAppender
+from mqtool.equeue.known import tag_code
 from mqtool.equeue.settings import Settings
 from mqtool.equeue.store import EQueueStore, StoredMessage
-from mqtool.equeue.verify_queues import tag_code
 from mqtool.errors import StoreError
 from mqtool.formats import equeue
 from mqtool.formats.equeue import ENTRY_SIZE, QueueEntry

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mqtool.equeue.chunk import ChunkFile, NoFrame
+from mqtool.equeue.runs import is_decodable
 from mqtool.equeue.settings import Settings
-from mqtool.equeue.start import LoadedChunk, LoadedQueue, Start, is_decodable
+from mqtool.equeue.start import LoadedChunk, LoadedQueue, Start
 from mqtool.errors import FormatError
 from mqtool.formats import equeue
 from mqtool.formats.equeue import ENTRY_SIZE

@@ -10,6 +10,7 @@ from pathlib import Path
 from mqtool.equeue import listing
 from mqtool.equeue.chunk import ChunkFile, Frame
 from mqtool.equeue.listing import Listing, QueueFiles
+from mqtool.equeue.runs import FIRST_WINDOW, WINDOW, is_decodable, sound_run
 from mqtool.equeue.settings import Settings
 from mqtool.errors import FormatError
 from mqtool.formats import equeue
@@ -212,19 +213,15 @@ def _ongoing_records(file: ChunkFile, settings: Settings, shape: Shape) -> int:
     limit = file.size - FOOTER_SIZE - HEADER_SIZE
     at = 0
     while at < limit:
+        run = file.run(at, limit, settings.max_record_size, WINDOW if at else FIRST_WINDOW)
+        if len(run := sound_run(file, shape, run).run):
+            at = run.end
+            continue
         frame = file.frame_at(at, limit, settings.max_record_size)
         if not isinstance(frame, Frame) or not is_decodable(frame.record, shape):
             break
         at = frame.end
     return at
-
-
-def is_decodable(record: bytes, shape: Shape) -> bool:
-    """Whether the broker's decoder makes a message of a record; it does not look at what the message says."""
-    try:
-        return shape.parse(record)[0].is_decodable
-    except FormatError:
-        return False
 
 
 def _ongoing_entries(file: ChunkFile) -> int:

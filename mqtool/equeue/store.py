@@ -8,13 +8,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import numpy as np
+
 from mqtool.equeue.chunk import ChunkFile, Frame, NoFrame
 from mqtool.equeue.listing import Listing, QueueFiles, list_store
+from mqtool.equeue.runs import FIRST_WINDOW, WINDOW, SoundRun, sound_run
 from mqtool.errors import CorruptionError, FormatError, UnsupportedFormatError
 from mqtool.formats import equeue, equeue_message
 from mqtool.formats.equeue import ENTRY_SIZE, MAX_RECORD_SIZE
 from mqtool.formats.equeue_message import MessageRecord, Shape
 from mqtool.kinds.base import Damage
+from mqtool.kinds.hops import hop
 
 _INDEX_CHUNK = 8
 """Offset of ChunkType in the header of ECommon's later line; our headers keep it in `reserved`."""
@@ -122,12 +126,32 @@ class EQueueStore:
 
         A range of damage ends where a record begins that states its own position.
         """
+        for item in self.runs():
+            if isinstance(item, SoundRun):
+                yield from (self.message_of(item, number) for number in range(len(item.run)))
+            else:
+                yield item
+
+    def runs(self) -> Iterator[SoundRun | StoredMessage | Damage]:
+        """Yields the same as columns: runs of sound records; one that is longer than a window comes by itself."""
         self.tail = None
         for path, reason in self.unreadable.items():
             yield Damage(0, 0, "no-chunk", reason, path, 0)
         last = self.chunks[-1] if self.chunks else None
         for chunk in sorted(self.chunks, key=lambda chunk: chunk.header.chunk_number):
             yield from self._records(chunk, is_last=chunk is last and not chunk.is_finished)
+
+    def message_of(self, sound: SoundRun, number: int) -> StoredMessage:
+        """Returns one message of a run."""
+        frame = Frame(int(sound.run.positions[number]), sound.run.record(number))
+        record, _ = self.shape.parse(frame.record)
+        return StoredMessage(sound.chunk.start + frame.start, sound.chunk, frame, record)
+
+    def run_of(self, message: StoredMessage) -> SoundRun:
+        """Returns a single message as a run."""
+        length = equeue.LENGTH.struct.pack(message.length)
+        run = hop(length + message.frame.record + length, message.frame.start, self.max_record_size)
+        return sound_run(message.chunk, self.shape, run)
 
     def message_at(self, position: int) -> StoredMessage:
         """Returns the message whose frame begins at a global position.
@@ -165,15 +189,20 @@ class EQueueStore:
 
     def entries(self, queue: QueueFiles) -> Iterator[tuple[int, equeue.QueueEntry]]:
         """Yields (queue offset, entry) of a queue, up to its end as the broker finds it."""
+        for first, found in self.entry_arrays(queue):
+            for number, values in enumerate(found.tolist(), first):
+                yield number, equeue.QueueEntry(*values)
+
+    def entry_arrays(self, queue: QueueFiles) -> Iterator[tuple[int, "np.ndarray[tuple[int], np.dtype[np.void]]"]]:
+        """Yields the same chunk by chunk: the first queue offset, and the entries."""
         chunks = self.queue_chunks(queue)
         for chunk in chunks:
             count = chunk.header.capacity // ENTRY_SIZE
-            found = chunk.entries(min(count, chunk.room // ENTRY_SIZE)).tolist()
-            for number, values in enumerate(found):
-                entry = equeue.QueueEntry(*values)
-                if chunk is chunks[-1] and not entry.is_valid:
-                    break
-                yield chunk.header.chunk_number * count + number, entry
+            found = chunk.entries(min(count, chunk.room // ENTRY_SIZE))
+            if chunk is chunks[-1]:
+                invalid = np.flatnonzero(found["position_plus_one"] <= 0)
+                found = found[: invalid[0]] if len(invalid) else found
+            yield chunk.header.chunk_number * count, found
 
     def close(self) -> None:
         """Closes every file."""
@@ -202,9 +231,15 @@ class EQueueStore:
             chunks.append(chunk)
         return chunks
 
-    def _records(self, chunk: ChunkFile, *, is_last: bool) -> Iterator[StoredMessage | Damage]:
-        at, used = 0, chunk.room if chunk.is_finished else None
+    def _records(self, chunk: ChunkFile, *, is_last: bool) -> Iterator[SoundRun | StoredMessage | Damage]:
+        at, used, window = 0, chunk.room if chunk.is_finished else None, FIRST_WINDOW
         while at < chunk.room:
+            sound = sound_run(chunk, self.shape, chunk.run(at, chunk.room, self.max_record_size, window))
+            if len(sound.run):
+                yield sound
+                at, window = sound.run.end, min(2 * window, WINDOW)
+                continue
+            window = FIRST_WINDOW
             found = self.read(chunk, at)
             if isinstance(found, StoredMessage):
                 yield found

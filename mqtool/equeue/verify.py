@@ -5,17 +5,28 @@ such queues, and they are sound (docs/formats/equeue.md).
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
+
 from mqtool.equeue import listing
 from mqtool.equeue.chunk import ChunkFile, Frame, NoFrame
+from mqtool.equeue.known import (
+    ID_POSITION,
+    Distinct,
+    KnownMessages,
+    begins_an_id,
+    distinct_bytes,
+    stated_in_ids,
+)
+from mqtool.equeue.runs import SoundRun
 from mqtool.equeue.settings import settings_of
 from mqtool.equeue.start import start
 from mqtool.equeue.store import EQueueStore, StoredMessage
-from mqtool.equeue.verify_queues import Known, tag_code, verify_queues
+from mqtool.equeue.verify_queues import verify_queues
 from mqtool.errors import FormatError
 from mqtool.formats import equeue, equeue_message
 from mqtool.formats.equeue import FOOTER_SIZE, HEADER_SIZE
@@ -28,8 +39,10 @@ _RENAME = "move what is no chunk out of the folder"
 
 @dataclass(slots=True)
 class _Seen:
-    messages: dict[int, Known] = field(default_factory=dict)
+    messages: KnownMessages = field(default_factory=KnownMessages)
     damage: list[Damage] = field(default_factory=list)
+    reached: dict[Path, int] = field(default_factory=dict)
+    """By chunk: data position up to which frames follow one another from its beginning."""
 
 
 def verify(store: EQueueStore) -> Iterator[Finding]:
@@ -39,17 +52,19 @@ def verify(store: EQueueStore) -> Iterator[Finding]:
     yield from _starts(store)
     yield from _folder(store.chunks, fixed=False)
     seen = _Seen()
-    for item in store.messages():
-        if isinstance(item, StoredMessage):
-            yield from _record(item)
-            topic = item.record.topic.decode("utf-8", "replace")
-            seen.messages[item.position] = Known(topic, item.record.queue_id, tag_code(item.record.tag))
-        elif item.end > item.start:
-            seen.damage.append(item)
-            detail = f"forwards: {item.detail}"
-            yield Finding("equeue-frames", Severity.ERROR, item.path, detail, _SALVAGE, item.position)
+    for item in store.runs():
+        if isinstance(item, Damage):
+            if item.end > item.start:
+                seen.damage.append(item)
+                detail = f"forwards: {item.detail}"
+                yield Finding("equeue-frames", Severity.ERROR, item.path, detail, _SALVAGE, item.position)
+            continue
+        sound = store.run_of(item) if isinstance(item, StoredMessage) else item
+        if sound.run.positions[0] == seen.reached.get(sound.chunk.path, 0):
+            seen.reached[sound.chunk.path] = sound.run.end
+        yield from _records(store, sound, seen.messages)
     for chunk in store.chunks:
-        if chunk.is_finished:
+        if chunk.is_finished and seen.reached.get(chunk.path, 0) != chunk.room:
             yield from _backwards(store, chunk)
     yield from _tail(store)
     for queue in store.queues:
@@ -100,6 +115,32 @@ def _folder(chunks: list[ChunkFile], *, fixed: bool) -> Iterator[Finding]:
             whole = HEADER_SIZE + header.capacity + FOOTER_SIZE
             detail = f"expected {whole} bytes, found {chunk.size}: each start takes the last 128 for a footer"
             yield Finding("equeue-file-size", Severity.ERROR, chunk.path, detail, "lengthen the file with zeros")
+
+
+def _records(store: EQueueStore, sound: SoundRun, known: KnownMessages) -> Iterator[Finding]:
+    """Looks at a run as columns, and at each record in which something is not as it should be."""
+    odd = (sound.fields.fixed["log_position"] != sound.positions) | (stated_in_ids(sound) != sound.positions)
+    heads = distinct_bytes(sound, "message_id", without_end=ID_POSITION)
+    odd |= _wrong(heads, begins_an_id)
+    topics, tags = distinct_bytes(sound, "topic"), distinct_bytes(sound, "tag")
+    for column in (topics, tags, distinct_bytes(sound, "producer_address")):
+        odd |= _wrong(column, _is_text)
+    known.add(sound, topics, tags)
+    for number in np.flatnonzero(odd).tolist():
+        yield from _record(store.message_of(sound, number))
+
+
+def _wrong(column: Distinct, is_right: Callable[[bytes], bool]) -> np.ndarray:
+    """Returns for each row whether its value fails a test."""
+    return np.array([not is_right(value) for value in column.values], bool)[column.codes]
+
+
+def _is_text(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _record(message: StoredMessage) -> Iterator[Finding]:

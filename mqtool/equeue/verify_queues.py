@@ -1,14 +1,13 @@
-"""Queue entries against message records."""
+"""Queue entries against message records, as columns; each pair that does not agree is looked at by itself."""
 
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
+import numpy as np
+
+from mqtool.equeue.known import NO_CODE, Known, KnownMessages
 from mqtool.equeue.listing import QueueFiles
 from mqtool.equeue.store import EQueueStore
-from mqtool.errors import FormatError
 from mqtool.formats import equeue
 from mqtool.formats.equeue import ENTRY_SIZE, HEADER_SIZE, QueueEntry
 from mqtool.kinds.base import Damage, Finding, Severity
@@ -16,39 +15,77 @@ from mqtool.kinds.base import Damage, Finding, Severity
 _REBUILD = "rebuild the queue from the message chunks"
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What an entry has to agree with: a message of the log; its tag code is None where the tag has none."""
-
-    topic: str
-    queue_id: int
-    tag_code: int | None
-
-
-@lru_cache(maxsize=4096)
-def tag_code(tag: bytes) -> int | None:
-    """Returns the code of a tag, None for the one in four thousand million that has none."""
-    try:
-        return equeue.tag_code(tag.decode("utf-8", "replace"))
-    except FormatError:
-        return None
-
-
-def verify_queues(store: EQueueStore, messages: dict[int, Known], damage: list[Damage]) -> Iterator[Finding]:
+def verify_queues(store: EQueueStore, messages: KnownMessages, damage: list[Damage]) -> Iterator[Finding]:
     """Yields what does not agree between queues and messages.
 
     Args:
         store: whose queues.
-        messages: every sound message by its global position.
+        messages: every sound message.
         damage: ranges of the log without a message; entries that lead there are not the queue's fault.
     """
-    named: Counter[int] = Counter()
+    comparison = _Comparison(messages)
     for queue in store.queues:
         yield from _folder(queue)
-        for offset, entry in store.entries(queue):
-            named[entry.message_position] += 1
-            yield from _entry(store, queue, offset, entry, messages, damage)
-    yield from _missing(store, messages, named)
+        for first, entries in store.entry_arrays(queue):
+            for number in comparison.odd(queue, entries):
+                entry = QueueEntry(*entries[number].item())
+                known = comparison.known(entry.message_position)
+                yield from _entry(store, queue, first + number, entry, known, damage)
+    yield from _missing(store, comparison)
+
+
+class _Comparison:
+    """Messages beside the entries that name them.
+
+    Attributes:
+        positions, queues, codes: of the messages, in the order of positions; see `KnownMessages.arrays`.
+        names: topic and queue id by number.
+    """
+
+    def __init__(self, messages: KnownMessages) -> None:
+        self.positions, self.queues, self.codes = messages.arrays()
+        self.names = list(messages.queues)
+        self._numbers = messages.queues
+        self._named: list[np.ndarray] = []
+
+    def odd(self, queue: QueueFiles, entries: np.ndarray) -> list[int]:
+        """Returns the numbers of entries that do not lead to a message of their queue and tag."""
+        found = entries["position_plus_one"] - 1
+        self._named.append(found)
+        if not len(self.positions):
+            return list(range(len(entries)))
+        row = np.minimum(np.searchsorted(self.positions, found), len(self.positions) - 1)
+        mine = self._numbers.get((queue.topic, queue.queue_id), -1)
+        agrees = (found >= 0) & (self.positions[row] == found) & (self.queues[row] == mine)
+        code = self.codes[row]
+        return np.flatnonzero(~(agrees & ((code == NO_CODE) | (code == entries["tag_code"])))).tolist()
+
+    def known(self, position: int) -> Known | None:
+        """Returns the message at a position."""
+        row = int(np.searchsorted(self.positions, position))
+        if row >= len(self.positions) or self.positions[row] != position:
+            return None
+        code = int(self.codes[row])
+        topic, queue_id = self.names[int(self.queues[row])]
+        return Known(topic, queue_id, None if code == NO_CODE else code)
+
+    def unnamed(self) -> list[tuple[tuple[str, int], int]]:
+        """Returns queues with the number of their messages that no entry names, in the order of the first of each."""
+        mine = self.queues[~np.isin(self.positions, self._all_named)]
+        numbers, first, counts = np.unique(mine, return_index=True, return_counts=True)
+        order = np.argsort(first)
+        return [(self.names[number], int(count)) for number, count in
+                zip(numbers[order].tolist(), counts[order].tolist(), strict=True)]  # fmt: skip
+
+    def named_twice(self) -> list[tuple[int, int]]:
+        """Returns positions of messages that several entries name, and how many do."""
+        found, counts = np.unique(self._all_named, return_counts=True)
+        several = (counts > 1) & np.isin(found, self.positions)
+        return list(zip(found[several].tolist(), counts[several].tolist(), strict=True))
+
+    @property
+    def _all_named(self) -> np.ndarray:
+        return np.concatenate([np.empty(0, np.int64), *self._named])
 
 
 def _folder(queue: QueueFiles) -> Iterator[Finding]:
@@ -57,12 +94,8 @@ def _folder(queue: QueueFiles) -> Iterator[Finding]:
 
 
 def _entry(
-    store: EQueueStore, queue: QueueFiles, offset: int, entry: QueueEntry, messages: dict[int, Known],
-    damage: list[Damage],
-) -> Iterator[Finding]:  # fmt: skip
-    message = messages.get(entry.message_position)
-    if entry.is_valid and message is not None and _agrees(queue, entry, message):
-        return
+    store: EQueueStore, queue: QueueFiles, offset: int, entry: QueueEntry, message: Known | None, damage: list[Damage],
+) -> Iterator[Finding]:
     path, place = _file_of(store, queue, offset)
     where = f"entry {offset} of {queue.topic}/{queue.queue_id}"
     if not entry.is_valid:
@@ -81,11 +114,6 @@ def _entry(
         yield Finding("equeue-entry-tag", Severity.ERROR, path, detail, _REBUILD, place)
 
 
-def _agrees(queue: QueueFiles, entry: QueueEntry, message: Known) -> bool:
-    same_queue = message.topic == queue.topic and message.queue_id == queue.queue_id
-    return same_queue and message.tag_code in (None, entry.tag_code)
-
-
 def _nowhere(store: EQueueStore, template: Finding, position: int, damage: list[Damage]) -> Iterator[Finding]:
     """An entry that leads to no message: deleted, damaged, never written, or wrong."""
     log_start = min((chunk.start for chunk in store.chunks), default=0)
@@ -101,24 +129,20 @@ def _nowhere(store: EQueueStore, template: Finding, position: int, damage: list[
     yield Finding(code, severity, template.path, detail, template.next_step, template.position)
 
 
-def _missing(store: EQueueStore, messages: dict[int, Known], named: Counter[int]) -> Iterator[Finding]:
+def _missing(store: EQueueStore, comparison: _Comparison) -> Iterator[Finding]:
     """Messages that no entry names, or several do."""
-    unnamed: Counter[tuple[str, int]] = Counter()
     deleted = {(queue.topic, queue.queue_id) for queue in store.queues if not queue.chunks}
-    for position, message in messages.items():
-        if not named[position]:
-            unnamed[message.topic, message.queue_id] += 1
-    for (topic, queue_id), count in unnamed.items():
+    for (topic, queue_id), count in comparison.unnamed():
         path = store.path / equeue.QUEUE_CHUNKS / topic / str(queue_id)
         if (topic, queue_id) not in deleted:
             detail = f"{count} message(s) of {topic}/{queue_id} have no entry: consumers do not get them"
             yield Finding("equeue-entry-missing", Severity.ERROR, path, detail, _REBUILD)
-    twice = [position for position, count in named.items() if count > 1 and position in messages]
-    for position in twice:
-        message = messages[position]
-        path = store.path / equeue.QUEUE_CHUNKS / message.topic / str(message.queue_id)
-        detail = f"the message at {position} has {named[position]} entries"
-        yield Finding("equeue-entry-twice", Severity.ERROR, path, detail, _REBUILD)
+    for position, count in comparison.named_twice():
+        message = comparison.known(position)
+        if message is not None:
+            path = store.path / equeue.QUEUE_CHUNKS / message.topic / str(message.queue_id)
+            detail = f"the message at {position} has {count} entries"
+            yield Finding("equeue-entry-twice", Severity.ERROR, path, detail, _REBUILD)
 
 
 def _file_of(store: EQueueStore, queue: QueueFiles, offset: int) -> tuple[Path, int | None]:

@@ -6,14 +6,19 @@ are length and bytes.
 """
 
 import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
 from dataclasses import fields as dataclass_fields
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import construct as cs
 
 from mqtool.errors import FormatError, TruncatedError
 from mqtool.formats import codec
 from mqtool.formats.codec import Buffer
+
+if TYPE_CHECKING:
+    import numpy as np
 
 T = TypeVar("T")
 
@@ -31,6 +36,30 @@ def bytes_leb(name: str, docs: str) -> cs.Construct:
     return name / cs.Prefixed(cs.VarInt, cs.GreedyBytes) * docs
 
 
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A run of fixed fields, and what follows it.
+
+    Attributes:
+        head: reads the fixed fields, and the count of the bytes behind them if that is an i32.
+        fields: of the head.
+        names: of the fixed fields.
+        counted: name of the bytes that follow; "" if none do.
+        varint: their count is a ULEB128 behind the head.
+    """
+
+    head: struct.Struct
+    fields: tuple[codec.Field, ...]
+    names: tuple[str, ...]
+    counted: str = ""
+    varint: bool = False
+
+    @property
+    def dtype(self) -> "np.dtype[np.void]":
+        """The numpy record type of the head."""
+        return codec.dtype_of(self.fields)
+
+
 class Sequence(Generic[T]):
     """A layout together with its value class and derived reader.
 
@@ -40,6 +69,7 @@ class Sequence(Generic[T]):
         name: for errors and docs.
         layout: the construct declaration.
         minimum: bytes of the layout with nothing in its variable fields.
+        steps: its runs of fixed fields with what follows each, for who reads many at once.
     """
 
     def __init__(self, name: str, view: type[T], *members: cs.Construct) -> None:
@@ -50,8 +80,8 @@ class Sequence(Generic[T]):
         declared = [field.name for field in dataclass_fields(view)]  # type: ignore[arg-type]
         if declared != self._names:
             raise TypeError(f"{name}: fields of {view.__name__} are not those of the layout: {self._names}")
-        self._steps = _steps(members)
-        self.minimum = sum(head.size + (0 if kind is not cs.VarInt else 1) for head, _, kind in self._steps)
+        self.steps = tuple(_steps(members))
+        self.minimum = sum(step.head.size + step.varint for step in self.steps)
 
     def parse(self, data: Buffer, position: int = 0, end: int | None = None) -> tuple[T, int]:
         """Reads one value.
@@ -70,15 +100,15 @@ class Sequence(Generic[T]):
         end = len(data) if end is None else end
         values: list[Any] = []
         at = position
-        for head, _, kind in self._steps:
-            if at + head.size > end:
+        for step in self.steps:
+            if at + step.head.size > end:
                 raise self._truncated(len(values), position, end)
-            found = head.unpack_from(data, at)
-            at += head.size
-            if kind is None:
+            found = step.head.unpack_from(data, at)
+            at += step.head.size
+            if not step.counted:
                 values += found
                 continue
-            if kind is cs.VarInt:
+            if step.varint:
                 values += found
                 length, at = self._varint(data, at, end, len(values), position)
             else:
@@ -100,18 +130,18 @@ class Sequence(Generic[T]):
         parts: list[bytes] = []
         taken = 0
         try:
-            for head, count, kind in self._steps:
-                fixed = values[taken : taken + count]
-                taken += count
-                if kind is None:
-                    parts.append(head.pack(*fixed))
+            for step in self.steps:
+                fixed = values[taken : taken + len(step.names)]
+                taken += len(fixed)
+                if not step.counted:
+                    parts.append(step.head.pack(*fixed))
                     continue
                 raw = values[taken]
                 taken += 1
-                if kind is cs.VarInt:
-                    parts += (head.pack(*fixed), bytes(cs.VarInt.build(len(raw))), raw)
+                if step.varint:
+                    parts += (step.head.pack(*fixed), bytes(cs.VarInt.build(len(raw))), raw)
                 else:
-                    parts += (head.pack(*fixed, len(raw)), raw)
+                    parts += (step.head.pack(*fixed, len(raw)), raw)
         except struct.error as error:
             raise FormatError(f"cannot be written: {error}", layout=self.name) from error
         return b"".join(parts)
@@ -132,22 +162,22 @@ class Sequence(Generic[T]):
         return TruncatedError(found, layout=self.name, field=name, position=position)
 
 
-def _steps(members: tuple[cs.Construct, ...]) -> list[tuple[struct.Struct, int, Any]]:
-    """Returns readers of the runs of fixed fields, how many those are, and the kind of length that follows."""
-    steps: list[tuple[struct.Struct, int, Any]] = []
+def _steps(members: tuple[cs.Construct, ...]) -> Iterator[Step]:
+    """Yields the runs of fixed fields with what follows each."""
     run: list[cs.Construct] = []
     for member in members:
         plain = member.subcon.subcon if isinstance(member.subcon, cs.Renamed) else member.subcon
         if not isinstance(plain, cs.Prefixed):
             run.append(member)
             continue
-        counted = plain.lengthfield is not cs.VarInt
-        head = _struct([*run, "length" / plain.lengthfield] if counted else run)
-        steps.append((head, len(run), cs.Int32sl if counted else cs.VarInt))
+        varint = plain.lengthfield is cs.VarInt
+        yield _step(run if varint else [*run, "length" / plain.lengthfield], run, member.name, varint=varint)
         run = []
-    return [*steps, (_struct(run), len(run), None)] if run else steps
+    if run:
+        yield _step(run, run)
 
 
-def _struct(run: list[cs.Construct]) -> struct.Struct:
-    layout = cs.Struct(*run)
-    return codec.struct_of(codec.leading_fields(layout))
+def _step(head: list[cs.Construct], run: list[cs.Construct], counted: str = "", *, varint: bool = False) -> Step:
+    fields = codec.leading_fields(cs.Struct(*head))
+    names = tuple(member.name for member in run)
+    return Step(codec.struct_of(fields), fields, names, counted, varint)

@@ -164,7 +164,7 @@ LAYOUTS: dict[tuple[int, int], Sequence[Any]] = {
     (RecordType.SYSTEM, 0): SYSTEM,
 }
 
-_V0_LAST = {RecordType.PREPARE: ("expected_version", (1 << 31) - 2), RecordType.COMMIT:
+LAST_OF_VERSION_0 = {RecordType.PREPARE: ("expected_version", (1 << 31) - 2), RecordType.COMMIT:
             ("first_event_number", (1 << 31) - 1)}  # fmt: skip
 """Numbers in version 0 that mean the greatest one, so that a deleted stream stays deleted in version 1."""
 
@@ -199,7 +199,7 @@ def build(record: Record) -> bytes:
 def event_number(record: Prepare | Commit) -> int:
     """Returns expected_version or first_event_number as version 1 would hold it."""
     kind = RecordType(record.record_type)
-    name, last = _V0_LAST[kind]
+    name, last = LAST_OF_VERSION_0[kind]
     value = int(getattr(record, name))
     if record.version == 0 and value == last:
         return (1 << 63) - 1 - (kind is RecordType.PREPARE)

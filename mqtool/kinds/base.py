@@ -129,6 +129,10 @@ class Opened(ABC):
     def rows(self, table: str) -> Iterator[Row | Damage]:
         """Yields the rows of one table in the store's own order, and damage where it lies."""
 
+    def batches(self, table: str) -> Iterator[Any] | None:  # noqa: ARG002 - as below
+        """Yields the same as `pyarrow.RecordBatch`, and damage; None for a table that has rows only."""
+        return None
+
     def rows_of_file(self, path: Path) -> tuple[Table, Iterator[Row | Damage]] | None:  # noqa: ARG002 - as below
         """Returns the rows that one file of the store holds, and their table; None for a file that holds none."""
         return None

@@ -8,19 +8,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mqtool.errors import ExportError
+from mqtool.kinds.arrow import arrow_schema
 from mqtool.kinds.base import Damage, Opened, Row, Table
 
+__all__ = ["arrow_schema", "batches", "export", "write"]
+
 BATCH_ROWS = 8192
-
-_TYPES = {
-    "int32": pa.int32(), "int64": pa.int64(), "boolean": pa.bool_(), "string": pa.string(), "bytes": pa.binary(),
-    "time": pa.timestamp("ms"),
-}  # fmt: skip
-
-
-def arrow_schema(table: Table) -> "pa.Schema":
-    """Returns the Arrow schema of a table; times have no zone, as EQueue stores local ones."""
-    return pa.schema([pa.field(c.name, _TYPES[c.type], metadata={"doc": c.doc}) for c in table.columns])
 
 
 def batches(
@@ -34,8 +27,19 @@ def batches(
         at_damage: told of damage between the rows.
     """
     chosen = opened.table(table)
-    schema = arrow_schema(chosen)
-    rows = _sound(opened, chosen, at_damage)
+    found = opened.batches(chosen.name)
+    if found is None:
+        yield from _batches_of(_sound(opened, chosen, at_damage), chosen)
+        return
+    for item in found:
+        if isinstance(item, Damage):
+            at_damage(item)
+        else:
+            yield item
+
+
+def _batches_of(rows: Iterator[Row], table: Table) -> "Iterator[pa.RecordBatch]":
+    schema = arrow_schema(table)
     while taken := list(islice(rows, BATCH_ROWS)):
         yield pa.RecordBatch.from_pylist(taken, schema=schema)
 
@@ -46,13 +50,17 @@ def write(rows: Iterator[Row], table: Table, target: Path) -> int:
     Raises:
         ExportError: the file is already there.
     """
+    return _write(_batches_of(rows, table), table, target)
+
+
+def _write(found: "Iterator[pa.RecordBatch]", table: Table, target: Path) -> int:
     if target.exists():
         raise ExportError("is already there", target)
-    schema, count = arrow_schema(table), 0
-    with pq.ParquetWriter(target, schema, compression="zstd") as writer:
-        while taken := list(islice(rows, BATCH_ROWS)):
-            writer.write_batch(pa.RecordBatch.from_pylist(taken, schema=schema))
-            count += len(taken)
+    count = 0
+    with pq.ParquetWriter(target, arrow_schema(table), compression="zstd") as writer:
+        for batch in found:
+            writer.write_batch(batch)
+            count += batch.num_rows
     return count
 
 
@@ -64,8 +72,7 @@ def export(
     Raises:
         ExportError: the file is already there.
     """
-    chosen = opened.table(table)
-    return write(_sound(opened, chosen, at_damage), chosen, target)
+    return _write(batches(opened, table, at_damage), opened.table(table), target)
 
 
 def _sound(opened: Opened, table: Table, at_damage: Callable[[Damage], None]) -> Iterator[Row]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from mqtool.formats.codec import Buffer
 from mqtool.formats.equeue import FRAME_OVERHEAD, HEADER_SIZE, LENGTH
+from mqtool.kinds.hops import Run, hop
 from mqtool.store.files import ReadFile
 
 _WINDOW = 1 << 20
@@ -90,6 +91,17 @@ class FrameFile:
             self._window_start = first
             at = start - first
         return self._window[at : at + count]
+
+    def run(self, start: int, end: int, limit: int, window: int) -> Run:
+        """Returns the frames that follow one another from a data position, as many as a window holds.
+
+        Args:
+            start: data position of the first frame's first length.
+            end: data position where all have to end at the latest.
+            limit: largest length of a record.
+            window: bytes to read.
+        """
+        return hop(self._file.read(HEADER_SIZE + start, max(0, min(window, end - start))), start, limit)
 
     def frame_at(self, start: int, end: int, limit: int) -> Frame | NoFrame:
         """Looks for a frame that begins at a data position, as the broker does (Chunk.TryReadForwardInternal).

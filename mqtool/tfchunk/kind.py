@@ -63,6 +63,12 @@ class OpenedTFChunk(Opened):
         for item in self.database.records():
             yield record_row(item) if isinstance(item, StoredRecord) else item
 
+    def batches(self, table: str) -> Iterator[Any] | None:
+        """Yields records as record batches."""
+        from mqtool.tfchunk import batches  # noqa: PLC0415 - pyarrow costs 100 ms at import
+
+        return batches.record_batches(self.database) if table == RECORDS.name else None
+
     def rows_of_file(self, path: Path) -> tuple[Table, Iterator[Row | Damage]] | None:
         """Returns the records of a chunk."""
         whole = path.absolute()

@@ -6,12 +6,15 @@ from types import TracebackType
 from typing import Self
 
 from mqtool.errors import CorruptionError, FormatError, NotAStoreError
-from mqtool.formats import tfchunk
+from mqtool.formats import tfchunk, tfchunk_records
+from mqtool.formats.equeue import LENGTH
 from mqtool.formats.tfchunk import ChunkName
 from mqtool.kinds.base import Damage
-from mqtool.kinds.frames import NoFrame
+from mqtool.kinds.frames import Frame, NoFrame
+from mqtool.kinds.hops import hop
 from mqtool.store.files import ReadFile, list_directory, require_directory
 from mqtool.tfchunk.chunk import StoredRecord, TFChunkFile
+from mqtool.tfchunk.runs import FIRST_WINDOW, WINDOW, SoundRun, sound_run
 
 
 def is_database(path: Path) -> bool:
@@ -63,13 +66,28 @@ class TFChunkDb:
 
     def records(self) -> Iterator[StoredRecord | Damage]:
         """Yields every record up to writer.chk in the order of the log, and damage where there is some."""
+        for item in self.runs():
+            if isinstance(item, SoundRun):
+                yield from records_of(item)
+            else:
+                yield item
+
+    def runs(self) -> Iterator[SoundRun | StoredRecord | Damage]:
+        """Yields the same as columns: runs of sound records; one that is longer than a window comes by itself."""
         for path, reason in self.unreadable.items():
             yield Damage(0, 0, "no-chunk", reason, path, 0)
         for chunk in self.chunks:
             if chunk.is_transformed:
                 yield Damage(chunk.start, chunk.header.end, "encrypted", "the records are encrypted", chunk.path, 128)
             else:
-                yield from chunk_records(chunk, known_end=chunk.is_completed or self._is_active(chunk))
+                yield from chunk_runs(chunk, known_end=chunk.is_completed or self._is_active(chunk))
+
+    @staticmethod
+    def run_of(record: StoredRecord) -> SoundRun:
+        """Returns a single record as a run."""
+        length = LENGTH.struct.pack(len(record.frame.record))
+        run = hop(length + record.frame.record + length, record.frame.start, tfchunk.MAX_RECORD_SIZE)
+        return sound_run(record.chunk, run)
 
     def record_at(self, position: int) -> StoredRecord:
         """Returns the record with a log position.
@@ -148,15 +166,28 @@ class TFChunkDb:
         return self.writer is not None and chunk.start <= self.writer <= chunk.header.end
 
 
-def chunk_records(chunk: TFChunkFile, *, known_end: bool) -> Iterator[StoredRecord | Damage]:
+def records_of(sound: SoundRun) -> Iterator[StoredRecord]:
+    """Yields the records of a run."""
+    for number, start in enumerate(sound.run.positions.tolist()):
+        frame = Frame(start, sound.run.record(number))
+        yield StoredRecord(sound.chunk, frame, tfchunk_records.parse(frame.record)[0])
+
+
+def chunk_runs(chunk: TFChunkFile, *, known_end: bool) -> Iterator[SoundRun | StoredRecord | Damage]:
     """Yields the records of one chunk in the order of the file, and damage.
 
     Args:
         chunk: the file.
         known_end: `chunk.written` is where records really end; else what follows the last one is no damage.
     """
-    at = 0
+    at, window = 0, FIRST_WINDOW
     while at < chunk.written:
+        sound = sound_run(chunk, chunk.run(at, chunk.written, tfchunk.MAX_RECORD_SIZE, window))
+        if len(sound.run):
+            yield sound
+            at, window = sound.run.end, min(2 * window, WINDOW)
+            continue
+        window = FIRST_WINDOW
         found = chunk.read_record(at)
         if isinstance(found, StoredRecord):
             yield found

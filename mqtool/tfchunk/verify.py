@@ -2,11 +2,14 @@
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from mqtool.formats import tfchunk
 from mqtool.formats.tfchunk import FOOTER_SIZE, HEADER_SIZE
 from mqtool.kinds.base import Finding, Severity
 from mqtool.kinds.frames import NoFrame
-from mqtool.tfchunk.chunk import StoredRecord, TFChunkFile
+from mqtool.tfchunk.chunk import TFChunkFile
+from mqtool.tfchunk.runs import FIRST_WINDOW, WINDOW, SoundRun, sound_run
 from mqtool.tfchunk.store import TFChunkDb
 
 _BACKUP = "restore the chunk from a backup or another node"
@@ -28,8 +31,9 @@ def verify(database: TFChunkDb) -> Iterator[Finding]:
             detail = "its records are encrypted: framing and positions cannot be looked at"
             yield Finding("tfchunk-frames", Severity.UNKNOWN, chunk.path, detail)
         else:
-            yield from _frames(chunk)
-            yield from _map(chunk)
+            places = _Places()
+            yield from _frames(chunk, places)
+            yield from _map(chunk, places)
 
 
 def _checkpoints(database: TFChunkDb) -> Iterator[Finding]:
@@ -136,14 +140,20 @@ def _hash(chunk: TFChunkFile) -> Iterator[Finding]:
         yield Finding("tfchunk-md5", Severity.ERROR, chunk.path, detail, _BACKUP, chunk.size - tfchunk.MD5_SIZE)
 
 
-def _frames(chunk: TFChunkFile) -> Iterator[Finding]:
-    at, bad = 0, None
+def _frames(chunk: TFChunkFile, places: "_Places") -> Iterator[Finding]:
+    at, bad, window = 0, None, FIRST_WINDOW
     while at < chunk.written:
+        sound = sound_run(chunk, chunk.run(at, chunk.written, tfchunk.MAX_RECORD_SIZE, window))
+        if len(sound.run):
+            places.add(sound)
+            yield from _positions(sound)
+            at, window = sound.run.end, min(2 * window, WINDOW)
+            continue
         found = chunk.read_record(at)
         if isinstance(found, NoFrame):
             bad = found
             break
-        yield from _position(chunk, found)
+        yield from _positions(TFChunkDb.run_of(found))
         at = found.frame.end
     end_is_known = chunk.is_completed or chunk.written < chunk.size - HEADER_SIZE
     if bad is not None and (end_is_known or chunk.last_used(at, chunk.written) > at):
@@ -164,24 +174,54 @@ def _backwards(chunk: TFChunkFile, stop: int) -> Iterator[Finding]:
         end = found.frame.start
 
 
-def _position(chunk: TFChunkFile, found: StoredRecord) -> Iterator[Finding]:
-    if not chunk.header.is_scavenged and found.position != chunk.start + found.frame.start:
-        detail = f"expected log position {chunk.start + found.frame.start}, found {found.position}"
-        place = HEADER_SIZE + found.frame.start
-        yield Finding("tfchunk-log-position", Severity.ERROR, chunk.path, detail, _BACKUP, place)
+def _positions(sound: SoundRun) -> Iterator[Finding]:
+    chunk = sound.chunk
+    if chunk.header.is_scavenged:
+        return
+    starts, stated = sound.run.positions, sound.positions
+    for number in np.flatnonzero(stated != starts + chunk.start).tolist():
+        start = int(starts[number])
+        detail = f"expected log position {chunk.start + start}, found {stated[number]}"
+        yield Finding("tfchunk-log-position", Severity.ERROR, chunk.path, detail, _BACKUP, HEADER_SIZE + start)
 
 
-def _map(chunk: TFChunkFile) -> Iterator[Finding]:
-    place = HEADER_SIZE + chunk.footer.physical_size
-    before = -1
-    for entry in chunk.map:
+class _Places:
+    """Where the sound records of one chunk lie, and which log positions they state."""
+
+    def __init__(self) -> None:
+        self._parts: list[tuple[np.ndarray, np.ndarray]] = []
+
+    def add(self, sound: SoundRun) -> None:
+        """Takes a run; runs come in order."""
+        self._parts.append((sound.run.positions, sound.positions))
+
+    def states(self, chunk: TFChunkFile) -> np.ndarray:
+        """Returns for each entry of a position map whether a record of its log position is known to lie there."""
+        actual = np.array([entry.actual for entry in chunk.map], np.int64)
+        logical = np.array([entry.logical for entry in chunk.map], np.int64)
+        if not self._parts:
+            return np.zeros(len(actual), bool)
+        starts, stated = (np.concatenate(column) for column in zip(*self._parts, strict=True))
+        row = np.minimum(np.searchsorted(starts, actual), len(starts) - 1)
+        return np.asarray((starts[row] == actual) & (stated[row] == logical + chunk.start))
+
+
+def _map(chunk: TFChunkFile, places: _Places) -> Iterator[Finding]:
+    first, unit = HEADER_SIZE + chunk.footer.physical_size, chunk.footer.map_unit.size
+    before, known = -1, places.states(chunk).tolist()
+    for number, entry in enumerate(chunk.map):
+        place = first + number * unit
         if entry.logical <= before:
             detail = f"entries are not sorted: {entry.logical} follows {before}"
             yield Finding("tfchunk-map", Severity.ERROR, chunk.path, detail, _BACKUP, place)
-        found = chunk.read_record(entry.actual)
-        if isinstance(found, NoFrame) or found.position != chunk.start + entry.logical:
-            seen = found.detail if isinstance(found, NoFrame) else f"the record of log position {found.position}"
-            detail = f"log position {chunk.start + entry.logical} leads to data position {entry.actual}: {seen}"
-            yield Finding("tfchunk-map", Severity.ERROR, chunk.path, detail, _BACKUP, place)
+        if not known[number]:
+            yield from _map_entry(chunk, entry, place)
         before = entry.logical
-        place += chunk.footer.map_unit.size
+
+
+def _map_entry(chunk: TFChunkFile, entry: tfchunk.MapEntry, place: int) -> Iterator[Finding]:
+    found = chunk.read_record(entry.actual)
+    if isinstance(found, NoFrame) or found.position != chunk.start + entry.logical:
+        seen = found.detail if isinstance(found, NoFrame) else f"the record of log position {found.position}"
+        detail = f"log position {chunk.start + entry.logical} leads to data position {entry.actual}: {seen}"
+        yield Finding("tfchunk-map", Severity.ERROR, chunk.path, detail, _BACKUP, place)

@@ -1,0 +1,74 @@
+"""Record batches hold what rows hold, record by record, damage by damage, of every real and every damaged store."""
+
+import pyarrow as pa
+import pytest
+
+from mqtool.errors import MqtoolError
+from mqtool.kinds.arrow import arrow_schema
+from mqtool.kinds.base import Damage
+from mqtool.kinds.registry import recognise
+from tests.support.chunks import (
+    EQUEUE_CASES,
+    EQUEUE_STORES,
+    TFCHUNK_CASES,
+    TFCHUNK_STORES,
+    damaged,
+    equeue_store,
+    tfchunk_store,
+)
+
+ROOTS = [equeue_store(name) for name in EQUEUE_STORES] + [tfchunk_store(name) for name in TFCHUNK_STORES]
+CASES = [(case, "equeue-damage") for case in EQUEUE_CASES] + [(case, "tfchunk/damage") for case in TFCHUNK_CASES]
+
+
+def compare(opened, table):
+    """Whether batches agree with rows; returns how many rows there were."""
+    rows, found = list(opened.rows(table.name)), list(opened.batches(table.name))
+    schema = arrow_schema(table)
+    plain = [row for row in rows if not isinstance(row, Damage)]
+    expected = pa.Table.from_pylist(plain, schema)
+    joined = pa.Table.from_batches([one for one in found if not isinstance(one, Damage)], schema)
+    assert joined.equals(expected)
+    assert [one for one in found if isinstance(one, Damage)] == [row for row in rows if isinstance(row, Damage)]
+    return len(plain)
+
+
+def batched(opened):
+    return [table for table in opened.tables if opened.batches(table.name) is not None]
+
+
+@pytest.mark.parametrize("root", ROOTS, ids=lambda root: root.parent.name)
+def test_batches_of_a_real_store_are_its_rows(root):
+    with recognise(root).open(root) as opened:
+        assert batched(opened)
+        for table in batched(opened):
+            assert compare(opened, table) > 0
+
+
+@pytest.mark.parametrize(("case", "home"), CASES, ids=[case for case, _ in CASES])
+def test_batches_of_a_damaged_store_are_its_rows(case, home, tmp_path):
+    root = damaged(case, tmp_path / "store", home)
+    kind = recognise(root)
+    if kind is None:
+        pytest.skip("nothing of the store is left")
+    try:
+        opened = kind.open(root)
+    except MqtoolError as refusal:
+        pytest.skip(f"is refused: {refusal}")
+    with opened:
+        for table in batched(opened):
+            compare(opened, table)
+
+
+@pytest.mark.parametrize("window", [1, 5, 64, 300, 5000])
+@pytest.mark.parametrize("name", ["equeue-small", "tfchunk/plain"])
+def test_where_windows_end_changes_nothing(name, window, monkeypatch):
+    kind = name.partition("/")[0].partition("-")[0]
+    for module in (f"mqtool.{kind}.store", f"mqtool.{kind}.verify" if kind == "tfchunk" else f"mqtool.{kind}.start"):
+        monkeypatch.setattr(f"{module}.FIRST_WINDOW", window)
+        monkeypatch.setattr(f"{module}.WINDOW", window)
+    root = equeue_store(name) if kind == "equeue" else tfchunk_store("plain")
+    with recognise(root).open(root) as opened:
+        for table in batched(opened):
+            assert compare(opened, table) > 0
+        assert list(opened.verify()) == []
