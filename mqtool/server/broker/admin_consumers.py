@@ -163,7 +163,9 @@ class ConsumerAdmin:
     def time_span(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
         """QUERY_CONSUME_TIME_SPAN."""
         broker, topic, group = self._broker, text(command, "topic"), text(command, "group")
-        config = broker.readable_topic(topic)
+        config = broker.topics.get(topic)
+        if config is None:
+            raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
         name, shown = broker.settings.text("brokerName"), []
         for queue_id in range(config.read_queue_nums):
             lowest, highest = broker.messages.queue_bounds(topic, queue_id)
@@ -185,9 +187,9 @@ class ConsumerAdmin:
         broker, topic, group = self._broker, text(command, "topic"), text(command, "group")
         config = broker.topics.get(topic)
         if config is None:
-            raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, f"topic {topic} does not exist")
-        if broker.groups.get(group) is None:
-            raise RefusalError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"group {group} does not exist")
+            raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} does not exist")
+        if broker.groups.find(group) is None:
+            raise RefusalError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} does not exist")
         at, one = number(command, "timestamp", -1), number(command, "queueId", -1)
         queues = [one] if one >= 0 else list(range(config.read_queue_nums))
         given = number(command, "offset", -1)

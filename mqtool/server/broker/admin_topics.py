@@ -61,7 +61,7 @@ class TopicAdmin:
 
     async def delete(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
         """DELETE_TOPIC_IN_BROKER: the topic, and the retry topics that POP made for it, with their queues."""
-        broker, topic = self._broker, text(command, "topic")
+        broker, topic = self._broker, text(command, "topic", "")
         broker.check_writable(None)
         if not topic.strip():
             raise RefusalError(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
@@ -145,7 +145,7 @@ class TopicAdmin:
     def group_config(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
         """GET_SUBSCRIPTIONGROUP_CONFIG."""
         group = text(command, "group")
-        found = self._broker.groups.get(group)
+        found = self._broker.groups.find(group)
         if found is None:
             raise RefusalError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"No group in this broker. group: {group}")
         return ok(command, data=body(document_of(found)))

@@ -52,6 +52,14 @@ def number(command: Command, name: str, default: int | None = None) -> int:
         raise RefusalError(ResponseCode.SYSTEM_ERROR, f"the custom field <{name}>: {error}") from error
 
 
+def integer(command: Command, name: str, default: int | None = None) -> int:
+    """Returns a field that is a whole number of 32 bits; raises RefusalError as `number`, and if it is larger."""
+    value = number(command, name, default)
+    if not -(1 << 31) <= value < 1 << 31:
+        raise RefusalError(ResponseCode.SYSTEM_ERROR, f"the custom field <{name}>: expected 32 bits, found {value}")
+    return value
+
+
 def flag(command: Command, name: str, *, default: bool = False) -> bool:
     """Returns a field that is a Boolean; only "true" is true."""
     value = command.fields.get(name)

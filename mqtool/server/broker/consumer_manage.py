@@ -44,8 +44,11 @@ class ConsumerProcessor:
             is_young = first.records and first.queue_offsets[0] == 0 and not first.suggest_slave
             if is_young or (first.max_offset == 0 and broker.held.is_expected(topic, queue_id)):
                 return ok(command, {"offset": "0"})
+            raise RefusalError(
+                ResponseCode.QUERY_NOT_FOUND, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
+            )
         raise RefusalError(
-            ResponseCode.QUERY_NOT_FOUND, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
+            ResponseCode.QUERY_NOT_FOUND, "Not found, do not set to zero, maybe this group boot first"
         )
 
     def update_offset(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002

@@ -40,7 +40,9 @@ PREDEFINED_GROUPS = (
 SYSTEM_PREFIX = "rmq_sys_"
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 LONGEST_NAME = 127
-LONGEST_GROUP = 255
+LONGEST_RETRY_NAME = 255
+LONGEST_GROUP = 120
+"""A retry topic is named after group and topic."""
 
 _ILLEGAL = re.compile(r"[^%|a-zA-Z0-9_-]")
 
@@ -80,9 +82,13 @@ def topic_problem(topic: str) -> str | None:
     if not topic.strip():
         return "The specified topic is blank."
     if _ILLEGAL.search(topic):
-        return "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
-    if len(topic) > LONGEST_NAME:
-        return f"The specified topic is longer than topic max length {LONGEST_NAME}."
+        return f"The specified topic: {topic}, contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
+    if topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)):
+        if len(topic) > LONGEST_RETRY_NAME:
+            return (f"The specified topic is DLQ or Retry topic: {topic}, and it's longer than topic max length: "
+                    f"{LONGEST_RETRY_NAME}")  # fmt: skip
+    elif len(topic) > LONGEST_NAME:
+        return f"The specified topic: {topic}, is longer than topic max length: {LONGEST_NAME}"
     return None
 
 
@@ -91,7 +97,7 @@ def group_problem(group: str) -> str | None:
     if not group.strip():
         return "The specified group is blank."
     if _ILLEGAL.search(group):
-        return "The specified group contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
+        return f"The specified group: {group}, contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
     if len(group) > LONGEST_GROUP:
-        return f"The specified group is longer than group max length {LONGEST_GROUP}."
+        return f"The specified group: {group}, is longer than group max length: {LONGEST_GROUP}"
     return None

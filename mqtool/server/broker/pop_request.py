@@ -4,11 +4,13 @@ import random
 from typing import TYPE_CHECKING, NamedTuple
 
 from mqtool.engine.filters import MessageFilter
+from mqtool.errors import UsageError
 from mqtool.formats.config_files import PERM_READ
 from mqtool.protocol.codes import ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker import names
 from mqtool.server.broker.answers import RefusalError, flag, number, text
+from mqtool.server.broker.filters import filter_of
 from mqtool.server.broker.pop_ack import illegal_queue
 from mqtool.server.broker.pop_records import QueueKey
 from mqtool.server.broker.pull import FAQ, readable
@@ -45,7 +47,7 @@ def read_request(broker: "Broker", command: Command, peer: Peer) -> PopRequest:
     if config is not None and not config.perm & PERM_READ:
         raise RefusalError(ResponseCode.NO_PERMISSION, f"the topic[{topic}] peeking message is forbidden")
     config = readable(broker, topic)
-    queue_id = number(command, "queueId")
+    queue_id = number(command, "queueId", 0)
     if queue_id >= config.read_queue_nums:
         remark = illegal_queue(QueueKey(group, topic, queue_id), config.read_queue_nums, peer)
         raise RefusalError(ResponseCode.INVALID_PARAMETER, remark)
@@ -55,16 +57,20 @@ def read_request(broker: "Broker", command: Command, peer: Peer) -> PopRequest:
         raise RefusalError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
     if not group_config.consume_enable:
         raise RefusalError(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}")
+    try:
+        wanted = filter_of(command.fields.get("exp") or "*", command.fields.get("expType") or "TAG")
+    except UsageError as error:
+        remark = "parse the consumer's subscription failed"
+        raise RefusalError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark) from error
     every = list(range(config.read_queue_nums)) if queue_id < 0 else [queue_id]
     start = random.randrange(max(1, len(every)))  # noqa: S311 - spreads load, hides nothing
     queues = [QueueKey(group, topic, one) for one in every[start:] + every[:start]]
     if not order and not topic.startswith(names.RETRY_PREFIX):  # it need not be there yet
         first = random.randrange(_RETRIES_FIRST) == 0  # noqa: S311
         queues.insert(0 if first else len(queues), QueueKey(group, names.pop_retry_topic(group, topic), 0))
-    wanted = broker.pulls.filter_for(command.fields.get("exp") or "*", command.fields.get("expType") or "TAG")
     return PopRequest(
-        group, topic, queues, number(command, "maxMsgNums"), number(command, "invisibleTime"), wanted,
-        number(command, "initMode") == _INIT_AT_END, order, command.fields.get("attemptId"),
+        group, topic, queues, number(command, "maxMsgNums", 0), number(command, "invisibleTime", 0), wanted,
+        number(command, "initMode", 0) == _INIT_AT_END, order, command.fields.get("attemptId"),
     )  # fmt: skip
 
 
@@ -77,7 +83,7 @@ def _check_broker(broker: "Broker", command: Command) -> None:
     if not broker.settings.number("brokerPermission") & PERM_READ:
         raise RefusalError(ResponseCode.NO_PERMISSION, f"the broker[{host}] pop message is forbidden")
     broker.check_writable(None)
-    if number(command, "maxMsgNums") > _MOST:
+    if number(command, "maxMsgNums", 0) > _MOST:
         remark = f"the broker[{host}] pop message's num is greater than {_MOST}"
         raise RefusalError(ResponseCode.INVALID_PARAMETER, remark)
     if not broker.settings.flag("timerWheelEnable"):

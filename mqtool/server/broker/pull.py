@@ -23,7 +23,7 @@ COMMIT_OFFSET = 1
 SUSPEND = 2
 SUBSCRIPTION = 4
 
-FAQ = "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 
 _CODES = {
     GetStatus.FOUND: ResponseCode.SUCCESS,
@@ -57,9 +57,9 @@ class PullProcessor:
         """Takes the broker whose tables and store it uses."""
         self._broker = broker
 
-    def pull(self, command: Command, peer: Peer) -> Command | Awaitable[Command]:  # noqa: ARG002 - every handler has both
+    def pull(self, command: Command, peer: Peer) -> Command | Awaitable[Command]:
         """Answers at once if there is something to say, else what will be the answer."""
-        request = self._checked(command)
+        request = self._checked(command, peer)
         flags = number(command, "sysFlag")
         reset = self._broker.offsets.take_reset(request.group, request.topic, request.queue_id)
         if reset is not None:
@@ -123,7 +123,7 @@ class PullProcessor:
 
     # -- checks --------------------------------------------------------------------------------------------------
 
-    def _checked(self, command: Command) -> _Pull:
+    def _checked(self, command: Command, peer: Peer) -> _Pull:
         """Returns the request, if everything allows it; raises RefusalError in the real broker's order."""
         broker = self._broker
         group, topic = text(command, "consumerGroup"), text(command, "topic")
@@ -142,7 +142,7 @@ class PullProcessor:
             raise RefusalError(
                 ResponseCode.INVALID_PARAMETER,
                 f"queueId[{queue_id}] is illegal, topic:[{topic}] "
-                f"topicConfig.readQueueNums:[{topic_config.read_queue_nums}]",
+                f"topicConfig.readQueueNums:[{topic_config.read_queue_nums}] consumer:[/{peer.address}]",
             )
         wanted = self._filter(command, group, topic, group_config)
         offset, count = number(command, "queueOffset"), number(command, "maxMsgNums")
@@ -156,7 +156,7 @@ class PullProcessor:
         else:
             found = self._broker.clients.consumer_group(group)
             if found is None:
-                raise RefusalError(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist")
+                raise RefusalError(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{FAQ}")
             if not config.consume_broadcast_enable and found.message_model == "BROADCASTING":
                 raise RefusalError(
                     ResponseCode.NO_PERMISSION, f"the consumer group[{group}] can not consume by broadcast way"

@@ -81,7 +81,8 @@ class SendProcessor:
                 header.born_timestamp, broker.host_of(peer), broker.store_host, header.reconsume_times,
             )  # fmt: skip
             if header.topic.startswith(names.RETRY_PREFIX):
-                raise RefusalError(ResponseCode.MESSAGE_ILLEGAL, f"batch does not support retry group {header.group}")
+                remark = f"batch request does not support retry group {header.topic}"
+                raise RefusalError(ResponseCode.MESSAGE_ILLEGAL, remark)
             result = broker.writer.put_batch(header.topic, queue_id, data, message)
         else:
             encoded = self._properties(header, needs_key=True)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from mqtool.formats import java
 from mqtool.protocol.codes import RequestCode
 from mqtool.protocol.command import Command
-from mqtool.server.broker.answers import number, text
+from mqtool.server.broker.answers import integer, number, text
 
 _V1 = {
     "group": "producerGroup", "topic": "topic", "default_topic": "defaultTopic",
@@ -54,14 +54,14 @@ def header_of(command: Command) -> SendHeader:
         text(command, names["group"]),
         text(command, names["topic"]),
         fields.get(names["default_topic"], ""),
-        number(command, names["default_topic_queues"], 0),
-        number(command, names["queue_id"]),
-        number(command, names["sys_flag"]),
+        integer(command, names["default_topic_queues"], 0),
+        integer(command, names["queue_id"]),
+        integer(command, names["sys_flag"]),
         number(command, names["born_timestamp"]),
-        number(command, names["flag"]),
+        integer(command, names["flag"]),
         fields.get(names["properties"]) or "",
-        number(command, names["reconsume_times"], 0),
+        integer(command, names["reconsume_times"], 0),
         java.parse_boolean(fields.get(names["unit_mode"])),
-        number(command, limit) if fields.get(limit) else None,
+        integer(command, limit) if fields.get(limit) else None,
         fields.get(names["batch"]) in _TRUE or command.code == RequestCode.SEND_BATCH_MESSAGE,
     )

@@ -172,7 +172,7 @@ def test_what_is_out_when_the_broker_stops_comes_again_afterwards(tmp_path, orde
 
 
 def test_what_is_wrong_with_a_request_is_said_as_the_real_broker_does(client, topic):
-    faq = "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+    faq = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
     host = "the broker[127.0.0.1]"
     fill(client, topic)
     answer = pop(client, topic)
