@@ -4,6 +4,9 @@ Kept in memory only; rebuilt from the ConsumeQueues when a store opens. Changed 
 Source: QueueOffsetOperator, CommitLog.topicQueueTable (4.9.7, 5.5.0).
 """
 
+import struct
+from collections.abc import Callable
+
 from mqtool.formats import commit_log, java
 from mqtool.formats.commit_log import MAGIC_V1, MAGIC_V2
 from mqtool.scan.multi_dispatch import is_lmq
@@ -25,13 +28,15 @@ class QueueState:
         fixed_size: bytes of a record with IPv4 hosts beside body and properties.
         is_plain: its messages need nothing that the plain append does not do.
         prefixes: what stands between body and properties, by bytes of properties; filled as they come.
+        tails: packer of what follows the body, its first part, and bytes of a record beside its body, by bytes of
+            properties; of messages that need nothing that the plain append does not do.
         refused: why no record of this topic can be written, "" if it can.
         is_batch: its topic's queues are BatchCQ.
     """
 
     __slots__ = (
-        "fixed_size", "is_batch", "is_plain", "magic_code", "next_offset", "prefixes", "queue_id", "refused", "topic",
-        "topic_field",
+        "fixed_size", "is_batch", "is_plain", "magic_code", "next_offset", "prefixes", "queue_id", "refused", "tails",
+        "topic", "topic_field",
     )  # fmt: skip
 
     def __init__(self, topic: str, queue_id: int, *, v4: bool, is_batch: bool) -> None:
@@ -47,6 +52,7 @@ class QueueState:
         self.topic_field = b"" if self.refused else length.pack(len(data)) + data
         self.is_plain = not (self.refused or is_batch)
         self.prefixes: dict[int, bytes] = {}
+        self.tails: dict[int, tuple[Callable[..., None], bytes, int]] = {}
         self.fixed_size = commit_log.BODY_POSITIONS[0] + len(self.topic_field) + commit_log.PROPERTIES_LENGTH.size
 
     def prefix(self, room: int) -> bytes:
@@ -55,6 +61,17 @@ class QueueState:
             self.prefixes.clear()
         made = self.prefixes[room] = self.topic_field + commit_log.PROPERTIES_LENGTH.pack(room)
         return made
+
+
+    def learn_tail(self, room: int) -> None:
+        """Has the plain append know properties of `room` bytes."""
+        if room in self.tails:
+            return
+        if len(self.tails) >= _MOST_PREFIXES:
+            self.tails.clear()
+        prefix = self.prefixes.get(room) or self.prefix(room)
+        packer = struct.Struct(f"{len(prefix)}s{room}s").pack_into
+        self.tails[room] = (packer, prefix, self.fixed_size + room)
 
 
 def _refusal(topic: str, queue_id: int, data: bytes, magic_code: int) -> str:

@@ -186,6 +186,7 @@ class Service:
             clean: one turn of retention.
         """
         self._loop = loop
+        self._flusher = flusher
         self._tasks = [
             Periodic("flush", options.flush_interval_ms, flusher.log_turn),
             Periodic("queue-flush", options.queue_flush_interval_ms, flusher.queue_turn),
@@ -193,7 +194,12 @@ class Service:
             Periodic("clean", options.clean_interval_ms, clean),
         ]
         if options.pool_buffers:
-            self._tasks.append(Periodic("commit", options.commit_interval_ms, flusher.commit_turn))
+            self._tasks.append(Periodic("commit", options.commit_interval_ms, self._commit))
+
+    def _commit(self) -> None:
+        """Commits, and has dispatched what can be read now: the puts woke dispatch too early."""
+        self._flusher.commit_turn()
+        self._loop.wake()
 
     def start(self) -> None:
         """Starts them all."""

@@ -4,10 +4,11 @@ import threading
 
 import pytest
 
-from mqtool.engine import Compat, FlushMode, PutStatus
+from mqtool.engine import Compat, FlushMode, PutStatus, open_store
 from mqtool.engine.files import File, Files
 from mqtool.engine.group_commit import GroupCommit
 from mqtool.formats import checkpoint
+from tests.support.engine import small_options
 
 
 class CountingFiles(Files):
@@ -233,3 +234,11 @@ def test_a_put_that_gave_up_during_a_flush_keeps_nobody_behind_it_waiting():
         worker.join(5)
     assert answers == {end: PutStatus.FLUSH_DISK_TIMEOUT if end == 4 else PutStatus.PUT_OK for end in range(1, 6)}
     assert len(flushes) == 2
+
+
+def test_what_a_pool_commits_is_dispatched_without_another_put(in_memory):
+    options = small_options(pool_buffers=2, commit_interval_ms=20, commit_thorough_interval_ms=0)
+    with open_store(in_memory / "store", options) as store:
+        for offset in range(5):
+            assert store.put("T", 0, b"x").queue_offset == offset
+            assert store.wait_for("T", 0, offset, timeout=5)
