@@ -13,8 +13,6 @@ from mqtool.cli.progress import progress
 from mqtool.cli.verify_text import counted
 from mqtool.diff import Difference, LogDifference, QueueDifference, Region, compare
 from mqtool.diff.stores import PARTS
-from mqtool.errors import UsageError
-from mqtool.kinds.registry import recognise
 from mqtool.store import open_store
 
 Given = tuple[Path, Path | None]
@@ -25,10 +23,6 @@ def run(
     invocation: Invocation, a: Given, b: Given, parts: tuple[str, ...] | None, output_format: Format, mode: ProgressMode
 ) -> ExitCode:
     """Compares and prints."""
-    for path, _ in (a, b):
-        kind = recognise(path)
-        if kind is not None:
-            raise UsageError(f"{path}: is a store of kind {kind.name}; diff compares stores of RocketMQ")
     with open_store(*a) as left, open_store(*b) as right:
         size = min(sum(segment.size for segment in store.commit_log.segments) for store in (left, right))
         done = 0

@@ -3,10 +3,13 @@
 Documented in docs/exit-codes.md; a test compares that page with this table.
 """
 
+import contextlib
 import enum
 from dataclasses import dataclass
+from pathlib import Path
 
 from mqtool import errors
+from mqtool.kinds.registry import recognise
 
 
 class ExitCode(enum.IntEnum):
@@ -125,7 +128,9 @@ def failure_of(error: BaseException) -> Failure:
 
 
 def _message_of(error: BaseException, rule: Rule) -> str:
-    if isinstance(error, OSError) and error.strerror:
+    if isinstance(error, errors.NotAStoreError) and (kind := _kind_of(error.path)):
+        words = f"{error.path}: is a store of kind {kind}, and this is for stores of RocketMQ; see mqtool formats"
+    elif isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
         words = f"{where}{error.strerror}"
     else:
@@ -133,6 +138,14 @@ def _message_of(error: BaseException, rule: Rule) -> str:
     if rule.code is ExitCode.BUG:
         words = f"{type(error).__name__}: {words}" if words else type(error).__name__
     return f"{words}; {rule.hint}" if rule.hint else words
+
+
+def _kind_of(path: Path) -> str:
+    """Returns the kind of store that is at a path if it is none of RocketMQ's, else nothing."""
+    with contextlib.suppress(OSError):  # the path cannot be looked at: the first error says more
+        kind = recognise(path)
+        return "" if kind is None else kind.name
+    return ""
 
 
 def _path_of(error: BaseException) -> str | None:

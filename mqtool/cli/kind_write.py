@@ -10,13 +10,14 @@ from mqtool.cli.output import Output
 from mqtool.errors import UnsupportedFormatError, UsageError
 from mqtool.kinds import base
 from mqtool.kinds.registry import Kind
+from mqtool.store.real_path import is_inside
 
 _QUEUES = ("consumequeue", "all")
 """What can be rebuilt of another kind of store: its queues."""
 
 
 def _new_directory(store: Path, target: Path) -> None:
-    if target.resolve().is_relative_to(store.resolve()):
+    if is_inside(target, store):
         raise UsageError(f"{target}: expected a directory outside of {store}: nothing is written into a store")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UsageError(f"{target}: expected a new or empty directory")

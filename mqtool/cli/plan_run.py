@@ -35,6 +35,7 @@ from mqtool.repair.plan import GATES
 from mqtool.scan.damage import Damage
 from mqtool.store.address import resolve
 from mqtool.store.files import read_file
+from mqtool.store.real_path import is_inside
 from mqtool.store.store import Store, open_store
 from mqtool.verify import CATALOGUE
 
@@ -69,7 +70,7 @@ class Request:
 def run(invocation: Invocation, request: Request, output_format: Format) -> ExitCode:
     """Plans, writes the plan down and shows it."""
     verb, path = _words(request)
-    if request.out.resolve().is_relative_to(path.resolve()):
+    if is_inside(request.out, path):
         raise UsageError(f"{request.out}: expected a file outside of the store {path}")
     left: Mending | None = None
     with open_store(path, request.config) as store:

@@ -12,7 +12,6 @@ from mqtool.cli.ranges import parse_size
 from mqtool.cli.report_schema import REPORT
 from mqtool.cli.verify_run import SMALL, outside, write_whole
 from mqtool.errors import UsageError
-from mqtool.kinds.registry import recognise
 from mqtool.report import report
 from mqtool.store import open_store
 from mqtool.verify import Options, Severity
@@ -23,14 +22,11 @@ def run(
     topics: tuple[str, ...] | None, jobs: int | None, throttle: str | None,
 ) -> ExitCode:  # fmt: skip
     """Checks a store, writes the page and says where."""
-    kind = recognise(path)
-    if kind is not None:
-        raise UsageError(f"{path}: is a store of kind {kind.name}; report shows stores of RocketMQ")
-    outside(path, output)
     if not output.parent.is_dir():
         raise UsageError(f"{output}: there is no directory {output.parent}; name a file in one that exists")
     limit = None if throttle is None else max(1, parse_size(throttle))
     with open_store(path, config) as store:
+        outside(path, output)
         size = sum(segment.size for segment in store.commit_log.segments)
         options = Options(topics, jobs or (1 if size < SMALL else os.cpu_count() or 1), limit)
         with progress(mode, "report", 0, size) as bar:

@@ -11,6 +11,7 @@ from mqtool.repair import changes
 from mqtool.repair.changes import Change
 from mqtool.repair.paths import check_name, inside
 from mqtool.store.files import list_directory
+from mqtool.store.real_path import is_inside
 from mqtool.store.store import Store
 
 
@@ -105,7 +106,7 @@ def check_layout(store: Store) -> None:
     if layout.dledger_dirs:
         raise UnsupportedFormatError(f"{layout.dledger_dirs[0]}: a DLedger log; only plain CommitLogs can be changed")
     for directory in layout.commit_log_dirs:
-        if not directory.resolve().is_relative_to(store.path):
+        if not is_inside(directory, store.path):
             raise UnsupportedFormatError(f"{directory}: this CommitLog lies outside of {store.path}; a change works "
                                          "below the root only")  # fmt: skip
     if not store.commit_log.segments:

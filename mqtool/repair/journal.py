@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mqtool.errors import RefusedError, StoreError
+from mqtool.errors import NotAStoreError, RefusedError, StoreError
 from mqtool.repair.files import RepairFiles
 from mqtool.repair.paths import BARRIER, HOME, JOURNAL, check_name, home_of, inside
 from mqtool.repair.plan import LARGEST, Plan
 from mqtool.store.files import read_file
+from mqtool.store.real_path import real_path
 
 SCHEMA = "mqtool.journal"
 SCHEMA_VERSION = 1
@@ -175,12 +176,15 @@ def root_of(path: Path) -> Path:
     """Returns the root of a store that is named by itself or by its journal.
 
     Raises:
+        NotAStoreError: there is no directory.
         RefusedError: there is no journal.
     """
     path = Path(path)
     if path.name == JOURNAL and path.parent.name == HOME:
         path = path.parent.parent
-    root = path.resolve()
+    root = real_path(path)
+    if not root.is_dir():
+        raise NotAStoreError("no such directory; give the root of the store that was changed", path)
     if not (root / HOME).is_dir():
         raise RefusedError("journal", f"expected {HOME}/{JOURNAL}: no change of this store is on record", root)
     return root

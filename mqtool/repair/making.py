@@ -12,6 +12,7 @@ from mqtool.repair.changes import Change
 from mqtool.repair.fingerprints import fingerprint, result_of
 from mqtool.repair.paths import HOME, inside
 from mqtool.repair.plan import Plan, Read, Step
+from mqtool.store.real_path import is_inside, real_path
 from mqtool.store.store import Store, open_store
 
 _BESIDE = 1 << 20
@@ -43,11 +44,11 @@ def make_plan(
         StoreError: a file cannot be read or written.
     """
     wanted = [changes] if not isinstance(changes, Sequence) else list(changes)
-    root = Path(store).resolve()
+    root = real_path(Path(store))
     if (root / HOME).exists():
         raise RefusedError("quarantine", "an earlier change is neither finalized nor undone: mqtool finalize or "
                            "mqtool undo", root / HOME)  # fmt: skip
-    if work_dir is not None and work_dir.resolve().is_relative_to(root):
+    if work_dir is not None and is_inside(work_dir, root):
         raise UsageError(f"{work_dir}: expected a directory outside of {root}: planning writes nothing into a store")
     with open_store(root, config) as opened, tempfile.TemporaryDirectory(prefix="mqtool-plan-", dir=work_dir) as work:
         built = build(opened, wanted, Path(work))

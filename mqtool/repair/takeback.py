@@ -11,6 +11,7 @@ from mqtool.repair.fingerprints import fingerprint
 from mqtool.repair.journal import APPLIED, BEGIN, FINALIZE, UNDO, Begin, Journal, open_journal, root_of
 from mqtool.repair.paths import JOURNAL, QUARANTINE, home_of, inside
 from mqtool.repair.trees import Places, remove_tree
+from mqtool.store.real_path import is_inside
 
 
 @dataclass(frozen=True)
@@ -187,7 +188,7 @@ def _finalize(root: Path, keep_journal: Path | None, used: RepairFiles, *, dry_r
 
 
 def _keep(journal: Path, target: Path, root: Path) -> None:
-    if target.resolve().is_relative_to(root):
+    if is_inside(target, root):
         raise RefusedError("path", f"expected a file outside of the store {root}", target)
     try:
         with target.open("xb") as copy, journal.open("rb") as source:

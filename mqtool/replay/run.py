@@ -20,6 +20,7 @@ from mqtool.replay.ids import IdsFile
 from mqtool.replay.originals import Original, Passed, Source
 from mqtool.replay.pace import Pace, check_rate
 from mqtool.replay.state import State
+from mqtool.store.real_path import is_inside
 
 _SHOWN = 20
 
@@ -210,10 +211,10 @@ def _check(request: Request) -> None:
     Raises:
         UsageError: a file in a store, a target in its own source, a rate that is none.
     """
-    source, target = request.source.path.resolve(), request.target.resolve()
-    if target.is_relative_to(source) or source.is_relative_to(target):
+    source, target = request.source.path, request.target
+    if is_inside(target, source) or is_inside(source, target):
         raise UsageError(f"{request.target}: is, holds or lies in the source {request.source.path}")
     for place in (request.ids, request.state):
-        if place is not None and any(place.resolve().is_relative_to(root) for root in (source, target)):
+        if place is not None and any(is_inside(place, root) for root in (source, target)):
             raise UsageError(f"{place}: lies inside the source or the target; name a file elsewhere")
     check_rate(request.rate)

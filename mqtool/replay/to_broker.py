@@ -20,6 +20,7 @@ from mqtool.replay.originals import Original, Source
 from mqtool.replay.pace import Pace, check_rate
 from mqtool.replay.run import Report, shape_of
 from mqtool.replay.state import State
+from mqtool.store.real_path import is_inside
 
 CHUNK = 256
 """Messages that are on their way or read ahead together; so many may be sent twice after a crash, and a second's."""
@@ -140,9 +141,8 @@ def _check(request: SendRequest) -> None:
     Raises:
         UsageError: a file in the source, a rate that is none.
     """
-    source = request.source.path.resolve()
     for place in (request.ids, request.state):
-        if place is not None and place.resolve().is_relative_to(source):
+        if place is not None and is_inside(place, request.source.path):
             raise UsageError(f"{place}: lies inside the source; name a file elsewhere")
     check_rate(request.rate)
 

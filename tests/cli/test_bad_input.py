@@ -24,6 +24,23 @@ COMMANDS = {
     "get": lambda path: ["get", path, "0"],
     "find": lambda path: ["find", path, "--key", "k"],
 }
+OTHERS = {
+    "verify": lambda path, new: ["verify", path, "--format", "json"],
+    "report": lambda path, new: ["report", path, "-o", new],
+    "diff": lambda path, new: ["diff", ORDERS, path],
+    "rebuild": lambda path, new: ["rebuild", "consumequeue", path, "--out", new],
+    "plan": lambda path, new: ["plan", "rebuild", "consumequeue", path, "-o", new],
+    "undo": lambda path, new: ["undo", path],
+    "finalize": lambda path, new: ["finalize", path, "--yes"],
+    "salvage": lambda path, new: ["salvage", path, new],
+    "salvage --with": lambda path, new: ["salvage", ORDERS, new, "--with", path],
+    "backup": lambda path, new: ["backup", path, new],
+    "restore": lambda path, new: ["restore", path, new],
+    "runbook": lambda path, new: ["runbook", "run", "RB-03", path],
+    "clean": lambda path, new: ["clean", path, "--dry-run"],
+    "recover": lambda path, new: ["recover", path, "--dry-run"],
+    "convert": lambda path, new: ["convert", "dledger", path, new],
+}
 EXPECTED = {0, 1, 2, 4, 74}
 HOSTILE = [b"\xff", b"\x00", b"\x7f\xff\xff\xff", b"\x80\x00\x00\x00", b"\xff\xff\xff\xff"]
 
@@ -107,6 +124,23 @@ def test_what_is_no_store_is_refused_in_one_line(mqtool, tmp_path, make, command
     if result.code == 4 and "jsonl" not in command:
         assert result.stdout == b""
         assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("make", NO_STORES, ids=lambda make: make.__name__)
+@pytest.mark.parametrize("command", OTHERS)
+def test_a_command_that_writes_makes_nothing_of_what_is_no_store(mqtool, tmp_path, make, command):
+    (tmp_path / "given").mkdir()
+    path, new = make(tmp_path / "given"), tmp_path / "new"
+    result = mqtool(*OTHERS[command](path, new))
+    check(result, {4, 74})
+    assert result.stderr.count("\n") == 1
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["given"]
+
+
+@pytest.mark.parametrize("command", ["report", "diff", "plan", "salvage --with", "backup", "runbook", "clean", "recover", "convert"])
+def test_a_store_of_another_system_is_called_by_its_name(mqtool, tmp_path, command):
+    result = mqtool(*OTHERS[command](fixture("equeue-small/store"), tmp_path / "new"))
+    assert (result.code, "kind equeue" in result.stderr, result.stderr.count("\n")) == (4, True, 1)
 
 
 @pytest.mark.parametrize("make", NO_STORES, ids=lambda make: make.__name__)

@@ -15,6 +15,7 @@ from mqtool.repair.backup.order import list_files
 from mqtool.repair.backup.pieces import PIECE, Pieces
 from mqtool.repair.backup.snapshots import FileEntry, Piece, Snapshot
 from mqtool.repair.salvage.aside import sync
+from mqtool.store.real_path import is_inside
 from mqtool.store.store import Store, open_store
 
 OnProgress = Callable[[int], None]
@@ -63,7 +64,7 @@ def backup(
         UnsupportedFormatError: parts of the store lie outside of its root.
         StoreError: a file cannot be read or written; the backup is incomplete and goes on when run again.
     """
-    if destination.resolve().is_relative_to(root.resolve()):
+    if is_inside(destination, root):
         raise UsageError(f"{destination}: expected a directory outside of {root}")
     with open_store(root, config) as store:
         _check(store)
@@ -79,7 +80,7 @@ def backup(
 
 def _check(store: Store) -> None:
     for directory in store.layout.commit_log_dirs:
-        if not directory.resolve().is_relative_to(store.path.resolve()):
+        if not is_inside(directory, store.path):
             raise UnsupportedFormatError(f"{directory}: this CommitLog lies outside of {store.path}; a backup takes "
                                          "what is below the root only")  # fmt: skip
     if lock_holder(store.path / file_names.LOCK) is None:

@@ -10,6 +10,7 @@ from mqtool.formats import file_names
 from mqtool.repair.changes import Change, RebuildIndex, RebuildMetadata, RebuildQueues, SetAside, Trim, Truncate
 from mqtool.repair.from_findings import changes_of
 from mqtool.repair.runbooks.model import Advice, Aside, Case, Detection, InPlace, Proposal, Runbook, words_of
+from mqtool.store.real_path import real_path
 from mqtool.store.rocksdb import is_database
 from mqtool.store.store import open_store
 from mqtool.verify import Finding, Severity
@@ -118,7 +119,7 @@ def file_system_of(path: Path, mounts: Path) -> str:
         lines = [line.split() for line in mounts.read_text("utf-8", "replace").splitlines()]
     except OSError:
         return ""
-    where = path.resolve()
+    where = real_path(path)
     found = [(len(Path(line[1]).parts), line[2]) for line in lines if len(line) > 2 and where.is_relative_to(line[1])]
     return max(found)[1] if found else ""
 

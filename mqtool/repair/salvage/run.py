@@ -20,6 +20,7 @@ from mqtool.repair.salvage.merge import Merge
 from mqtool.repair.salvage.new_log import KeptLog, MovedLog
 from mqtool.repair.salvage.report import Salvaged, account
 from mqtool.store.files import list_directory, read_file
+from mqtool.store.real_path import is_inside
 from mqtool.store.store import Store, open_store
 from mqtool.verify import verify
 
@@ -80,7 +81,7 @@ def _check(stores: list[Store], target: Path, options: Options) -> None:
             raise UnsupportedFormatError(f"{store.layout.dledger_dirs[0]}: a DLedger log; mqtool convert makes a plain "
                                          "CommitLog of it first")  # fmt: skip
         for part in (store.path, *store.layout.commit_log_dirs):
-            if target.resolve().is_relative_to(part.resolve()):
+            if is_inside(target, part):
                 raise UsageError(f"{target}: expected a directory outside of {part}: nothing is written into a store")
     sizes = {segment.size for store in stores for segment in store.commit_log.segments[:-1]}
     if options.compact:
