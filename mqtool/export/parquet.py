@@ -1,5 +1,6 @@
 """Sorted pieces into Parquet files: row groups by bytes, files by size, one directory for each partition."""
 
+import base64
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,10 +11,17 @@ from mqtool.errors import UsageError
 from mqtool.export.placing import check_partition_by, directory
 from mqtool.export.schema import Table
 from mqtool.export.target import Target
+from mqtool.export.views import size_of, writable, writable_schema
 
-ROW_GROUP_BYTES = 16 << 20
+ROW_GROUP_BYTES = 32 << 20
 """Arrow bytes of a row group."""
 FILE_BYTES = 256 << 20
+
+_FEW_ROWS = 256
+"""Pieces of fewer rows are worth a copy: each costs the writer some time."""
+
+_ARROW_SCHEMA = "ARROW:schema"
+"""Where Arrow keeps its own types in a file."""
 
 _SORTED = ("topic", "queue_id", "queue_offset")
 _DICTIONARY = frozenset(
@@ -114,13 +122,13 @@ class TableWriter:
         if values != self._values or new_file:
             self._end_file()
             self._values = values
-        step = max(1, batch.num_rows * self._options.row_group_bytes // max(1, batch.nbytes))
+        step = max(1, batch.num_rows * self._options.row_group_bytes // max(1, size_of(batch)))
         for start in range(0, max(1, batch.num_rows), step):
             self._take(batch.slice(start, step))
 
     def _take(self, batch: Any) -> None:
         self._pieces.append(batch)
-        self._bytes += batch.nbytes
+        self._bytes += size_of(batch)
         if self._bytes >= self._options.row_group_bytes:
             self._flush()
             if self._open is not None and self._open[0].tell() >= self._options.file_bytes:
@@ -136,10 +144,16 @@ class TableWriter:
             return
         if self._open is None:
             self._open = self._start_file()
-        table = pa.Table.from_batches([pa.concat_batches(self._pieces)], self._schema)
+        table = self._table_of_pieces()
         self._open[1].write_table(table, row_group_size=max(1, table.num_rows))
         self._rows += table.num_rows
         self._pieces, self._bytes = [], 0
+
+    def _table_of_pieces(self) -> Any:
+        pieces = [writable(piece) for piece in self._pieces]
+        if sum(piece.num_rows for piece in pieces) < len(pieces) * _FEW_ROWS:
+            pieces = [pa.concat_batches(pieces)]
+        return pa.Table.from_batches(pieces)
 
     def _start_file(self) -> tuple[Any, Any, str]:
         name = f"{self._name}-{len(self._files):04d}.parquet"
@@ -167,14 +181,22 @@ class TableWriter:
 
 
 def parquet_writer(sink: Any, schema: Any, level: int) -> Any:
-    """Returns a `pq.ParquetWriter` with the settings of all exports."""
+    """Returns a `pq.ParquetWriter` with the settings of all exports.
+
+    Args:
+        sink: file.
+        schema: what readers of Arrow are told; tables are written in the form of `views.writable_schema`.
+        level: of zstd.
+    """
     leaves = [path for path in _leaves(schema) if path in _DICTIONARY]
     in_order = set(_SORTED) <= set(schema.names)
     sorting = pq.SortingColumn.from_ordering(schema, [(name, "ascending") for name in _SORTED]) if in_order else None
-    return pq.ParquetWriter(
-        sink, schema, compression="zstd", compression_level=level, use_dictionary=leaves, write_statistics=True,
-        write_page_index=True, sorting_columns=sorting, version="2.6", store_schema=True,
+    made = pq.ParquetWriter(
+        sink, writable_schema(schema), compression="zstd", compression_level=level, use_dictionary=leaves,
+        write_statistics=True, write_page_index=True, sorting_columns=sorting, version="2.6", store_schema=False,
     )  # fmt: skip
+    made.add_key_value_metadata({_ARROW_SCHEMA: base64.b64encode(schema.serialize())})
+    return made
 
 
 def _leaves(schema: Any) -> list[str]:

@@ -16,6 +16,7 @@ from mqtool.export.bodies import as_json, as_text
 from mqtool.export.redact import redact_batch
 from mqtool.export.request import ReadRequest
 from mqtool.export.schema import BY_NAME, Body, class_of
+from mqtool.export.views import is_dense
 from mqtool.formats.commit_log import SysFlag
 from mqtool.scan import columns as scan_columns
 from mqtool.scan.frames import Frames
@@ -31,7 +32,8 @@ class Rows:
     """Some rows of the messages table.
 
     Attributes:
-        batch: `pa.RecordBatch` with the columns asked for, in CommitLog order.
+        batch: `pa.RecordBatch` with the columns asked for, in CommitLog order; binary bodies may be views into the
+            bytes that were read, see `views`.
         keys: `pa.RecordBatch` with the columns that rows are sorted and placed by.
         dead_letters: rows of that table, without the broker.
         record_bytes: bytes of the records they come from.
@@ -71,6 +73,7 @@ def rows_of(frames: Frames, broker: str, request: ReadRequest) -> Rows | None:
 
         made = explode(maker, maker.batch(rows, topics, classes), rows, inner)
     else:
+        maker.may_view = is_dense(int(frames.sizes.sum()), len(frames.view))
         made = maker.batch(rows, topics, classes)
     return maker.finish(made, int(frames.sizes.sum()))
 
@@ -94,6 +97,7 @@ class Maker:
         self.request = request
         self.names = names
         self.letters: list[dict[str, Any]] = []
+        self.may_view = False
 
     def batch(self, rows: scan_columns.Rows, topics: Any, classes: Any) -> Any:
         """Returns all columns that are needed, bodies and timestamps still as they are stored."""
@@ -102,6 +106,7 @@ class Maker:
         special: dict[str, Callable[[], Any]] = {
             "broker": lambda: pa.array([self.broker] * len(frames), pa.string()),
             "topic": lambda: topics,
+            "body": lambda: self._stored_bodies(rows),
             "batch_index": lambda: pa.nulls(len(frames), pa.int32()),
             "record_class": lambda: classes.dictionary.take(classes.indices),
             "body_decoded": lambda: body_decoded(frames, made.get("body")),
@@ -121,8 +126,22 @@ class Maker:
         chosen = batch.select(list(self.request.columns))
         if self.request.redact:
             chosen = redact_batch(chosen, self.request.redact, self.request.salt)
-        chosen = pa.RecordBatch.from_arrays(chosen.columns, schema=self.request.schema)
+        chosen = pa.RecordBatch.from_arrays(chosen.columns, schema=self._schema(chosen))
         return Rows(chosen, keys, self.letters, record_bytes)
+
+    def _schema(self, batch: Any) -> Any:
+        """Returns the schema of the request, with bodies as they are in a batch."""
+        schema = self.request.schema
+        at = schema.get_field_index("body")
+        return schema if at < 0 else schema.set(at, schema.field(at).with_type(batch.schema.field(at).type))
+
+    def _stored_bodies(self, rows: scan_columns.Rows) -> Any:
+        """Returns bodies, decompressed: views if all are to be written as they are stored."""
+        frames = rows.frames
+        as_stored = self.request.body is Body.BINARY and "body" not in self.request.redact
+        if self.may_view and as_stored and not (frames.column("sys_flag") & SysFlag.COMPRESSED).any():
+            return rows.binary(frames.body_start, frames.body_length)
+        return scan_columns.BY_NAME["body"].build(rows)
 
     def _bodies(self, batch: Any) -> Any:
         undecoded = None if pc.all(batch["body_decoded"]).as_py() else pc.invert(batch["body_decoded"])

@@ -19,6 +19,7 @@ from mqtool.export.placing import group_edges, partition_columns
 from mqtool.export.rows import Rows
 from mqtool.export.schema import SORT_COLUMNS
 from mqtool.export.target import naming
+from mqtool.export.views import compact, concatenate, take
 
 RUN_BYTES = 32 << 20
 """Arrow bytes of a run."""
@@ -100,17 +101,17 @@ class SortedRuns:
         """Makes a run of what waits."""
         if not self._waiting:
             return
-        rows = pa.concat_batches([one.batch for one in self._waiting])
+        rows = concatenate([one.batch for one in self._waiting])
         keys = pa.concat_batches([one.keys for one in self._waiting])
         self._waiting, self._waiting_bytes = [], 0
         keys = partition_columns(keys, self._partition_by)
         by = tuple(dict.fromkeys((*self._partition_by, *SORT_COLUMNS)))
         order = pc.sort_indices(keys, [(name, "ascending") for name in by])
-        run = _Run(rows.take(order), _groups(keys.take(order), self._partition_by))
+        run = _Run(take(rows, order), _groups(keys.take(order), self._partition_by))
         self._runs.append(run)
         self._held += run.held
         if self._held > self._held_bytes:
-            self._spill = self._spill or _Spill(rows.schema)
+            self._spill = self._spill or _Spill(compact(rows.slice(0, 0)).schema)
             for one in self._runs:
                 one.move_to(self._spill)
             self._held = 0
@@ -189,7 +190,7 @@ class _Spill:
         with naming(Path(tempfile.gettempdir())):
             self._file.seek(self._ends[-1])
             for start in range(0, batch.num_rows, rows):
-                data = batch.slice(start, rows).serialize()
+                data = compact(batch.slice(start, rows)).serialize()
                 self._file.write(data)
                 self._ends.append(self._ends[-1] + data.size)
         return first

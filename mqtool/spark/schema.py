@@ -25,6 +25,7 @@ from pyspark.sql.types import (
 from mqtool.errors import UsageError
 from mqtool.export.request import ReadRequest
 from mqtool.export.schema import DAMAGE_SCHEMA, DEAD_LETTER_SCHEMA, Table, messages_schema
+from mqtool.export.views import compact
 
 MICROSECONDS = pa.timestamp("us", "UTC")
 
@@ -92,6 +93,7 @@ def for_spark(batch: Any, names: list[str], missing: dict[str, Any] | None = Non
         missing: types of those that the batch does not have; they become null.
     """
     arrays = []
+    batch = compact(batch)
     for name in names:
         if missing and name in missing:
             arrays.append(pa.nulls(batch.num_rows, missing[name]))

@@ -1,0 +1,180 @@
+"""Stores of other systems on Spark: one task for each part of a table that can be read by itself.
+
+Times have no zone in these stores, so they are TIMESTAMP_NTZ.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructField, StructType, TimestampNTZType
+
+from mqtool.errors import UsageError
+from mqtool.kinds.arrow import arrow_schema
+from mqtool.kinds.base import Damage, Table
+from mqtool.kinds.export import batches, export_part
+from mqtool.kinds.registry import Kind, recognise
+from mqtool.spark.job import Progress, SparkJob
+from mqtool.spark.schema import spark_type
+from mqtool.store.remote import is_url
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOG = logging.getLogger(__name__)
+GROUP = "mqtool-export"
+KNOWN = ("path", "paths", "store", "table", "columns")
+_MICROSECONDS = pa.timestamp("us")
+
+
+@dataclass(frozen=True)
+class Part(InputPartition):
+    """What one task reads: a part of a table of a store."""
+
+    root: str = ""
+    table: str = ""
+    name: str = ""
+
+
+class KindSource:
+    """What a `load()` of another system's store asked for.
+
+    Attributes:
+        root: of the store.
+        table: which of its tables.
+        columns: of it, in order.
+    """
+
+    def __init__(self, root: str, kind: Kind, options: Mapping[str, str]) -> None:
+        """Reads the options, whose names are in lower case.
+
+        Raises:
+            UsageError: an option that is not for such a store, or an unknown table or column.
+        """
+        unknown = [name for name in options if name not in KNOWN]
+        if unknown:
+            raise UsageError(f"option {unknown[0]!r} is not for a store of kind {kind.name}; known: {', '.join(KNOWN)}")
+        self.root = root
+        self.table = _chosen(kind.tables, options.get("table", kind.tables[0].name))
+        names = [column.name for column in self.table.columns]
+        wanted = [name.strip() for name in options.get("columns", "").split(",") if name.strip()] or names
+        for name in wanted:
+            if name not in names:
+                raise UsageError(f"unknown column {name!r}; known: {', '.join(names)}")
+        self.columns = tuple(wanted)
+
+    def schema(self) -> StructType:
+        """Returns the Spark schema, docs as comments."""
+        known = arrow_schema(self.table)
+        return StructType([_field(known.field(name)) for name in self.columns])
+
+    def parts(self) -> list[Part]:
+        """Returns the tasks."""
+        return parts_of(self.root, self.table)
+
+
+class KindReader(DataSourceReader):
+    """Reads one table of a store once."""
+
+    def __init__(self, source: KindSource, names: list[str]) -> None:
+        """Opens nothing: it is copied to every task."""
+        self._source = source
+        self._names = names
+
+    def partitions(self) -> list[Part]:
+        """Plans."""
+        return self._source.parts()
+
+    def read(self, partition: Any) -> Iterator[Any]:
+        """Yields the Arrow batches of a part; damage is told to the log."""
+        if not isinstance(partition, Part):
+            return
+        with _kind_of(partition.root).open(Path(partition.root)) as opened:
+            for batch in batches(opened, partition.table, _warn, part=partition.name):
+                arrays = [batch[name] for name in self._names]
+                cast = [one.cast(_MICROSECONDS) if pa.types.is_timestamp(one.type) else one for one in arrays]
+                yield pa.RecordBatch.from_arrays(cast, names=self._names)
+
+
+def source_of(options: Mapping[str, str]) -> KindSource | None:
+    """Returns what is asked for if the path is a store of another system, None if it is not."""
+    given = {name.lower(): str(value) for name, value in dict(options).items()}
+    root = given.get("path", given.get("store", ""))
+    if not root or is_url(root):
+        return None
+    kind = recognise(Path(root))
+    return None if kind is None else KindSource(root, kind, given)
+
+
+def parts_of(root: str, table: Table) -> list[Part]:
+    """Returns the parts of a table of a store."""
+    with _kind_of(root).open(Path(root)) as opened:
+        return [Part(root, table.name, name) for name in opened.parts(table.name)]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A part that was written: its rows, and its damage in words."""
+
+    rows: int
+    damage: tuple[str, ...]
+
+
+def export_table(
+    session: "SparkSession", root: str, table: Table, target: Path, progress: Progress | None = None
+) -> list[Written]:
+    """Writes a table as a directory of Parquet files, one for each part, by executors.
+
+    Args:
+        session: a classic one.
+        root: of the store; it and the target must be there for every executor under the same names.
+        table: of its kind.
+        target: a new directory.
+        progress: see `SparkJob`.
+    """
+    target.mkdir(parents=True)
+    job: SparkJob[tuple[int, Part], Written] = SparkJob(session, GROUP, _Writer(target), lambda _: 1, progress)
+    return job.run(list(enumerate(parts_of(root, table))), f"export {table.name}")
+
+
+@dataclass(frozen=True)
+class _Writer:
+    """Writes parts on an executor."""
+
+    target: Path
+
+    def __call__(self, items: Iterable[tuple[int, Part]]) -> Iterator[Written]:
+        for number, part in items:
+            file, damage = self.target / f"part-{number:05}.parquet", []
+            file.unlink(missing_ok=True)  # of an attempt that failed
+            keep: Callable[[Damage], None] = damage.append
+            with _kind_of(part.root).open(Path(part.root)) as opened:
+                rows = export_part(opened, file, part.table, keep, part=part.name)
+            yield Written(rows, tuple(map(str, damage)))
+
+
+def _chosen(tables: tuple[Table, ...], name: str) -> Table:
+    for table in tables:
+        if table.name == name:
+            return table
+    raise UsageError(f"option 'table': expected {' or '.join(table.name for table in tables)}, found {name!r}")
+
+
+def _kind_of(root: str) -> Kind:
+    kind = recognise(Path(root))
+    if kind is None:
+        raise UsageError(f"{root}: is no longer a store of a known kind")
+    return kind
+
+
+def _field(field: Any) -> StructField:
+    plain = TimestampNTZType() if pa.types.is_timestamp(field.type) else spark_type(field.type)
+    return StructField(field.name, plain, True, {"comment": field.metadata[b"doc"].decode()})
+
+
+def _warn(damage: Damage) -> None:
+    LOG.warning("skipped damage %s", damage)
