@@ -6,7 +6,9 @@ import re
 import signal
 import subprocess
 import sys
+import sysconfig
 import threading
+import venv
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
@@ -82,12 +84,41 @@ class SparkCluster:
         return None
 
 
+def spark_home() -> Path:
+    """The directory of pyspark: programs, jars."""
+    return Path(str(import_module("pyspark").__file__)).parent
+
+
+def environment_of(python: Path) -> dict[str, str]:
+    """What processes are given that are to run another Python, and to find modules as it does."""
+    kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "SPARK_HOME")}
+    return kept | {"PYSPARK_PYTHON": str(python), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_HOME": str(spark_home())}
+
+
+def python_without_mqtool(directory: Path) -> Path:
+    """Makes an environment with the libraries of this one, and without mqtool; returns its interpreter."""
+    venv.create(directory, symlinks=True)
+    python = directory / "bin" / "python"
+    libraries = Path(sysconfig.get_path("purelib", vars={"base": str(directory)}))
+    for place in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
+        for entry in Path(place).iterdir():
+            if "mqtool" not in entry.name and entry.suffix != ".pth" and not (libraries / entry.name).exists():
+                (libraries / entry.name).symlink_to(entry)
+    return python
+
+
 @contextlib.contextmanager
-def spark_cluster(directory: Path, workers: int = 2) -> Iterator[SparkCluster]:
-    """Starts a master and workers of one core each, logs below a directory; stops them at the end."""
-    home = Path(str(import_module("pyspark").__file__)).parent
-    environment = os.environ | {
-        "SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT),
+def spark_cluster(directory: Path, workers: int = 2, python: Path | None = None) -> Iterator[SparkCluster]:
+    """Starts a master and workers of one core each, logs below a directory; stops them at the end.
+
+    Args:
+        directory: where they work.
+        workers: how many.
+        python: interpreter of the executors; None for this one, with this tree's mqtool.
+    """
+    home = spark_home()
+    environment = (environment_of(python) if python else os.environ | {"PYTHONPATH": str(ROOT)}) | {
+        "SPARK_HOME": str(home), "PYSPARK_PYTHON": str(python or sys.executable),
         "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_NO_DAEMONIZE": "1", "SPARK_DAEMON_MEMORY": "256m",
     }  # fmt: skip
 
