@@ -16,9 +16,6 @@ from pathlib import Path
 from engine_messages import Shape
 
 from mqtool.engine import FlushMode, MessageStore, StoreOptions, open_store
-from mqtool.engine.files import Files
-
-HEAD_AND_TAIL = 121
 
 
 def produce(store: MessageStore, shape: Shape, first: int, step: int, deadline: float, latencies: list[float]) -> None:
@@ -57,19 +54,18 @@ def synced(directory: Path, size: int, threads: int, seconds: float) -> dict[str
 
 
 def limit(directory: Path, size: int, seconds: float) -> dict[str, object]:
-    """Returns the rate of single records written and synced, into a file that has its blocks already."""
-    file = Files().create(directory / "limit", 1 << 28)
-    file.reserve(0, file.size)
-    record, position, done = os.urandom(size + HEAD_AND_TAIL), 0, 0
+    """Returns the rate of single records written and synced into a sparse file, as limits.py does."""
+    path, record, done = directory / "limit", os.urandom(size), 0
+    fd = os.open(path, os.O_RDWR | os.O_CREAT)
+    os.ftruncate(fd, 1 << 30)
     start = time.perf_counter()
-    while time.perf_counter() < start + seconds and position + len(record) < file.size:
-        file.mapping[position : position + len(record)] = record
-        file.sync()
-        position += len(record)
+    while time.perf_counter() < start + seconds and (done + 1) * size < 1 << 30:
+        os.pwrite(fd, record, done * size)
+        os.fdatasync(fd)
         done += 1
     took = time.perf_counter() - start
-    file.close()
-    Files().remove(directory / "limit")
+    os.close(fd)
+    path.unlink()
     return {"job": "fdatasync", "version": "limit", "messages": done, "size": size, "seconds": round(took, 4), "rate": round(done / took)}
 
 

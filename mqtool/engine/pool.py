@@ -7,6 +7,7 @@ Source: TransientStorePool (4.9.7, 5.5.0).
 import mmap
 import threading
 
+from mqtool.engine import memory
 from mqtool.engine.mapped_file import MappedFile
 
 
@@ -26,7 +27,7 @@ class BufferPool:
                 file.pool_buffer = self._free.pop()
             elif self._left:
                 self._left -= 1
-                file.pool_buffer = mmap.mmap(-1, self._size)
+                file.pool_buffer = memory.buffer(self._size)
 
     def reclaim(self, files: tuple[MappedFile, ...]) -> None:
         """Takes back the buffers of files that are full and wholly committed."""
