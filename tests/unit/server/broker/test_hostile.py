@@ -41,6 +41,7 @@ def test_idle_connections_and_one_that_never_reads_keep_nobody_from_being_served
         connection = never_reads(served.broker_address, "Large", 2_000)
         for number in range(20):
             witness(client, number)
+        assert client.call(30, topic="Witness", queueId=0).fields["offset"] == "20"
         connection.close()
 
 
