@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from mqtool.protocol.codes import RequestCode
 from tests.support.remoting import Client
@@ -20,7 +21,7 @@ SENTINEL_TIMES = 30.0
 PEACEFUL = frozenset({RequestCode.UPDATE_BROKER_CONFIG, RequestCode.DELETE_EXPIRED_COMMITLOG})
 """Codes that are left out: carried out, they would change what the other peers of the test rely on."""
 
-FIELDS: dict[str, str] = {
+FIELDS: dict[str, Any] = {
     "topic": TOPIC, "queueId": "0", "queueOffset": "0", "offset": "0", "maxMsgNums": "8", "consumerGroup": "GHostile",
     "group": "GHostile", "producerGroup": "PHostile", "sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "0",
     "subscription": "*", "subVersion": "0", "expressionType": "TAG", "defaultTopic": "TBW102", "defaultTopicQueueNums": "4",
@@ -43,7 +44,7 @@ VALUES = ("", "-1", "0", "2147483648", "-9223372036854775808", "9999999999999999
           "true", "null", "../../etc", "%RETRY%", "a b", "x" * 40_000, "((((((((", "AND OR NOT", "\x01\x02\x01", "\ud83d\ude00")
 
 
-def header(code: int, opaque: int, fields: dict[str, str], random_: random.Random) -> bytes:
+def header(code: int, opaque: int, fields: dict[str, Any], random_: random.Random) -> bytes:
     """A header, in either of the two forms."""
     if random_.random() < 0.3 and -(1 << 15) <= code < 1 << 15:
         pairs = b"".join(struct.pack(">h", len(name)) + name + struct.pack(">i", len(value)) + value for name, value in (

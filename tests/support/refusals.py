@@ -56,7 +56,7 @@ def _beginning() -> list[Said]:
 
 
 def _sends() -> list[Said]:
-    changed = {
+    changed: dict[str, dict[str, Any]] = {
         "no group": {"a": None}, "no topic": {"b": None}, "no queue": {"e": None}, "no flag": {"f": None}, "no born time": {"g": None},
         "a queue that is no number": {"e": "x"}, "a born time that is no number": {"g": "now"}, "a queue beyond": {"e": 99},
         "no topic of that name and no pattern": {"b": MISSING, "c": "NoPattern"},
@@ -79,7 +79,7 @@ def _sends() -> list[Said]:
 
 
 def _pulls() -> list[Said]:
-    changed = {
+    changed: dict[str, dict[str, Any]] = {
         "no group": {"consumerGroup": None}, "no topic": {"topic": None}, "no queue": {"queueId": None},
         "an offset that is no number": {"queueOffset": "first"}, "a topic that is nowhere": {"topic": MISSING},
         "a queue beyond": {"queueId": 99}, "a queue below": {"queueId": -1}, "what is written only": {"topic": "WriteOnly"},
@@ -105,11 +105,11 @@ def _pulls() -> list[Said]:
 
 
 def _pops() -> list[Said]:
-    pops = {"too many": {"maxMsgNums": 33}, "a topic that is nowhere": {"topic": MISSING}, "a queue beyond": {"queueId": 99},
+    pops: dict[str, dict[str, Any]] = {"too many": {"maxMsgNums": 33}, "a topic that is nowhere": {"topic": MISSING}, "a queue beyond": {"queueId": 99},
             "what is written only": {"topic": "WriteOnly"}, "a group that is nowhere": {"consumerGroup": "GStranger"},
             "a group that may not consume": {"consumerGroup": "GStill"}, "no queue": {"queueId": None},
             "an expression that is none": {"exp": "a = = b", "expType": "SQL92"}}
-    acks = {"a topic that is nowhere": {"topic": MISSING}, "a queue beyond": {"queueId": 99}, "an offset beyond": {"offset": 99},
+    acks: dict[str, dict[str, Any]] = {"a topic that is nowhere": {"topic": MISSING}, "a queue beyond": {"queueId": 99}, "an offset beyond": {"offset": 99},
             "an offset below": {"offset": -1}, "no words": {"extraInfo": None}, "too few words": {"extraInfo": "0 1"},
             "no offset": {"offset": None}}
     return [
@@ -143,11 +143,12 @@ def _groups() -> list[Said]:
 
 
 def _administration() -> list[Said]:
-    return [
-        *(Said(f"make a topic, {label}", 17, but(MADE, **fields)) for label, fields in {
+    topics: dict[str, dict[str, Any]] = {
             "no name": {"topic": None}, "a blank name": {"topic": " "}, "a name with a blank": {"topic": "a b"},
             "a name too long": {"topic": "n" * 128}, "a system topic": {"topic": "SCHEDULE_TOPIC_XXXX"},
-            "no queues": {"readQueueNums": None}, "queues that are no number": {"writeQueueNums": "x"}}.items()),
+            "no queues": {"readQueueNums": None}, "queues that are no number": {"writeQueueNums": "x"}}
+    return [
+        *(Said(f"make a topic, {label}", 17, but(MADE, **fields)) for label, fields in topics.items()),
         Said("delete a system topic", 215, {"topic": "SCHEDULE_TOPIC_XXXX"}), Said("delete a blank topic", 215, {"topic": " "}),
         Said("delete a topic that is nowhere", 215, {"topic": MISSING}), Said("delete no topic", 215, {}),
         Said("make no group", 200, {}), Said("make a group, no JSON", 200, {}, b"{"),
