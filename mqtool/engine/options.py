@@ -128,7 +128,7 @@ class StoreOptions:
     sync_flush_timeout_ms: int = 5_000
     pool_buffers: int = 0
     positional_writes: bool = False
-    reserve_bytes: int = 64 << 20
+    reserve_bytes: int = 16 << 20
     lock_memory: bool = False
     max_message_size: int = 4 << 20
     refuse_oversize: bool = True
