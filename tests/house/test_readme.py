@@ -42,6 +42,14 @@ def test_the_library_example_of_the_readme_runs():
     assert "FOUND 4\n" in printed
 
 
+def test_the_changes_of_the_readme_can_be_made_and_taken_back(tmp_path):
+    (tmp_path / "fixtures").symlink_to(ROOT / "fixtures")
+    changes = [text for kind, text in BLOCKS if kind == "sh" and ("mqtool append" in text or "mqtool undo" in text)]
+    assert len(changes) == 2
+    script = "set -eo pipefail\nmqtool() { $PYTHON -m mqtool \"$@\"; }\n" + "".join(changes)
+    assert re.search(r"^present +yes$", run("bash", "-c", script, cwd=tmp_path), re.MULTILINE)
+
+
 def test_the_demo_runs():
     assert "$ mqtool info" in run("./demo")
 
