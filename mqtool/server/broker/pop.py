@@ -132,9 +132,9 @@ class PopProcessor:
                 one = self._note_order(request, point, found)
             else:
                 result = self._write_down(point, found, revive_queue)
-                if not result.ok and taken:
+                if result is not None and not result.ok and taken:
                     break
-                if not result.ok:
+                if result is not None and not result.ok:
                     remark = f"the check point could not be stored: {result.status.value}"
                     raise RefusalError(ResponseCode.SYSTEM_ERROR, remark)
                 one = _Taken(point, found, result)
@@ -158,8 +158,11 @@ class PopProcessor:
         self._broker.offsets.commit(*point.key, point.start)
         return _Taken(point, found, None)
 
-    def _write_down(self, point: CheckPoint, found: GetResult, revive_queue: int) -> "PutResult":
-        """Stores a check point; from then on the next pop goes on behind its messages."""
+    def _write_down(self, point: CheckPoint, found: GetResult, revive_queue: int) -> "PutResult | None":
+        """Stores a check point; from then on the next pop goes on behind its messages. None if nothing is written."""
+        if not self._broker.is_writable:
+            self._broker.offsets.commit(*point.key, found.next_begin_offset)
+            return None
         message = check_point_message(point, self.revive.topic, revive_queue, self._broker.store_host)
         result = self._broker.writer.put(message)
         if result.ok:

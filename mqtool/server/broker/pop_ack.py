@@ -121,6 +121,9 @@ class PopAcks:
         await self._put(ack_message(ack, due, self._revive_topic, info.revive_queue, self._broker.store_host))
 
     async def _put(self, message: "OutgoingMessage") -> None:
+        """Stores what is said; a broker that writes nothing goes on from memory until it ends."""
+        if not self._broker.is_writable:
+            return
         config = self._broker.topics.get(message.topic)
         if config is None or not 0 <= message.queue_id < config.write_queue_nums:
             remark = f"extraInfo: there is no revive queue {message.queue_id}"

@@ -76,13 +76,14 @@ def read_request(broker: "Broker", command: Command, peer: Peer) -> PopRequest:
 
 def _check_broker(broker: "Broker", command: Command) -> None:
     """Raises RefusalError if the broker pops nothing, or not so much."""
-    if broker.is_v4:
+    if broker.is_v4 and broker.is_writable:
         remark = f" request type {command.code} not supported"
         raise RefusalError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
     host = broker.address.rpartition(":")[0]
     if not broker.settings.number("brokerPermission") & PERM_READ:
         raise RefusalError(ResponseCode.NO_PERMISSION, f"the broker[{host}] pop message is forbidden")
-    broker.check_writable(None)
+    if broker.is_stopping:
+        broker.check_writable(None)
     if number(command, "maxMsgNums", 0) > _MOST:
         remark = f"the broker[{host}] pop message's num is greater than {_MOST}"
         raise RefusalError(ResponseCode.INVALID_PARAMETER, remark)

@@ -1,13 +1,16 @@
 """Popping: what goes out is invisible, written down, and comes again unless it is acknowledged."""
 
+import asyncio
 import base64
 import json
 import time
 
 import pytest
 
+from mqtool.server.serve import ServeOptions, Server
 from mqtool.server.testing import MqServer
 from tests.support.remoting import Client, bodies, records
+from tests.support.stores import answers, copy_store, tree_digest
 from tests.unit.server.broker.conftest import until
 
 REVIVE = "rmq_sys_REVIVE_LOG_DefaultCluster"
@@ -186,3 +189,31 @@ def test_what_is_wrong_with_a_request_is_said_as_the_real_broker_does(client, to
         (17, f"topic[NoSuchTopic] not exist, apply first please! {faq}")]
     assert client.call(200151, b"").code == 208
     assert client.call(200051, consumerGroup="GPop", topic=topic, queueId=0, offset=0, extraInfo="0 1").code == 1
+
+
+@pytest.mark.parametrize("name", ["orders-5.5.0", "orders-4.9.7"])
+def test_a_store_that_is_only_read_is_popped_to_its_end_and_stays_as_it_is(tmp_path, name):
+    store = copy_store(name, tmp_path)
+    row = max(answers(name, "queues"), key=lambda row: (row["topic"] == "Orders") * row["maxOffset"])
+    before = tree_digest(store)
+
+    def consume(address):
+        found = []
+        with Client(address) as client:
+            while len(found) < row["maxOffset"] - row["minOffset"]:
+                answer = pop(client, "Orders", queue=row["queueId"], count=32)
+                assert answer.code == 0, answer.remark
+                for facts, _ in records(answer):
+                    given = words(answer, facts["queue_offset"], queue=row["queueId"], start=facts["queue_offset"])
+                    assert client.call(200051, consumerGroup="GPop", topic="Orders", queueId=row["queueId"], extraInfo=given,
+                                       offset=facts["queue_offset"]).code == 0
+                    found.append(facts["physical_offset"])
+            assert pop(client, "Orders", queue=row["queueId"]).code == 210
+        return found
+
+    async def main():
+        async with Server(ServeOptions(store, read_only=True)) as server:
+            return await asyncio.to_thread(consume, server.addresses["broker"])
+
+    assert asyncio.run(main()) == [physical_offset for _, physical_offset, *_ in row["units"]]
+    assert tree_digest(store) == before
