@@ -5,11 +5,11 @@ import json
 import sys
 from types import SimpleNamespace
 
-import jsonschema
 import pytest
 
 import mqtool as library
 from mqtool.cli.exits import ExitCode
+from tests.cli.answers import problems
 from tests.support.damage import held_lock
 from tests.support.stores import copy_store, store_fixture, tree_digest
 
@@ -219,7 +219,6 @@ def test_input_that_cannot_be_read_is_one_line(mqtool, tmp_path, source):
     assert (len(result.stderr.splitlines()), source in result.stderr) == (1, True)
 
 
-def test_answers_are_valid_by_the_schema_that_the_command_prints(mqtool, tmp_path):
-    schema = json.loads(mqtool("append", "--format", "help", "x", "--from", "-").stdout)
+def test_answers_have_the_documented_fields_and_no_others(mqtool, tmp_path):
     result = mqtool("append", tmp_path / "new", "--from", write(tmp_path / "in", [*GOOD, BAD[0]]), "-f", "json")
-    jsonschema.validate(result.document, schema)
+    assert problems("append", result.document) == []

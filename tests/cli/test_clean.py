@@ -1,13 +1,12 @@
 """`mqtool clean`: what it says would go is what goes, and what consumers would miss is counted message by message."""
 
-import json
 import os
 
-import jsonschema
 import pytest
 
 import mqtool as library
 from mqtool.cli.exits import ExitCode
+from tests.cli.answers import problems
 from tests.support.damage import held_lock
 from tests.support.stores import copy_store, tree_digest
 
@@ -128,7 +127,6 @@ def test_options_that_make_no_sense_are_a_usage_error(mqtool, tmp_path, argument
     assert tree_digest(root) == before
 
 
-def test_json_is_valid_by_the_schema_that_the_command_prints(mqtool, tmp_path):
-    schema = json.loads(mqtool("clean", "--format", "help", "x").stdout)
+def test_json_has_the_documented_fields_and_no_others(mqtool, tmp_path):
     root = copy_store("orders-5.5.0", tmp_path)
-    jsonschema.validate(mqtool("clean", root, "--dry-run", "--used", "95", "-f", "json").document, schema)
+    assert problems("clean", mqtool("clean", root, "--dry-run", "--used", "95", "-f", "json").document) == []

@@ -2,10 +2,10 @@
 
 import json
 
-import jsonschema
 import pytest
 
 from mqtool.cli.exits import ExitCode
+from tests.cli.answers import problems
 from tests.support.damage import base_config, damage_case
 from tests.support.stores import copy_store, tree_digest
 
@@ -56,10 +56,8 @@ def test_json_has_the_fields_of_a_recorded_answer(explain):
 
 
 @pytest.mark.parametrize("case", [WHOLE, TORN, REFUSED])
-def test_json_is_valid_by_the_schema_that_the_command_prints(explain, mqtool, case):
-    schema = json.loads(mqtool("explain-start", "--format", "help", "x", "--broker", "5.5").stdout)
-    document = explain(case, "-f", "json").document
-    jsonschema.validate(document, schema)
+def test_json_has_the_documented_fields_and_no_others(explain, case):
+    assert problems("explain-start", explain(case, "-f", "json").document) == []
 
 
 def test_a_quick_look_leaves_the_losses_open(explain):

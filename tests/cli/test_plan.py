@@ -5,9 +5,9 @@ import shlex
 import shutil
 
 import pytest
-from jsonschema import Draft202012Validator
 
 import mqtool as library
+from tests.cli.answers import problems
 from tests.support.damage import damage_case, held_lock
 from tests.support.stores import copy_store, fixture, tree_digest
 
@@ -98,10 +98,9 @@ def test_a_store_in_use_ends_with_4(mqtool, store, planned):
     assert (result.code, result.document["error"]["kind"]) == (4, "locked")
 
 
-def test_the_outputs_fit_their_schemas(mqtool, store, tmp_path):
+def test_the_outputs_have_the_documented_fields_and_no_others(mqtool, store, tmp_path):
     def check(name, *arguments):
-        schema = mqtool(name, "--format", "help").document
-        Draft202012Validator(schema).validate(mqtool(name, *arguments, "--format", "json").document)
+        assert problems(name, mqtool(name, *arguments, "--format", "json").document) == []
 
     check("plan", "trim", store, "--before", 262144, "-o", tmp_path / "plan.json")
     check("apply", tmp_path / "plan.json", "--dry-run")

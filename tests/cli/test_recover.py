@@ -1,12 +1,11 @@
 """`mqtool recover`: the broker's own recovery without a broker; and the careful one, which destroys nothing."""
 
-import json
 
-import jsonschema
 import pytest
 
 import mqtool as library
 from mqtool.cli.exits import ExitCode
+from tests.cli.answers import problems
 from tests.support.damage import base_config, damage_answers, damage_case, held_lock
 from tests.support.engine import tree
 from tests.support.stores import copy_store, tree_digest
@@ -125,7 +124,6 @@ def test_what_is_no_store_of_files_is_refused(mqtool, tmp_path, what):
     assert not (tmp_path / "missing").exists()
 
 
-def test_json_is_valid_by_the_schema_that_the_command_prints(recover, mqtool):
-    schema = json.loads(mqtool("recover", "--format", "help", "x").stdout)
+def test_json_has_the_documented_fields_and_no_others(recover):
     _, result = recover(CUT[0], "--mode", "careful")
-    jsonschema.validate(result.document, schema)
+    assert problems("recover", result.document) == []
