@@ -3,7 +3,9 @@
 import asyncio
 import base64
 import json
+import random
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -217,3 +219,37 @@ def test_a_store_that_is_only_read_is_popped_to_its_end_and_stays_as_it_is(tmp_p
 
     assert asyncio.run(main()) == [physical_offset for _, physical_offset, *_ in row["units"]]
     assert tree_digest(store) == before
+
+
+@pytest.mark.parametrize("mode", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+def test_many_consumers_at_once_get_each_message_until_it_is_acknowledged(mode):
+    count, consumers = 200, 4
+    acknowledged: list[bytes] = []
+    left: list[bytes] = []
+
+    def consume(address, seed):
+        random_ = random.Random(seed)
+        with Client(address) as client:
+            while len(set(acknowledged)) < count:
+                answer = pop(client, "Many", invisible=1500, poll=500, group="GCrowd", count=random_.randrange(1, 9))
+                for facts, body in records(answer):
+                    if "POP_CK" not in facts["properties"] and random_.random() < 0.2:
+                        left.append(body)
+                        continue
+                    starts = {tuple(map(int, one.split()[:2])): one.split()[2] for one in answer.fields["startOffsetInfo"].split(";")}
+                    given = facts["properties"].get("POP_CK") or words(
+                        answer, facts["queue_offset"], queue=facts["queue"], start=starts[0, facts["queue"]])
+                    topic = "Many" if given.split(" ")[4] == "0" else "%RETRY%GCrowd_Many"
+                    assert client.call(200051, consumerGroup="GCrowd", topic=topic, queueId=facts["queue"], extraInfo=given,
+                                       offset=facts["queue_offset"]).code == 0
+                    acknowledged.append(body)
+
+    with MqServer(flushDiskType=mode) as server, Client(server.broker_address) as client:
+        for number in range(count):
+            assert client.put("Many", b"m%d" % number, number % 4).code == 0
+        with ThreadPoolExecutor(consumers) as pool:
+            for one in [pool.submit(consume, server.broker_address, seed) for seed in range(consumers)]:
+                one.result(60)
+    assert set(acknowledged) == {b"m%d" % number for number in range(count)}
+    assert 10 < len(left) < count
+    assert len(set(left)) == len(left)
