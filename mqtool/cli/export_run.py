@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mqtool.cli import kind_write, ranges
+from mqtool.cli import kind_spark, kind_write, ranges
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.export_schema import EXPORT
 from mqtool.cli.filters import Filters
@@ -107,8 +107,10 @@ def run(
     only = wanted.stores[0] if len(wanted.stores) == 1 else ""
     kind = None if not only or is_url(only) else recognise(Path(only))
     if kind is not None:
-        if spark is not None or wanted != Wanted([only], wanted.to):
+        if wanted != Wanted([only], wanted.to):
             raise UsageError(f"a store of kind {kind.name} is exported whole, table by table: give --to only")
+        if spark is not None:
+            return kind_spark.export(invocation, kind, Path(only), Path(wanted.to), spark, output_format)
         return kind_write.export(invocation, kind, Path(only), Path(wanted.to), output_format)
     request = wanted.request()
     with ExitStack() as shown:

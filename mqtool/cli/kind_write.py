@@ -16,7 +16,12 @@ _QUEUES = ("consumequeue", "all")
 """What can be rebuilt of another kind of store: its queues."""
 
 
-def _new_directory(store: Path, target: Path) -> None:
+def new_directory(store: Path, target: Path) -> None:
+    """Passes if a target is new or empty, and lies outside of the store.
+
+    Raises:
+        UsageError: it does not.
+    """
     if is_inside(target, store):
         raise UsageError(f"{target}: expected a directory outside of {store}: nothing is written into a store")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
@@ -27,7 +32,7 @@ def export(invocation: Invocation, kind: Kind, path: Path, target: Path, output_
     """Writes each table of a store as one Parquet file; ends with 1 if something could not be read."""
     from mqtool.kinds.export import export as write  # noqa: PLC0415 - pyarrow costs 100 ms at import
 
-    _new_directory(path, target)
+    new_directory(path, target)
     output = Output(invocation, kind_rows.EXPORT_KIND, output_format)
     damaged = False
     with kind.open(path) as opened:
@@ -49,7 +54,7 @@ def rebuild(
     """Writes a store's queues anew; ends with 1 if entries lead nowhere."""
     if what not in _QUEUES:
         raise UsageError(f"of a store of kind {kind.name} the queues can be rebuilt (consumequeue), not {what}")
-    _new_directory(path, out)
+    new_directory(path, out)
     with kind.open(path) as opened:
         rows = opened.rebuild(out)
     if rows is None:
@@ -59,7 +64,7 @@ def rebuild(
 
 def salvage(invocation: Invocation, kind: Kind, path: Path, target: Path, output_format: Format) -> ExitCode:
     """Writes what each file still holds, and says how it was found; ends with 1 if there is damage."""
-    _new_directory(path, target)
+    new_directory(path, target)
     with kind.open(path) as opened:
         rows = opened.salvage(target)
     if rows is None:

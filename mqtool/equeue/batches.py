@@ -14,9 +14,9 @@ from mqtool.kinds.base import Damage
 _TEXTS = ("topic", "tag", "message_id", "producer_address")
 
 
-def message_batches(store: EQueueStore) -> Iterator[Any]:
-    """Yields record batches of messages, and damage between them."""
-    for item in store.runs():
+def message_batches(store: EQueueStore, chunk: str = "") -> Iterator[Any]:
+    """Yields record batches of messages, of one chunk if one is named, and damage between them."""
+    for item in store.runs(chunk):
         if isinstance(item, Damage):
             yield item
             continue

@@ -74,13 +74,18 @@ class OpenedEQueue(Opened):
             for item in self.store.messages():
                 yield message_row(item) if isinstance(item, StoredMessage) else item
 
-    def batches(self, table: str) -> Iterator[Any] | None:
+    def parts(self, table: str) -> tuple[str, ...]:
+        """Returns the names of the message chunks; entries and chunks are one part."""
+        chunks = sorted(self.store.chunks, key=lambda chunk: chunk.header.chunk_number)
+        return tuple(chunk.path.name for chunk in chunks) or ("",) if table == MESSAGES.name else ("",)
+
+    def batches(self, table: str, part: str = "") -> Iterator[Any] | None:
         """Yields messages or entries as record batches."""
         from mqtool.equeue import batches  # noqa: PLC0415 - pyarrow costs 100 ms at import
 
         if table == CHUNKS.name:
             return None
-        return batches.entry_batches(self.store) if table == ENTRIES.name else batches.message_batches(self.store)
+        return batches.entry_batches(self.store) if table == ENTRIES.name else batches.message_batches(self.store, part)
 
     def rows_of_file(self, path: Path) -> tuple[Table, Iterator[Row | Damage]] | None:
         """Returns the messages of a message chunk, or the entries of a queue chunk."""

@@ -132,14 +132,19 @@ class EQueueStore:
             else:
                 yield item
 
-    def runs(self) -> Iterator[SoundRun | StoredMessage | Damage]:
-        """Yields the same as columns: runs of sound records; one that is longer than a window comes by itself."""
+    def runs(self, name: str = "") -> Iterator[SoundRun | StoredMessage | Damage]:
+        """Yields the same as columns: runs of sound records; one that is longer than a window comes by itself.
+
+        Args:
+            name: of a chunk's file, to read that alone.
+        """
         self.tail = None
-        for path, reason in self.unreadable.items():
+        for path, reason in () if name else self.unreadable.items():
             yield Damage(0, 0, "no-chunk", reason, path, 0)
         last = self.chunks[-1] if self.chunks else None
         for chunk in sorted(self.chunks, key=lambda chunk: chunk.header.chunk_number):
-            yield from self._records(chunk, is_last=chunk is last and not chunk.is_finished)
+            if name in ("", chunk.path.name):
+                yield from self._records(chunk, is_last=chunk is last and not chunk.is_finished)
 
     def message_of(self, sound: SoundRun, number: int) -> StoredMessage:
         """Returns one message of a run."""

@@ -129,9 +129,18 @@ class Opened(ABC):
     def rows(self, table: str) -> Iterator[Row | Damage]:
         """Yields the rows of one table in the store's own order, and damage where it lies."""
 
-    def batches(self, table: str) -> Iterator[Any] | None:  # noqa: ARG002 - as below
-        """Yields the same as `pyarrow.RecordBatch`, and damage; None for a table that has rows only."""
+    def batches(self, table: str, part: str = "") -> Iterator[Any] | None:  # noqa: ARG002 - as below
+        """Yields the same as `pyarrow.RecordBatch`, and damage; None for a table that has rows only.
+
+        Args:
+            table: by name.
+            part: one of `parts`; "" for all.
+        """
         return None
+
+    def parts(self, table: str) -> tuple[str, ...]:  # noqa: ARG002 - as below
+        """Returns names of parts of a table that can be read apart from each other, in order; at least one."""
+        return ("",)
 
     def rows_of_file(self, path: Path) -> tuple[Table, Iterator[Row | Damage]] | None:  # noqa: ARG002 - as below
         """Returns the rows that one file of the store holds, and their table; None for a file that holds none."""

@@ -11,13 +11,13 @@ from mqtool.errors import ExportError
 from mqtool.kinds.arrow import arrow_schema
 from mqtool.kinds.base import Damage, Opened, Row, Table
 
-__all__ = ["arrow_schema", "batches", "export", "write"]
+__all__ = ["arrow_schema", "batches", "export", "export_part", "write"]
 
 BATCH_ROWS = 8192
 
 
 def batches(
-    opened: Opened, table: str | None = None, at_damage: Callable[[Damage], None] = lambda _: None,
+    opened: Opened, table: str | None = None, at_damage: Callable[[Damage], None] = lambda _: None, *, part: str = "",
 ) -> "Iterator[pa.RecordBatch]":  # fmt: skip
     """Yields a table's rows as record batches.
 
@@ -25,9 +25,10 @@ def batches(
         opened: the store.
         table: by name; by default its first.
         at_damage: told of damage between the rows.
+        part: one of the table's parts; "" for all.
     """
     chosen = opened.table(table)
-    found = opened.batches(chosen.name)
+    found = opened.batches(chosen.name, part)
     if found is None:
         yield from _batches_of(_sound(opened, chosen, at_damage), chosen)
         return
@@ -72,7 +73,19 @@ def export(
     Raises:
         ExportError: the file is already there.
     """
-    return _write(batches(opened, table, at_damage), opened.table(table), target)
+    return export_part(opened, target, table, at_damage)
+
+
+def export_part(
+    opened: Opened, target: Path, table: str | None = None, at_damage: Callable[[Damage], None] = lambda _: None, *,
+    part: str = "",
+) -> int:  # fmt: skip
+    """Writes one part of a table as one Parquet file and returns the number of rows.
+
+    Raises:
+        ExportError: the file is already there.
+    """
+    return _write(batches(opened, table, at_damage, part=part), opened.table(table), target)
 
 
 def _sound(opened: Opened, table: Table, at_damage: Callable[[Damage], None]) -> Iterator[Row]:

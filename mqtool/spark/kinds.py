@@ -4,7 +4,7 @@ Times have no zone in these stores, so they are TIMESTAMP_NTZ.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -149,11 +149,11 @@ class _Writer:
 
     def __call__(self, items: Iterable[tuple[int, Part]]) -> Iterator[Written]:
         for number, part in items:
-            file, damage = self.target / f"part-{number:05}.parquet", []
+            file = self.target / f"part-{number:05}.parquet"
             file.unlink(missing_ok=True)  # of an attempt that failed
-            keep: Callable[[Damage], None] = damage.append
+            damage: list[Damage] = []
             with _kind_of(part.root).open(Path(part.root)) as opened:
-                rows = export_part(opened, file, part.table, keep, part=part.name)
+                rows = export_part(opened, file, part.table, damage.append, part=part.name)
             yield Written(rows, tuple(map(str, damage)))
 
 

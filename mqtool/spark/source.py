@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 from mqtool.export.fingerprints import require_different_logs
 from mqtool.export.job import check_split
 from mqtool.export.plan import StorePlan, plan_store
+from mqtool.spark.kinds import KindReader, source_of
 from mqtool.spark.options import SourceOptions, parse
 from mqtool.spark.reading import Split, read_split, splits_of
 from mqtool.spark.schema import require_subset, table_schema
@@ -27,7 +28,7 @@ FORMAT = "rocketmq-store"
 
 
 class RocketMQStore(DataSource):
-    """Message stores of RocketMQ brokers, read from their files.
+    """Message stores of RocketMQ brokers, read from their files; those of EQueue, EventStore and tiered storage, too.
 
     Name: `rocketmq-store`.
 
@@ -41,6 +42,7 @@ class RocketMQStore(DataSource):
         mode: `permissive` or `failfast`. damageColumn: name of a column that tells of damage among the messages.
         table: `messages`, `damage` or `dead_letters`.
         splitSize: log bytes of a task, e.g. `128m`.
+        Stores of other systems: path, table (as `mqtool dump --table` names it) and columns only.
         Streams: startingOffsets (`earliest`, `latest`), maxBytesPerTrigger, failOnDataLoss.
 
     Schema: docs/lake.md.
@@ -56,12 +58,18 @@ class RocketMQStore(DataSource):
 
     def schema(self) -> StructType:
         """Returns the schema that the options ask for; reads nothing."""
+        other = source_of(self.options)
+        if other is not None:
+            return other.schema()
         options = self._parsed()
         return table_schema(options.table, options.read, options.damage_column)
 
-    def reader(self, schema: StructType) -> "StoreReader":
+    def reader(self, schema: StructType) -> "StoreReader | KindReader":
         """Returns a reader of the columns in a schema."""
         require_subset(schema, self.schema())
+        other = source_of(self.options)
+        if other is not None:
+            return KindReader(other, schema.fieldNames())
         return StoreReader(self._parsed(), schema.fieldNames())
 
     def streamReader(self, schema: StructType) -> "StoreStreamReader":  # noqa: N802 - Spark's name

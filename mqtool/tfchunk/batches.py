@@ -22,9 +22,9 @@ _EVENT_NUMBERS = {RecordType.PREPARE: "expected_version", RecordType.COMMIT: "fi
 _LONG_MAX = (1 << 63) - 1
 
 
-def record_batches(database: TFChunkDb) -> Iterator[Any]:
-    """Yields record batches of records, and damage between them."""
-    for item in database.runs():
+def record_batches(database: TFChunkDb, chunk: str = "") -> Iterator[Any]:
+    """Yields record batches of records, of one chunk if one is named, and damage between them."""
+    for item in database.runs(chunk):
         if isinstance(item, Damage):
             yield item
         else:

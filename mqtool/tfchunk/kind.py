@@ -63,11 +63,15 @@ class OpenedTFChunk(Opened):
         for item in self.database.records():
             yield record_row(item) if isinstance(item, StoredRecord) else item
 
-    def batches(self, table: str) -> Iterator[Any] | None:
+    def parts(self, table: str) -> tuple[str, ...]:
+        """Returns the names of the chunk files; the table of chunks is one part."""
+        return tuple(chunk.path.name for chunk in self.database.chunks) or ("",) if table == RECORDS.name else ("",)
+
+    def batches(self, table: str, part: str = "") -> Iterator[Any] | None:
         """Yields records as record batches."""
         from mqtool.tfchunk import batches  # noqa: PLC0415 - pyarrow costs 100 ms at import
 
-        return batches.record_batches(self.database) if table == RECORDS.name else None
+        return batches.record_batches(self.database, part) if table == RECORDS.name else None
 
     def rows_of_file(self, path: Path) -> tuple[Table, Iterator[Row | Damage]] | None:
         """Returns the records of a chunk."""

@@ -72,11 +72,15 @@ class TFChunkDb:
             else:
                 yield item
 
-    def runs(self) -> Iterator[SoundRun | StoredRecord | Damage]:
-        """Yields the same as columns: runs of sound records; one that is longer than a window comes by itself."""
-        for path, reason in self.unreadable.items():
+    def runs(self, name: str = "") -> Iterator[SoundRun | StoredRecord | Damage]:
+        """Yields the same as columns: runs of sound records; one that is longer than a window comes by itself.
+
+        Args:
+            name: of a chunk's file, to read that alone.
+        """
+        for path, reason in () if name else self.unreadable.items():
             yield Damage(0, 0, "no-chunk", reason, path, 0)
-        for chunk in self.chunks:
+        for chunk in (chunk for chunk in self.chunks if name in ("", chunk.path.name)):
             if chunk.is_transformed:
                 yield Damage(chunk.start, chunk.header.end, "encrypted", "the records are encrypted", chunk.path, 128)
             else:

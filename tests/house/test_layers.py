@@ -24,7 +24,7 @@ ALLOWED = {
     "engine": READING,
     "export": READING,
     "replay": READING | {"engine", "export"},
-    "spark": READING | {"export", "verify"},
+    "spark": READING | {"export", "verify", "kinds"},
     "repair": READING | {"verify", "rebuild", "engine", "diff", "convert", "replay"},
     "kinds": READING,
     "convert": READING | {"rebuild"},
