@@ -10,11 +10,6 @@ from typing import Any
 import construct as cs
 
 
-def i8(name: str, docs: str) -> cs.Construct:
-    """A Java byte."""
-    return name / cs.Int8sb * docs
-
-
 def i16(name: str, docs: str) -> cs.Construct:
     """A Java short."""
     return name / cs.Int16sb * docs

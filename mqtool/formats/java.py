@@ -18,16 +18,6 @@ LONG_MAX = (1 << 63) - 1
 _ENCODED_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 
 
-def to_int8(value: int) -> int:
-    """Returns what the cast `(byte)` keeps of an integer."""
-    return ((value + 0x80) & 0xFF) - 0x80
-
-
-def to_int16(value: int) -> int:
-    """Returns what the cast `(short)` keeps of an integer."""
-    return ((value + 0x8000) & 0xFFFF) - 0x8000
-
-
 def to_int32(value: int) -> int:
     """Returns what the cast `(int)` keeps of an integer."""
     return ((value + 0x80000000) & 0xFFFFFFFF) - 0x80000000

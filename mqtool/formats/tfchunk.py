@@ -13,7 +13,6 @@ from mqtool.formats.fields import le32, le64, raw, u8
 
 CHUNK_FILE_TYPE = 2
 ALIGNMENT = 4096
-DEFAULT_CHUNK_SIZE = 256 << 20
 MAX_RECORD_SIZE = 16 << 20
 MD5_SIZE = 16
 UNALIGNED, ALIGNED, TRANSFORMED = 2, 3, 4

@@ -25,25 +25,6 @@ class RecordType(enum.IntEnum):
     SYSTEM = 2
 
 
-class PrepareFlags(enum.IntFlag):
-    """Bits of a prepare record's flags. Unknown bits are kept."""
-
-    DATA = 0x1
-    TRANSACTION_BEGIN = 0x2
-    TRANSACTION_END = 0x4
-    STREAM_DELETE = 0x8
-    COMMITTED = 0x20
-    JSON = 0x100
-    REDACTED = 0x200
-
-
-class SystemType(enum.IntEnum):
-    """What a system record is about."""
-
-    INVALID = 0
-    EPOCH = 1
-
-
 @dataclass(frozen=True, slots=True)
 class RecordHead:
     """What every record begins with."""

@@ -28,14 +28,11 @@ def test_an_index_hash_is_never_negative(text):
     assert java.index_hash(text) == abs(java.string_hash(text)) % (1 << 31)
 
 
-@pytest.mark.parametrize(("value", "int8", "int16", "int32", "int64"), [
-    (127, 127, 127, 127, 127), (128, -128, 128, 128, 128), (32768, 0, -32768, 32768, 32768),
-    (1 << 31, 0, 0, -(1 << 31), 1 << 31), (-1, -1, -1, -1, -1), (1 << 63, 0, 0, 0, -(1 << 63)),
-    (-(1 << 63) - 1, -1, -1, -1, (1 << 63) - 1),
+@pytest.mark.parametrize(("value", "int32", "int64"), [
+    (127, 127, 127), (1 << 31, -(1 << 31), 1 << 31), (-1, -1, -1), (1 << 63, 0, -(1 << 63)), (-(1 << 63) - 1, -1, (1 << 63) - 1),
 ])
-def test_casts_keep_the_low_bits(value, int8, int16, int32, int64):
-    found = (java.to_int8(value), java.to_int16(value), java.to_int32(value), java.to_int64(value))
-    assert found == (int8, int16, int32, int64)
+def test_casts_keep_the_low_bits(value, int32, int64):
+    assert (java.to_int32(value), java.to_int64(value)) == (int32, int64)
 
 
 @pytest.mark.parametrize(("dividend", "divisor", "quotient"), [
