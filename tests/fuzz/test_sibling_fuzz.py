@@ -1,4 +1,4 @@
-"""DLedger logs, compacted topics, timers and queues in RocksDB, harmed at random: values or one clear error, no write.
+"""DLedger logs, EQueue, EventStore, compacted topics, timers and queues in RocksDB, harmed at random: values or one clear error, no write.
 
 `python -m tests.fuzz.test_sibling_fuzz 100000` goes on for as long as one likes; each failure prints its seed.
 """
@@ -14,7 +14,10 @@ import pytest
 
 import mqtool
 from mqtool.convert import dledger, queues
+from mqtool.engine.recovery import predict
 from mqtool.errors import MqtoolError
+from mqtool.kinds.base import Damage
+from mqtool.kinds.registry import Kind, recognise
 from mqtool.rebuild.timer import rebuild_timer
 from mqtool.store.target import open_target
 from mqtool.verify.store import verify
@@ -23,7 +26,7 @@ from tests.fuzz.test_read_fuzz import digest
 from tests.support.stores import fixture, unpack
 
 ROUNDS = 10
-NAMES = ["dledger-5.5.0", "dledger-mixed-4.9.7", "compaction-5.5.0", "timer-5.5.0"]
+NAMES = ["dledger-5.5.0", "dledger-mixed-4.9.7", "compaction-5.5.0", "timer-5.5.0", "equeue-small", "tfchunk/plain"]
 if importlib.util.find_spec("rocksdict") is not None:
     NAMES.append("rocksdb-cq-5.5.0")
 
@@ -49,6 +52,11 @@ def ask(root: Path, out: Path) -> None:
                      lambda one: queues.into_files(one, out / "files"), lambda one: queues.into_rocksdb(one, out / "rocks")):
             with contextlib.suppress(MqtoolError):
                 work(store)
+    with contextlib.suppress(MqtoolError):
+        predict(root, "5.5")
+    kind = recognise(root)
+    if kind is not None:
+        ask_kind(kind, root, out)
     for part in ("compaction/compactionLog/Compact/0", "dledger-n0"):
         if (root / part).is_dir():
             with contextlib.suppress(MqtoolError):
@@ -56,6 +64,19 @@ def ask(root: Path, out: Path) -> None:
                 if not isinstance(found, list):
                     with found:
                         assert sum(1 for _ in found.messages()) >= 0
+
+
+def ask_kind(kind: Kind, root: Path, out: Path) -> None:
+    """Everything that can be done with a store of another system; batches hold what rows hold."""
+    with contextlib.suppress(MqtoolError), kind.open(root) as opened:
+        for table in opened.tables:
+            rows = sum(not isinstance(row, Damage) for row in opened.rows(table.name))
+            found = opened.batches(table.name)
+            assert found is None or sum(0 if isinstance(one, Damage) else one.num_rows for one in found) == rows
+        for work in (lambda: list(opened.verify()), opened.layout, opened.explain, lambda: opened.salvage(None),
+                     lambda: opened.rebuild(out / "queues")):
+            with contextlib.suppress(MqtoolError):
+                work()
 
 
 def harmed(name: str, seed: int, rounds: int) -> None:
