@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -51,9 +52,9 @@ class Template:
         return self._text % ((opaque,) * (self._places + 1))
 
 
-def send_template(topic: str, queue_id: int, body: bytes, *, oneway: bool = False) -> Template:
-    """A message with keys, tags and unique key."""
-    text = f"KEYS\x01k{queue_id}\x02UNIQ_KEY\x01FD0000000000000000000000{_PLACE.decode()}\x02WAIT\x01true\x02TAGS\x01TagA\x02"
+def send_template(topic: str, queue_id: int, body: bytes, *, oneway: bool = False, more: str = "") -> Template:
+    """A message with keys, tags, unique key and more properties."""
+    text = f"KEYS\x01k{queue_id}\x02UNIQ_KEY\x01FD0000000000000000000000{_PLACE.decode()}\x02WAIT\x01true\x02TAGS\x01TagA\x02{more}"
     return Template(Command(SEND, ONEWAY if oneway else 0, 0, None, _send_fields(topic, queue_id, text, "false"), body))
 
 
@@ -204,6 +205,7 @@ class Server(NamedTuple):
 @contextlib.contextmanager
 def serve(*options: str) -> Iterator[Server]:
     """Starts `mqtool serve` on a store of its own; what it says beside its line is dropped."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the server and its store go with us
     with tempfile.TemporaryDirectory(prefix="mqtool-bench-") as directory:
         started = time.monotonic()
         command = [sys.executable, "-m", "mqtool", "serve", "--store", str(Path(directory) / "store"), "--namesrv-port", "0",

@@ -7,6 +7,7 @@ Docs page: docs/serve.md.
 """
 
 import asyncio
+import gc
 import logging
 import signal
 from collections.abc import Callable
@@ -258,6 +259,7 @@ async def _run(options: ServeOptions, ready: Callable[[dict[str, str]], None]) -
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     async with Server(options) as server:
+        gc.freeze()  # what is there now stays: collections need not look at it again
         ready(dict(server.addresses))
         await stopped.wait()
 

@@ -95,7 +95,7 @@ class Broker:
         self.offsets = OffsetTable(self.keeper)
         self.locks, self.stats = QueueLocks(), Stats()
         self.held = HeldRequests(lambda topic, queue_id: store.queue_bounds(topic, queue_id)[1])
-        self._writer = Writer(store, self.held.touch) if isinstance(store, MessageStore) else None
+        self._writer = Writer(store, self.held.touch, self.held.flushed) if isinstance(store, MessageStore) else None
         self.schedule, self.timer = Schedule(self), Timer(self)
         self.transactions, self.assignments = Transactions(self), Assignments(self)
         self.sends, self.pulls = SendProcessor(self), PullProcessor(self)

@@ -64,6 +64,11 @@ class HeldRequests:
             self._pace.hurry()
             self._schedule()  # dispatch may have been quicker than this note
 
+    def flushed(self) -> None:
+        """Notes that messages reached the disk: with SYNC_FLUSH they may be dispatched only then."""
+        if self._held:
+            self._pace.hurry()
+
     def is_expected(self, topic: str, queue_id: int) -> bool:
         """Whether a message was put to a queue that may not be dispatched yet."""
         offset = self._undispatched.get((topic, queue_id))

@@ -150,6 +150,8 @@ class QuickSends:
     def _batch(self, message: OutgoingMessage, shared: _Shared, opaque: int) -> bytes:
         """Stores the messages of a batch; returns the answer."""
         topic, queue_id, body = message[:3]
+        if not self._broker.is_v4:  # brokers since 5.4 keep none of what the request says for all of them
+            message = message._replace(properties=b"")
         result = self._broker.writer.put_batch(topic, queue_id, body, message)
         if result.append_status is not _APPENDED or result.status is not _OK:
             self._broker.stats.put_failed()

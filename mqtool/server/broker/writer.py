@@ -31,11 +31,12 @@ class Writer:
         append: the store's own `put`; who calls it tells `arrived`, and sees to the flush.
     """
 
-    def __init__(self, store: MessageStore, arrived: Arrived) -> None:
-        """Takes the store, open for writing."""
+    def __init__(self, store: MessageStore, arrived: Arrived, settled: Callable[[], None]) -> None:
+        """Takes the store, open for writing, and what is called after each put and after each flush."""
         self._store = store
         self.append = store.put
         self._arrived = arrived
+        self._settled = settled
         self._delay: Hook = delay_message(store.options)
         self.rewrites: list[tuple[bytes, Rewrite]] = [(_DELAY_MARK, self._delay)]
         self._sync = store.options.sync
@@ -122,12 +123,12 @@ class Writer:
             waiting = [self._waiting.popleft() for _ in range(len(self._waiting))]
             if waiting:
                 status = self._store.wait_flushed(max(end for end, _ in waiting))
-                self._loop.call_soon_threadsafe(_settle, waiting, status)
+                self._loop.call_soon_threadsafe(self._settle, waiting, status)
             elif self._stopping:
                 return
 
-
-def _settle(waiting: list[tuple[int, asyncio.Future[PutStatus] | None]], status: PutStatus) -> None:
-    for _, future in waiting:
-        if future is not None and not future.done():
-            future.set_result(status)
+    def _settle(self, waiting: list[tuple[int, asyncio.Future[PutStatus] | None]], status: PutStatus) -> None:
+        for _, future in waiting:
+            if future is not None and not future.done():
+                future.set_result(status)
+        self._settled()

@@ -63,3 +63,15 @@ def test_a_pull_that_comes_to_wait_has_what_was_put_before_dispatched():
         until(lambda: server.call(lambda: server.broker.messages.dispatch_behind) == 0)
         client.put("T", b"second")
         assert bodies(client.pull("T", offset=1, hold_ms=30_000)) == [b"second"]
+
+
+def test_a_held_pull_gets_what_was_flushed_while_dispatch_rests():
+    with MqServer(flushDiskType="SYNC_FLUSH") as server, Client(server.broker_address) as client:
+        client.put("T", b"first")
+        until(lambda: server.call(lambda: server.broker.messages.dispatch_behind) == 0)
+        held = client.send_pull("T", offset=1, hold_ms=30_000)
+        until(lambda: server.call(lambda: server.broker.held.count) == 1)
+        for number in range(20):
+            client.put("T", b"%d" % number)
+            assert bodies(client.answer(held)) == [b"%d" % number]
+            held = client.send_pull("T", offset=number + 2, hold_ms=30_000)
