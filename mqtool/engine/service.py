@@ -25,10 +25,12 @@ _FILES_BEFORE_WRITER_WAITS = 8
 """Files of log that dispatch, or the writer, may be ahead of the last flush of the queues. The real 5.5 looks back
 ten at most when it recovers, so what the checkpoint vouches for must not lag further behind."""
 
-_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.005
-"""Seconds between two turns of dispatch, as long as the last turn took within these: a turn costs as much for ten
-records as for a hundred, and takes the interpreter from those who put. The real one sleeps 1 ms
-(ReputMessageService.run)."""
+_MANY = 8
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.010
+_REST_OF_WORK = 3
+"""Seconds of rest after a turn of dispatch with many records: three times as long as it worked, within these. A turn
+costs as much for ten records as for a hundred, and takes the interpreter from those who put. The real one rests 1 ms
+after each (ReputMessageService.run). Who listens may rest in its own way."""
 
 Listener = Callable[[], None]
 """Called after records were dispatched."""
@@ -117,6 +119,7 @@ class DispatchLoop:
 
     def wait_until(self, arrived: Callable[[], bool], timeout: float | None) -> bool:
         """Waits for a condition that dispatch makes true; returns whether it is."""
+        self.wake()  # a pause that has begun ends: somebody waits
         with self._arrived:
             return self._arrived.wait_for(arrived, timeout)
 
@@ -143,12 +146,13 @@ class DispatchLoop:
 
     def _run(self) -> None:
         while True:
-            began = time.monotonic()
+            worked = time.thread_time()
             try:
-                if self.turn():
+                done = self.turn()
+                if done:
                     self._failures = 0
-                    if not self._stopping:  # wakes at once when it is to end
-                        self._wake.wait(min(max(time.monotonic() - began, _SHORTEST_PAUSE), _LONGEST_PAUSE))
+                    if done >= _MANY and not self.listeners:
+                        self._pause(_REST_OF_WORK * (time.thread_time() - worked))
                     continue
             except OSError as error:
                 self._note_failure(error)
@@ -162,6 +166,11 @@ class DispatchLoop:
             if not self.behind:
                 self._wake.wait()
             self.idle = False
+            self._wake.clear()
+
+    def _pause(self, seconds: float) -> None:
+        """Lets records gather; ends at once when somebody waits for one, or the thread is to end."""
+        if not self._stopping and self._wake.wait(min(max(seconds, _SHORTEST_PAUSE), _LONGEST_PAUSE)):
             self._wake.clear()
 
     def _note_failure(self, error: OSError) -> None:
