@@ -54,3 +54,12 @@ def test_records_in_two_files_of_the_log_take_the_long_way(opened):
     assert plain_get(parts.options, parts.log, queue, 0, 8, 1 << 20, parts.reader.memory) is None
     assert len(store.get_message("T", 0, 0, 8).records) == 8
     assert plain_get(parts.options, parts.log, queue, 0, 3, 1 << 20, parts.reader.memory) is not None
+
+
+def test_more_messages_than_the_short_way_takes_come_by_the_long_one(opened):
+    store = opened(commit_log_file_size=1 << 17, consume_queue_file_size=20_000, max_get_count_in_memory=1000)
+    for _ in range(300):
+        store.put("T", 0, b"x")
+    store.dispatch()
+    assert store.get_message("T", 0, 0, 1000).queue_offsets == list(range(300))
+    assert store.get_message("T", 0, 0, 200).queue_offsets == list(range(200))
