@@ -8,8 +8,7 @@ CommitLogDispatcherBuildConsumeQueue, CommitLogDispatcherBuildIndex (4.9.7, 5.5.
 """
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import numpy as np
 
@@ -175,11 +174,14 @@ class Dispatcher:
         return len(frames), 0
 
     def _put_columns(self, index: Index, keys: IndexKeys, last_record: int) -> None:
-        with self._index_errors():
-            first = int(np.searchsorted(keys.physical_offset, index.end_physical_offset))
+        first = int(np.searchsorted(keys.physical_offset, index.end_physical_offset))
+        try:
             index.put_many(
                 keys.key_hash[first:], keys.physical_offset[first:], keys.store_timestamp[first:], last_record
             )
+        except OSError:  # then the store takes no more messages
+            self._flags.set(RunningFlag.INDEX_FILE_ERROR)
+            raise
 
     # -- one by one ----------------------------------------------------------------------------------------------
 
@@ -194,8 +196,11 @@ class Dispatcher:
             self.queued_timestamp = request.store_timestamp
         if self._index is not None:
             hashes = request.key_hashes(with_tags=self.rules.index_tags) if request.is_indexed else []
-            with self._index_errors():
+            try:
                 self._index.put(hashes, request.physical_offset, request.store_timestamp)
+            except OSError:
+                self._flags.set(RunningFlag.INDEX_FILE_ERROR)
+                raise
 
     def _queue(self, request: DispatchRequest) -> None:
         queue = self._queues.find_or_create(request.topic, request.queue_id)
@@ -226,15 +231,6 @@ class Dispatcher:
             bit_map = self._bit_map_of(request) if self._bit_map_of else b""
             code = queue.ext.put(code, request.store_timestamp, bit_map)
         queue.put(queue_offset, request.physical_offset, request.size, code)
-
-    @contextmanager
-    def _index_errors(self) -> Iterator[None]:
-        """Notes that the index cannot be written: then the store takes no more messages."""
-        try:
-            yield
-        except OSError:
-            self._flags.set(RunningFlag.INDEX_FILE_ERROR)
-            raise
 
 
 def _trailed(view: memoryview, base: int, noted: list[int]) -> Frames | None:

@@ -28,11 +28,13 @@ class RunningFlags:
     Attributes:
         refuses: whether puts are refused; an attribute, since every put asks.
         flush_has_failed: whether a flush of the log has; an attribute, since every flush asks.
+        queue_writeable: whether dispatch may go on; a full disk stops puts, not dispatch.
     """
 
     def __init__(self) -> None:
         self._flags = RunningFlag(0)
         self.refuses = self.flush_has_failed = False
+        self.queue_writeable = True
 
     def __contains__(self, flag: RunningFlag) -> bool:
         return flag in self._flags
@@ -46,11 +48,6 @@ class RunningFlags:
         """Whether no other reason than this one stops puts."""
         return not self._flags & _STOPS_PUTS & ~flag
 
-    @property
-    def queue_writeable(self) -> bool:
-        """Whether dispatch may go on; a full disk stops puts, not dispatch."""
-        return not self._flags & _STOPS_QUEUES
-
     def set(self, flag: RunningFlag) -> None:
         """Puts a reason in force."""
         self._changed(self._flags | flag)
@@ -63,6 +60,7 @@ class RunningFlags:
         self._flags = flags
         self.refuses = bool(flags & _STOPS_PUTS)
         self.flush_has_failed = RunningFlag.NOT_WRITEABLE in flags
+        self.queue_writeable = not flags & _STOPS_QUEUES
 
     def __str__(self) -> str:
         return self._flags.name or "none"
