@@ -2,9 +2,10 @@
 
 Prints a JSON line for each job: messages/s, CPU seconds, peak memory of the largest process, and the ratio to a pass of
 `scan.crc.crc32` over the same log in the same round; medians of all rounds. Jobs are whole commands as a user types them,
-so starting Python and the worker processes counts.
+so starting Python and the worker processes counts; as where mqtool is installed, its modules are compiled. For two
+processes `times_one` is how many times as fast as one they are.
 
-Without STORE, synthetic ones are made. A rival is a shell command that does the same to the same store, with `{store}` for
+Without STORE, synthetic ones are made, in a few seconds for each GiB. A rival is a shell command that does the same to the same store, with `{store}` for
 its path; its last line on stdout is JSON with `rate` in messages/s. It runs in every round, and the ratios to it are printed:
 
     --rival 'recover=rocketmq java 5.5.0 StoreBench.java recover {store}'
@@ -29,6 +30,8 @@ from tests.support.big_store import write_big_store
 
 ROOT = Path(__file__).resolve().parents[1]
 WINDOW = 8 << 20
+COMPILED = str(Path(tempfile.gettempdir()) / "mqtool-bench-compiled")
+LARGE = 4096
 
 JOBS = {
     "verify, 1 process": "verify {store} --jobs 1 --format json --progress none",
@@ -56,8 +59,10 @@ def run(arguments: str, store: str) -> dict[str, float]:
     """Runs one command of mqtool; returns its seconds, CPU seconds and peak memory."""
     with tempfile.TemporaryDirectory(prefix="mqtool-bench-") as directory:
         words = [word.format(store=store, out=f"{directory}/out") for word in arguments.split()]
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         pid = os.posix_spawn(
-            sys.executable, [sys.executable, "-m", "mqtool", *words], os.environ | {"PYTHONPATH": str(ROOT)},
+            sys.executable, [sys.executable, "-m", "mqtool", *words],
+            {"PYTHONPYCACHEPREFIX": COMPILED, **environment, "PYTHONPATH": str(ROOT)},
             file_actions=[(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)],
         )  # fmt: skip
         started = time.perf_counter()
@@ -98,6 +103,10 @@ def measure(store: str, label: str, rounds: int, rivals: dict[str, str], wanted:
                "peak_mib": round(middle["peak_mib"]),
                "of_crc_pass": round(statistics.median(one["crc"] / one["seconds"] for one in found), 3),
                "load": round(middle["load"], 1)}
+        if "2 processes" in name:
+            alone = seen[name.replace("2 processes", "1 process")]
+            both = zip(alone, found, strict=True)
+            row["times_one"] = round(statistics.median(one["seconds"] / two["seconds"] for one, two in both), 2)
         for rival, rate in rates.items():
             pairs = zip(found, rate, strict=True)
             row[f"to_{rival}"] = round(statistics.median(count / one["seconds"] / other for one, other in pairs), 2)
@@ -121,7 +130,8 @@ def main() -> None:
         directory = Path(tempfile.mkdtemp(prefix="mqtool-bench-"))
         try:
             count = max(10_000, (options.log << 20) // (size + 240))
-            store = write_big_store(directory / "store", count, size=size)
+            segment = 1 << 30 if options.log >= LARGE else 1 << 28
+            store = write_big_store(directory / "store", count, size=size, segment=segment, index=True)
             measure(str(store), f"{size} B", options.rounds, rivals, options.only)
         finally:
             shutil.rmtree(directory)

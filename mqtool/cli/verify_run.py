@@ -24,7 +24,7 @@ from mqtool.verify import Finding, Options, Severity, State, Verification
 from mqtool.verify import verify as check
 from mqtool.verify.store import Progress
 
-SMALL = 512 << 20
+SMALL = 128 << 20
 """Bytes of the CommitLog up to which further processes cost more time than they save."""
 
 

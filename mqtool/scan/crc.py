@@ -1,7 +1,7 @@
 """CRC-32 of many ranges of one buffer."""
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
@@ -34,10 +34,10 @@ def crc32_of_ranges(view: memoryview, starts: np.ndarray, ends: np.ndarray) -> n
     """
     found = np.empty(len(starts), np.uint32)
     if len(starts) < _PIECE or int(ends[-1]) - int(starts[0]) > _LARGE * len(starts):
-        for at in range(0, len(starts), _PIECE):
-            cut = slice(at, at + _PIECE)
-            pieces = [view[start:end] for start, end in zip(starts[cut].tolist(), ends[cut].tolist(), strict=True)]
-            found[cut] = np.fromiter(map(crc32, pieces), np.uint32, len(pieces))
+        at = 0
+        for pieces in _slices(view, starts, ends):
+            found[at : at + len(pieces)] = np.fromiter(map(crc32, pieces), np.uint32, len(pieces))
+            at += len(pieces)
     else:
         from mqtool.scan.arrow import binary_view  # noqa: PLC0415 - 100 ms at import, which few ranges do not repay
 
@@ -47,3 +47,34 @@ def crc32_of_ranges(view: memoryview, starts: np.ndarray, ends: np.ndarray) -> n
             pieces = ranges[at : at + _PIECE].to_pylist()
             found[at : at + _PIECE] = np.fromiter(map(crc32, pieces), np.uint32, len(pieces))
     return (found & np.uint32(0x7FFFFFFF)).astype(np.int32)
+
+
+_Kept = tuple[object, int, np.ndarray, np.ndarray, list[list[memoryview]] | None]
+_kept: list[_Kept] = []
+"""The ranges of the last window in memory that is read into again and again, and their slices once they came twice."""
+
+
+def _slices(view: memoryview, starts: np.ndarray, ends: np.ndarray) -> Iterable[list[memoryview]]:
+    """Returns slices of a view, some at a time: the very same ones where records of one size fill one memory again."""
+    if not isinstance(view.obj, bytearray):
+        return _cut(view, starts, ends)
+    place = int(np.frombuffer(view, np.uint8).__array_interface__["data"][0])
+    last = _kept[0] if _kept else None
+    if last is None or last[0] is not view.obj or last[1] != place or not _same(last, starts, ends):
+        _kept[:] = [(view.obj, place, starts, ends, None)]
+        return _cut(view, starts, ends)
+    slices = last[4]
+    if slices is None:
+        slices = list(_cut(view, starts, ends))
+        _kept[:] = [(*last[:4], slices)]
+    return slices
+
+
+def _same(last: _Kept, starts: np.ndarray, ends: np.ndarray) -> bool:
+    return np.array_equal(last[2], starts) and np.array_equal(last[3], ends)
+
+
+def _cut(view: memoryview, starts: np.ndarray, ends: np.ndarray) -> Iterator[list[memoryview]]:
+    for at in range(0, len(starts), _PIECE):
+        cut = slice(at, at + _PIECE)
+        yield [view[start:end] for start, end in zip(starts[cut].tolist(), ends[cut].tolist(), strict=True)]

@@ -86,10 +86,11 @@ class _Window:
 
     def _add_keys(self, tails: Tails, topic: np.ndarray, name: str) -> None:
         starts, lengths = tails.pieces.value_of(name)
+        spaces = _spaces(tails, starts, lengths) if name == names.KEYS else np.empty(0, np.int64)
         rows = np.flatnonzero(lengths > 0)
         starts, lengths = starts[rows], lengths[rows]
-        if name == names.KEYS:
-            rows, starts, lengths = _words(tails, rows, starts, lengths)
+        if len(spaces):
+            rows, starts, lengths = _words(rows, starts, lengths, spaces)
         hashes, units = java_hashes(tails.data, starts, lengths)
         left = self.dispatcher.topics.key_hashes[topic[rows]]
         self._keys.append((tails.rows[rows], joined_hashes(left, hashes, units)))
@@ -186,10 +187,15 @@ class _Window:
         return [(frame, number_of(name), 0 if multi_dispatch.is_lmq(name) else own_queue, at) for name, at in found]
 
     def _index_keys(self) -> IndexKeys:
-        row = np.concatenate([rows for rows, _ in self._keys] or [np.empty(0, np.int64)])
-        hashes = np.concatenate([found for _, found in self._keys] or [np.empty(0, np.uint32)])
-        order = np.argsort(row, kind="stable")
-        row, hashes = row[order], hashes[order]
+        first = self._keys[0][0] if self._keys else np.empty(0, np.int64)
+        if self._keys and all(np.array_equal(rows, first) for rows, _ in self._keys[1:]):
+            row = np.repeat(first, len(self._keys))  # each record has one key of each sort
+            hashes = np.stack([found for _, found in self._keys], axis=1).reshape(-1)
+        else:
+            row = np.concatenate([rows for rows, _ in self._keys] or [first])
+            hashes = np.concatenate([found for _, found in self._keys] or [np.empty(0, np.uint32)])
+            order = np.argsort(row, kind="stable")
+            row, hashes = row[order], hashes[order]
         kept = self.transaction[row] != commit_log.SysFlag.TRANSACTION_ROLLBACK
         if not kept.all():
             row, hashes = row[kept], hashes[kept]
@@ -198,23 +204,31 @@ class _Window:
         return IndexKeys(row, key_hash, self.offsets[row], self.times[row])
 
 
-def _words(tails: Tails, rows: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Cuts values at spaces; empty words are left out."""
+def _spaces(tails: Tails, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Returns the positions of the spaces inside values, of which every row of the tails has one or none."""
+    there = lengths > 0
+    column = (starts - tails.row_start)[there]
+    if not len(column):
+        return column
+    low, high = int(column.min()), int((column + lengths[there]).max())
+    if not (tails.table[:, low:high] == ord(names.KEY_SEPARATOR)).any():
+        return column[:0]
     spaces = np.flatnonzero(tails.data == ord(names.KEY_SEPARATOR))
-    if not len(rows) or not len(spaces):
-        return rows, starts, lengths
+    spaces = spaces[(spaces >= tails.row_start[0]) & (spaces < tails.row_start[-1] + tails.width)]
+    row = tails.row_of(spaces)
+    return spaces[(spaces >= starts[row]) & (spaces < starts[row] + lengths[row])]
+
+
+def _words(
+    rows: np.ndarray, starts: np.ndarray, lengths: np.ndarray, spaces: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Cuts values at the spaces inside them; empty words are left out."""
     ends = starts + lengths
     owner = np.searchsorted(ends, spaces, side="right")
-    inside = spaces >= starts[np.minimum(owner, len(starts) - 1)]
-    inside &= owner < len(starts)
-    spaces = spaces[inside]
-    if not len(spaces):
-        return rows, starts, lengths
     first = np.sort(np.concatenate([starts, spaces + 1]))
     size = np.sort(np.concatenate([ends, spaces])) - first
     kept = size > 0
-    first = first[kept]
-    return np.repeat(rows, np.bincount(owner[inside], minlength=len(rows)) + 1)[kept], first, size[kept]
+    return np.repeat(rows, np.bincount(owner, minlength=len(rows)) + 1)[kept], first[kept], size[kept]
 
 
 def _texts(tails: Tails, name: str) -> dict[int, str]:

@@ -23,7 +23,7 @@ from mqtool.formats.dledger import (
 from mqtool.scan.damage import Damage, DamageKind, Tail
 from mqtool.scan.frames import Frames, Hop, Stop
 from mqtool.scan.resync import Witness
-from mqtool.scan.segment_bytes import WINDOW, Read
+from mqtool.scan.segment_bytes import WINDOW, Read, ReadInto
 from mqtool.scan.walk import SegmentSpan, SegmentWalk
 
 _HEAD = ENTRY_HEADER_SIZE + commit_log.FRAME.size
@@ -37,11 +37,12 @@ _HEADS = struct.Struct(
 
 
 def walk_of(
-    read: Read, span: SegmentSpan, *, check_crc: bool = True, witness: Witness | None = None
-) -> SegmentWalk:
-    """Returns the walk over a segment, whatever stands before its records."""
+    read: Read, span: SegmentSpan, *, check_crc: bool = True, witness: Witness | None = None,
+    read_into: ReadInto | None = None,
+) -> SegmentWalk:  # fmt: skip
+    """Returns the walk over a segment, whatever stands before its records; see `SegmentWalk`."""
     kind = EntryWalk if span.entries else SegmentWalk
-    return kind(read, span, check_crc=check_crc, witness=witness)
+    return kind(read, span, check_crc=check_crc, witness=witness, read_into=read_into)
 
 
 def hop_entries(view: memoryview, start: int) -> Hop:

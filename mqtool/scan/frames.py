@@ -127,6 +127,7 @@ class Frames:
         self.base = base
         self.positions = positions
         self.sizes = sizes
+        self._columns: dict[str, np.ndarray] = {}
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -167,7 +168,16 @@ class Frames:
 
         Args:
             name: a field of `commit_log.RECORD` up to body_length, hosts excepted.
+
+        Returns:
+            An array that is kept: it must not be changed.
         """
+        values = self._columns.get(name)
+        if values is None:
+            values = self._columns[name] = self._column(name)
+        return values
+
+    def _column(self, name: str) -> np.ndarray:
         first = self._heads_v4[name]
         values = first.astype(first.dtype.newbyteorder("="))
         if name in _COMMON or self._plain:
@@ -185,7 +195,7 @@ class Frames:
     @cached_property
     def body_start(self) -> np.ndarray:
         """Position of each body in the view."""
-        return self.positions + _BODY_AT[self.host_shape]
+        return self.positions + (_BODY_AT[0] if self._plain else _BODY_AT[self.host_shape])
 
     @cached_property
     def body_length(self) -> np.ndarray:
@@ -195,18 +205,26 @@ class Frames:
     @cached_property
     def topic_start(self) -> np.ndarray:
         """Position of each topic's first byte."""
-        return self.body_start + self.body_length + np.where(self._is_v2, 2, 1)
+        return self._body_end + (np.where(self._is_v2, 2, 1) if self._has_v2 else 1)
+
+    @cached_property
+    def _body_end(self) -> np.ndarray:
+        return self.body_start + self.body_length
 
     @cached_property
     def _is_v2(self) -> np.ndarray:
         return self.column("magic_code") == commit_log.MAGIC_V2
 
     @cached_property
+    def _has_v2(self) -> bool:
+        return bool(self._is_v2.any())
+
+    @cached_property
     def topic_length(self) -> np.ndarray:
         """Bytes of each topic as stored, signed: negative where the record is damaged."""
-        at = self._inside(self.body_start + self.body_length)
+        at = self._inside(self._body_end)
         short = self.bytes[at].view(np.int8).astype(np.int64)
-        if not self._is_v2.any():
+        if not self._has_v2:
             return short
         return np.where(self._is_v2, _i16_at(self.bytes, at), short)
 
@@ -222,7 +240,8 @@ class Frames:
 
     def _inside(self, at: np.ndarray) -> np.ndarray:
         """Keeps positions derived from unproved lengths inside the buffer."""
-        return np.clip(at, 0, max(0, len(self.view) - 2))
+        last = max(0, len(self.view) - 2)
+        return at if len(at) and at.min() >= 0 and at.max() <= last else np.clip(at, 0, last)
 
     @cached_property
     def true_offset(self) -> np.ndarray:
@@ -252,7 +271,7 @@ class Frames:
     @cached_property
     def computed_crc(self) -> np.ndarray:
         """CRC-32 of each stored body, 31 bits."""
-        ends = np.minimum(self.body_start + self.body_length, len(self.view))
+        ends = np.minimum(self._body_end, len(self.view))
         return crc32_of_ranges(self.view, np.minimum(self.body_start, ends), ends)
 
 

@@ -29,6 +29,9 @@ _I32 = struct.Struct(">i")
 Read = Callable[[int, int], bytes]
 """`read(position, count)`: the bytes there, fewer at the end of the file."""
 
+ReadInto = Callable[[int, memoryview], int]
+"""`read_into(position, target)`: fills memory that is there; how many bytes, fewer at the end of the file."""
+
 
 class SegmentBytes:
     """One segment.

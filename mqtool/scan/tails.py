@@ -28,7 +28,9 @@ class Tails:
         rows: int64, which frame of the set each row comes from; ascending.
         data: uint8, `PAD` zero bytes, the rows of `width` bytes each, `PAD` bytes.
         width: bytes of a row.
-        topic_start, topic_length, properties_start, properties_length: int64 positions in `data`, one per row.
+        end_in_rows: every row ends where its properties do, so what else is in it stands before the topic.
+        row_start, topic_start, topic_length, properties_start, properties_length: int64 positions in `data`, one per
+            row.
     """
 
     def __init__(self, frames: Frames, rows: np.ndarray, width: int) -> None:
@@ -40,14 +42,24 @@ class Tails:
         if len(buffer) < width:
             buffer = np.concatenate([buffer, np.zeros(width - len(buffer), np.uint8)])
         first = frames.topic_start.take(rows)
-        start = np.minimum(first, len(buffer) - width)
+        end = (frames.properties_start + frames.properties_length).take(rows)
+        start = end - width
+        self.end_in_rows = bool(count) and int(start.min()) >= 0 and int(end.max()) <= len(buffer)
+        if not self.end_in_rows:
+            np.clip(start, 0, len(buffer) - width, out=start)
         sliding = np.ndarray((len(buffer) - width + 1,), f"V{width}", buffer, strides=(1,))
         self.data = np.zeros(PAD + count * width + PAD, np.uint8)
         self.data[PAD : PAD + count * width] = sliding[start].view(np.uint8)
-        self.topic_start = PAD + np.arange(0, count * width, width, dtype=np.int64) + (first - start)
+        self.row_start = PAD + np.arange(0, count * width, width, dtype=np.int64)
+        self.topic_start = self.row_start + (first - start)
         self.topic_length = frames.topic_length.take(rows)
         self.properties_start = self.topic_start + self.topic_length + commit_log.PROPERTIES_LENGTH.size
         self.properties_length = frames.properties_length.take(rows)
+
+    @property
+    def table(self) -> np.ndarray:
+        """The rows as a table of bytes."""
+        return self.data[PAD : len(self.data) - PAD].reshape(len(self.rows), self.width)
 
     def row_of(self, positions: np.ndarray) -> np.ndarray:
         """Returns the row in which each position lies."""
@@ -67,10 +79,11 @@ class TailPieces(PropertyPieces):
         self.data = data = tails.data
         self.count = len(tails.rows)
         starts, ends = tails.properties_start, tails.properties_start + tails.properties_length
-        found = np.flatnonzero((data - np.uint8(NAME_END)) < 2)  # 0x01 and 0x02
+        found = np.flatnonzero((data - np.uint8(NAME_END)) < 2)  # 0x01 and 0x02; none in the bytes around the rows
         row = tails.row_of(found)
-        np.minimum(row, max(0, self.count - 1), out=row)
-        inside = (found >= starts.take(row)) & (found < ends.take(row)) if self.count else np.zeros(len(found), bool)
+        inside = found >= starts.take(row)
+        if not tails.end_in_rows:
+            inside &= found < ends.take(row)
         if not inside.all():
             found, row = found.compress(inside), row.compress(inside)
         closes = data.take(found) != NAME_END
@@ -120,10 +133,9 @@ class TailPieces(PropertyPieces):
 
 def _next_close(found: np.ndarray, closes: np.ndarray, splits: np.ndarray) -> np.ndarray:
     """Returns the position of the first 0x02 after each split, a huge one where none follows."""
-    padded = np.append(found, np.iinfo(np.int64).max)
     following = splits + 1
-    if np.append(closes, True).take(following).all():  # no value holds a 0x01
-        return padded.take(following)
+    if len(splits) and following[-1] < len(found) and closes.take(following).all():  # no value holds a 0x01
+        return found.take(following)
     return np.append(found.compress(closes), np.iinfo(np.int64).max).take(np.cumsum(closes).take(splits))
 
 

@@ -14,7 +14,7 @@ from mqtool.scan import segment_bytes
 from mqtool.scan.damage import Damage, DamageKind, Tail
 from mqtool.scan.frames import Frames, Hop, Stop, hop
 from mqtool.scan.resync import Witness, describe, extent, is_older, next_record
-from mqtool.scan.segment_bytes import Read, SegmentBytes
+from mqtool.scan.segment_bytes import Read, ReadInto, SegmentBytes
 
 _FRAME = commit_log.FRAME.size
 
@@ -59,12 +59,25 @@ class SegmentWalk:
     """Bytes that stand before each record."""
 
     def __init__(
-        self, read: Read, span: SegmentSpan, *, check_crc: bool = True, witness: Witness | None = None
-    ) -> None:
+        self, read: Read, span: SegmentSpan, *, check_crc: bool = True, witness: Witness | None = None,
+        read_into: ReadInto | None = None,
+    ) -> None:  # fmt: skip
+        """Takes what is to be walked.
+
+        Args:
+            read: of the segment.
+            span: what is to be walked.
+            check_crc: whether a wrong body CRC makes a record damage.
+            witness: who else knows where records start.
+            read_into: reads one window after the other into the same memory, which spares asking for it: then frames
+                are only good until the next ones are taken.
+        """
         self._segment = SegmentBytes(read, span.base, span.size)
         self._span = span
         self._check_crc = check_crc
         self._witness = witness
+        self._read_into = read_into
+        self._memory = memoryview(bytearray())
         self._newest = span.newest
         self._view = memoryview(b"")
         self._view_at = 0
@@ -111,10 +124,15 @@ class SegmentWalk:
 
     def _read(self, at: int, count: int) -> None:
         count = max(0, min(count, self._segment.size - at))
-        data = self._segment.read(at, count)
-        if len(data) < count:  # the file has been cut since it was opened
-            self._segment.size = at + len(data)
-        self._view, self._view_at = memoryview(data), at
+        if self._read_into is not None and count <= segment_bytes.WINDOW:
+            if len(self._memory) < count:
+                self._memory = memoryview(bytearray(count))
+            view = self._memory[: self._read_into(at, self._memory[:count])]
+        else:
+            view = memoryview(self._segment.read(at, count))
+        if len(view) < count:  # the file has been cut since it was opened
+            self._segment.size = at + len(view)
+        self._view, self._view_at = view, at
 
     def _chain(self, at: int) -> Generator[Frames | Damage, None, int | None]:
         """Yields what one chain of frames in the view holds; returns where to go on, None at the end."""

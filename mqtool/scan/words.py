@@ -47,24 +47,26 @@ def java_hashes(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> tu
     words, ends = words_of(data), starts + lengths
     hashes = np.zeros(len(starts), np.uint32)
     units = lengths.copy()
-    high = np.zeros(len(starts), bool)
+    seen = np.zeros(len(starts), _U64)
     which = np.arange(len(starts))
-    factor = 1
+    factor, shortest = 1, int(lengths.min(initial=0x7FFFFFFF))
     for done in range(0, int(lengths.max(initial=0)), 8):
         if done:
             which = which[lengths[which] > done]
         whole = len(which) == len(starts)
-        rest = (lengths if whole else lengths[which]) - done
-        word = words[(ends if whole else ends[which]) - (done + 8)] & _TAILS.take(np.minimum(rest, 8))
+        word = words[(ends if whole else ends[which]) - (done + 8)]
+        if done + 8 > shortest:
+            rest = (lengths if whole else lengths[which]) - done
+            word &= _TAILS.take(np.minimum(rest, 8))
         share = _word_hash(word) * np.uint32(factor)
         if whole:
             hashes += share
-            high |= (word & _HIGH) != 0
+            seen |= word
         else:
             hashes[which] += share
-            high[which] |= (word & _HIGH) != 0
+            seen[which] |= word
         factor = factor * _PER_WORD & 0xFFFFFFFF
-    for row in np.flatnonzero(high).tolist():
+    for row in np.flatnonzero(seen & _HIGH).tolist():
         text = java.decode_utf8(data[starts[row] : ends[row]].tobytes())
         hashes[row] = java.string_hash(text) & 0xFFFFFFFF
         units[row] = java.length(text)

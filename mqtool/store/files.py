@@ -40,6 +40,19 @@ class _LocalBytes:
             count -= len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
+    def read_into(self, position: int, target: memoryview) -> int:
+        done = 0
+        while done < len(target):
+            try:
+                count = os.preadv(self._fd, [target[done:]], position + done)
+            except OSError as error:
+                where = f"cannot be read at position {position + done}"
+                raise StoreError(f"{where}: {error.strerror}", self._path) from error
+            if not count:
+                break
+            done += count
+        return done
+
     def data_end(self) -> int:
         end = 0
         try:
@@ -76,6 +89,19 @@ class ReadFile:
             StoreError: the system reports an error, e.g. a bad sector.
         """
         return self._opened().read(position, count)
+
+    def read_into(self, position: int, target: memoryview) -> int:
+        """Reads into memory that is there; returns how many bytes, fewer than fit only where the file ends.
+
+        Raises:
+            StoreError: the system reports an error, e.g. a bad sector.
+        """
+        opened = self._opened()
+        if isinstance(opened, _LocalBytes) and hasattr(os, "preadv"):
+            return opened.read_into(position, target)
+        data = opened.read(position, len(target))
+        target[: len(data)] = data
+        return len(data)
 
     def data_end(self) -> int:
         """Returns a position after which the file holds only zeros, from its sparse extents; its size if unknown."""

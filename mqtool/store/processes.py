@@ -27,8 +27,9 @@ def start_worker() -> None:
 
 
 def leave_interrupts() -> None:
-    """Makes a process leave Ctrl-C to its parent, which tells it when to end."""
+    """Makes a process leave Ctrl-C to its parent, which tells it when to end, and end when it is told so."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a copy has its parent's handler
 
 
 @contextmanager

@@ -93,7 +93,8 @@ class Continuity:
             return
         span = self.span
         after = units.queue_offset + units.batch_size
-        count = np.bincount(codes, units.batch_size, minlength=len(span.queues)).astype(np.int64)
+        single = bool((units.batch_size == 1).all())
+        count = np.bincount(codes, None if single else units.batch_size, len(span.queues)).astype(np.int64)
         fresh = (span.messages == 0) & (count > 0)
         if fresh.any():
             first = fresh[codes]

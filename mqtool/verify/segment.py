@@ -128,7 +128,8 @@ class _Check:
                 is_last = facts.number >= self._survey.last_used and end is None
                 span = SegmentSpan(segment.base, size, start, file.data_end(), is_last, entries=segment.entries)
                 witness = self._survey.witness()
-                walk = walk_of(partial(self._read, file), span, check_crc=False, witness=witness)
+                walk = walk_of(partial(self._read, file), span, check_crc=False, witness=witness,
+                               read_into=partial(self._read_into, file))  # fmt: skip
                 self._walk(walk)
                 facts.bytes = size - start
         except StoreError as error:
@@ -146,6 +147,11 @@ class _Check:
         data = file.read(position, count)
         self._throttle.spend(len(data))
         return data
+
+    def _read_into(self, file: ReadFile, position: int, target: memoryview) -> int:
+        count = file.read_into(position, target)
+        self._throttle.spend(count)
+        return count
 
     def _walk(self, walk: SegmentWalk) -> None:
         facts, limit = self._facts, self._survey.end if self._survey.live else None

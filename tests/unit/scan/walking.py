@@ -56,9 +56,31 @@ def reader(data):
     return lambda position, count: data[position : position + count]
 
 
+def reader_into(data):
+    """Fills memory as a file does, and spoils what it does not fill."""
+    def read_into(position, target):
+        found = data[position : position + len(target)]
+        target[:] = bytes(found).ljust(len(target), b"\xda")
+        return len(found)
+
+    return read_into
+
+
 def walk(data, base=0, *, check_crc=True, witness=None, **span):
-    """Walk a segment; returns positions of the records, (start, end, kind) of the damage, and the walk."""
-    made = SegmentWalk(reader(data), SegmentSpan(base, len(data), **span), check_crc=check_crc, witness=witness)
+    """Walk a segment; returns positions of the records, (start, end, kind) of the damage, and the walk.
+
+    It is walked once more window by window in one memory, which must find the same.
+    """
+    ways = []
+    for read_into in (reader_into(data), None):
+        made = SegmentWalk(reader(data), SegmentSpan(base, len(data), **span), check_crc=check_crc, witness=witness,
+                           read_into=read_into)  # fmt: skip
+        ways.append((*_told(made, base), made))
+    assert (*ways[0][:2], ways[0][2].end, ways[0][2].tail) == (*ways[1][:2], ways[1][2].end, ways[1][2].tail)
+    return ways[1]
+
+
+def _told(made, base):
     positions, damage = [], []
     for item in made:
         if isinstance(item, Damage):
@@ -66,7 +88,7 @@ def walk(data, base=0, *, check_crc=True, witness=None, **span):
         else:
             assert item.sound.all()
             positions += (item.positions + (item.base - base)).tolist()
-    return positions, damage, made
+    return positions, damage
 
 
 def over(data, at, new):
