@@ -69,6 +69,7 @@ LAYOUTS: dict[str, cs.Struct] = {
     "tiered-header": tiered.INDEX_HEADER.layout,
     "tiered-slot": tiered.INDEX_SLOT.layout,
     "tiered-item": tiered.INDEX_ITEM.layout,
+    "tiered-node": tiered.INDEX_NODE.layout,
     "dledger-entry": dledger.ENTRY.layout,
     "dledger-blank": dledger.BLANK_ENTRY.layout,
     "dledger-index": dledger.INDEX_UNIT.layout,

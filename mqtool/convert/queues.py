@@ -133,7 +133,9 @@ def into_rocksdb(store: Store, target: Path) -> ConvertedQueues:
 
     Raises:
         UsageError: the target is taken.
-        UnsupportedFormatError: the queues are in RocksDB already, or some are BatchConsumeQueues.
+        UnsupportedFormatError: the queues are in RocksDB already, or some are BatchConsumeQueues, which RocketMQ does
+            not have there: RocksDBConsumeQueueTable.buildAndPutCQByteBuffer puts one unit at the first queue offset of
+            a record whatever the topic's queue type, without the number of messages (5.5.0).
         UnavailableError: rocksdict is not installed.
         StoreError: something cannot be read or written.
     """
@@ -141,7 +143,8 @@ def into_rocksdb(store: Store, target: Path) -> ConvertedQueues:
         raise UnsupportedFormatError(f"{store.path}: its queues are in RocksDB already")
     batch = next((queue for queue in store.disk_queues() if queue.is_batch), None)
     if batch is not None:
-        raise UnsupportedFormatError(f"{batch.path}: is a BatchConsumeQueue; how RocksDB keeps one is not known")
+        words = "a broker keeps one unit for each record in RocksDB, so offsets inside a batch would lead nowhere"
+        raise UnsupportedFormatError(f"{batch.path}: is a BatchConsumeQueue; {words}")
     rocksdict()
     log, found = store.commit_log, ConvertedQueues(start=store.commit_log.min_offset)
     with staged(store.path, target) as staging:

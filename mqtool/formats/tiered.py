@@ -17,6 +17,9 @@ CONSUME_QUEUE = "CONSUME_QUEUE"
 INDEX = "INDEX"
 METADATA = "tieredStoreMetadata.json"
 MAGIC_COMPACTED = -1127939451
+MAGIC_OPEN = -1127939447
+OPEN_INDEX = "tiered_index_file"
+"""Directory beside the tier's with the index files that are still written to."""
 
 _SEGMENT = re.compile("([0-9a-f]{8})([0-9]{20})")
 _CLUSTER = re.compile("([0-9a-f]{8})_(.+)")
@@ -53,10 +56,23 @@ class TieredIndexItem:
     time_diff: int
 
 
+@dataclass(frozen=True, slots=True)
+class TieredIndexNode:
+    """One key of one message in a file that is still written to, where entries of a slot form a chain."""
+
+    key_hash: int
+    topic_id: int
+    queue_id: int
+    offset: int
+    size: int
+    time_diff: int
+    previous: int
+
+
 INDEX_HEADER = Unit(
     "tiered index header",
     TieredIndexHeader,
-    i32("magic", "0xBCC50285: compacted"),
+    i32("magic", "0xBCC50285: compacted; 0xBCC50289: still written to"),
     i64("begin_timestamp", "store time that entries count from, ms"),
     i64("end_timestamp", "store time of the last entry, ms"),
     i32("used_slots", "slots with entries"),
@@ -70,9 +86,7 @@ INDEX_SLOT = Unit(
     i32("length", "bytes of the slot's entries"),
 )
 
-INDEX_ITEM = Unit(
-    "tiered index item",
-    TieredIndexItem,
+_ITEM = (
     i32("key_hash", "as in an index file, of topic#key"),
     i32("topic_id", "of the topic, by the metadata"),
     i32("queue_id", "of the queue"),
@@ -80,6 +94,13 @@ INDEX_ITEM = Unit(
     i32("size", "bytes of the record"),
     i32("time_diff", "seconds since begin_timestamp"),
 )
+
+INDEX_ITEM = Unit("tiered index item", TieredIndexItem, *_ITEM)
+
+INDEX_NODE = Unit(
+    "tiered index node", TieredIndexNode, *_ITEM,
+    i32("previous", "number of the slot's entry before this one, 0 for none"),
+)  # fmt: skip
 
 
 def hash_of(text: str) -> str:

@@ -97,6 +97,7 @@ class TieredStore:
         queues: of all of them.
         metadata: tieredStoreMetadata.json of the store around it, None if there is none that can be read.
         strays: paths that do not belong.
+        open_indexes: index files beside the tier that the broker still writes to.
     """
 
     def __init__(self, path: Path) -> None:
@@ -112,6 +113,7 @@ class TieredStore:
             self.clusters[found[1]] = path / entry.name
             self._brokers(path / entry.name)
         self.metadata = _metadata(path)
+        self.open_indexes = _open_indexes(path)
 
     def _brokers(self, cluster: Path) -> None:
         for broker in subdirectories(cluster):
@@ -156,6 +158,12 @@ def _metadata(path: Path) -> dict[str, Any] | None:
         return dict(config_json.parse(read_file(path.parent / file_names.CONFIG / tiered.METADATA)))
     except (StoreError, FormatError):
         return None
+
+
+def _open_indexes(path: Path) -> list[Path]:
+    directory = path.parent / tiered.OPEN_INDEX
+    entries = list_directory(directory) if directory.is_dir() else ()
+    return sorted(directory / entry.name for entry in entries if entry.is_file() and entry.name.isdecimal())
 
 
 def _damage(found: scan_damage.Damage, segment: MappedFile) -> Damage:

@@ -4,13 +4,12 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
-from mqtool.errors import FormatError, StoreError
-from mqtool.formats import consume_queue, java, properties, tiered
-from mqtool.formats.tiered import INDEX_HEADER, INDEX_ITEM, INDEX_SLOT
+from mqtool.errors import StoreError
+from mqtool.formats import consume_queue, tiered
 from mqtool.kinds.base import Damage, Finding, Severity
-from mqtool.store.files import MappedFile, read_file
 from mqtool.store.message import Message
 from mqtool.tiered.store import TieredQueue, TieredStore
+from mqtool.tiered.verify_index import verify_index
 
 _BROKER = "the broker still has recent messages in its own log; older ones are in a backup of the tier or nowhere"
 _DUMP = "mqtool dump {path} --table tiered-segment"
@@ -32,7 +31,9 @@ def verify(store: TieredStore) -> Iterator[Finding]:
         yield from _queue(queue)
     for queue in store.queues:
         for segment in queue.segments[tiered.INDEX]:
-            yield from _index(store, segment, by_topic)
+            yield from verify_index(segment.path, store, by_topic)
+    for path in store.open_indexes:
+        yield from verify_index(path, store, by_topic)
     yield from _metadata(store)
 
 
@@ -86,68 +87,6 @@ def _place(queue: TieredQueue, message: Message) -> Iterator[Finding]:
     if (message.topic, message.queue_id) != (queue.topic, queue.queue_id):
         words = f"the record at {message.physical_offset} is of {message.topic}/{message.queue_id}"
         yield _error("tiered-foreign-record", queue.path, words)
-
-
-def _index(store: TieredStore, segment: MappedFile, queues: dict[str, list[TieredQueue]]) -> Iterator[Finding]:
-    try:
-        data = read_file(segment.path, limit=1 << 28)
-        header = INDEX_HEADER.parse(data)
-    except (StoreError, FormatError) as error:
-        yield _error("tiered-index", segment.path, str(error))
-        return
-    if header.magic != tiered.MAGIC_COMPACTED:
-        words = f"magic {header.magic & 0xFFFFFFFF:08x}: only compacted index files (bcc50285) are known"
-        yield Finding("tiered-index", Severity.UNKNOWN, segment.path, words, "")
-        return
-    slots = len(data) - INDEX_HEADER.size - header.index_count * INDEX_ITEM.size
-    if header.index_count < 0 or slots < 0 or slots % INDEX_SLOT.size:
-        yield _error("tiered-index", segment.path, f"{header.index_count} entries do not fit into {len(data)} bytes")
-        return
-    count, first = slots // INDEX_SLOT.size, INDEX_HEADER.size + slots
-    used = 0
-    for number in range(count):
-        slot = INDEX_SLOT.parse(data, INDEX_HEADER.size + number * INDEX_SLOT.size)
-        used += slot.length > 0
-        inside = first <= slot.position and slot.position + slot.length <= len(data)
-        if slot.length < 0 or slot.length % INDEX_ITEM.size or (slot.length and not inside):
-            yield _error("tiered-index", segment.path, f"slot {number}: {slot.length} bytes at {slot.position}")
-            continue
-        for at in range(slot.position, slot.position + slot.length, INDEX_ITEM.size):
-            if INDEX_ITEM.parse(data, at).key_hash % count != number:
-                yield _error("tiered-index", segment.path, f"an entry of another slot in slot {number}", at)
-    if used != header.used_slots:
-        yield _error("tiered-index", segment.path, f"{header.used_slots} slots stated, {used} used")
-    topics = _topics(store)
-    if topics is None:
-        words = "which topic an entry means is not known: there is no metadata"
-        yield Finding("tiered-index", Severity.UNKNOWN, segment.path, words, "")
-        return
-    for at in range(first, len(data), INDEX_ITEM.size):
-        item = INDEX_ITEM.parse(data, at)
-        wrong = _entry(item, topics.get(item.topic_id, ""), queues)
-        if wrong:
-            yield _error("tiered-index", segment.path, wrong, at)
-
-
-def _entry(item: tiered.TieredIndexItem, topic: str, queues: dict[str, list[TieredQueue]]) -> str:
-    """Returns what is wrong with an index entry, "" if nothing is."""
-    queue = next((one for one in queues.get(topic, ()) if one.queue_id == item.queue_id), None)
-    if queue is None:
-        return f"leads to topic {item.topic_id}, queue {item.queue_id}, which is not there"
-    try:
-        message = queue.record(item.offset, item.size)
-    except (StoreError, FormatError) as error:
-        return f"leads to no record: {error}"
-    words = [*properties.keys_of(message.properties), message.properties.get(properties.UNIQUE_KEY, "")]
-    hashes = {java.index_hash(f"{topic}#{word}") for word in words}
-    return "" if item.key_hash in hashes else f"no key of the record at {item.offset} has hash {item.key_hash}"
-
-
-def _topics(store: TieredStore) -> dict[int, str] | None:
-    table = (store.metadata or {}).get("topicMetadataTable")
-    if not isinstance(table, dict):
-        return None
-    return {one["topicId"]: str(name) for name, one in table.items() if isinstance(one, dict) and "topicId" in one}
 
 
 def _metadata(store: TieredStore) -> Iterator[Finding]:

@@ -40,6 +40,7 @@ UNITS: tuple[Unit, ...] = (
     tiered.INDEX_HEADER,
     tiered.INDEX_SLOT,
     tiered.INDEX_ITEM,
+    tiered.INDEX_NODE,
     rocksdb_queue.ROCKS_UNIT,
     rocksdb_queue.ROCKS_BOUND,
     dledger.ENTRY,
