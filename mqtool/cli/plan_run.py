@@ -72,6 +72,8 @@ def run(invocation: Invocation, request: Request, output_format: Format) -> Exit
     verb, path = _words(request)
     if is_inside(request.out, path):
         raise UsageError(f"{request.out}: expected a file outside of the store {path}")
+    if request.out.exists():  # said before the log is read, which can take hours; `open` below decides
+        raise UsageError(f"{request.out}: expected a new file, this one exists")
     left: Mending | None = None
     with open_store(path, request.config) as store:
         if verb == "":

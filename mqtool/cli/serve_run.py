@@ -8,7 +8,7 @@ from typing import BinaryIO, NamedTuple
 
 from mqtool.cli.document import as_json
 from mqtool.cli.serve import SERVE
-from mqtool.errors import UsageError
+from mqtool.errors import NotAStoreError, UsageError
 from mqtool.server import serve
 from mqtool.server.serve import ServeOptions
 from mqtool.server.tls import TlsMode
@@ -36,7 +36,13 @@ class Request(NamedTuple):
 
 
 def run(request: Request, out: BinaryIO) -> None:
-    """Serves until it is told to stop; prints one line when clients are served."""
+    """Serves until it is told to stop; prints one line when clients are served.
+
+    Raises:
+        NotAStoreError: there is a file where the store should be.
+    """
+    if request.store.is_file():
+        raise NotAStoreError("expected a directory, found a file", request.store)
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
 
     def ready(addresses: dict[str, str]) -> None:

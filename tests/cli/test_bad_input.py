@@ -176,6 +176,11 @@ def test_what_may_not_be_read_is_an_io_error(mqtool, monkeypatch, name):
     check(mqtool("info", ORDERS))
 
 
+def test_a_file_cannot_be_served(mqtool, tmp_path):
+    result = mqtool("serve", text_file(tmp_path))
+    assert (result.code, result.stderr) == (4, f"mqtool: {tmp_path / 'file'}: expected a directory, found a file\n")
+
+
 def test_a_hint_names_the_store_below(mqtool, tmp_path):
     shutil.copytree(ORDERS, tmp_path / "store")
     assert f"did you mean {tmp_path / 'store'}?" in mqtool("info", tmp_path).stderr

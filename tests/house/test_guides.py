@@ -11,7 +11,7 @@ import pytest
 
 from tests.house.modules import ROOT
 
-GUIDES = ("diff", "rebuild", "report", "verify")
+GUIDES = ("convert", "diff", "kinds", "rebuild", "report", "verify")
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
