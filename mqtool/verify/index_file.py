@@ -107,6 +107,7 @@ class _Scan:
         self._sums = sums
         self.facts = facts
         self._heads = np.zeros(shape.slots, np.int32)
+        self._shared = np.zeros(shape.slots, bool)
 
     def run(self, throttle: Throttle) -> None:
         facts, header = self.facts, self.facts.header
@@ -151,11 +152,16 @@ class _Scan:
         self.facts.odd_count += len(negative)
         slots = (np.maximum(hashes, 0) % self._shape.slots).astype(np.int64)
         numbers = np.arange(first, first + len(entries), dtype=np.int32)
-        order = np.argsort(slots, kind="stable")
         due = self._heads[slots]
-        same = slots[order[1:]] == slots[order[:-1]]
-        due[order[1:][same]] = numbers[order[:-1][same]]
         self._heads[slots] = numbers
+        followed = slots[self._heads[slots] != numbers]
+        if len(followed):  # several of these entries share a slot
+            self._shared[followed] = True
+            rows = np.flatnonzero(self._shared[slots])
+            self._shared[followed] = False
+            order = rows[np.argsort(slots[rows], kind="stable")]
+            same = slots[order[1:]] == slots[order[:-1]]
+            due[order[1:][same]] = numbers[order[:-1][same]]
         found = entries["previous"].astype(np.int64)
         wrong = np.flatnonzero(found != due)
         self.facts.odd_count += len(wrong)
