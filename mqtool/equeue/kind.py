@@ -14,7 +14,7 @@ from mqtool.equeue.start import start
 from mqtool.equeue.store import EQueueStore, StoredMessage
 from mqtool.errors import FormatError
 from mqtool.formats import equeue, equeue_message
-from mqtool.kinds.base import Damage, Finding, Opened, Row, Table
+from mqtool.kinds.base import Damage, Finding, Opened, Row, Table, saved_row
 
 
 def recognises(path: Path) -> bool:
@@ -71,8 +71,7 @@ class OpenedEQueue(Opened):
         elif table == CHUNKS.name:
             yield from self._chunks()
         else:
-            for item in self.store.messages():
-                yield message_row(item) if isinstance(item, StoredMessage) else item
+            yield from self._messages()
 
     def parts(self, table: str) -> tuple[str, ...]:
         """Returns the names of the message chunks; entries and chunks are one part."""
@@ -92,7 +91,7 @@ class OpenedEQueue(Opened):
         whole = path.absolute()
         found = next((chunk for chunk in self.store.chunks if chunk.path.absolute() == whole), None)
         if found is not None:
-            return MESSAGES, self._of_chunk(found)
+            return MESSAGES, self._messages(found.path.name)
         for queue in self.store.queues:
             for chunk in queue.chunks:
                 if chunk.absolute() == whole:
@@ -105,14 +104,6 @@ class OpenedEQueue(Opened):
         for row in self._entries():
             if (row["topic"], row["queue_id"]) == queue and row["queue_offset"] in numbers:
                 yield row
-
-    def _of_chunk(self, chunk: ChunkFile) -> Iterator[Row | Damage]:
-        for item in self.store.messages():
-            if isinstance(item, StoredMessage):
-                if item.chunk is chunk:
-                    yield message_row(item)
-            elif item.path == chunk.path:
-                yield item
 
     def get(self, address: str) -> Row | None:
         """Returns the message at an address: a global position, a message id, or TOPIC/QUEUE@OFFSET.
@@ -159,11 +150,7 @@ class OpenedEQueue(Opened):
             found = [salvage.salvage_chunk(self.store, chunk) for chunk in self.store.chunks]
         else:
             found = salvage.salvage(self.path, target, settings_of(self.path))
-        return [
-            {"file": one.chunk.path.name, "forwards": len(one.forwards), "backwards": len(one.backwards),
-             "between": len(one.between), "damaged_bytes": sum(part.end - part.start for part in one.damage)}
-            for one in found
-        ]  # fmt: skip
+        return [saved_row(one.chunk.path, one.forwards, one.backwards, one.between, one.damage) for one in found]
 
     def close(self) -> None:
         """Closes its files."""
@@ -182,6 +169,10 @@ class OpenedEQueue(Opened):
             return equeue_message.parse_id(address).position
         except FormatError:
             return None
+
+    def _messages(self, chunk: str = "") -> Iterator[Row | Damage]:
+        for item in self.store.messages(chunk):
+            yield message_row(item) if isinstance(item, StoredMessage) else item
 
     def _entries(self) -> Iterator[Row]:
         for queue in self.store.queues:

@@ -10,9 +10,6 @@ from mqtool.formats.equeue_message import MAX_TICKS, Shape
 from mqtool.kinds.hops import Run
 from mqtool.kinds.sequence_columns import SequenceColumns, read_columns
 
-FIRST_WINDOW, WINDOW = 1 << 16, 8 << 20
-"""Bytes that are read at a time: few at the beginning and behind damage, then more and more."""
-
 
 @dataclass(frozen=True, slots=True)
 class SoundRun:

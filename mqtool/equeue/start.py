@@ -10,12 +10,13 @@ from pathlib import Path
 from mqtool.equeue import listing
 from mqtool.equeue.chunk import ChunkFile, Frame
 from mqtool.equeue.listing import Listing, QueueFiles
-from mqtool.equeue.runs import FIRST_WINDOW, WINDOW, is_decodable, sound_run
+from mqtool.equeue.runs import is_decodable, sound_run
 from mqtool.equeue.settings import Settings
 from mqtool.errors import FormatError
 from mqtool.formats import equeue
 from mqtool.formats.equeue import ENTRY_SIZE, FOOTER_SIZE, HEADER_SIZE
 from mqtool.formats.equeue_message import Shape
+from mqtool.kinds.hops import FIRST_WINDOW, WINDOW
 
 
 @dataclass(frozen=True, slots=True)

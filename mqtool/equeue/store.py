@@ -12,13 +12,13 @@ import numpy as np
 
 from mqtool.equeue.chunk import ChunkFile, Frame, NoFrame
 from mqtool.equeue.listing import Listing, QueueFiles, list_store
-from mqtool.equeue.runs import FIRST_WINDOW, WINDOW, SoundRun, sound_run
+from mqtool.equeue.runs import SoundRun, sound_run
 from mqtool.errors import CorruptionError, FormatError, UnsupportedFormatError
 from mqtool.formats import equeue, equeue_message
 from mqtool.formats.equeue import ENTRY_SIZE, MAX_RECORD_SIZE
 from mqtool.formats.equeue_message import MessageRecord, Shape
 from mqtool.kinds.base import Damage
-from mqtool.kinds.hops import hop
+from mqtool.kinds.hops import FIRST_WINDOW, WINDOW, hop
 
 _INDEX_CHUNK = 8
 """Offset of ChunkType in the header of ECommon's later line; our headers keep it in `reserved`."""
@@ -121,12 +121,15 @@ class EQueueStore:
             self._queues[queue.directory] = self._open(queue.chunks)
         return self._queues[queue.directory]
 
-    def messages(self) -> Iterator[StoredMessage | Damage]:
+    def messages(self, name: str = "") -> Iterator[StoredMessage | Damage]:
         """Yields every record in the order of positions, and damage where there is some.
 
         A range of damage ends where a record begins that states its own position.
+
+        Args:
+            name: of a chunk's file, to read that alone.
         """
-        for item in self.runs():
+        for item in self.runs(name):
             if isinstance(item, SoundRun):
                 yield from (self.message_of(item, number) for number in range(len(item.run)))
             else:

@@ -6,7 +6,7 @@ To add a kind: write one package with a module `kind` (`recognises`, and `open_k
 
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -108,6 +108,15 @@ class Finding:
         at = "" if self.position is None else f" position {self.position}"
         step = f"; {self.next_step}" if self.next_step else ""
         return f"{self.severity} {self.code}: {self.path}{at}: {self.detail}{step}"
+
+
+def saved_row(
+    path: Path, forwards: Sequence[object], backwards: Sequence[object], between: Sequence[object],
+    damage: Sequence[Damage],
+) -> Row:  # fmt: skip
+    """Returns what could be saved of one file as a row of `Opened.salvage`; records by where they were found from."""
+    return {"file": path.name, "forwards": len(forwards), "backwards": len(backwards), "between": len(between),
+            "damaged_bytes": sum(part.end - part.start for part in damage)}  # fmt: skip
 
 
 class Opened(ABC):

@@ -7,6 +7,9 @@ import numpy as np
 
 from mqtool.formats.equeue import FRAME_OVERHEAD, LENGTH
 
+FIRST_WINDOW, WINDOW = 1 << 16, 8 << 20
+"""Bytes that are read at a time: few at the beginning and behind damage, then more and more."""
+
 _ONE = LENGTH.struct
 _TWO = struct.Struct("<" + 2 * _ONE.format.removeprefix("<"))
 """The length behind a record and the one before the next."""

@@ -7,9 +7,9 @@ from typing import Any
 from mqtool.formats import tfchunk_records
 from mqtool.formats.equeue_message import ticks_to_millis
 from mqtool.formats.tfchunk_records import Commit, Prepare, System
-from mqtool.kinds.base import Damage, Finding, Opened, Row, Table
+from mqtool.kinds.base import Damage, Finding, Opened, Row, Table, saved_row
 from mqtool.tfchunk import salvage, verify
-from mqtool.tfchunk.chunk import StoredRecord, TFChunkFile
+from mqtool.tfchunk.chunk import StoredRecord
 from mqtool.tfchunk.columns import CHUNKS, RECORDS, TABLES
 from mqtool.tfchunk.store import TFChunkDb, is_database
 
@@ -60,8 +60,7 @@ class OpenedTFChunk(Opened):
         if table == CHUNKS.name:
             yield from self._chunks()
             return
-        for item in self.database.records():
-            yield record_row(item) if isinstance(item, StoredRecord) else item
+        yield from self._records()
 
     def parts(self, table: str) -> tuple[str, ...]:
         """Returns the names of the chunk files; the table of chunks is one part."""
@@ -77,15 +76,7 @@ class OpenedTFChunk(Opened):
         """Returns the records of a chunk."""
         whole = path.absolute()
         chunk = next((chunk for chunk in self.database.chunks if chunk.path.absolute() == whole), None)
-        return None if chunk is None else (RECORDS, self._of_chunk(chunk))
-
-    def _of_chunk(self, chunk: TFChunkFile) -> Iterator[Row | Damage]:
-        for item in self.database.records():
-            if isinstance(item, StoredRecord):
-                if item.chunk is chunk:
-                    yield record_row(item)
-            elif item.path == chunk.path:
-                yield item
+        return None if chunk is None else (RECORDS, self._records(chunk.path.name))
 
     def get(self, address: str) -> Row | None:
         """Returns the record at a log position.
@@ -110,15 +101,15 @@ class OpenedTFChunk(Opened):
             target.mkdir(parents=True, exist_ok=True)
             records = (record_row(record) for one in reports for record in one.records)
             export.write(records, RECORDS, target / f"{RECORDS.name}.parquet")
-        return [
-            {"file": one.chunk.path.name, "forwards": len(one.forwards), "backwards": len(one.backwards),
-             "between": len(one.between), "damaged_bytes": sum(part.end - part.start for part in one.damage)}
-            for one in reports
-        ]  # fmt: skip
+        return [saved_row(one.chunk.path, one.forwards, one.backwards, one.between, one.damage) for one in reports]
 
     def close(self) -> None:
         """Closes its files."""
         self.database.close()
+
+    def _records(self, chunk: str = "") -> Iterator[Row | Damage]:
+        for item in self.database.records(chunk):
+            yield record_row(item) if isinstance(item, StoredRecord) else item
 
     def _chunks(self) -> Iterator[Row]:
         for chunk in self.database.chunks:

@@ -9,9 +9,6 @@ from mqtool.kinds.hops import Run
 from mqtool.kinds.sequence_columns import SequenceColumns, read_columns
 from mqtool.tfchunk.chunk import TFChunkFile
 
-FIRST_WINDOW, WINDOW = 1 << 16, 8 << 20
-"""Bytes that are read at a time: few at the beginning and behind damage, then more and more."""
-
 
 @dataclass(frozen=True, slots=True)
 class Group:

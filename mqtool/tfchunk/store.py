@@ -11,10 +11,10 @@ from mqtool.formats.equeue import LENGTH
 from mqtool.formats.tfchunk import ChunkName
 from mqtool.kinds.base import Damage
 from mqtool.kinds.frames import Frame, NoFrame
-from mqtool.kinds.hops import hop
+from mqtool.kinds.hops import FIRST_WINDOW, WINDOW, hop
 from mqtool.store.files import ReadFile, list_directory, require_directory
 from mqtool.tfchunk.chunk import StoredRecord, TFChunkFile
-from mqtool.tfchunk.runs import FIRST_WINDOW, WINDOW, SoundRun, sound_run
+from mqtool.tfchunk.runs import SoundRun, sound_run
 
 
 def is_database(path: Path) -> bool:
@@ -64,9 +64,13 @@ class TFChunkDb:
         """Log position after the last record, by writer.chk; None without it."""
         return self.checkpoints.get("writer")
 
-    def records(self) -> Iterator[StoredRecord | Damage]:
-        """Yields every record up to writer.chk in the order of the log, and damage where there is some."""
-        for item in self.runs():
+    def records(self, name: str = "") -> Iterator[StoredRecord | Damage]:
+        """Yields every record up to writer.chk in the order of the log, and damage where there is some.
+
+        Args:
+            name: of a chunk's file, to read that alone.
+        """
+        for item in self.runs(name):
             if isinstance(item, SoundRun):
                 yield from records_of(item)
             else:

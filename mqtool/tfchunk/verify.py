@@ -8,8 +8,9 @@ from mqtool.formats import tfchunk
 from mqtool.formats.tfchunk import FOOTER_SIZE, HEADER_SIZE
 from mqtool.kinds.base import Finding, Severity
 from mqtool.kinds.frames import NoFrame
+from mqtool.kinds.hops import FIRST_WINDOW, WINDOW
 from mqtool.tfchunk.chunk import TFChunkFile
-from mqtool.tfchunk.runs import FIRST_WINDOW, WINDOW, SoundRun, sound_run
+from mqtool.tfchunk.runs import SoundRun, sound_run
 from mqtool.tfchunk.store import TFChunkDb
 
 _BACKUP = "restore the chunk from a backup or another node"
