@@ -84,9 +84,11 @@ class ConsumerProcessor:
 
     # -- bounds --------------------------------------------------------------------------------------------------
 
-    def max_offset(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+    async def max_offset(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
         """Returns the offset behind a queue's last message."""
-        _, highest = self._broker.messages.queue_bounds(text(command, "topic"), number(command, "queueId"))
+        topic, queue_id = text(command, "topic"), number(command, "queueId")
+        await self._broker.held.caught_up(topic, queue_id)
+        _, highest = self._broker.messages.queue_bounds(topic, queue_id)
         return ok(command, {"offset": str(highest)})
 
     def min_offset(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002

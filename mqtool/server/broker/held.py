@@ -13,6 +13,8 @@ from mqtool.server.broker.pace import Pace
 Key = tuple[str, int]
 """Topic and queue id."""
 
+_CATCH_UP_S = 0.2
+
 
 class Held:
     """One request that waits for any of some queues to pass an offset."""
@@ -73,6 +75,11 @@ class HeldRequests:
         """Whether a message was put to a queue that may not be dispatched yet."""
         offset = self._undispatched.get((topic, queue_id))
         return offset is not None and self._max_offset(topic, queue_id) <= offset
+
+    async def caught_up(self, topic: str, queue_id: int) -> None:
+        """Waits until a queue holds what was put to it so far, so that whoever asks finds it; not for long."""
+        if self.is_expected(topic, queue_id):
+            await self.wait({(topic, queue_id): self._undispatched[topic, queue_id]}, _CATCH_UP_S)
 
     def dispatched(self) -> None:
         """Notes that units were written. The thread that dispatches rests here; the event loop's may call it too."""

@@ -10,8 +10,8 @@ import threading
 import time
 
 LONGEST_REST_S = 0.01
-REST_OF_WORK = 2
-"""With somebody waiting, the thread rests so many times as long as it worked."""
+SHORT_REST, LONG_REST = 2, 8
+"""So many times as long as it worked the thread rests at least, and at most: with somebody waiting, and with nobody."""
 
 
 class Pace:
@@ -38,8 +38,8 @@ class Pace:
         if self._is_over:
             return
         # Its own processor time: what it did since the last rest, sleep excluded.
-        spent = time.thread_time() - self._worked
-        time.sleep(min(LONGEST_REST_S, REST_OF_WORK * max(0.0, spent)))
-        self._wanted.wait(LONGEST_REST_S)
+        spent = max(0.0, time.thread_time() - self._worked)
+        time.sleep(min(LONGEST_REST_S, SHORT_REST * spent))
+        self._wanted.wait(min(LONGEST_REST_S, (LONG_REST - SHORT_REST) * spent))
         self._wanted.clear()
         self._worked = time.thread_time()

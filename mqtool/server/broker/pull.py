@@ -71,6 +71,20 @@ class PullProcessor:
             if offset >= 0:
                 self._broker.offsets.commit(request.group, request.topic, request.queue_id, offset)
         found = self._get(request)
+        is_last = found.next_begin_offset >= found.max_offset
+        if is_last and self._broker.held.is_expected(request.topic, request.queue_id):
+            return self._get_all(command, request, flags)
+        return self._answer_or_hold(command, request, flags, found)
+
+    async def _get_all(self, command: Command, request: _Pull, flags: int) -> Command:
+        """Looks again once the queue holds what was acknowledged before the request came."""
+        await self._broker.held.caught_up(request.topic, request.queue_id)
+        answer = self._answer_or_hold(command, request, flags, self._get(request))
+        return answer if isinstance(answer, Command) else await answer
+
+    def _answer_or_hold(
+        self, command: Command, request: _Pull, flags: int, found: GetResult
+    ) -> Command | Awaitable[Command]:
         answer = self._answer(command, request, found)
         if answer.code != ResponseCode.PULL_NOT_FOUND or not flags & SUSPEND:
             return answer

@@ -89,7 +89,7 @@ class Writer:
             shared.store_host, shared.reconsume_times, wait=False,
         )  # fmt: skip
         if result.ok:
-            self._arrived(topic, queue_id, result.queue_offset)
+            self._arrived(topic, queue_id, result.queue_offset + max(1, len(result.physical_offsets)) - 1)
             self._flush_soon(result, None)
         return result
 

@@ -9,6 +9,7 @@ from mqtool.server.broker.pace import Pace
 from mqtool.server.testing import MqServer
 from tests.support.remoting import Client, bodies
 from tests.unit.server.broker.conftest import until
+from tests.unit.server.broker.test_send import batch_of
 
 HOUR = 3600.0
 
@@ -16,7 +17,8 @@ HOUR = 3600.0
 @pytest.fixture(autouse=True)
 def long_rests(monkeypatch):
     monkeypatch.setattr(pace, "LONGEST_REST_S", HOUR)
-    monkeypatch.setattr(pace, "REST_OF_WORK", 0)
+    monkeypatch.setattr(pace, "SHORT_REST", 0)
+    monkeypatch.setattr(pace, "LONG_REST", 1e12)
 
 
 def rest_ends(found: Pace) -> bool:
@@ -35,16 +37,22 @@ def test_a_rest_ends_when_somebody_waits_or_all_is_over(what):
 
 
 def test_one_hurry_ends_one_rest():
-    found = Pace()
+    found, ended = Pace(), []
+
+    def rest_twice() -> None:
+        for number in range(2):
+            found.rest()
+            ended.append(number)
+
     found.hurry()
-    assert rest_ends(found)
-    resting = threading.Thread(target=found.rest, daemon=True)
+    resting = threading.Thread(target=rest_twice, daemon=True)
     resting.start()
+    until(lambda: ended == [0])
     resting.join(0.05)
-    assert resting.is_alive()
+    assert ended == [0]
     found.end()
     resting.join(30)
-    assert not resting.is_alive()
+    assert ended == [0, 1]
 
 
 def test_a_held_pull_gets_its_message_while_dispatch_rests():
@@ -75,3 +83,25 @@ def test_a_held_pull_gets_what_was_flushed_while_dispatch_rests():
             client.put("T", b"%d" % number)
             assert bodies(client.answer(held)) == [b"%d" % number]
             held = client.send_pull("T", offset=number + 2, hold_ms=30_000)
+
+
+def test_who_pulls_without_waiting_finds_what_was_acknowledged_before():
+    with MqServer() as server, Client(server.broker_address) as client:
+        for number in range(5):
+            client.put("T", b"%d" % number)
+        assert bodies(client.pull("T")) == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_the_end_of_a_queue_counts_what_was_acknowledged_before():
+    with MqServer() as server, Client(server.broker_address) as client:
+        for number in range(3):
+            client.put("T", b"%d" % number)
+        assert client.call(30, topic="T", queueId=0).fields == {"offset": "3"}
+
+
+def test_who_pulls_without_waiting_finds_the_whole_of_an_acknowledged_batch():
+    with MqServer() as server, Client(server.broker_address) as client:
+        client.put("T", b"first")
+        until(lambda: server.call(lambda: server.broker.messages.dispatch_behind) == 0)
+        client.put("T", batch_of(*(b"%d" % number for number in range(30))), code=320, m="true")
+        assert len(bodies(client.pull("T"))) == 31
