@@ -100,9 +100,13 @@ def main() -> int:
             connection.close()
             return {}
 
-        good = measured("mutated frames", served, mutations, frames=args.frames)
-        good &= measured("idle connections", served, idling, connections=args.idle)
-        good &= measured("a peer that never reads", served, not_reading)
+        try:
+            good = measured("mutated frames", served, mutations, frames=args.frames)
+            good &= measured("idle connections", served, idling, connections=args.idle)
+            good &= measured("a peer that never reads", served, not_reading)
+        except BaseException:
+            served.stop(kill=True)
+            raise
         served.stop()
         if args.log:
             args.log.write_bytes((Path(name) / "serve.log").read_bytes())
