@@ -1,9 +1,11 @@
 """ConsumeQueues from RocksDB into files, and from files into RocksDB; the rest of the store is copied.
 
 With its queues in RocksDB (`storeType=defaultRocksDB`) a broker keeps topics, groups and consumer offsets there too;
-they become the JSON files of an ordinary broker. Into RocksDB only the queues go: such a broker reads JSON files too.
+they become the JSON files of an ordinary broker. Into RocksDB only the queues go: such a broker takes over the JSON
+files at its start, if they state a data version above 0 (RocksDBConsumerOffsetManager.merge, 5.5.0).
 """
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,8 +15,8 @@ import numpy as np
 
 from mqtool.convert.copying import copy_file, copy_tree, staged
 from mqtool.convert.segments import sync
-from mqtool.errors import StoreError, UnsupportedFormatError
-from mqtool.formats import consume_queue, file_names
+from mqtool.errors import FormatError, StoreError, UnsupportedFormatError
+from mqtool.formats import config_json, consume_queue, file_names
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK, UNIT_SIZE, ConsumeQueueUnit
 from mqtool.formats.rocksdb_queue import (
     BOUNDS,
@@ -34,7 +36,7 @@ from mqtool.rebuild.listing import Listing
 from mqtool.scan.damage import Damage
 from mqtool.scan.dispatch import Dispatcher
 from mqtool.store.consume_queue import Queue, has_record
-from mqtool.store.files import list_directory
+from mqtool.store.files import list_directory, read_file
 from mqtool.store.rocksdb import is_database, rocksdict, table
 from mqtool.store.rocksdb_queues import QueueDatabase
 from mqtool.store.store import Store
@@ -149,6 +151,7 @@ def into_rocksdb(store: Store, target: Path) -> ConvertedQueues:
     log, found = store.commit_log, ConvertedQueues(start=store.commit_log.min_offset)
     with staged(store.path, target) as staging:
         _copy(store, staging)
+        _raise_versions(staging / file_names.CONFIG)
         with _Writer(staging / file_names.CONSUME_QUEUE) as writer:
             dispatcher = Dispatcher(store.dispatch_rules)
             for item in log.frames(check_crc=False):
@@ -169,6 +172,21 @@ def into_rocksdb(store: Store, target: Path) -> ConvertedQueues:
                 _differences(queue, made, log.min_offset, found)
         sync(staging)
     return found
+
+
+def _raise_versions(config: Path) -> None:
+    """Gives tables whose data version was never counted up the version 1, without which a broker would ignore them."""
+    for name in _TABLES:
+        path = config / name
+        try:
+            found = dict(config_json.parse(read_file(path))) if path.is_file() else {}
+        except FormatError:
+            continue  # the broker says what it thinks of it
+        version = found.get("dataVersion")
+        known = version if isinstance(version, dict) else {}
+        if found and not known.get("counter"):
+            whole = {**found, "dataVersion": {"stateVersion": 0, "timestamp": 0, **known, "counter": 1}}
+            path.write_text(json.dumps(whole), "utf-8")
 
 
 class _Writer:

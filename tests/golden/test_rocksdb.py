@@ -194,3 +194,13 @@ def test_the_real_broker_starts_on_the_result_and_serves_it(into, tmp_path, rock
     assert line["topic"] in broker.admin("topicList")
     broker.stop()
     shutil.rmtree(tmp_path / "store")
+
+
+def test_tables_that_were_never_counted_up_get_a_version_that_a_broker_takes(tmp_path):
+    root = copy_store("orders-5.5.0", tmp_path / "copy")
+    (root / "config" / "consumerOffset.json").write_text('{"dataVersion":{"counter":0},"offsetTable":{"T@G":{0:5}}}')
+    with mqtool.open(root) as store:
+        into_rocksdb(store, tmp_path / "made")
+    with mqtool.open(tmp_path / "made") as store:
+        assert store.metadata.offsets_file.data_version.counter == 1
+        assert store.metadata.consumer_offsets == {"G": {"T": {0: 5}}}
