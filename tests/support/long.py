@@ -13,6 +13,7 @@ LONG = {
     "tests/interop/test_rebuild.py::test_a_broker_starts_on_rebuilt_files_and_rebuilt_configuration[5.5.0]",
     "tests/interop/test_repair.py::test_a_broker_runs_on_a_changed_store_keeps_changes_out_and_lets_finalize_in[5.5.0]",
     "tests/interop/test_replay.py::test_the_real_broker_stores_what_is_sent_again_and_its_refusals_are_told_in_its_words",
+    "tests/interop/test_rocksdb_config.py::test_what_a_broker_keeps_in_rocksdb_is_read_and_goes_to_files_and_back",
     "tests/interop/test_runbooks.py::test_a_backup_beside_a_living_broker_comes_back_and_is_served",
     "tests/interop/test_runbooks.py::test_a_killed_broker_starts_at_once_after_the_runbook",
     "tests/interop/test_serve.py::test_a_directory_changes_hands_under_load_and_nothing_is_lost[4.9.7-five rounds]",
