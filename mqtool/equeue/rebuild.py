@@ -14,7 +14,7 @@ from mqtool.equeue.known import tag_code
 from mqtool.equeue.settings import Settings
 from mqtool.equeue.store import EQueueStore, StoredMessage
 from mqtool.errors import StoreError
-from mqtool.formats import equeue
+from mqtool.formats import equeue, file_names
 from mqtool.formats.equeue import ENTRY_SIZE, QueueEntry
 from mqtool.store.files import list_directory
 
@@ -139,12 +139,16 @@ def write_queues(store: EQueueStore, target: Path, settings: Settings, *, keep: 
         What was written.
 
     Raises:
-        StoreError: the target holds something.
+        StoreError: the target holds something, or a topic can be no folder's name; nothing was written then.
     """
     if target.exists() and list_directory(target):
         raise StoreError("expected an empty or absent directory", target)
     plans = plan_queues(store, keep=keep)
     log_start = min((chunk.start for chunk in store.chunks), default=0)
+    for plan in plans:
+        if not file_names.is_directory_name(plan.topic):
+            words = f"a message states topic {plan.topic[:40]!r}, which can be no folder's name; verify shows where"
+            raise StoreError(words, store.path)
     for plan in plans:
         if plan.entries:
             _write(plan, target / equeue.QUEUE_CHUNKS / plan.topic / str(plan.queue_id), settings, log_start)
@@ -152,8 +156,6 @@ def write_queues(store: EQueueStore, target: Path, settings: Settings, *, keep: 
 
 
 def _write(plan: QueuePlan, directory: Path, settings: Settings, log_start: int) -> None:
-    if Path(plan.topic).name != plan.topic:
-        raise StoreError(f"expected a topic that can be a folder's name, found {plan.topic!r}", directory)
     appender = ChunkAppender(directory, equeue.QUEUE_PREFIX, settings.queue_chunk_entries * ENTRY_SIZE)
     appender.begin(min(plan.entries) // settings.queue_chunk_entries)
     try:
