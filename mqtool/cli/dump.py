@@ -41,9 +41,7 @@ from mqtool.cli.options import (
 )
 from mqtool.cli.schema import prints
 
-JobsOption = Annotated[
-    int | None, option("--jobs", "-j", metavar="N", min=1, help="Processes for JSON; else as many as pay.")
-]
+JobsOption = Annotated[int, option("--jobs", "-j", metavar="N", min=1, help="Processes for JSON.")]
 KindOption = Annotated[
     FileKindName | None, option("--kind", panel=SELECTION, help="Which part of a store, or what a file is.")
 ]
@@ -91,7 +89,7 @@ def dump(
     redact: RedactOption = False,
     config: ConfigOption = None,
     progress: ProgressOption = ProgressMode.AUTO,
-    jobs: JobsOption = None,
+    jobs: JobsOption = 1,
     _debug: DebugOption = False,
 ) -> ExitCode:
     """Reads the options and runs."""

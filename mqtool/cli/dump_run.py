@@ -23,13 +23,9 @@ from mqtool.store.file_kind import FileKind
 from mqtool.store.follow import follow
 from mqtool.store.json_lines import json_lines
 from mqtool.store.log_file import LogFiles
-from mqtool.store.processes import available
 from mqtool.store.target import open_target
 
 Items = Iterable[Message | Damage]
-
-SMALL = 128 << 20
-"""Bytes of log below which a second process takes longer to start than it saves."""
 
 
 def run(
@@ -79,8 +75,7 @@ def _messages(
                 found = follow(path, config, **wanted) if view.follow else store.messages(**wanted)
                 stream.write(found, rows, output, bar, view.damage)
             else:
-                jobs = view.jobs or (1 if last - first < SMALL else available())
-                lines = json_lines(store, body_mode, raw=view.raw, jobs=jobs, limit=stream.limit, **wanted)
+                lines = json_lines(store, body_mode, raw=view.raw, jobs=view.jobs, limit=stream.limit, **wanted)
                 stream.write_lines(lines, output, bar, view.damage)
     if not view.follow and "end" not in wanted and filters.limit is None and filters.max_bytes is None:
         report.tail(store.commit_log.tail)

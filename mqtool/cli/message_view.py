@@ -24,7 +24,7 @@ class MessageView:
     follow: bool = False
     damage: DamageMode = DamageMode.STDERR
     progress: ProgressMode = ProgressMode.NONE
-    jobs: int | None = None
+    jobs: int = 1
 
     def check(self) -> None:
         """Raises UsageError where options exclude each other."""

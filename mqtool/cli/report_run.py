@@ -1,6 +1,5 @@
 """What `mqtool report` does once its options are read."""
 
-import os
 from pathlib import Path
 
 from mqtool.cli.exits import ExitCode
@@ -14,6 +13,7 @@ from mqtool.cli.verify_run import SMALL, outside, write_whole
 from mqtool.errors import UsageError
 from mqtool.report import report
 from mqtool.store import open_store
+from mqtool.store.processes import available
 from mqtool.verify import Options, Severity
 
 
@@ -28,7 +28,7 @@ def run(
     with open_store(path, config) as store:
         outside(path, output)
         size = sum(segment.size for segment in store.commit_log.segments)
-        options = Options(topics, jobs or (1 if size < SMALL else os.cpu_count() or 1), limit)
+        options = Options(topics, jobs or (1 if size < SMALL else available()), limit)
         with progress(mode, "report", 0, size) as bar:
             page, found = report(store, options, lambda done, total: bar.update(size * done // max(1, total)))
             bar.update(size)

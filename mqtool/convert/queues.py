@@ -126,6 +126,13 @@ def _write_queue(
     return count
 
 
+def _refuse_batch_queues(store: Store) -> None:
+    batch = next((queue for queue in store.disk_queues() if queue.is_batch), None)
+    if batch is not None:
+        words = "a broker keeps one unit for each record in RocksDB, so offsets inside a batch would lead nowhere"
+        raise UnsupportedFormatError(f"{batch.path}: is a BatchConsumeQueue; {words}")
+
+
 def into_rocksdb(store: Store, target: Path) -> ConvertedQueues:
     """Writes a copy of a store whose queues are a RocksDB instead of files, made from the log and compared with them.
 
@@ -143,10 +150,7 @@ def into_rocksdb(store: Store, target: Path) -> ConvertedQueues:
     """
     if is_database(store.path / file_names.CONSUME_QUEUE):
         raise UnsupportedFormatError(f"{store.path}: its queues are in RocksDB already")
-    batch = next((queue for queue in store.disk_queues() if queue.is_batch), None)
-    if batch is not None:
-        words = "a broker keeps one unit for each record in RocksDB, so offsets inside a batch would lead nowhere"
-        raise UnsupportedFormatError(f"{batch.path}: is a BatchConsumeQueue; {words}")
+    _refuse_batch_queues(store)
     rocksdict()
     log, found = store.commit_log, ConvertedQueues(start=store.commit_log.min_offset)
     with staged(store.path, target) as staging:

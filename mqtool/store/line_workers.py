@@ -6,10 +6,9 @@ is told only which bytes of which file to make lines of.
 
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from concurrent.futures import Executor, Future
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +19,7 @@ from mqtool.scan.frames import Frames
 from mqtool.store.commit_log import CommitLog
 from mqtool.store.files import ReadFile
 from mqtool.store.lines import LineMaker, Lines
-from mqtool.store.processes import start_worker
+from mqtool.store.processes import start_worker, worker_pool
 from mqtool.store.remote import RemotePath
 
 _AHEAD = 2
@@ -52,7 +51,7 @@ def in_processes(
     log: CommitLog, items: Iterator[Frames | Damage], make: LineMaker, workers: int
 ) -> Iterator[Lines | Damage]:
     """Does as `spread` with so many processes beside this one."""
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=start_worker) as pool:
+    with worker_pool(workers, start_worker) as pool:
         try:
             yield from spread(log, items, make, pool, workers)
         finally:
