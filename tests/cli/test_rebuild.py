@@ -154,7 +154,7 @@ def test_a_run_with_notes_leaves_none_behind(mqtool, tmp_path):
 def test_a_filter_that_cannot_be_followed_is_told(mqtool, tmp_path):
     store = copy_store("cqext-5.5.0", tmp_path)
     path = store / "config" / "consumerFilter.json"
-    path.write_bytes(path.read_bytes().replace(b"a > 5", b"a LIKE 5"))
+    path.write_bytes(path.read_bytes().replace(b"a > 5", b"a >  "))
     result = rebuild(mqtool, "consumequeue", store, "--out", tmp_path / "out")
     assert result.code == 0
     assert "ExtHigh" in result.document["problems"][0]

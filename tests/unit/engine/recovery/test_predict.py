@@ -169,7 +169,7 @@ def test_versions_belong_to_their_release(store):
 
 @pytest.mark.parametrize(
     "keys",
-    [{"enableDLegerCommitLog": "true"}, {"storeType": "defaultRocksDB"}, {"enableControllerMode": "true"},
+    [{"storeType": "defaultRocksDB"}, {"enableControllerMode": "true"},
      {"duplicationEnable": "true"}],
 )
 def test_other_engines_are_refused_by_name(store, keys):
@@ -177,11 +177,16 @@ def test_other_engines_are_refused_by_name(store, keys):
         start(store, keys=keys)
 
 
-def test_a_dledger_directory_is_not_passed_over_in_silence(store):
+def test_which_node_of_a_dledger_group_it_is_must_be_known(store):
+    with pytest.raises(UsageError, match="dLegerSelfId"):
+        start(store, keys={"enableDLegerCommitLog": "true"})
+
+
+def test_a_dledger_directory_is_followed_unless_the_keys_say_otherwise(store):
+    plain = start(store, keys={"enableDLegerCommitLog": "false"})
     (store.root / "dledger-n0" / "data").mkdir(parents=True)
-    with pytest.raises(UnsupportedFormatError, match="enableDLegerCommitLog=false"):
-        start(store)
-    assert start(store, keys={"enableDLegerCommitLog": "false"}).runs
+    assert start(store, keys={"enableDLegerCommitLog": "false"}).after_start == plain.after_start
+    assert start(store).after_start != plain.after_start
 
 
 def test_without_a_configuration_sizes_are_what_the_files_tell(store):
