@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from mqtool import kernels
 from tests.support.damage import CASES, damage_case, held_locks
 from tests.support.engine_faults import fast_directory, remove
 from tests.support.long import LONG
@@ -26,6 +27,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(600))
         if item.nodeid in LONG and not os.environ.get("MQTOOL_LONG"):
             item.add_marker(pytest.mark.skip(reason="long; MQTOOL_LONG=1 runs it"))
+
+
+@pytest.fixture(scope="module", params=["arrays", "kernels"])
+def either_way(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Once by array arithmetic, and once by the kernels that stand in for it."""
+    if request.param == "arrays":
+        yield
+        return
+    if kernels.load() is None:
+        pytest.skip("needs numba")
+    with kernels.use(kernels.LARGE):
+        yield
 
 
 @pytest.fixture

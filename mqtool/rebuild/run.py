@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from mqtool import kernels
 from mqtool.errors import StoreError, UsageError
 from mqtool.formats import file_names
 from mqtool.rebuild.digest import Batch, Digest, Wanted
@@ -16,6 +17,7 @@ from mqtool.rebuild.settings import Settings
 from mqtool.rebuild.sink import BitMaps, Sink
 from mqtool.rebuild.state import StateFile
 from mqtool.rebuild.workers import batches_of_workers
+from mqtool.store.real_path import is_inside, real_path
 from mqtool.store.store import Store
 
 KINDS = (
@@ -78,7 +80,7 @@ def rebuild(
     earlier = state.load() if state is not None and options.resume else None
     while True:
         try:
-            with OutputFiles(out) as output:
+            with OutputFiles(out) as output, kernels.use(log_bytes(store)):
                 sink = Sink(output, settings, wanted, log_bytes(store), bit_maps)
                 if earlier is not None:
                     sink.resume(earlier)
@@ -100,9 +102,9 @@ class _NewBatchTopicsError(Exception):
 
 def check(store: Store, out: Path, *, resume: bool) -> None:
     """Raises what `rebuild` would before it writes anything."""
-    target, aside = out.resolve(), store.path.resolve() / file_names.ASIDE
+    aside = real_path(store.path) / file_names.ASIDE
     for part in (store.path, *store.layout.commit_log_dirs):
-        if target.is_relative_to(part.resolve()) and not target.is_relative_to(aside):
+        if is_inside(out, part) and not is_inside(out, aside):
             raise UsageError(f"{out}: expected a directory outside of {part}: nothing is written into a store")
     try:
         taken = sorted(entry.name for entry in os.scandir(out)) if out.exists() else []
@@ -158,7 +160,7 @@ def log_bytes(store: Store) -> int:
 def _fingerprint(store: Store, settings: Settings, wanted: Wanted) -> dict[str, Any]:
     """What must be the same when a run is resumed."""
     return {
-        "store": str(store.path.resolve()),
+        "store": str(real_path(store.path)),
         "log_begins_at": store.commit_log.min_offset,
         "wanted": asdict(wanted),
         "settings": {name: str(value) for name, value in asdict(settings).items() if name not in ("evidence", "rules")},

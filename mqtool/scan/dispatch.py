@@ -12,12 +12,13 @@ import numpy as np
 from mqtool.errors import FormatError
 from mqtool.formats import commit_log, java
 from mqtool.formats import properties as names
+from mqtool.kernels import Kernels, kernels
 from mqtool.scan import multi_dispatch
 from mqtool.scan.dispatched import Dispatched, DispatchRules, IndexKeys, Oddity, QueueUnits
 from mqtool.scan.frames import Frames
 from mqtool.scan.tails import Tails, tails_of
 from mqtool.scan.topics import TopicTable
-from mqtool.scan.words import java_hashes, joined_hashes
+from mqtool.scan.words import java_hashes, joined_hashes, words_of
 
 _UNKNOWN_LEVEL_MS = 1000
 
@@ -44,7 +45,11 @@ class Dispatcher:
             keys: whether index keys are wanted; without, there are none.
         """
         window = _Window(frames, self)
-        for tails in tails_of(frames):
+        compiled = kernels()
+        rest = None if compiled is None or not len(frames) else window.add_compiled(compiled, keys=keys)
+        for tails in tails_of(frames if rest is None else frames.select(rest)):
+            if rest is not None:
+                tails.rows = rest[tails.rows]
             window.add(tails, keys=keys)
         return window.dispatched()
 
@@ -83,6 +88,27 @@ class _Window:
         self._delay(tails, topic)
         self._find_lmq(tails)
         self._find_batches(tails, topic)
+
+    def add_compiled(self, compiled: Kernels, *, keys: bool) -> np.ndarray:
+        """Works out topics, tags codes and keys of all records for which a kernel can; returns the others."""
+        frames, table, rules = self.frames, self.dispatcher.topics, self.rules
+        words = words_of(frames.bytes) if len(frames.bytes) >= 8 else np.empty(0, np.uint64)
+        place = (frames.topic_start, frames.topic_length, frames.properties_start, frames.properties_length)
+        wanted = (self.dispatcher.schedule, keys, rules.index_tags)
+        room = int(frames.properties_length.sum()) + 2 * len(frames)  # a key takes a byte of KEYS at least
+        key_rows, hashes = np.empty(room, np.int64), np.empty(room, np.uint32)
+        others = np.empty(len(frames), np.int64)
+        found = (self.topic, self.tags_code, key_rows, hashes, others)
+        done = (0, 0, 0)
+        while True:
+            done = compiled.dispatch(frames.bytes, words, place, table.slots.columns(), wanted, done, found)
+            row, count, other_count = done
+            if row == len(frames):
+                break
+            start = int(frames.topic_start[row])
+            table.slots.learn(frames.bytes[start : start + int(frames.topic_length[row])].tobytes())
+        self._keys.append((key_rows[:count], hashes[:count]))
+        return others[:other_count]
 
     def _add_keys(self, tails: Tails, topic: np.ndarray, name: str) -> None:
         starts, lengths = tails.pieces.value_of(name)
@@ -188,7 +214,9 @@ class _Window:
 
     def _index_keys(self) -> IndexKeys:
         first = self._keys[0][0] if self._keys else np.empty(0, np.int64)
-        if self._keys and all(np.array_equal(rows, first) for rows, _ in self._keys[1:]):
+        if len(self._keys) == 1:
+            row, hashes = self._keys[0]
+        elif self._keys and all(np.array_equal(rows, first) for rows, _ in self._keys[1:]):
             row = np.repeat(first, len(self._keys))  # each record has one key of each sort
             hashes = np.stack([found for _, found in self._keys], axis=1).reshape(-1)
         else:

@@ -13,6 +13,7 @@ from itertools import repeat
 import numpy as np
 
 from mqtool.formats import codec, commit_log
+from mqtool.kernels import Kernels, kernels
 from mqtool.scan.crc import crc32_of_ranges
 from mqtool.scan.leap import SMALL, even_run, leap
 
@@ -56,6 +57,9 @@ class Hop:
 
 def hop(view: memoryview, start: int) -> Hop:
     """Follows total_size from record to record."""
+    compiled = kernels()
+    if compiled is not None:
+        return _hop_compiled(compiled, view, start)
     parts: list[np.ndarray] = []
     at, most, may_leap = start, _FEW, True
     while True:
@@ -79,6 +83,18 @@ def hop(view: memoryview, start: int) -> Hop:
     if stop is Stop.MORE:
         positions = positions[:-1]
     return Hop(positions, np.diff(positions, append=onward), onward, stop)
+
+
+def _hop_compiled(compiled: Kernels, view: memoryview, start: int) -> Hop:
+    found = np.empty(max(0, len(view) - start) // commit_log.MIN_RECORD_SIZE + 1, np.int64)
+    found = found[: compiled.hop(np.frombuffer(view, np.uint8), start, found)]
+    at = start
+    if len(found):
+        last = int(found[-1])
+        at = last + commit_log.FRAME.unpack_from(view, last)[0]
+    _, onward, stop = _hop_on(view, at, 2)  # what comes next is no whole frame
+    assert stop is not None
+    return Hop(found, np.diff(found, append=onward), onward, stop)
 
 
 def _hop_on(view: memoryview, start: int, most: int) -> tuple[list[int], int, Stop | None]:

@@ -1,8 +1,11 @@
 """Topic names of many records as numbers: a topic is one of few, so each distinct one is looked at once."""
 
+from functools import cached_property
+
 import numpy as np
 
 from mqtool.formats import index_file, java
+from mqtool.kernels.fnv import first_slot
 from mqtool.scan.tails import Tails
 from mqtool.scan.words import WordTable, name_mask, words_of
 
@@ -56,6 +59,11 @@ class TopicTable:
             self._key_hashes = np.append(self._key_hashes, np.array(keys, np.uint32))
             self._tag_hashes = np.append(self._tag_hashes, np.array(tags, np.uint32))
 
+    @cached_property
+    def slots(self) -> "TopicSlots":
+        """The topics by their bytes, for the kernels."""
+        return TopicSlots(self)
+
     def numbers_of(self, tails: Tails) -> np.ndarray:
         """Returns the number of each row's topic, int32."""
         words = words_of(tails.data)
@@ -108,3 +116,51 @@ def _name(tails: Tails, row: int) -> str:
     start = int(tails.topic_start[row])
     return java.decode_utf8(tails.data[start : start + int(tails.topic_length[row])].tobytes())
 
+
+class TopicSlots:
+    """Topics by their bytes, in a table of open addresses that kernels look into; several names may mean one topic.
+
+    Attributes:
+        names: uint8, the bytes of all entries.
+        starts, lengths: int64 per entry, where its bytes are.
+        numbers: int32 per entry, the topic's number in the table that it belongs to.
+        slots: int32, entry or -1; a power of two of them, at most half of them in use.
+    """
+
+    def __init__(self, table: TopicTable) -> None:
+        self._table = table
+        self._raw: list[bytes] = []
+        self.names = np.zeros(1 << 10, np.uint8)
+        self.starts = np.zeros(0, np.int64)
+        self.lengths = np.zeros(0, np.int64)
+        self.numbers = np.zeros(0, np.int32)
+        self.slots = np.full(64, -1, np.int32)
+
+    def learn(self, raw: bytes) -> None:
+        """Adds a topic that is not there, by its bytes."""
+        entry, start = len(self._raw), int(self.lengths.sum())
+        if start + len(raw) > len(self.names):
+            self.names = np.concatenate([self.names, np.zeros(len(self.names) + len(raw), np.uint8)])
+        self.names[start : start + len(raw)] = np.frombuffer(raw, np.uint8)
+        self._raw.append(raw)
+        self.starts = np.append(self.starts, start)
+        self.lengths = np.append(self.lengths, len(raw))
+        self.numbers = np.append(self.numbers, np.int32(self._table.number_of(java.decode_utf8(raw))))
+        if len(self._raw) * 2 <= len(self.slots):
+            self._place(entry)
+            return
+        self.slots = np.full(2 * len(self.slots), -1, np.int32)
+        for each in range(len(self._raw)):
+            self._place(each)
+
+    def columns(self) -> tuple[np.ndarray, ...]:
+        """Returns the table as kernels take it: names, starts, lengths, slots, numbers, and the topics' hashes."""
+        table = self._table
+        return self.names, self.starts, self.lengths, self.slots, self.numbers, table.key_hashes, table.tag_hashes
+
+    def _place(self, entry: int) -> None:
+        mask = len(self.slots) - 1
+        slot = first_slot(self._raw[entry]) & mask
+        while self.slots[slot] >= 0:
+            slot = (slot + 1) & mask
+        self.slots[slot] = entry

@@ -86,9 +86,7 @@ class QueueFacts:
     failure: str = ""
 
 
-def check_queue(
-    survey: Survey, queue: QueueFiles, buckets: Buckets, sums: Sums, throttle: Throttle
-) -> QueueFacts:
+def check_queue(survey: Survey, queue: QueueFiles, buckets: Buckets, sums: Sums, throttle: Throttle) -> QueueFacts:
     """Reads all units of a queue and adds those inside the log to the sums; a read error is noted, not raised."""
     scan = _Scan(survey, queue, buckets, sums, throttle)
     try:
@@ -99,9 +97,7 @@ def check_queue(
 
 
 class _Scan:
-    def __init__(
-        self, survey: Survey, queue: QueueFiles, buckets: Buckets, sums: Sums, throttle: Throttle
-    ) -> None:
+    def __init__(self, survey: Survey, queue: QueueFiles, buckets: Buckets, sums: Sums, throttle: Throttle) -> None:
         self._survey = survey
         self._queue = queue
         self._buckets = buckets
@@ -131,6 +127,24 @@ class _Scan:
 
     def _take(self, number: int, first: int, start: int, units: np.ndarray) -> None:
         """Takes consecutive units, of which the first has the number `start`."""
+        if self._queue.is_batch or not self._take_plain(number, first, start, units):
+            self._take_any(number, first, start, units)
+
+    def _take_plain(self, number: int, first: int, start: int, units: np.ndarray) -> bool:
+        """Takes units that all name records of the log, if that can be seen at once."""
+        seen = self._buckets.add_plain_units(self._sums, units, start, self._key[0], self._survey.end)
+        if seen is None:
+            return False
+        facts, (low, high, end) = self.facts, seen
+        self._zeros(np.zeros(len(units), bool), start, len(units))
+        facts.units += len(units)
+        facts.min_offset = start if facts.min_offset is None else facts.min_offset
+        facts.max_offset = start + len(units)
+        facts.newest_end = max(facts.newest_end, end)
+        facts.chunks.append((number, first, len(units), low, high))
+        return True
+
+    def _take_any(self, number: int, first: int, start: int, units: np.ndarray) -> None:
         kinds = Kinds(units, self._survey, self._queue.is_batch)
         self._zeros(kinds.zero, start, len(units))
         offsets = kinds.offsets(start)
@@ -251,4 +265,3 @@ def runs_of(mask: np.ndarray) -> list[tuple[int, int]]:
 def is_full(queue: QueueFiles, file: MappedFile, facts: QueueFacts) -> bool:
     """Whether a file's last unit is in use."""
     return facts.used_end >= (file.base + file.size) // queue.unit.size
-

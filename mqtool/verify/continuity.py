@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from mqtool.kernels import Kernels, kernels
 from mqtool.scan.dispatched import QueueUnits
 from mqtool.scan.words import WordTable
 
@@ -91,7 +92,10 @@ class Continuity:
         """Takes the units of one window, in the order of the log."""
         if not len(units):
             return
-        span = self.span
+        span, compiled = self.span, kernels()
+        if compiled is not None and (units.batch_size == 1).all():
+            self._follow_compiled(compiled, codes, units)
+            return
         after = units.queue_offset + units.batch_size
         single = bool((units.batch_size == 1).all())
         count = np.bincount(codes, None if single else units.batch_size, len(span.queues)).astype(np.int64)
@@ -110,6 +114,15 @@ class Continuity:
         odd = (span.following - before != count) | (total != count * (count - 1) / 2)
         if ((count > 0) & odd).any():
             self._find_jumps(codes, units, before, before_at, fresh)
+
+    def _follow_compiled(self, compiled: Kernels, codes: np.ndarray, units: QueueUnits) -> None:
+        span = self.span
+        room = MOST_JUMPS - len(span.jumps)
+        jumps = np.empty(5 * min(room, len(codes)), np.int64)
+        count = compiled.follow(codes, units.queue_offset, units.physical_offset, room, span.first, span.first_at,
+                                span.following, span.last_at, span.messages, jumps)  # fmt: skip
+        for code, *numbers in jumps[: 5 * count].reshape(-1, 5).tolist():
+            span.jumps.append(Jump(*span.queues[code], *numbers))
 
     def _find_jumps(
         self, codes: np.ndarray, units: QueueUnits, before: np.ndarray, before_at: np.ndarray, fresh: np.ndarray
@@ -151,6 +164,4 @@ def join(spans: "list[QueueSpan]") -> QueueSpan:
         jumps.extend(span.jumps)
     columns = np.array(list(joined.values()), np.int64).reshape(-1, 5)
     jumps.sort(key=lambda jump: (jump.after, jump.topic, jump.queue_id))
-    return QueueSpan(
-        list(joined), columns[:, 0], columns[:, 1], columns[:, 2], columns[:, 3], columns[:, 4], jumps
-    )
+    return QueueSpan(list(joined), columns[:, 0], columns[:, 1], columns[:, 2], columns[:, 3], columns[:, 4], jumps)

@@ -11,15 +11,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from mqtool.kernels import kernels, mixing
 from mqtool.store.files import MappedFile
 
 BUCKET_BITS = 20
 """A bucket is 1 MiB of a segment."""
 
-_U64 = np.uint64
-_OFFSET, _PLACE, _SIZE = _U64(0x9E3779B97F4A7C15), _U64(0xC2B2AE3D27D4EB4F), _U64(0xFF51AFD7ED558CCD)
-_TAGS, _TIME, _BATCH = _U64(0xD6E8FEB86659FD93), _U64(0xE7037ED1A0B428DB), _U64(0x8EBC6AF09C88C6E3)
-_FINAL, _FOLD = _U64(0x94D049BB133111EB), _U64(32)
+_OFFSET, _PLACE, _SIZE, _TAGS, _TIME = mixing.OFFSET, mixing.PLACE, mixing.SIZE, mixing.TAGS, mixing.TIME
+_BATCH, _FINAL, _FOLD = mixing.BATCH, mixing.FINAL, mixing.FOLD
 
 
 class Buckets:
@@ -49,6 +48,31 @@ class Buckets:
         at = np.maximum(segment, 0)
         inside = (segment >= 0) & (offsets < self._ends[at])
         return np.where(inside, self.first[at] + ((offsets - self._bases[at]) >> BUCKET_BITS), -1)
+
+    def add_plain_units(
+        self, sums: "Sums", units: np.ndarray, start: int, key: np.uint64, end: int
+    ) -> tuple[int, int, int] | None:
+        """Adds the units of a ConsumeQueue to their buckets if each names a record of the log, and kernels are in use.
+
+        Args:
+            sums: get them.
+            units: `CONSUME_QUEUE_UNIT.dtype`.
+            start: queue offset of the first.
+            key: `queue_key` of the queue.
+            end: of the log, physical offset.
+
+        Returns:
+            Least and largest physical offset, and the largest end of a record; None if it was not done.
+        """
+        compiled = kernels()
+        seen = np.empty(3, np.int64)
+        if compiled is None or not compiled.plain_units(
+            units.view(np.uint8), start, key, end, self._bases, self._ends, self.first, BUCKET_BITS,
+            sums.total, sums.count, seen,
+        ):  # fmt: skip
+            return None
+        least, most, last_end = seen.tolist()
+        return least, most, last_end
 
     def segment_of(self, bucket: int) -> int:
         """Returns the number of the segment that a bucket is in."""
@@ -92,6 +116,25 @@ class Sums:
         self.total[first : first + len(other.total)] += other.total
         self.count[first : first + len(other.count)] += other.count
 
+    def add_units(
+        self, buckets: np.ndarray, queue_keys: np.ndarray, offsets: np.ndarray, physical: np.ndarray,
+        sizes: np.ndarray, tags: np.ndarray,
+    ) -> None:  # fmt: skip
+        """Adds units to their buckets; arguments as `mix_units` and `add`."""
+        compiled = kernels()
+        if compiled is None:
+            self.add(buckets, mix_units(queue_keys, offsets, physical, sizes, tags))
+        else:
+            compiled.add_units(self.total, self.count, buckets, queue_keys, offsets, physical, sizes, tags)
+
+    def add_entries(self, buckets: np.ndarray, key_hashes: np.ndarray, physical: np.ndarray, times: np.ndarray) -> None:
+        """Adds index entries or keys to their buckets; arguments as `mix_entries` and `add`."""
+        compiled = kernels()
+        if compiled is None:
+            self.add(buckets, mix_entries(key_hashes, physical, times))
+        else:
+            compiled.add_entries(self.total, self.count, buckets, _int64(key_hashes), physical, _int64(times))
+
     def differ(self, other: "Sums") -> np.ndarray:
         """Returns the buckets in which two tables disagree."""
         return np.flatnonzero((self.total != other.total) | (self.count != other.count))
@@ -129,6 +172,10 @@ def mix_batches(mixed: np.ndarray, times: np.ndarray, batch_sizes: np.ndarray) -
 def mix_entries(key_hashes: np.ndarray, physical: np.ndarray, times: np.ndarray) -> np.ndarray:
     """Returns one uint64 per index entry or key; `times` are seconds since the file's begin."""
     return _finish(_word(physical) * _OFFSET + _word(key_hashes) * _TAGS + _word(times) * _TIME)
+
+
+def _int64(values: np.ndarray) -> np.ndarray:
+    return values.astype(np.int64, copy=False)
 
 
 def _word(values: np.ndarray) -> np.ndarray:

@@ -11,8 +11,9 @@ import numpy as np
 from mqtool.errors import StoreError
 from mqtool.formats import index_file
 from mqtool.formats.index_file import ENTRY, HEADER, HEADER_SIZE, SLOT_SIZE, IndexHeader
+from mqtool.kernels import kernels
 from mqtool.store.files import ReadFile
-from mqtool.verify.fingerprints import Buckets, Sums, mix_entries
+from mqtool.verify.fingerprints import Buckets, Sums
 from mqtool.verify.index_shape import Shape, entries_written
 from mqtool.verify.survey import Survey
 from mqtool.verify.throttle import Throttle
@@ -138,7 +139,7 @@ class _Scan:
             return
         which = np.flatnonzero(inside)
         times = entries["time_diff"][which].astype(np.int64)
-        self._sums.add(bucket[which], mix_entries(hashes[which], physical[which], times))
+        self._sums.add_entries(bucket[which], hashes[which], physical[which], times)
         low, high = int(physical[which].min()), int(physical[which].max())
         facts.low = low if facts.low < 0 else min(facts.low, low)
         facts.high = max(facts.high, high)
@@ -150,8 +151,29 @@ class _Scan:
         for row in negative.tolist()[: MOST_NOTED - len(self.facts.odd)]:
             self._odd("index-foreign-entry", first + row, entries, row, (), f"key hash {hashes[row]} is negative")
         self.facts.odd_count += len(negative)
+        found = entries["previous"].astype(np.int64)
+        for row, due in self._wrong_links(first, hashes, found):
+            related = tuple({due, int(found[row])} - {0})
+            words = f"entry {first + row} names {found[row]} as the one before it, expected {due}"
+            self._odd("index-chain", first + row, entries, row, related, words)
+
+    def _wrong_links(self, first: int, hashes: np.ndarray, found: np.ndarray) -> list[tuple[int, int]]:
+        """Returns row and due predecessor of entries that name another one, as many as are kept; counts them all."""
+        compiled = kernels()
+        if compiled is not None:
+            pairs = np.empty(2 * len(hashes), np.int64)
+            wrong = pairs[: 2 * compiled.chain(self._heads, hashes, found, first, pairs)].reshape(-1, 2)
+        else:
+            due = self._due(first, hashes)
+            rows = np.flatnonzero(found != due)
+            wrong = np.stack([rows, due[rows]], axis=1)
+        self.facts.odd_count += len(wrong)
+        return [(row, due) for row, due in wrong[: max(0, MOST_NOTED - len(self.facts.odd))].tolist()]
+
+    def _due(self, first: int, hashes: np.ndarray) -> np.ndarray:
+        """Returns the newest entry of each entry's slot before it, and makes these entries the newest."""
         slots = (np.maximum(hashes, 0) % self._shape.slots).astype(np.int64)
-        numbers = np.arange(first, first + len(entries), dtype=np.int32)
+        numbers = np.arange(first, first + len(hashes), dtype=np.int32)
         due = self._heads[slots]
         self._heads[slots] = numbers
         followed = slots[self._heads[slots] != numbers]
@@ -162,13 +184,7 @@ class _Scan:
             order = rows[np.argsort(slots[rows], kind="stable")]
             same = slots[order[1:]] == slots[order[:-1]]
             due[order[1:][same]] = numbers[order[:-1][same]]
-        found = entries["previous"].astype(np.int64)
-        wrong = np.flatnonzero(found != due)
-        self.facts.odd_count += len(wrong)
-        for row in wrong.tolist()[: max(0, MOST_NOTED - len(self.facts.odd))]:
-            related = tuple({int(due[row]), int(found[row])} - {0})
-            words = f"entry {first + row} names {found[row]} as the one before it, expected {due[row]}"
-            self._odd("index-chain", first + row, entries, row, related, words)
+        return due
 
     def _odd(
         self, code: str, number: int, entries: np.ndarray, row: int, related: tuple[int, ...], evidence: str

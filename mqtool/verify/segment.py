@@ -12,6 +12,7 @@ import numpy as np
 from mqtool.errors import StoreError
 from mqtool.scan.damage import Damage, Tail
 from mqtool.scan.dispatch import Dispatcher
+from mqtool.scan.dispatched import QueueUnits
 from mqtool.scan.entries import walk_of
 from mqtool.scan.frames import Frames
 from mqtool.scan.walk import SegmentSpan, SegmentWalk
@@ -19,7 +20,7 @@ from mqtool.store.files import ReadFile
 from mqtool.verify import record_rules
 from mqtool.verify.continuity import Continuity, QueueSpan
 from mqtool.verify.findings import Finding
-from mqtool.verify.fingerprints import BUCKET_BITS, Sums, mix_batches, mix_entries, mix_units, queue_key
+from mqtool.verify.fingerprints import BUCKET_BITS, Sums, mix_batches, mix_units, queue_key
 from mqtool.verify.notebook import Notebook
 from mqtool.verify.survey import Survey
 from mqtool.verify.throttle import Throttle
@@ -182,23 +183,27 @@ class _Check:
         codes = self._continuity.codes(units)
         self._learn()
         self._continuity.follow(codes, units)
-        mixed = mix_units(
-            self._queue_keys[codes], units.queue_offset, units.physical_offset, units.size, units.tags_code
-        )
-        if self._batch.any():
-            batch = np.flatnonzero(self._batch[codes])
-            mixed[batch] = mix_batches(mixed[batch], units.store_timestamp[batch], units.batch_size[batch])
-        rows = bucket[units.row]
         if not self._counted.all():
             counted = self._counted[codes]
-            mixed, rows = mixed[counted], rows[counted]
-        facts.units.add(rows, mixed)
+            codes, units = codes[counted], units.select(counted)
+        self._sum(codes, units, bucket)
         if self._survey.with_index:
             keys = found.keys
             seconds = self._survey.index.times(keys.physical_offset, keys.store_timestamp)
-            facts.keys.add(bucket[keys.row], mix_entries(keys.key_hash, keys.physical_offset, seconds))
+            facts.keys.add_entries(bucket[keys.row], keys.key_hash, keys.physical_offset, seconds)
         if self._survey.timeline:
             facts.timeline.add(found.topic, times, frames.sizes, self._dispatcher.topics.names)
+
+    def _sum(self, codes: np.ndarray, units: QueueUnits, bucket: np.ndarray) -> None:
+        """Adds units to the sums of their records' buckets."""
+        sums, rows = self._facts.units, bucket[units.row]
+        columns = (self._queue_keys[codes], units.queue_offset, units.physical_offset, units.size, units.tags_code)
+        if not self._batch.any():
+            sums.add_units(rows, *columns)
+            return
+        mixed, batch = mix_units(*columns), np.flatnonzero(self._batch[codes])
+        mixed[batch] = mix_batches(mixed[batch], units.store_timestamp[batch], units.batch_size[batch])
+        sums.add(rows, mixed)
 
     def _learn(self) -> None:
         """Works out what is needed of queues that have not been met before."""

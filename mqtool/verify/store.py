@@ -10,6 +10,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
+from mqtool import kernels
 from mqtool.store import Store
 from mqtool.verify.facts import Facts
 from mqtool.verify.findings import Verification
@@ -72,9 +73,7 @@ def examine(
     return judgement.verdict(time.monotonic() - begun, complete=complete), facts
 
 
-def _read(
-    seen: Survey, options: Options, progress: Progress, deadline: float | None
-) -> tuple[Facts, bool]:
+def _read(seen: Survey, options: Options, progress: Progress, deadline: float | None) -> tuple[Facts, bool]:
     """Carries out all tasks; returns what they found, and whether none is left."""
     tasks = tasks_of(seen)
     total = sum(task.bytes for task in tasks)
@@ -94,7 +93,7 @@ def _read(
         if state is not None:
             state.add(task, result)
 
-    with state or nullcontext():
+    with state or nullcontext(), kernels.use(sum(segment.size for segment in seen.segments)):
         done = state.done if state else {}
         past = sum(task.bytes for task in tasks if task.key in done)
         results = run_all(seen, tasks, options.jobs, done, finished, deadline, tick)

@@ -16,6 +16,7 @@ import pytest
 import mqtool
 from mqtool.scan.damage import Damage
 from tests.fuzz.mutations import Mutator, fresh_copy
+from tests.support.both_ways import open_and_verify_both_ways
 from tests.support.exercise import ask_everything
 from tests.support.stores import STORES, fixture
 
@@ -71,6 +72,8 @@ def harmed(name: str, seed: int, rounds: int) -> None:
         for number in range(rounds):
             said = mutator.harm()
             check(root, whole, f"store {name}, seed {seed}, round {number}: {said}")
+            if number % 3 == 0:
+                open_and_verify_both_ways(root)
             mutator.heal()
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < memory + MORE_MEMORY
 

@@ -8,6 +8,7 @@ import pytest
 import mqtool
 from mqtool.verify import Severity, State, Verification, segment_parts, verify
 from tests.golden.verify_expected import UNKNOWN, expected
+from tests.support.both_ways import verify_both_ways
 from tests.support.damage import CASES, DamageCase, base_config, base_messages
 from tests.support.stores import STORES, copy_store, fixture, tree_digest
 
@@ -32,7 +33,7 @@ def answer(case: DamageCase, store: Path) -> Verification:
 @cache
 def _answer(base: str, store: Path) -> Verification:
     with mqtool.open(store, base_config(base)) as opened:
-        return verify(opened)
+        return verify_both_ways(opened)
 
 
 @pytest.mark.parametrize("with_config", [False, True], ids=["", "config"])
@@ -41,7 +42,7 @@ def test_a_healthy_store_has_no_findings(store, with_config, tmp_path):
     root = copy_store(store.name, tmp_path)
     before = tree_digest(root)
     with mqtool.open(root, store.config if with_config else None) as opened:
-        found = verify(opened)
+        found = verify_both_ways(opened)
     assert found.findings == ()
     assert found.state in (State.CLEAN, State.UNKNOWN)
     assert found.losses.messages == found.losses.bytes == 0

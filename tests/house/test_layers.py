@@ -7,7 +7,7 @@ import pytest
 from tests.house.modules import ROOT, modules
 
 BASE = {"errors", "units", "words"}
-READING = BASE | {"formats", "scan", "store"}
+READING = BASE | {"formats", "kernels", "scan", "store"}
 ALLOWED = {
     "errors": set(),
     "units": set(),
@@ -15,7 +15,8 @@ ALLOWED = {
     "pages": BASE,
     "formats": BASE,
     "protocol": BASE | {"formats"},
-    "scan": BASE | {"formats"},
+    "kernels": BASE | {"formats"},
+    "scan": BASE | {"formats", "kernels"},
     "store": BASE | {"formats", "scan"},
     "verify": READING,
     "rebuild": READING,
@@ -41,6 +42,8 @@ ALLOWED["cli"] = set(ALLOWED) - {"__main__"}
 ONLY_IN = {
     "asyncio": {"server"},
     "construct": {"formats"},
+    "numba": {"kernels"},  # half a second, for large stores only
+    "llvmlite": {"kernels"},
     "mmap": {"engine"},  # reading may meet a file that shrinks, which would end the process
     "pyarrow": {"scan", "kinds", "store", "verify", "engine", "repair", "export", "spark", "cli"},
     "numpy": set(ALLOWED) - {"errors", "units", "words", "__init__", "__main__"},

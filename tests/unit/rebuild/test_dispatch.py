@@ -12,6 +12,8 @@ from mqtool.scan.frames import Frames, hop
 from tests.unit.rebuild import model
 from tests.unit.rebuild.model import laid_out, record
 
+pytestmark = pytest.mark.usefixtures("either_way")
+
 words = st.text(st.characters(codec="utf-8", exclude_characters="\x01\x02"), max_size=24)
 ascii_words = st.text("abz09 _%", min_size=1, max_size=40)
 values = words | ascii_words

@@ -23,6 +23,8 @@ from mqtool.store.index_file import IndexFile
 from tests.support.stores import copy_store, store_fixture
 from tests.unit.rebuild.model import laid_out, record
 
+pytestmark = pytest.mark.usefixtures("either_way")
+
 SIZES = {"mappedFileSizeConsumeQueue": 2000, "maxHashSlotNum": 50, "maxIndexNum": 60}
 
 

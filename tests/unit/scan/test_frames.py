@@ -10,6 +10,8 @@ from mqtool.formats.commit_log import MAGIC_BLANK, MAGIC_V1, build_blank
 from mqtool.scan.frames import Frames, Stop, hop
 from tests.support.builder import encode, record_of
 
+pytestmark = pytest.mark.usefixtures("either_way")
+
 SHAPES = {"IPv4": {}, "born host IPv6": {"sys_flag": 0x10}, "store host IPv6": {"sys_flag": 0x20},
           "both IPv6": {"sys_flag": 0x30}, "V2": {"topic": b"L" * 200},
           "V2 and IPv6": {"topic": b"L" * 128, "sys_flag": 0x30},

@@ -15,6 +15,8 @@ from mqtool.scan.segment_bytes import SegmentBytes
 from tests.support.builder import encode
 from tests.unit.scan.walking import Segment, over, reader, walk
 
+pytestmark = pytest.mark.usefixtures("either_way")
+
 HEAD = 88
 SIZE = 1 << 14
 

@@ -13,6 +13,8 @@ from mqtool.scan.walk import SegmentSpan, SegmentWalk
 from tests.support.builder import encode, record_of
 from tests.unit.scan.walking import Segment, over, reader, walk
 
+pytestmark = pytest.mark.usefixtures("either_way")
+
 BASES = [0, 1 << 30, (1 << 62) + 4096]
 
 

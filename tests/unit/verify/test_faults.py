@@ -13,6 +13,8 @@ from mqtool.formats.checkpoint import Checkpoint
 from mqtool.verify import Severity, State, Verification, verify
 from tests.support.builder import StoreBuilder
 
+pytestmark = pytest.mark.usefixtures("either_way")
+
 SLOTS, ENTRIES, FAULTY = 20, 400, 30
 CONFIG = {"maxHashSlotNum": str(SLOTS), "maxIndexNum": str(ENTRIES)}
 ALONE = {"flag": 4, "sys_flag": 4, "born_timestamp": 8, "born_host": 8, "store_timestamp": 8, "store_host": 8,

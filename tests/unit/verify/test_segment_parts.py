@@ -16,6 +16,8 @@ from tests.support.builder import StoreBuilder
 from tests.support.damage import CASES, base_config
 from tests.support.stores import STORES, copy_store
 
+pytestmark = pytest.mark.usefixtures("either_way")
+
 READABLE = [case for case in CASES.values() if case.kind != "store-empty"]
 SOME = READABLE if os.environ.get("MQTOOL_LONG") == "1" else READABLE[::6]
 HEALTHY = [store for store in STORES if store.clean_stop and not store.name.startswith(("equeue", "tfchunk", "exotic"))]

@@ -1,0 +1,69 @@
+"""Which of the two is used: the kernels, or the array arithmetic that they stand in for."""
+
+import importlib.util
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+LARGE = 512 << 20
+"""Bytes of log below which loading the kernels takes longer than they save."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """The compiled functions; each is documented where it is defined, in the module that is named first.
+
+    Attributes:
+        hop, crc32: of `frames`.
+        dispatch: of `tails`.
+        add_units, add_entries, follow, chain: of `sums`.
+        plain_units: of `units`.
+    """
+
+    hop: Callable[..., Any]
+    crc32: Callable[..., Any]
+    dispatch: Callable[..., Any]
+    add_units: Callable[..., Any]
+    add_entries: Callable[..., Any]
+    follow: Callable[..., Any]
+    chain: Callable[..., Any]
+    plain_units: Callable[..., Any]
+
+
+_loaded: list[Kernels] = []
+
+
+def kernels() -> Kernels | None:
+    """Returns the kernels if they are in use."""
+    return _loaded[0] if _loaded else None
+
+
+def load() -> Kernels | None:
+    """Returns the kernels if this machine has what they need: numba, and isal for CRCs."""
+    if any(importlib.util.find_spec(name) is None for name in ("numba", "isal")):
+        return None
+    try:
+        from mqtool.kernels import frames, sums, tails, units  # noqa: PLC0415 - half a second
+    except (ImportError, RuntimeError):  # numba does not go with this numpy, or has no place for what it compiles
+        return None
+    if not frames.HAS_CRC32:
+        return None
+    return Kernels(
+        frames.hop, frames.crc32, tails.dispatch, sums.add_units, sums.add_entries, sums.follow, sums.chain,
+        units.plain_units,
+    )  # fmt: skip
+
+
+@contextmanager
+def use(size: int) -> Iterator[None]:
+    """Uses the kernels where so many bytes of log are to be read, and in processes that are copies of this one."""
+    found = load() if size >= LARGE and not _loaded else None
+    if found is None:
+        yield
+        return
+    _loaded.append(found)
+    try:
+        yield
+    finally:
+        _loaded.clear()

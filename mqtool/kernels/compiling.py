@@ -1,0 +1,24 @@
+"""How kernels are compiled: with fixed types, once for a machine."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+from numba import njit, types
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+BYTES = types.Array(types.uint8, 1, "C", readonly=True)
+"""uint8, one dimension; memory that is written to elsewhere will do as well."""
+WORDS = types.Array(types.uint64, 1, "A", readonly=True, aligned=False)
+"""The eight bytes at every position of a buffer, the first one lowest (`scan.words.words_of`)."""
+I32, I64, U32, U64 = (kind[::1] for kind in (types.int32, types.int64, types.uint32, types.uint64))
+
+
+def compiled(result: Any, *arguments: Any) -> Callable[[F], F]:
+    """Compiles a function for these types; what comes of it is kept beside the source, or in the user's cache."""
+    return cast("Callable[[F], F]", njit(result(*arguments), cache=True, nogil=True))
+
+
+def inlined(function: F) -> F:
+    """Makes a function that kernels call."""
+    return cast("F", njit(function, inline="always"))

@@ -1,0 +1,70 @@
+"""ConsumeQueue units as they mostly are: each names a record of the log. Anything else is for array arithmetic."""
+
+from typing import Any
+
+import numpy as np
+from numba import types
+
+from mqtool.formats import commit_log
+from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, MAX_EXT_ADDRESS
+from mqtool.kernels.compiling import BYTES, I64, U64, compiled, inlined
+from mqtool.kernels.sums import mixed_unit
+
+_SIZE_AT, _TAGS_AT = (CONSUME_QUEUE_UNIT.offset(name) for name in ("size", "tags_code"))
+_UNIT = CONSUME_QUEUE_UNIT.size
+_LEAST, _MOST = commit_log.MIN_RECORD_SIZE, 1 << 28
+
+
+@inlined
+def _number(data: Any, at: int, size: int) -> Any:
+    """Returns a signed number, its highest byte first."""
+    value = np.int64(np.int8(data[at]))
+    for place in range(at + 1, at + size):
+        value = value << 8 | np.int64(data[place])
+    return value
+
+
+@compiled(types.boolean, BYTES, types.int64, types.uint64, types.int64, I64, I64, I64, types.int64, U64, I64, I64)
+def plain_units(
+    data: Any, start: int, key: Any, end: int, bases: Any, ends: Any, first_buckets: Any, shift: int,
+    total: Any, count: Any, seen: Any,
+) -> bool:  # fmt: skip
+    """Adds units to the sums if every one names a record inside a segment, segment after segment; else does nothing.
+
+    Args:
+        data: the units' bytes.
+        start: queue offset of the first.
+        key: `verify.fingerprints.queue_key` of the queue.
+        end: of the log, physical offset.
+        bases, ends, first_buckets: of the segments: physical offsets, number of the first bucket.
+        shift: bits of a bucket.
+        total, count: sums by bucket.
+        seen: gets least and largest physical offset, and the largest end of a record.
+
+    Returns:
+        Whether it was done.
+    """
+    units = len(data) // _UNIT
+    least, most, last_end = np.int64(0x7FFFFFFFFFFFFFFF), np.int64(-1), np.int64(-1)
+    segment = 0
+    for unit in range(units):
+        at = unit * _UNIT
+        physical, size = _number(data, at, 8), _number(data, at + _SIZE_AT, 4)
+        if physical >= end or size < _LEAST or size >= _MOST or _number(data, at + _TAGS_AT, 8) <= MAX_EXT_ADDRESS:
+            return False
+        while segment < len(ends) and physical >= ends[segment]:
+            segment += 1
+        if segment == len(ends) or physical < bases[segment]:
+            return False
+        least, most, last_end = min(least, physical), max(most, physical), max(last_end, physical + size)
+    segment = 0
+    for unit in range(units):
+        at = unit * _UNIT
+        physical, size = _number(data, at, 8), _number(data, at + _SIZE_AT, 4)
+        while physical >= ends[segment]:
+            segment += 1
+        bucket = first_buckets[segment] + ((physical - bases[segment]) >> shift)
+        total[bucket] += mixed_unit(physical, start + unit, size, _number(data, at + _TAGS_AT, 8), key)
+        count[bucket] += 1
+    seen[0], seen[1], seen[2] = least, most, last_end
+    return True
