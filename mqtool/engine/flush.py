@@ -67,17 +67,18 @@ class Flusher:
             The flushed offset: durable up to there.
 
         Raises:
-            OSError: what lies behind may be lost; the store takes no more messages.
+            OSError: what lies behind may be lost, and the store takes no more messages; or a buffer of the pool could
+                not be written: it is kept, and the next flush tries again.
         """
         with self._log_guard:
             if self._flags.flush_has_failed:
                 raise OSError("an earlier flush has failed")
             last = self._log.queue.last
             stored = last.store_timestamp if last else 0
+            if self._options.pool_buffers and least_pages == 0:
+                self._log.queue.commit()
+                self._log.pool.reclaim(self._log.queue.files)
             try:
-                if self._options.pool_buffers and least_pages == 0:
-                    self._log.queue.commit()
-                    self._log.pool.reclaim(self._log.queue.files)
                 flushed = self._log.queue.flush(least_pages)
             except OSError as error:
                 # The kernel may forget pages that it could not write: nothing after this can be vouched for.

@@ -71,7 +71,13 @@ class Index:
         options = self._options
         file = self._files.create(path, index_file.file_size(options.index_slots, options.index_entries))
         stored = header or index_file.HEADER.parse(file.read(0, index_file.HEADER_SIZE))
-        writer = IndexWriter(file, options.index_slots, options.index_entries, stored)
+        try:
+            writer = IndexWriter(file, options.index_slots, options.index_entries, stored)
+        except OSError:
+            file.close()
+            if header is not None:  # each try makes a file of another name
+                self._files.remove(path)
+            raise
         self.files = (*self.files, writer)
         return writer
 

@@ -1,5 +1,7 @@
 """A full disk, a bad disk, writes that come out short: an error to the caller, and nothing acknowledged is lost."""
 
+import time
+
 import pytest
 
 from mqtool.engine import FlushMode, GetStatus, PutStatus
@@ -15,6 +17,14 @@ def bodies(store, topic="T"):
         found += [bytes(record)[88 : 88 + int.from_bytes(record[84:88], "big")] for record in got.records]
         offset = got.next_begin_offset
     return found
+
+
+def eventually(holds):
+    """Waits for what a thread of the store makes true."""
+    deadline = time.monotonic() + 10
+    while not holds() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    return holds()
 
 
 @pytest.mark.parametrize(("operation", "status"), [
@@ -71,25 +81,95 @@ def test_a_failed_flush_is_no_acknowledgement_and_ends_all_puts(opened):
     assert bodies(again)[:1] == [b"a"]
 
 
-@pytest.mark.parametrize("part", ["consumequeue", "index"])
-def test_dispatch_that_cannot_write_goes_on_where_it_stood(opened, part):
+@pytest.mark.parametrize(("part", "operation"), [
+    ("consumequeue", "create"), ("consumequeue", "write"), ("index", "create"), ("index", "reserve"),
+])  # fmt: skip
+def test_dispatch_without_space_ends_no_puts_and_goes_on_where_it_stood(opened, part, operation):
     files = FailingFiles(part)
     store = opened(files=files)
     store.put("T", 0, b"a", b"KEYS\x01k\x02")
-    files.errors |= {"create": NO_SPACE, "reserve": NO_SPACE}
+    files.errors[operation] = NO_SPACE
+    for _ in range(40):
+        with pytest.raises(StoreError, match="No space left"):
+            store.dispatch()
+    assert store.put("T", 0, b"b", b"KEYS\x01k\x02").ok
+    files.errors.clear()
+    assert bodies(store) == [b"a", b"b"]
+    assert len(store.query_message("T", "k").physical_offsets) == 2
+    assert len(list((store.path / "index").iterdir())) == 1
+
+
+def test_many_keys_without_space_are_indexed_once_there_is_some(opened):
+    files = FailingFiles("index")
+    store = opened(files=files)
+    sent = [store.put("T", 0, b"x", b"KEYS\x01k%d\x02" % n).physical_offset for n in range(60)]
+    files.errors["reserve"] = NO_SPACE
     with pytest.raises(StoreError, match="No space left"):
         store.dispatch()
+    assert store.writable
     files.errors.clear()
-    store._parts.flags.clear(RunningFlag.INDEX_FILE_ERROR)
-    assert bodies(store) == [b"a"]
-    assert store.query_message("T", "k").physical_offsets == [0]
+    store.dispatch()
+    assert [store.query_message("T", f"k{n}").physical_offsets for n in range(60)] == [[offset] for offset in sent]
+
+
+def test_the_thread_of_dispatch_waits_for_space_however_long(opened, monkeypatch):
+    monkeypatch.setattr("mqtool.engine.service._MOST_FAILURES", 3)
+    files = FailingFiles("consumequeue")
+    files.errors["create"] = NO_SPACE
+    store = opened(files=files, background=True)
+    store.put("T", 0, b"a")
+    loop, clock = store._parts.loop, store._parts.clock
+    assert eventually(lambda: len(clock.slept) > 9)
+    assert store.put("T", 0, b"b").ok
+    files.errors.clear()
+    assert loop.wait_until(lambda: store.queue_bounds("T", 0) == (0, 2), 10)
+
+
+def test_dispatch_that_a_bad_disk_stops_ends_all_puts(opened, monkeypatch):
+    monkeypatch.setattr("mqtool.engine.service._MOST_FAILURES", 3)
+    files = FailingFiles("consumequeue")
+    files.errors["create"] = BAD_DISK
+    store = opened(files=files, background=True)
+    store.put("T", 0, b"a")
+    assert eventually(lambda: not store.writable)
+    assert store.put("T", 0, b"b").status is PutStatus.SERVICE_NOT_AVAILABLE
+    files.errors.clear()
+    store._parts.flags.clear(RunningFlag.LOGICS_QUEUE_ERROR)
+
+
+@pytest.mark.parametrize("mode", [FlushMode.SYNC_FLUSH, FlushMode.ASYNC_FLUSH])
+def test_a_buffer_of_the_pool_without_space_is_kept_until_there_is_some(opened, mode):
+    files = FailingFiles("commitlog")
+    store = opened(files=files, pool_buffers=2, flush_mode=mode)
+    files.errors["write"] = NO_SPACE
+    status = PutStatus.FLUSH_DISK_TIMEOUT if mode is FlushMode.SYNC_FLUSH else PutStatus.PUT_OK
+    assert store.put("T", 0, b"a").status is status
+    with pytest.raises(StoreError, match="No space left"):
+        store.flush()
+    assert store.writable
+    files.errors.clear()
+    assert store.put("T", 0, b"b").status is PutStatus.PUT_OK
+    store.flush()
+    assert bodies(store) == [b"a", b"b"]
+
+
+def test_a_flush_without_space_ends_all_puts(opened):
+    files = FailingFiles("commitlog")
+    store = opened(files=files, flush_mode=FlushMode.SYNC_FLUSH)
+    files.errors["sync"] = NO_SPACE  # the kernel drops pages that it had no blocks for
+    assert store.put("T", 0, b"a").status is PutStatus.FLUSH_DISK_TIMEOUT
+    files.errors.clear()
+    assert store.put("T", 0, b"b").status is PutStatus.SERVICE_NOT_AVAILABLE
+    with pytest.raises(StoreError, match="see to the disk"):
+        store.close()
+    opened(flush_mode=FlushMode.SYNC_FLUSH)
 
 
 def test_an_index_that_cannot_be_written_ends_all_puts(opened):
     files = FailingFiles("index")
     store = opened(files=files)
     store.put("T", 0, b"a")
-    files.errors["create"] = NO_SPACE
+    files.errors["create"] = BAD_DISK
     with pytest.raises(StoreError):
         store.dispatch()
     assert store.put("T", 0, b"b").status is PutStatus.SERVICE_NOT_AVAILABLE
