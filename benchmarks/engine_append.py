@@ -1,6 +1,7 @@
 """Append to a fresh store until every queue holds its units; the messages and the JSON lines are StoreBench.java's.
 
     python benchmarks/engine_append.py DIR [size=1024] [messages=500000] [threads=1] [batch=1] [pool=0] [index=true] [warm=2.0]
+                                         [sync=] [reserve=BYTES]
 
 `rate` is until the last put returned, `dispatched_rate` until queues and index hold everything. The clock covers
 building each message's properties and the put. With `batch=many` messages go through `put_many` in columns of 1,024.
@@ -9,17 +10,17 @@ building each message's properties and the put. With `batch=many` messages go th
 import json
 import os
 import resource
-import sys
 import threading
 import time
 from pathlib import Path
 
-from engine_messages import Shape, fail_unless, options_from
+from engine_messages import Shape, arguments, fail_unless, options_from
 
 from mqtool.engine import MessageStore, StoreOptions, open_store
 from mqtool.engine.batch import BatchMessage
 
 COLUMN = 1024
+SETTINGS = ("size", "messages", "threads", "batch", "pool", "index", "warm", "sync", "reserve")
 
 
 def put_range(store: MessageStore, shape: Shape, first: int, count: int, step: int) -> None:
@@ -102,4 +103,4 @@ def main(directory: Path, given: dict[str, str]) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), dict(argument.split("=", 1) for argument in sys.argv[2:]))
+    main(*arguments(__doc__, SETTINGS))

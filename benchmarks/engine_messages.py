@@ -1,8 +1,10 @@
 """The messages of StoreBench.java, for the engine's benchmarks: same sizes, topics, queues, keys and tags."""
 
+import argparse
 import os
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -46,6 +48,22 @@ class Shape:
             [f"bench-{n}" for n in range(TOPICS)], slots // QUEUES, slots % QUEUES, [self.bodies[i & 1023] for i in numbers],
             held, born_timestamp=time.time_ns() // 1_000_000,
         )  # fmt: skip
+
+
+def arguments(about: str, names: tuple[str, ...]) -> tuple[Path, dict[str, str]]:
+    """Returns the directory of a run and its settings: words NAME=VALUE, as StoreBench takes them, of these names."""
+
+    def setting(word: str) -> tuple[str, str]:
+        name, equals, value = word.partition("=")
+        if not equals or name not in names:
+            raise argparse.ArgumentTypeError(f"expected NAME=VALUE with one of {', '.join(names)}, found {word}")
+        return name, value
+
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("directory", type=Path, metavar="DIR", help="a new directory, on the disk that is measured")
+    parser.add_argument("settings", type=setting, nargs="*", metavar="NAME=VALUE", help=", ".join(names))
+    given = parser.parse_args()
+    return given.directory, dict(given.settings)
 
 
 def options_from(given: Mapping[str, str]) -> dict[str, Any]:

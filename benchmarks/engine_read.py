@@ -9,18 +9,18 @@ opens a store whose log has `sparse` GiB of holes, after a clean stop. The best 
 import json
 import os
 import random
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from engine_messages import Shape, fail_unless
+from engine_messages import Shape, arguments, fail_unless
 
 from mqtool.engine import GetStatus, MessageStore, StoreOptions, open_store
 
 Job = Callable[[MessageStore, Shape, int], int]
 
 COLUMN = 1024
+SETTINGS = ("size", "messages", "jobs", "passes", "sparse")
 
 
 def fill(store: MessageStore, shape: Shape, count: int) -> None:
@@ -105,4 +105,4 @@ def main(directory: Path, given: dict[str, str]) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), dict(argument.split("=", 1) for argument in sys.argv[2:]))
+    main(*arguments(__doc__, SETTINGS))

@@ -8,14 +8,15 @@ Beside them in the same round, `fdatasync`: one record written behind the other 
 import json
 import os
 import resource
-import sys
 import threading
 import time
 from pathlib import Path
 
-from engine_messages import Shape
+from engine_messages import Shape, arguments
 
 from mqtool.engine import FlushMode, MessageStore, StoreOptions, open_store
+
+SETTINGS = ("threads", "size", "seconds", "rounds")
 
 
 def produce(store: MessageStore, shape: Shape, first: int, step: int, deadline: float, latencies: list[float]) -> None:
@@ -82,4 +83,4 @@ def main(directory: Path, given: dict[str, str]) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), dict(argument.split("=", 1) for argument in sys.argv[2:]))
+    main(*arguments(__doc__, SETTINGS))

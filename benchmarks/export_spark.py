@@ -1,6 +1,6 @@
 """What `export.py` measures on Spark: exports by executors, and ways through Spark's own Parquet writer."""
 
-import sys
+import argparse
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -125,9 +125,12 @@ class OnSpark:
 
 def main() -> None:
     """Exports a store by `local[2]`: the work whose memory `export.py --large` watches from outside."""
-    store, target = sys.argv[1:]
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("store")
+    parser.add_argument("target", help="new directory")
+    args = parser.parse_args()
     session = build("local[2]", {"spark.driver.memory": "1g"})
-    export(ExportRequest(tuple(resolve([store])), target), SparkRunner(session))
+    export(ExportRequest(tuple(resolve([args.store])), args.target), SparkRunner(session))
     session.stop()
 
 
