@@ -29,6 +29,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="long; MQTOOL_LONG=1 runs it"))
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """`-n auto`: one more than there are processors, since tests with real brokers mostly wait for them."""
+    return (os.cpu_count() or 1) + 1
+
+
 @pytest.fixture(scope="module", params=["arrays", "kernels"])
 def either_way(request: pytest.FixtureRequest) -> Iterator[None]:
     """Once by array arithmetic, and once by the kernels that stand in for it."""
