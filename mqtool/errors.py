@@ -82,11 +82,13 @@ class StoreError(MqtoolError):
 
     Attributes:
         path: the file or directory concerned.
+        reason: what is wrong with it, without the path.
     """
 
     def __init__(self, message: str, path: str | Path) -> None:
         super().__init__(f"{path}: {message}")
         self.path = Path(path)
+        self.reason = message
 
 
 class NotAStoreError(StoreError):

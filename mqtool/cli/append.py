@@ -21,7 +21,7 @@ and release, and whatever contradicts it is refused before a byte is written. In
 {"topic": "Orders", "queue_id": 0, "body": "text", "tags": "a", "keys": ["k1"], "properties": {}, "delay_level": 3},
 also as `dump` prints them, or Parquet as `export` writes it. Each row is answered by a line: its place and ids, or why
 it was refused. Rows that are refused do not keep others from being stored; with --all-or-nothing they do.
-Exit code 1 if a row was refused.
+Exit code 1 if a row was refused, or if a line has no end within 256 MiB: that ends the run.
 
 impact: writes to the store, under its lock; with --dry-run nothing
 """

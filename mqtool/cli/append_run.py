@@ -1,6 +1,5 @@
 """What `mqtool append` does once its options are read."""
 
-import shutil
 import sys
 import tempfile
 from collections import Counter
@@ -22,6 +21,7 @@ from mqtool.errors import StoreError, UsageError
 
 _POOL_BUFFERS = 5
 """transientStorePoolSize of the broker."""
+_PIECE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +147,23 @@ def _source(request: Request, *, again: bool) -> Iterator[_Source]:
         yield _Source(lines=_Once(stdin))  # type: ignore[arg-type]
         return
     with tempfile.TemporaryFile() as kept:
-        shutil.copyfileobj(stdin, kept)
+        _keep(stdin, kept)
         yield _Source(lines=kept)
+
+
+def _keep(stream: Any, kept: IO[bytes]) -> None:
+    """Copies lines.
+
+    Raises:
+        FormatError: one has no end.
+    """
+    number, at = 1, 0  # of the line that is being copied
+    while piece := stream.read(_PIECE):
+        if b"\n" in piece:
+            number += piece.count(b"\n")
+            at = kept.tell() + piece.rindex(b"\n") + 1
+        kept.write(piece)
+        row_source.within_longest(kept.tell() - at, number, at)
 
 
 class _Once:

@@ -9,7 +9,7 @@ from mqtool.cli.output import Output
 from mqtool.cli.progress import progress
 from mqtool.cli.ranges import parse_size
 from mqtool.cli.report_schema import REPORT
-from mqtool.cli.verify_run import SMALL, outside, write_whole
+from mqtool.cli.verify_run import SMALL, outside, require_topics, write_whole
 from mqtool.errors import UsageError
 from mqtool.report import report
 from mqtool.store import open_store
@@ -27,6 +27,7 @@ def run(
     limit = None if throttle is None else max(1, parse_size(throttle))
     with open_store(path, config) as store:
         outside(path, output)
+        require_topics(store, topics)
         size = sum(segment.size for segment in store.commit_log.segments)
         options = Options(topics, jobs or (1 if size < SMALL else available()), limit)
         with progress(mode, "report", 0, size) as bar:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mqtool.cli import kind_run, verify_monitoring, verify_text
-from mqtool.cli.exits import ExitCode
+from mqtool.cli.exits import ExitCode, NotFoundError
 from mqtool.cli.invocation import Invocation, note
 from mqtool.cli.options import ProgressMode
 from mqtool.cli.progress import progress
@@ -19,7 +19,10 @@ from mqtool.cli.verify_schema import FINDING_ROWS, VERIFY
 from mqtool.errors import UsageError
 from mqtool.kinds.registry import recognise
 from mqtool.store import Store, open_store
+from mqtool.store.named_files import require_regular
 from mqtool.store.processes import available
+from mqtool.store.real_path import is_inside
+from mqtool.store.topics import unmatched
 from mqtool.verify import Finding, Options, Severity, State, Verification
 from mqtool.verify import verify as check
 from mqtool.verify.store import Progress
@@ -74,6 +77,7 @@ def verification(path: Path, config: Path | None, work: Work) -> Verification:
     if work.spark is not None and any((work.jobs, work.throttle, work.state, work.max_time)):
         raise UsageError("--jobs, --throttle, --state and --max-time are for this machine, not for --spark")
     with open_store(path, config) as store:
+        require_topics(store, work.topics)
         size = sum(segment.size for segment in store.commit_log.segments)
         jobs = work.jobs or (1 if size < SMALL else available())
         options = Options(work.topics, jobs, throttle, work.state, work.max_time)
@@ -92,13 +96,26 @@ def _on_spark(store: Store, work: Work, move: Progress) -> Verification:
         return verify_on(session, store, work.topics, move)
 
 
-def outside(store: Path, written: Path) -> None:
-    """Makes sure that a file to be written does not lie in the store.
+def require_topics(store: Store, globs: tuple[str, ...] | None) -> None:
+    """Makes sure that there is something to check: of what is not looked at nobody knows whether it is clean.
 
     Raises:
-        UsageError: it does.
+        NotFoundError: a glob matches no topic.
     """
-    if written.resolve().is_relative_to(store.resolve()):
+    missing = unmatched(store, globs or ())
+    if missing:
+        names = ", ".join(map(repr, missing))
+        raise NotFoundError(f"{store.path}: no topic matches {names}; `mqtool info` lists the topics")
+
+
+def outside(store: Path, written: Path) -> None:
+    """Makes sure that a file to be written does not lie in the store, and is no device that it would take the place of.
+
+    Raises:
+        UsageError: it does, or is one.
+    """
+    require_regular(written)
+    if is_inside(written, store):
         raise UsageError(f"{written}: lies inside the store, which is only read; name a file elsewhere")
 
 

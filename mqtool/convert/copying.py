@@ -8,6 +8,7 @@ from pathlib import Path
 
 from mqtool.errors import StoreError, UsageError
 from mqtool.store.files import ReadFile, list_directory
+from mqtool.store.real_path import is_inside
 
 _PIECE = 1 << 20
 
@@ -24,7 +25,7 @@ def staged(store: Path, target: Path) -> Iterator[Path]:
         UsageError: it is taken, or lies inside the store.
         StoreError: the system refuses.
     """
-    if target.resolve().is_relative_to(store.resolve()):
+    if is_inside(target, store):
         raise UsageError(f"{target}: expected a directory outside of {store}: nothing is written into a store")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UsageError(f"{target}: expected a new or empty directory")

@@ -1,6 +1,7 @@
 """Where rows come from: JSON Lines, or Parquet as `export` writes it.
 
-Lines are read one by one and tables batch by batch; a line that is too long to be a message is skipped, not kept.
+Lines are read one by one and tables batch by batch; a line that is too long to be a message is skipped, not kept,
+and one without an end is given up.
 """
 
 import json
@@ -14,21 +15,27 @@ import pyarrow.parquet as pq
 from mqtool.engine.intake import NoMessageError, Row, message_of
 from mqtool.engine.options import StoreOptions
 from mqtool.errors import FormatError, StoreError
+from mqtool.store.named_files import require_regular
 
 _PARQUET = b"PAR1"
 _TABLE_ROWS = 4096
 _MESSAGES = "messages"
 _BESIDE_BODY = 1 << 20
 
+LONGEST_LINE = 1 << 28
+"""Bytes after which a line is given up: what has no end, such as a device, is no input."""
+
 
 def is_parquet(path: Path) -> bool:
     """Whether a file begins as Parquet does; a directory is one of an export.
 
     Raises:
+        UsageError: it is a device or a FIFO.
         StoreError: it cannot be read.
     """
     if path.is_dir():
         return True
+    require_regular(path, "`mqtool append --from -` reads from a pipe")
     try:
         with path.open("rb") as file:
             return file.read(len(_PARQUET)) == _PARQUET
@@ -42,17 +49,41 @@ def rows_of_lines(lines: IO[bytes], options: StoreOptions) -> Iterator[Row]:
     Args:
         lines: JSON Lines.
         options: of the store that takes the messages.
+
+    Raises:
+        FormatError: a line has no end within `LONGEST_LINE` bytes.
     """
     limit = 8 * options.max_message_size + _BESIDE_BODY  # an escaped byte of a body takes six
-    number = 0
+    number = at = 0
     while line := lines.readline(limit):
         number += 1
         if len(line) == limit and not line.endswith(b"\n"):
+            size = limit
             while (more := lines.readline(limit)) and not more.endswith(b"\n"):
-                pass
+                size = within_longest(size + len(more), number, at)
+            at += size + len(more) - limit
             yield Row(number, None, f"longer than {limit} bytes: no message of this store is")
         elif line.strip():
             yield _row(number, line, options)
+        at += len(line)
+
+
+def within_longest(size: int, number: int, position: int) -> int:
+    """Returns the size of a line so far.
+
+    Args:
+        size: it.
+        number, position: of the line.
+
+    Raises:
+        FormatError: that is more than `LONGEST_LINE`.
+    """
+    if size > LONGEST_LINE:
+        raise FormatError(
+            f"line {number} has no end within {LONGEST_LINE} bytes: expected one message a line, as JSON",
+            layout="JSON Lines", position=position,
+        )  # fmt: skip
+    return size
 
 
 def _row(number: int, line: bytes, options: StoreOptions) -> Row:

@@ -14,6 +14,8 @@ from mqtool.export.fingerprints import require_different_logs
 from mqtool.export.job import Done, ExportRequest, ExportResult, Runner, check_split
 from mqtool.export.run import Run
 from mqtool.export.target import target_of
+from mqtool.store.named_files import require_regular
+from mqtool.store.real_path import is_inside
 from mqtool.store.remote import is_url
 
 __all__ = ["Done", "ExportRequest", "ExportResult", "Runner", "export"]
@@ -65,7 +67,7 @@ def _check(request: ExportRequest) -> None:
     """Refuses what would go wrong later.
 
     Raises:
-        UsageError: options that contradict each other, or a target inside a store.
+        UsageError: options that contradict each other, a target inside a store, or a state that is no regular file.
     """
     if request.state is not None and (request.read.selection.start, request.read.selection.end) != (None, None):
         raise UsageError("an incremental export chooses its offsets itself")
@@ -73,9 +75,11 @@ def _check(request: ExportRequest) -> None:
         raise UsageError("only an export with a state can be rewound")
     if request.rewind and request.table is not None:
         raise UsageError("a table cannot be rewound; export into a new directory")
+    if request.state is not None and not is_url(request.state):
+        require_regular(Path(request.state))
     for place in (request.target, request.state):
         for source in request.sources:
             if place is None or is_url(place) or is_url(source.path):
                 continue
-            if Path(place).resolve().is_relative_to(Path(source.path).resolve()):
+            if is_inside(Path(place), Path(source.path)):
                 raise UsageError(f"{place}: lies inside the store {source.path}, to which nothing is ever written")

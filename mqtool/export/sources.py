@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 
 from mqtool.errors import NotAStoreError, UsageError
 from mqtool.store import Store, broker_config, open_store
+from mqtool.store.real_path import real_path
 from mqtool.store.remote import is_url, remote_glob
 
 _MEANINGLESS = ("store", "rocketmq", "data", "rocketmqlogs")
@@ -76,7 +77,7 @@ def _expand(path: str) -> list[str]:
 def _require_distinct(paths: list[str]) -> None:
     seen: dict[str, str] = {}
     for path in paths:
-        real = path.rstrip("/") if is_url(path) else str(Path(path).resolve())
+        real = path.rstrip("/") if is_url(path) else str(real_path(Path(path)))
         if real in seen:
             raise UsageError(f"{path} and {seen[real]} are the same store")
         seen[real] = path
@@ -84,6 +85,6 @@ def _require_distinct(paths: list[str]) -> None:
 
 def _name_of(path: str) -> str:
     """Returns the last part of a path that says anything: `/data/broker-a/store` is broker-a."""
-    whole = PurePosixPath(path) if is_url(path) else Path(path).resolve()
+    whole = PurePosixPath(path) if is_url(path) else real_path(Path(path))
     parts = [part for part in whole.parts if part != "/"]
     return next((part for part in reversed(parts) if part.lower() not in _MEANINGLESS), "broker")

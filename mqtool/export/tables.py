@@ -19,6 +19,7 @@ from mqtool.export.commit import Manifest, all_manifests
 from mqtool.export.parquet import FileEntry
 from mqtool.export.schema import Table
 from mqtool.export.target import LocalTarget, Target
+from mqtool.store.real_path import real_path
 
 _SEQUENCE = "mqtool.sequence"
 CATALOGUE = "mqtool"
@@ -76,7 +77,7 @@ def publish(kind: TableFormat, target: Target) -> bool:
 
 class _Delta:
     def __init__(self, target: Target) -> None:
-        self._root = Path(target.url).resolve() / Table.MESSAGES
+        self._root = real_path(Path(target.url)) / Table.MESSAGES
 
     def _open(self) -> Any:
         deltalake = import_module("deltalake")
@@ -114,7 +115,7 @@ class _Delta:
 
 class _Iceberg:
     def __init__(self, target: Target) -> None:
-        self._root = Path(target.url).resolve()
+        self._root = real_path(Path(target.url))
         sql = import_module("pyiceberg.catalog.sql")
         place = f"sqlite:///{self._root}/iceberg.db"
         self._catalog = sql.SqlCatalog(CATALOGUE, uri=place, warehouse=_url(self._root))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from mqtool.errors import StoreError, UsageError
+from mqtool.store.named_files import require_regular
 
 _VERSION = 1
 
@@ -22,7 +23,11 @@ class StateFile:
 
         Args:
             fingerprint: what must be the same when the run is resumed, as JSON.
+
+        Raises:
+            UsageError: at the path is a directory, a FIFO or a device.
         """
+        require_regular(path)
         self.path = path
         self._fingerprint = json.loads(json.dumps(fingerprint))
 

@@ -20,6 +20,7 @@ from mqtool.replay.ids import IdsFile
 from mqtool.replay.originals import Original, Passed, Source
 from mqtool.replay.pace import Pace, check_rate
 from mqtool.replay.state import State
+from mqtool.store.named_files import require_regular
 from mqtool.store.real_path import is_inside
 
 _SHOWN = 20
@@ -54,6 +55,19 @@ class Request:
     def shape(self) -> dict[str, Any]:
         """Returns what must stay the same between the runs of one replay."""
         return shape_of(self.source, self.ids)
+
+
+def check_files(source: Source, *written: Path | None) -> None:
+    """Refuses devices and FIFOs.
+
+    Raises:
+        UsageError: one of the files is one.
+    """
+    if not source.path.is_dir():
+        require_regular(source.path, "`mqtool append --from -` reads from a pipe")
+    for path in written:
+        if path is not None:
+            require_regular(path)
 
 
 def shape_of(source: Source, ids: Path | None) -> dict[str, Any]:
@@ -209,11 +223,12 @@ def _check(request: Request) -> None:
     """Refuses what would go wrong later.
 
     Raises:
-        UsageError: a file in a store, a target in its own source, a rate that is none.
+        UsageError: a device, a file in a store, a target in its own source, a rate that is none.
     """
     source, target = request.source.path, request.target
     if is_inside(target, source) or is_inside(source, target):
         raise UsageError(f"{request.target}: is, holds or lies in the source {request.source.path}")
+    check_files(request.source, request.ids, request.state)
     for place in (request.ids, request.state):
         if place is not None and any(is_inside(place, root) for root in (source, target)):
             raise UsageError(f"{place}: lies inside the source or the target; name a file elsewhere")

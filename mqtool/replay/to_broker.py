@@ -18,7 +18,7 @@ from mqtool.replay import state as states
 from mqtool.replay.ids import IdsFile
 from mqtool.replay.originals import Original, Source
 from mqtool.replay.pace import Pace, check_rate
-from mqtool.replay.run import Report, shape_of
+from mqtool.replay.run import Report, check_files, shape_of
 from mqtool.replay.state import State
 from mqtool.store.real_path import is_inside
 
@@ -139,8 +139,9 @@ def _check(request: SendRequest) -> None:
     """Refuses what would go wrong later.
 
     Raises:
-        UsageError: a file in the source, a rate that is none.
+        UsageError: a device, a file in the source, a rate that is none.
     """
+    check_files(request.source, request.ids, request.state)
     for place in (request.ids, request.state):
         if place is not None and is_inside(place, request.source.path):
             raise UsageError(f"{place}: lies inside the source; name a file elsewhere")

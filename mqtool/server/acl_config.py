@@ -10,7 +10,8 @@ from enum import IntFlag
 from pathlib import Path
 from typing import Any
 
-from mqtool.errors import ConfigFileError, UnavailableError
+from mqtool.errors import ConfigFileError, StoreError, UnavailableError
+from mqtool.store.files import read_file
 
 RETRY_PREFIX = "%RETRY%"
 
@@ -68,8 +69,10 @@ def load(path: Path) -> AclConfig:
     except ImportError as error:
         raise UnavailableError("accounts need PyYAML: pip install 'mqtool[serve]'") from error
     try:
-        document = yaml.safe_load(path.read_text("utf-8")) or {}
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        document = yaml.safe_load(read_file(path).decode("utf-8")) or {}
+    except StoreError as error:
+        raise ConfigFileError(error.reason, path) from error
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigFileError(f"no YAML: {' '.join(str(error).split())}", path) from error
     try:
         accounts = [_account(one) for one in document.get("accounts") or []]

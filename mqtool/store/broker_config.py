@@ -74,7 +74,7 @@ def load(config: "str | Path | Mapping[str, object] | BrokerConfig | None") -> B
     try:
         text = read_file(path, 1 << 20).decode("utf-8", "replace")
     except StoreError as error:
-        raise ConfigFileError(f"expected a properties file: {error}", path) from error
+        raise ConfigFileError(f"expected a properties file: {error.reason}", path) from error
     return BrokerConfig(parse_properties(text), path.parent, str(path))
 
 

@@ -15,6 +15,7 @@ from typing import Any, Self, cast
 
 from mqtool.errors import NotAStoreError, StoreClosedError, StoreError
 from mqtool.formats import file_names
+from mqtool.store.named_files import kind_of
 from mqtool.store.remote import RemoteBytes, RemotePath
 
 
@@ -142,8 +143,7 @@ def _open_regular(path: Path) -> int:
 
 def _require_regular(path: Path, mode: int) -> None:
     if not stat.S_ISREG(mode):
-        kinds = {stat.S_IFDIR: "directory", stat.S_IFIFO: "FIFO", stat.S_IFSOCK: "socket"}
-        raise StoreError(f"expected a regular file, found a {kinds.get(stat.S_IFMT(mode), 'device')}", path)
+        raise StoreError(f"expected a regular file, found a {kind_of(mode)}", path)
 
 
 def _reason(error: Exception) -> str:

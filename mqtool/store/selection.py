@@ -75,7 +75,8 @@ class Selection:
         try:
             _ = self._grep
         except re.error as error:
-            raise UsageError(f"{self.grep!r} is no regular expression: {error}") from error
+            words = (self.grep or b"").decode("utf-8", "replace")
+            raise UsageError(f"{words!r} is no regular expression: {error}") from error
 
     @cached_property
     def _grep(self) -> re.Pattern[bytes] | None:

@@ -10,6 +10,7 @@ from mqtool.errors import UsageError
 from mqtool.formats import file_names
 from mqtool.formats.consume_queue import round_up_file_size
 from mqtool.store.broker_config import LEGACY_KEYS, BrokerConfig
+from mqtool.store.real_path import real_path
 from mqtool.verify.notebook import Notebook
 from mqtool.verify.survey import Survey
 
@@ -30,7 +31,7 @@ def check_lint(survey: Survey, config: BrokerConfig, book: Notebook) -> None:
     _ratios(config, path, book)
     for root in config.paths("storePathRootDir")[:1]:
         empty = root.is_dir() and not any((root / name).exists() for name in _PARTS)
-        if empty and survey.segments and root.resolve() != survey.root.resolve():
+        if empty and survey.segments and real_path(root) != real_path(survey.root):
             book.add("lint-path", path, f"storePathRootDir={root} holds no store; {survey.root} does")
 
 

@@ -19,6 +19,7 @@ from mqtool import __version__
 from mqtool.errors import UsageError
 from mqtool.formats.index_file import IndexHeader
 from mqtool.scan.damage import Tail
+from mqtool.store.named_files import require_regular
 from mqtool.verify.consume_queue import QueueFacts, Run
 from mqtool.verify.continuity import Jump, QueueSpan
 from mqtool.verify.findings import Finding, Severity
@@ -35,6 +36,9 @@ _CLASSES: dict[str, Any] = {
                  Finding, Tail, Timeline, IndexHeader)
 }  # fmt: skip
 
+_LONGEST_HEAD = 1 << 12
+"""Bytes of the first line at most: what lies in another kind of file may have no end of line."""
+
 
 class StateFile:
     """Reads what an earlier run finished, then takes the results of this one.
@@ -47,34 +51,44 @@ class StateFile:
         """Opens or makes the file.
 
         Raises:
-            UsageError: it is another kind of file.
+            UsageError: it is another kind of file, or not one that can be gone on with.
+            OSError: it cannot be read or written.
         """
+        require_regular(path)
         self.done: dict[str, Result] = {}
         head = {"mqtool": __version__, "store": _digest(survey)}
-        lines = path.read_text("utf-8").splitlines(keepends=True) if path.exists() else []
-        if lines and self._head_of(lines[0], path) == head:
-            whole = [line for line in lines if line.endswith("\n")]
-            for line in whole[1:]:
-                key, result = json.loads(line)
-                self.done[key] = decode(result)
-            path.write_text("".join(whole), "utf-8")
-        else:
-            path.write_text(json.dumps(head) + "\n", "utf-8")
-        self._file = path.open("a", encoding="utf-8")
+        kept = self._read(path, head) if path.exists() else 0
+        self._file = path.open("r+b" if kept else "wb")
+        self._file.truncate(kept)
+        self._file.seek(kept)
+        if not kept:
+            self._write(head)
 
-    @staticmethod
-    def _head_of(line: str, path: Path) -> object:
-        try:
-            found = json.loads(line)
-        except ValueError:
-            found = None
-        if not isinstance(found, dict) or "mqtool" not in found:
-            raise UsageError(f"{path}: is no state file of verify; name a file that does not exist yet")
-        return found
+    def _read(self, path: Path, head: dict[str, str]) -> int:
+        """Takes up what was finished; returns the bytes that are kept, 0 if the store was another one."""
+        with path.open("rb") as file:
+            first = file.readline(_LONGEST_HEAD)
+            if first and _head_of(first, path) != head:
+                return 0
+            kept = len(first)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    break
+                try:
+                    key, result = json.loads(line)
+                    self.done[str(key)] = decode(result)
+                except (ValueError, KeyError, TypeError, RecursionError) as error:
+                    words = "holds what verify did not write there; remove it, or name another file"
+                    raise UsageError(f"{path} position {kept}: {words}") from error
+                kept += len(line)
+        return kept
 
     def add(self, task: Task, result: Result) -> None:
         """Writes one result down."""
-        self._file.write(json.dumps([task.key, encode(result)]) + "\n")
+        self._write([task.key, encode(result)])
+
+    def _write(self, line: object) -> None:
+        self._file.write(json.dumps(line).encode() + b"\n")
         self._file.flush()
 
     def __enter__(self) -> Self:
@@ -82,6 +96,16 @@ class StateFile:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._file.close()
+
+
+def _head_of(line: bytes, path: Path) -> object:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or "mqtool" not in found:
+        raise UsageError(f"{path}: is no state file of verify; name a file that does not exist yet")
+    return found
 
 
 def _digest(survey: Survey) -> str:
