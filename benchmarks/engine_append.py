@@ -1,10 +1,12 @@
 """Append to a fresh store until every queue holds its units; the messages and the JSON lines are StoreBench.java's.
 
     python benchmarks/engine_append.py DIR [size=1024] [messages=500000] [threads=1] [batch=1] [pool=0] [index=true] [warm=2.0]
-                                         [sync=] [reserve=BYTES]
+                                         [sync=] [reserve=BYTES] [kernels=auto|on|off] [built=within|before]
 
 `rate` is until the last put returned, `dispatched_rate` until queues and index hold everything. The clock covers
-building each message's properties and the put. With `batch=many` messages go through `put_many` in columns of 1,024.
+building each message's properties and the put. With `batch=many` messages go through `put_many` in columns of 1,024;
+with `built=before` these are there before the clock starts, as they are where they come from a table. `kernels=on` has
+compiled loops loaded at the first of them, `off` never.
 """
 
 import json
@@ -12,15 +14,19 @@ import os
 import resource
 import threading
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from engine_messages import Shape, arguments, fail_unless, options_from
 
+from mqtool import kernels
 from mqtool.engine import MessageStore, StoreOptions, open_store
 from mqtool.engine.batch import BatchMessage
+from mqtool.engine.put_many import MessageColumns
 
 COLUMN = 1024
-SETTINGS = ("size", "messages", "threads", "batch", "pool", "index", "warm", "sync", "reserve")
+SETTINGS = ("size", "messages", "threads", "batch", "pool", "index", "warm", "sync", "reserve",
+            "kernels", "built")  # fmt: skip
 
 
 def put_range(store: MessageStore, shape: Shape, first: int, count: int, step: int) -> None:
@@ -46,11 +52,15 @@ def put_batches(store: MessageStore, shape: Shape, first: int, count: int, batch
     return inside
 
 
-def put_columns(store: MessageStore, shape: Shape, first: int, count: int) -> float:
+def columns_of(shape: Shape, first: int, count: int) -> Iterator[MessageColumns]:
+    """Yields messages in columns."""
+    return (shape.columns(i, COLUMN) for i in range(first, first + count, COLUMN))
+
+
+def put_columns(store: MessageStore, messages: Iterable[MessageColumns]) -> float:
     """Puts columns; returns the seconds inside put_many."""
     inside = 0.0
-    for i in range(first, first + count, COLUMN):
-        columns = shape.columns(i, COLUMN)
+    for columns in messages:
         started = time.perf_counter()
         store.put_many(columns)
         inside += time.perf_counter() - started
@@ -60,7 +70,7 @@ def put_columns(store: MessageStore, shape: Shape, first: int, count: int) -> fl
 def produce(store: MessageStore, shape: Shape, first: int, count: int, threads: int, batch: str) -> float | None:
     """Puts messages by one way or another; returns the seconds that count if they are not the wall's."""
     if batch == "many":
-        return put_columns(store, shape, first, count)
+        return put_columns(store, columns_of(shape, first, count))
     if batch != "1":
         return put_batches(store, shape, first, count, int(batch))
     if threads == 1:
@@ -87,8 +97,9 @@ def main(directory: Path, given: dict[str, str]) -> None:
             produce(store, shape, warm, 16 * COLUMN, 1, batch)
             warm += 16 * COLUMN
         shape.wait_for(store, warm)
+        built = list(columns_of(shape, warm, count)) if given.get("built") == "before" and batch == "many" else None
         start, cpu = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF)
-        inside = produce(store, shape, warm, count, threads, batch)
+        inside = put_columns(store, built) if built else produce(store, shape, warm, count, threads, batch)
         stored = time.perf_counter() - start
         shape.wait_for(store, warm + count)
         dispatched = time.perf_counter() - start
@@ -96,7 +107,7 @@ def main(directory: Path, given: dict[str, str]) -> None:
         fail_unless(shape.units(store) == warm + count, f"{shape.units(store)} units")
     print(json.dumps({
         "job": "append", "version": "mqtool", "messages": count, "size": size, "threads": threads, "batch": batch,
-        "pool": pool, "index": index, "seconds": round(inside or stored, 4), "rate": round(count / (inside or stored)),
+        "pool": pool, "index": index, "kernels": kernels.kernels() is not None, "built_before": built is not None, "seconds": round(inside or stored, 4), "rate": round(count / (inside or stored)),
         "dispatched_rate": round(count / dispatched), "mb_s": round(count * (size + 121) / 1e6 / (inside or stored), 1),
         "cpu_s": round(used.ru_utime + used.ru_stime - cpu.ru_utime - cpu.ru_stime, 2), "load": round(os.getloadavg()[0], 1),
     }), flush=True)  # fmt: skip

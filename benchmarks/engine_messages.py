@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -73,6 +74,8 @@ def options_from(given: Mapping[str, str]) -> dict[str, Any]:
         found["flush_mode"] = FlushMode.SYNC_FLUSH
     if "reserve" in given:
         found["reserve_bytes"] = int(given["reserve"])
+    if given.get("kernels", "auto") != "auto":
+        found["kernels_after"] = 0 if given["kernels"] == "on" else sys.maxsize
     return found
 
 

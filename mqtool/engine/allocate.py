@@ -22,6 +22,10 @@ FIRST_STEP = 1 << 18
 """Bytes that a store prepares at first; each time the writer catches up it doubles."""
 
 
+BLOCKS_STEP = 4 << 20
+"""Bytes of blocks without pages that are reserved at once; a later write through the mapping meets their faults."""
+
+
 class Allocator:
     """Prepares the files of one queue, the CommitLog's.
 
@@ -108,6 +112,20 @@ class Allocator:
         self._submit(lambda: self._prepare(file, target))
         # Come back when half of what is ready has been used, so that more is ready before it is needed.
         return end + (file.reserved - end) // 2
+
+    def reserve_blocks(self, file: MappedFile, end: int) -> int:
+        """Makes sure that the disk has blocks up to `end` and some more, for what is written by system calls.
+
+        Returns:
+            As `reserve`: pages behind `end` are not made.
+
+        Raises:
+            OSError: the disk is full.
+        """
+        if end > file.reserved:
+            with self._making:
+                file.reserve(min(file.size, max(end, file.reserved + min(self._ahead, BLOCKS_STEP))))
+        return end
 
     def _prepare(self, file: MappedFile, target: int) -> None:
         """Reserves and populates ahead; errors are left to the writer, who will meet them."""

@@ -7,9 +7,11 @@ a kill cut short does not look like one. Messages that need more than that go th
 Source: CommitLog.asyncPutMessage, DefaultMessageStore.asyncPutMessage/waitForPutResult (4.9.7, 5.5.0).
 """
 
+import sys
 from collections.abc import Iterable
 from time import time_ns
 
+from mqtool import kernels
 from mqtool.engine import batch, put_many, record, special
 from mqtool.engine.batch import BatchMessage
 from mqtool.engine.clock import SystemClock
@@ -53,6 +55,7 @@ class StorePuts:
         self._is_plain = not (options.append_record_crc or options.positional_writes or self._hooks)
         self._states = parts.offsets.states if self._is_plain else {}
         self._sync = options.sync
+        self._until_kernels = options.kernels_after
 
     @property
     def default_store_host(self) -> bytes:
@@ -206,7 +209,12 @@ class StorePuts:
         """
         if self._hooks:
             return put_many.append_one_by_one(columns, self._put_slowly)
+        if self._until_kernels <= 0:
+            self._until_kernels = sys.maxsize
+            kernels.start()
         found = put_many.append_columns(self._log, columns, self._put_slowly)
+        if found.end >= 0:
+            self._until_kernels -= found.end - int(found.physical_offsets[0])
         if found.end >= 0 and self._parts.options.sync:
             status = self._parts.flusher.group.wait(found.end)
             found = found if status is PutStatus.PUT_OK else found._replace(status=status)

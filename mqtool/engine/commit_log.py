@@ -13,6 +13,7 @@ from mqtool.engine import record
 from mqtool.engine.allocate import Allocator
 from mqtool.engine.clock import Clock
 from mqtool.engine.flags import RunningFlags
+from mqtool.engine.handover import Handover
 from mqtool.engine.mapped_file import MappedFile
 from mqtool.engine.mapped_file_queue import MappedFileQueue
 from mqtool.engine.options import StoreOptions
@@ -40,6 +41,7 @@ class CommitLog:
         limit: position up to which records may be put into `buffer` without `make_room`.
         pool: buffers that are written first, if there are any.
         trail: where the records begin that dispatch has not seen.
+        handover: what becomes of records that were appended as columns; None if nobody asks.
         before_roll: called under the lock before a file is taken; may raise OSError to refuse it.
         store_host, born_host: what records get if the caller names none; 8 or 20 bytes.
     """
@@ -67,6 +69,8 @@ class CommitLog:
         self.buffer: Any = None
         self.limit = -1
         self.trail = Trail()
+        self.handover: Handover | None = None
+        self._stage = bytearray()
         self._longest_body = options.max_message_size
         self._longest = options.max_message_size + record.ROOM_BESIDE_BODY
         if options.refuse_oversize:
@@ -107,10 +111,14 @@ class CommitLog:
             return False
         return self.options.page_cache_busy_ms < now - since < _NOT_LOCKED_MS
 
-    def make_room(self, total: int) -> MappedFile:
+    def make_room(self, total: int, *, mapped: bool = True) -> MappedFile:
         """Returns the file that takes the next `total` bytes; closes the one that they do not fit with a BLANK.
 
         Call it under the lock.
+
+        Args:
+            total: bytes of whole records.
+            mapped: whether they go into `buffer`; False for `write_through`, which makes its pages itself.
 
         Raises:
             AppendFailedError: no file can be made, the disk is full, or no file is long enough.
@@ -131,7 +139,8 @@ class CommitLog:
         self.limit = file.size - commit_log.BLANK_SIZE
         if self.buffer is not None and file.pool_buffer is None:
             try:
-                self.limit = min(self.limit, self.allocator.reserve(file, file.wrote + total))
+                reserve = self.allocator.reserve if mapped else self.allocator.reserve_blocks
+                self.limit = min(self.limit, reserve(file, file.wrote + total))
             except OSError as error:
                 self.limit = -1
                 raise self._failed(file, error) from error
@@ -197,6 +206,23 @@ class CommitLog:
                 raise self._failed(file, error) from error
         file.wrote = start + len(data)
         self.trail.note_many(starts)
+
+    def stage(self, size: int) -> bytearray:
+        """Returns a buffer of at least so many bytes, to lay out what `write_through` writes; use it under the lock."""
+        if len(self._stage) < size:
+            self._stage = bytearray(1 << size.bit_length())
+        return self._stage
+
+    def write_through(self, file: MappedFile, data: memoryview) -> None:
+        """Writes whole records behind the last one by a system call; the caller moves `wrote`.
+
+        Raises:
+            AppendFailedError: the system reports an error.
+        """
+        try:
+            file.file.write(file.wrote, data)
+        except OSError as error:
+            raise self._failed(file, error) from error
 
     def _failed(self, file: MappedFile, error: OSError) -> AppendFailedError:
         _LOG.error("append failed path=%s position=%d error=%s", file.file.path, file.wrote, error)

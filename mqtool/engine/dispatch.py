@@ -17,6 +17,7 @@ from mqtool.engine.consume_queue import ConsumeQueue
 from mqtool.engine.dispatch_request import DispatchRequest, request_of
 from mqtool.engine.dispatch_units import write_units
 from mqtool.engine.flags import RunningFlag, RunningFlags
+from mqtool.engine.handover import Handed, Handover
 from mqtool.engine.index import Index
 from mqtool.engine.queues import Queues
 from mqtool.errors import FormatError
@@ -79,6 +80,8 @@ class Dispatcher:
         self._bit_map_of = bit_map_of
         self._columns = ColumnDispatcher(rules)
         self._may_use_columns = not log.options.consume_queue_ext
+        self._handover = Handover(rules, keys=index is not None)
+        log.handover = self._handover if self._may_use_columns else None
 
     def run(self, end: int, after_file: Callable[[], None]) -> int:
         """Dispatches records up to a physical offset.
@@ -157,6 +160,12 @@ class Dispatcher:
         """
         if not self._may_use_columns or len(view) < FEWEST_IN_COLUMNS * commit_log.MIN_RECORD_SIZE:
             return 0, FEWEST_IN_COLUMNS
+        upcoming = self._handover.upcoming(base)
+        if upcoming is not None and upcoming > base:
+            view = view[: upcoming - base]
+        elif (handed := self._handover.take(base, base + len(view))) is not None:
+            self._write(self._handover.topics, handed)
+            return handed.records, 0
         noted = self._log.trail.find(base, base + len(view) - _HEAD_SIZE)
         if 0 < len(noted) < FEWEST_IN_COLUMNS:
             return 0, len(noted)
@@ -166,12 +175,18 @@ class Dispatcher:
         found = self._columns.dispatch(frames, keys=self._index is not None)
         if found.oddities:
             return 0, FEWEST_IN_COLUMNS
-        newest = write_units(self._queues, self._columns.topics.names, found.units)
-        if self._index is not None:
-            self._put_columns(self._index, found.keys, base + int(frames.positions[-1]))
-        self.queued_timestamp = newest or self.queued_timestamp
-        self.reput_from_offset = base + int(frames.positions[-1] + frames.sizes[-1])
+        last = base + int(frames.positions[-1])
+        end = last + int(frames.sizes[-1])
+        self._write(self._columns.topics.names, Handed(base, end, last, len(frames), found.units, found.keys))
         return len(frames), 0
+
+    def _write(self, topics: list[str], found: Handed) -> None:
+        """Writes what becomes of records that were looked at together."""
+        newest = write_units(self._queues, topics, found.units)
+        if self._index is not None:
+            self._put_columns(self._index, found.keys, found.last)
+        self.queued_timestamp = newest or self.queued_timestamp
+        self.reput_from_offset = found.end
 
     def _put_columns(self, index: Index, keys: IndexKeys, last_record: int) -> None:
         first = int(np.searchsorted(keys.physical_offset, index.end_physical_offset))

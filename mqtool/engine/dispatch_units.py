@@ -1,11 +1,15 @@
 """Queue units in columns: sorted by queue and appended in runs."""
 
+from typing import NamedTuple
+
 import numpy as np
 
-from mqtool.engine.consume_queue import ConsumeQueue
+from mqtool.engine.compiled_records import numbered
+from mqtool.engine.consume_queue import UNIT_SIZE, ConsumeQueue
 from mqtool.engine.queues import AnyQueue, Queues
 from mqtool.formats.batch_consume_queue import BatchConsumeQueueUnit
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
+from mqtool.kernels import Kernels, kernels
 from mqtool.scan.dispatched import QueueUnits
 
 _PLACE_BITS = 24
@@ -30,34 +34,74 @@ def write_units(queues: Queues, topics: list[str], units: QueueUnits) -> int:
     """
     if not len(units):
         return 0
-    key, order = _by_queue(units)
-    offset, physical, size = units.queue_offset[order], units.physical_offset[order], units.size[order]
-    packed = np.empty(len(order), CONSUME_QUEUE_UNIT.dtype)
-    packed["physical_offset"] = physical
-    packed["size"] = size
-    packed["tags_code"] = units.tags_code[order]
-    changes = key[1:] != key[:-1]
-    gaps = np.flatnonzero(~changes & (offset[1:] != offset[:-1] + 1))
-    first_rows = np.concatenate([np.zeros(1, np.int64), np.flatnonzero(changes) + 1])
-    last_rows = np.append(first_rows[1:], len(order)) - 1
-    firsts = order[first_rows]
+    compiled = kernels()
+    order, data, first_rows, stops, gaps = _packed(units) if compiled is None else _packed_by_kernel(compiled, units)
+    last_rows = order[stops - 1]
     runs = zip(
-        units.topic[firsts].tolist(), units.queue_id[firsts].tolist(), offset[first_rows].tolist(),
-        (physical[last_rows] + size[last_rows]).tolist(), first_rows.tolist(), (last_rows + 1).tolist(), strict=True,
+        units.topic[first_rows].tolist(), units.queue_id[first_rows].tolist(), units.queue_offset[first_rows].tolist(),
+        (units.physical_offset[last_rows] + units.size[last_rows]).tolist(), stops.tolist(), gaps.tolist(), strict=True,
     )  # fmt: skip
-    data = packed.tobytes()
-    for topic, queue_id, first, end, start, stop in runs:
+    start = 0
+    for topic, queue_id, first, end, stop, has_gap in runs:
         queue = queues.find_or_create(topics[topic], queue_id)
-        has_gap = len(gaps) and np.searchsorted(gaps, start) < np.searchsorted(gaps, stop - 1)
-        unit_bytes = data[start * packed.itemsize : stop * packed.itemsize]
+        unit_bytes = data[start * UNIT_SIZE : stop * UNIT_SIZE]
         if not isinstance(queue, ConsumeQueue) or has_gap or not queue.put_run(first, unit_bytes, end):
             _append(queue, units.select(order[start:stop]))
+        start = stop
     return int(units.store_timestamp[-1])
+
+
+class _Packed(NamedTuple):
+    """Units by queue.
+
+    Attributes:
+        order: rows of the units, queue by queue.
+        data: their bytes in that order.
+        firsts: row of each queue's first unit.
+        stops: how many units of each queue and those before it there are.
+        gaps: whether queue offsets are missing between those of a queue.
+    """
+
+    order: np.ndarray
+    data: bytes
+    firsts: np.ndarray
+    stops: np.ndarray
+    gaps: np.ndarray
+
+
+def _packed(units: QueueUnits) -> _Packed:
+    key, order = _by_queue(units)
+    offset = units.queue_offset[order]
+    packed = np.empty(len(order), CONSUME_QUEUE_UNIT.dtype)
+    packed["physical_offset"] = units.physical_offset[order]
+    packed["size"] = units.size[order]
+    packed["tags_code"] = units.tags_code[order]
+    changes = key[1:] != key[:-1]
+    starts = np.concatenate([np.zeros(1, np.int64), np.flatnonzero(changes) + 1])
+    is_gap = np.append(~changes & (offset[1:] != offset[:-1] + 1), False)
+    gaps = np.logical_or.reduceat(is_gap, starts)
+    return _Packed(order, packed.tobytes(), order[starts], np.append(starts[1:], len(order)), gaps)
+
+
+def _packed_by_kernel(compiled: Kernels, units: QueueUnits) -> _Packed:
+    firsts, numbers = numbered(compiled, _keys(units))
+    packed = np.empty(len(units) * UNIT_SIZE, np.uint8)
+    order, stops = np.empty(len(units), np.int64), np.zeros(len(firsts), np.int64)
+    gaps = np.zeros(len(firsts), np.int32)
+    compiled.pack_units(
+        numbers, units.queue_offset, units.physical_offset, units.size, units.tags_code, packed, order, stops, gaps
+    )
+    return _Packed(order, packed.tobytes(), firsts, stops, gaps)
+
+
+def _keys(units: QueueUnits) -> np.ndarray:
+    """Returns a number for each unit's topic-queue."""
+    return units.topic * (units.queue_id.max().astype(np.int64) + 1) + units.queue_id
 
 
 def _by_queue(units: QueueUnits) -> tuple[np.ndarray, np.ndarray]:
     """Returns a key of each unit's topic-queue, sorted, and the rows in that order; a queue's units stay in theirs."""
-    key = units.topic * (units.queue_id.max().astype(np.int64) + 1) + units.queue_id
+    key = _keys(units)
     places = np.arange(len(key))
     if int(key.max()) >> (62 - _PLACE_BITS) or int(key.min()) < 0 or len(key) >> _PLACE_BITS:
         order = np.argsort(key, kind="stable")

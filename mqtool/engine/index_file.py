@@ -13,6 +13,7 @@ import numpy as np
 from mqtool.engine.files import File
 from mqtool.formats import index_file, java
 from mqtool.formats.index_file import HEADER, IndexHeader
+from mqtool.kernels import kernels
 
 _ENTRY = index_file.ENTRY.struct
 _SLOT = index_file.SLOT
@@ -109,6 +110,29 @@ class IndexWriter:
             return 0
         self._reserve(first + count)
         hashes, offsets, timestamps = hashes[:count], offsets[:count], timestamps[:count]
+        compiled = kernels()
+        if compiled is None:
+            fresh = self._chain(hashes, offsets, timestamps)
+        else:
+            begin = header.begin_timestamp
+            fresh = compiled.put_entries(
+                np.frombuffer(self._map, np.uint8), self.slots, self._entries_at, first,
+                index_file.time_diff(int(timestamps[0]), begin), int(timestamps[0]) if first <= 1 else begin,
+                hashes, offsets, timestamps,
+            )  # fmt: skip
+        self._set_header(IndexHeader(
+            int(timestamps[0]) if first <= 1 else header.begin_timestamp,
+            int(timestamps[-1]),
+            int(offsets[0]) if first <= 1 else header.begin_physical_offset,
+            int(offsets[-1]),
+            header.hash_slot_count + fresh,
+            first + count,
+        ))  # fmt: skip
+        return count
+
+    def _chain(self, hashes: np.ndarray, offsets: np.ndarray, timestamps: np.ndarray) -> int:
+        """Writes entries and makes them the heads of their slots; returns how many of these were empty."""
+        first, count = self.header.index_count, len(hashes)
         slots = np.frombuffer(self._map, ">i4", self.slots, index_file.HEADER_SIZE)
         # Slot and place in one number: sorting those is ten times as quick as a stable argsort of the slots.
         ordered = np.sort(((hashes % np.int32(self.slots)).astype(np.int64) << _PLACE_BITS) | np.arange(count))
@@ -124,15 +148,7 @@ class IndexWriter:
         self._write_entries(first, hashes, offsets, self._diffs(timestamps), previous)
         lasts = np.append(leads[1:], True)
         slots[by_slot[lasts]] = order[lasts] + first
-        self._set_header(IndexHeader(
-            int(timestamps[0]) if first <= 1 else header.begin_timestamp,
-            int(timestamps[-1]),
-            int(offsets[0]) if first <= 1 else header.begin_physical_offset,
-            int(offsets[-1]),
-            header.hash_slot_count + int((held == 0).sum()),
-            first + count,
-        ))  # fmt: skip
-        return count
+        return int((held == 0).sum())
 
     def _diffs(self, timestamps: np.ndarray) -> np.ndarray:
         """Returns seconds since begin; the first entry of a file is measured against what the header said before."""

@@ -9,6 +9,7 @@ from datetime import tzinfo
 from enum import Enum
 from pathlib import Path
 
+from mqtool import kernels
 from mqtool.errors import UsageError
 from mqtool.formats import batch_consume_queue as batch_queue_format
 from mqtool.formats import consume_queue as queue_format
@@ -94,6 +95,8 @@ class StoreOptions:
         max_get_bytes_in_memory, max_get_count_in_memory, max_get_bytes_on_disk, max_get_count_on_disk: maxTransfer….
         memory_ratio: per cent of the memory that counts as page cache (accessMessageInMemoryMaxRatio).
         max_filter_bytes: bytes of ConsumeQueue that a filtered get looks through (maxFilterMessageSize).
+        kernels_after: bytes that are put as columns before compiled loops are loaded for that and for dispatch, which
+            takes half a second, and some more once on a machine; 0 for the first call.
         max_query: most messages that a query returns (maxMsgsNumBatch).
         store_host: what records are stored under if the caller names no host.
         zone: time zone of index file names and of `delete_hours`, None for the local one.
@@ -144,6 +147,7 @@ class StoreOptions:
     max_get_count_on_disk: int = 8
     memory_ratio: int = 40
     max_filter_bytes: int = 16_000
+    kernels_after: int = kernels.LARGE
     max_query: int = 64
     store_host: Host = DEFAULT_HOST
     zone: tzinfo | None = None

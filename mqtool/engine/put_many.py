@@ -12,18 +12,12 @@ import numpy as np
 
 from mqtool.engine import record, special
 from mqtool.engine.commit_log import CommitLog
+from mqtool.engine.compiled_records import CompiledRecords, numbered
 from mqtool.engine.hooks import OutgoingMessage
+from mqtool.engine.plain_records import BETWEEN, ArrayRecords, Plain
 from mqtool.engine.queue_offsets import QueueState
 from mqtool.engine.statuses import AppendFailedError, PutResult, PutStatus
-from mqtool.formats import codec, commit_log
-from mqtool.scan.crc import crc32
-
-_HEAD = codec.dtype_of(commit_log.HEADS[0])
-_HEAD_SIZE = _HEAD.itemsize
-_OPAQUE = np.dtype(f"V{_HEAD_SIZE}")
-_NO_BYTES = b"\0\0"
-_BETWEEN = b"\2"
-_ROOM_BITS = record.LONGEST_PROPERTIES.bit_length()
+from mqtool.kernels import Kernels, kernels
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,18 +86,6 @@ class PutManyResult(NamedTuple):
         return self.status is PutStatus.PUT_OK
 
 
-class _Prepared(NamedTuple):
-    """Columns as far as they can be made before their place is known."""
-
-    columns: MessageColumns
-    states: list[QueueState]
-    state_of: np.ndarray
-    pieces: list[bytes]
-    heads: np.ndarray
-    sizes: np.ndarray
-    store_host: bytes
-
-
 def append_columns(
     log: CommitLog, columns: MessageColumns, put: Callable[[OutgoingMessage], PutResult]
 ) -> PutManyResult:
@@ -116,15 +98,17 @@ def append_columns(
         columns: the messages.
         put: stores one message that is not plain.
     """
-    prepared = _prepare(log, columns)
-    if prepared is None:
+    compiled = kernels()
+    plain = _plain(log, columns, compiled)
+    if plain is None:
         return append_one_by_one(columns, put)
+    records = ArrayRecords(plain) if compiled is None else CompiledRecords(plain, compiled)
     physical, offsets, done = [], [], 0
     status = PutStatus.PUT_OK
     with log.lock:
         while done < len(columns):
             try:
-                part = _append_part(log, prepared, done)
+                part = records.append(log, done)
             except AppendFailedError as failed:
                 status = failed.result.status
                 break
@@ -134,7 +118,7 @@ def append_columns(
     if not physical:
         return PutManyResult(status, np.empty(0, np.int64), np.empty(0, np.int64), -1)
     places = np.concatenate(physical)
-    return PutManyResult(status, places, np.concatenate(offsets), int(places[-1] + prepared.sizes[done - 1]))
+    return PutManyResult(status, places, np.concatenate(offsets), int(places[-1] + plain.sizes[done - 1]))
 
 
 def append_one_by_one(columns: MessageColumns, put: Callable[[OutgoingMessage], PutResult]) -> PutManyResult:
@@ -152,92 +136,38 @@ def append_one_by_one(columns: MessageColumns, put: Callable[[OutgoingMessage], 
     return PutManyResult(status, np.array(physical, np.int64), np.array(offsets, np.int64), end)
 
 
-def _prepare(log: CommitLog, columns: MessageColumns) -> _Prepared | None:
-    """Checks the messages and makes what does not depend on their place; None if they are not all plain."""
+def _plain(log: CommitLog, columns: MessageColumns, compiled: Kernels | None) -> Plain | None:
+    """Checks the messages; None if they are not all plain."""
     born, host = columns.born_host or log.born_host, columns.store_host or log.store_host
     held = columns.properties if columns.properties is not None else [b""] * len(columns)
     flags = np.asarray(columns.sys_flag)
+    joined = BETWEEN.join(held)
     if (
         log.options.append_record_crc or log.options.positional_writes or record.host_shape(born, host)
-        or (flags & special.BITS).any() or b"INNER_" in _BETWEEN.join(held) or not len(columns)
+        or (flags & special.BITS).any() or b"INNER_" in joined or not len(columns)
     ):  # fmt: skip
         return None
-    states, state_of = _states(log, columns)
+    states, state_of = _states(log, columns, compiled)
     body_sizes = np.fromiter(map(len, columns.bodies), np.int64, len(columns))
-    room = np.fromiter(map(len, held), np.int64, len(columns))
+    rooms = np.fromiter(map(len, held), np.int64, len(columns))
     fixed = np.array([state.fixed_size for state in states], np.int64)
-    sizes = fixed[state_of] + body_sizes + room
+    sizes = fixed[state_of] + body_sizes + rooms
     longest = int(np.argmax(sizes))
     if (
         not all(state.is_plain for state in states)
-        or log.too_long(states[int(state_of[longest])], int(body_sizes.max()), int(room.max()), int(sizes[longest]))
+        or log.too_long(states[int(state_of[longest])], int(body_sizes.max()), int(rooms.max()), int(sizes[longest]))
     ):  # fmt: skip
         return None
-    heads = np.zeros(len(columns), _HEAD)
-    heads["total_size"] = sizes
-    heads["magic_code"] = np.array([state.magic_code for state in states])[state_of]
-    heads["body_crc"] = np.fromiter(map(crc32, columns.bodies), np.uint32, len(columns)) & np.uint32(0x7FFFFFFF)
-    heads["queue_id"] = columns.queue_id
-    heads["flag"] = columns.flag
-    heads["sys_flag"] = flags
-    heads["born_host"] = np.void(born)
-    heads["store_host"] = np.void(host)
-    heads["reconsume_times"] = columns.reconsume_times
-    heads["prepared_transaction_offset"] = columns.prepared_transaction_offset
-    heads["body_length"] = body_sizes
-    pieces = [_NO_BYTES] * (4 * len(columns))
-    pieces[1::4] = columns.bodies
-    pieces[2::4] = _prefixes(states, state_of, room)
-    pieces[3::4] = held
-    return _Prepared(columns, states, state_of, pieces, heads, sizes, host)
+    return Plain(columns, states, state_of, body_sizes, held, joined, rooms, sizes, born, host)
 
 
-def _states(log: CommitLog, columns: MessageColumns) -> tuple[list[QueueState], np.ndarray]:
+def _states(log: CommitLog, columns: MessageColumns, compiled: Kernels | None) -> tuple[list[QueueState], np.ndarray]:
     """Returns the topic-queues of the columns, and which of them each message is for."""
     key = (np.asarray(columns.topic, np.int64) << 32) | np.asarray(columns.queue_id, np.int64)
-    distinct, state_of = np.unique(key, return_inverse=True)
+    if compiled is None:
+        distinct, state_of = np.unique(key, return_inverse=True)
+    else:
+        firsts, state_of = numbered(compiled, key)
+        distinct = key[firsts]
     states = [log.offsets.state(columns.topics[one >> 32], one & 0xFFFFFFFF) for one in distinct.tolist()]
     return states, state_of
-
-
-def _prefixes(states: list[QueueState], state_of: np.ndarray, room: np.ndarray) -> "map[bytes]":
-    """Returns what stands between body and properties of each message: few different ones."""
-    kinds, kind_of = np.unique((state_of << _ROOM_BITS) | room, return_inverse=True)
-    pairs = zip((kinds >> _ROOM_BITS).tolist(), (kinds & ((1 << _ROOM_BITS) - 1)).tolist(), strict=True)
-    made = [states[number].prefixes.get(size) or states[number].prefix(size) for number, size in pairs]
-    return map(made.__getitem__, kind_of.tolist())
-
-
-def _append_part(log: CommitLog, prepared: _Prepared, first: int) -> tuple[np.ndarray, np.ndarray]:
-    """Appends as many messages as the file has room for, from one on; returns their physical and queue offsets."""
-    file = log.make_room(int(prepared.sizes[first]))
-    ends = np.cumsum(prepared.sizes[first:])
-    count = int(np.searchsorted(ends, file.size - commit_log.BLANK_SIZE - file.wrote, side="right"))
-    file = log.make_room(int(ends[count - 1]))  # reserves what the mapping needs
-    now, rows = log.now(), slice(first, first + count)
-    heads = prepared.heads[rows]
-    physical = ends[:count] - prepared.sizes[rows] + (file.file_from_offset + file.wrote)
-    numbers = _queue_offsets(prepared.states, prepared.state_of[rows])
-    heads["physical_offset"] = physical
-    heads["queue_offset"] = numbers
-    heads["store_timestamp"] = now
-    born = prepared.columns.born_timestamp
-    heads["born_timestamp"] = now if born is None else born if isinstance(born, int) else born[rows]
-    pieces = prepared.pieces[4 * first : 4 * (first + count)]
-    pieces[0::4] = heads.view(_OPAQUE).tolist()
-    log.write(file, b"".join(pieces), physical.tolist())
-    file.store_timestamp = now
-    moved = np.bincount(prepared.state_of[rows], minlength=len(prepared.states))
-    for state, by in zip(prepared.states, moved.tolist(), strict=True):
-        state.next_offset += by
-    return physical, numbers
-
-
-def _queue_offsets(states: list[QueueState], state_of: np.ndarray) -> np.ndarray:
-    """Returns the queue offset of each message: its queue's next one, and so on."""
-    order = np.argsort(state_of, kind="stable")
-    ordered = state_of[order]
-    starts = np.searchsorted(ordered, np.arange(len(states)))
-    rank = np.empty(len(state_of), np.int64)
-    rank[order] = np.arange(len(state_of)) - starts[ordered]
-    return rank + np.array([state.next_offset for state in states], np.int64)[state_of]

@@ -19,6 +19,9 @@ class Kernels:
         dispatch: of `tails`.
         add_units, add_entries, follow, chain: of `sums`.
         plain_units: of `units`.
+        encode: of `records`.
+        number, pack_units: of `queues`.
+        put_entries: of `index`.
     """
 
     hop: Callable[..., Any]
@@ -29,6 +32,10 @@ class Kernels:
     follow: Callable[..., Any]
     chain: Callable[..., Any]
     plain_units: Callable[..., Any]
+    encode: Callable[..., Any]
+    number: Callable[..., Any]
+    pack_units: Callable[..., Any]
+    put_entries: Callable[..., Any]
 
 
 _loaded: list[Kernels] = []
@@ -44,15 +51,22 @@ def load() -> Kernels | None:
     if any(importlib.util.find_spec(name) is None for name in ("numba", "isal")):
         return None
     try:
-        from mqtool.kernels import frames, sums, tails, units  # noqa: PLC0415 - half a second
+        from mqtool.kernels import frames, index, queues, records, sums, tails, units  # noqa: PLC0415 - half a second
     except (ImportError, RuntimeError):  # numba does not go with this numpy, or has no place for what it compiles
         return None
     if not frames.HAS_CRC32:
         return None
     return Kernels(
         frames.hop, frames.crc32, tails.dispatch, sums.add_units, sums.add_entries, sums.follow, sums.chain,
-        units.plain_units,
+        units.plain_units, records.encode, queues.number, queues.pack_units, index.put_entries,
     )  # fmt: skip
+
+
+def start() -> None:
+    """Uses the kernels from now on, in this process and copies of it, if there are any."""
+    found = None if _loaded else load()
+    if found is not None:
+        _loaded.append(found)
 
 
 @contextmanager

@@ -5,12 +5,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mqtool.engine import PutStatus, hooks
+from mqtool.engine import PutStatus, compiled_records, hooks
 from mqtool.engine.options import StoreOptions
 from mqtool.engine.put_many import MessageColumns
 from mqtool.formats import properties
 from tests.support.engine import HeldClock, open_small, tree
 from tests.support.engine_faults import NO_SPACE, FailingFiles, fast_directory, remove
+
+pytestmark = pytest.mark.usefixtures("either_way")
 
 TOPICS = ["A", "Orders", "%RETRY%" + "g" * 121]
 
@@ -98,3 +100,33 @@ def test_hooks_see_every_message_of_a_column(opened):
 
 def test_no_messages_are_no_trouble(opened):
     assert opened().put_many(columns([])).end == -1
+
+
+def test_a_write_that_fails_leaves_the_column_where_it_was(opened):
+    files = FailingFiles("commitlog")
+    store = opened(files=files, commit_log_file_size=1 << 16, reserve_bytes=4096)
+    assert store.put_many(columns([b"a"] * 30)).ok
+    files.errors["reserve"] = files.errors["write"] = NO_SPACE
+    result = store.put_many(columns([b"b" * 900] * 40))
+    files.errors.clear()
+    assert (result.status, result.end) == (PutStatus.UNKNOWN_ERROR, -1)
+    assert store.put_many(columns([b"c"] * 30)).queue_offsets.tolist() == list(range(30, 60))
+
+
+def test_short_writes_go_on_until_all_is_written(opened):
+    files = FailingFiles("commitlog")
+    store = opened(files=files, commit_log_file_size=1 << 16)
+    files.short_writes = True
+    assert store.put_many(columns([b"%d" % number * 50 for number in range(40)])).ok
+    store.dispatch()
+    assert bytes(store.get_message("T", 0, 39).records[0]).count(b"39" * 50) == 1
+
+
+def test_a_record_that_is_longer_than_a_piece_is_written(opened, monkeypatch):
+    monkeypatch.setattr(compiled_records, "PIECE", 300)
+    store = opened(commit_log_file_size=1 << 16)
+    bodies = [b"s", b"l" * 2000, b"s", b"l" * 1000]
+    assert store.put_many(columns(bodies)).ok
+    store.dispatch()
+    found = [bytes(store.get_message("T", 0, number).records[0]) for number in range(4)]
+    assert [body in record for body, record in zip(bodies, found, strict=True)] == [True] * 4

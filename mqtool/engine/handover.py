@@ -1,0 +1,178 @@
+"""Handover: what dispatch will want to know of records that were appended as columns, worked out when they were made.
+
+Dispatch takes it if it stands just there, and does not read the log then. What is handed over may be short, late or
+nothing: dispatch reads the log where it has to.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+import numpy as np
+
+from mqtool.formats import java
+from mqtool.kernels import Kernels
+from mqtool.scan.dispatch import Dispatcher
+from mqtool.scan.dispatched import DispatchRules, IndexKeys, QueueUnits
+from mqtool.scan.frames import Frames
+from mqtool.scan.words import words_of
+
+MOST = 1 << 18
+"""Records that are kept; a dispatcher that is further behind than that reads the log."""
+
+
+class Written(NamedTuple):
+    """Plain records as their writer knows them, one row each.
+
+    Attributes:
+        view, base: bytes in which they lie, and the physical offset of the first of these.
+        store_timestamp: of all.
+        sizes, rooms: bytes of each record, and of its properties.
+        queue_id: of each.
+        positions, physical_offset, queue_offset: of each; the first in the view.
+        topic_start, topic_length, properties_start: in the view.
+    """
+
+    view: memoryview
+    base: int
+    store_timestamp: int
+    sizes: np.ndarray
+    rooms: np.ndarray
+    queue_id: np.ndarray
+    positions: np.ndarray
+    physical_offset: np.ndarray
+    queue_offset: np.ndarray
+    topic_start: np.ndarray
+    topic_length: np.ndarray
+    properties_start: np.ndarray
+
+
+class Handed(NamedTuple):
+    """What becomes of consecutive records.
+
+    Attributes:
+        start, end: physical offsets of the first record and behind the last.
+        last: physical offset of the last record.
+        records: how many.
+        units, keys: of them; topics by their number in `Handover.topics`.
+    """
+
+    start: int
+    end: int
+    last: int
+    records: int
+    units: QueueUnits
+    keys: IndexKeys
+
+
+class Handover:
+    """Written under the append lock, read by the dispatcher; each step is one of a queue, so there is no further lock.
+
+    Attributes:
+        topics: name of each topic number.
+    """
+
+    def __init__(self, rules: DispatchRules, *, keys: bool) -> None:
+        """Takes what dispatch goes by.
+
+        Args:
+            rules: of the store.
+            keys: whether keys are indexed.
+        """
+        self._columns = Dispatcher(rules)
+        self._keys = keys
+        self._parts: deque[Handed] = deque()
+        self._key_rows, self._key_hashes = np.empty(0, np.int64), np.empty(0, np.uint32)
+        self.topics = self._columns.topics.names
+
+    def note(self, compiled: Kernels, written: Written) -> None:
+        """Works out what becomes of records that come next in the log, and keeps it, unless it is too much."""
+        found = self._by_kernel(compiled, written) or self._by_arrays(written)
+        if found is None:
+            return
+        if sum(part.records for part in tuple(self._parts)) > MOST:
+            self._parts.clear()
+        first, last = int(written.physical_offset[0]), int(written.physical_offset[-1])
+        self._parts.append(Handed(first, last + int(written.sizes[-1]), last, len(written.sizes), *found))
+
+    def _by_kernel(self, compiled: Kernels, written: Written) -> tuple[QueueUnits, IndexKeys] | None:
+        """Works out units and keys; None if some record is not for the kernel."""
+        count, table = len(written.sizes), self._columns.topics
+        data = np.frombuffer(written.view, np.uint8)
+        where = (written.topic_start, written.topic_length, written.properties_start, written.rooms)
+        wanted = (self._columns.schedule, self._keys, self._columns.rules.index_tags)
+        room = int(written.rooms.sum()) + 2 * count  # a key takes a byte of KEYS at least
+        if len(self._key_rows) < room:
+            self._key_rows, self._key_hashes = np.empty(2 * room, np.int64), np.empty(2 * room, np.uint32)
+        topic, tags = np.empty(count, np.int32), np.empty(count, np.int64)
+        found = (topic, tags, self._key_rows, self._key_hashes, np.empty(count, np.int64))
+        done = (0, 0, 0)
+        while True:
+            done = compiled.dispatch(data, words_of(data), where, table.slots.columns(), wanted, done, found)
+            row, keys, others = done
+            if row == count:
+                break
+            start = int(written.topic_start[row])
+            table.slots.learn(data[start : start + int(written.topic_length[row])].tobytes())
+        if others:
+            return None
+        physical, times = written.physical_offset, np.full(count, written.store_timestamp, np.int64)
+        units = QueueUnits(
+            np.arange(count), topic, written.queue_id.astype(np.int32), written.queue_offset, physical,
+            written.sizes.astype(np.int32), tags, times, np.ones(count, np.int16),
+        )  # fmt: skip
+        rows = self._key_rows[:keys].copy()
+        return units, IndexKeys(rows, _stored(self._key_hashes[:keys]), physical[rows], times[rows])
+
+    def _by_arrays(self, written: Written) -> tuple[QueueUnits, IndexKeys] | None:
+        """As dispatch does for records that it reads; None if it could not dispatch them together."""
+        frames = Frames(written.view, written.base, written.positions, written.sizes)
+        found = self._columns.dispatch(frames, keys=self._keys)
+        return None if found.oddities else (found.units, found.keys)
+
+    def upcoming(self, start: int) -> int | None:
+        """Forgets what begins below a physical offset; returns where the first part begins that is left."""
+        while (part := self._first()) is not None:
+            if part.start >= start:
+                return part.start
+            self._pop()
+        return None
+
+    def take(self, start: int, end: int) -> Handed | None:
+        """Returns everything from one physical offset on that is there without a gap, and below another."""
+        parts: list[Handed] = []
+        while (part := self._first()) is not None and part.start == start and part.end <= end:
+            parts.append(part)
+            start = part.end
+            self._pop()
+        return _joined(parts) if parts else None
+
+    def _first(self) -> Handed | None:
+        try:
+            return self._parts[0]
+        except IndexError:  # none, or the writer has just cleared it
+            return None
+
+    def _pop(self) -> None:
+        with suppress(IndexError):
+            self._parts.popleft()
+
+
+def _joined(parts: list[Handed]) -> Handed:
+    if len(parts) == 1:
+        return parts[0]
+    units = QueueUnits(*_columns([part.units for part in parts], QueueUnits.__slots__))
+    keys = IndexKeys(*_columns([part.keys for part in parts], IndexKeys.__slots__))
+    records = sum(part.records for part in parts)
+    return Handed(parts[0].start, parts[-1].end, parts[-1].last, records, units, keys)
+
+
+def _columns(parts: Sequence[QueueUnits | IndexKeys], names: Iterable[str]) -> Iterator[np.ndarray]:
+    return (np.concatenate([getattr(part, name) for part in parts]) for name in names)
+
+
+def _stored(hashes: np.ndarray) -> np.ndarray:
+    """Returns hashes as index entries hold them: none is negative."""
+    signed = hashes.view(np.int32)
+    return np.where(signed == java.INT_MIN, np.int32(0), np.abs(signed))

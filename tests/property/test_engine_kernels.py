@@ -1,0 +1,93 @@
+"""Stores that are written by kernels and by array arithmetic: the same answers, the same bytes."""
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mqtool import kernels
+from mqtool.engine import MessageStore
+from mqtool.engine.put_many import MessageColumns
+from mqtool.formats import properties
+from tests.support.engine import HeldClock, open_small, tree
+from tests.support.engine_faults import fast_directory, remove
+
+pytestmark = pytest.mark.skipif(kernels.load() is None, reason="needs numba")
+
+TOPICS = ["A", "Orders", "Bestellungen-ü", "%RETRY%" + "g" * 121, "SCHEDULE_TOPIC_XXXX", "x/y"]
+SIZES = {"commit_log_file_size": 1 << 15, "consume_queue_file_size": 2000, "index_slots": 50, "index_entries": 300}
+PLAIN_TEXT = st.sampled_from(["k1", "k2 k3", " k4  k5 ", "TagA", "a" * 40])
+ANY_TEXT = st.one_of(PLAIN_TEXT, st.sampled_from(["ключ", "k1 钥匙", "\U0001f511", "1", "x"]))
+RARE = [("DELAY", "3"), ("DELAY", "x"), ("INNER_MULTI_DISPATCH", "%LMQ%a,%LMQ%b"), ("UNIQ_KEY", "C0A8")]
+
+
+@st.composite
+def messages(draw, *, rare):
+    """Columns: mostly plain, many of them, so that files roll within."""
+    count = draw(st.integers(1, 120))
+    seed = draw(st.integers(0, 1 << 30))
+    random = np.random.default_rng(seed)
+    texts = draw(st.lists(ANY_TEXT if rare else PLAIN_TEXT, min_size=1, max_size=4))
+    extra = draw(st.lists(st.sampled_from(RARE), max_size=2)) if rare else []
+    held = []
+    for _ in range(count):
+        pairs = [(name, str(random.choice(texts))) for name in ("KEYS", "TAGS", "UNIQ_KEY") if random.random() < 0.7]
+        pairs += [pair for pair in extra if random.random() < 0.1]
+        held.append(properties.encode(pairs))
+    longest = draw(st.sampled_from([1, 40, 300, 5000]))
+    topics = draw(st.sampled_from([[0], [0, 1], [2, 3], [0, 1, 2, 3], [4], [0, 5]] if rare else [[0], [0, 1], [0, 3]]))
+    one_for_all = draw(st.booleans())
+    return MessageColumns(
+        TOPICS, random.choice(topics, count), random.integers(0, draw(st.integers(1, 8)), count),
+        [random.bytes(int(random.integers(0, longest))) for _ in range(count)], draw(st.sampled_from([held, None])),
+        5 if one_for_all else random.integers(-5, 5, count),
+        draw(st.sampled_from([0, 1, 4, 8])) if rare else random.choice([0, 1, 0x301], count),
+        draw(st.sampled_from([None, 7, -1])) if one_for_all else np.arange(count),
+        reconsume_times=2 if one_for_all else np.arange(count),
+        prepared_transaction_offset=draw(st.sampled_from([0, 99])),
+    )  # fmt: skip
+
+
+STEPS = st.lists(st.one_of(
+    st.tuples(st.just("many"), messages(rare=False)), st.tuples(st.just("many"), messages(rare=True)),
+    st.tuples(st.just("put"), messages(rare=False)), st.tuples(st.just("dispatch"), st.none()),
+    st.tuples(st.just("pass"), st.integers(1, 5000)), st.tuples(st.just("flush"), st.none()),
+), min_size=1, max_size=12)  # fmt: skip
+
+
+def run(store: MessageStore, clock: HeldClock, steps) -> list[object]:
+    """Takes the steps; returns what the store answered."""
+    answers: list[object] = []
+    for step, what in steps:
+        if step == "many":
+            found = store.put_many(what)
+            answers.append((found.status, found.physical_offsets.tolist(), found.queue_offsets.tolist(), found.end))
+        elif step == "put":
+            answers += [store.put(*what.message(row)) for row in range(min(3, len(what)))]
+        elif step == "dispatch":
+            answers.append(store.dispatch())
+        elif step == "flush":
+            store.flush()
+        else:
+            clock.time += what
+    store.dispatch()
+    return answers
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@given(STEPS, st.sampled_from([
+    {}, {"pool_buffers": 2}, {"index": False}, {"lmq": True, "multi_dispatch": True}, {"consume_queue_ext": True},
+    {"index_tags": False}, {"lock_memory": True}, {"append_record_crc": True}, {"positional_writes": True},
+]))  # fmt: skip
+def test_kernels_leave_the_bytes_of_array_arithmetic(steps, options):
+    root = fast_directory()
+    answers = []
+    for name, size in (("arrays", 0), ("kernels", kernels.LARGE)):
+        clock = HeldClock()
+        with kernels.use(size), open_small(root / name, clock, **SIZES, **options) as store:
+            assert (kernels.kernels() is not None) == (size > 0)
+            answers.append(run(store, clock, steps))
+    assert answers[0] == answers[1]
+    for part in ("commitlog", "consumequeue", "consumequeue_ext", "index"):
+        assert tree(root / "arrays" / part) == tree(root / "kernels" / part), part
+    remove(root)

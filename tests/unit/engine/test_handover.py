@@ -1,0 +1,110 @@
+"""What is handed over to dispatch is taken where dispatch stands, and only there."""
+
+import numpy as np
+import pytest
+
+from mqtool import kernels
+from mqtool.engine import FlushMode, MessageStore, handover
+from mqtool.engine.put_many import MessageColumns
+from tests.support.engine import open_small, tree
+
+SIZES = {"commit_log_file_size": 1 << 16, "consume_queue_file_size": 2000, "index_slots": 50, "index_entries": 4000}
+
+
+@pytest.fixture(autouse=True)
+def in_use():
+    if kernels.load() is None:
+        pytest.skip("needs numba")
+    with kernels.use(kernels.LARGE):
+        yield
+
+
+@pytest.fixture
+def columns_read(monkeypatch):
+    """How many records dispatch has read from the log in columns."""
+    read = []
+    whole = handover.Dispatcher.dispatch
+    monkeypatch.setattr(handover.Dispatcher, "dispatch",
+                        lambda self, frames, **more: read.append(len(frames)) or whole(self, frames, **more))  # fmt: skip
+    return read
+
+
+def columns(count: int, tag: str = "t") -> MessageColumns:
+    held = [f"KEYS\1k{number}\2TAGS\1{tag}{number % 3}\2".encode() for number in range(count)]
+    return MessageColumns(["T", "U"], np.arange(count) % 2, np.arange(count) % 3, [b"b" * 50] * count, held)
+
+
+def reference(root, steps) -> dict[str, bytes]:
+    """What a store holds whose dispatch knows of nothing."""
+    with open_small(root, **SIZES) as store:
+        store._parts.log.handover = None
+        steps(store)
+        store.dispatch()
+    return tree(root / "consumequeue") | tree(root / "index")
+
+
+def check(in_memory, steps) -> None:
+    with open_small(in_memory / "handed", **SIZES) as store:
+        steps(store)
+        store.dispatch()
+        assert store._parts.log.handover.upcoming(0) is None
+    found = tree(in_memory / "handed" / "consumequeue") | tree(in_memory / "handed" / "index")
+    assert found == reference(in_memory / "reference", steps)
+
+
+def test_dispatch_reads_nothing_that_was_handed_over(in_memory, columns_read):
+    with open_small(in_memory / "handed", **SIZES) as store:
+        for _ in range(3):
+            store.put_many(columns(60))
+        assert store.dispatch() == 180
+        assert store.queue_bounds("T", 2)[1] == 30
+    assert columns_read == []
+
+
+def test_single_puts_between_are_read_and_the_rest_is_taken(in_memory, columns_read):
+    def steps(store: MessageStore) -> None:
+        for count in (1, 30):
+            store.put_many(columns(60))
+            for _ in range(count):
+                store.put("T", 0, b"x", b"KEYS\1k\2")
+        store.put_many(columns(60))
+
+    check(in_memory, steps)
+    # the first store reads thirty puts in columns and one by itself; the second one everything
+    assert columns_read == [30, 211]
+
+
+def test_what_is_no_longer_needed_is_forgotten(in_memory):
+    def steps(store: MessageStore) -> None:
+        store.put_many(columns(60))
+        handed, store._parts.log.handover = store._parts.log.handover, None
+        store.put_many(columns(60))
+        store._parts.log.handover = handed
+        store.put_many(columns(60, "ü"))
+        store.put_many(columns(10))
+
+    check(in_memory, steps)
+
+
+def test_no_more_is_kept_than_was_set(in_memory, monkeypatch):
+    monkeypatch.setattr(handover, "MOST", 100)
+    check(in_memory, lambda store: [store.put_many(columns(60)) for _ in range(5)])
+
+
+def test_what_is_not_on_disk_is_not_taken_with_sync_flush(in_memory, monkeypatch):
+    with open_small(in_memory / "store", **SIZES, flush_mode=FlushMode.SYNC_FLUSH) as store:
+        assert store.put_many(columns(60)).ok
+        monkeypatch.setattr(type(store._parts.loop), "end", property(lambda _loop: 0))
+        assert store.dispatch() == 0
+        monkeypatch.undo()
+        assert store.dispatch() == 60
+
+
+def test_columns_load_the_kernels_once_enough_came(in_memory, monkeypatch):
+    monkeypatch.setattr(kernels.choice, "_loaded", [])
+    with open_small(in_memory / "store", **SIZES, kernels_after=7000) as store:
+        store.put_many(columns(30))
+        store.put_many(columns(30))
+        assert kernels.kernels() is None
+        store.put_many(columns(30))
+        assert kernels.kernels() is not None
