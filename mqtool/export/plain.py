@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
+from mqtool import kernels
 from mqtool.errors import UsageError
 from mqtool.export import commit as protocol
 from mqtool.export import tables
@@ -14,6 +15,7 @@ from mqtool.export.fingerprints import require_different_logs
 from mqtool.export.job import Done, ExportRequest, ExportResult, Runner, check_split
 from mqtool.export.run import Run
 from mqtool.export.target import target_of
+from mqtool.store import Store
 from mqtool.store.named_files import require_regular
 from mqtool.store.real_path import is_inside
 from mqtool.store.remote import is_url
@@ -47,7 +49,7 @@ def export(request: ExportRequest, runner: Runner, progress: Done = _silent) -> 
         stores = [opened.enter_context(source.open()) for source in request.sources]
         require_different_logs(stores)
         for store in stores:
-            check_split(request.split_bytes, store.commit_log.max_offset - store.commit_log.min_offset)
+            check_split(request.split_bytes, log_bytes(store))
         opened.enter_context(target.lock(f"{protocol.META}/lock"))
         last, finished = protocol.recover(target)
         if last is not None and request.table is not None:
@@ -57,10 +59,16 @@ def export(request: ExportRequest, runner: Runner, progress: Done = _silent) -> 
         saved = None if request.state is None else protocol.load_state(request.state)
         state = protocol.starting_state(last, saved, request.state, request.target)
         protocol.check_shape(state, request.shape(), request.target)
+        opened.enter_context(kernels.use(sum(log_bytes(store) for store in stores)))
         result = Run(request, target, state, last).go(stores, runner, progress)
         if result.committed and request.table is not None:
             tables.publish(request.table, target)
         return result if result.committed else replace(result, finished_earlier=finished)
+
+
+def log_bytes(store: Store) -> int:
+    """Returns how much of a log there is to read."""
+    return store.commit_log.max_offset - store.commit_log.min_offset
 
 
 def _check(request: ExportRequest) -> None:

@@ -16,6 +16,7 @@ class Kernels:
 
     Attributes:
         hop, crc32: of `frames`.
+        read: of `fields`.
         dispatch: of `tails`.
         add_units, add_entries, follow, chain: of `sums`.
         plain_units: of `units`.
@@ -26,6 +27,7 @@ class Kernels:
 
     hop: Callable[..., Any]
     crc32: Callable[..., Any]
+    read: Callable[..., Any]
     dispatch: Callable[..., Any]
     add_units: Callable[..., Any]
     add_entries: Callable[..., Any]
@@ -51,14 +53,16 @@ def load() -> Kernels | None:
     if any(importlib.util.find_spec(name) is None for name in ("numba", "isal")):
         return None
     try:
-        from mqtool.kernels import frames, index, queues, records, sums, tails, units  # noqa: PLC0415 - half a second
+        from mqtool.kernels import frames  # noqa: PLC0415 - half a second
+
+        if not frames.HAS_CRC32:
+            return None
+        from mqtool.kernels import fields, index, queues, records, sums, tails, units  # noqa: PLC0415
     except (ImportError, RuntimeError):  # numba does not go with this numpy, or has no place for what it compiles
         return None
-    if not frames.HAS_CRC32:
-        return None
     return Kernels(
-        frames.hop, frames.crc32, tails.dispatch, sums.add_units, sums.add_entries, sums.follow, sums.chain,
-        units.plain_units, records.encode, queues.number, queues.pack_units, index.put_entries,
+        frames.hop, frames.crc32, fields.read, tails.dispatch, sums.add_units, sums.add_entries, sums.follow,
+        sums.chain, units.plain_units, records.encode, queues.number, queues.pack_units, index.put_entries,
     )  # fmt: skip
 
 

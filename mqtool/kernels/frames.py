@@ -8,9 +8,10 @@ from llvmlite import binding
 from numba import types
 
 from mqtool.formats import commit_log
-from mqtool.kernels.compiling import BYTES, I32, I64, compiled
+from mqtool.kernels.compiling import BYTES, I32, I64, compiled, inlined
+from mqtool.kernels.numbers import i32_at
 
-_V1, _V2 = (code & 0xFFFFFFFF for code in (commit_log.MAGIC_V1, commit_log.MAGIC_V2))
+V1, V2 = commit_log.MAGIC_V1, commit_log.MAGIC_V2
 _FRAME, _LEAST = commit_log.FRAME.size, commit_log.MIN_RECORD_SIZE
 
 _ISAL_CRC32 = "crc32_gzip_refl"
@@ -33,9 +34,8 @@ def hop(data: Any, start: int, found: Any) -> int:
     at = start
     size = len(data)
     while at + _FRAME <= size and count < len(found):
-        total = np.int64(data[at]) << 24 | np.int64(data[at + 1]) << 16 | np.int64(data[at + 2]) << 8 | data[at + 3]
-        magic = np.int64(data[at + 4]) << 24 | np.int64(data[at + 5]) << 16 | np.int64(data[at + 6]) << 8 | data[at + 7]
-        if (magic != _V1 and magic != _V2) or total < _LEAST or total > size - at:
+        total, magic = i32_at(data, at), i32_at(data, at + 4)
+        if (magic != V1 and magic != V2) or total < _LEAST or total > size - at:
             break
         found[count] = at
         count += 1
@@ -48,15 +48,21 @@ HAS_CRC32 = binding.address_of_symbol(_ISAL_CRC32) is not None
 """Whether isal exports the function: without it there are no kernels."""
 _isal_crc32 = types.ExternalFunction(_ISAL_CRC32, types.uint32(types.uint32, types.uint64, types.uint64))
 
+
+
+@inlined
+def body_crc32(data: Any, start: int, length: int) -> Any:
+    """Returns the CRC-32 of a range of a buffer without its highest bit; it may not leave the buffer."""
+    address = np.uint64(data.ctypes.data) + np.uint64(start)
+    return _isal_crc32(np.uint32(0), address, np.uint64(length)) & np.uint32(0x7FFFFFFF)
+
+
 if HAS_CRC32:
 
     @compiled(I32, BYTES, I64, I64)
     def crc32(data: Any, starts: Any, ends: Any) -> Any:
         """Returns the CRC-32 of each range of a buffer without its highest bit, int32; no range may leave it."""
         found = np.empty(len(starts), np.int32)
-        base = np.uint64(data.ctypes.data)
         for row in range(len(starts)):
-            length = np.uint64(ends[row] - starts[row])
-            whole = _isal_crc32(np.uint32(0), base + np.uint64(starts[row]), length)
-            found[row] = whole & np.uint32(0x7FFFFFFF)
+            found[row] = body_crc32(data, starts[row], ends[row] - starts[row])
         return found

@@ -38,11 +38,11 @@ _HEADS = struct.Struct(
 
 def walk_of(
     read: Read, span: SegmentSpan, *, check_crc: bool = True, witness: Witness | None = None,
-    read_into: ReadInto | None = None,
+    read_into: ReadInto | None = None, with_crc: bool = False,
 ) -> SegmentWalk:  # fmt: skip
     """Returns the walk over a segment, whatever stands before its records; see `SegmentWalk`."""
     kind = EntryWalk if span.entries else SegmentWalk
-    return kind(read, span, check_crc=check_crc, witness=witness, read_into=read_into)
+    return kind(read, span, check_crc=check_crc, witness=witness, read_into=read_into, with_crc=with_crc)
 
 
 def hop_entries(view: memoryview, start: int) -> Hop:
@@ -98,8 +98,9 @@ class EntryWalk(SegmentWalk):
         is_record = start >= ENTRY_HEADER_SIZE and self._segment.states_its_offset(start)
         return start - ENTRY_HEADER_SIZE if is_record and self._segment.record(start) is not None else start
 
-    def _hop(self, at: int) -> Hop:
-        return hop_entries(self._view, at)
+    def _frames(self, at: int) -> tuple[Hop, Frames]:
+        chain = hop_entries(self._view, at)
+        return chain, Frames(self._view, self._span.base + self._view_at, chain.positions, chain.sizes)
 
     def _is_sound(self, frames: Frames) -> np.ndarray:
         starts = frames.positions - ENTRY_HEADER_SIZE

@@ -13,7 +13,7 @@ from itertools import repeat
 import numpy as np
 
 from mqtool.formats import codec, commit_log
-from mqtool.kernels import Kernels, kernels
+from mqtool.kernels import Kernels, kernels, tables
 from mqtool.scan.crc import crc32_of_ranges
 from mqtool.scan.leap import SMALL, even_run, leap
 
@@ -25,6 +25,8 @@ _MORE = 8
 
 _HEAD_DTYPES = tuple(codec.dtype_of(head) for head in commit_log.HEADS)
 _BODY_AT = np.array(commit_log.BODY_POSITIONS, np.int64)
+_ABOVE_PORT = np.uint64(0xFFFF << 32)
+"""In the eight bytes of an IPv4 host, the first one lowest: the upper half of the port's four bytes."""
 _COMMON = {field.name for field in commit_log.HEADS[0] if field.offset < commit_log.field_offset("born_host")}
 
 
@@ -86,13 +88,22 @@ def hop(view: memoryview, start: int) -> Hop:
 
 
 def _hop_compiled(compiled: Kernels, view: memoryview, start: int) -> Hop:
-    found = np.empty(max(0, len(view) - start) // commit_log.MIN_RECORD_SIZE + 1, np.int64)
-    found = found[: compiled.hop(np.frombuffer(view, np.uint8), start, found)]
+    found = np.empty(_room(view, start), np.int64)
+    return _ended(view, start, found[: compiled.hop(np.frombuffer(view, np.uint8), start, found)])
+
+
+def _room(view: memoryview, start: int) -> int:
+    """Returns how many frames there may be."""
+    return max(0, len(view) - start) // commit_log.MIN_RECORD_SIZE + 1
+
+
+def _ended(view: memoryview, start: int, found: np.ndarray) -> Hop:
+    """Returns the chain of whole frames, behind which no other whole one follows."""
     at = start
     if len(found):
         last = int(found[-1])
         at = last + commit_log.FRAME.unpack_from(view, last)[0]
-    _, onward, stop = _hop_on(view, at, 2)  # what comes next is no whole frame
+    _, onward, stop = _hop_on(view, at, 2)
     assert stop is not None
     return Hop(found, np.diff(found, append=onward), onward, stop)
 
@@ -152,6 +163,15 @@ class Frames:
         """Returns the frames that a mask, an index array or a slice chooses."""
         return Frames(self.view, self.base, self.positions[which], self.sizes[which])
 
+    def know(self, columns: dict[str, np.ndarray], crcs: np.ndarray | None, *, has_plain_ports: bool) -> None:
+        """Takes what a kernel has found out about these frames: all are sound, and have these fields and places."""
+        self._columns.update((name, columns[name]) for name in tables.INTS + tables.LONGS)
+        known: dict[str, object] = {name: columns[name] for name in tables.PLACES}
+        known |= {"sound": np.ones(len(self), bool), "has_plain_ports": has_plain_ports}
+        if crcs is not None:
+            known["computed_crc"] = crcs
+        self.__dict__.update(known)
+
     @cached_property
     def bytes(self) -> np.ndarray:
         """The buffer as uint8."""
@@ -203,6 +223,12 @@ class Frames:
             if len(which):
                 values[which] = self._heads(shape, self.positions[which])[name]
         return values
+
+    @cached_property
+    def has_plain_ports(self) -> bool:
+        """Whether all hosts are IPv4 and all ports 16-bit numbers: then the two bytes before them are zero."""
+        hosts = [self.host_words(name) for name in ("born_host", "store_host")]
+        return not any(words is None or (words & _ABOVE_PORT).any() for words in hosts)
 
     def host_words(self, name: str) -> np.ndarray | None:
         """Returns the 8 bytes of every born or store host as numbers, first byte lowest; None if some host is IPv6."""
@@ -289,6 +315,34 @@ class Frames:
         """CRC-32 of each stored body, 31 bits."""
         ends = np.minimum(self._body_end, len(self.view))
         return crc32_of_ranges(self.view, np.minimum(self.body_start, ends), ends)
+
+
+def frames_at(view: memoryview, start: int, base: int, *, with_crc: bool = False) -> tuple[Hop, Frames]:
+    """Follows total_size from record to record, as `hop`, and returns the frames too.
+
+    Args:
+        view: the bytes.
+        start: position of the first frame.
+        base: physical offset of the view's first byte.
+        with_crc: whether CRCs of all bodies will be asked for: then they are computed in passing, where that is faster.
+    """
+    compiled = kernels()
+    if compiled is None:
+        chain = hop(view, start)
+        return chain, Frames(view, base, chain.positions, chain.sizes)
+    room = _room(view, start)
+    positions, crcs = np.empty(room, np.int64), np.empty(room if with_crc else 0, np.int32)
+    ints = np.empty((len(tables.INTS), room), np.int32)
+    longs = np.empty((len(tables.LONGS + tables.PLACES), room), np.int64)
+    data = np.frombuffer(view, np.uint8)
+    count, is_sound, has_plain_ports = compiled.read(data, start, base, with_crc, positions, ints, longs, crcs)
+    chain = _ended(view, start, positions[:count])
+    frames = Frames(view, base, chain.positions, chain.sizes)
+    if is_sound:
+        columns = dict(zip(tables.INTS, ints[:, :count], strict=True))
+        columns.update(zip(tables.LONGS + tables.PLACES, longs[:, :count], strict=True))
+        frames.know(columns, crcs[:count] if with_crc else None, has_plain_ports=has_plain_ports)
+    return chain, frames
 
 
 def _i16_at(data: np.ndarray, at: np.ndarray) -> np.ndarray:

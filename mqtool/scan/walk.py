@@ -12,7 +12,7 @@ import numpy as np
 from mqtool.formats import commit_log
 from mqtool.scan import segment_bytes
 from mqtool.scan.damage import Damage, DamageKind, Tail
-from mqtool.scan.frames import Frames, Hop, Stop, hop
+from mqtool.scan.frames import Frames, Hop, Stop, frames_at
 from mqtool.scan.resync import Witness, describe, extent, is_older, next_record
 from mqtool.scan.segment_bytes import Read, ReadInto, SegmentBytes
 
@@ -60,7 +60,7 @@ class SegmentWalk:
 
     def __init__(
         self, read: Read, span: SegmentSpan, *, check_crc: bool = True, witness: Witness | None = None,
-        read_into: ReadInto | None = None,
+        read_into: ReadInto | None = None, with_crc: bool = False,
     ) -> None:  # fmt: skip
         """Takes what is to be walked.
 
@@ -71,10 +71,12 @@ class SegmentWalk:
             witness: who else knows where records start.
             read_into: reads one window after the other into the same memory, which spares asking for it: then frames
                 are only good until the next ones are taken.
+            with_crc: whether CRCs will be asked for though they make no damage.
         """
         self._segment = SegmentBytes(read, span.base, span.size)
         self._span = span
         self._check_crc = check_crc
+        self._with_crc = with_crc or check_crc
         self._witness = witness
         self._read_into = read_into
         self._memory = memoryview(bytearray())
@@ -111,9 +113,9 @@ class SegmentWalk:
             self._read(at, segment_bytes.WINDOW)
         return at + _FRAME <= self._segment.size
 
-    def _hop(self, at: int) -> Hop:
+    def _frames(self, at: int) -> tuple[Hop, Frames]:
         """Follows the chain of frames from a place in the view."""
-        return hop(self._view, at)
+        return frames_at(self._view, at, self._span.base + self._view_at, with_crc=self._with_crc)
 
     def _is_sound(self, frames: Frames) -> np.ndarray:
         return frames.sound
@@ -136,8 +138,7 @@ class SegmentWalk:
 
     def _chain(self, at: int) -> Generator[Frames | Damage, None, int | None]:
         """Yields what one chain of frames in the view holds; returns where to go on, None at the end."""
-        chain = self._hop(at - self._view_at)
-        whole = Frames(self._view, self._span.base + self._view_at, chain.positions, chain.sizes)
+        chain, whole = self._frames(at - self._view_at)
         sound = self._is_sound(whole)
         count = len(whole) if sound.all() else int(np.argmin(sound))
         end = self._view_at + (chain.end if count == len(whole) else int(chain.positions[count]) - self._before)

@@ -21,8 +21,6 @@ _CRC_HEAD = np.frombuffer(properties.crc32_tail(0)[: properties.CRC32_TAIL_SIZE 
 _POWERS = 10 ** np.arange(10, dtype=np.int64)
 _MAGICS = {1: b"\x04\x22\x4d\x18", 2: b"\x28\xb5\x2f\xfd"}
 _PORTS = 1 << 16
-_ABOVE_PORT = np.uint64(0xFFFF << 32)
-"""In the eight bytes of an IPv4 host, the first one lowest: the upper half of the port's four bytes."""
 
 
 class RecordRules:
@@ -93,7 +91,7 @@ class RecordRules:
 
     def _fields(self, frames: Frames, times: np.ndarray) -> None:
         queue_id, born = frames.column("queue_id"), frames.column("born_timestamp")
-        if queue_id.min() >= 0 and times.min() > 0 and born.min() >= 0 and _ports_can_be(frames):
+        if queue_id.min() >= 0 and times.min() > 0 and born.min() >= 0 and frames.has_plain_ports:
             return
         born_port, store_port = _ports(frames)
         rules = (
@@ -174,15 +172,6 @@ def _queue_of(frames: Frames, row: int) -> tuple[str, int] | None:
     except FormatError:
         return None
     return decode_utf8(record.topic), record.queue_id
-
-
-def _ports_can_be(frames: Frames) -> bool:
-    """Whether all ports are known to be 16-bit numbers: then the two bytes before them are zero."""
-    for name in ("born_host", "store_host"):
-        words = frames.host_words(name)
-        if words is None or (words & _ABOVE_PORT).any():
-            return False
-    return True
 
 
 def _ports(frames: Frames) -> tuple[np.ndarray, np.ndarray]:

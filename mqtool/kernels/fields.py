@@ -1,0 +1,94 @@
+"""Frames read once: where they are, whether they are sound, their fields, the CRC of their bodies."""
+
+from typing import Any
+
+import numpy as np
+from numba import types
+
+from mqtool.formats import commit_log
+from mqtool.formats.commit_log import SysFlag
+from mqtool.kernels.compiling import BYTES, I32, I64, compiled, inlined
+from mqtool.kernels.frames import V1, V2, body_crc32
+from mqtool.kernels.numbers import i16_at, i32_at, i64_at
+
+_AT = {field.name: field.offset for field in commit_log.HEADS[0]}
+_CRC_AT, _QUEUE_AT, _FLAGS_AT = _AT["body_crc"], _AT["queue_id"], _AT["sys_flag"]
+_PLACE_AT, _OFFSET_AT, _BORN_AT = _AT["queue_offset"], _AT["physical_offset"], _AT["born_timestamp"]
+_STORED_AT, _RETRIES_AT = _AT["store_timestamp"], _AT["reconsume_times"]
+_BODY_AT = commit_log.BODY_POSITIONS[0]
+_LONGER = commit_log.BODY_POSITIONS[1] - _BODY_AT  # an IPv6 host
+_BORN_V6, _STORE_V6 = int(SysFlag.BORN_HOST_V6), int(SysFlag.STORE_HOST_V6)
+_LEAST, _PORTS = commit_log.MIN_RECORD_SIZE, 1 << 16
+
+
+@inlined
+def _places(data: Any, body: Any, end: Any, is_v2: bool) -> Any:
+    """Returns whether the lengths of a record with this end add up, and `tables.PLACES` behind the first."""
+    body_length = topic = topic_length = properties = properties_length = np.int64(0)
+    wide = 2 if is_v2 else 1
+    adds_up = body + wide + 2 <= end
+    if adds_up:
+        body_length = max(i32_at(data, body - 4), np.int64(0))
+        topic = body + body_length + wide
+        adds_up = topic + 2 <= end
+    if adds_up:
+        topic_length = i16_at(data, topic - 2) if is_v2 else np.int64(np.int8(data[topic - 1]))
+        properties = topic + topic_length + 2
+        adds_up = topic_length >= 0 and properties <= end
+    if adds_up:
+        properties_length = max(i16_at(data, properties - 2), np.int64(0))
+        adds_up = properties + properties_length == end
+    return adds_up, body_length, topic, topic_length, properties, properties_length
+
+
+@compiled(
+    types.Tuple((types.int64, types.boolean, types.boolean)),
+    BYTES, types.int64, types.int64, types.boolean, I64, types.int32[:, ::1], types.int64[:, ::1], I32,
+)  # fmt: skip
+def read(
+    data: Any, start: int, base: int, with_crc: bool, positions: Any, ints: Any, longs: Any, crcs: Any
+) -> Any:  # fmt: skip
+    """Follows total_size from record to record as `frames.hop` does, and reads each as it comes.
+
+    Args:
+        data: uint8.
+        start: position of the first frame.
+        base: physical offset of the first byte.
+        with_crc: whether CRCs are wanted.
+        positions, ints, longs, crcs: get what is found: positions, the tables of `tables`, CRC-32 of bodies
+            without the highest bit; as long as there may be frames.
+
+    Returns:
+        How many; whether all are sound, else fields of some mean nothing; whether all ports are 16-bit numbers
+        of IPv4 hosts.
+    """
+    count, at, size = 0, start, len(data)
+    all_sound = plain_ports = True
+    while at + 8 <= size and count < len(positions):
+        total, magic = i32_at(data, at), i32_at(data, at + 4)
+        if (magic != V1 and magic != V2) or total < _LEAST or total > size - at:
+            break
+        flags, offset = i32_at(data, at + _FLAGS_AT), i64_at(data, at + _OFFSET_AT)
+        stored_at = at + _STORED_AT + (_LONGER if flags & _BORN_V6 else 0)
+        retries_at = stored_at + _RETRIES_AT - _STORED_AT + (_LONGER if flags & _STORE_V6 else 0)
+        body = retries_at + _BODY_AT - _RETRIES_AT
+        place = _places(data, body, at + total, magic == V2)
+        adds_up, body_length, topic, topic_length, properties, properties_length = place
+        if adds_up and offset == base + at:
+            ints[0, count], ints[1, count], ints[2, count] = total, magic, i32_at(data, at + _CRC_AT)
+            ints[3, count], ints[4, count] = i32_at(data, at + _QUEUE_AT), flags
+            longs[0, count], longs[1, count] = i64_at(data, at + _PLACE_AT), offset
+            longs[2, count], longs[3, count] = i64_at(data, at + _BORN_AT), i64_at(data, stored_at)
+            longs[4, count], longs[5, count] = body, body_length
+            longs[6, count], longs[7, count] = topic, topic_length
+            longs[8, count], longs[9, count] = properties, properties_length
+            ports = i32_at(data, stored_at - 4) | i32_at(data, retries_at - 4)
+            plain_ports = plain_ports and flags & (_BORN_V6 | _STORE_V6) == 0 and 0 <= ports < _PORTS
+            if with_crc:
+                crcs[count] = body_crc32(data, body, body_length)
+        else:
+            all_sound = False
+        positions[count] = at
+        count += 1
+        at += total
+    return count, all_sound, plain_ports
