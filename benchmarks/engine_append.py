@@ -2,11 +2,12 @@
 
     python benchmarks/engine_append.py DIR [size=1024] [messages=500000] [threads=1] [batch=1] [pool=0] [index=true] [warm=2.0]
                                          [sync=] [reserve=BYTES] [kernels=auto|on|off] [built=within|before]
+                                         [column=1024]
 
 `rate` is until the last put returned, `dispatched_rate` until queues and index hold everything. The clock covers
-building each message's properties and the put. With `batch=many` messages go through `put_many` in columns of 1,024;
-with `built=before` these are there before the clock starts, as they are where they come from a table. `kernels=on` has
-compiled loops loaded at the first of them, `off` never.
+building each message's properties and the put. With `batch=many` messages go through `put_many` in columns of `column`;
+with `built=before` these are there before the clock starts, as they are where they come from a table. `kernels=on` loads
+compiled loops before anything else, for dispatch of single puts too, `off` never.
 """
 
 import json
@@ -26,7 +27,7 @@ from mqtool.engine.put_many import MessageColumns
 
 COLUMN = 1024
 SETTINGS = ("size", "messages", "threads", "batch", "pool", "index", "warm", "sync", "reserve",
-            "kernels", "built")  # fmt: skip
+            "kernels", "built", "column")  # fmt: skip
 
 
 def put_range(store: MessageStore, shape: Shape, first: int, count: int, step: int) -> None:
@@ -52,9 +53,9 @@ def put_batches(store: MessageStore, shape: Shape, first: int, count: int, batch
     return inside
 
 
-def columns_of(shape: Shape, first: int, count: int) -> Iterator[MessageColumns]:
+def columns_of(shape: Shape, first: int, count: int, column: int) -> Iterator[MessageColumns]:
     """Yields messages in columns."""
-    return (shape.columns(i, COLUMN) for i in range(first, first + count, COLUMN))
+    return (shape.columns(i, min(column, first + count - i)) for i in range(first, first + count, column))
 
 
 def put_columns(store: MessageStore, messages: Iterable[MessageColumns]) -> float:
@@ -67,10 +68,10 @@ def put_columns(store: MessageStore, messages: Iterable[MessageColumns]) -> floa
     return inside
 
 
-def produce(store: MessageStore, shape: Shape, first: int, count: int, threads: int, batch: str) -> float | None:
+def produce(store: MessageStore, shape: Shape, first: int, count: int, threads: int, batch: str, column: int) -> float | None:
     """Puts messages by one way or another; returns the seconds that count if they are not the wall's."""
     if batch == "many":
-        return put_columns(store, columns_of(shape, first, count))
+        return put_columns(store, columns_of(shape, first, count, column))
     if batch != "1":
         return put_batches(store, shape, first, count, int(batch))
     if threads == 1:
@@ -90,16 +91,19 @@ def main(directory: Path, given: dict[str, str]) -> None:
     size, count, threads = int(given.get("size", "1024")), int(given.get("messages", "500000")), int(given.get("threads", "1"))
     batch, pool, index = given.get("batch", "1"), int(given.get("pool", "0")), given.get("index", "true") == "true"
     count -= count % (COLUMN * threads)
+    column = int(given.get("column", COLUMN))
+    if given.get("kernels") == "on":
+        kernels.start()  # for the dispatch of single puts, too
     shape = Shape(size)
     with open_store(directory, StoreOptions(pool_buffers=pool, index=index, **options_from(given))) as store:
         warm, deadline = 0, time.monotonic() + float(given.get("warm", "2.0"))
         while time.monotonic() < deadline:
-            produce(store, shape, warm, 16 * COLUMN, 1, batch)
+            produce(store, shape, warm, 16 * COLUMN, 1, batch, column)
             warm += 16 * COLUMN
         shape.wait_for(store, warm)
-        built = list(columns_of(shape, warm, count)) if given.get("built") == "before" and batch == "many" else None
+        built = list(columns_of(shape, warm, count, column)) if batch == "many" and given.get("built") == "before" else None
         start, cpu = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF)
-        inside = put_columns(store, built) if built else produce(store, shape, warm, count, threads, batch)
+        inside = put_columns(store, built) if built else produce(store, shape, warm, count, threads, batch, column)
         stored = time.perf_counter() - start
         shape.wait_for(store, warm + count)
         dispatched = time.perf_counter() - start
@@ -107,7 +111,7 @@ def main(directory: Path, given: dict[str, str]) -> None:
         fail_unless(shape.units(store) == warm + count, f"{shape.units(store)} units")
     print(json.dumps({
         "job": "append", "version": "mqtool", "messages": count, "size": size, "threads": threads, "batch": batch,
-        "pool": pool, "index": index, "kernels": kernels.kernels() is not None, "built_before": built is not None, "seconds": round(inside or stored, 4), "rate": round(count / (inside or stored)),
+        "pool": pool, "index": index, "column": column, "kernels": kernels.kernels() is not None, "built_before": built is not None, "seconds": round(inside or stored, 4), "rate": round(count / (inside or stored)),
         "dispatched_rate": round(count / dispatched), "mb_s": round(count * (size + 121) / 1e6 / (inside or stored), 1),
         "cpu_s": round(used.ru_utime + used.ru_stime - cpu.ru_utime - cpu.ru_stime, 2), "load": round(os.getloadavg()[0], 1),
     }), flush=True)  # fmt: skip

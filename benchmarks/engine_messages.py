@@ -74,8 +74,8 @@ def options_from(given: Mapping[str, str]) -> dict[str, Any]:
         found["flush_mode"] = FlushMode.SYNC_FLUSH
     if "reserve" in given:
         found["reserve_bytes"] = int(given["reserve"])
-    if given.get("kernels", "auto") != "auto":
-        found["kernels_after"] = 0 if given["kernels"] == "on" else sys.maxsize
+    if given.get("kernels") == "off":
+        found["kernels_after"] = sys.maxsize
     return found
 
 

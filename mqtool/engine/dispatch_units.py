@@ -88,9 +88,9 @@ def _packed_by_kernel(compiled: Kernels, units: QueueUnits) -> _Packed:
     packed = np.empty(len(units) * UNIT_SIZE, np.uint8)
     order, stops = np.empty(len(units), np.int64), np.zeros(len(firsts), np.int64)
     gaps = np.zeros(len(firsts), np.int32)
-    compiled.pack_units(
-        numbers, units.queue_offset, units.physical_offset, units.size, units.tags_code, packed, order, stops, gaps
-    )
+    columns = ((units.queue_offset, np.int64), (units.physical_offset, np.int64), (units.size, np.int32),
+               (units.tags_code, np.int64))  # fmt: skip
+    compiled.pack_units(numbers, *(np.ascontiguousarray(*one) for one in columns), packed, order, stops, gaps)
     return _Packed(order, packed.tobytes(), firsts, stops, gaps)
 
 

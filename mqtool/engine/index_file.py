@@ -7,13 +7,14 @@ Docs page: docs/engine.md. Source: IndexFile, IndexHeader (4.9.7, 5.5.0).
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from mqtool.engine.files import File
 from mqtool.formats import index_file, java
 from mqtool.formats.index_file import HEADER, IndexHeader
-from mqtool.kernels import kernels
+from mqtool.kernels import Kernels, kernels
 
 _ENTRY = index_file.ENTRY.struct
 _SLOT = index_file.SLOT
@@ -50,6 +51,7 @@ class IndexWriter:
         file.reserve(0, min(file.size, self._entries_at + _STEP))
         self._reserved = min(file.size, self._entries_at + _STEP)
         self._map = file.mapping
+        self._populated = 0
 
     @property
     def is_full(self) -> bool:
@@ -111,15 +113,8 @@ class IndexWriter:
         self._reserve(first + count)
         hashes, offsets, timestamps = hashes[:count], offsets[:count], timestamps[:count]
         compiled = kernels()
-        if compiled is None:
-            fresh = self._chain(hashes, offsets, timestamps)
-        else:
-            begin = header.begin_timestamp
-            fresh = compiled.put_entries(
-                np.frombuffer(self._map, np.uint8), self.slots, self._entries_at, first,
-                index_file.time_diff(int(timestamps[0]), begin), int(timestamps[0]) if first <= 1 else begin,
-                hashes, offsets, timestamps,
-            )  # fmt: skip
+        chain = self._chain if compiled is None else partial(self._chain_by_kernel, compiled)
+        fresh = chain(hashes, offsets, timestamps)
         self._set_header(IndexHeader(
             int(timestamps[0]) if first <= 1 else header.begin_timestamp,
             int(timestamps[-1]),
@@ -149,6 +144,20 @@ class IndexWriter:
         lasts = np.append(leads[1:], True)
         slots[by_slot[lasts]] = order[lasts] + first
         return int((held == 0).sum())
+
+    def _chain_by_kernel(
+        self, compiled: Kernels, hashes: np.ndarray, offsets: np.ndarray, timestamps: np.ndarray
+    ) -> int:
+        if self._populated < self._reserved:  # whoever has kernels puts so much that all of it will be touched
+            self.file.populate(self._populated, self._reserved)
+            self._populated = self._reserved
+        first, begin, time = self.header.index_count, self.header.begin_timestamp, int(timestamps[0])
+        fresh: int = compiled.put_entries(
+            np.frombuffer(self._map, np.uint8), self.slots, self._entries_at, first, index_file.time_diff(time, begin),
+            time if first <= 1 else begin, np.ascontiguousarray(hashes, np.int32),
+            np.ascontiguousarray(offsets, np.int64), np.ascontiguousarray(timestamps, np.int64),
+        )  # fmt: skip
+        return fresh
 
     def _diffs(self, timestamps: np.ndarray) -> np.ndarray:
         """Returns seconds since begin; the first entry of a file is measured against what the header said before."""
