@@ -2,7 +2,7 @@
 
     python benchmarks/engine_append.py DIR [size=1024] [messages=500000] [threads=1] [batch=1] [pool=0] [index=true] [warm=2.0]
                                          [sync=] [reserve=BYTES] [kernels=auto|on|off] [built=within|before]
-                                         [column=1024]
+                                         [column=4096]
 
 `rate` is until the last put returned, `dispatched_rate` until queues and index hold everything. The clock covers
 building each message's properties and the put. With `batch=many` messages go through `put_many` in columns of `column`;
@@ -91,7 +91,7 @@ def main(directory: Path, given: dict[str, str]) -> None:
     size, count, threads = int(given.get("size", "1024")), int(given.get("messages", "500000")), int(given.get("threads", "1"))
     batch, pool, index = given.get("batch", "1"), int(given.get("pool", "0")), given.get("index", "true") == "true"
     count -= count % (COLUMN * threads)
-    column = int(given.get("column", COLUMN))
+    column = int(given.get("column", "4096"))
     if given.get("kernels") == "on":
         kernels.start()  # for the dispatch of single puts, too
     shape = Shape(size)

@@ -10,7 +10,7 @@ import numpy as np
 from mqtool.engine.commit_log import CommitLog
 from mqtool.engine.handover import Written
 from mqtool.engine.mapped_file import MappedFile
-from mqtool.engine.plain_records import BETWEEN, HEAD, Plain
+from mqtool.engine.plain_records import HEAD, Plain
 from mqtool.formats import commit_log
 from mqtool.kernels import Kernels
 
@@ -44,24 +44,20 @@ class CompiledRecords:
         """Makes what does not depend on the records' place.
 
         Args:
-            plain: the messages.
+            plain: the messages, with their addresses.
             compiled: the kernels.
         """
         self._plain = plain
         self._compiled = compiled
         columns, states = plain.columns, plain.states
-        bodies = np.frombuffer(b"".join(columns.bodies) or BETWEEN, np.uint8)
-        ends = np.cumsum(plain.body_sizes)
-        starts = ends - plain.body_sizes
-        held_starts = np.cumsum(plain.rooms + len(BETWEEN)) - plain.rooms - len(BETWEEN)
         given = (columns.flag, columns.sys_flag, columns.reconsume_times, columns.prepared_transaction_offset,
                  columns.born_timestamp)  # fmt: skip
         is_one = all(one is None or isinstance(one, int) for one in given)
         heads = plain.heads(1 if is_one else len(columns)).view(np.uint8)
         topics = b"".join(state.topic_field for state in states)
         topic_sizes = [len(state.topic_field) for state in states]
-        self._bodies = (bodies, starts, plain.body_sizes, compiled.crc32(bodies, starts, ends))
-        self._held = (np.frombuffer(plain.joined or BETWEEN, np.uint8), held_starts, plain.rooms)
+        self._bodies = (plain.bodies.addresses, plain.bodies.sizes)
+        self._held = (plain.held.addresses, plain.held.sizes)
         self._heads = (heads, 0 if is_one else HEAD.itemsize)
         self._queue_ids = np.array([state.queue_id for state in states], np.int64)
         self._queues = (
@@ -94,7 +90,7 @@ class CompiledRecords:
         if log.handover is not None:
             rows = slice(first, first + count)
             queue_ids = self._queue_ids[plain.state_of[rows]]
-            written = Written(target.data, base, now, plain.sizes[rows], plain.rooms[rows], queue_ids, *made)
+            written = Written(target.data, base, now, plain.sizes[rows], plain.held.sizes[rows], queue_ids, *made)
             log.handover.note(self._compiled, written)
         file.wrote += total
         file.store_timestamp = now

@@ -9,18 +9,40 @@ from mqtool.engine import record
 from mqtool.engine.commit_log import CommitLog
 from mqtool.engine.queue_offsets import QueueState
 from mqtool.formats import codec, commit_log
+from mqtool.kernels import Kernels
 from mqtool.scan.crc import crc32
 
 if TYPE_CHECKING:
     from mqtool.engine.put_many import MessageColumns
 
 HEAD = codec.dtype_of(commit_log.HEADS[0])
-BETWEEN = b"\2"
-"""Between the properties of messages that are joined, so that no name begins in one and ends in the next."""
-
 _OPAQUE = np.dtype(f"V{HEAD.itemsize}")
 _NO_BYTES = b"\0\0"
 _ROOM_BITS = record.LONGEST_PROPERTIES.bit_length()
+
+
+class Pieces(NamedTuple):
+    """Bytes objects in a row.
+
+    Attributes:
+        items: the objects.
+        sizes: of each.
+        addresses: of each one's bytes, for kernels; None if that was not asked for.
+    """
+
+    items: Sequence[bytes]
+    sizes: np.ndarray
+    addresses: np.ndarray | None
+
+
+def pieces_of(items: Sequence[bytes], compiled: Kernels | None) -> Pieces:
+    """Returns what is to know of bytes objects; their addresses only with kernels, and if they are nothing else."""
+    if compiled is not None:
+        kept = tuple(items)  # nobody takes one out meanwhile
+        addresses, sizes = np.empty(len(kept), np.uint64), np.empty(len(kept), np.int64)
+        if compiled.find_bytes(id(kept), id(bytes), addresses, sizes):
+            return Pieces(kept, sizes, addresses)
+    return Pieces(items, np.fromiter(map(len, items), np.int64, len(items)), None)
 
 
 class Plain(NamedTuple):
@@ -29,8 +51,7 @@ class Plain(NamedTuple):
     Attributes:
         columns: the messages.
         states, state_of: their topic-queues, and the number of each message's.
-        body_sizes: of each message.
-        held, joined, rooms: encoded properties of each, all of them with `BETWEEN` between them, and their sizes.
+        bodies, held: bodies and encoded properties.
         sizes: bytes of each record.
         born_host, store_host: of all.
     """
@@ -38,10 +59,8 @@ class Plain(NamedTuple):
     columns: "MessageColumns"
     states: list[QueueState]
     state_of: np.ndarray
-    body_sizes: np.ndarray
-    held: Sequence[bytes]
-    joined: bytes
-    rooms: np.ndarray
+    bodies: Pieces
+    held: Pieces
     sizes: np.ndarray
     born_host: bytes
     store_host: bytes
@@ -73,11 +92,11 @@ class ArrayRecords:
         heads["magic_code"] = np.array([state.magic_code for state in states])[state_of]
         heads["body_crc"] = np.fromiter(map(crc32, columns.bodies), np.uint32, len(columns)) & np.uint32(0x7FFFFFFF)
         heads["queue_id"] = columns.queue_id
-        heads["body_length"] = plain.body_sizes
+        heads["body_length"] = plain.bodies.sizes
         self._pieces = [_NO_BYTES] * (4 * len(columns))
-        self._pieces[1::4] = columns.bodies
-        self._pieces[2::4] = _prefixes(states, state_of, plain.rooms)
-        self._pieces[3::4] = plain.held
+        self._pieces[1::4] = plain.bodies.items
+        self._pieces[2::4] = _prefixes(states, state_of, plain.held.sizes)
+        self._pieces[3::4] = plain.held.items
 
     def append(self, log: CommitLog, first: int) -> tuple[np.ndarray, np.ndarray]:
         """Appends as many messages as the file has room for, from one on; call it under the lock.
@@ -118,7 +137,7 @@ class ArrayRecords:
 
 def _prefixes(states: list[QueueState], state_of: np.ndarray, room: np.ndarray) -> "map[bytes]":
     """Returns what stands between body and properties of each message: few different ones."""
-    kinds, kind_of = np.unique((state_of << _ROOM_BITS) | room, return_inverse=True)
+    kinds, kind_of = np.unique((state_of.astype(np.int64) << _ROOM_BITS) | room, return_inverse=True)
     pairs = zip((kinds >> _ROOM_BITS).tolist(), (kinds & ((1 << _ROOM_BITS) - 1)).tolist(), strict=True)
     made = [states[number].prefixes.get(size) or states[number].prefix(size) for number, size in pairs]
     return map(made.__getitem__, kind_of.tolist())

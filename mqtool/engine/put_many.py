@@ -14,10 +14,13 @@ from mqtool.engine import record, special
 from mqtool.engine.commit_log import CommitLog
 from mqtool.engine.compiled_records import CompiledRecords, numbered
 from mqtool.engine.hooks import OutgoingMessage
-from mqtool.engine.plain_records import BETWEEN, ArrayRecords, Plain
+from mqtool.engine.plain_records import ArrayRecords, Plain, pieces_of
 from mqtool.engine.queue_offsets import QueueState
 from mqtool.engine.statuses import AppendFailedError, PutResult, PutStatus
 from mqtool.kernels import Kernels, kernels
+
+_BETWEEN = b"\2"
+"""Between the properties of messages, so that no name begins in one and ends in the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +105,8 @@ def append_columns(
     plain = _plain(log, columns, compiled)
     if plain is None:
         return append_one_by_one(columns, put)
-    records = ArrayRecords(plain) if compiled is None else CompiledRecords(plain, compiled)
+    is_found = plain.bodies.addresses is not None and plain.held.addresses is not None
+    records = CompiledRecords(plain, compiled) if compiled is not None and is_found else ArrayRecords(plain)
     physical, offsets, done = [], [], 0
     status = PutStatus.PUT_OK
     with log.lock:
@@ -141,24 +145,24 @@ def _plain(log: CommitLog, columns: MessageColumns, compiled: Kernels | None) ->
     born, host = columns.born_host or log.born_host, columns.store_host or log.store_host
     held = columns.properties if columns.properties is not None else [b""] * len(columns)
     flags = np.asarray(columns.sys_flag)
-    joined = BETWEEN.join(held)
     if (
         log.options.append_record_crc or log.options.positional_writes or record.host_shape(born, host)
-        or (flags & special.BITS).any() or b"INNER_" in joined or not len(columns)
+        or (flags & special.BITS).any() or b"INNER_" in _BETWEEN.join(held) or not len(columns)
     ):  # fmt: skip
         return None
     states, state_of = _states(log, columns, compiled)
-    body_sizes = np.fromiter(map(len, columns.bodies), np.int64, len(columns))
-    rooms = np.fromiter(map(len, held), np.int64, len(columns))
+    bodies, pieces = pieces_of(columns.bodies, compiled), pieces_of(held, compiled)
     fixed = np.array([state.fixed_size for state in states], np.int64)
-    sizes = fixed[state_of] + body_sizes + rooms
+    sizes = fixed[state_of] + bodies.sizes + pieces.sizes
     longest = int(np.argmax(sizes))
     if (
         not all(state.is_plain for state in states)
-        or log.too_long(states[int(state_of[longest])], int(body_sizes.max()), int(rooms.max()), int(sizes[longest]))
+        or log.too_long(
+            states[int(state_of[longest])], int(bodies.sizes.max()), int(pieces.sizes.max()), int(sizes[longest])
+        )
     ):  # fmt: skip
         return None
-    return Plain(columns, states, state_of, body_sizes, held, joined, rooms, sizes, born, host)
+    return Plain(columns, states, state_of, bodies, pieces, sizes, born, host)
 
 
 def _states(log: CommitLog, columns: MessageColumns, compiled: Kernels | None) -> tuple[list[QueueState], np.ndarray]:

@@ -21,6 +21,7 @@ class Kernels:
         add_units, add_entries, follow, chain: of `sums`.
         plain_units: of `units`.
         encode: of `records`.
+        find_bytes: of `objects`.
         number, pack_units: of `queues`.
         put_entries: of `index`.
     """
@@ -35,6 +36,7 @@ class Kernels:
     chain: Callable[..., Any]
     plain_units: Callable[..., Any]
     encode: Callable[..., Any]
+    find_bytes: Callable[..., Any]
     number: Callable[..., Any]
     pack_units: Callable[..., Any]
     put_entries: Callable[..., Any]
@@ -57,12 +59,13 @@ def load() -> Kernels | None:
 
         if not frames.HAS_CRC32:
             return None
-        from mqtool.kernels import fields, index, queues, records, sums, tails, units  # noqa: PLC0415
+        from mqtool.kernels import fields, index, objects, queues, records, sums, tails, units  # noqa: PLC0415
     except (ImportError, RuntimeError):  # numba does not go with this numpy, or has no place for what it compiles
         return None
     return Kernels(
         frames.hop, frames.crc32, fields.read, tails.dispatch, sums.add_units, sums.add_entries, sums.follow,
-        sums.chain, units.plain_units, records.encode, queues.number, queues.pack_units, index.put_entries,
+        sums.chain, units.plain_units, records.encode, objects.find_bytes, queues.number, queues.pack_units,
+        index.put_entries,
     )  # fmt: skip
 
 

@@ -6,7 +6,8 @@ import numpy as np
 from numba import types
 
 from mqtool.formats import commit_log
-from mqtool.kernels.compiling import BYTES, I32, I64, compiled, inlined
+from mqtool.kernels.compiling import BYTES, I32, I64, U64, compiled, inlined
+from mqtool.kernels.frames import body_crc32
 
 WRITABLE = types.uint8[::1]
 
@@ -33,10 +34,10 @@ def _address(data: Any) -> Any:
 
 
 @inlined
-def _put_fields(target: Any, at: Any, total: Any, magic_code: Any, crc: Any, queue_id: Any, size: Any) -> None:
+def _put_fields(target: Any, at: Any, total: Any, magic_code: Any, queue_id: Any, size: Any) -> None:
     put_number(target, at + _SIZE, total, 4)
     put_number(target, at + _MAGIC, magic_code, 4)
-    put_number(target, at + _CRC, crc, 4)
+    put_number(target, at + _CRC, np.int64(body_crc32(target, at + _HEAD, size)), 4)
     put_number(target, at + _QUEUE, queue_id, 4)
     put_number(target, at + _LENGTH, size, 4)
 
@@ -52,14 +53,13 @@ def _put_place(target: Any, at: Any, offset: Any, physical: Any, now: Any, born_
 
 _PLACE = types.Tuple((types.int64, types.int64, types.int64, types.boolean))
 _ROWS = types.UniTuple(types.int64, 2)
-_BODIES = types.Tuple((BYTES, I64, I64, I32))
-_HELD = types.Tuple((BYTES, I64, I64))
+_PIECES = types.Tuple((U64, I64))
 _HEADS = types.Tuple((BYTES, types.int64))
 _QUEUES = types.Tuple((I32, BYTES, I64, I64, I64, I64))
 _MADE = types.UniTuple(I64, 6)
 
 
-@compiled(types.void, WRITABLE, _PLACE, _ROWS, _BODIES, _HELD, _HEADS, _QUEUES, I64, _MADE)
+@compiled(types.void, WRITABLE, _PLACE, _ROWS, _PIECES, _PIECES, _HEADS, _QUEUES, I64, _MADE)
 def encode(
     target: Any, place: Any, rows: Any, bodies: Any, held: Any, heads: Any, queues: Any, next_offsets: Any, made: Any
 ) -> None:
@@ -70,7 +70,7 @@ def encode(
         place: position of the first; physical offset of the target's first byte; store timestamp, and whether it is
             the born timestamp too.
         rows: the first message and how many; the columns that follow are of all messages.
-        bodies, held: bodies and encoded properties: bytes of all, where each begins, its size; of bodies also CRCs.
+        bodies, held: address and size of each body, and of each message's encoded properties.
         heads: fixed fields, one after the other or one for all, and the step to the next, 0 for one for all. What
             depends on place and body is written over.
         queues: number of each message's topic-queue; of each topic-queue topic length and topic, one behind the
@@ -80,27 +80,24 @@ def encode(
             topic, position of the properties.
     """
     at, base, now, born_now = place
-    body_bytes, body_starts, body_sizes, crcs = bodies
-    held_bytes, held_starts, rooms = held
     head_bytes, head_step = heads
     queue_of, topics, topic_starts, length_sizes, magic_codes, queue_ids = queues
     positions, physical, offsets, topic_at, topic_lengths, properties_at = made
     target_data, head_data, topic_data = _address(target), _address(head_bytes), _address(topics)
-    body_data, held_data = _address(body_bytes), _address(held_bytes)
     for count in range(rows[1]):
         row = rows[0] + count
         queue = queue_of[row]
-        size, room = body_sizes[row], rooms[row]
+        size, room = bodies[1][row], held[1][row]
         topic_size = topic_starts[queue + 1] - topic_starts[queue]
         to = target_data + np.uint64(at)
         _copy(to, head_data + np.uint64(row * head_step), np.uint64(_HEAD))
-        _copy(to + np.uint64(_HEAD), body_data + np.uint64(body_starts[row]), np.uint64(size))
+        _copy(to + np.uint64(_HEAD), bodies[0][row], np.uint64(size))
         middle = at + _HEAD + size
         _copy(target_data + np.uint64(middle), topic_data + np.uint64(topic_starts[queue]), np.uint64(topic_size))
         tail = middle + topic_size + _ROOM
-        _copy(target_data + np.uint64(tail), held_data + np.uint64(held_starts[row]), np.uint64(room))
+        _copy(target_data + np.uint64(tail), held[0][row], np.uint64(room))
         put_number(target, tail - _ROOM, room, _ROOM)
-        _put_fields(target, at, tail + room - at, magic_codes[queue], np.int64(crcs[row]), queue_ids[queue], size)
+        _put_fields(target, at, tail + room - at, magic_codes[queue], queue_ids[queue], size)
         _put_place(target, at, next_offsets[queue], base + at, now, born_now)
         positions[count], physical[count], offsets[count] = at, base + at, next_offsets[queue]
         topic_at[count] = middle + length_sizes[queue]

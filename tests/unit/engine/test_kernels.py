@@ -1,5 +1,7 @@
 """Units packed and entries chained by kernels, beside array arithmetic, for columns that no orderly log makes."""
 
+import ctypes
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -72,3 +74,17 @@ def test_entries_are_chained_the_same_over_slots_of_any_content(seed, begin, is_
         writer.close()
     remove(root)
     assert found[0] == found[1]
+
+
+def test_bytes_are_found_where_they_are():
+    items = (b"", b"a", b"\0" * 5000, b"z" * 17)
+    addresses, sizes = np.empty(4, np.uint64), np.empty(4, np.int64)
+    assert compiled.find_bytes(id(items), id(bytes), addresses, sizes)
+    found = [ctypes.string_at(address, size) for address, size in zip(addresses.tolist(), sizes.tolist(), strict=True)]
+    assert found == list(items)
+
+
+@pytest.mark.parametrize("other", [bytearray(b"b"), memoryview(b"m"), "text", 7])
+def test_what_is_no_bytes_object_is_not_looked_into(other):
+    items = (b"a", other)
+    assert not compiled.find_bytes(id(items), id(bytes), np.empty(2, np.uint64), np.empty(2, np.int64))

@@ -130,3 +130,10 @@ def test_a_record_that_is_longer_than_a_piece_is_written(opened, monkeypatch):
     store.dispatch()
     found = [bytes(store.get_message("T", 0, number).records[0]) for number in range(4)]
     assert [body in record for body, record in zip(bodies, found, strict=True)] == [True] * 4
+
+
+def test_bodies_may_be_any_bytes(opened):
+    store = opened()
+    assert store.put_many(columns([bytearray(b"one"), memoryview(b"two"), b"three"])).ok
+    store.dispatch()
+    assert [bytes(store.get_message("T", 0, at).records[0])[88:91] for at in range(3)] == [b"one", b"two", b"thr"]
