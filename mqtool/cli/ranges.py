@@ -171,6 +171,18 @@ def _time(text: str) -> int | None:
         return None
 
 
+def parse_rate(text: str | None) -> int | None:
+    """Reads bytes a second, None for no limit.
+
+    Raises:
+        UsageError: it is none, or 0, at which nothing would ever be read.
+    """
+    found = None if text is None else parse_size(text)
+    if found == 0:
+        raise UsageError(f"expected a size above 0 a second, found {text!r}")
+    return found
+
+
 def parse_size(text: str) -> int:
     """Reads a number of bytes: 4096, 64K, 10MiB, 1g; K, M, G and T are powers of 1024.
 

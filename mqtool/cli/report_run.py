@@ -7,7 +7,7 @@ from mqtool.cli.invocation import Format, Invocation
 from mqtool.cli.options import ProgressMode
 from mqtool.cli.output import Output
 from mqtool.cli.progress import progress
-from mqtool.cli.ranges import parse_size
+from mqtool.cli.ranges import parse_rate
 from mqtool.cli.report_schema import REPORT
 from mqtool.cli.verify_run import SMALL, outside, require_topics, write_whole
 from mqtool.errors import UsageError
@@ -24,7 +24,7 @@ def run(
     """Checks a store, writes the page and says where."""
     if not output.parent.is_dir():
         raise UsageError(f"{output}: there is no directory {output.parent}; name a file in one that exists")
-    limit = None if throttle is None else max(1, parse_size(throttle))
+    limit = parse_rate(throttle)
     with open_store(path, config) as store:
         outside(path, output)
         require_topics(store, topics)

@@ -11,6 +11,7 @@ from mqtool.errors import StoreError, UsageError
 from mqtool.repair.runbooks import RUNBOOKS, Protocol, Request, Runbook, page
 from mqtool.repair.runbooks import run as run_book
 from mqtool.repair.runbooks.protocol import REFUSED, SKIPPED
+from mqtool.store.real_path import is_inside
 
 
 def _book(identity: str) -> Runbook:
@@ -42,6 +43,8 @@ def run(
     book = _book(identity)
     if protocol is not None and protocol.exists():
         raise UsageError(f"{protocol}: expected a name that is not taken for the protocol")
+    if protocol is not None and is_inside(protocol, store):
+        raise UsageError(f"{protocol}: lies inside the store {store}; name a file elsewhere")
     found = run_book(book, store, request)
     if protocol is not None:
         try:

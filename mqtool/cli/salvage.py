@@ -50,7 +50,7 @@ def salvage(
     """Reads the options and runs."""
     from mqtool.cli.salvage_run import run  # noqa: PLC0415 - `--help` loads no numpy
 
-    if compact and map_file is None:
+    if compact and map_file is None and target.name:
         map_file = target.with_name(f"{target.name}.map.csv")
     from mqtool.repair.salvage import Options  # noqa: PLC0415
 

@@ -12,7 +12,7 @@ from mqtool.cli.exits import ExitCode, NotFoundError
 from mqtool.cli.invocation import Invocation, note
 from mqtool.cli.options import ProgressMode
 from mqtool.cli.progress import progress
-from mqtool.cli.ranges import parse_size
+from mqtool.cli.ranges import parse_rate
 from mqtool.cli.render import Csv, encode
 from mqtool.cli.spark_session import OnSpark, spark_session
 from mqtool.cli.verify_schema import FINDING_ROWS, VERIFY
@@ -73,7 +73,7 @@ def run(
 
 def verification(path: Path, config: Path | None, work: Work) -> Verification:
     """Checks a store as the options say."""
-    throttle = None if work.throttle is None else max(1, parse_size(work.throttle))
+    throttle = parse_rate(work.throttle)
     if work.spark is not None and any((work.jobs, work.throttle, work.state, work.max_time)):
         raise UsageError("--jobs, --throttle, --state and --max-time are for this machine, not for --spark")
     with open_store(path, config) as store:

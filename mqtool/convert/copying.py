@@ -29,6 +29,8 @@ def staged(store: Path, target: Path) -> Iterator[Path]:
         raise UsageError(f"{target}: expected a directory outside of {store}: nothing is written into a store")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UsageError(f"{target}: expected a new or empty directory")
+    if not target.name:
+        raise UsageError(f"{target}: expected a name; the result is renamed to it")
     staging = target.with_name(f"{target.name}.unfinished")
     if staging.exists():
         raise UsageError(f"{staging}: is left of a conversion that was cut off; remove it")

@@ -15,7 +15,7 @@ import numpy as np
 
 from mqtool.convert.copying import copy_file, copy_tree, staged
 from mqtool.convert.segments import sync
-from mqtool.errors import FormatError, StoreError, UnsupportedFormatError
+from mqtool.errors import FormatError, StoreError, UnsupportedFormatError, UsageError
 from mqtool.formats import config_json, consume_queue, file_names
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK, UNIT_SIZE, ConsumeQueueUnit
 from mqtool.formats.rocksdb_queue import (
@@ -133,6 +133,13 @@ def _refuse_batch_queues(store: Store) -> None:
         raise UnsupportedFormatError(f"{batch.path}: is a BatchConsumeQueue; {words}")
 
 
+def _require_utf8(target: Path) -> None:
+    try:
+        str(target).encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"{target}: expected a path in UTF-8, RocksDB takes no other") from error
+
+
 def into_rocksdb(store: Store, target: Path) -> ConvertedQueues:
     """Writes a copy of a store whose queues are a RocksDB instead of files, made from the log and compared with them.
 
@@ -153,6 +160,7 @@ def into_rocksdb(store: Store, target: Path) -> ConvertedQueues:
     _refuse_batch_queues(store)
     rocksdict()
     log, found = store.commit_log, ConvertedQueues(start=store.commit_log.min_offset)
+    _require_utf8(target)
     with staged(store.path, target) as staging:
         _copy(store, staging)
         _raise_versions(staging / file_names.CONFIG)

@@ -94,7 +94,7 @@ def setting(directory: Path) -> Setting:
     try:
         found = json.loads(text.decode("utf-8-sig"))
         values = [found.get(name, False) for name in ("ProducerVisible", "ConsumerVisible", "IsDeleted")]
-    except (ValueError, AttributeError) as error:
+    except (ValueError, AttributeError, RecursionError) as error:
         raise FormatError(f"{path}: expected a JSON object: {error}", layout=equeue.QUEUE_SETTING) from error
     if not all(isinstance(value, bool) for value in values):
         raise FormatError(f"{path}: expected booleans, found {values}", layout=equeue.QUEUE_SETTING)
@@ -120,7 +120,7 @@ def consume_offsets(path: Path) -> dict[str, dict[str, dict[str, int]]] | None:
         return {str(group): {str(topic): {str(queue): int(offset) for queue, offset in queues.items()}
                              for topic, queues in topics.items()}
                 for group, topics in found.items()}  # fmt: skip
-    except (ValueError, AttributeError, TypeError) as error:
+    except (ValueError, AttributeError, TypeError, RecursionError) as error:
         raise FormatError(f"{path}: expected offsets by group, topic and queue: {error}", layout=path.name) from error
 
 

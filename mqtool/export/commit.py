@@ -85,7 +85,7 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
         state = state_from_json(found["state"], where)
         removed = [str(path) for path in found["removed"]]
         return Manifest(state, bool(found["incremental"]), dict(found["stores"]), files, dict(found["totals"]), removed)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise ConfigFileError(f"is not the manifest of an export: {error!r}", where) from error
 
 

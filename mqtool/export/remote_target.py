@@ -1,6 +1,7 @@
 """An object store as the target of an export, through fsspec (s3://, gs://, hdfs://, memory:// …).
 
-An object appears whole or not at all, so `replace` is one write; `move` is a copy and a removal, and may be repeated.
+What its driver raises becomes a StoreError. An object appears whole or not at all, so `replace` is one write; `move` is
+a copy and a removal, and may be repeated.
 """
 
 import posixpath
@@ -9,7 +10,7 @@ from contextlib import contextmanager
 from typing import IO, Any
 
 from mqtool.errors import ExportError
-from mqtool.store.remote import file_system
+from mqtool.store.remote import answer, file_system
 
 
 class RemoteTarget:
@@ -29,47 +30,59 @@ class RemoteTarget:
 
     def create(self, path: str) -> IO[bytes]:
         """See `Target`."""
-        self._fs.makedirs(posixpath.dirname(self._path(path)), exist_ok=True)
-        opened: IO[bytes] = self._fs.open(self._path(path), "wb")
-        return opened
+        def made() -> IO[bytes]:
+            self._fs.makedirs(posixpath.dirname(self._path(path)), exist_ok=True)
+            opened: IO[bytes] = self._fs.open(self._path(path), "wb")
+            return opened
+
+        return answer(self.url, made)
 
     def replace(self, path: str, data: bytes) -> None:
         """See `Target`."""
-        self._fs.makedirs(posixpath.dirname(self._path(path)), exist_ok=True)
-        self._fs.pipe_file(self._path(path), data)
+        def replaced() -> None:
+            self._fs.makedirs(posixpath.dirname(self._path(path)), exist_ok=True)
+            self._fs.pipe_file(self._path(path), data)
+
+        answer(self.url, replaced)
 
     def read(self, path: str) -> bytes | None:
         """See `Target`."""
         try:
-            return bytes(self._fs.cat_file(self._path(path)))
+            return bytes(answer(self.url, lambda: self._fs.cat_file(self._path(path))))
         except FileNotFoundError:
             return None
 
     def move(self, source: str, to: str) -> None:
         """See `Target`."""
-        if self._fs.exists(self._path(source)):
-            self._fs.makedirs(posixpath.dirname(self._path(to)), exist_ok=True)
-            self._fs.copy(self._path(source), self._path(to))
-            self._fs.rm_file(self._path(source))
+        def moved() -> None:
+            if self._fs.exists(self._path(source)):
+                self._fs.makedirs(posixpath.dirname(self._path(to)), exist_ok=True)
+                self._fs.copy(self._path(source), self._path(to))
+                self._fs.rm_file(self._path(source))
+
+        answer(self.url, moved)
 
     def names(self, path: str) -> list[str]:
         """See `Target`."""
         self._fs.invalidate_cache()
         try:
-            found: list[Any] = self._fs.ls(self._path(path), detail=False)
+            found: list[Any] = answer(self.url, lambda: self._fs.ls(self._path(path), detail=False))
         except FileNotFoundError:
             return []
         return sorted({posixpath.basename(one.rstrip("/")) for one in found} - {""})
 
     def remove(self, path: str) -> None:
         """See `Target`."""
-        self._fs.invalidate_cache()
-        if self._fs.exists(self._path(path)):
-            self._fs.rm(self._path(path), recursive=True)
+        def removed() -> None:
+            self._fs.invalidate_cache()
+            if self._fs.exists(self._path(path)):
+                self._fs.rm(self._path(path), recursive=True)
+
+        answer(self.url, removed)
 
     @contextmanager
     def lock(self, path: str) -> Iterator[None]:  # noqa: ARG002 - part of the protocol
         """An object store has no locks: the manifest's own name keeps two runs from both happening."""
-        if self._fs.isfile(self._root):
+        if answer(self.url, lambda: self._fs.isfile(self._root)):
             raise ExportError("is an object; an export goes below a prefix", self.url)
         yield

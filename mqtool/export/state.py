@@ -132,5 +132,5 @@ def parse_state(data: bytes, where: str) -> State:
     """
     try:
         return state_from_json(json.loads(data), where)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigFileError(f"is not the state of an export: {error}", where) from error

@@ -71,13 +71,12 @@ def rebuild(
         What was made; everything is with the operating system, nothing is forced to disk.
 
     Raises:
-        UsageError: the directory is not empty, or lies inside the store.
+        UsageError: the directory is not empty, or it or the notes lie inside the store, or notes would replace a file.
         StoreError: a file cannot be read or written.
     """
     wanted, options = replace(wanted or Wanted(), properties=bit_maps is not None), options or Options()
     check(store, out, resume=options.resume)
-    state = StateFile(options.state, _fingerprint(store, settings, wanted)) if options.state else None
-    earlier = state.load() if state is not None and options.resume else None
+    state, earlier = _notes(store, settings, wanted, options)
     while True:
         try:
             with OutputFiles(out) as output, kernels.use(log_bytes(store)):
@@ -103,15 +102,32 @@ class _NewBatchTopicsError(Exception):
 def check(store: Store, out: Path, *, resume: bool) -> None:
     """Raises what `rebuild` would before it writes anything."""
     aside = real_path(store.path) / file_names.ASIDE
-    for part in (store.path, *store.layout.commit_log_dirs):
-        if is_inside(out, part) and not is_inside(out, aside):
-            raise UsageError(f"{out}: expected a directory outside of {part}: nothing is written into a store")
+    if not is_inside(out, aside):
+        _require_outside(store, out)
     try:
         taken = sorted(entry.name for entry in os.scandir(out)) if out.exists() else []
     except OSError as error:
         raise StoreError(f"cannot be used as a directory: {error.strerror}", out) from error
     if taken and not resume:
         raise UsageError(f"{out}: expected a new or empty directory, found {taken[0]} in it")
+
+
+def _notes(
+    store: Store, settings: Settings, wanted: Wanted, options: Options
+) -> tuple[StateFile | None, dict[str, Any] | None]:
+    """Returns where notes go, and those of an earlier run to go on from."""
+    if options.state is None:
+        return None, None
+    _require_outside(store, options.state)
+    state = StateFile(options.state, _fingerprint(store, settings, wanted))
+    state.replaceable()
+    return state, state.load() if options.resume else None
+
+
+def _require_outside(store: Store, path: Path) -> None:
+    for part in (store.path, *store.layout.commit_log_dirs):
+        if is_inside(path, part):
+            raise UsageError(f"{path}: expected a place outside of {part}: nothing is written into a store")
 
 
 def _run(

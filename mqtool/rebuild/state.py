@@ -55,20 +55,32 @@ class StateFile:
             UsageError: the file is of another run, or not of a run at all.
             StoreError: it cannot be read.
         """
+        whole = self.replaceable()
+        if whole is None:
+            return None
+        if whole.get("of") != self._fingerprint:
+            raise UsageError(f"{self.path}: notes of another run: store, selection and settings must be the same")
+        state: dict[str, Any] = whole["state"]
+        return state
+
+    def replaceable(self) -> dict[str, Any] | None:
+        """Returns the notes that are there, of whatever run, None if there are none.
+
+        Raises:
+            UsageError: the file is something else, which would be lost.
+            StoreError: it cannot be read.
+        """
         try:
             whole = json.loads(self.path.read_text("utf-8"))
         except FileNotFoundError:
             return None
         except OSError as error:
             raise StoreError(f"cannot be read: {error.strerror}", self.path) from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise UsageError(f"{self.path}: expected the notes of a stopped run, found something else") from error
         if not isinstance(whole, dict) or whole.get("version") != _VERSION or "state" not in whole:
             raise UsageError(f"{self.path}: expected the notes of a stopped run of this release")
-        if whole.get("of") != self._fingerprint:
-            raise UsageError(f"{self.path}: notes of another run: store, selection and settings must be the same")
-        state: dict[str, Any] = whole["state"]
-        return state
+        return whole
 
     def remove(self) -> None:
         """Removes the file; there may be none."""

@@ -73,7 +73,7 @@ def load(path: Path) -> State | None:
         found = json.loads(path.read_bytes())
     except FileNotFoundError:
         return None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigFileError(f"is not the state of a replay: {error}", path) from error
     try:
         if found.pop("version") != VERSION:

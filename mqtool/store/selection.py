@@ -1,6 +1,7 @@
 """Which messages of a store are wanted: cheap tests on columns first, exact tests on what is left."""
 
 import re
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import translate
@@ -72,6 +73,8 @@ class Selection:
                 raise UsageError(f"the range of {what} ends before it begins: {low} to {high}")
         if self.limit is not None and self.limit < 0:
             raise UsageError(f"limit must not be negative, found {self.limit}")
+        if self.limit is not None and self.limit > sys.maxsize:
+            raise UsageError(f"limit must not be above {sys.maxsize}, found {self.limit}")
         try:
             _ = self._grep
         except re.error as error:

@@ -173,3 +173,80 @@ def test_what_is_wrong_is_said_in_text_and_once(mqtool, tmp_path):
     for name in ("absent.conf", "."):
         result = mqtool("info", ORDERS, "--config", tmp_path / name)
         assert (result.code, result.stderr.count(str(tmp_path))) == (2, 1)
+
+
+@pytest.mark.parametrize("command", ["salvage", "salvage --compact", "restore", "convert file-queues"])
+@pytest.mark.parametrize("target", ["/", ".", ""])
+def test_a_target_without_a_name_is_refused(mqtool, tmp_path, monkeypatch, command, target):
+    (tmp_path / "empty").mkdir()
+    source = ORDERS
+    if command == "restore":
+        source = tmp_path / "backup"
+        mqtool("backup", ORDERS, source)
+    monkeypatch.chdir(tmp_path / "empty")
+    name, *more = command.split()
+    result = mqtool(name, *[word for word in more if word[0] != "-"], source, target, *[word for word in more if word[0] == "-"])
+    assert (result.code in {2, 4}, "this is a bug" in result.stderr) == (True, False), result.stderr
+    assert list((tmp_path / "empty").iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["replay --state", "export --state", "rebuild --state", "verify --state", "append"])
+def test_json_that_is_nested_too_deeply_is_not_understood(mqtool, tmp_path, command):
+    (tmp_path / "deep").write_text("[" * 100_000)
+    more = ["--resume"] if "rebuild" in command else []
+    result = mqtool(*NAMED[command](tmp_path / "deep", tmp_path / "new"), *more)
+    assert (result.code in {1, 2}, "this is a bug" in result.stderr) == (True, False), result.stderr
+
+
+@pytest.mark.parametrize("command", [["verify", ORDERS], ["report", ORDERS, "-o", "page"]], ids=lambda words: words[0])
+def test_nothing_is_read_at_no_bytes_a_second(mqtool, tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    for rate in ("0", "0K"):
+        result = mqtool(*command, "--throttle", rate)
+        assert (result.code, "above 0" in result.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("call", ["isfile", "ls", "cat_file", "exists", "pipe_file", "_open"])
+def test_what_a_driver_of_object_storage_raises_is_an_error_of_reading_or_writing(mqtool, monkeypatch, call):
+    memory = pytest.importorskip("fsspec.implementations.memory").MemoryFileSystem
+
+    def refusing(*_arguments, **_options):
+        raise RuntimeError("no credentials")
+
+    monkeypatch.setattr(memory, call, refusing)
+    result = mqtool("export", ORDERS, "--to", f"memory://refusing-{call}", "--state", "memory://refusing/state", "--workers", 1)
+    assert (result.code, "no credentials" in result.stderr) == (74, True), result.stderr
+
+
+INSIDE = {
+    "rebuild --state": lambda store, new, name: ["rebuild", "consumequeue", store, "--out", new, "--state", store / name],
+    "runbook --protocol": lambda store, new, name: ["runbook", "run", "RB-03", store, "--protocol", store / f"{name}.md"],
+}
+
+
+@pytest.mark.parametrize("name", ["new", "config/topics.json"])
+@pytest.mark.parametrize("command", INSIDE)
+def test_nothing_is_written_into_the_store_that_is_looked_at(mqtool, tmp_path, command, name):
+    store = copy_store("orders-5.5.0", tmp_path)
+    before = tree_digest(store)
+    result = mqtool(*INSIDE[command](store, tmp_path / "out", name))
+    assert (result.code, tree_digest(store)) == (2, before), result.stderr
+
+
+def test_a_file_that_holds_no_notes_is_not_replaced_by_those_of_a_rebuild(mqtool, tmp_path):
+    (tmp_path / "mine").write_text("mine")
+    result = mqtool("rebuild", "consumequeue", ORDERS, "--out", tmp_path / "new", "--state", tmp_path / "mine")
+    assert (result.code, (tmp_path / "mine").read_text()) == (2, "mine")
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_limit_that_no_count_reaches_is_wrong_usage(mqtool):
+    assert mqtool("replay", ORDERS, "--to", "new", "--dry-run", "--limit", "9" * 26).code == 2
+
+
+def test_a_path_that_is_no_utf8_is_refused_where_rocksdb_would_have_to_take_it(mqtool, tmp_path):
+    pytest.importorskip("rocksdict")
+    (tmp_path / "\udcff").mkdir()
+    result = mqtool("convert", "file-queues", fixture("txbits-4.9.7/store"), tmp_path / "\udcff" / "new")
+    assert (result.code, "UTF-8" in result.stderr) == (2, True), result.stderr
+    assert list((tmp_path / "\udcff").iterdir()) == []

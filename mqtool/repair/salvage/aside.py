@@ -24,6 +24,8 @@ def built_aside(target: Path) -> Iterator[Path]:
         RefusedError: it exists, or beside it stands something that is not ours.
         StoreError: the system reports an error; what was built is removed.
     """
+    if not target.name:
+        raise RefusedError("target", "expected a name that is not taken; the result goes into a new directory", target)
     work = target.with_name(target.name + SUFFIX)
     _clear_way(target, work)
     try:
