@@ -5,7 +5,7 @@ a group has still to read is told by its committed offsets. Docs page: docs/engi
 """
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 
@@ -113,14 +113,21 @@ def forecast(
     return Forecast(trigger, max((*logs.values(), queues)), found, _followers(store, segments, gone))
 
 
+_LAST = int(datetime(9999, 12, 30, tzinfo=UTC).timestamp() * 1000)
+"""What expires later never does: no calendar has a date for it."""
+
+
 def _times(policy: RetentionPolicy, candidates: list[Candidate], now: int, trigger: Trigger) -> list[int | None]:
-    """Returns when each file goes: once it has expired, at an hour of deletion, not before those in front of it."""
+    """Returns when each file goes: expired, at an hour of deletion, not before those in front of it; None for never."""
     times: list[int | None] = []
     latest = now
     for candidate in candidates[:-1]:
         latest = max(latest, candidate.modified + policy.reserved_hours * HOUR_MS)
         at_any_hour = trigger in (Trigger.SPACE, Trigger.IMMEDIATE)
-        times.append(latest if at_any_hour else _next_hour(policy, latest))
+        if latest > _LAST:
+            times.append(None)
+        else:
+            times.append(latest if at_any_hour else _next_hour(policy, latest))
     return [*times, None] if candidates else []
 
 

@@ -250,3 +250,10 @@ def test_a_path_that_is_no_utf8_is_refused_where_rocksdb_would_have_to_take_it(m
     result = mqtool("convert", "file-queues", fixture("txbits-4.9.7/store"), tmp_path / "\udcff" / "new")
     assert (result.code, "UTF-8" in result.stderr) == (2, True), result.stderr
     assert list((tmp_path / "\udcff").iterdir()) == []
+
+
+@pytest.mark.parametrize("more", [[], ["--used", "80"]], ids=str)
+def test_files_that_are_kept_longer_than_any_calendar_go_never(mqtool, more):
+    result = mqtool("clean", ORDERS, "--dry-run", "--reserved-hours", "9" * 20, "--format", "json", *more)
+    assert result.code == 0, result.stderr
+    assert {one["goes_at"] for one in result.document["files"]} == {None}
