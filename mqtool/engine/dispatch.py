@@ -26,7 +26,8 @@ from mqtool.formats.batch_consume_queue import BatchConsumeQueueUnit
 from mqtool.scan import multi_dispatch
 from mqtool.scan.dispatch import Dispatcher as ColumnDispatcher
 from mqtool.scan.dispatched import DispatchRules, IndexKeys
-from mqtool.scan.frames import Frames, hop
+from mqtool.scan.frames import Frames
+from mqtool.scan.hops import hop
 
 _LOG = logging.getLogger(__name__)
 

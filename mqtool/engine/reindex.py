@@ -15,7 +15,8 @@ from mqtool.errors import FormatError
 from mqtool.formats import commit_log
 from mqtool.scan.dispatch import Dispatcher
 from mqtool.scan.dispatched import DispatchRules
-from mqtool.scan.frames import Frames, hop
+from mqtool.scan.frames import Frames
+from mqtool.scan.hops import hop
 
 _WINDOW = 8 << 20
 

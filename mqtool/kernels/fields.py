@@ -72,16 +72,14 @@ def read(
         stored_at = at + _STORED_AT + (_LONGER if flags & _BORN_V6 else 0)
         retries_at = stored_at + _RETRIES_AT - _STORED_AT + (_LONGER if flags & _STORE_V6 else 0)
         body = retries_at + _BODY_AT - _RETRIES_AT
-        place = _places(data, body, at + total, magic == V2)
-        adds_up, body_length, topic, topic_length, properties, properties_length = place
+        adds_up, body_length, topic, topic_length, properties, length = _places(data, body, at + total, magic == V2)
         if adds_up and offset == base + at:
             ints[0, count], ints[1, count], ints[2, count] = total, magic, i32_at(data, at + _CRC_AT)
             ints[3, count], ints[4, count] = i32_at(data, at + _QUEUE_AT), flags
             longs[0, count], longs[1, count] = i64_at(data, at + _PLACE_AT), offset
             longs[2, count], longs[3, count] = i64_at(data, at + _BORN_AT), i64_at(data, stored_at)
-            longs[4, count], longs[5, count] = body, body_length
-            longs[6, count], longs[7, count] = topic, topic_length
-            longs[8, count], longs[9, count] = properties, properties_length
+            longs[4, count], longs[5, count], longs[6, count], longs[7, count] = body, body_length, topic, topic_length
+            longs[8, count], longs[9, count] = properties, length
             ports = i32_at(data, stored_at - 4) | i32_at(data, retries_at - 4)
             plain_ports = plain_ports and flags & (_BORN_V6 | _STORE_V6) == 0 and 0 <= ports < _PORTS
             if with_crc:

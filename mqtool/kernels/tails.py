@@ -128,6 +128,18 @@ def _pieces(data: Any, words: Any, start: int, end: int, is_schedule: bool) -> A
 
 
 @inlined
+def _put_key(
+    data: Any, words: Any, start: int, end: int, before: Any, row: int, rows: Any, hashes: Any, count: int
+) -> int:  # fmt: skip
+    """Adds a key, if it is not empty, behind the hash of what stands before it; returns how many there are now."""
+    if end > start:
+        rows[count] = row
+        hashes[count] = _hash_on(data, words, start, end, before)
+        count += 1
+    return count
+
+
+@inlined
 def _put_words(
     data: Any, words: Any, start: int, end: int, before: Any, row: int, rows: Any, hashes: Any, count: int
 ) -> int:  # fmt: skip
@@ -137,10 +149,7 @@ def _put_words(
         split = at
         while split < end and data[split] != _SPACE:
             split += 1
-        if split > at:
-            rows[count] = row
-            hashes[count] = _hash_on(data, words, at, split, before)
-            count += 1
+        count = _put_key(data, words, at, split, before, row, rows, hashes, count)
         at = split + 1
     return count
 
@@ -191,13 +200,9 @@ def dispatch(data: Any, words: Any, place: Any, table: Any, wanted: Any, done: A
         tags_codes[row] = np.int32(_hash_on(data, words, tag_start, tag_end, np.uint32(0)))
         if not with_keys:
             continue
-        if unique_end > unique_start:
-            key_rows[keys] = row
-            hashes[keys] = _hash_on(data, words, unique_start, unique_end, table[5][topic])
-            keys += 1
-        keys = _put_words(data, words, key_start, key_end, table[5][topic], row, key_rows, hashes, keys)
-        if index_tags and tag_end > tag_start:
-            key_rows[keys] = row
-            hashes[keys] = _hash_on(data, words, tag_start, tag_end, table[6][topic])
-            keys += 1
+        before = table[5][topic]
+        keys = _put_key(data, words, unique_start, unique_end, before, row, key_rows, hashes, keys)
+        keys = _put_words(data, words, key_start, key_end, before, row, key_rows, hashes, keys)
+        if index_tags:
+            keys = _put_key(data, words, tag_start, tag_end, table[6][topic], row, key_rows, hashes, keys)
     return len(topic_start), keys, others

@@ -21,7 +21,8 @@ from mqtool.formats.dledger import (
     EntryHeader,
 )
 from mqtool.scan.damage import Damage, DamageKind, Tail
-from mqtool.scan.frames import Frames, Hop, Stop
+from mqtool.scan.frames import Frames
+from mqtool.scan.hops import Hop, Stop
 from mqtool.scan.resync import Witness
 from mqtool.scan.segment_bytes import WINDOW, Read, ReadInto
 from mqtool.scan.walk import SegmentSpan, SegmentWalk

@@ -12,7 +12,8 @@ import numpy as np
 from mqtool.formats import commit_log
 from mqtool.scan import segment_bytes
 from mqtool.scan.damage import Damage, DamageKind, Tail
-from mqtool.scan.frames import Frames, Hop, Stop, frames_at
+from mqtool.scan.frames import Frames, frames_at
+from mqtool.scan.hops import Hop, Stop
 from mqtool.scan.resync import Witness, describe, extent, is_older, next_record
 from mqtool.scan.segment_bytes import Read, ReadInto, SegmentBytes
 

@@ -12,7 +12,8 @@ from mqtool.formats import commit_log
 from mqtool.scan import columns
 from mqtool.scan.arrow import binary_view
 from mqtool.scan.crc import crc32_of_ranges
-from mqtool.scan.frames import Frames, hop
+from mqtool.scan.frames import Frames
+from mqtool.scan.hops import hop
 from mqtool.scan.json_rows import BODY_MODES, json_lines, row_of
 from mqtool.store.message import from_record
 from tests.property.records import log_of, records

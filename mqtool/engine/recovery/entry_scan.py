@@ -15,7 +15,8 @@ from mqtool.engine.recovery.record_check import BLANK, Checked, Read, RecordChec
 from mqtool.formats import commit_log
 from mqtool.formats.dledger import BLANK_ENTRY, BLANK_ENTRY_SIZE, ENTRY_HEADER_SIZE, MAGIC_BLANK_ENTRY
 from mqtool.scan.entries import hop_entries
-from mqtool.scan.frames import Frames, Hop
+from mqtool.scan.frames import Frames
+from mqtool.scan.hops import Hop
 
 _TWO: struct.Struct = BLANK_ENTRY.struct
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from mqtool.engine.recovery.record_check import SCHEDULE_TOPIC, Checked, Read, RecordCheck
 from mqtool.formats import commit_log, properties
-from mqtool.scan.frames import Frames, Hop, Stop, hop
+from mqtool.scan.frames import Frames
+from mqtool.scan.hops import Hop, Stop, hop
 
 WINDOW = 8 << 20
 _INNER_BASE = properties.INNER_BASE.encode()

@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mqtool.formats import commit_log
-from mqtool.scan.frames import Stop, hop
+from mqtool.scan.hops import Stop, hop
 from mqtool.scan.leap import leap
 from tests.unit.rebuild.model import laid_out, record
 

@@ -12,7 +12,8 @@ from mqtool.engine.recovery.ledger import Ledger
 from mqtool.engine.recovery.record_check import RecordCheck
 from mqtool.engine.recovery.requests import Requests
 from mqtool.formats import index_file, java
-from mqtool.scan.frames import Frames, hop
+from mqtool.scan.frames import Frames
+from mqtool.scan.hops import hop
 from tests.unit.engine.recovery.stores import named, record, settings
 
 SLOTS, ENTRIES = 10, 20
