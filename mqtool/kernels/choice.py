@@ -2,8 +2,9 @@
 
 import importlib.util
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 LARGE = 512 << 20
@@ -47,13 +48,14 @@ _loaded: list[Kernels] = []
 
 def kernels() -> Kernels | None:
     """Returns the kernels if they are in use."""
-    return _loaded[0] if _loaded else None
+    return next(iter(_loaded), None)  # another thread may just end its use of them
 
 
 def load() -> Kernels | None:
     """Returns the kernels if this machine has what they need: numba, and isal for CRCs."""
     if any(importlib.util.find_spec(name) is None for name in ("numba", "isal")):
         return None
+    _forget_stale(Path(__file__).parent)
     try:
         from mqtool.kernels import frames  # noqa: PLC0415 - half a second
 
@@ -67,6 +69,16 @@ def load() -> Kernels | None:
         sums.chain, units.plain_units, records.encode, objects.find_bytes, queues.number, queues.pack_units,
         index.put_entries,
     )  # fmt: skip
+
+
+def _forget_stale(package: Path) -> None:
+    """Drops what was compiled before some source changed: numba looks at a kernel's own file, not at others."""
+    sources = [*package.glob("*.py"), *(package.parent / "formats").glob("*.py")]
+    newest = max((path.stat().st_mtime for path in sources), default=0.0)  # none where the package is a zip
+    for compiled in (package / "__pycache__").glob("*.nbi"):
+        with suppress(OSError):
+            if compiled.stat().st_mtime < newest:
+                compiled.unlink()
 
 
 def start() -> None:
