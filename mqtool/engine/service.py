@@ -29,12 +29,11 @@ _FILES_BEFORE_WRITER_WAITS = 8
 """Files of log that dispatch, or the writer, may be ahead of the last flush of the queues. The real 5.5 looks back
 ten at most when it recovers, so what the checkpoint vouches for must not lag further behind."""
 
-_MANY = 8
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.010
 _REST_OF_WORK = 3
-"""Seconds of rest after a turn of dispatch with many records: three times as long as it worked, within these. A turn
-costs as much for ten records as for a hundred, and takes the interpreter from those who put. The real one rests 1 ms
-after each (ReputMessageService.run). Who listens may rest in its own way."""
+"""Seconds of rest after a turn of dispatch: three times as long as it worked, within these. A turn costs as much for
+ten records as for a hundred, and takes the interpreter from those who put or come back from the disk. The real one
+rests 1 ms after each (ReputMessageService.run). Who listens may rest in its own way."""
 
 Listener = Callable[[], None]
 """Called after records were dispatched."""
@@ -157,10 +156,9 @@ class DispatchLoop:
         while True:
             worked = time.thread_time()
             try:
-                done = self.turn()
-                if done:
+                if self.turn():
                     self._failures = 0
-                    if done >= _MANY and not self.listeners:
+                    if not self.listeners:
                         self._pause(_REST_OF_WORK * (time.thread_time() - worked))
                     continue
             except OSError as error:

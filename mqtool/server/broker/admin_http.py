@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 _REQUEST_S = 10.0
+_LAST_ANSWERS_S = 0.2
+"""How long an answer that is ready may take to go out when the port ends."""
 _LONGEST_HEAD = 16 << 10
 _TEXT = "text/plain; charset=utf-8"
 _METRICS = "text/plain; version=0.0.4; charset=utf-8"
@@ -38,6 +40,7 @@ class AdminHttp:
         self._site = site
         self._host = host
         self._server: asyncio.Server | None = None
+        self._asked: set[asyncio.Task[None]] = set()
         self._pages: dict[str, Callable[[], _Page]] = {
             "/metrics": lambda: (200, _METRICS, metrics.text(broker)),
             "/healthz": lambda: (200, _TEXT, "ok\n"),
@@ -59,8 +62,17 @@ class AdminHttp:
             self._server = None
         if self._site is not None:
             await self._site.close()
+        if self._asked:  # answers that are ready go out; a browser may hold a connection on which it asks nothing
+            _, silent = await asyncio.wait(self._asked, timeout=_LAST_ANSWERS_S)
+            for task in silent:
+                task.cancel()
+            await asyncio.gather(*silent, return_exceptions=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._asked.add(task)
+        task.add_done_callback(self._asked.discard)
         try:
             async with asyncio.timeout(_REQUEST_S):
                 head = await reader.readuntil(b"\r\n\r\n")

@@ -184,3 +184,21 @@ def test_the_admin_port_tells_health_and_nothing_else(server):
         assert found == {"healthz": 200, "readyz": 200, "metrics": 200, "secret": 404}
     finally:
         asyncio.run_coroutine_threadsafe(http.stop(), loop).result(10)
+
+
+def test_a_connection_on_which_nothing_is_asked_ends_with_the_admin_port(server):
+    import asyncio
+    import socket
+
+    async def start() -> AdminHttp:
+        http = AdminHttp(server.broker, "127.0.0.1", 0)
+        await http.start()
+        return http
+
+    loop = server._loop
+    http = asyncio.run_coroutine_threadsafe(start(), loop).result(10)
+    with socket.create_connection(("127.0.0.1", http.port), timeout=5) as silent:
+        until(lambda: http._asked)
+        asyncio.run_coroutine_threadsafe(http.stop(), loop).result(10)
+        assert not http._asked
+        assert silent.recv(1) == b""
