@@ -16,7 +16,7 @@ from mqtool.engine.commit_log import CommitLog
 from mqtool.engine.consume_queue import ConsumeQueue
 from mqtool.engine.dispatch_request import DispatchRequest, request_of
 from mqtool.engine.dispatch_units import write_units
-from mqtool.engine.flags import RunningFlag, RunningFlags
+from mqtool.engine.flags import NO_SPACE, RunningFlag, RunningFlags
 from mqtool.engine.handover import Handed, Handover
 from mqtool.engine.index import Index
 from mqtool.engine.queues import Queues
@@ -195,9 +195,13 @@ class Dispatcher:
             index.put_many(
                 keys.key_hash[first:], keys.physical_offset[first:], keys.store_timestamp[first:], last_record
             )
-        except OSError:  # then the store takes no more messages
-            self._flags.set(RunningFlag.INDEX_FILE_ERROR)
+        except OSError as error:
+            self._note_index_error(error)
             raise
+
+    def _note_index_error(self, error: OSError) -> None:
+        if error.errno not in NO_SPACE:  # else the store takes no more messages
+            self._flags.set(RunningFlag.INDEX_FILE_ERROR)
 
     # -- one by one ----------------------------------------------------------------------------------------------
 
@@ -214,8 +218,8 @@ class Dispatcher:
             hashes = request.key_hashes(with_tags=self.rules.index_tags) if request.is_indexed else []
             try:
                 self._index.put(hashes, request.physical_offset, request.store_timestamp)
-            except OSError:
-                self._flags.set(RunningFlag.INDEX_FILE_ERROR)
+            except OSError as error:
+                self._note_index_error(error)
                 raise
 
     def _queue(self, request: DispatchRequest) -> None:

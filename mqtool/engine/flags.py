@@ -1,6 +1,11 @@
 """RunningFlags: why a store does not take messages right now. Source: RunningFlags (4.9.7, 5.5.0)."""
 
+import errno
 from enum import IntFlag
+
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+"""What stops dispatch without a flag: nothing is lost, and it goes on where it stood once there is room; meanwhile
+`DispatchLoop.relieve` holds the writer."""
 
 
 class RunningFlag(IntFlag):

@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mqtool.formats import java
 from mqtool.kernels import Kernels
+from mqtool.scan.compiled_tails import Found, Place, read_tails
 from mqtool.scan.dispatch import Dispatcher
 from mqtool.scan.dispatched import DispatchRules, IndexKeys, QueueUnits
 from mqtool.scan.frames import Frames
-from mqtool.scan.words import words_of
+from mqtool.scan.hashes import absolute
 
 MOST = 1 << 18
 """Records that are kept; a dispatcher that is further behind than that reads the log."""
@@ -98,24 +98,15 @@ class Handover:
 
     def _by_kernel(self, compiled: Kernels, written: Written) -> tuple[QueueUnits, IndexKeys] | None:
         """Works out units and keys; None if some record is not for the kernel."""
-        count, table = len(written.sizes), self._columns.topics
-        data = np.frombuffer(written.view, np.uint8)
-        where = (written.topic_start, written.topic_length, written.properties_start, written.rooms)
-        wanted = (self._columns.schedule, self._keys, self._columns.rules.index_tags)
-        room = int(written.rooms.sum()) + 2 * count  # a key takes a byte of KEYS at least
-        if len(self._key_rows) < room:
+        count, columns = len(written.sizes), self._columns
+        place = Place(written.topic_start, written.topic_length, written.properties_start, written.rooms)
+        if len(self._key_rows) < (room := place.most_keys):
             self._key_rows, self._key_hashes = np.empty(2 * room, np.int64), np.empty(2 * room, np.uint32)
         topic, tags = np.empty(count, np.int32), np.empty(count, np.int64)
-        found = (topic, tags, self._key_rows, self._key_hashes, np.empty(count, np.int64))
-        done = (0, 0, 0)
-        while True:
-            done = compiled.dispatch(data, words_of(data), where, table.slots.columns(), wanted, done, found)
-            row, keys, others = done
-            if row == count:
-                break
-            start = int(written.topic_start[row])
-            table.slots.learn(data[start : start + int(written.topic_length[row])].tobytes())
-        if others:
+        data, wanted = np.frombuffer(written.view, np.uint8), (columns.schedule, self._keys, columns.rules.index_tags)
+        found = Found(topic, tags, self._key_rows, self._key_hashes)
+        keys, others = read_tails(compiled, columns.topics, data, place, wanted, found)
+        if len(others):
             return None
         physical, times = written.physical_offset, np.full(count, written.store_timestamp, np.int64)
         units = QueueUnits(
@@ -123,7 +114,7 @@ class Handover:
             written.sizes.astype(np.int32), tags, times, np.ones(count, np.int16),
         )  # fmt: skip
         rows = self._key_rows[:keys].copy()
-        return units, IndexKeys(rows, _stored(self._key_hashes[:keys]), physical[rows], times[rows])
+        return units, IndexKeys(rows, absolute(self._key_hashes[:keys].view(np.int32)), physical[rows], times[rows])
 
     def _by_arrays(self, written: Written) -> tuple[QueueUnits, IndexKeys] | None:
         """As dispatch does for records that it reads; None if it could not dispatch them together."""
@@ -170,9 +161,3 @@ def _joined(parts: list[Handed]) -> Handed:
 
 def _columns(parts: Sequence[QueueUnits | IndexKeys], names: Iterable[str]) -> Iterator[np.ndarray]:
     return (np.concatenate([getattr(part, name) for part in parts]) for name in names)
-
-
-def _stored(hashes: np.ndarray) -> np.ndarray:
-    """Returns hashes as index entries hold them: none is negative."""
-    signed = hashes.view(np.int32)
-    return np.where(signed == java.INT_MIN, np.int32(0), np.abs(signed))

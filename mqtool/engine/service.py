@@ -4,7 +4,6 @@ A store can do without any of them: then the caller asks for each turn, as tests
 DefaultMessageStore.start/addScheduleTask, ReputMessageService (4.9.7, 5.5.0).
 """
 
-import errno
 import logging
 import threading
 import time
@@ -13,7 +12,7 @@ from collections.abc import Callable
 from mqtool.engine.clock import Clock
 from mqtool.engine.commit_log import CommitLog
 from mqtool.engine.dispatch import Dispatcher
-from mqtool.engine.flags import RunningFlag, RunningFlags
+from mqtool.engine.flags import NO_SPACE, RunningFlag, RunningFlags
 from mqtool.engine.flush import Flusher
 from mqtool.engine.options import StoreOptions
 from mqtool.engine.periodic import Periodic
@@ -21,9 +20,6 @@ from mqtool.engine.periodic import Periodic
 _LOG = logging.getLogger(__name__)
 
 _MOST_FAILURES = 30
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-"""Nothing is lost then: dispatch goes on where it stood once there is room; meanwhile `relieve` holds the writer."""
-
 _FILES_BEFORE_QUEUE_FLUSH = 4
 _FILES_BEFORE_WRITER_WAITS = 8
 """Files of log that dispatch, or the writer, may be ahead of the last flush of the queues. The real 5.5 looks back
@@ -112,12 +108,7 @@ class DispatchLoop:
             OSError: dispatch could not go on; it stands where it was.
         """
         with self._guard:
-            try:
-                done = self._dispatcher.run(self.end, self._bound_queue_lag)
-            except OSError as error:
-                if error.errno in _NO_SPACE:
-                    self._flags.clear(RunningFlag.INDEX_FILE_ERROR)
-                raise
+            done = self._dispatcher.run(self.end, self._bound_queue_lag)
         if done:
             with self._arrived:
                 self._arrived.notify_all()
@@ -181,7 +172,7 @@ class DispatchLoop:
             self._wake.clear()
 
     def _note_failure(self, error: OSError) -> None:
-        self._failures += error.errno not in _NO_SPACE
+        self._failures += error.errno not in NO_SPACE
         _LOG.error("dispatch failed physical_offset=%d error=%s", self._dispatcher.reput_from_offset, error)
         if self._failures >= _MOST_FAILURES:
             self._flags.set(RunningFlag.LOGICS_QUEUE_ERROR)

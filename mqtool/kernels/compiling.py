@@ -9,6 +9,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 BYTES = types.Array(types.uint8, 1, "C", readonly=True)
 """uint8, one dimension; memory that is written to elsewhere will do as well."""
+WRITABLE = types.uint8[::1]
+"""uint8, one dimension, to be written to."""
 WORDS = types.Array(types.uint64, 1, "A", readonly=True, aligned=False)
 """The eight bytes at every position of a buffer, the first one lowest (`scan.words.words_of`)."""
 I32, I64, U32, U64 = (kind[::1] for kind in (types.int32, types.int64, types.uint32, types.uint64))

@@ -49,7 +49,6 @@ HAS_CRC32 = binding.address_of_symbol(_ISAL_CRC32) is not None
 _isal_crc32 = types.ExternalFunction(_ISAL_CRC32, types.uint32(types.uint32, types.uint64, types.uint64))
 
 
-
 @inlined
 def body_crc32(data: Any, start: int, length: int) -> Any:
     """Returns the CRC-32 of a range of a buffer without its highest bit; it may not leave the buffer."""

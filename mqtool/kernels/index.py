@@ -6,22 +6,14 @@ import numpy as np
 from numba import types
 
 from mqtool.formats import index_file, java
-from mqtool.kernels.compiling import I32, I64, compiled, inlined
-from mqtool.kernels.records import WRITABLE, put_number
+from mqtool.kernels.compiling import I32, I64, WRITABLE, compiled, inlined
+from mqtool.kernels.numbers import i32_at, put_number
 
 _OFFSET_AT, _DIFF_AT, _PREVIOUS_AT = (
     index_file.ENTRY.offset(name) for name in ("physical_offset", "time_diff", "previous")
 )
 _ENTRY, _SLOTS_AT = index_file.ENTRY.size, index_file.slot_position(0)
 _SLOT = index_file.slot_position(1) - _SLOTS_AT
-
-
-@inlined
-def _slot_value(data: Any, at: Any) -> Any:
-    value = np.int64(np.int8(data[at]))
-    for place in range(at + 1, at + _SLOT):
-        value = value << 8 | np.int64(data[place])
-    return value
 
 
 @inlined
@@ -52,7 +44,7 @@ def put_entries(
     for row in range(len(key_hashes)):
         number = first + row
         slot_at = _SLOTS_AT + (np.int64(key_hashes[row]) % slots) * _SLOT
-        newest = _slot_value(data, slot_at)
+        newest = i32_at(data, slot_at)
         if newest <= 0 or newest > number:
             newest = 0
             fresh += 1

@@ -24,3 +24,10 @@ def i32_at(data: Any, at: Any) -> Any:
 def i64_at(data: Any, at: Any) -> Any:
     """Returns the signed number in eight bytes."""
     return i32_at(data, at) << 32 | (i32_at(data, at + 4) & 0xFFFFFFFF)
+
+
+@inlined
+def put_number(data: Any, at: Any, value: Any, size: int) -> None:
+    """Writes a number, its highest byte first."""
+    for place in range(size):
+        data[at + place] = np.uint8((value >> (8 * (size - 1 - place))) & 0xFF)

@@ -6,8 +6,8 @@ import numpy as np
 from numba import types
 
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
-from mqtool.kernels.compiling import I32, I64, compiled
-from mqtool.kernels.records import WRITABLE, put_number
+from mqtool.kernels.compiling import I32, I64, WRITABLE, compiled
+from mqtool.kernels.numbers import put_number
 
 _SIZE_AT, _TAGS_AT = (CONSUME_QUEUE_UNIT.offset(name) for name in ("size", "tags_code"))
 _UNIT = CONSUME_QUEUE_UNIT.size

@@ -6,10 +6,9 @@ import numpy as np
 from numba import types
 
 from mqtool.formats import commit_log
-from mqtool.kernels.compiling import BYTES, I32, I64, U64, compiled, inlined
+from mqtool.kernels.compiling import BYTES, I32, I64, U64, WRITABLE, compiled, inlined
 from mqtool.kernels.frames import body_crc32
-
-WRITABLE = types.uint8[::1]
+from mqtool.kernels.numbers import put_number
 
 _HEAD = commit_log.BODY_POSITIONS[0]
 _FIELDS = ("total_size", "magic_code", "body_crc", "queue_id", "queue_offset", "physical_offset", "born_timestamp",
@@ -19,13 +18,6 @@ _ROOM = commit_log.PROPERTIES_LENGTH.size
 
 _copy = types.ExternalFunction("memcpy", types.uint64(types.uint64, types.uint64, types.uint64))
 """The C library's: (to, from, bytes)."""
-
-
-@inlined
-def put_number(data: Any, at: Any, value: Any, size: int) -> None:
-    """Writes a number, its highest byte first."""
-    for place in range(size):
-        data[at + place] = np.uint8((value >> (8 * (size - 1 - place))) & 0xFF)
 
 
 @inlined

@@ -7,21 +7,13 @@ from numba import types
 
 from mqtool.formats import commit_log
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, MAX_EXT_ADDRESS
-from mqtool.kernels.compiling import BYTES, I64, U64, compiled, inlined
+from mqtool.kernels.compiling import BYTES, I64, U64, compiled
+from mqtool.kernels.numbers import i32_at, i64_at
 from mqtool.kernels.sums import mixed_unit
 
 _SIZE_AT, _TAGS_AT = (CONSUME_QUEUE_UNIT.offset(name) for name in ("size", "tags_code"))
 _UNIT = CONSUME_QUEUE_UNIT.size
 _LEAST, _MOST = commit_log.MIN_RECORD_SIZE, 1 << 28
-
-
-@inlined
-def _number(data: Any, at: int, size: int) -> Any:
-    """Returns a signed number, its highest byte first."""
-    value = np.int64(np.int8(data[at]))
-    for place in range(at + 1, at + size):
-        value = value << 8 | np.int64(data[place])
-    return value
 
 
 @compiled(types.boolean, BYTES, types.int64, types.uint64, types.int64, I64, I64, I64, types.int64, U64, I64, I64)
@@ -49,8 +41,8 @@ def plain_units(
     segment = 0
     for unit in range(units):
         at = unit * _UNIT
-        physical, size = _number(data, at, 8), _number(data, at + _SIZE_AT, 4)
-        if physical >= end or size < _LEAST or size >= _MOST or _number(data, at + _TAGS_AT, 8) <= MAX_EXT_ADDRESS:
+        physical, size = i64_at(data, at), i32_at(data, at + _SIZE_AT)
+        if physical >= end or size < _LEAST or size >= _MOST or i64_at(data, at + _TAGS_AT) <= MAX_EXT_ADDRESS:
             return False
         while segment < len(ends) and physical >= ends[segment]:
             segment += 1
@@ -60,11 +52,11 @@ def plain_units(
     segment = 0
     for unit in range(units):
         at = unit * _UNIT
-        physical, size = _number(data, at, 8), _number(data, at + _SIZE_AT, 4)
+        physical, size = i64_at(data, at), i32_at(data, at + _SIZE_AT)
         while physical >= ends[segment]:
             segment += 1
         bucket = first_buckets[segment] + ((physical - bases[segment]) >> shift)
-        total[bucket] += mixed_unit(physical, start + unit, size, _number(data, at + _TAGS_AT, 8), key)
+        total[bucket] += mixed_unit(physical, start + unit, size, i64_at(data, at + _TAGS_AT), key)
         count[bucket] += 1
     seen[0], seen[1], seen[2] = least, most, last_end
     return True

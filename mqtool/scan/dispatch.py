@@ -14,11 +14,13 @@ from mqtool.formats import commit_log, java
 from mqtool.formats import properties as names
 from mqtool.kernels import Kernels, kernels
 from mqtool.scan import multi_dispatch
+from mqtool.scan.compiled_tails import Found, Place, read_tails
 from mqtool.scan.dispatched import Dispatched, DispatchRules, IndexKeys, Oddity, QueueUnits
 from mqtool.scan.frames import Frames
+from mqtool.scan.hashes import absolute
 from mqtool.scan.tails import Tails, tails_of
 from mqtool.scan.topics import TopicTable
-from mqtool.scan.words import java_hashes, joined_hashes, words_of
+from mqtool.scan.words import java_hashes, joined_hashes
 
 _UNKNOWN_LEVEL_MS = 1000
 
@@ -91,24 +93,14 @@ class _Window:
 
     def add_compiled(self, compiled: Kernels, *, keys: bool) -> np.ndarray:
         """Works out topics, tags codes and keys of all records for which a kernel can; returns the others."""
-        frames, table, rules = self.frames, self.dispatcher.topics, self.rules
-        words = words_of(frames.bytes) if len(frames.bytes) >= 8 else np.empty(0, np.uint64)
-        place = (frames.topic_start, frames.topic_length, frames.properties_start, frames.properties_length)
-        wanted = (self.dispatcher.schedule, keys, rules.index_tags)
-        room = int(frames.properties_length.sum()) + 2 * len(frames)  # a key takes a byte of KEYS at least
-        key_rows, hashes = np.empty(room, np.int64), np.empty(room, np.uint32)
-        others = np.empty(len(frames), np.int64)
-        found = (self.topic, self.tags_code, key_rows, hashes, others)
-        done = (0, 0, 0)
-        while True:
-            done = compiled.dispatch(frames.bytes, words, place, table.slots.columns(), wanted, done, found)
-            row, count, other_count = done
-            if row == len(frames):
-                break
-            start = int(frames.topic_start[row])
-            table.slots.learn(frames.bytes[start : start + int(frames.topic_length[row])].tobytes())
+        frames, dispatcher = self.frames, self.dispatcher
+        place = Place(frames.topic_start, frames.topic_length, frames.properties_start, frames.properties_length)
+        key_rows, hashes = np.empty(place.most_keys, np.int64), np.empty(place.most_keys, np.uint32)
+        found = Found(self.topic, self.tags_code, key_rows, hashes)
+        wanted = (dispatcher.schedule, keys, self.rules.index_tags)
+        count, others = read_tails(compiled, dispatcher.topics, frames.bytes, place, wanted, found)
         self._keys.append((key_rows[:count], hashes[:count]))
-        return others[:other_count]
+        return others
 
     def _add_keys(self, tails: Tails, topic: np.ndarray, name: str) -> None:
         starts, lengths = tails.pieces.value_of(name)
@@ -227,9 +219,7 @@ class _Window:
         kept = self.transaction[row] != commit_log.SysFlag.TRANSACTION_ROLLBACK
         if not kept.all():
             row, hashes = row[kept], hashes[kept]
-        signed = hashes.view(np.int32)
-        key_hash = np.where(signed == java.INT_MIN, np.int32(0), np.abs(signed))
-        return IndexKeys(row, key_hash, self.offsets[row], self.times[row])
+        return IndexKeys(row, absolute(hashes.view(np.int32)), self.offsets[row], self.times[row])
 
 
 def _spaces(tails: Tails, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:

@@ -1,7 +1,9 @@
 """Administration: topics, groups, offsets, configuration, figures; as mqadmin asks for them."""
 
+import asyncio
 import json
 import re
+import socket
 import urllib.error
 import urllib.request
 
@@ -162,43 +164,40 @@ def test_metrics_have_rocketmq_s_names(client, server, topic):
     assert all(re.fullmatch(r'[a-z_]+\{[a-z_]+="[^"]*"(,[a-z_]+="[^"]*")*\} [0-9.e+]+', line) for line in lines)
 
 
-def test_the_admin_port_tells_health_and_nothing_else(server):
-    import asyncio
+@pytest.fixture
+def admin(server):
+    """An admin port of the broker, and what ends it."""
 
     async def start() -> AdminHttp:
         http = AdminHttp(server.broker, "127.0.0.1", 0)
         await http.start()
         return http
 
-    loop = server._loop
-    http = asyncio.run_coroutine_threadsafe(start(), loop).result(10)
-    try:
-        found = {}
-        for path in ("healthz", "readyz", "metrics", "secret"):
-            try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{http.port}/{path}", timeout=10) as answer:
-                    found[path] = answer.status
-            except urllib.error.HTTPError as error:
-                found[path] = error.code
-                error.close()
-        assert found == {"healthz": 200, "readyz": 200, "metrics": 200, "secret": 404}
-    finally:
-        asyncio.run_coroutine_threadsafe(http.stop(), loop).result(10)
+    def run(work):
+        return asyncio.run_coroutine_threadsafe(work, server._loop).result(10)
+
+    http = run(start())
+    yield http, lambda: run(http.stop())
+    run(http.stop())
 
 
-def test_a_connection_on_which_nothing_is_asked_ends_with_the_admin_port(server):
-    import asyncio
-    import socket
+def test_the_admin_port_tells_health_and_nothing_else(admin):
+    http, _ = admin
+    found = {}
+    for path in ("healthz", "readyz", "metrics", "secret"):
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{http.port}/{path}", timeout=10) as answer:
+                found[path] = answer.status
+        except urllib.error.HTTPError as error:
+            found[path] = error.code
+            error.close()
+    assert found == {"healthz": 200, "readyz": 200, "metrics": 200, "secret": 404}
 
-    async def start() -> AdminHttp:
-        http = AdminHttp(server.broker, "127.0.0.1", 0)
-        await http.start()
-        return http
 
-    loop = server._loop
-    http = asyncio.run_coroutine_threadsafe(start(), loop).result(10)
+def test_a_connection_on_which_nothing_is_asked_ends_with_the_admin_port(admin):
+    http, stop = admin
     with socket.create_connection(("127.0.0.1", http.port), timeout=5) as silent:
         until(lambda: http._asked)
-        asyncio.run_coroutine_threadsafe(http.stop(), loop).result(10)
+        stop()
         assert not http._asked
         assert silent.recv(1) == b""
