@@ -61,10 +61,11 @@ def run(arguments: str, store: str) -> dict[str, float]:
         words = [word.format(store=store, out=f"{directory}/out") for word in arguments.split()]
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         pid = os.posix_spawn(
-            sys.executable, [sys.executable, "-m", "mqtool", *words],
+            sys.executable,
+            [sys.executable, "-m", "mqtool", *words],
             {"PYTHONPYCACHEPREFIX": COMPILED, **environment, "PYTHONPATH": str(ROOT)},
             file_actions=[(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)],
-        )  # fmt: skip
+        )
         started = time.perf_counter()
         _, status, usage = os.wait4(pid, 0)
         seconds = time.perf_counter() - started
@@ -98,11 +99,16 @@ def measure(store: str, label: str, rounds: int, rivals: dict[str, str], wanted:
         print(json.dumps({"rival": name, "store": label, "messages_s": round(statistics.median(rate))}))
     for name, found in seen.items():
         middle = {key: statistics.median(one[key] for one in found) for key in found[0]}
-        row = {"job": name, "store": label, "messages_s": round(count / middle["seconds"]),
-               "seconds": round(middle["seconds"], 2), "cpu_s": round(middle["cpu_s"], 2),
-               "peak_mib": round(middle["peak_mib"]),
-               "of_crc_pass": round(statistics.median(one["crc"] / one["seconds"] for one in found), 3),
-               "load": round(middle["load"], 1)}
+        row = {
+            "job": name,
+            "store": label,
+            "messages_s": round(count / middle["seconds"]),
+            "seconds": round(middle["seconds"], 2),
+            "cpu_s": round(middle["cpu_s"], 2),
+            "peak_mib": round(middle["peak_mib"]),
+            "of_crc_pass": round(statistics.median(one["crc"] / one["seconds"] for one in found), 3),
+            "load": round(middle["load"], 1),
+        }
         if "2 processes" in name:
             alone = seen[name.replace("2 processes", "1 process")]
             both = zip(alone, found, strict=True)

@@ -26,8 +26,20 @@ from mqtool.engine.batch import BatchMessage
 from mqtool.engine.put_many import MessageColumns
 
 COLUMN = 1024
-SETTINGS = ("size", "messages", "threads", "batch", "pool", "index", "warm", "sync", "reserve",
-            "kernels", "built", "column")  # fmt: skip
+SETTINGS = (
+    "size",
+    "messages",
+    "threads",
+    "batch",
+    "pool",
+    "index",
+    "warm",
+    "sync",
+    "reserve",
+    "kernels",
+    "built",
+    "column",
+)
 
 
 def put_range(store: MessageStore, shape: Shape, first: int, count: int, step: int) -> None:
@@ -36,8 +48,15 @@ def put_range(store: MessageStore, shape: Shape, first: int, count: int, step: i
     slots = len(queues)
     for i in range(first, first + count * step, step):
         topic, queue_id = queues[i % slots]
-        put(topic, queue_id, bodies[i & 1023], f"KEYS\x01k{i}\x02TAGS\x01Tag{i & 7}\x02".encode(), 0, 0,
-            born() // 1_000_000)  # fmt: skip
+        put(
+            topic,
+            queue_id,
+            bodies[i & 1023],
+            f"KEYS\x01k{i}\x02TAGS\x01Tag{i & 7}\x02".encode(),
+            0,
+            0,
+            born() // 1_000_000,
+        )
 
 
 def put_batches(store: MessageStore, shape: Shape, first: int, count: int, batch: int) -> float:
@@ -45,8 +64,10 @@ def put_batches(store: MessageStore, shape: Shape, first: int, count: int, batch
     inside = 0.0
     for i in range(first, first + count, batch):
         topic, queue_id = shape.queues[i // batch % len(shape.queues)]
-        messages = [BatchMessage(shape.bodies[j & 1023], f"KEYS\x01k{j}\x02TAGS\x01Tag{j & 7}\x02".encode())
-                    for j in range(i, i + batch)]  # fmt: skip
+        messages = [
+            BatchMessage(shape.bodies[j & 1023], f"KEYS\x01k{j}\x02TAGS\x01Tag{j & 7}\x02".encode())
+            for j in range(i, i + batch)
+        ]
         started = time.perf_counter()
         store.put_batch(topic, queue_id, messages)
         inside += time.perf_counter() - started
@@ -68,7 +89,9 @@ def put_columns(store: MessageStore, messages: Iterable[MessageColumns]) -> floa
     return inside
 
 
-def produce(store: MessageStore, shape: Shape, first: int, count: int, threads: int, batch: str, column: int) -> float | None:
+def produce(
+    store: MessageStore, shape: Shape, first: int, count: int, threads: int, batch: str, column: int
+) -> float | None:
     """Puts messages by one way or another; returns the seconds that count if they are not the wall's."""
     if batch == "many":
         return put_columns(store, columns_of(shape, first, count, column))
@@ -77,8 +100,10 @@ def produce(store: MessageStore, shape: Shape, first: int, count: int, threads: 
     if threads == 1:
         put_range(store, shape, first, count, 1)
         return None
-    workers = [threading.Thread(target=put_range, args=(store, shape, first + t, count // threads, threads))
-               for t in range(threads)]  # fmt: skip
+    workers = [
+        threading.Thread(target=put_range, args=(store, shape, first + t, count // threads, threads))
+        for t in range(threads)
+    ]
     for worker in workers:
         worker.start()
     for worker in workers:
@@ -88,7 +113,11 @@ def produce(store: MessageStore, shape: Shape, first: int, count: int, threads: 
 
 def main(directory: Path, given: dict[str, str]) -> None:
     """Warms up, measures, checks the counts, prints one line."""
-    size, count, threads = int(given.get("size", "1024")), int(given.get("messages", "500000")), int(given.get("threads", "1"))
+    size, count, threads = (
+        int(given.get("size", "1024")),
+        int(given.get("messages", "500000")),
+        int(given.get("threads", "1")),
+    )
     batch, pool, index = given.get("batch", "1"), int(given.get("pool", "0")), given.get("index", "true") == "true"
     count -= count % (COLUMN * threads)
     column = int(given.get("column", "4096"))
@@ -101,7 +130,9 @@ def main(directory: Path, given: dict[str, str]) -> None:
             produce(store, shape, warm, 16 * COLUMN, 1, batch, column)
             warm += 16 * COLUMN
         shape.wait_for(store, warm)
-        built = list(columns_of(shape, warm, count, column)) if batch == "many" and given.get("built") == "before" else None
+        built = (
+            list(columns_of(shape, warm, count, column)) if batch == "many" and given.get("built") == "before" else None
+        )
         start, cpu = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF)
         inside = put_columns(store, built) if built else produce(store, shape, warm, count, threads, batch, column)
         stored = time.perf_counter() - start
@@ -109,12 +140,30 @@ def main(directory: Path, given: dict[str, str]) -> None:
         dispatched = time.perf_counter() - start
         used = resource.getrusage(resource.RUSAGE_SELF)
         fail_unless(shape.units(store) == warm + count, f"{shape.units(store)} units")
-    print(json.dumps({
-        "job": "append", "version": "mqtool", "messages": count, "size": size, "threads": threads, "batch": batch,
-        "pool": pool, "index": index, "column": column, "kernels": kernels.kernels() is not None, "built_before": built is not None, "seconds": round(inside or stored, 4), "rate": round(count / (inside or stored)),
-        "dispatched_rate": round(count / dispatched), "mb_s": round(count * (size + 121) / 1e6 / (inside or stored), 1),
-        "cpu_s": round(used.ru_utime + used.ru_stime - cpu.ru_utime - cpu.ru_stime, 2), "load": round(os.getloadavg()[0], 1),
-    }), flush=True)  # fmt: skip
+    print(
+        json.dumps(
+            {
+                "job": "append",
+                "version": "mqtool",
+                "messages": count,
+                "size": size,
+                "threads": threads,
+                "batch": batch,
+                "pool": pool,
+                "index": index,
+                "column": column,
+                "kernels": kernels.kernels() is not None,
+                "built_before": built is not None,
+                "seconds": round(inside or stored, 4),
+                "rate": round(count / (inside or stored)),
+                "dispatched_rate": round(count / dispatched),
+                "mb_s": round(count * (size + 121) / 1e6 / (inside or stored), 1),
+                "cpu_s": round(used.ru_utime + used.ru_stime - cpu.ru_utime - cpu.ru_stime, 2),
+                "load": round(os.getloadavg()[0], 1),
+            }
+        ),
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

@@ -79,10 +79,16 @@ def main() -> None:
             found["mutex"].append(rate(threading.Lock(), producers, args.messages, b"x" * args.size))
             found["spin"].append(rate(SpinLock(), producers, args.messages, b"x" * args.size))
         ratios = [spin / mutex for mutex, spin in zip(found["mutex"], found["spin"], strict=True)]
-        print(json.dumps({
-            "producers": producers, "mutex": round(statistics.median(found["mutex"])),
-            "spin": round(statistics.median(found["spin"])), "spin_of_mutex": round(statistics.median(ratios), 2),
-        }))  # fmt: skip
+        print(
+            json.dumps(
+                {
+                    "producers": producers,
+                    "mutex": round(statistics.median(found["mutex"])),
+                    "spin": round(statistics.median(found["spin"])),
+                    "spin_of_mutex": round(statistics.median(ratios), 2),
+                }
+            )
+        )
 
 
 if __name__ == "__main__":

@@ -46,9 +46,13 @@ class Shape:
         slots = np.arange(first, first + count) % len(self.queues)
         held = [f"KEYS\x01k{i}\x02TAGS\x01Tag{i & 7}\x02".encode() for i in numbers]
         return MessageColumns(
-            [f"bench-{n}" for n in range(TOPICS)], slots // QUEUES, slots % QUEUES, [self.bodies[i & 1023] for i in numbers],
-            held, born_timestamp=time.time_ns() // 1_000_000,
-        )  # fmt: skip
+            [f"bench-{n}" for n in range(TOPICS)],
+            slots // QUEUES,
+            slots % QUEUES,
+            [self.bodies[i & 1023] for i in numbers],
+            held,
+            born_timestamp=time.time_ns() // 1_000_000,
+        )
 
 
 def arguments(about: str, names: tuple[str, ...]) -> tuple[Path, dict[str, str]]:

@@ -96,8 +96,11 @@ def main(directory: Path, given: dict[str, str]) -> None:
     measured: list[dict[str, object]] = []
     with open_store(directory / "store", StoreOptions()) as store:
         fill(store, shape, count)
-        measured += [{"job": name, "size": size, **best(JOBS[name], store, shape, count, passes)}
-                     for name in jobs if name in JOBS]  # fmt: skip
+        measured += [
+            {"job": name, "size": size, **best(JOBS[name], store, shape, count, passes)}
+            for name in jobs
+            if name in JOBS
+        ]
     if "open" in jobs:
         measured.append({"job": "open", **opening(directory / "sparse", int(given.get("sparse", "100")), passes)})
     for one in measured:

@@ -25,7 +25,9 @@ def produce(store: MessageStore, shape: Shape, first: int, step: int, deadline: 
     now = clock()
     while now < deadline:
         topic, queue_id = queues[number % len(queues)]
-        result = put(topic, queue_id, bodies[number & 1023], f"KEYS\x01k{number}\x02TAGS\x01Tag{number & 7}\x02".encode())
+        result = put(
+            topic, queue_id, bodies[number & 1023], f"KEYS\x01k{number}\x02TAGS\x01Tag{number & 7}\x02".encode()
+        )
         if result.status.name != "PUT_OK":
             raise SystemExit(f"put: {result.status.name}")
         before, now = now, clock()
@@ -39,7 +41,10 @@ def synced(directory: Path, size: int, threads: int, seconds: float) -> dict[str
     with open_store(directory, StoreOptions(flush_mode=FlushMode.SYNC_FLUSH)) as store:
         produce(store, shape, 0, 1, time.perf_counter() + 1, [])
         start, cpu = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF)
-        workers = [threading.Thread(target=produce, args=(store, shape, n, threads, start + seconds, found[n])) for n in range(threads)]
+        workers = [
+            threading.Thread(target=produce, args=(store, shape, n, threads, start + seconds, found[n]))
+            for n in range(threads)
+        ]
         for worker in workers:
             worker.start()
         for worker in workers:
@@ -47,11 +52,17 @@ def synced(directory: Path, size: int, threads: int, seconds: float) -> dict[str
         took, used = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF)
     every = sorted(one for track in found for one in track)
     return {
-        "job": "sync", "version": "mqtool", "messages": len(every), "size": size, "threads": threads, "seconds": round(took, 4),
-        "rate": round(len(every) / took), "p50_ms": round(every[len(every) // 2] * 1e3, 3),
+        "job": "sync",
+        "version": "mqtool",
+        "messages": len(every),
+        "size": size,
+        "threads": threads,
+        "seconds": round(took, 4),
+        "rate": round(len(every) / took),
+        "p50_ms": round(every[len(every) // 2] * 1e3, 3),
         "p99_ms": round(every[len(every) * 99 // 100] * 1e3, 3),
         "cpu_s": round(used.ru_utime + used.ru_stime - cpu.ru_utime - cpu.ru_stime, 2),
-    }  # fmt: skip
+    }
 
 
 def limit(directory: Path, size: int, seconds: float) -> dict[str, object]:
@@ -67,7 +78,14 @@ def limit(directory: Path, size: int, seconds: float) -> dict[str, object]:
     took = time.perf_counter() - start
     os.close(fd)
     path.unlink()
-    return {"job": "fdatasync", "version": "limit", "messages": done, "size": size, "seconds": round(took, 4), "rate": round(done / took)}
+    return {
+        "job": "fdatasync",
+        "version": "limit",
+        "messages": done,
+        "size": size,
+        "seconds": round(took, 4),
+        "rate": round(done / took),
+    }
 
 
 def main(directory: Path, given: dict[str, str]) -> None:
@@ -76,8 +94,10 @@ def main(directory: Path, given: dict[str, str]) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     for turn in range(int(given.get("rounds", "1"))):
         measured = [limit(directory, size, min(seconds, 2.0))]
-        measured += [synced(directory / f"store-{turn}-{threads}", size, threads, seconds)
-                     for threads in map(int, given.get("threads", "1,64").split(","))]  # fmt: skip
+        measured += [
+            synced(directory / f"store-{turn}-{threads}", size, threads, seconds)
+            for threads in map(int, given.get("threads", "1,64").split(","))
+        ]
         for one in measured:
             print(json.dumps(one | {"load": round(os.getloadavg()[0], 1)}), flush=True)
 

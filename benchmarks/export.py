@@ -93,8 +93,15 @@ def speed(directory: Path, messages: int, rounds: int, *, with_spark: bool) -> N
     for name, times in sorted(found.items()):
         ratio = statistics.median(limit / seconds for limit, seconds in zip(found["limit"], times, strict=True))
         used = statistics.median(cpu[name])
-        report(f"median: {name}", messages, log_bytes, statistics.median(times), of_limit=round(ratio, 3),
-               cpu_s=round(used, 2), limits_of_cpu=round(used / statistics.median(cpu["limit"]), 2))  # fmt: skip
+        report(
+            f"median: {name}",
+            messages,
+            log_bytes,
+            statistics.median(times),
+            of_limit=round(ratio, 3),
+            cpu_s=round(used, 2),
+            limits_of_cpu=round(used / statistics.median(cpu["limit"]), 2),
+        )
 
 
 def in_memory(store: Path) -> Any:
@@ -157,8 +164,14 @@ def memory(directory: Path, gib: int, *, with_spark: bool) -> None:
             found = processes.peaks([*command, str(store), str(directory / "out")], home)
             pythons = sorted((peak >> 20 for program, peak in found if program == "python"), reverse=True)
             java = max((peak >> 20 for program, peak in found if program == "java"), default=0)
-            report(f"memory, {size} log, {name}", messages, log_size(store), time.perf_counter() - start,
-                   python_mib=pythons, java_mib=java)  # fmt: skip
+            report(
+                f"memory, {size} log, {name}",
+                messages,
+                log_size(store),
+                time.perf_counter() - start,
+                python_mib=pythons,
+                java_mib=java,
+            )
             shutil.rmtree(directory / "out")
         shutil.rmtree(store)
 

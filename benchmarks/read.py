@@ -95,8 +95,18 @@ def measure(directory: Path, size: int, log_bytes: int, rounds: int) -> None:
             pairs = zip(taken[1:], seconds["zlib.crc32 of whole files"][1:], strict=True)  # the first round warms up
             ratios[name] = [limit / one for one, limit in pairs]
             best = statistics.median(taken[1:])
-            print(json.dumps({"job": name, "body": size, "messages_s": round(count / best), "bytes_s": round(end / best),
-                              "of_zlib_pass": round(statistics.median(ratios[name]), 2)}), flush=True)
+            print(
+                json.dumps(
+                    {
+                        "job": name,
+                        "body": size,
+                        "messages_s": round(count / best),
+                        "bytes_s": round(end / best),
+                        "of_zlib_pass": round(statistics.median(ratios[name]), 2),
+                    }
+                ),
+                flush=True,
+            )
 
 
 def memory(directory: Path, gib: int) -> None:
@@ -112,8 +122,16 @@ def read(root: str, way: str) -> None:
         WAYS[way](store)
         taken = time.perf_counter() - start
         peak = int(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1]) / 1024
-        print(json.dumps({"job": way, "log_bytes": store.commit_log.max_offset, "seconds": round(taken, 2),
-                          "peak_mib": round(peak)}))
+        print(
+            json.dumps(
+                {
+                    "job": way,
+                    "log_bytes": store.commit_log.max_offset,
+                    "seconds": round(taken, 2),
+                    "peak_mib": round(peak),
+                }
+            )
+        )
 
 
 def sparse(directory: Path, gib: int) -> None:
@@ -134,8 +152,15 @@ def sparse(directory: Path, gib: int) -> None:
     for number in range(20):
         size = index_file.file_size(index_file.DEFAULT_SLOTS, index_file.DEFAULT_ENTRIES)
         hollow(root / "index" / f"{20_240_101_000_000_000 + number}", size, b"")
-    print(subprocess.run([sys.executable, __file__, "--read", str(root), "--way", "describe"], check=True,
-                         capture_output=True, text=True).stdout, end="")
+    print(
+        subprocess.run(
+            [sys.executable, __file__, "--read", str(root), "--way", "describe"],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout,
+        end="",
+    )
 
 
 def hollow(path: Path, size: int, data: bytes) -> None:

@@ -89,7 +89,9 @@ async def send_oneway(address: str, quiet: list[Template], loud: list[Template],
     while not run.is_over:
         heard.clear()
         began = time.perf_counter()
-        wire.write(b"".join(quiet[one % QUEUES].frame(number()) for one in range(SYNC_EVERY - 1)) + loud[0].frame(number()))
+        wire.write(
+            b"".join(quiet[one % QUEUES].frame(number()) for one in range(SYNC_EVERY - 1)) + loud[0].frame(number())
+        )
         waiting = asyncio.ensure_future(heard.wait())
         await _either(waiting, wire)
         run.latencies.append(time.perf_counter() - began)
@@ -162,12 +164,28 @@ async def measure(name: str, server: Server, topic: str, size: int, seconds: flo
         kept = await stored(server.address, topic) - held
         assert kept == run.messages, f"{run.messages} sent, {kept} stored"
     after = usage(server.pid)
-    cpu_us = None if after.cpu_s is None or before.cpu_s is None else round((after.cpu_s - before.cpu_s) / run.messages * 1e6, 1)
-    print(json.dumps({
-        "job": name, "server": server.name, "messages": run.messages, "rate": round(run.messages / took),
-        **quantiles(run.latencies), "cpu_us": cpu_us, "rss_mb": after.rss_mb, "anonymous_mb": after.anonymous_mb,
-        "size": size, "load": round(os.getloadavg()[0], 1),
-    }), flush=True)  # fmt: skip
+    cpu_us = (
+        None
+        if after.cpu_s is None or before.cpu_s is None
+        else round((after.cpu_s - before.cpu_s) / run.messages * 1e6, 1)
+    )
+    print(
+        json.dumps(
+            {
+                "job": name,
+                "server": server.name,
+                "messages": run.messages,
+                "rate": round(run.messages / took),
+                **quantiles(run.latencies),
+                "cpu_us": cpu_us,
+                "rss_mb": after.rss_mb,
+                "anonymous_mb": after.anonymous_mb,
+                "size": size,
+                "load": round(os.getloadavg()[0], 1),
+            }
+        ),
+        flush=True,
+    )
 
 
 async def main(given: argparse.Namespace, servers: list[Server]) -> None:
@@ -175,8 +193,18 @@ async def main(given: argparse.Namespace, servers: list[Server]) -> None:
     for server in servers:
         if server.ready_s is not None:
             seen = usage(server.pid)
-            print(json.dumps({"job": "ready", "server": server.name, "seconds": server.ready_s, "rss_mb": seen.rss_mb,
-                              "anonymous_mb": seen.anonymous_mb}), flush=True)  # fmt: skip
+            print(
+                json.dumps(
+                    {
+                        "job": "ready",
+                        "server": server.name,
+                        "seconds": server.ready_s,
+                        "rss_mb": seen.rss_mb,
+                        "anonymous_mb": seen.anonymous_mb,
+                    }
+                ),
+                flush=True,
+            )
     for number in range(given.rounds):
         for name in given.jobs.split(","):
             for server in servers:

@@ -60,26 +60,58 @@ def send_template(topic: str, queue_id: int, body: bytes, *, oneway: bool = Fals
 
 def batch_template(topic: str, queue_id: int, body: bytes, count: int) -> Template:
     """A batch of messages with keys and tags."""
-    pieces = [message_batch.build(message_batch.make(
-        body, f"KEYS\x01k{number}\x02UNIQ_KEY\x01FD0000000000000000000000{number:010d}\x02WAIT\x01true\x02TAGS\x01TagA\x02".encode()))
-        for number in range(count)]  # fmt: skip
-    fields = _send_fields(topic, queue_id, f"UNIQ_KEY\x01FD0000000000000000000000{_PLACE.decode()}\x02WAIT\x01true\x02", "true")
+    pieces = [
+        message_batch.build(
+            message_batch.make(
+                body,
+                f"KEYS\x01k{number}\x02UNIQ_KEY\x01FD0000000000000000000000{number:010d}\x02WAIT\x01true\x02TAGS\x01TagA\x02".encode(),
+            )
+        )
+        for number in range(count)
+    ]
+    fields = _send_fields(
+        topic, queue_id, f"UNIQ_KEY\x01FD0000000000000000000000{_PLACE.decode()}\x02WAIT\x01true\x02", "true"
+    )
     return Template(Command(SEND_BATCH, 0, 0, None, fields, b"".join(pieces)))
 
 
 def _send_fields(topic: str, queue_id: int, text: str, batch: str) -> dict[str, str]:
-    values = ("bench-producer", topic, "TBW102", str(QUEUES), str(queue_id), "0", str(time.time_ns() // 1_000_000), "0", text,
-              "0", "false", "", batch)  # fmt: skip
+    values = (
+        "bench-producer",
+        topic,
+        "TBW102",
+        str(QUEUES),
+        str(queue_id),
+        "0",
+        str(time.time_ns() // 1_000_000),
+        "0",
+        text,
+        "0",
+        "false",
+        "",
+        batch,
+    )
     return {name: value for name, value in zip("abcdefghijklm", values, strict=True) if value}
 
 
 def pull_command(topic: str, queue_id: int, offset: int, *, group: str = "bench-puller", hold_ms: int = 0) -> Command:
     """A pull of 32, as a consumer sends it."""
-    return Command(PULL, fields={
-        "consumerGroup": group, "topic": topic, "queueId": str(queue_id), "queueOffset": str(offset), "maxMsgNums": "32",
-        "sysFlag": str(7 if hold_ms else 4), "commitOffset": str(offset), "suspendTimeoutMillis": str(hold_ms),
-        "subscription": "*", "subVersion": "0", "expressionType": "TAG",
-    })  # fmt: skip
+    return Command(
+        PULL,
+        fields={
+            "consumerGroup": group,
+            "topic": topic,
+            "queueId": str(queue_id),
+            "queueOffset": str(offset),
+            "maxMsgNums": "32",
+            "sysFlag": str(7 if hold_ms else 4),
+            "commitOffset": str(offset),
+            "suspendTimeoutMillis": str(hold_ms),
+            "subscription": "*",
+            "subVersion": "0",
+            "expressionType": "TAG",
+        },
+    )
 
 
 class Wire(asyncio.Protocol):
@@ -153,10 +185,22 @@ async def calls(address: str) -> AsyncIterator[Connection]:
 async def new_topic(address: str, name: str, queues: int = QUEUES) -> str:
     """Makes a topic, and returns its name."""
     async with calls(address) as connection:
-        made = await connection.call(Command(MAKE_TOPIC, fields={
-            "topic": name, "defaultTopic": "TBW102", "readQueueNums": str(queues), "writeQueueNums": str(queues), "perm": "6",
-            "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false",
-        }), timeout=30)  # fmt: skip
+        made = await connection.call(
+            Command(
+                MAKE_TOPIC,
+                fields={
+                    "topic": name,
+                    "defaultTopic": "TBW102",
+                    "readQueueNums": str(queues),
+                    "writeQueueNums": str(queues),
+                    "perm": "6",
+                    "topicFilterType": "SINGLE_TAG",
+                    "topicSysFlag": "0",
+                    "order": "false",
+                },
+            ),
+            timeout=30,
+        )
         assert made.code == 0, made.remark
     return name
 
@@ -166,8 +210,12 @@ async def stored(address: str, topic: str, queues: int = QUEUES) -> int:
     async with calls(address) as connection:
         last, same = -1, 0
         while same < 5:
-            answers = [await connection.call(Command(GET_MAX_OFFSET, fields={"topic": topic, "queueId": str(queue_id)}), timeout=30)
-                       for queue_id in range(queues)]  # fmt: skip
+            answers = [
+                await connection.call(
+                    Command(GET_MAX_OFFSET, fields={"topic": topic, "queueId": str(queue_id)}), timeout=30
+                )
+                for queue_id in range(queues)
+            ]
             now = sum(int(one.fields["offset"]) for one in answers)
             same, last = (same + 1 if now == last else 0), now
             await asyncio.sleep(0.05)
@@ -208,10 +256,22 @@ def serve(*options: str) -> Iterator[Server]:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the server and its store go with us
     with tempfile.TemporaryDirectory(prefix="mqtool-bench-") as directory:
         started = time.monotonic()
-        command = [sys.executable, "-m", "mqtool", "serve", "--store", str(Path(directory) / "store"), "--namesrv-port", "0",
-                   "--port", "0", *options]  # fmt: skip
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                                   env=os.environ | {"PYTHONPATH": str(ROOT)})  # fmt: skip
+        command = [
+            sys.executable,
+            "-m",
+            "mqtool",
+            "serve",
+            "--store",
+            str(Path(directory) / "store"),
+            "--namesrv-port",
+            "0",
+            "--port",
+            "0",
+            *options,
+        ]
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=os.environ | {"PYTHONPATH": str(ROOT)}
+        )
         try:
             assert process.stdout is not None
             line = json.loads(process.stdout.readline())

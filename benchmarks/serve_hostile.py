@@ -45,8 +45,11 @@ class Witness(threading.Thread):
     def figures(self) -> dict[str, object]:
         """How many turns, how long the slowest hundredth took, and what was wrong."""
         took = sorted(self.took)
-        return {"witness_turns": len(took), "witness_p99_ms": round(took[len(took) * 99 // 100] * 1000, 1),
-                "witness_wrong": self.wrong}
+        return {
+            "witness_turns": len(took),
+            "witness_p99_ms": round(took[len(took) * 99 // 100] * 1000, 1),
+            "witness_wrong": self.wrong,
+        }
 
 
 def measured(name: str, served: Served, work, **more: object) -> bool:
@@ -59,8 +62,19 @@ def measured(name: str, served: Served, work, **more: object) -> bool:
     other.stopping.set()
     other.join(60)
     after = resident(served.process.pid)
-    print(json.dumps({"what": name, **more, **found, "seconds": round(time.perf_counter() - began, 1),
-                      "resident_mb": [before >> 20, max([*peak, after]) >> 20, after >> 20], **other.figures()}), flush=True)
+    print(
+        json.dumps(
+            {
+                "what": name,
+                **more,
+                **found,
+                "seconds": round(time.perf_counter() - began, 1),
+                "resident_mb": [before >> 20, max([*peak, after]) >> 20, after >> 20],
+                **other.figures(),
+            }
+        ),
+        flush=True,
+    )
     return not other.wrong and not other.is_alive() and served.process.poll() is None
 
 
@@ -82,7 +96,11 @@ def main() -> int:
                 attack.run(min(1000, args.frames))
                 look()
             unforeseen = (Path(name) / "serve.log").read_text("utf-8").count("handler failed")
-            return {"outcomes": dict(attack.outcomes), "codes": dict(attack.codes.most_common(8)), "unforeseen": unforeseen}
+            return {
+                "outcomes": dict(attack.outcomes),
+                "codes": dict(attack.codes.most_common(8)),
+                "unforeseen": unforeseen,
+            }
 
         def idling(look) -> dict[str, object]:
             with idle(served.address, args.idle):

@@ -65,10 +65,11 @@ class Producer:
         later = send_template(SLOW_TOPIC, 0, body, more="DELAY\x011\x02")
         queue_id = number % QUEUES
         self._kinds = {
-            "one": (send_template(TOPIC, queue_id, body), 1, True), "later": (later, 0, True),
+            "one": (send_template(TOPIC, queue_id, body), 1, True),
+            "later": (later, 0, True),
             "oneway": (send_template(TOPIC, queue_id, body, oneway=True), 1, False),
             "batch": (batch_template(TOPIC, queue_id, body, BATCH), BATCH, True),
-        }  # fmt: skip
+        }
         self._turn = itertools.cycle(KINDS)
         self._number, self._began, self._tally = Numbers(), {}, tally
         self._room = asyncio.Semaphore(WINDOW)
@@ -136,15 +137,35 @@ class Consumer:
 
 async def look_on(address: str, tally: Tally) -> None:
     """What clients and monitors ask beside: heartbeats, queries by key, statistics."""
-    groups = [{"groupName": group, "consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING",
-               "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET", "unitMode": False, "subscriptionDataSet": [
-                   {"topic": TOPIC, "subString": "*", "subVersion": 1, "tagsSet": [], "codeSet": [], "expressionType": "TAG"}]}
-              for group in GROUPS]  # fmt: skip
+    groups = [
+        {
+            "groupName": group,
+            "consumeType": "CONSUME_PASSIVELY",
+            "messageModel": "CLUSTERING",
+            "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
+            "unitMode": False,
+            "subscriptionDataSet": [
+                {
+                    "topic": TOPIC,
+                    "subString": "*",
+                    "subVersion": 1,
+                    "tagsSet": [],
+                    "codeSet": [],
+                    "expressionType": "TAG",
+                }
+            ],
+        }
+        for group in GROUPS
+    ]
     heartbeat = json.dumps({"clientID": "soak", "producerDataSet": [], "consumerDataSet": groups}).encode()
     key = {"topic": TOPIC, "key": "k0", "maxNum": "4", "beginTimestamp": "0", "endTimestamp": str(2**63 - 1)}
-    asked = [Command(HEARTBEAT, body=heartbeat), Command(RequestCode.QUERY_MESSAGE, fields=key),
-             Command(RequestCode.GET_TOPIC_STATS_INFO, fields={"topic": TOPIC}),
-             Command(RequestCode.GET_BROKER_RUNTIME_INFO), Command(RequestCode.GET_CONSUME_STATS, fields={"consumerGroup": GROUPS[0]})]
+    asked = [
+        Command(HEARTBEAT, body=heartbeat),
+        Command(RequestCode.QUERY_MESSAGE, fields=key),
+        Command(RequestCode.GET_TOPIC_STATS_INFO, fields={"topic": TOPIC}),
+        Command(RequestCode.GET_BROKER_RUNTIME_INFO),
+        Command(RequestCode.GET_CONSUME_STATS, fields={"consumerGroup": GROUPS[0]}),
+    ]
     async with calls(address) as connection:
         while True:
             for command in asked:
@@ -164,10 +185,16 @@ def line_of(server: Server, tally: Tally, seconds: float, since: tuple[int, int]
     """A line of what happened in so many seconds; empties what is counted by line."""
     seen = usage(server.pid)
     found = {
-        **more, "sent_rate": round((tally.sent - since[0]) / seconds), "consumed_rate": round((tally.consumed - since[1]) / seconds),
-        **quantiles(tally.latencies), "rss_mb": seen.rss_mb, "anonymous_mb": seen.anonymous_mb, "cpu_s": seen.cpu_s,
-        "errors": sum(tally.errors.values()), "load": round(os.getloadavg()[0], 1),
-    }  # fmt: skip
+        **more,
+        "sent_rate": round((tally.sent - since[0]) / seconds),
+        "consumed_rate": round((tally.consumed - since[1]) / seconds),
+        **quantiles(tally.latencies),
+        "rss_mb": seen.rss_mb,
+        "anonymous_mb": seen.anonymous_mb,
+        "cpu_s": seen.cpu_s,
+        "errors": sum(tally.errors.values()),
+        "load": round(os.getloadavg()[0], 1),
+    }
     tally.latencies.clear()
     return json.dumps(found)
 
@@ -203,10 +230,24 @@ async def soak(server: Server, given: argparse.Namespace) -> int:
         if task.done() and not task.cancelled() and task.exception() is not None:
             tally.errors[repr(task.exception())] += 1
         task.cancel()
-    got = {group: sum(one.offset for one in consumers[number * QUEUES : (number + 1) * QUEUES]) for number, group in enumerate(GROUPS)}
+    got = {
+        group: sum(one.offset for one in consumers[number * QUEUES : (number + 1) * QUEUES])
+        for number, group in enumerate(GROUPS)
+    }
     is_whole = held == tally.sent and all(count == held for count in got.values())
-    print(json.dumps({"sent": tally.sent, "stored": held, "consumed": got, "whole": is_whole, "errors": dict(tally.errors),
-                      "anonymous_mb": [min(memory, default=None), max(memory, default=None)]}), flush=True)
+    print(
+        json.dumps(
+            {
+                "sent": tally.sent,
+                "stored": held,
+                "consumed": got,
+                "whole": is_whole,
+                "errors": dict(tally.errors),
+                "anonymous_mb": [min(memory, default=None), max(memory, default=None)],
+            }
+        ),
+        flush=True,
+    )
     return 0 if is_whole and not tally.errors else 1
 
 
@@ -219,5 +260,8 @@ if __name__ == "__main__":
     parser.add_argument("--probe", type=float, default=10.0, help="seconds in which the most is found")
     parser.add_argument("--set", action="append", default=[], help="a setting of the broker")
     arguments = parser.parse_args()
-    with serve(*(word for pair in arguments.set for word in ("--set", pair))) as started, asyncio.Runner(loop_factory=loop_factory()) as runner:
+    with (
+        serve(*(word for pair in arguments.set for word in ("--set", pair))) as started,
+        asyncio.Runner(loop_factory=loop_factory()) as runner,
+    ):
         raise SystemExit(runner.run(soak(started, arguments)))

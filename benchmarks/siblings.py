@@ -54,9 +54,24 @@ def write_tfchunk(root: Path, count: int, size: int) -> list[Path]:
     while done < count:
         start, parts, used = number * CHUNK, [], 0
         while done < count:
-            record = tfchunk_records.build(Prepare(
-                0, 1, start + used, 1, start + used, 0, done, b"stream-%d" % (done % 16), uuid.uuid4().bytes,
-                uuid.uuid4().bytes, FIRST_TICKS + done, b"event", body[:size], b"{}"))  # fmt: skip
+            record = tfchunk_records.build(
+                Prepare(
+                    0,
+                    1,
+                    start + used,
+                    1,
+                    start + used,
+                    0,
+                    done,
+                    b"stream-%d" % (done % 16),
+                    uuid.uuid4().bytes,
+                    uuid.uuid4().bytes,
+                    FIRST_TICKS + done,
+                    b"event",
+                    body[:size],
+                    b"{}",
+                )
+            )
             if used + len(record) + 8 > CHUNK:
                 break
             parts.append(equeue.build_frame(record))
@@ -81,9 +96,10 @@ def write_dledger(root: Path, count: int, size: int) -> list[Path]:
     data.mkdir(parents=True)
     at, index, parts = 0, 0, []
     place = commit_log.field_offset("physical_offset")
-    with tempfile.TemporaryDirectory(dir=root.parent) as folder, open_store(
-        write_big_store(Path(folder) / "plain", count, size=size)
-    ) as plain:
+    with (
+        tempfile.TemporaryDirectory(dir=root.parent) as folder,
+        open_store(write_big_store(Path(folder) / "plain", count, size=size)) as plain,
+    ):
         for item in plain.commit_log.frames():
             if not isinstance(item, Frames):
                 continue
@@ -113,6 +129,7 @@ def runs(opener: Callable[[Path], object]) -> Job:
     def job(root: Path) -> None:
         with opener(root) as store:
             assert all(hasattr(item, "run") for item in store.runs())
+
     return job
 
 
@@ -183,8 +200,19 @@ def main() -> None:
         for job, seconds in {"zlib.crc32 of whole files": limits, **taken}.items():
             best = statistics.median(seconds[1:])
             ratio = statistics.median(limit / one for one, limit in zip(seconds[1:], limits[1:], strict=True))
-            print(json.dumps({"format": name, "job": job, "body": args.size, "messages_s": round(args.messages / best),
-                              "bytes_s": round(size / best), "of_zlib_pass": round(ratio, 2)}), flush=True)
+            print(
+                json.dumps(
+                    {
+                        "format": name,
+                        "job": job,
+                        "body": args.size,
+                        "messages_s": round(args.messages / best),
+                        "bytes_s": round(size / best),
+                        "of_zlib_pass": round(ratio, 2),
+                    }
+                ),
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

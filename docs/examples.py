@@ -47,9 +47,14 @@ def _console(body: str) -> str:
     for line in body.splitlines():
         if line.startswith("$ "):
             result = subprocess.run(
-                ["bash", "-c", python + line[2:]], cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT), "TZ": "UTC"},
-                stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
-            )  # fmt: skip
+                ["bash", "-c", python + line[2:]],
+                cwd=ROOT,
+                env=os.environ | {"PYTHONPATH": str(ROOT), "TZ": "UTC"},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
             if result.returncode not in (0, 1) or not result.stdout:
                 raise SystemExit(f"docs/examples.py: {line}: {result.stderr}")
             output = "".join(f"{text.rstrip()}\n" for text in result.stdout.splitlines())

@@ -152,47 +152,59 @@ EXAMPLES: dict[str, tuple[cs.Struct, str, Callable[[], bytes]]] = {
     "record": (LAYOUTS["record"], f"{ORDERS_LOG}, position 0", lambda: record_at(ORDERS_LOG, 0)),
     "blank": (LAYOUTS["blank"], f"{ORDERS_LOG}, position 130775", lambda: read(ORDERS_LOG, 130_775, 8)),
     "consume-queue": (
-        LAYOUTS["consume-queue"], f"{ORDERS}/consumequeue/Orders/0/00000000000000000000, unit 0",
+        LAYOUTS["consume-queue"],
+        f"{ORDERS}/consumequeue/Orders/0/00000000000000000000, unit 0",
         lambda: read(f"{ORDERS}/consumequeue/Orders/0/00000000000000000000", 0, 20),
     ),
     "consume-queue-ext": (
-        LAYOUTS["consume-queue-ext"], "cqext-5.5.0/store/consumequeue_ext/Ext/0/00000000000000000000, position 0",
+        LAYOUTS["consume-queue-ext"],
+        "cqext-5.5.0/store/consumequeue_ext/Ext/0/00000000000000000000, position 0",
         lambda: read("cqext-5.5.0/store/consumequeue_ext/Ext/0/00000000000000000000", 0, 34),
     ),
     "batch-consume-queue": (
-        LAYOUTS["batch-consume-queue"], "bcq-5.5.0/store/batchconsumequeue/BatchTopic/0/00000000000000000000, unit 0",
+        LAYOUTS["batch-consume-queue"],
+        "bcq-5.5.0/store/batchconsumequeue/BatchTopic/0/00000000000000000000, unit 0",
         lambda: read("bcq-5.5.0/store/batchconsumequeue/BatchTopic/0/00000000000000000000", 0, 46),
     ),
     "sparse-end": (LAYOUTS["batch-consume-queue"], f"{COMPACTED}, last unit", _sparse_end),
     "index-header": (LAYOUTS["index-header"], f"{ORDERS_INDEX}, position 0", lambda: read(ORDERS_INDEX, 0, 40)),
     "index-slot": (
-        LAYOUTS["index-slot"], f"{ORDERS_INDEX}, slot 0 (position 40)", lambda: read(ORDERS_INDEX, 40, 4),
+        LAYOUTS["index-slot"],
+        f"{ORDERS_INDEX}, slot 0 (position 40)",
+        lambda: read(ORDERS_INDEX, 40, 4),
     ),
     "index-entry": (
-        LAYOUTS["index-entry"], f"{ORDERS_INDEX}, entry 370 (position 40 + 4 · 100 + 20 · 370)",
+        LAYOUTS["index-entry"],
+        f"{ORDERS_INDEX}, entry 370 (position 40 + 4 · 100 + 20 · 370)",
         lambda: read(ORDERS_INDEX, index_file.entry_position(370, 100), 20),
     ),
     "checkpoint-4.9": (
-        LAYOUTS["checkpoint"], "orders-4.9.7/store/checkpoint", lambda: read("orders-4.9.7/store/checkpoint", 0, 48),
+        LAYOUTS["checkpoint"],
+        "orders-4.9.7/store/checkpoint",
+        lambda: read("orders-4.9.7/store/checkpoint", 0, 48),
     ),
     "checkpoint-5.5": (LAYOUTS["checkpoint"], f"{ORDERS}/checkpoint", lambda: read(f"{ORDERS}/checkpoint", 0, 48)),
     "timer-slot": (
-        LAYOUTS["timer-slot"], "timer-5.5.0/store/timerwheel, slot 174138",
+        LAYOUTS["timer-slot"],
+        "timer-5.5.0/store/timerwheel, slot 174138",
         lambda: read("timer-5.5.0/store/timerwheel.zst", 174_138 * timer.SLOT_SIZE, timer.SLOT_SIZE),
     ),
     "timer-log": (LAYOUTS["timer-log"], f"{TIMER_LOG}, position 104", lambda: read(TIMER_LOG, 104, 52)),
     "timer-log-end": (LAYOUTS["timer-log-end"], f"{TIMER_LOG}, position 988", lambda: read(TIMER_LOG, 988, 16)),
     "timer-checkpoint": (
-        LAYOUTS["timer-checkpoint"], "timer-5.5.0/store/config/timercheck",
+        LAYOUTS["timer-checkpoint"],
+        "timer-5.5.0/store/config/timercheck",
         lambda: read("timer-5.5.0/store/config/timercheck", 0, 56),
     ),
     "offset-id": (LAYOUTS["offset-id"], f"the first record of {ORDERS_LOG}", _offset_id),
     "unique-key": (message_id.UNIQUE_KEY_V6.layout, f"UNIQ_KEY of the first record of {ORDERS_LOG}", _unique_key),
     "batched-message": (
-        LAYOUTS["batched-message"], f"body of the record at {BATCH_LOG}, position 0, its first message",
+        LAYOUTS["batched-message"],
+        f"body of the record at {BATCH_LOG}, position 0, its first message",
         lambda: commit_log.parse_record(record_at(BATCH_LOG, 0)).body,
     ),
 }
+
 
 def _framed(path: str, position: int) -> bytes:
     """Returns the record between the two lengths of a frame."""
@@ -206,34 +218,47 @@ EXAMPLES |= {
     "dledger-entry": (LAYOUTS["dledger-entry"], f"{LEDGER}, position 0", lambda: read(LEDGER, 0, 48)),
     "dledger-blank": (LAYOUTS["dledger-blank"], f"{LEDGER}, position 65185", lambda: read(LEDGER, 65_185, 8)),
     "dledger-index": (
-        LAYOUTS["dledger-index"], f"{LEDGER_INDEX.removesuffix('.zst')}, unit 1", lambda: read(LEDGER_INDEX, 32, 32),
+        LAYOUTS["dledger-index"],
+        f"{LEDGER_INDEX.removesuffix('.zst')}, unit 1",
+        lambda: read(LEDGER_INDEX, 32, 32),
     ),
     "equeue-header": (LAYOUTS["equeue-header"], EQUEUE_CHUNK, lambda: read(EQUEUE_CHUNK, 0, 128)),
     "equeue-footer": (
-        LAYOUTS["equeue-footer"], f"{EQUEUE_CHUNK}, its last 128 bytes", lambda: read(EQUEUE_CHUNK)[-128:],
+        LAYOUTS["equeue-footer"],
+        f"{EQUEUE_CHUNK}, its last 128 bytes",
+        lambda: read(EQUEUE_CHUNK)[-128:],
     ),
     "equeue-record": (
-        LAYOUTS["equeue-record"], f"{EQUEUE_CHUNK}, position 132 (the frame begins at 128)",
+        LAYOUTS["equeue-record"],
+        f"{EQUEUE_CHUNK}, position 132 (the frame begins at 128)",
         lambda: _framed(EQUEUE_CHUNK, 128),
     ),
     "equeue-entry": (LAYOUTS["equeue-entry"], f"{EQUEUE_QUEUE}, position 128", lambda: read(EQUEUE_QUEUE, 128, 12)),
     "equeue-id": (
-        LAYOUTS["equeue-id"], f"the first record of {EQUEUE_CHUNK}",
+        LAYOUTS["equeue-id"],
+        f"the first record of {EQUEUE_CHUNK}",
         lambda: bytes.fromhex(equeue_message.CURRENT.parse(_framed(EQUEUE_CHUNK, 128))[0].message_id.decode()),
     ),
     "tfchunk-header": (LAYOUTS["tfchunk-header"], SCAVENGED, lambda: read(SCAVENGED, 0, 128)),
     "tfchunk-footer": (
-        LAYOUTS["tfchunk-footer"], f"{SCAVENGED}, its last 128 bytes", lambda: read(SCAVENGED)[-128:],
+        LAYOUTS["tfchunk-footer"],
+        f"{SCAVENGED}, its last 128 bytes",
+        lambda: read(SCAVENGED)[-128:],
     ),
     "tfchunk-map-entry": (
-        LAYOUTS["tfchunk-map-entry"], f"{SCAVENGED}, entry 1 (position 128 + 10932 + 12)",
+        LAYOUTS["tfchunk-map-entry"],
+        f"{SCAVENGED}, entry 1 (position 128 + 10932 + 12)",
         lambda: read(SCAVENGED, 128 + 10_932 + 12, 12),
     ),
     "tfchunk-checkpoint": (
-        LAYOUTS["tfchunk-checkpoint"], "tfchunk/plain/store/writer.chk", lambda: read("tfchunk/plain/store/writer.chk"),
+        LAYOUTS["tfchunk-checkpoint"],
+        "tfchunk/plain/store/writer.chk",
+        lambda: read("tfchunk/plain/store/writer.chk"),
     ),
     "tfchunk-prepare": (
-        LAYOUTS["tfchunk-prepare"], f"{TFCHUNK}, position 132 (the frame begins at 128)", lambda: _framed(TFCHUNK, 128),
+        LAYOUTS["tfchunk-prepare"],
+        f"{TFCHUNK}, position 132 (the frame begins at 128)",
+        lambda: _framed(TFCHUNK, 128),
     ),
 }
 
@@ -318,7 +343,10 @@ def _shown(name: str, value: Any) -> str:
 
 
 KINDS: dict[str, Callable[[str], Iterator[str]]] = {
-    "table": table, "members": members, "example": example, "text": text,
+    "table": table,
+    "members": members,
+    "example": example,
+    "text": text,
 }
 
 

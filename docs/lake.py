@@ -61,8 +61,16 @@ print(
 )
 
 # %% Half messages that never came to anything: half, and no committed message names them
-mqtool("export", STORE, "--to", LAKE / "all", "--include", "all", "--columns", "topic,physical_offset,"
-       "prepared_transaction_offset,unique_key,record_class")  # fmt: skip
+mqtool(
+    "export",
+    STORE,
+    "--to",
+    LAKE / "all",
+    "--include",
+    "all",
+    "--columns",
+    "topic,physical_offset,prepared_transaction_offset,unique_key,record_class",
+)
 print(
     duckdb.sql(f"""
         SELECT count(DISTINCT half.unique_key) AS unresolved
@@ -74,8 +82,22 @@ print(
 )
 
 # %% Directories by topic and day, bodies as JSON, customers hidden; what is no JSON is in dead_letters
-mqtool("export", STORE, "--to", LAKE / "json", "--topic", "Orders", "--topic", "Bodies", "--partition-by", "topic,date",
-       "--body", "json", "--redact", "keys,born_host")  # fmt: skip
+mqtool(
+    "export",
+    STORE,
+    "--to",
+    LAKE / "json",
+    "--topic",
+    "Orders",
+    "--topic",
+    "Bodies",
+    "--partition-by",
+    "topic,date",
+    "--body",
+    "json",
+    "--redact",
+    "keys,born_host",
+)
 print(sorted(str(path.parent.relative_to(LAKE)) for path in (LAKE / "json").rglob("*.parquet")))
 print(duckdb.sql(f"SELECT topic, reason, count(*) FROM '{LAKE}/json/dead_letters/*.parquet' GROUP BY ALL ORDER BY ALL"))
 

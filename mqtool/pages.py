@@ -19,9 +19,14 @@ def templates(package: str) -> "Environment":
     from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 - only who makes a page needs it
 
     found = Environment(
-        loader=PackageLoader(package), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True, keep_trailing_newline=True, finalize=_shown,
-    )  # fmt: skip
+        loader=PackageLoader(package),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        finalize=_shown,
+    )
     found.filters.update(size=words.size, number=words.number)
     found.globals.update(counted=words.counted)
     return found

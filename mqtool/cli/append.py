@@ -81,7 +81,12 @@ def append(
     from mqtool.cli.append_run import Request, run  # noqa: PLC0415 - `--help` loads no numpy
 
     request = Request(
-        store, source, flush.value, compat.value if compat else None, all_or_nothing=all_or_nothing, dry_run=dry_run,
+        store,
+        source,
+        flush.value,
+        compat.value if compat else None,
+        all_or_nothing=all_or_nothing,
+        dry_run=dry_run,
         config=config,
-    )  # fmt: skip
+    )
     return run(ctx.obj, request, output_format)

@@ -101,11 +101,16 @@ class _Report:
 
 def _row(ack: load.Ack) -> dict[str, Any]:
     return {
-        "row": ack.number, "status": ack.status.value if ack.status else None, "stored": ack.stored,
-        "topic": ack.topic, "queue_id": ack.queue_id, "queue_offset": ack.queue_offset,
-        "physical_offset": ack.physical_offset, "offset_message_id": ack.offset_message_id or None,
+        "row": ack.number,
+        "status": ack.status.value if ack.status else None,
+        "stored": ack.stored,
+        "topic": ack.topic,
+        "queue_id": ack.queue_id,
+        "queue_offset": ack.queue_offset,
+        "physical_offset": ack.physical_offset,
+        "offset_message_id": ack.offset_message_id or None,
         "reason": ack.reason or None,
-    }  # fmt: skip
+    }
 
 
 @dataclass(frozen=True, slots=True)

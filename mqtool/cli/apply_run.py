@@ -27,15 +27,21 @@ def run_apply(
     found = done.verification
     serious = [one for one in found.findings if one.severity is not Severity.NOTE] if found else []
     document = {
-        "store": str(done.store), "dry_run": dry_run, "already": done.already, "files": len(done.steps),
+        "store": str(done.store),
+        "dry_run": dry_run,
+        "already": done.already,
+        "files": len(done.steps),
         "quarantine": None if done.quarantine is None else str(done.quarantine),
         "journal": None if done.journal is None else str(done.journal),
-        "status": None if found is None else found.state.value, "errors": done.errors,
+        "status": None if found is None else found.state.value,
+        "errors": done.errors,
         "warnings": None if found is None else found.count(Severity.WARNING),
-        "codes": sorted({one.code for one in serious}), "steps": step_rows(done.steps),
-        "next_step": f"mqtool apply {shlex.quote(str(path))} --yes" if dry_run else
-        f"mqtool undo {store}, or once all is well mqtool finalize {store} --yes",
-    }  # fmt: skip
+        "codes": sorted({one.code for one in serious}),
+        "steps": step_rows(done.steps),
+        "next_step": f"mqtool apply {shlex.quote(str(path))} --yes"
+        if dry_run
+        else f"mqtool undo {store}, or once all is well mqtool finalize {store} --yes",
+    }
     return Output(invocation, APPLY, output_format).document(document)
 
 

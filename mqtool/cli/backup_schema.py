@@ -19,7 +19,9 @@ _LOG_END = _count("log_end", "physical offset up to which the log was taken; nul
 _NOTES = Column("notes", "array", "worth knowing", show=TABLE)
 
 BACKUP = OutputSchema(
-    "backup", 1, "what a backup came to",
+    "backup",
+    1,
+    "what a backup came to",
     (
         _text("store", "root of the store"),
         _text("backup", "directory with the backups"),
@@ -38,10 +40,12 @@ BACKUP = OutputSchema(
         _text("next_step", "the command to type"),
     ),
     single=True,
-)  # fmt: skip
+)
 
 RESTORE = OutputSchema(
-    "restore", 1, "what a snapshot holds, and what bringing it back came to",
+    "restore",
+    1,
+    "what a snapshot holds, and what bringing it back came to",
     (
         _text("backup", "directory with the backups"),
         _text("snapshot", "its name: when it was begun, UTC"),
@@ -57,4 +61,4 @@ RESTORE = OutputSchema(
         _NOTES,
     ),
     single=True,
-)  # fmt: skip
+)

@@ -40,8 +40,14 @@ def checks(
     chosen = [check for known, check in CATALOGUE.items() if any(known.startswith(one) for one in wanted)]
     output = Output(ctx.obj, CHECKS, output_format, upright=code is not None and len(chosen) <= 3)
     output.rows(
-        {"code": check.code, "check": check.area.value, "severity": check.severity.value, "meaning": check.meaning,
-         "remedy": check.remedy, "next_step": check.next_step}
+        {
+            "code": check.code,
+            "check": check.area.value,
+            "severity": check.severity.value,
+            "meaning": check.meaning,
+            "remedy": check.remedy,
+            "next_step": check.next_step,
+        }
         for check in chosen
-    )  # fmt: skip
+    )
     return output.finish()

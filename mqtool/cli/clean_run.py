@@ -68,16 +68,31 @@ def _document(request: Request, found: Forecast, now: int, removed: list[Path]) 
 
     going = [one for one in found.files if one.goes]
     return {
-        "path": str(request.store), "dry_run": request.dry_run, "at": now, "used": found.used,
-        "trigger": found.trigger.value, "going": len(going), "unread_going": sum(map(_count, going)),
+        "path": str(request.store),
+        "dry_run": request.dry_run,
+        "at": now,
+        "used": found.used,
+        "trigger": found.trigger.value,
+        "going": len(going),
+        "unread_going": sum(map(_count, going)),
         "files": [
-            {"file": name(one.path), "base": one.base, "size": one.size, "modified": one.modified, "goes": one.goes,
-             "goes_at": one.goes_at, "unread": _count(one), "reason": one.reason} for one in found.files
+            {
+                "file": name(one.path),
+                "base": one.base,
+                "size": one.size,
+                "modified": one.modified,
+                "goes": one.goes,
+                "goes_at": one.goes_at,
+                "unread": _count(one),
+                "reason": one.reason,
+            }
+            for one in found.files
         ],
         "unread": [_unread(name(one.path), held) for one in going for held in one.unread],
         "unread_staying": [_unread(name(one.path), held) for one in found.files if not one.goes for held in one.unread],
-        "followers": list(found.followers), "removed": sorted(map(name, removed)),
-    }  # fmt: skip
+        "followers": list(found.followers),
+        "removed": sorted(map(name, removed)),
+    }
 
 
 def _count(file: FileForecast) -> int:
@@ -85,5 +100,11 @@ def _count(file: FileForecast) -> int:
 
 
 def _unread(name: str, held: Any) -> dict[str, Any]:
-    return {"file": name, "group": held.group, "topic": held.topic, "queue_id": held.queue_id, "first": held.first,
-            "last": held.last}  # fmt: skip
+    return {
+        "file": name,
+        "group": held.group,
+        "topic": held.topic,
+        "queue_id": held.queue_id,
+        "first": held.first,
+        "last": held.last,
+    }

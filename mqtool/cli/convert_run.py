@@ -19,9 +19,13 @@ from mqtool.verify.store import verify
 
 
 def run(
-    invocation: Invocation, what: str, paths: tuple[Path, Path], config: Path | None, output_format: Format,
+    invocation: Invocation,
+    what: str,
+    paths: tuple[Path, Path],
+    config: Path | None,
+    output_format: Format,
     mode: ProgressMode,
-) -> ExitCode:  # fmt: skip
+) -> ExitCode:
     """Converts, verifies what was made, and reports."""
     source, target = paths
     made_of = _dledger if what == "dledger" else _QUEUES[what]
@@ -42,10 +46,16 @@ def _dledger(source: Path, target: Path, config: Path | None, mode: ProgressMode
         found = dledger.convert(store, target, lambda offset: bar.update(offset - first))
     rebuilt = found.rebuilt
     return {
-        "complete": not found.damage and rebuilt.is_complete, "records": found.records, "units": rebuilt.units,
-        "start": found.start, "end": found.end, "unresolved": found.unresolved, "left_behind": found.left_behind,
-        "differences": [], "damage": [_damage(one) for one in found.damage.items],
-    }  # fmt: skip
+        "complete": not found.damage and rebuilt.is_complete,
+        "records": found.records,
+        "units": rebuilt.units,
+        "start": found.start,
+        "end": found.end,
+        "unresolved": found.unresolved,
+        "left_behind": found.left_behind,
+        "differences": [],
+        "damage": [_damage(one) for one in found.damage.items],
+    }
 
 
 def _queues(make: Callable[[Store, Path], queues.ConvertedQueues]) -> Callable[..., dict[str, Any]]:
@@ -54,10 +64,16 @@ def _queues(make: Callable[[Store, Path], queues.ConvertedQueues]) -> Callable[.
         with open_store(source, config) as store:
             found = make(store, target)
         return {
-            "complete": not found.damage and not found.differences, "records": None, "units": found.units,
-            "start": found.start, "end": found.end, "unresolved": 0, "left_behind": [],
-            "differences": found.differences.items, "damage": [_damage(one) for one in found.damage.items],
-        }  # fmt: skip
+            "complete": not found.damage and not found.differences,
+            "records": None,
+            "units": found.units,
+            "start": found.start,
+            "end": found.end,
+            "unresolved": 0,
+            "left_behind": [],
+            "differences": found.differences.items,
+            "damage": [_damage(one) for one in found.damage.items],
+        }
 
     return run_it
 
@@ -67,5 +83,11 @@ _QUEUES = {"rocksdb-queues": _queues(queues.into_files), "file-queues": _queues(
 
 def _damage(one: Damage) -> dict[str, Any]:
     path = None if one.path is None else str(one.path)
-    return {"start": one.start, "end": one.end, "kind": one.kind.value, "path": path, "position": one.position,
-            "detail": one.detail}  # fmt: skip
+    return {
+        "start": one.start,
+        "end": one.end,
+        "kind": one.kind.value,
+        "path": path,
+        "position": one.position,
+        "detail": one.detail,
+    }

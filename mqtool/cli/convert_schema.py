@@ -4,7 +4,9 @@ from mqtool.cli.rebuild_schema import DAMAGE
 from mqtool.cli.schema import TABLE, WIDE, Column, OutputSchema
 
 CONVERT = OutputSchema(
-    "convert", 1, "what a conversion made",
+    "convert",
+    1,
+    "what a conversion made",
     (
         Column("what", "string", "the conversion", show=TABLE),
         Column("source", "string", "root of the store that was read", show=TABLE),
@@ -21,4 +23,4 @@ CONVERT = OutputSchema(
         DAMAGE,
     ),
     single=True,
-)  # fmt: skip
+)

@@ -35,12 +35,17 @@ def run(
         with progress(mode, "diff", 0, size) as bar:
             found = compare(left, right, parts or PARTS, move)
     document = {
-        "verdict": _verdict(found), "a": str(a[0]), "b": str(b[0]), "equal": found.equal,
-        "log": None if found.log is None else _log(found.log), "queues_compared": found.queues_compared,
-        "queues": [_queue(one) for one in found.queues], "offsets_compared": found.offsets_compared,
+        "verdict": _verdict(found),
+        "a": str(a[0]),
+        "b": str(b[0]),
+        "equal": found.equal,
+        "log": None if found.log is None else _log(found.log),
+        "queues_compared": found.queues_compared,
+        "queues": [_queue(one) for one in found.queues],
+        "offsets_compared": found.offsets_compared,
         "offsets": [{**asdict(one), "ahead": _ahead(one.offset_a, one.offset_b)} for one in found.offsets],
         "not_compared": list(found.not_compared),
-    }  # fmt: skip
+    }
     return Output(invocation, DIFF, output_format).document(document, ExitCode.OK if found.equal else ExitCode.NO)
 
 
@@ -78,29 +83,51 @@ def _log(log: LogDifference) -> dict[str, Any]:
     names = ("min_a", "max_a", "min_b", "max_b", "common_start", "common_end")
     tails = [{"side": side, **asdict(tail)} for side, tail in (("a", log.tail_a), ("b", log.tail_b)) if tail]
     return {
-        **dict(zip(names, bounds, strict=True)), "diverges_at": log.diverges_at, "first_byte": log.first_byte,
-        "same_bytes": log.same_bytes, "different_bytes": log.different_bytes, "filler_bytes": log.filler_bytes,
-        "messages_a": log.messages_a, "messages_b": log.messages_b, "region_count": log.region_count,
-        "regions": [_region(one) for one in log.regions], "alone": [asdict(one) for one in log.alone], "tails": tails,
-    }  # fmt: skip
+        **dict(zip(names, bounds, strict=True)),
+        "diverges_at": log.diverges_at,
+        "first_byte": log.first_byte,
+        "same_bytes": log.same_bytes,
+        "different_bytes": log.different_bytes,
+        "filler_bytes": log.filler_bytes,
+        "messages_a": log.messages_a,
+        "messages_b": log.messages_b,
+        "region_count": log.region_count,
+        "regions": [_region(one) for one in log.regions],
+        "alone": [asdict(one) for one in log.alone],
+        "tails": tails,
+    }
 
 
 def _region(region: Region) -> dict[str, Any]:
     details = [f"{side}: {one.detail}" for side, one in (("a", region.a), ("b", region.b)) if one.detail]
     return {
-        "start": region.start, "end": region.end, "bytes": region.bytes, "messages_a": region.a.messages,
-        "messages_b": region.b.messages, "damaged_a": region.a.damaged_bytes, "damaged_b": region.b.damaged_bytes,
+        "start": region.start,
+        "end": region.end,
+        "bytes": region.bytes,
+        "messages_a": region.a.messages,
+        "messages_b": region.b.messages,
+        "damaged_a": region.a.damaged_bytes,
+        "damaged_b": region.b.damaged_bytes,
         "detail": "; ".join(details),
-    }  # fmt: skip
+    }
 
 
 def _queue(queue: QueueDifference) -> dict[str, Any]:
     (min_a, max_a), (min_b, max_b) = queue.bounds_a or (None, None), queue.bounds_b or (None, None)
     return {
-        "topic": queue.topic, "queue_id": queue.queue_id, "min_a": min_a, "max_a": max_a, "min_b": min_b,
-        "max_b": max_b, "messages_a": queue.messages_a, "messages_b": queue.messages_b, "different": queue.different,
-        "first_different": queue.first_different, "only_a": queue.only_a, "only_b": queue.only_b,
-    }  # fmt: skip
+        "topic": queue.topic,
+        "queue_id": queue.queue_id,
+        "min_a": min_a,
+        "max_a": max_a,
+        "min_b": min_b,
+        "max_b": max_b,
+        "messages_a": queue.messages_a,
+        "messages_b": queue.messages_b,
+        "different": queue.different,
+        "first_different": queue.first_different,
+        "only_a": queue.only_a,
+        "only_b": queue.only_b,
+    }
 
 
 def _ahead(a: int | None, b: int | None) -> int | None:

@@ -84,7 +84,9 @@ _OFFSET = (
 )
 
 DIFF = OutputSchema(
-    "diff", 1, "what two stores do not have in common",
+    "diff",
+    1,
+    "what two stores do not have in common",
     (
         _text("verdict", "in one line"),
         _text("a", "one store, as given"),
@@ -98,4 +100,4 @@ DIFF = OutputSchema(
         Column("not_compared", "array", "what could not be looked at, in words", show=TABLE),
     ),
     single=True,
-)  # fmt: skip
+)

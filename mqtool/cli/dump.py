@@ -98,7 +98,16 @@ def dump(
 
     filters = Filters(offset, time, topic, queue, tag, key, unique_key, user_property, grep, limit, max_bytes)
     view = MessageView(
-        format=output_format, body=body, max_body=max_body, raw=raw, redact=redact, explode=explode, hex=hex_,
-        follow=follow, damage=damage, progress=progress, jobs=jobs,
-    )  # fmt: skip
+        format=output_format,
+        body=body,
+        max_body=max_body,
+        raw=raw,
+        redact=redact,
+        explode=explode,
+        hex=hex_,
+        follow=follow,
+        damage=damage,
+        progress=progress,
+        jobs=jobs,
+    )
     return run(ctx.obj, path, kind, config, filters, view, table)

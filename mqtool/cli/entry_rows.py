@@ -13,9 +13,12 @@ def _int(name: str, doc: str, *, long: bool = True, time: bool = False, show: st
 
 SCHEMAS = {
     "consume-queue": OutputSchema(
-        "consume-queue", 1, "a unit of a ConsumeQueue",
+        "consume-queue",
+        1,
+        "a unit of a ConsumeQueue",
         (
-            _TOPIC, _QUEUE,
+            _TOPIC,
+            _QUEUE,
             _int("queue_offset", "ordinal in the queue"),
             _int("physical_offset", "where the record starts in the CommitLog"),
             _int("size", "bytes of the whole record", long=False),
@@ -24,9 +27,13 @@ SCHEMAS = {
         ),
     ),
     "batch-consume-queue": OutputSchema(
-        "batch-consume-queue", 1, "a unit of a BatchConsumeQueue, or of a compacted queue",
+        "batch-consume-queue",
+        1,
+        "a unit of a BatchConsumeQueue, or of a compacted queue",
         (
-            _TOPIC, _QUEUE, _FILE,
+            _TOPIC,
+            _QUEUE,
+            _FILE,
             _int("position", "of the unit in its file", show="wide"),
             _int("physical_offset", "where the record starts in the CommitLog; -1 closes a compacted queue's file"),
             _int("size", "bytes of the whole record", long=False),
@@ -39,9 +46,12 @@ SCHEMAS = {
         ),
     ),
     "consume-queue-ext": OutputSchema(
-        "consume-queue-ext", 1, "a unit of a ConsumeQueue's extension",
+        "consume-queue-ext",
+        1,
+        "a unit of a ConsumeQueue's extension",
         (
-            _TOPIC, _QUEUE,
+            _TOPIC,
+            _QUEUE,
             _int("offset", "byte offset in the extension's files taken together"),
             _int("address", "what the ConsumeQueue unit holds in place of its tags code"),
             _int("size", "bytes of the unit", long=False),
@@ -52,7 +62,9 @@ SCHEMAS = {
         ),
     ),
     "index-file": OutputSchema(
-        "index-file", 1, "an entry of an index file",
+        "index-file",
+        1,
+        "an entry of an index file",
         (
             _FILE,
             _int("number", "of the entry, from 1", long=False),
@@ -65,7 +77,9 @@ SCHEMAS = {
         ),
     ),
     "index-header": OutputSchema(
-        "index-header", 1, "the header of an index file",
+        "index-header",
+        1,
+        "the header of an index file",
         (
             _FILE,
             _int("begin_timestamp", "store time of the first entry's record, ms since epoch", time=True),
@@ -80,7 +94,9 @@ SCHEMAS = {
         ),
     ),
     "checkpoint": OutputSchema(
-        "checkpoint", 1, "a store's checkpoint",
+        "checkpoint",
+        1,
+        "a store's checkpoint",
         (
             _int("physic_msg_timestamp", "store time up to which the CommitLog is flushed, ms since epoch", time=True),
             _int("logics_msg_timestamp", "store time up to which the queues are flushed, ms since epoch", time=True),
@@ -92,7 +108,9 @@ SCHEMAS = {
         ),
     ),
     "timer-wheel": OutputSchema(
-        "timer-wheel", 1, "a slot of the timer wheel that has been used",
+        "timer-wheel",
+        1,
+        "a slot of the timer wheel that has been used",
         (
             _int("slot", "number of the slot", long=False),
             _int("time", "deliver time / precision", show="wide"),
@@ -104,7 +122,9 @@ SCHEMAS = {
         ),
     ),
     "timer-log": OutputSchema(
-        "timer-log", 1, "a unit of the timer log",
+        "timer-log",
+        1,
+        "a unit of the timer log",
         (
             _int("position", "in the timer log's files taken together"),
             _int("size", "52", long=False, show=DATA),
@@ -120,7 +140,9 @@ SCHEMAS = {
         ),
     ),
     "timer-checkpoint": OutputSchema(
-        "timer-checkpoint", 1, "how far the timer has come",
+        "timer-checkpoint",
+        1,
+        "how far the timer has come",
         (
             _int("last_read_time_ms", "slots before it are delivered, ms since epoch", time=True),
             _int("last_timer_log_flush_position", "timer log position up to which it is flushed"),
@@ -132,7 +154,9 @@ SCHEMAS = {
         ),
     ),
     "config": OutputSchema(
-        "config", 1, "a member of a configuration file",
+        "config",
+        1,
+        "a member of a configuration file",
         (
             _FILE,
             Column("table", "string", "outermost member: topicConfigTable, offsetTable, dataVersion, …", show=TABLE),
@@ -141,7 +165,9 @@ SCHEMAS = {
         ),
     ),
     "epoch-file": OutputSchema(
-        "epoch-file", 1, "an epoch of controller mode",
+        "epoch-file",
+        1,
+        "an epoch of controller mode",
         (
             _int("epoch", "its number", long=False),
             _int("start_offset", "physical offset of its first record"),
@@ -149,7 +175,9 @@ SCHEMAS = {
         ),
     ),
     "dledger-entry": OutputSchema(
-        "dledger-entry", 1, "the header of an entry of a DLedger log",
+        "dledger-entry",
+        1,
+        "the header of an entry of a DLedger log",
         (
             _FILE,
             _int("index", "number of the entry"),
@@ -164,7 +192,9 @@ SCHEMAS = {
         ),
     ),
     "dledger-index": OutputSchema(
-        "dledger-index", 1, "a unit of a DLedger log's index",
+        "dledger-index",
+        1,
+        "a unit of a DLedger log's index",
         (
             _FILE,
             _int("index", "number of the entry"),
@@ -175,8 +205,10 @@ SCHEMAS = {
         ),
     ),
     "marker": OutputSchema(
-        "marker", 1, "a small text file: abort, lock, brokerIdentity",
+        "marker",
+        1,
+        "a small text file: abort, lock, brokerIdentity",
         (_FILE, _int("size", "bytes"), Column("text", "string", "what it holds, at most 64 KiB", show=TABLE)),
     ),
-}  # fmt: skip
+}
 """Output by file kind."""

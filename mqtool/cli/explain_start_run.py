@@ -17,9 +17,15 @@ _RANGES = 8
 
 
 def run(
-    invocation: Invocation, path: Path, config: Path | None, output_format: Format, *,
-    broker: str | None, read_log: bool, heap_bytes: int | None,
-) -> ExitCode:  # fmt: skip
+    invocation: Invocation,
+    path: Path,
+    config: Path | None,
+    output_format: Format,
+    *,
+    broker: str | None,
+    read_log: bool,
+    heap_bytes: int | None,
+) -> ExitCode:
     """Predicts and prints."""
     kind = recognise(path)
     if kind is not None:
@@ -48,13 +54,17 @@ def _view(path: Path, outcome: Outcome, *, wide: bool) -> dict[str, Any]:
         "index": f"{len(outcome.index_after)} file(s), {new} of them new",
         "time": f"{effort.least_minutes} to {effort.most_minutes} minutes" if bounds else None,
         "lost": [_lost(name, ranges, wide=wide) for name, ranges in (outcome.lost or {}).items()],
-        "deleted": outcome.files.deleted, "created": outcome.files.created, "changed": outcome.files.changed,
-        "why": outcome.why, "accepted": outcome.accepted, "undecided": outcome.undecided,
+        "deleted": outcome.files.deleted,
+        "created": outcome.files.created,
+        "changed": outcome.files.changed,
+        "why": outcome.why,
+        "accepted": outcome.accepted,
+        "undecided": outcome.undecided,
         "queues": [
             {"queue": name, "min": queue.min_offset, "max": queue.max_offset, "next": queue.next_offset}
             for name, queue in (outcome.queues or {}).items()
         ],
-    }  # fmt: skip
+    }
 
 
 def _scan(outcome: Outcome) -> str | None:

@@ -36,7 +36,9 @@ _EFFORT = (
 )
 
 EXPLAIN_START = OutputSchema(
-    "explain-start", 1, "what a broker would do to a store",
+    "explain-start",
+    1,
+    "what a broker would do to a store",
     (
         _text("path", "the store's root directory"),
         _text("release", "of the broker: 4.9 or 5.5"),
@@ -45,16 +47,26 @@ EXPLAIN_START = OutputSchema(
         _number("exit", "exit code of the process; null if it keeps running or hangs", nullable=True),
         _text("refusal", "the broker's own words", nullable=True),
         _text("hung", "where the start never ends", nullable=True),
-        Column("after_start", "object", "physical offsets; null if it does not come so far", nullable=True, show=TABLE,
-               fields=(_number("min", "of the log's first byte"), _number("max", "after its last"))),
+        Column(
+            "after_start",
+            "object",
+            "physical offsets; null if it does not come so far",
+            nullable=True,
+            show=TABLE,
+            fields=(_number("min", "of the log's first byte"), _number("max", "after its last")),
+        ),
         _number("scan_from", "physical offset at which recovery begins to scan", nullable=True),
         _number("cut_at", "physical offset at which the log ends by the scan", nullable=True),
         _map("queues", "by topic/queue: min, max and next offset; null unless it runs"),
         _map("lost", "by topic/queue: ranges of queue offsets that are provable now and not delivered then"),
         _number("readable", "messages that consumers get intact", nullable=True),
         _map("repeated", "by topic/queue: ranges of queue offsets that are delivered more than once"),
-        Column("index_after", "array",
-               "index files: name or new, begin and end physical offset, used slots, entry counter", items="any"),
+        Column(
+            "index_after",
+            "array",
+            "index files: name or new, begin and end physical offset, used slots, entry counter",
+            items="any",
+        ),
         _flag("abort_after", "the abort file is there after an orderly stop"),
         Column("files", "object", "what is different after the start and an orderly stop", show=TABLE, fields=_FILES),
         _texts("why", "the rules that were applied"),
@@ -63,10 +75,12 @@ EXPLAIN_START = OutputSchema(
         Column("effort", "object", "how much there is to do", show=TABLE, fields=_EFFORT),
     ),
     single=True,
-)  # fmt: skip
+)
 
 VIEW = OutputSchema(
-    "explain-start.view", 1, "what a broker would do to a store, for readers",
+    "explain-start.view",
+    1,
+    "what a broker would do to a store, for readers",
     (
         _text("verdict", "in one line"),
         _text("store", "root, and how it was closed"),
@@ -75,17 +89,31 @@ VIEW = OutputSchema(
         _text("scan", "from where to where recovery reads"),
         _text("index", "index files afterwards"),
         _text("time", "how long it may take"),
-        Column("lost", "array", "messages that consumers no longer get", show=TABLE, fields=(
-            _text("queue", "topic/queue"), _number("messages", "how many"), _text("offsets", "queue offsets"))),
+        Column(
+            "lost",
+            "array",
+            "messages that consumers no longer get",
+            show=TABLE,
+            fields=(_text("queue", "topic/queue"), _number("messages", "how many"), _text("offsets", "queue offsets")),
+        ),
         _texts("deleted", "files that are gone"),
         _texts("created", "new files"),
         _texts("changed", "files with other bytes"),
         _texts("why", "the rules that were applied"),
         _texts("accepted", "what is wrong and taken without a word"),
         _texts("undecided", "what the files do not decide"),
-        Column("queues", "array", "bounds after the start", show=TABLE, fields=(
-            _text("queue", "topic/queue"), _number("min", "first offset served"), _number("max", "after the last"),
-            _number("next", "what the next message gets", nullable=True))),
+        Column(
+            "queues",
+            "array",
+            "bounds after the start",
+            show=TABLE,
+            fields=(
+                _text("queue", "topic/queue"),
+                _number("min", "first offset served"),
+                _number("max", "after the last"),
+                _number("next", "what the next message gets", nullable=True),
+            ),
+        ),
     ),
     single=True,
-)  # fmt: skip
+)

@@ -151,9 +151,22 @@ def export(
     from mqtool.cli.export_run import Wanted, run  # noqa: PLC0415 - `--help` loads no numpy
 
     wanted = Wanted(
-        stores, to, state, include is Include.ALL, columns, body.value, redact, mode is Mode.FAILFAST,
-        Filters(offset=offset, time=time, topic=topic, queue=queue), partition_by, file_size, split, level, workers,
-        None if config is None else str(config), None if table is None else table.value,
+        stores,
+        to,
+        state,
+        include is Include.ALL,
+        columns,
+        body.value,
+        redact,
+        mode is Mode.FAILFAST,
+        Filters(offset=offset, time=time, topic=topic, queue=queue),
+        partition_by,
+        file_size,
+        split,
+        level,
+        workers,
+        None if config is None else str(config),
+        None if table is None else table.value,
         rewind,
-    )  # fmt: skip
+    )
     return run(ctx.obj, wanted, on_spark(spark, master, conf), output_format, progress)

@@ -62,9 +62,14 @@ class Wanted:
         hidden = redact.closure(_names(self.redact))
         columns = ALL_COLUMNS if self.columns is None else tuple(_names([self.columns]))
         read = ReadRequest(
-            self._selection(sources), columns, self.every_class, Body(self.body),
-            hidden, redact.new_salt() if hidden else b"", self.fail_fast,
-        )  # fmt: skip
+            self._selection(sources),
+            columns,
+            self.every_class,
+            Body(self.body),
+            hidden,
+            redact.new_salt() if hidden else b"",
+            self.fail_fast,
+        )
         write = WriteOptions(tuple(_names([self.partition_by])), ranges.parse_size(self.file_size), self.level)
         split = None if self.split is None else ranges.parse_size(self.split)
         table = None if self.table is None else TableFormat(self.table)
@@ -159,12 +164,17 @@ def _document(request: ExportRequest, result: ExportResult) -> dict[str, Any]:
     outcome = "completed" if result.finished_earlier else "exported" if new else "nothing-new"
     stores = manifest.stores
     return {
-        "target": request.target, "outcome": outcome, "sequence": manifest.state.sequence,
-        "messages": rows[Table.MESSAGES], "files": len(manifest.files) if new else 0,
+        "target": request.target,
+        "outcome": outcome,
+        "sequence": manifest.state.sequence,
+        "messages": rows[Table.MESSAGES],
+        "files": len(manifest.files) if new else 0,
         "size": sum(entry.size for entry in manifest.files) if new else 0,
-        "log_bytes": totals["log_bytes"] if new else 0, "damage": rows[Table.DAMAGE],
-        "damaged_bytes": totals["damaged_bytes"] if new else 0, "dead_letters": rows[Table.DEAD_LETTERS],
+        "log_bytes": totals["log_bytes"] if new else 0,
+        "damage": rows[Table.DAMAGE],
+        "damaged_bytes": totals["damaged_bytes"] if new else 0,
+        "dead_letters": rows[Table.DEAD_LETTERS],
         "stores": [{"broker": broker, **part} for broker, part in sorted(stores.items())],
         "topics": [{"topic": topic, "messages": n} for topic, n in totals["topics"].items()] if new else [],
         "classes": [{"record_class": kind, "messages": n} for kind, n in totals["classes"].items()] if new else [],
-    }  # fmt: skip
+    }

@@ -23,7 +23,10 @@ EXPORT = OutputSchema(
         _count("damaged_bytes", "bytes of CommitLog in it"),
         _count("dead_letters", "rows of the dead-letter table"),
         Column(
-            "stores", "array", "what was read", show=TABLE,
+            "stores",
+            "array",
+            "what was read",
+            show=TABLE,
             fields=(
                 Column("broker", "string", "value of the column broker", show=TABLE),
                 _count("start", "physical offset of the first byte"),
@@ -32,11 +35,17 @@ EXPORT = OutputSchema(
             ),
         ),
         Column(
-            "topics", "array", "messages by topic", show=TABLE,
+            "topics",
+            "array",
+            "messages by topic",
+            show=TABLE,
             fields=(Column("topic", "string", "name", show=TABLE), _count("messages", "rows")),
         ),
         Column(
-            "classes", "array", "messages by class of record", show=WIDE,
+            "classes",
+            "array",
+            "messages by class of record",
+            show=WIDE,
             fields=(
                 Column("record_class", "string", "committed, half, rolled-back or system", show=TABLE),
                 _count("messages", "rows"),
@@ -44,4 +53,4 @@ EXPORT = OutputSchema(
         ),
     ),
     single=True,
-)  # fmt: skip
+)

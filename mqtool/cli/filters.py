@@ -42,11 +42,18 @@ class Filters:
         start_at, end_at = offsets.offsets(first, end)
         begin, until = self._times(offsets)
         found: dict[str, Any] = {
-            "start": start_at, "end": end_at, "begin_time": begin, "end_time": until, "topics": self.topic or (),
-            "queue_id": self.queue, "tags": self.tag or (), "keys": self.key or (),
-            "unique_keys": self.unique_key or (), "properties": self.properties(),
+            "start": start_at,
+            "end": end_at,
+            "begin_time": begin,
+            "end_time": until,
+            "topics": self.topic or (),
+            "queue_id": self.queue,
+            "tags": self.tag or (),
+            "keys": self.key or (),
+            "unique_keys": self.unique_key or (),
+            "properties": self.properties(),
             "grep": None if self.grep is None else self.grep.encode("utf-8", "surrogateescape"),
-        }  # fmt: skip
+        }
         return {name: value for name, value in found.items() if value not in (None, (), {})}
 
     def _times(self, offsets: ranges.Range) -> tuple[int | None, int | None]:

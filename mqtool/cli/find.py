@@ -79,7 +79,5 @@ def find(
     from mqtool.cli.message_view import MessageView  # noqa: PLC0415
 
     filters = Filters(offset, time, topic, queue, tag, key, unique_key, user_property, grep, limit, max_bytes)
-    view = MessageView(
-        format=output_format, body=body, max_body=max_body, raw=raw, redact=redact, progress=progress
-    )  # fmt: skip
+    view = MessageView(format=output_format, body=body, max_body=max_body, raw=raw, redact=redact, progress=progress)
     return run(ctx.obj, store, config, filters, view, way)

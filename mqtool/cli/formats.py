@@ -22,7 +22,9 @@ impact: read-only
 """
 
 FORMATS = OutputSchema(
-    "formats", 1, "a kind of store or file",
+    "formats",
+    1,
+    "a kind of store or file",
     (
         Column("name", "string", "stable", show=TABLE),
         Column("summary", "string", "what it is", show=TABLE),
@@ -30,30 +32,42 @@ FORMATS = OutputSchema(
         Column("library", "array", "what functions of its package do besides", show=TABLE),
         Column("page", "string", "below docs/"),
     ),
-)  # fmt: skip
+)
 
 _PAGES = {
-    FileKindName.INDEX_HEADER: "index-file", FileKindName.TIMER_WHEEL: "timer", FileKindName.TIMER_LOG: "timer",
-    FileKindName.TIMER_CHECKPOINT: "timer", FileKindName.CONFIG: "config-files", FileKindName.EPOCH_FILE: "epoch",
-    FileKindName.MARKER: "epoch", FileKindName.DLEDGER_ENTRY: "dledger", FileKindName.DLEDGER_INDEX: "dledger",
-}  # fmt: skip
+    FileKindName.INDEX_HEADER: "index-file",
+    FileKindName.TIMER_WHEEL: "timer",
+    FileKindName.TIMER_LOG: "timer",
+    FileKindName.TIMER_CHECKPOINT: "timer",
+    FileKindName.CONFIG: "config-files",
+    FileKindName.EPOCH_FILE: "epoch",
+    FileKindName.MARKER: "epoch",
+    FileKindName.DLEDGER_ENTRY: "dledger",
+    FileKindName.DLEDGER_INDEX: "dledger",
+}
 
 _PARTS = (
-    ("dledger", "a store of RocketMQ whose log, or its newer part, is kept by DLedger",
-     ("info", "dump", "get", "find", "verify", "explain-start", "rebuild", "export", "convert"), "dledger"),
-    ("rocksdb-queues", "queues, topics and groups of a store in RocksDB (extra rocksdb)",
-     ("info", "get", "find", "verify", "convert"), "rocksdb-queue"),
+    (
+        "dledger",
+        "a store of RocketMQ whose log, or its newer part, is kept by DLedger",
+        ("info", "dump", "get", "find", "verify", "explain-start", "rebuild", "export", "convert"),
+        "dledger",
+    ),
+    (
+        "rocksdb-queues",
+        "queues, topics and groups of a store in RocksDB (extra rocksdb)",
+        ("info", "get", "find", "verify", "convert"),
+        "rocksdb-queue",
+    ),
     ("timer", "timer wheel, timer log and timer checkpoint of a store", ("dump", "verify", "rebuild"), "timer"),
     ("compaction", "logs and queues of a store's compacted topics", ("dump", "verify"), "batch-consume-queue"),
     ("controller", "epoch files and broker identity of a store in controller mode", ("dump", "verify"), "epoch"),
-)  # fmt: skip
+)
 """Stores and parts of stores for which not every command of a RocketMQ store is: name, summary, commands, page."""
 
 
 @prints(FORMATS)
-def formats(
-    ctx: typer.Context, *, output_format: FormatOption = Format.TABLE, _debug: DebugOption = False
-) -> ExitCode:
+def formats(ctx: typer.Context, *, output_format: FormatOption = Format.TABLE, _debug: DebugOption = False) -> ExitCode:
     """Prints the list."""
     output = Output(ctx.obj, FORMATS, output_format)
     output.rows(_rows())
@@ -64,17 +78,31 @@ def _rows() -> Iterator[dict[str, Any]]:
     from mqtool.cli.app import COMMANDS as ALL  # noqa: PLC0415 - the table of commands imports none of them
 
     taken = [name for name in ALL if name != "formats"]
-    yield {"name": "rocketmq", "summary": "a store of Apache RocketMQ 4.9 or 5.x", "commands": taken, "library": [],
-           "page": "formats/README.md"}  # fmt: skip
+    yield {
+        "name": "rocketmq",
+        "summary": "a store of Apache RocketMQ 4.9 or 5.x",
+        "commands": taken,
+        "library": [],
+        "page": "formats/README.md",
+    }
     for name, summary, taking, page in _PARTS:
-        yield {"name": name, "summary": summary, "commands": list(taking), "library": [],
-               "page": f"formats/{page}.md"}  # fmt: skip
+        yield {"name": name, "summary": summary, "commands": list(taking), "library": [], "page": f"formats/{page}.md"}
     for kind in KINDS:
         commands = [verb for verb in kind.verbs if verb in COMMANDS]
         rest = [verb for verb in kind.verbs if verb not in COMMANDS]
-        yield {"name": kind.name, "summary": kind.summary, "commands": commands, "library": rest,
-               "page": f"formats/{kind.page}"}  # fmt: skip
+        yield {
+            "name": kind.name,
+            "summary": kind.summary,
+            "commands": commands,
+            "library": rest,
+            "page": f"formats/{kind.page}",
+        }
     for file in FileKindName:
         commands = ["dump", "get", "find"] if file is FileKindName.COMMIT_LOG else ["dump"]
-        yield {"name": file.value, "summary": f"a single file of kind {file.value}", "commands": commands,
-               "library": [], "page": f"formats/{_PAGES.get(file, file.value)}.md"}  # fmt: skip
+        yield {
+            "name": file.value,
+            "summary": f"a single file of kind {file.value}",
+            "commands": commands,
+            "library": [],
+            "page": f"formats/{_PAGES.get(file, file.value)}.md",
+        }

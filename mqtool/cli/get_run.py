@@ -16,9 +16,7 @@ from mqtool.store import Store, open_store
 from mqtool.store.address import Resolved, resolve
 
 
-def run(
-    invocation: Invocation, path: Path, config: Path | None, addresses: list[str], view: MessageView
-) -> ExitCode:
+def run(invocation: Invocation, path: Path, config: Path | None, addresses: list[str], view: MessageView) -> ExitCode:
     """Prints the messages at all addresses, in their order."""
     kind = recognise(path)
     if kind is not None:

@@ -28,14 +28,17 @@ _COMMIT_LOG = (
     _time("first_timestamp", "store time of the first record"),
     _time("last_timestamp", "store time of the newest record that a queue names"),
     Column(
-        "tail", "object", "what follows the last record", show=TABLE,
+        "tail",
+        "object",
+        "what follows the last record",
+        show=TABLE,
         fields=(
             _text("kind", "clean, torn (an unfinished record), stale (records of an earlier life) or garbage"),
             _count("length", "bytes up to the last that is not zero"),
             _text("detail", "in words"),
         ),
     ),
-)  # fmt: skip
+)
 
 _TOPIC_SCAN = (
     _text("topic", "name"),
@@ -55,7 +58,9 @@ _DEEP = (
 )
 
 INFO = OutputSchema(
-    "info", 1, "what a store is",
+    "info",
+    1,
+    "what a store is",
     (
         _text("path", "the store's root directory"),
         _text("version", "release line that wrote it: 4.9, 5, 5.1, 5.5; null if nothing tells", nullable=True),
@@ -64,12 +69,15 @@ INFO = OutputSchema(
         Column("oddities", "array", "what to know first, in words", show=TABLE),
         Column("commit_log", "object", "the CommitLog", show=TABLE, fields=_COMMIT_LOG),
         _list(
-            "layout", "sizes",
-            _text("name", "of what"), _count("value", "bytes of a file, or a number", nullable=True),
+            "layout",
+            "sizes",
+            _text("name", "of what"),
+            _count("value", "bytes of a file, or a number", nullable=True),
             _text("evidence", "where it is known from"),
         ),
         _list(
-            "topics", "topics with queues or configuration",
+            "topics",
+            "topics with queues or configuration",
             _text("topic", "name"),
             _count("messages", "that its queues hold and the log still has"),
             _count("queues", "on disk"),
@@ -82,31 +90,43 @@ INFO = OutputSchema(
             _count("write_queues", "writeQueueNums", nullable=True, show="wide"),
         ),
         _list(
-            "queues", "queues on disk",
-            _text("topic", "name"), _count("queue_id", "of the topic"),
+            "queues",
+            "queues on disk",
+            _text("topic", "name"),
+            _count("queue_id", "of the topic"),
             _text("kind", "SimpleCQ or BatchCQ", show="wide"),
             _count("min_offset", "queue offset of the first message that the log still has"),
             _count("max_offset", "queue offset after the last message"),
             _count("max_physical_offset", "after the newest record that it names (BatchCQ: its start)", show="wide"),
-            _count("files", "on disk", show="wide"), show="wide",
+            _count("files", "on disk", show="wide"),
+            show="wide",
         ),
         _list(
-            "groups", "consumer groups with configuration or offsets",
-            _text("group", "name"), Column("configured", "boolean", "it is in subscriptionGroup.json", show="wide"),
-            _count("topics", "that it has offsets for"), _count("queues", "that it has offsets for"),
+            "groups",
+            "consumer groups with configuration or offsets",
+            _text("group", "name"),
+            Column("configured", "boolean", "it is in subscriptionGroup.json", show="wide"),
+            _count("topics", "that it has offsets for"),
+            _count("queues", "that it has offsets for"),
             _count("lag", "messages not yet read"),
         ),
         _list(
-            "lags", "consumer offsets",
-            _text("group", "name"), _text("topic", "name"), _count("queue_id", "of the topic"),
+            "lags",
+            "consumer offsets",
+            _text("group", "name"),
+            _text("topic", "name"),
+            _count("queue_id", "of the topic"),
             _count("consumer_offset", "next queue offset it will read"),
             _count("min_offset", "of the queue; null if it is not there", nullable=True, show="wide"),
             _count("max_offset", "of the queue; null if it is not there", nullable=True),
-            _count("lag", "messages not yet read; null if the queue is not there", nullable=True), show="wide",
+            _count("lag", "messages not yet read; null if the queue is not there", nullable=True),
+            show="wide",
         ),
         _list(
-            "index_files", "index files, oldest first",
-            _text("file", "name"), _count("entries", "that are there"),
+            "index_files",
+            "index files, oldest first",
+            _text("file", "name"),
+            _count("entries", "that are there"),
             _count("max_entries", "places, place 0 unused; null if nothing tells", nullable=True, show="wide"),
             _count("slots", "hash slots; null if nothing tells", nullable=True, show="wide"),
             _time("begin_timestamp", "store time of the first entry's record"),
@@ -115,7 +135,11 @@ INFO = OutputSchema(
             _count("end_physical_offset", "of the last entry's record", show="wide"),
         ),
         Column(
-            "checkpoint", "object", "null if there is none that can be read", show=TABLE, nullable=True,
+            "checkpoint",
+            "object",
+            "null if there is none that can be read",
+            show=TABLE,
+            nullable=True,
             fields=(
                 _time("physic_msg_timestamp", "store time up to which the CommitLog is flushed"),
                 _time("logics_msg_timestamp", "store time up to which the queues are flushed"),
@@ -126,7 +150,11 @@ INFO = OutputSchema(
             ),
         ),
         Column(
-            "timer", "object", "timer messages of 5.x; null if there are none", show=TABLE, nullable=True,
+            "timer",
+            "object",
+            "timer messages of 5.x; null if there are none",
+            show=TABLE,
+            nullable=True,
             fields=(
                 _count("log_files", "files of the timer log"),
                 _count("waiting", "messages in slots that are not due; null without a wheel", nullable=True),
@@ -135,10 +163,13 @@ INFO = OutputSchema(
             ),
         ),
         _list(
-            "delay_offsets", "how far each delay level is delivered",
-            _count("level", "queue id + 1"), _count("offset", "next queue offset"), show="wide",
+            "delay_offsets",
+            "how far each delay level is delivered",
+            _count("level", "queue id + 1"),
+            _count("offset", "next queue offset"),
+            show="wide",
         ),
         Column("deep", "object", "what reading every record tells: --deep", show=TABLE, optional=True, fields=_DEEP),
     ),
     single=True,
-)  # fmt: skip
+)

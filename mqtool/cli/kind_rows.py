@@ -11,8 +11,14 @@ from mqtool.tfchunk import columns as tfchunk
 from mqtool.tiered import columns as tiered
 
 _SHOWN = (TABLE, WIDE, DATA)
-_TYPES = {"int32": "integer", "int64": "int64", "time": "int64", "boolean": "boolean", "string": "string",
-          "bytes": "any"}  # fmt: skip
+_TYPES = {
+    "int32": "integer",
+    "int64": "int64",
+    "time": "int64",
+    "boolean": "boolean",
+    "string": "string",
+    "bytes": "any",
+}
 
 
 def _columns(table: base.Table) -> tuple[Column, ...]:
@@ -57,7 +63,9 @@ _UNSERVED = (
 )
 
 EXPLAIN_KIND = OutputSchema(
-    "explain-start.kind", 1, "what a start of its own system would do to a store of another kind",
+    "explain-start.kind",
+    1,
+    "what a start of its own system would do to a store of another kind",
     (
         Column("kind", "string", "as in `mqtool formats`", show=TABLE),
         Column("path", "string", "its root", show=TABLE),
@@ -67,21 +75,31 @@ EXPLAIN_KIND = OutputSchema(
         Column("clears_root", "boolean", "it deletes everything below the root", show=TABLE),
         Column("write_position", "int64", "where it goes on writing", show=TABLE, nullable=True),
         Column("overwritten", "array", "positions of sound messages that it leaves behind", show=TABLE, items="int64"),
-        Column("unserved", "array", "entries that lead to no message, or to one with another place", show=TABLE,
-               fields=_UNSERVED),
+        Column(
+            "unserved",
+            "array",
+            "entries that lead to no message, or to one with another place",
+            show=TABLE,
+            fields=_UNSERVED,
+        ),
         Column("silent", "array", "what it does without a word", show=TABLE),
     ),
     single=True,
-)  # fmt: skip
+)
 
 KIND_INFO = OutputSchema(
-    "info.kind", 1, "what a store of another kind is",
+    "info.kind",
+    1,
+    "what a store of another kind is",
     (
         Column("kind", "string", "as in `mqtool formats`", show=TABLE),
         Column("path", "string", "its root", show=TABLE),
         Column("release", "string", "what wrote it, as far as the files tell", show=TABLE),
         Column(
-            "layout", "array", "sizes, bounds and parts", show=TABLE,
+            "layout",
+            "array",
+            "sizes, bounds and parts",
+            show=TABLE,
             fields=(
                 Column("name", "string", "of the value", show=TABLE),
                 Column("value", "any", "number, text or object", show=TABLE, nullable=True),
@@ -91,21 +109,25 @@ KIND_INFO = OutputSchema(
         Column("findings", "array", "with --deep: every broken invariant", show=TABLE, optional=True, fields=_FINDING),
     ),
     single=True,
-)  # fmt: skip
+)
 
 
 EXPORT_KIND = OutputSchema(
-    "export.kind", 1, "a table of a store of another kind, written as Parquet",
+    "export.kind",
+    1,
+    "a table of a store of another kind, written as Parquet",
     (
         Column("table", "string", "as in `mqtool dump --table`", show=TABLE),
         Column("rows", "int64", "written", show=TABLE),
         Column("damage", "int64", "ranges without a sound record, which are not in it", show=TABLE),
         Column("file", "string", "path", show=TABLE),
     ),
-)  # fmt: skip
+)
 
 REBUILD_KIND = OutputSchema(
-    "rebuild.kind", 1, "a queue of a store of another kind, made anew",
+    "rebuild.kind",
+    1,
+    "a queue of a store of another kind, made anew",
     (
         Column("queue", "string", "topic/queue id", show=TABLE),
         Column("entries", "int64", "that it has now", show=TABLE),
@@ -113,10 +135,12 @@ REBUILD_KIND = OutputSchema(
         Column("placed", "int64", "of these, as the messages say", show=TABLE),
         Column("filled", "int64", "of these, lead nowhere, as their message is gone", show=TABLE),
     ),
-)  # fmt: skip
+)
 
 SALVAGE_KIND = OutputSchema(
-    "salvage.kind", 1, "a file of a store of another kind, and what it still holds",
+    "salvage.kind",
+    1,
+    "a file of a store of another kind, and what it still holds",
     (
         Column("file", "string", "its name", show=TABLE),
         Column("forwards", "int64", "records found from the beginning", show=TABLE),
@@ -124,7 +148,7 @@ SALVAGE_KIND = OutputSchema(
         Column("between", "int64", "further ones that state their own position", show=TABLE),
         Column("damaged_bytes", "int64", "that hold no sound record", show=TABLE),
     ),
-)  # fmt: skip
+)
 
 
 def row(values: base.Row, table: base.Table, body: BodyView) -> dict[str, Any]:

@@ -31,10 +31,12 @@ def info(invocation: Invocation, kind: Kind, path: Path, output_format: Format, 
     with kind.open(path) as opened:
         layout = opened.layout()
         found: dict[str, Any] = {
-            "kind": kind.name, "path": str(path), "release": layout.pop("release"),
+            "kind": kind.name,
+            "path": str(path),
+            "release": layout.pop("release"),
             "oddities": [str(oddity) for oddity in layout.pop("oddities")],
             "layout": kind_rows.layout_rows(layout),
-        }  # fmt: skip
+        }
         if deep:
             findings = list(opened.verify())
             found["findings"] = [_finding(finding) for finding in findings]
@@ -78,9 +80,15 @@ def verify(invocation: Invocation, kind: Kind, path: Path, output_format: str, f
 
 
 def dump(
-    invocation: Invocation, kind: Kind, path: Path, table: str | None, filters: Filters, view: MessageView, *,
+    invocation: Invocation,
+    kind: Kind,
+    path: Path,
+    table: str | None,
+    filters: Filters,
+    view: MessageView,
+    *,
     only: Path | None = None,
-) -> ExitCode:  # fmt: skip
+) -> ExitCode:
     """Prints one table of a store, or what one of its files holds."""
     if view.follow or view.explode or view.hex or view.redact or view.raw:
         raise UsageError(f"--follow, --explode, --hex, --redact and --raw are not for a store of kind {kind.name}")

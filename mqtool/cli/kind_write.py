@@ -48,9 +48,7 @@ def export(invocation: Invocation, kind: Kind, path: Path, target: Path, output_
     return output.finish(ExitCode.NO if damaged else ExitCode.OK)
 
 
-def rebuild(
-    invocation: Invocation, kind: Kind, path: Path, out: Path, what: str, output_format: Format
-) -> ExitCode:
+def rebuild(invocation: Invocation, kind: Kind, path: Path, out: Path, what: str, output_format: Format) -> ExitCode:
     """Writes a store's queues anew; ends with 1 if entries lead nowhere."""
     if what not in _QUEUES:
         raise UsageError(f"of a store of kind {kind.name} the queues can be rebuilt (consumequeue), not {what}")

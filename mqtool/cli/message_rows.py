@@ -125,9 +125,15 @@ def _view(found: dict[str, str]) -> Row:
 def undecoded_row(physical_offset: int, detail: str) -> Row:
     """Returns a body that cannot be decompressed as a row of damage."""
     return {
-        "damage": {"start": physical_offset, "end": physical_offset, "kind": "undecodable-body", "detail": detail,
-                   "path": None, "position": 0}
-    }  # fmt: skip
+        "damage": {
+            "start": physical_offset,
+            "end": physical_offset,
+            "kind": "undecodable-body",
+            "detail": detail,
+            "path": None,
+            "position": 0,
+        }
+    }
 
 
 def damage_row(damage: "Damage") -> Row:

@@ -23,7 +23,9 @@ impact: writes the copy under its lock; asks the master, writes nothing there
 """
 
 MIRROR = OutputSchema(
-    "mirror", 1, "what a mirror came to when it ended",
+    "mirror",
+    1,
+    "what a mirror came to when it ended",
     (
         Column("master", "string", "address of the master", TABLE),
         Column("broker", "string", "its name", TABLE),
@@ -33,7 +35,7 @@ MIRROR = OutputSchema(
         Column("caught_up", "boolean", "it has all that the master had at the start", TABLE),
     ),
     single=True,
-)  # fmt: skip
+)
 
 
 @prints(MIRROR)

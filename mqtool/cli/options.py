@@ -87,9 +87,7 @@ def option(*names: str, help: str, panel: str | None = None, **more: Any) -> Any
     return typer.Option(*names, help=help, rich_help_panel=panel, **more)
 
 
-StoreArgument = Annotated[
-    Path, typer.Argument(metavar="STORE", help="Root directory of a store (storePathRootDir).")
-]
+StoreArgument = Annotated[Path, typer.Argument(metavar="STORE", help="Root directory of a store (storePathRootDir).")]
 ConfigOption = Annotated[
     Path | None,
     option("--config", metavar="FILE", help="broker.conf with the broker's own keys; overrules what the files tell."),
@@ -127,9 +125,7 @@ TopicOption = Annotated[
     list[str] | None, option("--topic", "-t", metavar="GLOB", panel=SELECTION, help="Topic; may be repeated.")
 ]
 QueueOption = Annotated[int | None, option("--queue", "-q", metavar="ID", panel=SELECTION, help="Queue id.")]
-TagOption = Annotated[
-    list[str] | None, option("--tag", metavar="TAG", panel=SELECTION, help="Tag; may be repeated.")
-]
+TagOption = Annotated[list[str] | None, option("--tag", metavar="TAG", panel=SELECTION, help="Tag; may be repeated.")]
 KeyOption = Annotated[
     list[str] | None, option("--key", "-k", metavar="KEY", panel=SELECTION, help="One word of KEYS; may be repeated.")
 ]

@@ -176,8 +176,9 @@ def _redact(store: Store, request: Request) -> Changes:
     if wanted:
         for message in store.messages(**wanted):
             if isinstance(message, Damage):
-                request.damage.append(f"damage: physical offsets {message.start} to {message.end} could not be looked "
-                                      "at")  # fmt: skip
+                request.damage.append(
+                    f"damage: physical offsets {message.start} to {message.end} could not be looked at"
+                )
             else:
                 offsets.add(message.physical_offset)
     return (Redact(tuple(sorted(offsets))),)
@@ -235,11 +236,16 @@ _VERBS = {
 def step_rows(steps: tuple[Step, ...]) -> list[dict[str, Any]]:
     """Returns steps as they are printed."""
     return [
-        {"action": step.action, "path": step.path,
-         "before": step.before and step.before.size, "after": step.after and step.after.size,
-         "sha256_before": step.before and step.before.sha256, "sha256_after": step.after and step.after.sha256}
+        {
+            "action": step.action,
+            "path": step.path,
+            "before": step.before and step.before.size,
+            "after": step.after and step.after.size,
+            "sha256_before": step.before and step.before.sha256,
+            "sha256_after": step.after and step.after.sha256,
+        }
         for step in steps
-    ]  # fmt: skip
+    ]
 
 
 def _document(made: Plan, request: Request, mending: Mending | None) -> dict[str, Any]:
@@ -248,9 +254,16 @@ def _document(made: Plan, request: Request, mending: Mending | None) -> dict[str
     if mending is not None and mending.again:
         notes.append("the end of the log comes first: verify and plan again once this is finalized")
     return {
-        "store": made.store, "plan": str(request.out), "changes": [change_to_json(one) for one in made.changes],
-        "complete": made.complete and not left and not request.damage, "files": len(made.steps), "space": made.space,
-        "digest": made.digest, "steps": step_rows(made.steps), "notes": notes,
+        "store": made.store,
+        "plan": str(request.out),
+        "changes": [change_to_json(one) for one in made.changes],
+        "complete": made.complete and not left and not request.damage,
+        "files": len(made.steps),
+        "space": made.space,
+        "digest": made.digest,
+        "steps": step_rows(made.steps),
+        "notes": notes,
         "left": [{"code": one.code, "file": one.file, "remedy": CATALOGUE[one.code].remedy} for one in left],
-        "gates": list(GATES), "next_step": f"mqtool apply {shlex.quote(str(request.out))} --yes",
-    }  # fmt: skip
+        "gates": list(GATES),
+        "next_step": f"mqtool apply {shlex.quote(str(request.out))} --yes",
+    }

@@ -12,7 +12,10 @@ def _count(name: str, doc: str, *, show: str = TABLE, nullable: bool = False) ->
 
 
 STEPS = Column(
-    "steps", "array", "what becomes of which file", show=TABLE,
+    "steps",
+    "array",
+    "what becomes of which file",
+    show=TABLE,
     fields=(
         _text("action", "create, replace or set-aside"),
         _text("path", "file, below the store"),
@@ -21,10 +24,12 @@ STEPS = Column(
         _text("sha256_before", "of the file now", show=DATA, nullable=True),
         _text("sha256_after", "of the file then", show=DATA, nullable=True),
     ),
-)  # fmt: skip
+)
 
 PLAN = OutputSchema(
-    "plan", 1, "what a plan will do",
+    "plan",
+    1,
+    "what a plan will do",
     (
         _text("store", "root of the store"),
         _text("plan", "file with the plan"),
@@ -36,18 +41,26 @@ PLAN = OutputSchema(
         STEPS,
         Column("notes", "array", "worth knowing before it is carried out", show=TABLE),
         Column(
-            "left", "array", "findings that the plan does not mend (with --from)", show=TABLE,
-            fields=(_text("code", "see `mqtool checks`"), _text("file", "below the store"),
-                    _text("remedy", "what to do about it")),
+            "left",
+            "array",
+            "findings that the plan does not mend (with --from)",
+            show=TABLE,
+            fields=(
+                _text("code", "see `mqtool checks`"),
+                _text("file", "below the store"),
+                _text("remedy", "what to do about it"),
+            ),
         ),
         Column("gates", "array", "what must hold when it is carried out, beside unchanged files", show=WIDE),
         _text("next_step", "the command to type"),
     ),
     single=True,
-)  # fmt: skip
+)
 
 APPLY = OutputSchema(
-    "apply", 1, "what carrying a plan out came to",
+    "apply",
+    1,
+    "what carrying a plan out came to",
     (
         _text("store", "root of the store"),
         Column("dry_run", "boolean", "gates were tried, nothing was written", show=TABLE),
@@ -55,8 +68,11 @@ APPLY = OutputSchema(
         _count("files", "how many files changed, or would"),
         _text("quarantine", "directory with the old files", nullable=True),
         _text("journal", "what was done, and the way back", nullable=True),
-        _text("status", "of the whole store by verify: clean, dirty, corrupt, unknown; null if it was not asked",
-              nullable=True),
+        _text(
+            "status",
+            "of the whole store by verify: clean, dirty, corrupt, unknown; null if it was not asked",
+            nullable=True,
+        ),
         _count("errors", "findings of verify that are errors", nullable=True),
         _count("warnings", "findings of verify that are warnings", nullable=True),
         Column("codes", "array", "codes of these errors and warnings", show=TABLE),
@@ -64,12 +80,14 @@ APPLY = OutputSchema(
         _text("next_step", "the commands to choose from"),
     ),
     single=True,
-)  # fmt: skip
+)
 
 
 def _end(name: str, doc: str) -> OutputSchema:
     return OutputSchema(
-        name, 1, doc,
+        name,
+        1,
+        doc,
         (
             _text("store", "root of the store"),
             Column("dry_run", "boolean", "gates were tried, nothing was written", show=TABLE),
@@ -77,7 +95,7 @@ def _end(name: str, doc: str) -> OutputSchema:
             _count("freed", "bytes of disk space freed, or that would be"),
         ),
         single=True,
-    )  # fmt: skip
+    )
 
 
 UNDO = _end("undo", "what taking a change back came to")

@@ -70,8 +70,14 @@ class JsonLinesProgress:
         seconds = self._clock() - self._began
         rate = round(done / seconds) if seconds > 0 else 0
         left = round((self._total - done) / rate, 1) if rate else None
-        fields = {"what": self._what, "done": done, "total": self._total, "per_second": rate, "seconds_left": left,
-                  "finished": finished}  # fmt: skip
+        fields = {
+            "what": self._what,
+            "done": done,
+            "total": self._total,
+            "per_second": rate,
+            "seconds_left": left,
+            "finished": finished,
+        }
         print(encode({"progress": fields}).decode(), file=sys.stderr, flush=True)  # noqa: T201
 
     def __enter__(self) -> Self:

@@ -51,7 +51,8 @@ class What(StrEnum):
 WhatArgument = Annotated[
     What,
     typer.Argument(
-        metavar="WHAT", help="consumequeue, index, metadata (config/*.json, checkpoint), timer, or all but the timer.",
+        metavar="WHAT",
+        help="consumequeue, index, metadata (config/*.json, checkpoint), timer, or all but the timer.",
         show_default=False,
     ),
 ]

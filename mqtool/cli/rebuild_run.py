@@ -148,22 +148,42 @@ class _Report:
             damage, records = self.timer.damage, self.timer.parked
         damaged = result.damaged_bytes or sum(one.end - one.start for one in damage.items)
         return {
-            "what": request.what, "store": str(request.store), "out": str(request.out),
+            "what": request.what,
+            "store": str(request.store),
+            "out": str(request.out),
             "complete": result.is_complete and not damage and not (self.timer and self.timer.problems),
-            "records": records, "next_offset": result.next_offset, "queues": result.queues,
+            "records": records,
+            "next_offset": result.next_offset,
+            "queues": result.queues,
             "units": self.timer.units if self.timer else result.units,
-            "keys": result.keys, "damaged_bytes": damaged, "damage_count": damage.count,
-            "notes_count": result.notes.count, "seconds": round(seconds, 3),
-            "records_per_second": round(records / seconds) if seconds else 0, "index_files": result.index_files,
+            "keys": result.keys,
+            "damaged_bytes": damaged,
+            "damage_count": damage.count,
+            "notes_count": result.notes.count,
+            "seconds": round(seconds, 3),
+            "records_per_second": round(records / seconds) if seconds else 0,
+            "index_files": result.index_files,
             "settings": _settings(self._settings),
             "damage": [
-                {"start": one.start, "end": one.end, "kind": one.kind.value,
-                 "path": None if one.path is None else str(one.path), "position": one.position, "detail": one.detail}
+                {
+                    "start": one.start,
+                    "end": one.end,
+                    "kind": one.kind.value,
+                    "path": None if one.path is None else str(one.path),
+                    "position": one.position,
+                    "detail": one.detail,
+                }
                 for one in damage.items
             ],
             "notes": [
-                {"kind": one.kind.value, "topic": name.topic, "queue_id": name.queue_id, "first": one.first,
-                 "last": one.last, "physical_offset": one.physical_offset}
+                {
+                    "kind": one.kind.value,
+                    "topic": name.topic,
+                    "queue_id": name.queue_id,
+                    "first": one.first,
+                    "last": one.last,
+                    "physical_offset": one.physical_offset,
+                }
                 for name, one in result.notes.items
             ],
             "oddities": [asdict(one) for one in result.oddities.items],
@@ -171,9 +191,11 @@ class _Report:
             "files": sorted([*self.composed.files, *(self.timer.files if self.timer else ())]),
             "guesses": [asdict(one) for one in (*self.composed.guesses, *_timer_guesses(self.timer))],
             "unconfigured_topics": self.composed.unconfigured,
-            "problems": [*(self.bit_maps.problems if self.bit_maps else ()),
-                         *(self.timer.problems.items if self.timer else ())],
-        }  # fmt: skip
+            "problems": [
+                *(self.bit_maps.problems if self.bit_maps else ()),
+                *(self.timer.problems.items if self.timer else ()),
+            ],
+        }
 
 
 def _timer_guesses(timer: TimerResult | None) -> Iterator[Guess]:
@@ -182,8 +204,12 @@ def _timer_guesses(timer: TimerResult | None) -> Iterator[Guess]:
         reason = "no record tells when the broker met a message that still waits; the second in which it was stored"
         yield Guess(file_names.TIMER_LOG, "write times", f"{timer.guessed} of {timer.units} units", reason)
     if timer is not None and timer.read_time_from != file_names.TIMER_CHECKPOINT:
-        yield Guess(f"{file_names.CONFIG}/{file_names.TIMER_CHECKPOINT}", "last_read_time_ms",
-                    str(timer.last_read_time_ms), timer.read_time_from)  # fmt: skip
+        yield Guess(
+            f"{file_names.CONFIG}/{file_names.TIMER_CHECKPOINT}",
+            "last_read_time_ms",
+            str(timer.last_read_time_ms),
+            timer.read_time_from,
+        )
 
 
 def _settings(settings: Settings) -> list[dict[str, str]]:

@@ -8,7 +8,10 @@ def _count(name: str, doc: str, *, show: str = TABLE) -> Column:
 
 
 DAMAGE = Column(
-    "damage", "array", "ranges of the log without a record; what they held is not in the result", show=TABLE,
+    "damage",
+    "array",
+    "ranges of the log without a record; what they held is not in the result",
+    show=TABLE,
     fields=(
         _count("start", "physical offset of the first byte"),
         _count("end", "physical offset after the last byte"),
@@ -17,10 +20,13 @@ DAMAGE = Column(
         _count("position", "of `start` in the file", show=WIDE),
         Column("detail", "string", "expected and found", show=TABLE),
     ),
-)  # fmt: skip
+)
 
 NOTES = Column(
-    "notes", "array", "units whose place was unusual", show=TABLE,
+    "notes",
+    "array",
+    "units whose place was unusual",
+    show=TABLE,
     fields=(
         Column("kind", "string", "hole, restarted, misnumbered, foreign or shifted: see docs/rebuild.md", show=TABLE),
         Column("topic", "string", "topic", show=TABLE),
@@ -29,7 +35,7 @@ NOTES = Column(
         _count("last", "queue offset, inclusive"),
         _count("physical_offset", "of the record at which it was seen"),
     ),
-)  # fmt: skip
+)
 
 REBUILD = OutputSchema(
     "rebuild",
@@ -52,7 +58,10 @@ REBUILD = OutputSchema(
         Column("records_per_second", "number", "records divided by seconds", show=TABLE),
         Column("index_files", "array", "names, oldest first", show=DATA),
         Column(
-            "settings", "array", "sizes and rules, and where each is known from", show=WIDE,
+            "settings",
+            "array",
+            "sizes and rules, and where each is known from",
+            show=WIDE,
             fields=(
                 Column("name", "string", "setting", show=TABLE),
                 Column("value", "string", "value", show=TABLE),
@@ -62,14 +71,20 @@ REBUILD = OutputSchema(
         DAMAGE,
         NOTES,
         Column(
-            "oddities", "array", "records that no broker could dispatch as they are", show=TABLE,
+            "oddities",
+            "array",
+            "records that no broker could dispatch as they are",
+            show=TABLE,
             fields=(
                 _count("physical_offset", "of the record"),
                 Column("detail", "string", "what is odd", show=TABLE),
             ),
         ),
         Column(
-            "unwritable", "array", "queues whose topic cannot be the name of a directory", show=TABLE,
+            "unwritable",
+            "array",
+            "queues whose topic cannot be the name of a directory",
+            show=TABLE,
             fields=(
                 Column("topic", "string", "topic", show=TABLE),
                 Column("queue_id", "integer", "queue", show=TABLE),
@@ -77,7 +92,10 @@ REBUILD = OutputSchema(
         ),
         Column("files", "array", "configuration files written, below `out`", show=DATA),
         Column(
-            "guesses", "array", "entries of configuration files that no file told", show=TABLE,
+            "guesses",
+            "array",
+            "entries of configuration files that no file told",
+            show=TABLE,
             fields=(
                 Column("file", "string", "in which it stands", show=TABLE),
                 Column("item", "string", "topic, group, queue or level", show=TABLE),
@@ -89,4 +107,4 @@ REBUILD = OutputSchema(
         Column("problems", "array", "configuration that could not be followed, in words", show=TABLE),
     ),
     single=True,
-)  # fmt: skip
+)

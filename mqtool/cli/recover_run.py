@@ -16,9 +16,15 @@ from mqtool.errors import NotAStoreError
 
 
 def run(
-    invocation: Invocation, path: Path, config: Path | None, output_format: Format, *,
-    mode: str, broker: str | None, dry_run: bool,
-) -> ExitCode:  # fmt: skip
+    invocation: Invocation,
+    path: Path,
+    config: Path | None,
+    output_format: Format,
+    *,
+    mode: str,
+    broker: str | None,
+    dry_run: bool,
+) -> ExitCode:
     """Recovers and prints."""
     if is_new(path):
         raise NotAStoreError("nothing is there to be recovered", path)
@@ -33,12 +39,23 @@ def run(
         found = store.recovered
     lost = [
         {"queue": name, "first": first, "last": last}
-        for name, ranges in (expected.lost or {}).items() for first, last in ranges
-    ]  # fmt: skip
+        for name, ranges in (expected.lost or {}).items()
+        for first, last in ranges
+    ]
     document: dict[str, Any] = {
-        "path": str(path), "release": release, "mode": mode, "clean_stop": found.clean_stop,
-        "scan_from": found.scanned_from, "end": found.end, "records": found.records, "dispatched": found.dispatched,
-        "lost": lost, "deleted": found.deleted, "quarantined": found.quarantined,
-        "cut_messages": found.cut_messages, "why": found.why, "accepted": found.accepted,
-    }  # fmt: skip
+        "path": str(path),
+        "release": release,
+        "mode": mode,
+        "clean_stop": found.clean_stop,
+        "scan_from": found.scanned_from,
+        "end": found.end,
+        "records": found.records,
+        "dispatched": found.dispatched,
+        "lost": lost,
+        "deleted": found.deleted,
+        "quarantined": found.quarantined,
+        "cut_messages": found.cut_messages,
+        "why": found.why,
+        "accepted": found.accepted,
+    }
     return Output(invocation, RECOVER, output_format).document(document, ExitCode.NO if lost else ExitCode.OK)

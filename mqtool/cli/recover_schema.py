@@ -20,10 +20,17 @@ RECOVER = OutputSchema(
         Column("end", "int64", "physical offset at which the log goes on", show=TABLE),
         Column("records", "int64", "how many were checked", show=TABLE),
         Column("dispatched", "int64", "how many were given to queues and index", show=TABLE),
-        Column("lost", "array", "messages that consumers could get before, and no longer", show=TABLE, fields=(
-            Column("queue", "string", "topic/queue", show=TABLE),
-            Column("first", "int64", "queue offset", show=TABLE),
-            Column("last", "int64", "queue offset, inclusive", show=TABLE))),
+        Column(
+            "lost",
+            "array",
+            "messages that consumers could get before, and no longer",
+            show=TABLE,
+            fields=(
+                Column("queue", "string", "topic/queue", show=TABLE),
+                Column("first", "int64", "queue offset", show=TABLE),
+                Column("last", "int64", "queue offset, inclusive", show=TABLE),
+            ),
+        ),
         _texts("deleted", "files that were cut away; those in `quarantined` are still there"),
         _texts("quarantined", "what was moved aside, below the store's root"),
         Column("cut_messages", "int64", "whole messages in what was cut, listed in messages.jsonl there", show=TABLE),
@@ -31,4 +38,4 @@ RECOVER = OutputSchema(
         _texts("accepted", "what is wrong and was taken all the same"),
     ),
     single=True,
-)  # fmt: skip
+)

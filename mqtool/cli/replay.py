@@ -97,11 +97,28 @@ def replay(
     from mqtool.cli.replay_run import Wanted, run  # noqa: PLC0415 - `--help` loads no numpy
 
     filters = Filters(
-        offset=offset, time=time, topic=topic, queue=queue, tag=tag, key=key, unique_key=unique_key,
-        user_property=user_property, grep=grep, limit=limit,
-    )  # fmt: skip
+        offset=offset,
+        time=time,
+        topic=topic,
+        queue=queue,
+        tag=tag,
+        key=key,
+        unique_key=unique_key,
+        user_property=user_property,
+        grep=grep,
+        limit=limit,
+    )
     wanted = Wanted(
-        source, to, ids, state, rate, keep_times, sync, None if compat is None else compat.value, dry_run, filters,
+        source,
+        to,
+        ids,
+        state,
+        rate,
+        keep_times,
+        sync,
+        None if compat is None else compat.value,
+        dry_run,
+        filters,
         config,
-    )  # fmt: skip
+    )
     return run(ctx.obj, wanted, output_format)

@@ -46,9 +46,16 @@ class Wanted:
     def to_store(self) -> Request:
         """Returns the library's request for a store that takes the messages; raises as `_source`."""
         return Request(
-            self._source(), Path(self.to), self.ids, self.state, self.rate, self.sync, self.config,
-            None if self.compat is None else Compat(self.compat), self.dry_run,
-        )  # fmt: skip
+            self._source(),
+            Path(self.to),
+            self.ids,
+            self.state,
+            self.rate,
+            self.sync,
+            self.config,
+            None if self.compat is None else Compat(self.compat),
+            self.dry_run,
+        )
 
     def to_broker(self) -> SendRequest:
         """Returns the library's request for brokers that take the messages.
@@ -105,10 +112,16 @@ def _sent(request: SendRequest) -> Report:
 def _document(wanted: Wanted, found: Report) -> dict[str, Any]:
     passed = found.passed
     return {
-        "source": str(wanted.source), "target": wanted.to, "dry_run": wanted.dry_run,
-        "replayed": found.replayed, "found_there": found.found_there, "refused": found.refused,
-        "not_selected": passed.not_selected, "not_committed": passed.not_committed, "damage": len(passed.damage),
+        "source": str(wanted.source),
+        "target": wanted.to,
+        "dry_run": wanted.dry_run,
+        "replayed": found.replayed,
+        "found_there": found.found_there,
+        "refused": found.refused,
+        "not_selected": passed.not_selected,
+        "not_committed": passed.not_committed,
+        "damage": len(passed.damage),
         "damaged_bytes": sum(one.end - one.start for one in passed.damage),
         "topics": [{"topic": topic, "messages": count} for topic, count in sorted(found.topics.items())],
         "reasons": [{"position": position, "reason": reason} for position, reason in found.reasons],
-    }  # fmt: skip
+    }

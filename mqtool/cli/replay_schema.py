@@ -23,11 +23,17 @@ REPLAY = OutputSchema(
         _count("damage", "damaged ranges of the source's log"),
         _count("damaged_bytes", "bytes in them"),
         Column(
-            "topics", "array", "messages by topic", show=TABLE,
+            "topics",
+            "array",
+            "messages by topic",
+            show=TABLE,
             fields=(Column("topic", "string", "name", show=TABLE), _count("messages", "stored, by this run or before")),
         ),
         Column(
-            "reasons", "array", "of the first that were refused", show=TABLE,
+            "reasons",
+            "array",
+            "of the first that were refused",
+            show=TABLE,
             fields=(
                 _count("position", "physical offset, or row"),
                 Column("reason", "string", "why", show=TABLE),
@@ -35,4 +41,4 @@ REPLAY = OutputSchema(
         ),
     ),
     single=True,
-)  # fmt: skip
+)

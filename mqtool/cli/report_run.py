@@ -18,9 +18,17 @@ from mqtool.verify import Options, Severity
 
 
 def run(
-    invocation: Invocation, path: Path, config: Path | None, output: Path, output_format: Format, mode: ProgressMode, *,
-    topics: tuple[str, ...] | None, jobs: int | None, throttle: str | None,
-) -> ExitCode:  # fmt: skip
+    invocation: Invocation,
+    path: Path,
+    config: Path | None,
+    output: Path,
+    output_format: Format,
+    mode: ProgressMode,
+    *,
+    topics: tuple[str, ...] | None,
+    jobs: int | None,
+    throttle: str | None,
+) -> ExitCode:
     """Checks a store, writes the page and says where."""
     if not output.parent.is_dir():
         raise UsageError(f"{output}: there is no directory {output.parent}; name a file in one that exists")
@@ -36,9 +44,15 @@ def run(
     data = page.encode("utf-8", "replace")
     write_whole(output, data)
     document = {
-        "store": str(path), "report": str(output), "size": len(data), "status": found.state.value,
-        "errors": found.count(Severity.ERROR), "warnings": found.count(Severity.WARNING),
-        "notes": found.count(Severity.NOTE), "lost_messages": found.losses.messages, "lost_bytes": found.losses.bytes,
-    }  # fmt: skip
+        "store": str(path),
+        "report": str(output),
+        "size": len(data),
+        "status": found.state.value,
+        "errors": found.count(Severity.ERROR),
+        "warnings": found.count(Severity.WARNING),
+        "notes": found.count(Severity.NOTE),
+        "lost_messages": found.losses.messages,
+        "lost_bytes": found.losses.bytes,
+    }
     code = ExitCode.NO if document["errors"] else ExitCode.OK
     return Output(invocation, REPORT, output_format).document(document, code)

@@ -8,7 +8,9 @@ def _count(name: str, doc: str) -> Column:
 
 
 REPORT = OutputSchema(
-    "report", 1, "the page that was written",
+    "report",
+    1,
+    "the page that was written",
     (
         Column("store", "string", "as given", show=TABLE),
         Column("report", "string", "the page, as given", show=TABLE),
@@ -21,4 +23,4 @@ REPORT = OutputSchema(
         _count("lost_bytes", "in all"),
     ),
     single=True,
-)  # fmt: skip
+)

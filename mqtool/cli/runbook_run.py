@@ -25,8 +25,10 @@ def show(invocation: Invocation, identity: str | None, output_format: Format) ->
     """Lists all runbooks, or prints the page of one."""
     if identity is None:
         output = Output(invocation, RUNBOOK_LIST, output_format)
-        output.rows({"id": book.id, "name": book.name, "symptom": book.symptom[0], "needs": " ".join(book.needs)}
-                    for book in RUNBOOKS.values())  # fmt: skip
+        output.rows(
+            {"id": book.id, "name": book.name, "symptom": book.symptom[0], "needs": " ".join(book.needs)}
+            for book in RUNBOOKS.values()
+        )
         return output.finish()
     text = page(_book(identity))
     if output_format in JSON_FORMATS or output_format is Format.CSV:

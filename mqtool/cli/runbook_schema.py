@@ -12,21 +12,29 @@ def _flag(name: str, doc: str, *, nullable: bool = False) -> Column:
 
 
 RUNBOOK_LIST = OutputSchema(
-    "runbook-list", 1, "the runbooks",
+    "runbook-list",
+    1,
+    "the runbooks",
     (
-        _text("id", "what `run` takes"), _text("name", "the trouble"), _text("symptom", "the first of them"),
+        _text("id", "what `run` takes"),
+        _text("name", "the trouble"),
+        _text("symptom", "the first of them"),
         _text("needs", "options that it needs to be carried out", show=WIDE),
     ),
-)  # fmt: skip
+)
 
 RUNBOOK_PAGE = OutputSchema(
-    "runbook-page", 1, "the page of a runbook",
+    "runbook-page",
+    1,
+    "the page of a runbook",
     (_text("id", "which"), _text("name", "the trouble"), _text("page", "Markdown")),
     single=True,
 )
 
 RUNBOOK = OutputSchema(
-    "runbook", 1, "what a run of a runbook came to",
+    "runbook",
+    1,
+    "what a run of a runbook came to",
     (
         _text("runbook", "id"),
         _text("name", "the trouble"),
@@ -36,22 +44,37 @@ RUNBOOK = OutputSchema(
         _flag("present", "the trouble is there"),
         _flag("applied", "something was carried out"),
         _flag("mended", "the trouble is gone; null if nothing was carried out", nullable=True),
-        Column("lost_by_start", "int64", "messages that consumers lose if the broker is started instead; null if it "
-               "does not come to run", show=TABLE, nullable=True),
-        Column("lost_after", "int64", "messages that they lose when it is started now; null if that is not known",
-               show=TABLE, nullable=True),
+        Column(
+            "lost_by_start",
+            "int64",
+            "messages that consumers lose if the broker is started instead; null if it does not come to run",
+            show=TABLE,
+            nullable=True,
+        ),
+        Column(
+            "lost_after",
+            "int64",
+            "messages that they lose when it is started now; null if that is not known",
+            show=TABLE,
+            nullable=True,
+        ),
         _text("made", "the new directory", nullable=True),
         Column(
-            "steps", "array", "in order", show=TABLE,
+            "steps",
+            "array",
+            "in order",
+            show=TABLE,
             fields=(
                 _text("name", "detect, explain, plan, gate, apply or verify"),
-                _text("status", "done, refused, skipped or failed"), _text("summary", "in words"),
+                _text("status", "done, refused, skipped or failed"),
+                _text("summary", "in words"),
                 Column("evidence", "array", "facts, one each", show=DATA),
             ),
         ),
-        Column("plan", "object", "of a change in place, as `mqtool plan` writes it", items="any", show=DATA,
-               nullable=True),
+        Column(
+            "plan", "object", "of a change in place, as `mqtool plan` writes it", items="any", show=DATA, nullable=True
+        ),
         _text("next_step", "the commands to choose from"),
     ),
     single=True,
-)  # fmt: skip
+)

@@ -29,7 +29,9 @@ ACCESS = "Access"
 STORE = "Store"
 
 SERVE = OutputSchema(
-    "serve", 1, "where clients find the broker",
+    "serve",
+    1,
+    "where clients find the broker",
     (
         Column("broker", "string", "address of the broker", TABLE),
         Column("namesrv", "string", "address of the name server", TABLE, optional=True),
@@ -40,7 +42,7 @@ SERVE = OutputSchema(
         Column("pid", "integer", "of the process", TABLE),
     ),
     single=True,
-)  # fmt: skip
+)
 
 
 class Tls(StrEnum):
@@ -74,10 +76,13 @@ def _help_of_output(ctx: typer.Context, value: ServeFormat) -> ServeFormat:
 ServeFormatOption = Annotated[
     ServeFormat,
     option(
-        *FORMAT_OPTIONS, panel=OUTPUT, is_eager=True, callback=_help_of_output,
+        *FORMAT_OPTIONS,
+        panel=OUTPUT,
+        is_eager=True,
+        callback=_help_of_output,
         help="The line that is printed is JSON; help prints its JSON Schema.",
     ),
-]  # fmt: skip
+]
 StoreArgument = Annotated[
     Path | None, typer.Argument(metavar="STORE", help="Root of the store; made if it is not there.", show_default=False)
 ]
@@ -149,8 +154,20 @@ def serve(
     if root is None:
         raise typer.BadParameter("name the store: mqtool serve DIR")
     request = Request(
-        root, host, port, None if no_namesrv else namesrv_port, admin_port, advertise, read_only, config,
-        settings or [], flush.value if flush is not None else None, acl, tls_cert, tls_key, tls.value,
-    )  # fmt: skip
+        root,
+        host,
+        port,
+        None if no_namesrv else namesrv_port,
+        admin_port,
+        advertise,
+        read_only,
+        config,
+        settings or [],
+        flush.value if flush is not None else None,
+        acl,
+        tls_cert,
+        tls_key,
+        tls.value,
+    )
     run(request, sys.stdout.buffer)
     return ExitCode.OK

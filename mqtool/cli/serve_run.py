@@ -52,12 +52,22 @@ def run(request: Request, out: BinaryIO) -> None:
 
     serve.run(
         ServeOptions(
-            request.store, request.host, request.port, request.name_server_port, request.advertise, request.read_only,
-            _configuration(request), serve.parse_flush(request.flush), request.admin_port, request.acl,
-            request.certificate, request.key, TlsMode[request.tls.upper()],
+            request.store,
+            request.host,
+            request.port,
+            request.name_server_port,
+            request.advertise,
+            request.read_only,
+            _configuration(request),
+            serve.parse_flush(request.flush),
+            request.admin_port,
+            request.acl,
+            request.certificate,
+            request.key,
+            TlsMode[request.tls.upper()],
         ),
         ready,
-    )  # fmt: skip
+    )
 
 
 def _configuration(request: Request) -> BrokerConfig:

@@ -126,6 +126,7 @@ def verify(
     """Reads the options and runs."""
     from mqtool.cli.verify_run import Work, run  # noqa: PLC0415 - `--help` loads no numpy
 
-    work = Work(tuple(topic) if topic else None, jobs, throttle, state, max_time, progress,
-                on_spark(spark, master, conf))  # fmt: skip
+    work = Work(
+        tuple(topic) if topic else None, jobs, throttle, state, max_time, progress, on_spark(spark, master, conf)
+    )
     return run(ctx.obj, store, config, work, output_format.value, outfile, fail_on.value)

@@ -25,8 +25,10 @@ def _suite(found: Verification, area: Area) -> str:
     cases = [_case(area, finding) for finding in mine]
     skipped = check.state is State.UNKNOWN or (not mine and not found.complete)
     if skipped:
-        cases.append(f"    <testcase classname={_attribute(area)} name={_attribute(area)}>\n"
-                     f"      <skipped message={_attribute(check.detail)}/>\n    </testcase>")  # fmt: skip
+        cases.append(
+            f"    <testcase classname={_attribute(area)} name={_attribute(area)}>\n"
+            f"      <skipped message={_attribute(check.detail)}/>\n    </testcase>"
+        )
     elif not mine:
         cases.append(f"    <testcase classname={_attribute(area)} name={_attribute(area)}/>")
     counts = f'tests="{len(cases)}" failures="{len(mine)}" skipped="{int(skipped)}"'
@@ -65,18 +67,24 @@ def _metrics(found: Verification, now: float) -> Iterator[str]:
     yield from _metric("state", "1 for the state that the store is in")
     yield from (_sample("state", int(found.state is state), store=found.store, state=state.value) for state in State)
     yield from _metric("check_state", "1 for the state that each check ended in")
-    yield from (_sample("check_state", 1, store=found.store, check=one.area.value, state=one.state.value)
-                for one in found.checks)  # fmt: skip
+    yield from (
+        _sample("check_state", 1, store=found.store, check=one.area.value, state=one.state.value)
+        for one in found.checks
+    )
     yield from _metric("findings", "findings by code and severity")
     counts = Counter((finding.code, finding.severity.value) for finding in found.findings)
-    yield from (_sample("findings", count, store=found.store, code=code, severity=severity)
-                for (code, severity), count in sorted(counts.items()))  # fmt: skip
+    yield from (
+        _sample("findings", count, store=found.store, code=code, severity=severity)
+        for (code, severity), count in sorted(counts.items())
+    )
     yield from _metric("lost_messages", "messages proved to be gone, by queue")
     lost: Counter[tuple[str, int]] = Counter()
     for loss in found.losses.queues:
         lost[loss.topic, loss.queue_id] += loss.messages
-    yield from (_sample("lost_messages", count, store=found.store, topic=topic, queue_id=str(queue_id))
-                for (topic, queue_id), count in sorted(lost.items()))  # fmt: skip
+    yield from (
+        _sample("lost_messages", count, store=found.store, topic=topic, queue_id=str(queue_id))
+        for (topic, queue_id), count in sorted(lost.items())
+    )
     statistics = found.statistics
     for name, words, value in (
         ("lost_bytes", "bytes of the CommitLog without a valid record", found.losses.bytes),
@@ -117,8 +125,10 @@ def nagios(found: Verification) -> bytes:
     )
     status = "UNKNOWN" if not found.complete and found.state is State.CLEAN else _NAGIOS[found.state]
     lines = [f"VERIFY {status} - {_plain(found.store)}: {words} | {data}"]
-    lines += [f"{finding.severity} {finding.code} {_plain(finding.file)}: {_plain(finding.evidence)}"
-              for finding in found.findings]  # fmt: skip
+    lines += [
+        f"{finding.severity} {finding.code} {_plain(finding.file)}: {_plain(finding.evidence)}"
+        for finding in found.findings
+    ]
     return ("\n".join(lines) + "\n").encode("utf-8", "replace")
 
 

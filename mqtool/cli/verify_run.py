@@ -45,9 +45,14 @@ class Work:
 
 
 def run(
-    invocation: Invocation, path: Path, config: Path | None, work: Work, output_format: str, outfile: Path | None,
+    invocation: Invocation,
+    path: Path,
+    config: Path | None,
+    work: Work,
+    output_format: str,
+    outfile: Path | None,
     fail_on: str,
-) -> ExitCode:  # fmt: skip
+) -> ExitCode:
     """Checks a store and writes the answer."""
     kind = recognise(path)
     if kind is not None:
@@ -168,20 +173,30 @@ def finding_row(finding: Finding) -> dict[str, Any]:
 def verdict_row(found: Verification) -> dict[str, Any]:
     """Returns the verdict as JSON."""
     return {
-        "store": found.store, "status": found.state.value, "complete": found.complete, "live": found.live,
-        "errors": found.count(Severity.ERROR), "warnings": found.count(Severity.WARNING),
-        "notes": found.count(Severity.NOTE), "lost_bytes": found.losses.bytes,
-        "lost_messages": found.losses.messages, **asdict(found.statistics),
-    }  # fmt: skip
+        "store": found.store,
+        "status": found.state.value,
+        "complete": found.complete,
+        "live": found.live,
+        "errors": found.count(Severity.ERROR),
+        "warnings": found.count(Severity.WARNING),
+        "notes": found.count(Severity.NOTE),
+        "lost_bytes": found.losses.bytes,
+        "lost_messages": found.losses.messages,
+        **asdict(found.statistics),
+    }
 
 
 def document(found: Verification) -> dict[str, Any]:
     """Returns the whole answer as one object."""
     rows = _rows(found)
     return {
-        **verdict_row(found), "checks": rows["check"], "findings": rows["finding"], "lost_ranges": rows["lost_range"],
-        "lost_messages_of_queues": rows["lost_messages"], "lost_messages_of_groups": rows["group_loss"],
-    }  # fmt: skip
+        **verdict_row(found),
+        "checks": rows["check"],
+        "findings": rows["finding"],
+        "lost_ranges": rows["lost_range"],
+        "lost_messages_of_queues": rows["lost_messages"],
+        "lost_messages_of_groups": rows["group_loss"],
+    }
 
 
 def lines(found: Verification) -> list[dict[str, Any]]:
@@ -200,9 +215,14 @@ def _rows(found: Verification) -> dict[str, list[dict[str, Any]]]:
         ],
         "lost_range": [asdict(part) for part in losses.ranges],
         "lost_messages": [
-            {"topic": loss.topic, "queue_id": loss.queue_id, "offsets": loss.offsets, "messages": loss.messages,
-             "proof": loss.proof}
+            {
+                "topic": loss.topic,
+                "queue_id": loss.queue_id,
+                "offsets": loss.offsets,
+                "messages": loss.messages,
+                "proof": loss.proof,
+            }
             for loss in losses.queues
         ],
         "group_loss": [asdict(loss) for loss in losses.groups],
-    }  # fmt: skip
+    }

@@ -81,7 +81,9 @@ def _list(name: str, doc: str, fields: tuple[Column, ...]) -> Column:
 
 
 VERIFY = OutputSchema(
-    "verify", 1, "the whole answer",
+    "verify",
+    1,
+    "the whole answer",
     (
         *_VERDICT_COLUMNS,
         _list("checks", "how each check ended", _CHECK_COLUMNS),
@@ -91,7 +93,7 @@ VERIFY = OutputSchema(
         _list("lost_messages_of_groups", "what that means for consumer groups", _GROUP_COLUMNS),
     ),
     single=True,
-)  # fmt: skip
+)
 
 
 def _line(name: str, doc: str, fields: tuple[Column, ...]) -> OutputSchema:
@@ -111,7 +113,9 @@ FINDING_ROWS = OutputSchema("verify.findings", 1, "a finding", FINDING_COLUMNS)
 """Rows of `--format csv`."""
 
 CHECKS = OutputSchema(
-    "checks", 1, "a code that verify can report",
+    "checks",
+    1,
+    "a code that verify can report",
     (
         _text("code", "stable name"),
         _text("check", "which check reports it"),
@@ -120,4 +124,4 @@ CHECKS = OutputSchema(
         _text("remedy", "what to do", show="wide"),
         _text("next_step", "the command to type; {store} and the like are filled in", show="wide"),
     ),
-)  # fmt: skip
+)

@@ -70,17 +70,28 @@ def _finding(finding: Finding, *, wide: bool) -> Iterator[str]:
 def _losses(found: Verification) -> Iterator[str]:
     if found.losses.queues:
         rows = [
-            {"topic": loss.topic, "queue": loss.queue_id, "messages": loss.messages,
-             "queue offsets": _runs(loss.offsets), "proof": loss.proof}
+            {
+                "topic": loss.topic,
+                "queue": loss.queue_id,
+                "messages": loss.messages,
+                "queue offsets": _runs(loss.offsets),
+                "proof": loss.proof,
+            }
             for loss in found.losses.queues
-        ]  # fmt: skip
+        ]
         yield "Lost messages\n" + _table(rows)
     if found.losses.groups:
         rows = [
-            {"group": loss.group, "topic": loss.topic, "queue": loss.queue_id, "consumer offset": loss.consumer_offset,
-             "consumed": loss.consumed, "unread": loss.unread}
+            {
+                "group": loss.group,
+                "topic": loss.topic,
+                "queue": loss.queue_id,
+                "consumer offset": loss.consumer_offset,
+                "consumed": loss.consumed,
+                "unread": loss.unread,
+            }
             for loss in found.losses.groups
-        ]  # fmt: skip
+        ]
         yield "What the loss means for consumer groups\n" + _table(rows)
 
 

@@ -196,10 +196,14 @@ class _Conversion:
         """Writes a checkpoint for a log that ends elsewhere; fields that the release does not know stay 0."""
         old = self._store.checkpoint or Checkpoint()
         made = replace(
-            old, physic_msg_timestamp=self._newest, logics_msg_timestamp=self._newest, index_msg_timestamp=0,
+            old,
+            physic_msg_timestamp=self._newest,
+            logics_msg_timestamp=self._newest,
+            index_msg_timestamp=0,
             confirm_physical_offset=max(last, 0) if old.confirm_physical_offset else 0,
-            logics_physical_offset=self._found.end if old.logics_physical_offset else 0, master_flushed_offset=0,
-        )  # fmt: skip
+            logics_physical_offset=self._found.end if old.logics_physical_offset else 0,
+            master_flushed_offset=0,
+        )
         (self._staging / file_names.CHECKPOINT).write_bytes(checkpoint_format.build(made))
 
     def _derived(self) -> None:

@@ -172,8 +172,14 @@ def into_rocksdb(store: Store, target: Path) -> ConvertedQueues:
                     continue
                 units = dispatcher.dispatch(item).units
                 names = [dispatcher.topics.names[number] for number in units.topic.tolist()]
-                columns = (units.queue_id, units.queue_offset, units.physical_offset, units.size, units.tags_code,
-                           units.store_timestamp)  # fmt: skip
+                columns = (
+                    units.queue_id,
+                    units.queue_offset,
+                    units.physical_offset,
+                    units.size,
+                    units.tags_code,
+                    units.store_timestamp,
+                )
                 for topic, queue_id, offset, *rest in zip(names, *(c.tolist() for c in columns), strict=True):
                     writer.add((topic, queue_id), offset, RocksUnit(*rest))
             found.end = log.max_offset
@@ -269,8 +275,10 @@ def _differences(queue: Queue, made: QueueDatabase, min_offset: int, found: Conv
             continue
         first = file.base // UNIT_SIZE
         low, high = int(rows[0]) + first, int(rows[-1]) + first
-        new = {offset: (unit.physical_offset, unit.size, unit.tags_code)
-               for offset, unit in made.units(queue.topic, queue.queue_id, low, high - low + 1)}  # fmt: skip
+        new = {
+            offset: (unit.physical_offset, unit.size, unit.tags_code)
+            for offset, unit in made.units(queue.topic, queue.queue_id, low, high - low + 1)
+        }
         for row, values in zip(rows.tolist(), units[rows].tolist(), strict=True):
             if new.get(row + first) != values:
                 found.differences.add(f"{name} at {row + first}: file {values}, log {new.get(row + first)}")

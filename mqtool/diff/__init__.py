@@ -16,6 +16,13 @@ from mqtool.diff.differences import (
 from mqtool.diff.stores import compare
 
 __all__ = [
-    "Alone", "Difference", "LogDifference", "OffsetDifference", "QueueDifference", "Region", "Side", "TailSide",
+    "Alone",
+    "Difference",
+    "LogDifference",
+    "OffsetDifference",
+    "QueueDifference",
+    "Region",
+    "Side",
+    "TailSide",
     "compare",
-]  # fmt: skip
+]

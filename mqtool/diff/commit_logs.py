@@ -30,9 +30,22 @@ def compare_logs(a: CommitLog, b: CommitLog, on_bytes: OnBytes | None = None) ->
     first = next((int(s) for s in runs.starts.tolist() if regions.kept and s >= regions.kept[0].start), None)
     agreed = None if not both else (begins, both[-1][1] if diverges_at is None else max(begins, diverges_at))
     return LogDifference(
-        _bounds(a, in_a), _bounds(b, in_b), agreed, diverges_at, first, runs.same, regions.different, regions.filler,
-        regions.kept, regions.count, regions.messages_a, regions.messages_b, tuple(alone), _tail(a, b), _tail(b, a),
-    )  # fmt: skip
+        _bounds(a, in_a),
+        _bounds(b, in_b),
+        agreed,
+        diverges_at,
+        first,
+        runs.same,
+        regions.different,
+        regions.filler,
+        regions.kept,
+        regions.count,
+        regions.messages_a,
+        regions.messages_b,
+        tuple(alone),
+        _tail(a, b),
+        _tail(b, a),
+    )
 
 
 def _bounds(log: CommitLog, covered: list[Interval]) -> Interval | None:

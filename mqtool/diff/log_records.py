@@ -109,11 +109,15 @@ def regions_of(runs: Runs, a: Touched, b: Touched) -> Regions:
     records = [_counted(low, side) for side in (of_a, of_b)]
     numbers = np.flatnonzero(kept)
     found = tuple(
-        Region(int(low[n]), int(high[n]), int(total[n]),
-               _side(a, int(records[0][n]), int(low[n]), int(high[n])),
-               _side(b, int(records[1][n]), int(low[n]), int(high[n])))
+        Region(
+            int(low[n]),
+            int(high[n]),
+            int(total[n]),
+            _side(a, int(records[0][n]), int(low[n]), int(high[n])),
+            _side(b, int(records[1][n]), int(low[n]), int(high[n])),
+        )
         for n in numbers[:MOST_REGIONS].tolist()
-    )  # fmt: skip
+    )
     sums = [int(one[numbers].sum()) for one in records]
     return Regions(found, len(numbers), int(counts.sum()), filler_bytes, sums[0], sums[1])
 

@@ -64,9 +64,16 @@ def compare_queue(a: Queue | None, b: Queue | None) -> QueueDifference | None:
     named = a or b
     assert named is not None
     return QueueDifference(
-        named.topic, named.queue_id, *bounds, tuple(only[0].runs), tuple(only[1].runs), only[0].messages,
-        only[1].messages, different.messages, different.runs[0][0] if different.runs else None,
-    )  # fmt: skip
+        named.topic,
+        named.queue_id,
+        *bounds,
+        tuple(only[0].runs),
+        tuple(only[1].runs),
+        only[0].messages,
+        only[1].messages,
+        different.messages,
+        different.runs[0][0] if different.runs else None,
+    )
 
 
 def _bounds(queue: Queue | None) -> Interval | None:

@@ -17,9 +17,7 @@ PARTS = ("log", "queues", "offsets")
 Key = tuple[str, str, int]
 
 
-def compare(
-    a: Store, b: Store, parts: Collection[str] = PARTS, on_bytes: OnBytes | None = None
-) -> Difference:
+def compare(a: Store, b: Store, parts: Collection[str] = PARTS, on_bytes: OnBytes | None = None) -> Difference:
     """Compares two stores; nothing is written to either.
 
     Args:
@@ -45,8 +43,9 @@ def compare(
     if "offsets" in parts:
         before, after = dict(_offsets(a)), dict(_offsets(b))
         keys = sorted({*before, *after})
-        offsets = [OffsetDifference(*key, before.get(key), after.get(key)) for key in keys
-                   if before.get(key) != after.get(key)]  # fmt: skip
+        offsets = [
+            OffsetDifference(*key, before.get(key), after.get(key)) for key in keys if before.get(key) != after.get(key)
+        ]
     unread = tuple(words for side, store in (("a", a), ("b", b)) for words in _unread(side, store, parts))
     return Difference(log, tuple(queues), tuple(offsets), len(names), len(keys), unread)
 

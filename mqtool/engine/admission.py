@@ -65,8 +65,9 @@ def _check_index(directory: Path, expected: int) -> None:
         if size not in (0, expected):
             raise LayoutError(
                 f"expected an index file of {expected} bytes, found {size}; "
-                "open the store with the index_slots and index_entries that it was made with", entry.path,
-            )  # fmt: skip
+                "open the store with the index_slots and index_entries that it was made with",
+                entry.path,
+            )
 
 
 def check_cut(opening: "Opening") -> None:

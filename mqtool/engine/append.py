@@ -107,14 +107,30 @@ class StorePuts:
         except KeyError:
             state = None
         if (  # `find`, since `in` takes twice as long
-            state is None or sys_flag & _SPECIAL_BITS or size > self._longest_body
-            or properties.find(b"INNER_") >= 0 or self._flags.refuses
-            or (born_host is not None and len(born_host) != 8) or (store_host is not None and len(store_host) != 8)
-        ):  # fmt: skip
-            return self._put_slowly(OutgoingMessage(
-                topic, queue_id, body, properties, flag, sys_flag, born_timestamp, born_host, store_host,
-                reconsume_times, prepared_transaction_offset,
-            ), wait=wait)  # fmt: skip
+            state is None
+            or sys_flag & _SPECIAL_BITS
+            or size > self._longest_body
+            or properties.find(b"INNER_") >= 0
+            or self._flags.refuses
+            or (born_host is not None and len(born_host) != 8)
+            or (store_host is not None and len(store_host) != 8)
+        ):
+            return self._put_slowly(
+                OutgoingMessage(
+                    topic,
+                    queue_id,
+                    body,
+                    properties,
+                    flag,
+                    sys_flag,
+                    born_timestamp,
+                    born_host,
+                    store_host,
+                    reconsume_times,
+                    prepared_transaction_offset,
+                ),
+                wait=wait,
+            )
         crc = crc32(body) & 0x7FFFFFFF
         total += size
         log, host = self._log, store_host or self._store_host
@@ -130,10 +146,24 @@ class StorePuts:
             pack_tail(buffer, middle, prefix, properties)
             physical = file.file_from_offset + start
             _pack_head(
-                buffer, start, total, state.magic_code, crc, queue_id, flag, number, physical, sys_flag,
-                now if born_timestamp is None else born_timestamp, born_host or self._born_host, now, host,
-                reconsume_times, prepared_transaction_offset, size,
-            )  # fmt: skip
+                buffer,
+                start,
+                total,
+                state.magic_code,
+                crc,
+                queue_id,
+                flag,
+                number,
+                physical,
+                sys_flag,
+                now if born_timestamp is None else born_timestamp,
+                born_host or self._born_host,
+                now,
+                host,
+                reconsume_times,
+                prepared_transaction_offset,
+                size,
+            )
             file.store_timestamp = now
             file.wrote = start + total
             self._note(physical)
@@ -191,9 +221,17 @@ class StorePuts:
             Status and place of the first, with the physical offsets of all.
         """
         result = batch.append_batch(
-            self._log, topic, queue_id, messages, properties, sys_flag, born_timestamp, born_host, store_host,
+            self._log,
+            topic,
+            queue_id,
+            messages,
+            properties,
+            sys_flag,
+            born_timestamp,
+            born_host,
+            store_host,
             reconsume_times,
-        )  # fmt: skip
+        )
         return self._finish(result, properties, wait=wait)
 
     def put_many(self, columns: MessageColumns) -> PutManyResult:

@@ -133,8 +133,20 @@ def append_batch(  # noqa: PLR0917 - the arguments of `MessageStore.put_batch`
     if refused is not None:
         return refused
     crcs = list(map(and_, map(crc32, bodies), repeat(0x7FFFFFFF)))
-    prepared = _Prepared(bodies, held, flags, sizes, body_sizes, crcs, record.shaped(sys_flag, shape), born_timestamp,
-                         born, host, reconsume_times, shape)  # fmt: skip
+    prepared = _Prepared(
+        bodies,
+        held,
+        flags,
+        sizes,
+        body_sizes,
+        crcs,
+        record.shaped(sys_flag, shape),
+        born_timestamp,
+        born,
+        host,
+        reconsume_times,
+        shape,
+    )
     with log.lock:
         return _append(log, state, prepared)
 
@@ -178,16 +190,26 @@ def _append(log: "CommitLog", state: QueueState, prepared: _Prepared) -> PutResu
     )
 
 
-def _encode(
-    log: "CommitLog", state: QueueState, prepared: _Prepared, start: int, now: int
-) -> tuple[bytes, list[int]]:
+def _encode(log: "CommitLog", state: QueueState, prepared: _Prepared, start: int, now: int) -> tuple[bytes, list[int]]:
     """Returns the records one behind the other, and their physical offsets."""
     offsets = list(accumulate(prepared.sizes[:-1], initial=start))
     sample = record.HEAD_PACKERS[prepared.shape].pack(
-        0, state.magic_code, 0, state.queue_id, 0, 0, 0, prepared.sys_flag,
-        now if prepared.born_timestamp is None else prepared.born_timestamp, prepared.born_host, now,
-        prepared.store_host, prepared.reconsume_times, 0, 0,
-    )  # fmt: skip
+        0,
+        state.magic_code,
+        0,
+        state.queue_id,
+        0,
+        0,
+        0,
+        prepared.sys_flag,
+        now if prepared.born_timestamp is None else prepared.born_timestamp,
+        prepared.born_host,
+        now,
+        prepared.store_host,
+        prepared.reconsume_times,
+        0,
+        0,
+    )
     heads = record.RUN_PACKERS[prepared.shape].heads(
         sample, prepared.sizes, prepared.crcs, prepared.flags, state.next_offset, offsets, prepared.body_sizes
     )

@@ -90,9 +90,12 @@ class CommitLog:
     def too_long(self, state: QueueState, body_size: int, properties_size: int, total: int) -> bool:
         """Whether `refusal` has something to say."""
         return bool(
-            properties_size > record.LONGEST_PROPERTIES or body_size > self._longest_body
-            or total > self._longest or state.refused or self.flags.refuses
-        )  # fmt: skip
+            properties_size > record.LONGEST_PROPERTIES
+            or body_size > self._longest_body
+            or total > self._longest
+            or state.refused
+            or self.flags.refuses
+        )
 
     def is_busy(self) -> bool:
         """Whether a writer has held the append lock for longer than `page_cache_busy_ms` without getting on.

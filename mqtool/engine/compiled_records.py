@@ -50,8 +50,13 @@ class CompiledRecords:
         self._plain = plain
         self._compiled = compiled
         columns, states = plain.columns, plain.states
-        given = (columns.flag, columns.sys_flag, columns.reconsume_times, columns.prepared_transaction_offset,
-                 columns.born_timestamp)  # fmt: skip
+        given = (
+            columns.flag,
+            columns.sys_flag,
+            columns.reconsume_times,
+            columns.prepared_transaction_offset,
+            columns.born_timestamp,
+        )
         is_one = all(one is None or isinstance(one, int) for one in given)
         heads = plain.heads(1 if is_one else len(columns)).view(np.uint8)
         topics = b"".join(state.topic_field for state in states)
@@ -61,10 +66,13 @@ class CompiledRecords:
         self._heads = (heads, 0 if is_one else HEAD.itemsize)
         self._queue_ids = np.array([state.queue_id for state in states], np.int64)
         self._queues = (
-            plain.state_of, np.frombuffer(topics, np.uint8), np.cumsum([0, *topic_sizes], dtype=np.int64),
+            plain.state_of,
+            np.frombuffer(topics, np.uint8),
+            np.cumsum([0, *topic_sizes], dtype=np.int64),
             np.array([_length_size(state.magic_code) for state in states], np.int64),
-            np.array([state.magic_code for state in states], np.int64), self._queue_ids,
-        )  # fmt: skip
+            np.array([state.magic_code for state in states], np.int64),
+            self._queue_ids,
+        )
         self._ends = np.cumsum(plain.sizes)
 
     def append(self, log: CommitLog, first: int) -> tuple[np.ndarray, np.ndarray]:

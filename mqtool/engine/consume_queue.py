@@ -71,8 +71,11 @@ class ConsumeQueue:
             # The real store says so and goes on: the unit's place in the queue is not its record's offset from here on.
             _LOG.error(
                 "unit out of order topic=%s queue=%d expected=%d next=%d",
-                self.topic, self.queue_id, queue_offset, current // UNIT_SIZE,
-            )  # fmt: skip
+                self.topic,
+                self.queue_id,
+                queue_offset,
+                current // UNIT_SIZE,
+            )
         file.append(UNIT.pack(physical_offset, size, tags_code))
         self.max_physical_offset = physical_offset + size
         self._dirty = True

@@ -48,11 +48,18 @@ def list_cut_messages(root: "os.PathLike[str]", settings: Settings, cut_from: in
 
 def _row(message: Message) -> dict[str, Any]:
     return {
-        "topic": message.topic, "queue_id": message.queue_id, "flag": message.flag, "sys_flag": message.sys_flag,
-        "born_timestamp": message.born_timestamp, "born_host": str(message.born_host),
-        "store_host": str(message.store_host), "reconsume_times": message.reconsume_times,
-        "prepared_transaction_offset": message.prepared_transaction_offset, "properties": message.properties,
+        "topic": message.topic,
+        "queue_id": message.queue_id,
+        "flag": message.flag,
+        "sys_flag": message.sys_flag,
+        "born_timestamp": message.born_timestamp,
+        "born_host": str(message.born_host),
+        "store_host": str(message.store_host),
+        "reconsume_times": message.reconsume_times,
+        "prepared_transaction_offset": message.prepared_transaction_offset,
+        "properties": message.properties,
         "body_base64": base64.b64encode(message.raw_body).decode("ascii"),
-        "queue_offset": message.queue_offset, "physical_offset": message.physical_offset,
+        "queue_offset": message.queue_offset,
+        "physical_offset": message.physical_offset,
         "store_timestamp": message.store_timestamp,
-    }  # fmt: skip
+    }

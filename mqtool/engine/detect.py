@@ -127,6 +127,7 @@ def _index_sizes_of(root: Path, keys: BrokerConfig) -> dict[str, Any]:
         if file.size and file.size != index_file.file_size(slots, entries):
             raise LayoutError(
                 f"maxHashSlotNum {slots} and maxIndexNum {entries} make index files of "
-                f"{index_file.file_size(slots, entries)} bytes, but this one has {file.size}", file.path,
-            )  # fmt: skip
+                f"{index_file.file_size(slots, entries)} bytes, but this one has {file.size}",
+                file.path,
+            )
     return {"index_slots": slots, "index_entries": entries}

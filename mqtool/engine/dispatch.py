@@ -225,10 +225,18 @@ class Dispatcher:
     def _queue(self, request: DispatchRequest) -> None:
         queue = self._queues.find_or_create(request.topic, request.queue_id)
         if not isinstance(queue, ConsumeQueue):
-            queue.put_batch(BatchConsumeQueueUnit(
-                request.physical_offset, request.size, request.tags_code, request.store_timestamp,
-                request.base_queue_offset, request.batch_size, -1, 0,
-            ))  # fmt: skip
+            queue.put_batch(
+                BatchConsumeQueueUnit(
+                    request.physical_offset,
+                    request.size,
+                    request.tags_code,
+                    request.store_timestamp,
+                    request.base_queue_offset,
+                    request.batch_size,
+                    -1,
+                    0,
+                )
+            )
             return
         self._put_unit(queue, request.queue_offset, request)
         names = request.properties.get(properties.INNER_MULTI_DISPATCH, "")

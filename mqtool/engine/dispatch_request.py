@@ -79,9 +79,18 @@ def request_of(found: Record, rules: DispatchRules) -> DispatchRequest:
     if properties.INNER_NUM in held and properties.INNER_BASE in held:
         base, count = java.parse_long(held[properties.INNER_BASE]), java.parse_short(held[properties.INNER_NUM])
     return DispatchRequest(
-        topic, found.queue_id, found.queue_offset, found.physical_offset, found.total_size,
-        _tags_code(topic, held, found.store_timestamp, rules), found.store_timestamp, found.sys_flag, held, base, count,
-    )  # fmt: skip
+        topic,
+        found.queue_id,
+        found.queue_offset,
+        found.physical_offset,
+        found.total_size,
+        _tags_code(topic, held, found.store_timestamp, rules),
+        found.store_timestamp,
+        found.sys_flag,
+        held,
+        base,
+        count,
+    )
 
 
 def _tags_code(topic: str, held: dict[str, str], store_timestamp: int, rules: DispatchRules) -> int:

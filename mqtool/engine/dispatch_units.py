@@ -38,9 +38,14 @@ def write_units(queues: Queues, topics: list[str], units: QueueUnits) -> int:
     order, data, first_rows, stops, gaps = _packed(units) if compiled is None else _packed_by_kernel(compiled, units)
     last_rows = order[stops - 1]
     runs = zip(
-        units.topic[first_rows].tolist(), units.queue_id[first_rows].tolist(), units.queue_offset[first_rows].tolist(),
-        (units.physical_offset[last_rows] + units.size[last_rows]).tolist(), stops.tolist(), gaps.tolist(), strict=True,
-    )  # fmt: skip
+        units.topic[first_rows].tolist(),
+        units.queue_id[first_rows].tolist(),
+        units.queue_offset[first_rows].tolist(),
+        (units.physical_offset[last_rows] + units.size[last_rows]).tolist(),
+        stops.tolist(),
+        gaps.tolist(),
+        strict=True,
+    )
     start = 0
     for topic, queue_id, first, end, stop, has_gap in runs:
         queue = queues.find_or_create(topics[topic], queue_id)
@@ -88,8 +93,12 @@ def _packed_by_kernel(compiled: Kernels, units: QueueUnits) -> _Packed:
     packed = np.empty(len(units) * UNIT_SIZE, np.uint8)
     order, stops = np.empty(len(units), np.int64), np.zeros(len(firsts), np.int64)
     gaps = np.zeros(len(firsts), np.int32)
-    columns = ((units.queue_offset, np.int64), (units.physical_offset, np.int64), (units.size, np.int32),
-               (units.tags_code, np.int64))  # fmt: skip
+    columns = (
+        (units.queue_offset, np.int64),
+        (units.physical_offset, np.int64),
+        (units.size, np.int32),
+        (units.tags_code, np.int64),
+    )
     compiled.pack_units(numbers, *(np.ascontiguousarray(*one) for one in columns), packed, order, stops, gaps)
     return _Packed(order, packed.tobytes(), firsts, stops, gaps)
 
@@ -123,7 +132,15 @@ def _append(queue: AnyQueue, units: QueueUnits) -> None:
 def _append_batches(queue: AnyQueue, units: QueueUnits) -> None:
     assert not isinstance(queue, ConsumeQueue)
     for row in range(len(units)):
-        queue.put_batch(BatchConsumeQueueUnit(
-            int(units.physical_offset[row]), int(units.size[row]), int(units.tags_code[row]),
-            int(units.store_timestamp[row]), int(units.queue_offset[row]), int(units.batch_size[row]), -1, 0,
-        ))  # fmt: skip
+        queue.put_batch(
+            BatchConsumeQueueUnit(
+                int(units.physical_offset[row]),
+                int(units.size[row]),
+                int(units.tags_code[row]),
+                int(units.store_timestamp[row]),
+                int(units.queue_offset[row]),
+                int(units.batch_size[row]),
+                -1,
+                0,
+            )
+        )

@@ -51,9 +51,7 @@ class TagFilter:
 class SqlFilter:
     """Messages whose properties satisfy an SQL92 expression."""
 
-    def __init__(
-        self, expression: str, bits: tuple[int, ...] = (), bit_map_bits: int = 0, *, v4: bool = False
-    ) -> None:
+    def __init__(self, expression: str, bits: tuple[int, ...] = (), bit_map_bits: int = 0, *, v4: bool = False) -> None:
         """Takes an expression.
 
         Args:

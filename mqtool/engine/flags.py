@@ -22,9 +22,11 @@ class RunningFlag(IntFlag):
 
 _STOPS_PUTS = ~RunningFlag.NOT_READABLE & 0x7F
 _STOPS_QUEUES = (
-    RunningFlag.NOT_WRITEABLE | RunningFlag.LOGICS_QUEUE_ERROR
-    | RunningFlag.INDEX_FILE_ERROR | RunningFlag.LOGIC_DISK_FULL
-)  # fmt: skip
+    RunningFlag.NOT_WRITEABLE
+    | RunningFlag.LOGICS_QUEUE_ERROR
+    | RunningFlag.INDEX_FILE_ERROR
+    | RunningFlag.LOGIC_DISK_FULL
+)
 
 
 class RunningFlags:

@@ -104,11 +104,17 @@ def forecast(
     times = _times(policy, candidates, now, trigger)
     found = tuple(
         FileForecast(
-            one.path, one.base, one.size, candidate.modified, verdict.goes, verdict.reason,
-            now if verdict.goes else time, held,
+            one.path,
+            one.base,
+            one.size,
+            candidate.modified,
+            verdict.goes,
+            verdict.reason,
+            now if verdict.goes else time,
+            held,
         )
         for one, candidate, verdict, time, held in zip(segments, candidates, verdicts, times, unread, strict=True)
-    )  # fmt: skip
+    )
     gone = sum(one.goes for one in found)
     return Forecast(trigger, max((*logs.values(), queues)), found, _followers(store, segments, gone))
 
@@ -176,10 +182,7 @@ def _spans(places: tuple[np.ndarray, np.ndarray], bases: list[int]) -> list[tupl
     """Returns first and last queue offset that lies in each file; first behind last where there is none."""
     offsets, physical = places
     cuts = [*np.searchsorted(physical, bases).tolist(), len(physical)]
-    return [
-        (int(offsets[begin]), int(offsets[end - 1])) if begin < end else (0, -1)
-        for begin, end in pairwise(cuts)
-    ]
+    return [(int(offsets[begin]), int(offsets[end - 1])) if begin < end else (0, -1) for begin, end in pairwise(cuts)]
 
 
 def _followers(store: Store, segments: tuple[MappedFile, ...], gone: int) -> tuple[str, ...]:

@@ -110,9 +110,16 @@ class Handover:
             return None
         physical, times = written.physical_offset, np.full(count, written.store_timestamp, np.int64)
         units = QueueUnits(
-            np.arange(count), topic, written.queue_id.astype(np.int32), written.queue_offset, physical,
-            written.sizes.astype(np.int32), tags, times, np.ones(count, np.int16),
-        )  # fmt: skip
+            np.arange(count),
+            topic,
+            written.queue_id.astype(np.int32),
+            written.queue_offset,
+            physical,
+            written.sizes.astype(np.int32),
+            tags,
+            times,
+            np.ones(count, np.int16),
+        )
         rows = self._key_rows[:keys].copy()
         return units, IndexKeys(rows, absolute(self._key_hashes[:keys].view(np.int32)), physical[rows], times[rows])
 

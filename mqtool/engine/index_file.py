@@ -81,14 +81,16 @@ class IndexWriter:
         _ENTRY.pack_into(self._map, place, key_hash, physical_offset, diff, newest)
         _SLOT.pack_into(self._map, at, number)
         first = number <= 1
-        self._set_header(IndexHeader(
-            store_timestamp if first else header.begin_timestamp,
-            store_timestamp,
-            physical_offset if first else header.begin_physical_offset,
-            physical_offset,
-            header.hash_slot_count + (newest == 0),
-            number + 1,
-        ))  # fmt: skip
+        self._set_header(
+            IndexHeader(
+                store_timestamp if first else header.begin_timestamp,
+                store_timestamp,
+                physical_offset if first else header.begin_physical_offset,
+                physical_offset,
+                header.hash_slot_count + (newest == 0),
+                number + 1,
+            )
+        )
         return True
 
     def put_many(self, hashes: np.ndarray, offsets: np.ndarray, timestamps: np.ndarray) -> int:
@@ -115,14 +117,16 @@ class IndexWriter:
         compiled = kernels()
         chain = self._chain if compiled is None else partial(self._chain_by_kernel, compiled)
         fresh = chain(hashes, offsets, timestamps)
-        self._set_header(IndexHeader(
-            int(timestamps[0]) if first <= 1 else header.begin_timestamp,
-            int(timestamps[-1]),
-            int(offsets[0]) if first <= 1 else header.begin_physical_offset,
-            int(offsets[-1]),
-            header.hash_slot_count + fresh,
-            first + count,
-        ))  # fmt: skip
+        self._set_header(
+            IndexHeader(
+                int(timestamps[0]) if first <= 1 else header.begin_timestamp,
+                int(timestamps[-1]),
+                int(offsets[0]) if first <= 1 else header.begin_physical_offset,
+                int(offsets[-1]),
+                header.hash_slot_count + fresh,
+                first + count,
+            )
+        )
         return count
 
     def _chain(self, hashes: np.ndarray, offsets: np.ndarray, timestamps: np.ndarray) -> int:
@@ -153,10 +157,16 @@ class IndexWriter:
             self._populated = self._reserved
         first, begin, time = self.header.index_count, self.header.begin_timestamp, int(timestamps[0])
         fresh: int = compiled.put_entries(
-            np.frombuffer(self._map, np.uint8), self.slots, self._entries_at, first, index_file.time_diff(time, begin),
-            time if first <= 1 else begin, np.ascontiguousarray(hashes, np.int32),
-            np.ascontiguousarray(offsets, np.int64), np.ascontiguousarray(timestamps, np.int64),
-        )  # fmt: skip
+            np.frombuffer(self._map, np.uint8),
+            self.slots,
+            self._entries_at,
+            first,
+            index_file.time_diff(time, begin),
+            time if first <= 1 else begin,
+            np.ascontiguousarray(hashes, np.int32),
+            np.ascontiguousarray(offsets, np.int64),
+            np.ascontiguousarray(timestamps, np.int64),
+        )
         return fresh
 
     def _diffs(self, timestamps: np.ndarray) -> np.ndarray:
@@ -196,9 +206,15 @@ class IndexWriter:
         """Writes the header through."""
         found = self.header
         HEADER.struct.pack_into(
-            self._map, 0, found.begin_timestamp, found.end_timestamp, found.begin_physical_offset,
-            found.end_physical_offset, found.hash_slot_count, found.index_count,
-        )  # fmt: skip
+            self._map,
+            0,
+            found.begin_timestamp,
+            found.end_timestamp,
+            found.begin_physical_offset,
+            found.end_physical_offset,
+            found.hash_slot_count,
+            found.index_count,
+        )
 
     # -- lookup --------------------------------------------------------------------------------------------------
 

@@ -20,19 +20,34 @@ _BATCH_BITS = int(SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP)
 _PACKED = int(SysFlag.COMPRESSED) | commit_log.COMPRESSION_MASK
 
 _NAMED = {
-    "tags": properties.TAGS, "keys": properties.KEYS, "unique_key": properties.UNIQUE_KEY,
+    "tags": properties.TAGS,
+    "keys": properties.KEYS,
+    "unique_key": properties.UNIQUE_KEY,
     "delay_level": properties.DELAY_LEVEL,
-}  # fmt: skip
+}
 _NUMBERS = {
-    "queue_id": (0, java.INT_MAX), "flag": (java.INT_MIN, java.INT_MAX), "sys_flag": (java.INT_MIN, java.INT_MAX),
-    "reconsume_times": (java.INT_MIN, java.INT_MAX), "born_timestamp": (java.LONG_MIN, java.LONG_MAX),
+    "queue_id": (0, java.INT_MAX),
+    "flag": (java.INT_MIN, java.INT_MAX),
+    "sys_flag": (java.INT_MIN, java.INT_MAX),
+    "reconsume_times": (java.INT_MIN, java.INT_MAX),
+    "born_timestamp": (java.LONG_MIN, java.LONG_MAX),
     "prepared_transaction_offset": (java.LONG_MIN, java.LONG_MAX),
-}  # fmt: skip
+}
 _TAKEN = {"topic", "body", "body_base64", "body_encoding", "properties", "born_host", "store_host", *_NAMED, *_NUMBERS}
 _PASSED_OVER = {
-    "physical_offset", "store_size", "queue_offset", "store_timestamp", "body_crc", "offset_message_id", "body_size",
-    "batch_index", "broker", "record_class", "body_decoded", "magic_code",
-}  # fmt: skip
+    "physical_offset",
+    "store_size",
+    "queue_offset",
+    "store_timestamp",
+    "body_crc",
+    "offset_message_id",
+    "body_size",
+    "batch_index",
+    "broker",
+    "record_class",
+    "body_decoded",
+    "magic_code",
+}
 """Columns of `dump` and `export` that the store gives anew, or that only help to understand the others."""
 
 
@@ -83,11 +98,18 @@ def message_of(row: Any, options: StoreOptions) -> OutgoingMessage:
     body = _body(row)
     sys_flag = _sys_flag(row, body, numbers["sys_flag"] or 0)
     return OutgoingMessage(
-        topic, numbers["queue_id"] or 0, body,
+        topic,
+        numbers["queue_id"] or 0,
+        body,
         _encoded(_properties(row), options),
-        numbers["flag"] or 0, sys_flag, numbers["born_timestamp"], _host(row, "born_host"), _host(row, "store_host"),
-        numbers["reconsume_times"] or 0, numbers["prepared_transaction_offset"] or 0,
-    )  # fmt: skip
+        numbers["flag"] or 0,
+        sys_flag,
+        numbers["born_timestamp"],
+        _host(row, "born_host"),
+        _host(row, "store_host"),
+        numbers["reconsume_times"] or 0,
+        numbers["prepared_transaction_offset"] or 0,
+    )
 
 
 def _wrong(name: str, expected: str, found: object) -> NoMessageError:

@@ -152,8 +152,14 @@ def _put(store: MessageStore, messages: list[tuple[Row, OutgoingMessage]]) -> It
     done = 0
     while done < len(messages):
         hosts = messages[done][1].born_host, messages[done][1].store_host
-        end = next((at for at in range(done, len(messages))
-                    if (messages[at][1].born_host, messages[at][1].store_host) != hosts), len(messages))  # fmt: skip
+        end = next(
+            (
+                at
+                for at in range(done, len(messages))
+                if (messages[at][1].born_host, messages[at][1].store_host) != hosts
+            ),
+            len(messages),
+        )
         part = messages[done:end]
         found = store.put_many(_columns([message for _, message in part]))
         host = hosts[1] or store.default_store_host
@@ -163,9 +169,16 @@ def _put(store: MessageStore, messages: list[tuple[Row, OutgoingMessage]]) -> It
         for (row, message), (physical, queue_offset) in zip(part, places, strict=False):
             assert row.message is not None
             yield Ack(
-                row.number, late, "", message.topic, message.queue_id, queue_offset, physical,
-                message_id.format_offset_id(host, physical), (row.message.topic, row.message.queue_id),
-            )  # fmt: skip
+                row.number,
+                late,
+                "",
+                message.topic,
+                message.queue_id,
+                queue_offset,
+                physical,
+                message_id.format_offset_id(host, physical),
+                (row.message.topic, row.message.queue_id),
+            )
         done += count
         if count < len(part) and late is PutStatus.PUT_OK:
             row, message = part[count]
@@ -186,14 +199,21 @@ def _columns(messages: list[OutgoingMessage]) -> MessageColumns:
     times = [message.born_timestamp for message in messages]
     now = SystemClock.now()
     return MessageColumns(
-        topics, numbers(lambda one: number[one.topic]), numbers(lambda one: one.queue_id),
-        [message.body for message in messages], [message.properties for message in messages],
-        numbers(lambda one: one.flag), numbers(lambda one: one.sys_flag),
-        None if not any(time is not None for time in times)
+        topics,
+        numbers(lambda one: number[one.topic]),
+        numbers(lambda one: one.queue_id),
+        [message.body for message in messages],
+        [message.properties for message in messages],
+        numbers(lambda one: one.flag),
+        numbers(lambda one: one.sys_flag),
+        None
+        if not any(time is not None for time in times)
         else np.array([now if time is None else time for time in times], np.int64),
-        messages[0].born_host, messages[0].store_host, numbers(lambda one: one.reconsume_times),
+        messages[0].born_host,
+        messages[0].store_host,
+        numbers(lambda one: one.reconsume_times),
         numbers(lambda one: one.prepared_transaction_offset),
-    )  # fmt: skip
+    )
 
 
 def batch_topics(root: Path, options: StoreOptions) -> frozenset[str]:

@@ -27,9 +27,20 @@ class MappedFile:
     """
 
     __slots__ = (
-        "_guard", "_holds", "available", "committed", "file", "file_from_offset", "flushed",
-        "pool_buffer", "reserved", "shutdown_at", "size", "store_timestamp", "wrote",
-    )  # fmt: skip
+        "_guard",
+        "_holds",
+        "available",
+        "committed",
+        "file",
+        "file_from_offset",
+        "flushed",
+        "pool_buffer",
+        "reserved",
+        "shutdown_at",
+        "size",
+        "store_timestamp",
+        "wrote",
+    )
 
     def __init__(self, file: File, file_from_offset: int, *, wrote: int = 0) -> None:
         self.file = file

@@ -72,8 +72,9 @@ class MappedFileQueue:
             if listed.size != self.file_size:
                 raise LayoutError(
                     f"expected a file of {self.file_size} bytes, found {listed.size}; "
-                    "open the store with the sizes that it was made with", listed.path,
-                )  # fmt: skip
+                    "open the store with the sizes that it was made with",
+                    listed.path,
+                )
         self.files = tuple(
             MappedFile(self._files.open(item.path, item.size), item.base, wrote=item.size) for item in found
         )

@@ -169,10 +169,17 @@ class Opening:
             ahead = quarantine.take_index_ahead(self._root / file_names.INDEX, log.max_offset) if is_careful else None
             self._restore_index(index, log, min((at for at in (lost_from, ahead) if at is not None), default=None))
         return Recovered(
-            outcome.clean_stop, plan.scan_from, log.max_offset, outcome.effort.scanned_records,
-            outcome.effort.dispatched_records, tuple(map(self._name, deleted)), tuple(quarantine.moved),
-            outcome.why, outcome.accepted, cut,
-        )  # fmt: skip
+            outcome.clean_stop,
+            plan.scan_from,
+            log.max_offset,
+            outcome.effort.scanned_records,
+            outcome.effort.dispatched_records,
+            tuple(map(self._name, deleted)),
+            tuple(quarantine.moved),
+            outcome.why,
+            outcome.accepted,
+            cut,
+        )
 
     def _restore_index(self, index: Index, log: MappedFileQueue, lost_from: int | None) -> None:
         """Puts in the keys that recovery finds; from `lost_from` on all of the log's, if that is not None."""

@@ -164,9 +164,26 @@ def _put_together(
     checkpoint.flush()
     service = Service(options, loop, flusher, cleaner.turn) if background else None
     return Parts(
-        root, options, recovered, lock, abort, flags, offsets, log, queues, index, dispatcher, checkpoint, flusher,
-        loop, service, cleaner, reader, Searcher(reader, queues, index), clock,
-    )  # fmt: skip
+        root,
+        options,
+        recovered,
+        lock,
+        abort,
+        flags,
+        offsets,
+        log,
+        queues,
+        index,
+        dispatcher,
+        checkpoint,
+        flusher,
+        loop,
+        service,
+        cleaner,
+        reader,
+        Searcher(reader, queues, index),
+        clock,
+    )
 
 
 def _planned(root: Path, options: StoreOptions, directories: tuple[Path, ...]) -> Opening:

@@ -68,6 +68,12 @@ def plain_get(
     view = memoryview(file.file.mapping)
     records = [view[start - base : end - base] for start, end in zip(places, ends, strict=True)]
     return GetResult(
-        _FOUND, offset + taken, queue.min_offset, highest, records, list(range(offset, offset + taken)),
-        sums[taken - 1], places[-1] < in_memory_from,
-    )  # fmt: skip
+        _FOUND,
+        offset + taken,
+        queue.min_offset,
+        highest,
+        records,
+        list(range(offset, offset + taken)),
+        sums[taken - 1],
+        places[-1] < in_memory_from,
+    )

@@ -61,11 +61,18 @@ class MessageColumns:
             return column if isinstance(column, int) else int(column[row])
 
         return OutgoingMessage(
-            self.topics[int(self.topic[row])], of(self.queue_id), self.bodies[row],
-            self.properties[row] if self.properties is not None else b"", of(self.flag), of(self.sys_flag),
-            None if self.born_timestamp is None else of(self.born_timestamp), self.born_host, self.store_host,
-            of(self.reconsume_times), of(self.prepared_transaction_offset),
-        )  # fmt: skip
+            self.topics[int(self.topic[row])],
+            of(self.queue_id),
+            self.bodies[row],
+            self.properties[row] if self.properties is not None else b"",
+            of(self.flag),
+            of(self.sys_flag),
+            None if self.born_timestamp is None else of(self.born_timestamp),
+            self.born_host,
+            self.store_host,
+            of(self.reconsume_times),
+            of(self.prepared_transaction_offset),
+        )
 
 
 class PutManyResult(NamedTuple):
@@ -146,21 +153,22 @@ def _plain(log: CommitLog, columns: MessageColumns, compiled: Kernels | None) ->
     held = columns.properties if columns.properties is not None else [b""] * len(columns)
     flags = np.asarray(columns.sys_flag)
     if (
-        log.options.append_record_crc or log.options.positional_writes or record.host_shape(born, host)
-        or (flags & special.BITS).any() or b"INNER_" in _BETWEEN.join(held) or not len(columns)
-    ):  # fmt: skip
+        log.options.append_record_crc
+        or log.options.positional_writes
+        or record.host_shape(born, host)
+        or (flags & special.BITS).any()
+        or b"INNER_" in _BETWEEN.join(held)
+        or not len(columns)
+    ):
         return None
     states, state_of = _states(log, columns, compiled)
     bodies, pieces = pieces_of(columns.bodies, compiled), pieces_of(held, compiled)
     fixed = np.array([state.fixed_size for state in states], np.int64)
     sizes = fixed[state_of] + bodies.sizes + pieces.sizes
     longest = int(np.argmax(sizes))
-    if (
-        not all(state.is_plain for state in states)
-        or log.too_long(
-            states[int(state_of[longest])], int(bodies.sizes.max()), int(pieces.sizes.max()), int(sizes[longest])
-        )
-    ):  # fmt: skip
+    if not all(state.is_plain for state in states) or log.too_long(
+        states[int(state_of[longest])], int(bodies.sizes.max()), int(pieces.sizes.max()), int(sizes[longest])
+    ):
         return None
     return Plain(columns, states, state_of, bodies, pieces, sizes, born, host)
 

@@ -35,9 +35,18 @@ class QueueState:
     """
 
     __slots__ = (
-        "fixed_size", "is_batch", "is_plain", "magic_code", "next_offset", "prefixes", "queue_id", "refused", "tails",
-        "topic", "topic_field",
-    )  # fmt: skip
+        "fixed_size",
+        "is_batch",
+        "is_plain",
+        "magic_code",
+        "next_offset",
+        "prefixes",
+        "queue_id",
+        "refused",
+        "tails",
+        "topic",
+        "topic_field",
+    )
 
     def __init__(self, topic: str, queue_id: int, *, v4: bool, is_batch: bool) -> None:
         self.topic = topic
@@ -61,7 +70,6 @@ class QueueState:
             self.prefixes.clear()
         made = self.prefixes[room] = self.topic_field + commit_log.PROPERTIES_LENGTH.pack(room)
         return made
-
 
     def learn_tail(self, room: int) -> None:
         """Has the plain append know properties of `room` bytes."""

@@ -29,8 +29,9 @@ from mqtool.store.layout import queue_directories
 _LOG = logging.getLogger(__name__)
 
 _QUEUE_TREES: tuple[tuple[str, Unit[Any]], ...] = (
-    (file_names.CONSUME_QUEUE, CONSUME_QUEUE_UNIT), (file_names.BATCH_CONSUME_QUEUE, BATCH_CONSUME_QUEUE_UNIT),
-)  # fmt: skip
+    (file_names.CONSUME_QUEUE, CONSUME_QUEUE_UNIT),
+    (file_names.BATCH_CONSUME_QUEUE, BATCH_CONSUME_QUEUE_UNIT),
+)
 _SECTOR = 512
 _WINDOW = 8 << 20
 

@@ -65,9 +65,15 @@ class RunPacker:
         self._pack = struct.Struct(">" + "".join(pieces)).pack
 
     def heads(
-        self, sample: bytes, sizes: Sequence[int], crcs: Iterable[int], flags: Iterable[int], first: int,
-        positions: Iterable[int], body_sizes: Iterable[int],
-    ) -> Iterator[bytes]:  # fmt: skip
+        self,
+        sample: bytes,
+        sizes: Sequence[int],
+        crcs: Iterable[int],
+        flags: Iterable[int],
+        first: int,
+        positions: Iterable[int],
+        body_sizes: Iterable[int],
+    ) -> Iterator[bytes]:
         """Yields heads of records in a row, of one queue.
 
         Args:

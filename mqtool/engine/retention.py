@@ -90,11 +90,13 @@ def policy_from_config(config: BrokerConfig) -> RetentionPolicy:
 
 
 _KEYS = {
-    "fileReservedTime": "reserved_hours", "diskMaxUsedSpaceRatio": "max_used_per_cent",
-    "deleteFileBatchMax": "batch_max", "deleteCommitLogFilesInterval": "file_interval_ms",
+    "fileReservedTime": "reserved_hours",
+    "diskMaxUsedSpaceRatio": "max_used_per_cent",
+    "deleteFileBatchMax": "batch_max",
+    "deleteCommitLogFilesInterval": "file_interval_ms",
     "deleteConsumeQueueFilesInterval": "queue_interval_ms",
     "destroyMapedFileIntervalForcibly": "destroy_forcibly_ms",
-}  # fmt: skip
+}
 
 
 class Trigger(Enum):

@@ -81,8 +81,9 @@ def within_longest(size: int, number: int, position: int) -> int:
     if size > LONGEST_LINE:
         raise FormatError(
             f"line {number} has no end within {LONGEST_LINE} bytes: expected one message a line, as JSON",
-            layout="JSON Lines", position=position,
-        )  # fmt: skip
+            layout="JSON Lines",
+            position=position,
+        )
     return size
 
 
@@ -138,6 +139,4 @@ def _dicts(batch: Any) -> list[dict[str, Any]]:
         if pa.types.is_timestamp(column.type):
             column = column.cast(pa.timestamp("ms", column.type.tz)).cast(pa.int64())  # noqa: PLW2901
         columns.append((name, column.to_pylist()))
-    return [
-        {name: values[at] for name, values in columns if values[at] is not None} for at in range(batch.num_rows)
-    ]
+    return [{name: values[at] for name, values in columns if values[at] is not None} for at in range(batch.num_rows)]

@@ -19,9 +19,12 @@ if TYPE_CHECKING:
     from mqtool.engine.commit_log import CommitLog
 
 BITS = int(
-    SysFlag.TRANSACTION_ROLLBACK | SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6
-    | SysFlag.NEED_UNWRAP | SysFlag.INNER_BATCH
-)  # fmt: skip
+    SysFlag.TRANSACTION_ROLLBACK
+    | SysFlag.BORN_HOST_V6
+    | SysFlag.STORE_HOST_V6
+    | SysFlag.NEED_UNWRAP
+    | SysFlag.INNER_BATCH
+)
 """A sys_flag with one of these is not for the plain path."""
 
 _INNER_BATCH = int(SysFlag.INNER_BATCH)
@@ -61,10 +64,22 @@ def append_special(log: "CommitLog", state: QueueState, message: OutgoingMessage
             file = log.make_room(total)
             physical = file.file_from_offset + file.wrote
             head = record.HEAD_PACKERS[shape].pack(
-                total, state.magic_code, crc, state.queue_id, message.flag, number, physical, sys_flag,
-                now if message.born_timestamp is None else message.born_timestamp, born_host, now, store_host,
-                message.reconsume_times, message.prepared_transaction_offset, len(body),
-            )  # fmt: skip
+                total,
+                state.magic_code,
+                crc,
+                state.queue_id,
+                message.flag,
+                number,
+                physical,
+                sys_flag,
+                now if message.born_timestamp is None else message.born_timestamp,
+                born_host,
+                now,
+                store_host,
+                message.reconsume_times,
+                message.prepared_transaction_offset,
+                len(body),
+            )
             data = b"".join((head, body, state.topic_field, record.pack_length(len(encoded)), encoded))
             log.write(file, record.with_crc(data) if log.options.append_record_crc else data, (physical,))
         except AppendFailedError as failed:

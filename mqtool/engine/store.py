@@ -151,7 +151,12 @@ def open_store(
         StoreError: it cannot be written.
     """
     parts = assemble(
-        Path(path), options or StoreOptions(), policy or RetentionPolicy(), clock or SystemClock(), files or Files(),
-        bit_map_of, background=background,
-    )  # fmt: skip
+        Path(path),
+        options or StoreOptions(),
+        policy or RetentionPolicy(),
+        clock or SystemClock(),
+        files or Files(),
+        bit_map_of,
+        background=background,
+    )
     return MessageStore(parts, hooks)

@@ -28,11 +28,16 @@ def entry_batches(store: EQueueStore) -> Iterator[Any]:
     for queue in store.queues:
         for first, found in store.entry_arrays(queue):
             count = len(found)
-            yield arrow.record_batch(ENTRIES, {
-                "topic": [queue.topic] * count, "queue_id": np.full(count, queue.queue_id),
-                "queue_offset": np.arange(first, first + count),
-                "message_position": found["position_plus_one"] - 1, "tag_code": found["tag_code"],
-            })  # fmt: skip
+            yield arrow.record_batch(
+                ENTRIES,
+                {
+                    "topic": [queue.topic] * count,
+                    "queue_id": np.full(count, queue.queue_id),
+                    "queue_offset": np.arange(first, first + count),
+                    "message_position": found["position_plus_one"] - 1,
+                    "tag_code": found["tag_code"],
+                },
+            )
 
 
 def _messages(sound: SoundRun) -> Any:
@@ -47,8 +52,10 @@ def _messages(sound: SoundRun) -> Any:
         columns[f"{name}_time"] = arrow.times(fixed[f"{name}_time"])
         columns[f"{name}_ticks"] = fixed[f"{name}_time"]
     columns |= {
-        "position": sound.positions, "chunk_number": np.full(len(run), sound.chunk.header.chunk_number),
-        "length": run.sizes, "body_size": fields.lengths["body"],
+        "position": sound.positions,
+        "chunk_number": np.full(len(run), sound.chunk.header.chunk_number),
+        "length": run.sizes,
+        "body_size": fields.lengths["body"],
         "body": arrow.raw(run.data, fields.starts["body"], fields.lengths["body"]),
-    }  # fmt: skip
+    }
     return arrow.record_batch(MESSAGES, columns)

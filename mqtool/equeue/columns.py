@@ -3,7 +3,8 @@
 from mqtool.kinds.base import Column, Table
 
 MESSAGES = Table(
-    "equeue-message", "a message of an EQueue store",
+    "equeue-message",
+    "a message of an EQueue store",
     (
         Column("position", "int64", "global position of its frame"),
         Column("chunk_number", "int32", "the chunk that holds it", 1),
@@ -24,13 +25,19 @@ MESSAGES = Table(
         Column("body", "bytes", "the body", 2),
     ),
     (
-        ("offset", "position"), ("topic", "topic"), ("queue", "queue_id"), ("tag", "tag"),
-        ("unique_key", "message_id"), ("time", "stored_time"), ("grep", "body"),
+        ("offset", "position"),
+        ("topic", "topic"),
+        ("queue", "queue_id"),
+        ("tag", "tag"),
+        ("unique_key", "message_id"),
+        ("time", "stored_time"),
+        ("grep", "body"),
     ),
-)  # fmt: skip
+)
 
 ENTRIES = Table(
-    "equeue-entry", "an entry of a queue",
+    "equeue-entry",
+    "an entry of a queue",
     (
         Column("topic", "string", "topic"),
         Column("queue_id", "int32", "queue of the topic"),
@@ -39,10 +46,11 @@ ENTRIES = Table(
         Column("tag_code", "int32", "hash of the message's tag"),
     ),
     (("offset", "queue_offset"), ("topic", "topic"), ("queue", "queue_id")),
-)  # fmt: skip
+)
 
 CHUNKS = Table(
-    "equeue-chunk", "a chunk file",
+    "equeue-chunk",
+    "a chunk file",
     (
         Column("file", "string", "path below the root"),
         Column("chunk_number", "int32", "by its header"),
@@ -52,6 +60,6 @@ CHUNKS = Table(
         Column("start", "int64", "global position of its first data byte"),
         Column("size", "int64", "bytes of the file", 1),
     ),
-)  # fmt: skip
+)
 
 TABLES = (MESSAGES, ENTRIES, CHUNKS)

@@ -83,6 +83,8 @@ def _overwritten(store: EQueueStore, found: Start) -> list[int]:
     if last.file is None or last.completed:
         return []
     path = last.file.path
-    return [message.position for message in store.messages()
-            if isinstance(message, StoredMessage) and message.chunk.path == path
-            and message.frame.start >= last.data_end]  # fmt: skip
+    return [
+        message.position
+        for message in store.messages()
+        if isinstance(message, StoredMessage) and message.chunk.path == path and message.frame.start >= last.data_end
+    ]

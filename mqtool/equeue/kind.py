@@ -45,10 +45,15 @@ class OpenedEQueue(Opened):
         settings = settings_of(self.path, self.store.listing)
         found = start(self.path, settings, self.store.shape)
         queues = [
-            {"topic": topic, "queue_id": queue_id, "min_offset": queue.min_offset, "next_offset": queue.next_offset,
-             "chunks": len(queue.chunks)}
+            {
+                "topic": topic,
+                "queue_id": queue_id,
+                "min_offset": queue.min_offset,
+                "next_offset": queue.next_offset,
+                "chunks": len(queue.chunks),
+            }
             for (topic, queue_id), queue in found.queues.items()
-        ]  # fmt: skip
+        ]
         ends = [chunk.global_end for chunk in found.messages.values()]
         found.close()
         refusal = found.refusal
@@ -130,19 +135,25 @@ class OpenedEQueue(Opened):
             "overwritten": found.overwritten,
             "unserved": [
                 {"topic": topic, "queue_id": queue_id, **asdict(one)}
-                for (topic, queue_id), ones in found.unserved.items() for one in ones
+                for (topic, queue_id), ones in found.unserved.items()
+                for one in ones
             ],
             "silent": found.silent,
-        }  # fmt: skip
+        }
 
     def rebuild(self, out: Path) -> list[Row]:
         """Writes queue chunks made anew from the message chunks."""
         plans = rebuild.write_queues(self.store, out, settings_of(self.path))
         return [
-            {"queue": f"{plan.topic}/{plan.queue_id}", "entries": len(plan.entries), "kept": plan.kept,
-             "placed": plan.placed, "filled": plan.filled}
+            {
+                "queue": f"{plan.topic}/{plan.queue_id}",
+                "entries": len(plan.entries),
+                "kept": plan.kept,
+                "placed": plan.placed,
+                "filled": plan.filled,
+            }
             for plan in plans
-        ]  # fmt: skip
+        ]
 
     def salvage(self, target: Path | None) -> list[Row]:
         """Reports what each message chunk still holds; with a target, writes a new store of it."""
@@ -178,9 +189,12 @@ class OpenedEQueue(Opened):
         for queue in self.store.queues:
             for offset, entry in self.store.entries(queue):
                 yield {
-                    "topic": queue.topic, "queue_id": queue.queue_id, "queue_offset": offset,
-                    "message_position": entry.message_position, "tag_code": entry.tag_code,
-                }  # fmt: skip
+                    "topic": queue.topic,
+                    "queue_id": queue.queue_id,
+                    "queue_offset": offset,
+                    "message_position": entry.message_position,
+                    "tag_code": entry.tag_code,
+                }
 
     def _chunks(self) -> Iterator[Row]:
         folders: list[list[ChunkFile]] = [self.store.chunks, *map(self.store.queue_chunks, self.store.queues)]
@@ -199,8 +213,10 @@ class OpenedEQueue(Opened):
 def message_row(message: StoredMessage) -> dict[str, Any]:
     """Returns a message as a row of `MESSAGES`; text that is not UTF-8 has replacement characters, as in the broker."""
     record = message.record
-    texts = {name: getattr(record, name).decode("utf-8", "replace")
-             for name in ("topic", "tag", "message_id", "producer_address")}  # fmt: skip
+    texts = {
+        name: getattr(record, name).decode("utf-8", "replace")
+        for name in ("topic", "tag", "message_id", "producer_address")
+    }
     row = {
         **texts,
         "position": message.position,

@@ -60,9 +60,9 @@ class KnownMessages:
             for pair in distinct.values
         ]
         codes = [NO_CODE if (code := tag_code(tag)) is None else code for tag in tags.values]
-        self._parts.append((
-            sound.positions, np.array(numbers, np.int64)[distinct.codes], np.array(codes, np.int64)[tags.codes]
-        ))  # fmt: skip
+        self._parts.append(
+            (sound.positions, np.array(numbers, np.int64)[distinct.codes], np.array(codes, np.int64)[tags.codes])
+        )
 
     def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Returns positions (int64, ascending), numbers of queues, codes of tags."""

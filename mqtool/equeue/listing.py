@@ -99,8 +99,12 @@ def setting(directory: Path) -> Setting:
     if not all(isinstance(value, bool) for value in values):
         raise FormatError(f"{path}: expected booleans, found {values}", layout=equeue.QUEUE_SETTING)
     names = [name for name in ("ProducerVisible", "ConsumerVisible") if name not in found]
-    return Setting(*(True if name in names else value for name, value in
-                     zip(("ProducerVisible", "ConsumerVisible", ""), values, strict=True)))  # fmt: skip
+    return Setting(
+        *(
+            True if name in names else value
+            for name, value in zip(("ProducerVisible", "ConsumerVisible", ""), values, strict=True)
+        )
+    )
 
 
 def consume_offsets(path: Path) -> dict[str, dict[str, dict[str, int]]] | None:
@@ -117,9 +121,13 @@ def consume_offsets(path: Path) -> dict[str, dict[str, dict[str, int]]] | None:
         return None
     try:
         found = json.loads(text.decode("utf-8-sig"))
-        return {str(group): {str(topic): {str(queue): int(offset) for queue, offset in queues.items()}
-                             for topic, queues in topics.items()}
-                for group, topics in found.items()}  # fmt: skip
+        return {
+            str(group): {
+                str(topic): {str(queue): int(offset) for queue, offset in queues.items()}
+                for topic, queues in topics.items()
+            }
+            for group, topics in found.items()
+        }
     except (ValueError, AttributeError, TypeError, RecursionError) as error:
         raise FormatError(f"{path}: expected offsets by group, topic and queue: {error}", layout=path.name) from error
 

@@ -169,15 +169,23 @@ def _words(found: NoFrame, local: int, chunk: LoadedChunk, settings: Settings) -
     name = f"(MessageChunk-#{chunk.number})"
     match found.kind:
         case "no-room":
-            return (f"No enough space even for length prefix and suffix, data position: {local}, "
-                    f"max data position: {chunk.data_end}, chunk: {name}")  # fmt: skip
+            return (
+                f"No enough space even for length prefix and suffix, data position: {local}, "
+                f"max data position: {chunk.data_end}, chunk: {name}"
+            )
         case "length":
             return f"Log record at data position {local} has non-positive length: {found.length} in chunk {name}"
         case "too-long":
-            return (f"Log record at data position {local} has too large length: {found.length} bytes, "
-                    f"while limit is {settings.max_record_size} bytes, in chunk {name}")  # fmt: skip
+            return (
+                f"Log record at data position {local} has too large length: {found.length} bytes, "
+                f"while limit is {settings.max_record_size} bytes, in chunk {name}"
+            )
         case "past-end":
-            return (f"There is not enough space to read full record (length prefix: {found.length}), "
-                    f"data position: {local}, max data position: {chunk.data_end}, chunk: {name}")  # fmt: skip
-    return (f"Prefix/suffix length inconsistency: prefix length({found.length}) != suffix length ({found.other}), "
-            f"data position: {local}. Something is seriously wrong in chunk {name}.")  # fmt: skip
+            return (
+                f"There is not enough space to read full record (length prefix: {found.length}), "
+                f"data position: {local}, max data position: {chunk.data_end}, chunk: {name}"
+            )
+    return (
+        f"Prefix/suffix length inconsistency: prefix length({found.length}) != suffix length ({found.other}), "
+        f"data position: {local}. Something is seriously wrong in chunk {name}."
+    )

@@ -161,10 +161,14 @@ def _load(paths: tuple[Path, ...], name: str, settings: Settings, shape: Shape |
             end = _completed(file, f"({name}-#{file.header.chunk_number})", fixed=shape is None)
         header = file.header
         if header.chunk_number in chunks:
-            raise StartRefusedError(Refusal(
-                "ArgumentException", "The key already existed in the dictionary.", path,
-                f"two files state chunk number {header.chunk_number}: move the one that is no chunk out of the folder",
-            ))  # fmt: skip
+            raise StartRefusedError(
+                Refusal(
+                    "ArgumentException",
+                    "The key already existed in the dictionary.",
+                    path,
+                    f"two files state chunk number {header.chunk_number}: move the one that is no chunk out of the folder",
+                )
+            )
         chunks[header.chunk_number] = LoadedChunk(file, header.chunk_number, header.capacity, not is_last, end)
     return chunks
 
@@ -195,12 +199,16 @@ def _completed(file: ChunkFile, name: str, *, fixed: bool) -> int:
         raise StartRefusedError(Refusal("ArgumentOutOfRangeException", message, file.path, remedy))
     needed = HEADER_SIZE + size + FOOTER_SIZE
     if needed != file.size:
-        message = (f"The size of chunk {name} should be equals with fileStream's length {file.size}, "
-                   f"but instead it was {_int32(needed)}.")  # fmt: skip
+        message = (
+            f"The size of chunk {name} should be equals with fileStream's length {file.size}, "
+            f"but instead it was {_int32(needed)}."
+        )
         raise StartRefusedError(Refusal("ChunkBadDataException", message, file.path, remedy))
     if fixed and size != file.header.capacity:
-        message = (f"For fixed-size chunk, the total data size of chunk {name} should be {file.header.capacity}, "
-                   f"but instead it was {size}.")  # fmt: skip
+        message = (
+            f"For fixed-size chunk, the total data size of chunk {name} should be {file.header.capacity}, "
+            f"but instead it was {size}."
+        )
         raise StartRefusedError(Refusal("ChunkBadDataException", message, file.path, "rebuild the queue"))
     return size
 
@@ -236,9 +244,7 @@ def _ongoing_entries(file: ChunkFile) -> int:
 def _load_queues(listed: Listing, settings: Settings, found: Start) -> None:
     for folder in listed.bad_folders:
         remedy = "move the folder out of the store"
-        raise StartRefusedError(
-            Refusal("FormatException", "the name of a queue's folder is no number", folder, remedy)
-        )
+        raise StartRefusedError(Refusal("FormatException", "the name of a queue's folder is no number", folder, remedy))
     for queue in listed.queues:
         loaded = _load_queue(queue, settings)
         if loaded is None:

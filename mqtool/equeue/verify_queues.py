@@ -74,8 +74,10 @@ class _Comparison:
         mine = self.queues[~np.isin(self.positions, self._all_named)]
         numbers, first, counts = np.unique(mine, return_index=True, return_counts=True)
         order = np.argsort(first)
-        return [(self.names[number], int(count)) for number, count in
-                zip(numbers[order].tolist(), counts[order].tolist(), strict=True)]  # fmt: skip
+        return [
+            (self.names[number], int(count))
+            for number, count in zip(numbers[order].tolist(), counts[order].tolist(), strict=True)
+        ]
 
     def named_twice(self) -> list[tuple[int, int]]:
         """Returns positions of messages that several entries name, and how many do."""
@@ -94,7 +96,12 @@ def _folder(queue: QueueFiles) -> Iterator[Finding]:
 
 
 def _entry(
-    store: EQueueStore, queue: QueueFiles, offset: int, entry: QueueEntry, message: Known | None, damage: list[Damage],
+    store: EQueueStore,
+    queue: QueueFiles,
+    offset: int,
+    entry: QueueEntry,
+    message: Known | None,
+    damage: list[Damage],
 ) -> Iterator[Finding]:
     path, place = _file_of(store, queue, offset)
     where = f"entry {offset} of {queue.topic}/{queue.queue_id}"
@@ -117,8 +124,11 @@ def _entry(
 def _nowhere(store: EQueueStore, template: Finding, position: int, damage: list[Damage]) -> Iterator[Finding]:
     """An entry that leads to no message: deleted, damaged, never written, or wrong."""
     log_start = min((chunk.start for chunk in store.chunks), default=0)
-    log_end = store.tail.end if store.tail is not None else max(
-        (chunk.start + chunk.room for chunk in store.chunks), default=0)  # fmt: skip
+    log_end = (
+        store.tail.end
+        if store.tail is not None
+        else max((chunk.start + chunk.room for chunk in store.chunks), default=0)
+    )
     if position < log_start or any(one.start <= position < one.end for one in damage):
         return
     behind = position >= log_end

@@ -51,9 +51,12 @@ class EQueueWriter:
     """
 
     def __init__(
-        self, root: Path, settings: Settings, shape: Shape = equeue_message.CURRENT,
+        self,
+        root: Path,
+        settings: Settings,
+        shape: Shape = equeue_message.CURRENT,
         clock: Callable[[], int] = now_ticks,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Recovers an existing store, or makes a new one in an empty or absent directory.
 
         Args:
@@ -81,9 +84,16 @@ class EQueueWriter:
         self._recover(found)
 
     def put(
-        self, topic: str, queue_id: int, body: bytes, *, tag: str = "", code: int = 1, producer_address: str = "",
+        self,
+        topic: str,
+        queue_id: int,
+        body: bytes,
+        *,
+        tag: str = "",
+        code: int = 1,
+        producer_address: str = "",
         created_time: int | None = None,
-    ) -> Appended:  # fmt: skip
+    ) -> Appended:
         """Stores one message: its record, then its queue's entry.
 
         Args:
@@ -99,10 +109,18 @@ class EQueueWriter:
         """
         stored = self._clock()
         record = MessageRecord(
-            0, equeue_message.build_id(MessageId(self.settings.broker_name, 0)), topic.encode(), tag.encode(),
-            producer_address.encode(), code, body, queue_id, self.next_offset(topic, queue_id),
-            stored if created_time is None else created_time, stored,
-        )  # fmt: skip
+            0,
+            equeue_message.build_id(MessageId(self.settings.broker_name, 0)),
+            topic.encode(),
+            tag.encode(),
+            producer_address.encode(),
+            code,
+            body,
+            queue_id,
+            self.next_offset(topic, queue_id),
+            stored if created_time is None else created_time,
+            stored,
+        )
         return self.append(record)
 
     def append(self, record: MessageRecord, *, entry: bool = True) -> Appended:

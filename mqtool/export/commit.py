@@ -57,9 +57,13 @@ class Manifest:
     def to_bytes(self) -> bytes:
         """Returns its file."""
         data = {
-            "state": self.state.to_json(), "incremental": self.incremental, "stores": self.stores,
-            "totals": self.totals, "removed": self.removed, "files": [asdict(entry) for entry in self.files],
-        }  # fmt: skip
+            "state": self.state.to_json(),
+            "incremental": self.incremental,
+            "stores": self.stores,
+            "totals": self.totals,
+            "removed": self.removed,
+            "files": [asdict(entry) for entry in self.files],
+        }
         return json.dumps(data, indent=1).encode()
 
 

@@ -60,11 +60,15 @@ class ExportRequest:
         """Returns what later runs of the same export must agree with."""
         wanted = self.read.selection
         return {
-            "include": "all" if self.read.every_class else "committed", "columns": list(self.read.columns),
-            "body": str(self.read.body), "redact": sorted(self.read.redact),
-            "partition-by": list(self.write.partition_by), "topics": list(wanted.topics), "queue": wanted.queue_id,
+            "include": "all" if self.read.every_class else "committed",
+            "columns": list(self.read.columns),
+            "body": str(self.read.body),
+            "redact": sorted(self.read.redact),
+            "partition-by": list(self.write.partition_by),
+            "topics": list(wanted.topics),
+            "queue": wanted.queue_id,
             "time": [wanted.begin_time, wanted.end_time],
-        }  # fmt: skip
+        }
 
 
 @dataclass(frozen=True)

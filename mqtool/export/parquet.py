@@ -25,10 +25,28 @@ _ARROW_SCHEMA = "ARROW:schema"
 
 _SORTED = ("topic", "queue_id", "queue_offset")
 _DICTIONARY = frozenset(
-    ("broker", "topic", "queue_id", "flag", "sys_flag", "born_host", "store_host", "reconsume_times", "tags",
-     "prepared_transaction_offset", "properties.key_value.key", "magic_code", "body_decoded", "batch_index",
-     "record_class", "kind", "file", "column", "reason")
-)  # fmt: skip
+    (
+        "broker",
+        "topic",
+        "queue_id",
+        "flag",
+        "sys_flag",
+        "born_host",
+        "store_host",
+        "reconsume_times",
+        "tags",
+        "prepared_transaction_offset",
+        "properties.key_value.key",
+        "magic_code",
+        "body_decoded",
+        "batch_index",
+        "record_class",
+        "kind",
+        "file",
+        "column",
+        "reason",
+    )
+)
 """Columns of few values. A dictionary of the others costs time until it is given up."""
 
 
@@ -192,9 +210,17 @@ def parquet_writer(sink: Any, schema: Any, level: int) -> Any:
     in_order = set(_SORTED) <= set(schema.names)
     sorting = pq.SortingColumn.from_ordering(schema, [(name, "ascending") for name in _SORTED]) if in_order else None
     made = pq.ParquetWriter(
-        sink, writable_schema(schema), compression="zstd", compression_level=level, use_dictionary=leaves,
-        write_statistics=True, write_page_index=True, sorting_columns=sorting, version="2.6", store_schema=False,
-    )  # fmt: skip
+        sink,
+        writable_schema(schema),
+        compression="zstd",
+        compression_level=level,
+        use_dictionary=leaves,
+        write_statistics=True,
+        write_page_index=True,
+        sorting_columns=sorting,
+        version="2.6",
+        store_schema=False,
+    )
     made.add_key_value_metadata({_ARROW_SCHEMA: base64.b64encode(schema.serialize())})
     return made
 

@@ -34,12 +34,15 @@ COPIES: dict[str, tuple[str, ...]] = {
     "keys": (properties.KEYS,),
     "tags": (properties.TAGS,),
     "unique_key": (
-        properties.UNIQUE_KEY, properties.TRANSACTION_ID, properties.ORIGIN_MESSAGE_ID,
-        properties.TIMER_DEL_UNIQUE_KEY, "DLQ_ORIGIN_MESSAGE_ID",
+        properties.UNIQUE_KEY,
+        properties.TRANSACTION_ID,
+        properties.ORIGIN_MESSAGE_ID,
+        properties.TIMER_DEL_UNIQUE_KEY,
+        "DLQ_ORIGIN_MESSAGE_ID",
     ),
     "born_host": ("__BORNHOST",),
     "offset_message_id": (properties.ORIGIN_MESSAGE_ID, "DLQ_ORIGIN_MESSAGE_ID"),
-}  # fmt: skip
+}
 """Properties in which a column's value stands too (MessageConst, 5.5.0)."""
 
 

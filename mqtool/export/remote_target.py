@@ -30,6 +30,7 @@ class RemoteTarget:
 
     def create(self, path: str) -> IO[bytes]:
         """See `Target`."""
+
         def made() -> IO[bytes]:
             self._fs.makedirs(posixpath.dirname(self._path(path)), exist_ok=True)
             opened: IO[bytes] = self._fs.open(self._path(path), "wb")
@@ -39,6 +40,7 @@ class RemoteTarget:
 
     def replace(self, path: str, data: bytes) -> None:
         """See `Target`."""
+
         def replaced() -> None:
             self._fs.makedirs(posixpath.dirname(self._path(path)), exist_ok=True)
             self._fs.pipe_file(self._path(path), data)
@@ -54,6 +56,7 @@ class RemoteTarget:
 
     def move(self, source: str, to: str) -> None:
         """See `Target`."""
+
         def moved() -> None:
             if self._fs.exists(self._path(source)):
                 self._fs.makedirs(posixpath.dirname(self._path(to)), exist_ok=True)
@@ -73,6 +76,7 @@ class RemoteTarget:
 
     def remove(self, path: str) -> None:
         """See `Target`."""
+
         def removed() -> None:
             self._fs.invalidate_cache()
             if self._fs.exists(self._path(path)):

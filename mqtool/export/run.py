@@ -119,9 +119,7 @@ class Run:
         for number, (source, one) in enumerate(damage):
             name = f"part-{self._sequence:08d}-planned-{number}"
             options = self._request.write
-            writer = TableWriter(
-                self._target, self._staging, Table.DAMAGE, DAMAGE_SCHEMA, name, options, source.broker
-            )  # fmt: skip
+            writer = TableWriter(self._target, self._staging, Table.DAMAGE, DAMAGE_SCHEMA, name, options, source.broker)
             writer.add(damage_batch([one], source.broker, source.path))
             files.extend(writer.close())
         if self._sequence == 1:
@@ -131,9 +129,10 @@ class Run:
     def _empty_tables(self, present: set[str]) -> list[FileEntry]:
         """A table without rows is a file without rows, so that whoever reads it finds its columns."""
         schemas = (
-            (Table.MESSAGES, self._request.read.schema), (Table.DAMAGE, DAMAGE_SCHEMA),
+            (Table.MESSAGES, self._request.read.schema),
+            (Table.DAMAGE, DAMAGE_SCHEMA),
             (Table.DEAD_LETTERS, DEAD_LETTER_SCHEMA),
-        )  # fmt: skip
+        )
         found: list[FileEntry] = []
         for table, schema in schemas:
             if table not in present:
@@ -149,11 +148,12 @@ class Run:
         classes: Counter[str] = sum((result.classes for result in self._results), Counter())
         planned = sum(one.end - one.start for _, one in damage)
         return {
-            "rows": protocol.totals_of(files), "topics": dict(sorted(topics.items())),
+            "rows": protocol.totals_of(files),
+            "topics": dict(sorted(topics.items())),
             "classes": dict(sorted(classes.items())),
             "damaged_bytes": planned + sum(result.damaged_bytes for result in self._results),
             "log_bytes": sum(result.log_bytes for result in self._results),
-        }  # fmt: skip
+        }
 
 
 def _covered(plans: list[StorePlan]) -> dict[str, dict[str, Any]]:

@@ -44,9 +44,17 @@ class RecordClass(enum.StrEnum):
 
 HALF_TOPICS = frozenset(("RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"))
 SYSTEM_TOPICS = frozenset(
-    ("TBW102", "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRACE_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-     "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT")
-)  # fmt: skip
+    (
+        "TBW102",
+        "SCHEDULE_TOPIC_XXXX",
+        "RMQ_SYS_TRACE_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+    )
+)
 """TopicValidator's system topics (4.9.7, 5.5.0), without two names that users have for topics of their own:
 BenchmarkTest, and CHECKPOINT_TOPIC, which only 5.5.0 with RocksDB reserves."""
 SYSTEM_PREFIX = "rmq_sys_"

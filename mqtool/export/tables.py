@@ -95,19 +95,20 @@ class _Delta:
         table = self._open() or deltalake.DeltaTable.create(str(self._root), schema=schema, partition_by=by)
         actions = [
             transaction.AddAction(
-                entry.path.removeprefix(f"{Table.MESSAGES}/"), entry.size,
-                {name: unquote(value) for name, value in entry.partition.items()}, 0, True,
+                entry.path.removeprefix(f"{Table.MESSAGES}/"),
+                entry.size,
+                {name: unquote(value) for name, value in entry.partition.items()},
+                0,
+                True,
                 json.dumps({"numRecords": entry.rows}),
             )
             for entry in entries
             if entry.rows
-        ]  # fmt: skip
-        said = deltalake.CommitProperties(
-            app_transactions=[deltalake.Transaction("mqtool", manifest.state.sequence)]
-        )
+        ]
+        said = deltalake.CommitProperties(app_transactions=[deltalake.Transaction("mqtool", manifest.state.sequence)])
         table.create_write_transaction(
             actions, mode="append", schema=table.schema(), partition_by=by or None, commit_properties=said
-        )  # fmt: skip
+        )
 
     def close(self) -> None:
         """Nothing is open."""

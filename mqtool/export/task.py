@@ -119,8 +119,15 @@ def damage_batch(found: list[Damage], broker: str, root: str) -> Any:
         root: the store's path, which is left out of the file names.
     """
     rows = [
-        {"broker": broker, "start": d.start, "end": d.end, "kind": str(d.kind), "detail": d.detail,
-         "file": None if d.path is None else str(d.path).removeprefix(root).lstrip("/"), "position": d.position}
+        {
+            "broker": broker,
+            "start": d.start,
+            "end": d.end,
+            "kind": str(d.kind),
+            "detail": d.detail,
+            "file": None if d.path is None else str(d.path).removeprefix(root).lstrip("/"),
+            "position": d.position,
+        }
         for d in found
-    ]  # fmt: skip
+    ]
     return pa.RecordBatch.from_pylist(rows, DAMAGE_SCHEMA)

@@ -70,8 +70,6 @@ class _Shared:
                 self._running.add(self._pool.submit(run_task, self._tasks.popleft()))
             if self._tasks:
                 self._done(run_task(self._tasks.popleft()))
-            ended, self._running = wait(
-                self._running, timeout=0 if self._tasks else None, return_when=FIRST_COMPLETED
-            )  # fmt: skip
+            ended, self._running = wait(self._running, timeout=0 if self._tasks else None, return_when=FIRST_COMPLETED)
             for future in ended:
                 self._done(future.result())

@@ -149,8 +149,10 @@ def parse_record(data: Buffer, position: int = 0) -> Record:
     if magic_code not in (MAGIC_V1, MAGIC_V2):
         raise BadMagicError(
             f"expected magic daa320a7 or daa320ab, found {magic_code & 0xFFFFFFFF:08x}",
-            layout="record", field="magic_code", position=position,
-        )  # fmt: skip
+            layout="record",
+            field="magic_code",
+            position=position,
+        )
     if total_size < MIN_RECORD_SIZE:
         raise FormatError(f"total_size {total_size} is below {MIN_RECORD_SIZE}", layout="record", position=position)
     if position + total_size > len(view):

@@ -121,8 +121,9 @@ def parse_properties(data: Buffer) -> dict[str, str]:
         name, equals, value = line.partition("=")
         if line and not line.startswith("#"):
             if not equals:
-                raise FormatError(f"expected name=value, found {line[:40]!r}", layout="DLedger properties",
-                                  field=f"line {number + 1}")  # fmt: skip
+                raise FormatError(
+                    f"expected name=value, found {line[:40]!r}", layout="DLedger properties", field=f"line {number + 1}"
+                )
             found[name.strip()] = value.strip()
     return found
 

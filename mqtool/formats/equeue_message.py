@@ -161,9 +161,12 @@ class _AddressId:
 
 
 _ADDRESS_ID = Unit(
-    "EQueue message id by address", _AddressId,
-    raw("address", 4, "IPv4"), le32("port", "of the broker"), le64("position", "of the frame"),
-)  # fmt: skip
+    "EQueue message id by address",
+    _AddressId,
+    raw("address", 4, "IPv4"),
+    le32("port", "of the broker"),
+    le64("position", "of the frame"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,9 +176,11 @@ class _NameId:
 
 
 _NAME_ID = Sequence(
-    "EQueue message id by name", _NameId,
-    bytes32("broker", "name of the broker, UTF-8"), le64("position", "global position of the message's frame"),
-)  # fmt: skip
+    "EQueue message id by name",
+    _NameId,
+    bytes32("broker", "name of the broker, UTF-8"),
+    le64("position", "global position of the message's frame"),
+)
 
 ID_LAYOUTS = {"equeue-id": _NAME_ID.layout, "equeue-id-address": _ADDRESS_ID.layout}
 

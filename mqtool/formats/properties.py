@@ -96,9 +96,7 @@ def encode(properties: Iterable[tuple[str, str]], *, trailing_separator: bool = 
         trailing_separator: whether the last value ends in 0x02: yes in 4.0 to 4.9.0 and since 5.2.0,
             no in 4.9.1 to 4.9.8 and 5.0.0 to 5.1.4.
     """
-    data = b"".join(
-        java.encode_utf8(name) + b"\x01" + java.encode_utf8(value) + b"\x02" for name, value in properties
-    )
+    data = b"".join(java.encode_utf8(name) + b"\x01" + java.encode_utf8(value) + b"\x02" for name, value in properties)
     return data if trailing_separator else data[:-1]
 
 

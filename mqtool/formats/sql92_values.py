@@ -21,8 +21,11 @@ _DECIMAL = re.compile(r"[+-]?(?:NaN|Infinity|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)
 _HEXADECIMAL = re.compile(r"[+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?\d+[fFdD]?", re.ASCII)
 _BLANKS = "".join(map(chr, range(33)))
 _ORDERS: dict[str, Callable[[int], bool]] = {
-    ">": lambda sign: sign > 0, ">=": lambda sign: sign >= 0, "<": lambda sign: sign < 0, "<=": lambda sign: sign <= 0,
-}  # fmt: skip
+    ">": lambda sign: sign > 0,
+    ">=": lambda sign: sign >= 0,
+    "<": lambda sign: sign < 0,
+    "<=": lambda sign: sign <= 0,
+}
 _TEXT_TESTS: dict[str, Callable[[str, str], bool]] = {
     "CONTAINS": lambda text, part: part in text,
     "STARTSWITH": str.startswith,

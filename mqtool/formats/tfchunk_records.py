@@ -95,7 +95,9 @@ HEAD = Unit("EventStore record head", RecordHead, *_HEAD)
 
 def _prepare(name: str, number: cs.Construct) -> Sequence[Prepare]:
     return Sequence(
-        name, Prepare, *_HEAD,
+        name,
+        Prepare,
+        *_HEAD,
         le16u("flags", "1 data, 2 begin, 4 end, 8 delete, 0x20 committed, 0x100 JSON, 0x200 redacted"),
         le64("transaction_position", "of the transaction's first record"),
         le32("transaction_offset", "ordinal in the transaction, -1 for its begin and end"),
@@ -107,18 +109,20 @@ def _prepare(name: str, number: cs.Construct) -> Sequence[Prepare]:
         bytes_leb("event_type", "UTF-8"),
         bytes32("data", "the event"),
         bytes32("metadata", "of the event"),
-    )  # fmt: skip
+    )
 
 
 def _commit(name: str, number: cs.Construct) -> Sequence[Commit]:
     return Sequence(
-        name, Commit, *_HEAD,
+        name,
+        Commit,
+        *_HEAD,
         le64("transaction_position", "of the transaction's first record"),
         number,
         le64("sort_key", "= log_position"),
         raw("correlation_id", 16, "GUID, mixed-endian"),
         le64("time", "ticks of 100 ns since 0001-01-01, UTC"),
-    )  # fmt: skip
+    )
 
 
 _EXPECTED = "number of the stream's last event before this one"
@@ -129,13 +133,15 @@ PREPARE_V0 = _prepare("EventStore prepare of version 0", le32("expected_version"
 COMMIT = _commit("EventStore commit", le64("first_event_number", _FIRST))
 COMMIT_V0 = _commit("EventStore commit of version 0", le32("first_event_number", _FIRST))
 SYSTEM = Sequence(
-    "EventStore system record", System, *_HEAD,
+    "EventStore system record",
+    System,
+    *_HEAD,
     le64("time", "ticks of 100 ns since 0001-01-01, UTC"),
     u8("system_type", "1 epoch"),
     u8("serialization", "1 binary, 2 JSON, 3 BSON"),
     le64("reserved", "0"),
     bytes32("data", "an epoch: its id, number, previous epoch's position, time"),
-)  # fmt: skip
+)
 
 LAYOUTS: dict[tuple[int, int], Sequence[Any]] = {
     (RecordType.PREPARE, 0): PREPARE_V0,
@@ -145,8 +151,10 @@ LAYOUTS: dict[tuple[int, int], Sequence[Any]] = {
     (RecordType.SYSTEM, 0): SYSTEM,
 }
 
-LAST_OF_VERSION_0 = {RecordType.PREPARE: ("expected_version", (1 << 31) - 2), RecordType.COMMIT:
-            ("first_event_number", (1 << 31) - 1)}  # fmt: skip
+LAST_OF_VERSION_0 = {
+    RecordType.PREPARE: ("expected_version", (1 << 31) - 2),
+    RecordType.COMMIT: ("first_event_number", (1 << 31) - 1),
+}
 """Numbers in version 0 that mean the greatest one, so that a deleted stream stays deleted in version 1."""
 
 

@@ -98,9 +98,11 @@ _ITEM = (
 INDEX_ITEM = Unit("tiered index item", TieredIndexItem, *_ITEM)
 
 INDEX_NODE = Unit(
-    "tiered index node", TieredIndexNode, *_ITEM,
+    "tiered index node",
+    TieredIndexNode,
+    *_ITEM,
     i32("previous", "number of the slot's entry before this one, 0 for none"),
-)  # fmt: skip
+)
 
 
 def hash_of(text: str) -> str:

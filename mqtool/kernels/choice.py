@@ -65,10 +65,21 @@ def load() -> Kernels | None:
     except (ImportError, RuntimeError):  # numba does not go with this numpy, or has no place for what it compiles
         return None
     return Kernels(
-        frames.hop, frames.crc32, fields.read, tails.dispatch, sums.add_units, sums.add_entries, sums.follow,
-        sums.chain, units.plain_units, records.encode, objects.find_bytes, queues.number, queues.pack_units,
+        frames.hop,
+        frames.crc32,
+        fields.read,
+        tails.dispatch,
+        sums.add_units,
+        sums.add_entries,
+        sums.follow,
+        sums.chain,
+        units.plain_units,
+        records.encode,
+        objects.find_bytes,
+        queues.number,
+        queues.pack_units,
         index.put_entries,
-    )  # fmt: skip
+    )
 
 
 def _forget_stale(package: Path) -> None:

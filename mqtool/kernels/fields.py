@@ -43,11 +43,16 @@ def _places(data: Any, body: Any, end: Any, is_v2: bool) -> Any:
 
 @compiled(
     types.Tuple((types.int64, types.boolean, types.boolean)),
-    BYTES, types.int64, types.int64, types.boolean, I64, types.int32[:, ::1], types.int64[:, ::1], I32,
-)  # fmt: skip
-def read(
-    data: Any, start: int, base: int, with_crc: bool, positions: Any, ints: Any, longs: Any, crcs: Any
-) -> Any:  # fmt: skip
+    BYTES,
+    types.int64,
+    types.int64,
+    types.boolean,
+    I64,
+    types.int32[:, ::1],
+    types.int64[:, ::1],
+    I32,
+)
+def read(data: Any, start: int, base: int, with_crc: bool, positions: Any, ints: Any, longs: Any, crcs: Any) -> Any:
     """Follows total_size from record to record as `frames.hop` does, and reads each as it comes.
 
     Args:

@@ -23,9 +23,16 @@ def _time_diff(time: Any, begin: Any) -> Any:
 
 @compiled(types.int64, WRITABLE, types.int64, types.int64, types.int64, types.int64, types.int64, I32, I64, I64)
 def put_entries(
-    data: Any, slots: int, entries_at: int, first: int, first_diff: int, begin: int,
-    key_hashes: Any, physical: Any, times: Any,
-) -> int:  # fmt: skip
+    data: Any,
+    slots: int,
+    entries_at: int,
+    first: int,
+    first_diff: int,
+    begin: int,
+    key_hashes: Any,
+    physical: Any,
+    times: Any,
+) -> int:
     """Writes entries and makes each the head of its slot.
 
     Args:

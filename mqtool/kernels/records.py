@@ -11,8 +11,17 @@ from mqtool.kernels.frames import body_crc32
 from mqtool.kernels.numbers import put_number
 
 _HEAD = commit_log.BODY_POSITIONS[0]
-_FIELDS = ("total_size", "magic_code", "body_crc", "queue_id", "queue_offset", "physical_offset", "born_timestamp",
-           "store_timestamp", "body_length")  # fmt: skip
+_FIELDS = (
+    "total_size",
+    "magic_code",
+    "body_crc",
+    "queue_id",
+    "queue_offset",
+    "physical_offset",
+    "born_timestamp",
+    "store_timestamp",
+    "body_length",
+)
 _SIZE, _MAGIC, _CRC, _QUEUE, _OFFSET, _PHYSICAL, _BORN, _STORED, _LENGTH = map(commit_log.field_offset, _FIELDS)
 _ROOM = commit_log.PROPERTIES_LENGTH.size
 

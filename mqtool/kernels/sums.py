@@ -54,9 +54,17 @@ def add_entries(total: Any, count: Any, buckets: Any, key_hashes: Any, physical:
 
 @compiled(types.int64, I32, I64, I64, types.int64, I64, I64, I64, I64, I64, I64)
 def follow(
-    codes: Any, offsets: Any, physical: Any, room: int, first: Any, first_at: Any, following: Any, last_at: Any,
-    messages: Any, jumps: Any,
-) -> int:  # fmt: skip
+    codes: Any,
+    offsets: Any,
+    physical: Any,
+    room: int,
+    first: Any,
+    first_at: Any,
+    following: Any,
+    last_at: Any,
+    messages: Any,
+    jumps: Any,
+) -> int:
     """Follows the queue offsets of units of one message each, in the order of the log.
 
     Args:

@@ -121,8 +121,11 @@ def _pieces(data: Any, words: Any, start: int, end: int, is_schedule: bool) -> A
                 tag_start = -1
                 break
         at = close + 1
-    if tag_start >= 0 and not (_is_plain(data, tag_start, tag_end) and _is_plain(data, key_start, key_end)
-                               and _is_plain(data, unique_start, unique_end)):  # fmt: skip
+    if tag_start >= 0 and not (
+        _is_plain(data, tag_start, tag_end)
+        and _is_plain(data, key_start, key_end)
+        and _is_plain(data, unique_start, unique_end)
+    ):
         tag_start = -1
     return tag_start, tag_end, key_start, key_end, unique_start, unique_end
 
@@ -130,7 +133,7 @@ def _pieces(data: Any, words: Any, start: int, end: int, is_schedule: bool) -> A
 @inlined
 def _put_key(
     data: Any, words: Any, start: int, end: int, before: Any, row: int, rows: Any, hashes: Any, count: int
-) -> int:  # fmt: skip
+) -> int:
     """Adds a key, if it is not empty, behind the hash of what stands before it; returns how many there are now."""
     if end > start:
         rows[count] = row
@@ -142,7 +145,7 @@ def _put_key(
 @inlined
 def _put_words(
     data: Any, words: Any, start: int, end: int, before: Any, row: int, rows: Any, hashes: Any, count: int
-) -> int:  # fmt: skip
+) -> int:
     """Adds a key for each word of KEYS; returns how many there are now."""
     at = start
     while at < end:

@@ -18,9 +18,18 @@ _LEAST, _MOST = commit_log.MIN_RECORD_SIZE, 1 << 28
 
 @compiled(types.boolean, BYTES, types.int64, types.uint64, types.int64, I64, I64, I64, types.int64, U64, I64, I64)
 def plain_units(
-    data: Any, start: int, key: Any, end: int, bases: Any, ends: Any, first_buckets: Any, shift: int,
-    total: Any, count: Any, seen: Any,
-) -> bool:  # fmt: skip
+    data: Any,
+    start: int,
+    key: Any,
+    end: int,
+    bases: Any,
+    ends: Any,
+    first_buckets: Any,
+    shift: int,
+    total: Any,
+    count: Any,
+    seen: Any,
+) -> bool:
     """Adds units to the sums if every one names a record inside a segment, segment after segment; else does nothing.
 
     Args:

@@ -10,9 +10,13 @@ from mqtool.kinds.base import Table
 from mqtool.scan.arrow import binary_view
 
 TYPES: Mapping[str, Any] = {
-    "int32": pa.int32(), "int64": pa.int64(), "boolean": pa.bool_(), "string": pa.string(), "bytes": pa.binary(),
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "boolean": pa.bool_(),
+    "string": pa.string(),
+    "bytes": pa.binary(),
     "time": pa.timestamp("ms"),
-}  # fmt: skip
+}
 
 _EPOCH_TICKS, _TICKS_PER_MS = 621_355_968_000_000_000, 10_000
 _GUID_ORDER = np.array([3, 2, 1, 0, 5, 4, 7, 6, 8, 9, 10, 11, 12, 13, 14, 15])
@@ -28,8 +32,9 @@ def arrow_schema(table: Table) -> Any:
 def record_batch(table: Table, columns: Mapping[str, Any]) -> Any:
     """Returns columns by name as a record batch of a table; numpy arrays and Arrow arrays are taken."""
     schema = arrow_schema(table)
-    arrays = [one if isinstance(one := columns[field.name], pa.Array) else pa.array(one, field.type)
-              for field in schema]  # fmt: skip
+    arrays = [
+        one if isinstance(one := columns[field.name], pa.Array) else pa.array(one, field.type) for field in schema
+    ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 

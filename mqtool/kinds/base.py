@@ -111,12 +111,20 @@ class Finding:
 
 
 def saved_row(
-    path: Path, forwards: Sequence[object], backwards: Sequence[object], between: Sequence[object],
+    path: Path,
+    forwards: Sequence[object],
+    backwards: Sequence[object],
+    between: Sequence[object],
     damage: Sequence[Damage],
-) -> Row:  # fmt: skip
+) -> Row:
     """Returns what could be saved of one file as a row of `Opened.salvage`; records by where they were found from."""
-    return {"file": path.name, "forwards": len(forwards), "backwards": len(backwards), "between": len(between),
-            "damaged_bytes": sum(part.end - part.start for part in damage)}  # fmt: skip
+    return {
+        "file": path.name,
+        "forwards": len(forwards),
+        "backwards": len(backwards),
+        "between": len(between),
+        "damaged_bytes": sum(part.end - part.start for part in damage),
+    }
 
 
 class Opened(ABC):

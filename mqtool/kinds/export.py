@@ -17,8 +17,12 @@ BATCH_ROWS = 8192
 
 
 def batches(
-    opened: Opened, table: str | None = None, at_damage: Callable[[Damage], None] = lambda _: None, *, part: str = "",
-) -> "Iterator[pa.RecordBatch]":  # fmt: skip
+    opened: Opened,
+    table: str | None = None,
+    at_damage: Callable[[Damage], None] = lambda _: None,
+    *,
+    part: str = "",
+) -> "Iterator[pa.RecordBatch]":
     """Yields a table's rows as record batches.
 
     Args:
@@ -66,8 +70,11 @@ def _write(found: "Iterator[pa.RecordBatch]", table: Table, target: Path) -> int
 
 
 def export(
-    opened: Opened, target: Path, table: str | None = None, at_damage: Callable[[Damage], None] = lambda _: None,
-) -> int:  # fmt: skip
+    opened: Opened,
+    target: Path,
+    table: str | None = None,
+    at_damage: Callable[[Damage], None] = lambda _: None,
+) -> int:
     """Writes a table as one Parquet file and returns the number of rows.
 
     Raises:
@@ -77,9 +84,13 @@ def export(
 
 
 def export_part(
-    opened: Opened, target: Path, table: str | None = None, at_damage: Callable[[Damage], None] = lambda _: None, *,
+    opened: Opened,
+    target: Path,
+    table: str | None = None,
+    at_damage: Callable[[Damage], None] = lambda _: None,
+    *,
     part: str = "",
-) -> int:  # fmt: skip
+) -> int:
     """Writes one part of a table as one Parquet file and returns the number of rows.
 
     Raises:

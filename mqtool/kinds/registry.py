@@ -60,18 +60,27 @@ class Kind:
 
 KINDS = (
     Kind(
-        "equeue", "mqtool.equeue", "EQueue's chunk store (.NET): message chunks and queue chunks",
-        VERBS, "equeue.md",
+        "equeue",
+        "mqtool.equeue",
+        "EQueue's chunk store (.NET): message chunks and queue chunks",
+        VERBS,
+        "equeue.md",
     ),
     Kind(
-        "tfchunk", "mqtool.tfchunk", "EventStore's log of TFChunk files with its checkpoints",
-        ("info", "dump", "get", "find", "verify", "salvage", "export"), "tfchunk.md",
+        "tfchunk",
+        "mqtool.tfchunk",
+        "EventStore's log of TFChunk files with its checkpoints",
+        ("info", "dump", "get", "find", "verify", "salvage", "export"),
+        "tfchunk.md",
     ),
     Kind(
-        "tiered", "mqtool.tiered", "RocketMQ's tiered storage (POSIX provider): a directory of segments by queue",
-        ("info", "dump", "get", "find", "verify", "export"), "tiered.md",
+        "tiered",
+        "mqtool.tiered",
+        "RocketMQ's tiered storage (POSIX provider): a directory of segments by queue",
+        ("info", "dump", "get", "find", "verify", "export"),
+        "tiered.md",
     ),
-)  # fmt: skip
+)
 
 
 _CHUNK = re.compile(r"(message|queue)-chunk-[0-9]+|chunk-[0-9]+[.][0-9]+")

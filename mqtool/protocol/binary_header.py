@@ -80,8 +80,14 @@ def write_binary(command: Command) -> bytes:
             name, text = _encode(key), _encode(value)
             pieces += (KEY_LENGTH.struct.pack(len(name)), name, TEXT_LENGTH.struct.pack(len(text)), text)
             size += KEY_LENGTH.size + len(name) + TEXT_LENGTH.size + len(text)
-        pieces[0] = HEADER_START.struct.pack(command.code, _NUMBERS.get(command.language, _OTHER), command.version,
-                                             command.opaque, command.flag, len(remark))
+        pieces[0] = HEADER_START.struct.pack(
+            command.code,
+            _NUMBERS.get(command.language, _OTHER),
+            command.version,
+            command.opaque,
+            command.flag,
+            len(remark),
+        )
         pieces[2] = TEXT_LENGTH.struct.pack(size)
     except (struct.error, TypeError, AttributeError) as error:
         raise LocalProtocolError(f"code {command.code} as a ROCKETMQ header: {error}") from error

@@ -12,8 +12,22 @@ FLAG_ONEWAY = 2
 VERSION = 513
 """What 5.5.0 sends as its version: the ordinal of V5_5_0 in MQVersion. Clients choose by it what they ask for."""
 
-LANGUAGES = ("JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP", "GO", "PHP", "OMS", "RUST",
-             "NODE_JS")
+LANGUAGES = (
+    "JAVA",
+    "CPP",
+    "DOTNET",
+    "PYTHON",
+    "DELPHI",
+    "ERLANG",
+    "RUBY",
+    "OTHER",
+    "HTTP",
+    "GO",
+    "PHP",
+    "OMS",
+    "RUST",
+    "NODE_JS",
+)
 """The names of LanguageCode; a name's place is its number in the ROCKETMQ header."""
 
 
@@ -60,11 +74,21 @@ class Command:
         """Whether the sender wants no answer."""
         return self.flag & FLAG_ONEWAY != 0
 
-    def reply(self, code: int, remark: str | None = None, fields: dict[str, str] | None = None,
-              body: bytes | memoryview = b"") -> "Command":
+    def reply(
+        self, code: int, remark: str | None = None, fields: dict[str, str] | None = None, body: bytes | memoryview = b""
+    ) -> "Command":
         """Returns an answer to this request, with its opaque and in its serialization.
 
         A header of kind ROCKETMQ has 16 bits for the code, which every answer's code fits.
         """
-        return Command(code, FLAG_RESPONSE, self.opaque, remark, {} if fields is None else fields, body, "JAVA",
-                       VERSION, self.serialization)
+        return Command(
+            code,
+            FLAG_RESPONSE,
+            self.opaque,
+            remark,
+            {} if fields is None else fields,
+            body,
+            "JAVA",
+            VERSION,
+            self.serialization,
+        )

@@ -34,8 +34,12 @@ def read_json(header: bytes, body: bytes = b"") -> Command:
     except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
         return _read_any(header, body)
     # One comparison for four numbers: their bits together are below the limit if each of them is and none is below 0.
-    if not (type(code) is type(flag) is type(opaque) is type(version) is int and type(language) is str
-            and 0 <= code | flag | opaque | version < _LIMIT and (remark is None or type(remark) is str)):
+    if not (
+        type(code) is type(flag) is type(opaque) is type(version) is int
+        and type(language) is str
+        and 0 <= code | flag | opaque | version < _LIMIT
+        and (remark is None or type(remark) is str)
+    ):
         return _read_any(header, body)
     if fields:
         if type(fields) is not dict:
@@ -96,9 +100,16 @@ def _read_any(header: bytes, body: bytes) -> Command:
         raise RemoteProtocolError(f"extFields is no object but a {type(fields).__name__}")
     remark = document.get("remark")
     return Command(
-        _integer(document, "code"), _integer(document, "flag"), _integer(document, "opaque"),
-        None if remark is None else _text(remark), {_text(key): value for key, value in _texts(fields or {}).items()},
-        body, _language(document.get("language")), _integer(document, "version"), _JSON)
+        _integer(document, "code"),
+        _integer(document, "flag"),
+        _integer(document, "opaque"),
+        None if remark is None else _text(remark),
+        {_text(key): value for key, value in _texts(fields or {}).items()},
+        body,
+        _language(document.get("language")),
+        _integer(document, "version"),
+        _JSON,
+    )
 
 
 def _integer(document: dict[str, Any], name: str) -> int:

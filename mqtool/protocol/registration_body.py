@@ -89,9 +89,13 @@ def build(body: RegisterBody, *, compressed: bool = False) -> bytes:
     """Returns the body as a broker of 5.5.0 sends it; one of 4.9 reads it too."""
     if compressed:
         return _build_compressed(body)
-    wrapper = {"dataVersion": document_of(body.data_version), "mappingDataVersion": document_of(DataVersion(0, 0, 0)),
-               "topicConfigTable": {name: _plain(config) for name, config in body.topics.items()},
-               "topicQueueMappingDetailMap": {}, "topicQueueMappingInfoMap": body.mappings}
+    wrapper = {
+        "dataVersion": document_of(body.data_version),
+        "mappingDataVersion": document_of(DataVersion(0, 0, 0)),
+        "topicConfigTable": {name: _plain(config) for name, config in body.topics.items()},
+        "topicQueueMappingDetailMap": {},
+        "topicQueueMappingInfoMap": body.mappings,
+    }
     return orjson.dumps({"filterServerList": body.filter_servers, "topicConfigSerializeWrapper": wrapper})
 
 
@@ -134,8 +138,9 @@ def _parse_compressed(data: bytes, version: int) -> RegisterBody:
         for _ in range(reader.number()):
             mapping = _object(reader.text())
             mappings[str(mapping.get("topic"))] = mapping
-    return RegisterBody(topics, data_version, [str(server) for server in expect(list, servers, "filterServerList")],
-                        mappings)
+    return RegisterBody(
+        topics, data_version, [str(server) for server in expect(list, servers, "filterServerList")], mappings
+    )
 
 
 def _build_compressed(body: RegisterBody) -> bytes:
@@ -152,8 +157,13 @@ def _build_compressed(body: RegisterBody) -> bytes:
     text(_compact(document_of(body.data_version)))
     number(len(body.topics))
     for config in body.topics.values():
-        words = [config.topic_name, config.read_queue_nums, config.write_queue_nums, config.perm,
-                 config.topic_filter_type]
+        words = [
+            config.topic_name,
+            config.read_queue_nums,
+            config.write_queue_nums,
+            config.perm,
+            config.topic_filter_type,
+        ]
         text(_SEPARATOR.join(map(str, words)) + (_SEPARATOR + _compact(config.attributes) if config.attributes else ""))
     text(_compact(body.filter_servers))
     number(len(body.mappings))
@@ -165,8 +175,14 @@ def _build_compressed(body: RegisterBody) -> bytes:
 def _topic_of(text: str) -> TopicConfig:
     name, reads, writes, perm, kind, *rest = text.split(_SEPARATOR, 5)
     attributes = _object(rest[0]) if rest else None
-    return TopicConfig(topic_name=name, read_queue_nums=int(reads), write_queue_nums=int(writes), perm=int(perm),
-                       topic_filter_type=kind, attributes=attributes)
+    return TopicConfig(
+        topic_name=name,
+        read_queue_nums=int(reads),
+        write_queue_nums=int(writes),
+        perm=int(perm),
+        topic_filter_type=kind,
+        attributes=attributes,
+    )
 
 
 def _object(text: str) -> Document:

@@ -107,8 +107,10 @@ class RecordAssembler:
             offset = self._offset + start
             left = self._segment_size - offset % self._segment_size
             if magic_code not in (MAGIC_V1, MAGIC_V2, MAGIC_BLANK) or not BLANK_SIZE <= size <= left:
-                raise RemoteProtocolError(f"the master's log holds no record at physical offset {offset}: size {size}, "
-                                          f"magic code {magic_code}; verify its store")
+                raise RemoteProtocolError(
+                    f"the master's log holds no record at physical offset {offset}: size {size}, "
+                    f"magic code {magic_code}; verify its store"
+                )
             if magic_code == MAGIC_BLANK:
                 size = left
             if len(self._kept) - start < size:

@@ -100,8 +100,9 @@ class _Surveyor:
     def _flags(self, frames: Frames, dispatched: Dispatched) -> None:
         sys_flag = frames.column("sys_flag")
         for flag, topics in (
-            (SysFlag.MULTI_TAGS, self.found.multi_tag_topics), (SysFlag.INNER_BATCH, self.found.batch_topics),
-        ):  # fmt: skip
+            (SysFlag.MULTI_TAGS, self.found.multi_tag_topics),
+            (SysFlag.INNER_BATCH, self.found.batch_topics),
+        ):
             numbers = np.unique(dispatched.topic[np.flatnonzero(sys_flag & flag)]).tolist()
             topics.update(self._dispatcher.topics.names[number] for number in numbers)
 
@@ -120,9 +121,15 @@ class _Surveyor:
             mark = (hashes.astype(np.uint64) << np.uint64(32)) ^ (born[of_frame] << np.uint64(6)) ^ again[of_frame]
             parked = dispatched.topic[of_frame] == self._dispatcher.schedule
             self._delivered.append(mark[~parked])
-            self._waiting.append(np.stack([
-                mark[parked], frames.column("queue_id")[of_frame[parked]].astype(np.uint64),
-                frames.column("queue_offset")[of_frame[parked]].astype(np.uint64)]))  # fmt: skip
+            self._waiting.append(
+                np.stack(
+                    [
+                        mark[parked],
+                        frames.column("queue_id")[of_frame[parked]].astype(np.uint64),
+                        frames.column("queue_offset")[of_frame[parked]].astype(np.uint64),
+                    ]
+                )
+            )
 
     def finish(self) -> LogSurvey:
         """Works out how far each delay level has been served."""
@@ -138,9 +145,7 @@ class _Surveyor:
         return self.found
 
 
-def survey_log(
-    store: Store, rules: DispatchRules, on_progress: Callable[[int], None] | None = None
-) -> LogSurvey:
+def survey_log(store: Store, rules: DispatchRules, on_progress: Callable[[int], None] | None = None) -> LogSurvey:
     """Walks the whole log once.
 
     Args:

@@ -149,10 +149,15 @@ class _Composer:
         for group in sorted(named | set(self._metadata.consumer_offsets)):
             if group and group not in table:
                 table[group] = GroupConfig(group)
-                self._guess(file_names.SUBSCRIPTION_GROUPS, group, "the broker's defaults",
-                            "it has a retry or dead-letter topic, or consumer offsets")  # fmt: skip
-        groups = SubscriptionGroups(table, self._version(known.data_version if known else None),
-                                    known.extra if known else {})  # fmt: skip
+                self._guess(
+                    file_names.SUBSCRIPTION_GROUPS,
+                    group,
+                    "the broker's defaults",
+                    "it has a retry or dead-letter topic, or consumer offsets",
+                )
+        groups = SubscriptionGroups(
+            table, self._version(known.data_version if known else None), known.extra if known else {}
+        )
         self._put(file_names.SUBSCRIPTION_GROUPS, config_files.build_groups(groups, self._style))
 
     def consumer_offsets(self) -> None:
@@ -197,12 +202,20 @@ class _Composer:
     def checkpoint(self) -> None:
         """The log is there up to its last record, and so are queues rebuilt from it."""
         survey, known = self._survey, self._store.checkpoint or Checkpoint()
-        full = [file.header.end_timestamp for file in self._store.disk_index_files()
-                if file.max_entries is not None and file.header.index_count >= file.max_entries]  # fmt: skip
+        full = [
+            file.header.end_timestamp
+            for file in self._store.disk_index_files()
+            if file.max_entries is not None and file.header.index_count >= file.max_entries
+        ]
         index_time = max((time for time in full if time <= survey.last_time), default=0)
-        made = Checkpoint(survey.last_time, survey.last_time, index_time, known.master_flushed_offset,
-                          0 if self._is_4 else survey.last_record,
-                          survey.last_record if self._store.version.line == "5.5" else 0)  # fmt: skip
+        made = Checkpoint(
+            survey.last_time,
+            survey.last_time,
+            index_time,
+            known.master_flushed_offset,
+            0 if self._is_4 else survey.last_record,
+            survey.last_record if self._store.version.line == "5.5" else 0,
+        )
         reason = "times and offsets of the last record, and of the last index file that is full"
         self._guess(file_names.CHECKPOINT, "all fields", made.physic_msg_timestamp, reason)
         self.made.files[file_names.CHECKPOINT] = checkpoint_format.build(made)

@@ -104,8 +104,9 @@ def walk_part(part: Part, digest: Taker, wanted: Wanted) -> Iterator[Batch]:
     segment = part.segment
     with ReadFile(segment.path) as file:
         size = segment.size if part.end is None else part.end
-        span = SegmentSpan(segment.base, size, part.start, file.data_end(), part.is_last and part.end is None,
-                           entries=segment.entries)  # fmt: skip
+        span = SegmentSpan(
+            segment.base, size, part.start, file.data_end(), part.is_last and part.end is None, entries=segment.entries
+        )
         walk = walk_of(file.read, span, check_crc=False, read_into=file.read_into)
         if part.gap is not None:
             yield Batch(segment.base, damage=[part.gap])

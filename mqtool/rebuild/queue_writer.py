@@ -55,8 +55,9 @@ class UnitBatch:
     @classmethod
     def empty(cls) -> "UnitBatch":
         """No units."""
-        return cls(np.empty(0, np.int64), np.empty(0, CONSUME_QUEUE_UNIT.dtype), np.empty(0, np.int64),
-                   np.empty(0, np.int16))  # fmt: skip
+        return cls(
+            np.empty(0, np.int64), np.empty(0, CONSUME_QUEUE_UNIT.dtype), np.empty(0, np.int64), np.empty(0, np.int16)
+        )
 
 
 class SimpleQueueWriter:
@@ -107,8 +108,15 @@ class SimpleQueueWriter:
         placement = self.placement
         held = None if placement.held is None else [placement.held[0].tolist(), placement.held[1].tobytes().hex()]
         notes = [[note.kind.value, note.first, note.last, note.physical_offset] for note in placement.notes.items]
-        return {"first": self.first, "next": self.next, "place": placement.next, "shift": placement.shift, "held": held,
-                "notes": notes, "notes_count": placement.notes.count}  # fmt: skip
+        return {
+            "first": self.first,
+            "next": self.next,
+            "place": placement.next,
+            "shift": placement.shift,
+            "held": held,
+            "notes": notes,
+            "notes_count": placement.notes.count,
+        }
 
     def resume(self, state: dict[str, Any]) -> None:
         """Goes on behind what an earlier run wrote."""

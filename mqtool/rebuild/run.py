@@ -21,8 +21,11 @@ from mqtool.store.real_path import is_inside, real_path
 from mqtool.store.store import Store
 
 KINDS = (
-    file_names.CONSUME_QUEUE, file_names.CONSUME_QUEUE_EXT, file_names.BATCH_CONSUME_QUEUE, file_names.INDEX,
-)  # fmt: skip
+    file_names.CONSUME_QUEUE,
+    file_names.CONSUME_QUEUE_EXT,
+    file_names.BATCH_CONSUME_QUEUE,
+    file_names.INDEX,
+)
 """Directories that a rebuild makes."""
 
 OnProgress = Callable[[int], None]
@@ -131,9 +134,14 @@ def _require_outside(store: Store, path: Path) -> None:
 
 
 def _run(
-    store: Store, sink: Sink, settings: Settings, wanted: Wanted, options: Options, state: StateFile | None,
+    store: Store,
+    sink: Sink,
+    settings: Settings,
+    wanted: Wanted,
+    options: Options,
+    state: StateFile | None,
     on_progress: OnProgress | None,
-) -> Result:  # fmt: skip
+) -> Result:
     first, total = store.commit_log.min_offset, log_bytes(store)
     resumed_at = sink.result.next_offset or None
     todo = wanted if resumed_at is None else replace(wanted, start=max(resumed_at, wanted.start or 0))
@@ -180,9 +188,11 @@ def _fingerprint(store: Store, settings: Settings, wanted: Wanted) -> dict[str, 
         "log_begins_at": store.commit_log.min_offset,
         "wanted": asdict(wanted),
         "settings": {name: str(value) for name, value in asdict(settings).items() if name not in ("evidence", "rules")},
-        "rules": {name: sorted(value) if isinstance(value, frozenset) else value
-                  for name, value in asdict(settings.rules).items()},
-    }  # fmt: skip
+        "rules": {
+            name: sorted(value) if isinstance(value, frozenset) else value
+            for name, value in asdict(settings.rules).items()
+        },
+    }
 
 
 def _remove_output(out: Path) -> None:

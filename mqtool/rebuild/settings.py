@@ -58,8 +58,11 @@ def settings_of(store: Store, broker_version: str | None = None) -> Settings:
         size("consume_queue_size", layout.consume_queue_size, consume_queue.DEFAULT_FILE_SIZE),
         size("batch_consume_queue_size", layout.batch_consume_queue_size, batch_consume_queue.DEFAULT_FILE_SIZE),
         size("consume_queue_ext_size", layout.consume_queue_ext_size, consume_queue_ext.DEFAULT_FILE_SIZE),
-        _extension(store, evidence), slots, entries, evidence,
-    )  # fmt: skip
+        _extension(store, evidence),
+        slots,
+        entries,
+        evidence,
+    )
 
 
 def _rules(store: Store, broker_version: str | None, evidence: dict[str, str]) -> DispatchRules:

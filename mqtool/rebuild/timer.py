@@ -156,10 +156,16 @@ class _Rebuild:
             # the topic comes first if the broker has appendTopicForTimerDeleteKey
             self._cancelled.add(named.get(properties.TIMER_DEL_UNIQUE_KEY, "").rpartition("+")[2])
             self._parked[record.queue_offset] = Parked(
-                record.queue_offset, record.physical_offset, record.total_size, record.store_timestamp,
-                due, key, rolls, properties.TIMER_DEL_UNIQUE_KEY in named,
+                record.queue_offset,
+                record.physical_offset,
+                record.total_size,
+                record.store_timestamp,
+                due,
+                key,
+                rolls,
+                properties.TIMER_DEL_UNIQUE_KEY in named,
                 named.get(properties.REAL_TOPIC),
-            )  # fmt: skip
+            )
 
     def _write_log(self, output: OutputFiles, placed: list[Placed]) -> int:
         """Writes the units; returns the position after the last."""
@@ -244,9 +250,16 @@ class _Rebuild:
         before = self._enter(placed.due, position, -1 if message.is_delete else 1)
         topic_hash = java.string_hash(message.topic) if message.topic is not None else 0
         return timer.TimerLogUnit(
-            timer.LOG_UNIT_SIZE, before, placed.magic, placed.write_time, placed.due - placed.write_time,
-            message.physical_offset, message.size, topic_hash, 0,
-        )  # fmt: skip
+            timer.LOG_UNIT_SIZE,
+            before,
+            placed.magic,
+            placed.write_time,
+            placed.due - placed.write_time,
+            message.physical_offset,
+            message.size,
+            topic_hash,
+            0,
+        )
 
     def _enter(self, due: int, position: int, count: int) -> int:
         """Puts a unit into its slot; returns the position of the one before it there."""

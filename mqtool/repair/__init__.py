@@ -34,7 +34,28 @@ from mqtool.repair.run import Applied, apply
 from mqtool.repair.takeback import Ended, finalize, undo
 
 __all__ = [
-    "Applied", "Change", "Ended", "Fingerprint", "Mending", "Pad", "Plan", "Read", "RebuildIndex", "RebuildMetadata",
-    "RebuildQueues", "RebuildTimer", "Redact", "RepairFiles", "SetAside", "Step", "Trim", "Truncate", "Undelete",
-    "apply", "changes_of", "finalize", "make_plan", "undo",
-]  # fmt: skip
+    "Applied",
+    "Change",
+    "Ended",
+    "Fingerprint",
+    "Mending",
+    "Pad",
+    "Plan",
+    "Read",
+    "RebuildIndex",
+    "RebuildMetadata",
+    "RebuildQueues",
+    "RebuildTimer",
+    "Redact",
+    "RepairFiles",
+    "SetAside",
+    "Step",
+    "Trim",
+    "Truncate",
+    "Undelete",
+    "apply",
+    "changes_of",
+    "finalize",
+    "make_plan",
+    "undo",
+]

@@ -107,8 +107,9 @@ def check_layout(store: Store) -> None:
         raise UnsupportedFormatError(f"{layout.dledger_dirs[0]}: a DLedger log; only plain CommitLogs can be changed")
     for directory in layout.commit_log_dirs:
         if not is_inside(directory, store.path):
-            raise UnsupportedFormatError(f"{directory}: this CommitLog lies outside of {store.path}; a change works "
-                                         "below the root only")  # fmt: skip
+            raise UnsupportedFormatError(
+                f"{directory}: this CommitLog lies outside of {store.path}; a change works below the root only"
+            )
     if not store.commit_log.segments:
         raise StoreError("expected a CommitLog, found no segment; bring it back from a replica or a backup", store.path)
 

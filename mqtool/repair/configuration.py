@@ -36,8 +36,11 @@ def rebuild_metadata(store: Store, change: RebuildMetadata, out: Path, built: Bu
         write_new(out / name, data)
         built.put(name, out / name)
         file = name.rpartition("/")[2]
-        built.notes.extend(f"{guess.file}: {guess.item}: {guess.value} ({guess.reason})"
-                           for guess in composed.guesses if guess.file == file)  # fmt: skip
+        built.notes.extend(
+            f"{guess.file}: {guess.item}: {guess.value} ({guess.reason})"
+            for guess in composed.guesses
+            if guess.file == file
+        )
     built.read_log(store)
     built.read_settings(store)
 
@@ -46,8 +49,9 @@ def _composed(store: Store, built: Built) -> tuple[LogSurvey, Composed]:
     survey = survey_log(store, settings_of(store).rules)
     if survey.damage:
         built.complete = False
-        built.notes.append(f"{survey.damage.count} damaged range(s) of the log: topics and queues known only from "
-                           "there are missing")  # fmt: skip
+        built.notes.append(
+            f"{survey.damage.count} damaged range(s) of the log: topics and queues known only from there are missing"
+        )
     return survey, compose(store, survey)
 
 
@@ -84,8 +88,11 @@ def undelete(store: Store, change: Undelete, out: Path, built: Built) -> None:
     if data != _bytes_of(store.path / _TOPICS):
         write_new(out / _TOPICS, data)
         built.put(_TOPICS, out / _TOPICS)
-    built.notes.extend(f"{guess.file}: {guess.item}: {guess.value} ({guess.reason})" for guess in composed.guesses
-                       if guess.file == file_names.TOPICS and guess.item in change.topics)  # fmt: skip
+    built.notes.extend(
+        f"{guess.file}: {guess.item}: {guess.value} ({guess.reason})"
+        for guess in composed.guesses
+        if guess.file == file_names.TOPICS and guess.item in change.topics
+    )
     queues = out / "queues"
     rebuild_queues(store, RebuildQueues(tuple(glob.escape(topic) for topic in change.topics)), queues, built)
 

@@ -11,9 +11,13 @@ _BLOCK = 1 << 20
 
 
 def copy_patched(
-    source: Path, target: Path, patches: Sequence[tuple[int, bytes]] = (), *, zeros_from: int | None = None,
+    source: Path,
+    target: Path,
+    patches: Sequence[tuple[int, bytes]] = (),
+    *,
+    zeros_from: int | None = None,
     size: int | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Copies a file; blocks of zeros become holes.
 
     Args:

@@ -91,8 +91,10 @@ def _keep_expired(made: Path, old: Path, log_begins: int) -> None:
 def _tell(result: Result, built: Built) -> None:
     built.complete &= result.is_complete
     for damage in result.damage.items[:_LISTED]:
-        built.notes.append(f"damage: {damage.kind.value} at physical offset {damage.start}, "
-                           f"{damage.end - damage.start} bytes; what they held is not in the result")  # fmt: skip
+        built.notes.append(
+            f"damage: {damage.kind.value} at physical offset {damage.start}, "
+            f"{damage.end - damage.start} bytes; what they held is not in the result"
+        )
     for name, note in result.notes.items[:_LISTED]:
         built.notes.append(f"{name.topic}/{name.queue_id}: {note.kind.value} at queue offset {note.first}")
     for oddity in result.oddities.items[:_LISTED]:
@@ -119,11 +121,14 @@ def rebuild_index(store: Store, change: RebuildIndex, out: Path, built: Built) -
             built.reads[built.name(max(previous))] = True
     else:
         _tell(rebuild(store, out, settings, Wanted(queues=False)), built)
-        _replace_index(store, sorted((out / file_names.INDEX).iterdir()) if (out / file_names.INDEX).is_dir() else [],
-                       built)  # fmt: skip
+        _replace_index(
+            store, sorted((out / file_names.INDEX).iterdir()) if (out / file_names.INDEX).is_dir() else [], built
+        )
     if not store.clean_stop:
-        built.notes.append("there is an abort file: the broker's next start deletes index files that end after the "
-                           "checkpoint's index time, and indexes again only what it scans")  # fmt: skip
+        built.notes.append(
+            "there is an abort file: the broker's next start deletes index files that end after the "
+            "checkpoint's index time, and indexes again only what it scans"
+        )
     built.read_log(store)
     built.read_settings(store)
 
@@ -134,8 +139,9 @@ def _replace_index(store: Store, made: list[Path], built: Built) -> None:
     old = [directory / e.name for e in list_directory(directory) if file_names.is_index_file_name(e.name)]
     for path in old:
         built.name(path)  # refuses links before any of them is read
-    names = _names([path.name for path in made], [sha256_of(path) for path in made],
-                   {path.name: sha256_of(path) for path in old})  # fmt: skip
+    names = _names(
+        [path.name for path in made], [sha256_of(path) for path in made], {path.name: sha256_of(path) for path in old}
+    )
     for name, path in zip(names, made, strict=True):
         built.put(f"{file_names.INDEX}/{name}", path)
     for path in old:

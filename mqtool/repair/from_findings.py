@@ -23,11 +23,20 @@ from mqtool.verify import CATALOGUE, Area, Finding, Severity
 
 _TAILS = ("log-torn-tail", "log-stale-tail", "log-garbage-tail")
 _IN_THE_WAY = (
-    "log-stray-file", "log-segment-extra", "queue-stray-file", "queue-file-extra", "index-stray-file",
-)  # fmt: skip
+    "log-stray-file",
+    "log-segment-extra",
+    "queue-stray-file",
+    "queue-file-extra",
+    "index-stray-file",
+)
 _NOT_BY_REBUILD = ("queue-transaction-unit", "queue-ahead-of-log", "topic-only-in-log")
-_CONFIG = ("config-unreadable", "config-missing", "config-topic-missing", "config-offset-ahead",
-           "config-offset-negative")  # fmt: skip
+_CONFIG = (
+    "config-unreadable",
+    "config-missing",
+    "config-topic-missing",
+    "config-offset-ahead",
+    "config-offset-negative",
+)
 _QUEUES = (Area.CONSUME_QUEUE, Area.CONSUME_QUEUE_EXT, Area.BATCH_CONSUME_QUEUE)
 
 
@@ -152,8 +161,11 @@ def findings_of(document: object, where: Path) -> tuple[str, list[Finding]]:
         raise UsageError(f"{where}: expected what `mqtool verify STORE --format json` prints")
     try:
         names = ("code", "file", "position", "physical_offset", "topic", "queue_id", "evidence")
-        found = [Finding(severity=Severity(row["severity"]), **{name: row[name] for name in names})
-                 for row in document["findings"] if row["code"] in CATALOGUE]  # fmt: skip
+        found = [
+            Finding(severity=Severity(row["severity"]), **{name: row[name] for name in names})
+            for row in document["findings"]
+            if row["code"] in CATALOGUE
+        ]
         store = document["store"]
         if not isinstance(store, str) or not all(isinstance(one.file, str) for one in found):
             raise TypeError("a name is none")  # noqa: TRY301 - told with the others

@@ -61,8 +61,11 @@ def check_writable(root: Path, names: Iterable[str]) -> None:
         if not os.access(path, os.W_OK | os.X_OK) or os.statvfs(path).f_flag & os.ST_RDONLY:
             raise RefusedError("read-only", "this directory cannot be written to", path)
         if path.stat().st_dev != device:
-            raise RefusedError("file-system", "this directory is another file system than the root's, so files cannot "
-                               "change places in one go", path)  # fmt: skip
+            raise RefusedError(
+                "file-system",
+                "this directory is another file system than the root's, so files cannot change places in one go",
+                path,
+            )
 
 
 def check_space(root: Path, needed: int, files: RepairFiles) -> None:
@@ -109,8 +112,10 @@ def _has_open(process: str, prefix: str) -> bool:
 def _has_mapped(process: str, prefix: str) -> bool:
     with contextlib.suppress(OSError):
         lines = Path(f"{process}/maps").read_text("utf-8", "replace").splitlines()
-        return any(f" {prefix}" in line and "w" in line.split(maxsplit=2)[1] and "s" in line.split(maxsplit=2)[1]
-                   for line in lines)  # fmt: skip
+        return any(
+            f" {prefix}" in line and "w" in line.split(maxsplit=2)[1] and "s" in line.split(maxsplit=2)[1]
+            for line in lines
+        )
     return False
 
 

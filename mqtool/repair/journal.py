@@ -140,10 +140,16 @@ class Journal:
     def write_begin(self, begin: Begin) -> None:
         """Writes the first line, durably."""
         self._append(
-            BEGIN, schema=SCHEMA, schema_version=SCHEMA_VERSION, time=begin.time, directories=begin.directories,
-            made=list(begin.made), barrier=begin.barrier, had_lock=begin.had_lock,
+            BEGIN,
+            schema=SCHEMA,
+            schema_version=SCHEMA_VERSION,
+            time=begin.time,
+            directories=begin.directories,
+            made=list(begin.made),
+            barrier=begin.barrier,
+            had_lock=begin.had_lock,
             plan=json.loads(begin.plan.to_json()),
-        )  # fmt: skip
+        )
         self.begin = begin
 
     def write(self, kind: str, **values: Any) -> None:

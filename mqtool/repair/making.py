@@ -46,8 +46,11 @@ def make_plan(
     wanted = [changes] if not isinstance(changes, Sequence) else list(changes)
     root = real_path(Path(store))
     if (root / HOME).exists():
-        raise RefusedError("quarantine", "an earlier change is neither finalized nor undone: mqtool finalize or "
-                           "mqtool undo", root / HOME)  # fmt: skip
+        raise RefusedError(
+            "quarantine",
+            "an earlier change is neither finalized nor undone: mqtool finalize or mqtool undo",
+            root / HOME,
+        )
     if work_dir is not None and is_inside(work_dir, root):
         raise UsageError(f"{work_dir}: expected a directory outside of {root}: planning writes nothing into a store")
     with open_store(root, config) as opened, tempfile.TemporaryDirectory(prefix="mqtool-plan-", dir=work_dir) as work:
@@ -67,10 +70,18 @@ def _described(store: Store, wanted: Sequence[Change], built: Built) -> Plan:
         if found is not None and name not in touched:
             reads.append(Read(name, found))
     return Plan(
-        str(store.path), store.path.stat().st_ino, datetime.now(UTC).isoformat(timespec="seconds"),
-        store.version.line or "unknown", _config_of(store), tuple(wanted), built.complete, tuple(built.notes),
-        tuple(reads), steps, space_of(built, steps),
-    )  # fmt: skip
+        str(store.path),
+        store.path.stat().st_ino,
+        datetime.now(UTC).isoformat(timespec="seconds"),
+        store.version.line or "unknown",
+        _config_of(store),
+        tuple(wanted),
+        built.complete,
+        tuple(built.notes),
+        tuple(reads),
+        steps,
+        space_of(built, steps),
+    )
 
 
 def steps_of(built: Built) -> tuple[Step, ...]:

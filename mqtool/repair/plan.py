@@ -173,12 +173,18 @@ def _plan_of(document: dict[str, Any], path: Path) -> Plan:
             raise TypeError("reads")
         reads.append(Read(check_name(one["path"], path), found))
     return Plan(
-        store, _typed(document["inode"], int), _typed(document["created"], str),
+        store,
+        _typed(document["inode"], int),
+        _typed(document["created"], str),
         _typed(document["broker_version"], str),
         {_typed(key, str): _typed(value, str) for key, value in document["config"].items()},
-        tuple(change_from_json(one) for one in document["changes"]), _typed(document["complete"], bool),
-        tuple(_typed(note, str) for note in document["notes"]), tuple(reads), steps, _typed(document["space"], int),
-    )  # fmt: skip
+        tuple(change_from_json(one) for one in document["changes"]),
+        _typed(document["complete"], bool),
+        tuple(_typed(note, str) for note in document["notes"]),
+        tuple(reads),
+        steps,
+        _typed(document["space"], int),
+    )
 
 
 def _fingerprint(value: Any) -> Fingerprint | None:

@@ -46,8 +46,10 @@ def redact(store: Store, change: Redact, out: Path, built: Built) -> None:
         name = built.name(path)
         copy_patched(path, out / name, of_segment)
         built.put(name, out / name, keep_time=True)
-    built.notes.append("the quarantine keeps the old bodies until the change is finalized; keys and properties, "
-                       "slaves, backups and exports keep theirs")  # fmt: skip
+    built.notes.append(
+        "the quarantine keeps the old bodies until the change is finalized; keys and properties, "
+        "slaves, backups and exports keep theirs"
+    )
     if list_directory(store.path / file_names.COMPACTION):
         built.notes.append(f"{file_names.COMPACTION}/ may hold copies of messages of compacted topics")
 
@@ -62,12 +64,12 @@ def redacted(record: Record) -> bytes:
         UnsupportedFormatError: the body holds a batch of messages.
     """
     if record.sys_flag & SysFlag.INNER_BATCH:
-        raise UnsupportedFormatError(f"physical offset {record.physical_offset}: its body is a batch of messages; "
-                                     "redact knows bodies of single messages only")  # fmt: skip
+        raise UnsupportedFormatError(
+            f"physical offset {record.physical_offset}: its body is a batch of messages; "
+            "redact knows bodies of single messages only"
+        )
     body = BLANK * len(record.body)
-    made = replace(
-        record, body=body, body_crc=commit_log.body_crc(body), sys_flag=record.sys_flag & ~_COMPRESSION
-    )
+    made = replace(record, body=body, body_crc=commit_log.body_crc(body), sys_flag=record.sys_flag & ~_COMPRESSION)
     tail = properties.CRC32_TAIL_SIZE
     if record.properties[-tail:].startswith(f"{properties.CRC32}\x01".encode()) and record.properties.endswith(
         _SEPARATOR

@@ -118,16 +118,15 @@ def check_fingerprints(root: Path, plan: Plan) -> None:
     for name, before in expected:
         found = fingerprint(inside(root, name), full=before is None or before.sha256 is not None)
         if (before is None) != (found is None) or (before is not None and not before.fits(found)):
-            raise RefusedError("plan-stale", "this file is not as it was when the plan was made; plan again",
-                               root / name)  # fmt: skip
+            raise RefusedError(
+                "plan-stale", "this file is not as it was when the plan was made; plan again", root / name
+            )
 
 
 class _Run:
     """One call of `apply`, under the lock."""
 
-    def __init__(
-        self, root: Path, plan: Plan, files: RepairFiles, hold: gates.Hold, on_step: OnStep | None
-    ) -> None:
+    def __init__(self, root: Path, plan: Plan, files: RepairFiles, hold: gates.Hold, on_step: OnStep | None) -> None:
         self.journal = Journal(root, files)
         self.quarantine = Path()
         self._root = root
@@ -163,13 +162,17 @@ class _Run:
         if journal.begin is None:
             strange = [name for name in (QUARANTINE, STAGING, BUILDING) if (home / name).exists()]
             if strange:
-                raise RefusedError("quarantine", "there is no journal that tells what this is; move it out of the "
-                                   "store after a look", home / strange[0])  # fmt: skip
+                raise RefusedError(
+                    "quarantine",
+                    "there is no journal that tells what this is; move it out of the store after a look",
+                    home / strange[0],
+                )
             remove_tree(home, self._files)
             return None
         if journal.begin.plan.digest != self._plan.digest:
-            raise RefusedError("quarantine", "an earlier change is neither finalized nor undone: mqtool finalize or "
-                               "mqtool undo", home)  # fmt: skip
+            raise RefusedError(
+                "quarantine", "an earlier change is neither finalized nor undone: mqtool finalize or mqtool undo", home
+            )
         if journal.kind in (UNDO, FINALIZE):
             raise RefusedError("journal", f"{journal.kind} was begun: let mqtool {journal.kind} finish it", home)
         return journal.kind
@@ -249,8 +252,9 @@ class _Run:
                 take_all_back(self._root, begin, places, self._files)
                 self._leave(begin)
             except OSError as second:
-                raise RefusedError("half-way", f"{error}; it could not be taken back either ({second}): mqtool undo",
-                                   self._root) from error  # fmt: skip
+                raise RefusedError(
+                    "half-way", f"{error}; it could not be taken back either ({second}): mqtool undo", self._root
+                ) from error
             raise
 
     def _steps(self, begin: Begin, places: Places) -> None:

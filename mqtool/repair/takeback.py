@@ -97,8 +97,12 @@ def check_untouched(root: Path, begin: Begin) -> None:
     for name, expected in now:
         found = fingerprint(inside(root, name), full=expected is None or expected.sha256 is not None)
         if (expected is None) != (found is None) or (expected is not None and not expected.fits(found)):
-            raise RefusedError("written-since", "this file was written to after the change; taking back would lose "
-                               "that. mqtool finalize gives the way back up", root / name)  # fmt: skip
+            raise RefusedError(
+                "written-since",
+                "this file was written to after the change; taking back would lose "
+                "that. mqtool finalize gives the way back up",
+                root / name,
+            )
 
 
 def take_all_back(root: Path, begin: Begin, places: Places, files: RepairFiles) -> None:

@@ -40,8 +40,10 @@ def rebuild_timer(store: Store, _change: RebuildTimer, out: Path, built: Built) 
         if path.relative_to(store.path).as_posix() not in made:
             built.remove(path)
     if not old and "mappedFileSizeTimerLog" not in store.config.values:
-        built.notes.append(f"timer: nothing tells how long files of the timer log are; taken: {DEFAULT_LOG_FILE_SIZE} "
-                           "bytes; if the broker's mappedFileSizeTimerLog is another: --config")  # fmt: skip
+        built.notes.append(
+            f"timer: nothing tells how long files of the timer log are; taken: {DEFAULT_LOG_FILE_SIZE} "
+            "bytes; if the broker's mappedFileSizeTimerLog is another: --config"
+        )
     _tell(found, built)
     built.read_log(store)
     built.read_settings(store)
@@ -54,15 +56,22 @@ def _is_snapshot(name: str) -> bool:
 
 def _tell(found: TimerResult, built: Built) -> None:
     built.complete &= not found.damage and not found.problems
-    built.notes.append(f"timer: {found.parked} parked message(s), {found.units} unit(s), {found.waiting} that wait; "
-                       f"read up to {found.last_read_time_ms} ms ({found.read_time_from})")  # fmt: skip
+    built.notes.append(
+        f"timer: {found.parked} parked message(s), {found.units} unit(s), {found.waiting} that wait; "
+        f"read up to {found.last_read_time_ms} ms ({found.read_time_from})"
+    )
     if found.missed:
-        built.notes.append(f"timer: {found.missed} message(s) were due before, but no record came of them: they are "
-                           "delivered now")  # fmt: skip
+        built.notes.append(
+            f"timer: {found.missed} message(s) were due before, but no record came of them: they are delivered now"
+        )
     if found.guessed:
-        built.notes.append(f"timer: of {found.guessed} unit(s) no record tells when they were written; taken to be "
-                           "when their messages were stored")  # fmt: skip
+        built.notes.append(
+            f"timer: of {found.guessed} unit(s) no record tells when they were written; taken to be "
+            "when their messages were stored"
+        )
     for damage in found.damage.items[:_LISTED]:
-        built.notes.append(f"damage: {damage.kind.value} at physical offset {damage.start}, "
-                           f"{damage.end - damage.start} bytes; what was parked there is left out")  # fmt: skip
+        built.notes.append(
+            f"damage: {damage.kind.value} at physical offset {damage.start}, "
+            f"{damage.end - damage.start} bytes; what was parked there is left out"
+        )
     built.notes.extend(f"timer: {words}" for words in found.problems.items[:_LISTED])

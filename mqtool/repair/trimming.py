@@ -51,8 +51,9 @@ def _tell_unread(store: Store, begins: int, built: Built) -> None:
             continue
         unread = _first_at(queue, begins) - max(lag.consumer_offset, lag.min_offset)
         if unread > 0:
-            built.notes.append(f"group {lag.group} has not read {unread} messages of {lag.topic}/{lag.queue_id} "
-                               "that go")  # fmt: skip
+            built.notes.append(
+                f"group {lag.group} has not read {unread} messages of {lag.topic}/{lag.queue_id} that go"
+            )
 
 
 def _first_at(queue: Queue, begins: int) -> int:

@@ -58,8 +58,9 @@ def truncate(store: Store, change: Truncate, out: Path, built: Built) -> None:
             _cut_index(store, index, cut, out, built)
     _cut_checkpoint(store, cut, out, built)
     if list_directory(store.path / file_names.TIMER_LOG):
-        built.notes.append("the timer's files are not cut: those that lead behind the new end are named by mqtool "
-                           "verify")  # fmt: skip
+        built.notes.append(
+            "the timer's files are not cut: those that lead behind the new end are named by mqtool verify"
+        )
     _cut_offsets(store, ends, out, built)
     built.notes.insert(0, f"the log will end at physical offset {cut.end}")
     built.read_log(store)
@@ -75,8 +76,10 @@ def find_cut(store: Store, at: int) -> Cut:
     loses_nothing = at == log.max_offset
     number = log.segment_at(at)
     if at == log.min_offset or not log.min_offset < at <= log.max_offset:
-        raise UsageError(f"--at {at}: expected a physical offset behind {log.min_offset}, where the log begins, up to "
-                         f"{log.max_offset}, where it ends")  # fmt: skip
+        raise UsageError(
+            f"--at {at}: expected a physical offset behind {log.min_offset}, where the log begins, up to "
+            f"{log.max_offset}, where it ends"
+        )
     if number is None or at == log.segments[number].base:
         number = len(log.segments) - 1 if number is None else number - 1
     end, last_time = _walk_to(store, number, at)
@@ -128,8 +131,9 @@ def _cut_log(store: Store, cut: Cut, out: Path, built: Built) -> None:
 
 def _has_data(path: Path, position: int) -> bool:
     with ReadFile(path) as file:
-        return any(file.read(at, min(1 << 20, file.size - at)).strip(b"\0")
-                   for at in range(position, file.data_end(), 1 << 20))  # fmt: skip
+        return any(
+            file.read(at, min(1 << 20, file.size - at)).strip(b"\0") for at in range(position, file.data_end(), 1 << 20)
+        )
 
 
 def _cut_queue(queue: Queue, cut: Cut, out: Path, built: Built) -> int | None:
@@ -179,15 +183,17 @@ def _cut_index(store: Store, index: IndexFile, cut: Cut, out: Path, built: Built
     except StoreError:
         time = index.header.begin_timestamp + int(kept["time_diff"][-1]) * 1000
     header = replace(
-        index.header, end_timestamp=time, end_physical_offset=last, index_count=len(kept) + 1,
+        index.header,
+        end_timestamp=time,
+        end_physical_offset=last,
+        index_count=len(kept) + 1,
         hash_slot_count=int((kept["previous"] == 0).sum()),
-    )  # fmt: skip
+    )
     heads = np.zeros(slots, _SLOT)
     heads[SLOT_FIELDS[0].name][kept["key_hash"] % slots] = np.arange(1, len(kept) + 1)
     head = HEADER.build(header) + heads.tobytes()
     name = built.name(index.path)
-    copy_patched(index.path, out / name, [(0, head)],
-                 zeros_from=index_file.entry_position(len(kept) + 1, slots))  # fmt: skip
+    copy_patched(index.path, out / name, [(0, head)], zeros_from=index_file.entry_position(len(kept) + 1, slots))
     built.put(name, out / name)
 
 
@@ -224,8 +230,10 @@ def _cut_offsets(store: Store, ends: dict[tuple[str, int], int], out: Path, buil
             built.notes.append(f"group {group}: consumer offset of {topic}/{queue_id} goes back from {offset} to {end}")
         return min(offset, end)
 
-    table = {key: {queue_id: bound(key, queue_id, offset) for queue_id, offset in offsets.items()}
-             for key, offsets in known.offset_table.items()}  # fmt: skip
+    table = {
+        key: {queue_id: bound(key, queue_id, offset) for queue_id, offset in offsets.items()}
+        for key, offsets in known.offset_table.items()
+    }
     lmq = {key: bound(key, 0, offset) for key, offset in (known.lmq_offset_table or {}).items()} if is_lmq else None
     if (table, lmq) == (known.offset_table, known.lmq_offset_table):
         return

@@ -68,6 +68,13 @@ def _ack(original: Original, found: Message) -> Ack:
     assert original.message is not None
     sent_to = original.message.topic, original.message.queue_id
     return Ack(
-        0, PutStatus.PUT_OK, "", found.topic, found.queue_id, found.queue_offset, found.physical_offset,
-        found.offset_message_id, sent_to,
-    )  # fmt: skip
+        0,
+        PutStatus.PUT_OK,
+        "",
+        found.topic,
+        found.queue_id,
+        found.queue_offset,
+        found.physical_offset,
+        found.offset_message_id,
+        sent_to,
+    )

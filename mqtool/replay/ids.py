@@ -48,14 +48,21 @@ class IdsFile:
             return
         old = {name: value for name, value in original.place.items() if name not in ("topic", "unique_key")}
         line: dict[str, Any] = {
-            "topic": original.place.get("topic"), "unique_key": original.place.get("unique_key"),
-            "position": original.position[0], "old": old, "new": None, "reason": ack.reason or None,
-        }  # fmt: skip
+            "topic": original.place.get("topic"),
+            "unique_key": original.place.get("unique_key"),
+            "position": original.position[0],
+            "old": old,
+            "new": None,
+            "reason": ack.reason or None,
+        }
         if ack.stored:
             line["new"] = {
-                "topic": ack.topic, "queue_id": ack.queue_id, "queue_offset": ack.queue_offset,
-                "physical_offset": ack.physical_offset, "offset_message_id": ack.offset_message_id,
-            }  # fmt: skip
+                "topic": ack.topic,
+                "queue_id": ack.queue_id,
+                "queue_offset": ack.queue_offset,
+                "physical_offset": ack.physical_offset,
+                "offset_message_id": ack.offset_message_id,
+            }
         self._file.write(json.dumps(line, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass"))
         self._file.write(b"\n")
 

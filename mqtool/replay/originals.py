@@ -110,9 +110,13 @@ class Source:
         start = max(wanted.start or 0, after[0] if after else 0) or None
         with open_store(self.path, self.config) as store:
             for item in store.messages(
-                start=start, end=wanted.end, topics=wanted.topics, queue_id=wanted.queue_id,
-                begin_time=wanted.begin_time, end_time=wanted.end_time,
-            ):  # fmt: skip
+                start=start,
+                end=wanted.end,
+                topics=wanted.topics,
+                queue_id=wanted.queue_id,
+                begin_time=wanted.begin_time,
+                end_time=wanted.end_time,
+            ):
                 if isinstance(item, Damage):
                     passed.damage.append(item)
                 elif class_of(item.topic, item.sys_flag) is not RecordClass.COMMITTED:
@@ -182,9 +186,11 @@ class Source:
             said.pop(name, None)
         return message._replace(
             properties=properties.encode(said.items(), trailing_separator=not options.v4),
-            sys_flag=message.sys_flag & ~(TRANSACTION_MASK | _BATCH | _HOSTS), prepared_transaction_offset=0,
-            born_timestamp=message.born_timestamp if self.keep_times else None, store_host=None,
-        )  # fmt: skip
+            sys_flag=message.sys_flag & ~(TRANSACTION_MASK | _BATCH | _HOSTS),
+            prepared_transaction_offset=0,
+            born_timestamp=message.born_timestamp if self.keep_times else None,
+            store_host=None,
+        )
 
 
 def _outgoing(message: Message) -> OutgoingMessage:
@@ -194,17 +200,28 @@ def _outgoing(message: Message) -> OutgoingMessage:
         said = {name: value for name, value in said.items() if name not in _OF_A_BATCH}
         body, flag = message.body, flag & ~_PACKED
     return OutgoingMessage(
-        message.topic, message.queue_id, body, properties.encode(said.items()), message.flag, flag,
-        message.born_timestamp, hosts.build(hosts.parse_text(message.born_host)), None, message.reconsume_times,
-    )  # fmt: skip
+        message.topic,
+        message.queue_id,
+        body,
+        properties.encode(said.items()),
+        message.flag,
+        flag,
+        message.born_timestamp,
+        hosts.build(hosts.parse_text(message.born_host)),
+        None,
+        message.reconsume_times,
+    )
 
 
 def _place(message: Message) -> dict[str, Any]:
     return {
-        "topic": message.topic, "queue_id": message.queue_id, "queue_offset": message.queue_offset,
-        "physical_offset": message.physical_offset, "offset_message_id": message.offset_message_id,
+        "topic": message.topic,
+        "queue_id": message.queue_id,
+        "queue_offset": message.queue_offset,
+        "physical_offset": message.physical_offset,
+        "offset_message_id": message.offset_message_id,
         "unique_key": message.unique_key,
-    }  # fmt: skip
+    }
 
 
 def _shown(message: OutgoingMessage, given: Mapping[str, Any]) -> Message:
@@ -215,8 +232,25 @@ def _shown(message: OutgoingMessage, given: Mapping[str, Any]) -> Message:
         body = message.body
     said = properties.decode(message.properties)
     empty = Message(
-        0, 0, message.topic, message.queue_id, 0, message.flag, message.sys_flag, 0, 0, "", "", 0, 0, said, 0, body,
-        "", message.body, 0,
-    )  # fmt: skip
+        0,
+        0,
+        message.topic,
+        message.queue_id,
+        0,
+        message.flag,
+        message.sys_flag,
+        0,
+        0,
+        "",
+        "",
+        0,
+        0,
+        said,
+        0,
+        body,
+        "",
+        message.body,
+        0,
+    )
     time = given.get("store_timestamp")
     return replace(empty, store_timestamp=time) if isinstance(time, int) else empty

@@ -149,9 +149,14 @@ class _Run:
     """One run that writes."""
 
     def __init__(
-        self, request: Request, judge: Judge, before: State, report: Report, ids: IdsFile,
+        self,
+        request: Request,
+        judge: Judge,
+        before: State,
+        report: Report,
+        ids: IdsFile,
         progress: Callable[[int], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._request, self._judge, self._state = request, judge, before
         self._report, self._ids, self._progress = report, ids, progress
         self._dealt = 0

@@ -116,9 +116,11 @@ class _Run:
             self._ids.write(original, ack)
             state = self._state
             self._state = replace(
-                state, after=original.position, replayed=state.replayed + ack.stored,
+                state,
+                after=original.position,
+                replayed=state.replayed + ack.stored,
                 refused=state.refused + (not ack.stored),
-            )  # fmt: skip
+            )
         return failure
 
     def _remember(self) -> None:
@@ -146,4 +148,3 @@ def _check(request: SendRequest) -> None:
         if place is not None and is_inside(place, request.source.path):
             raise UsageError(f"{place}: lies inside the source; name a file elsewhere")
     check_rate(request.rate)
-

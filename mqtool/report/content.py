@@ -121,19 +121,34 @@ def gather(store: Store, answer: Verification, facts: Facts, made: str) -> Conte
     lint = tuple(group for group in groups if CATALOGUE[group.code].area is Area.LINT)
     others = tuple(group for group in groups if group not in lint)
     queues, lags = _queues(store, answer)
-    notes = {"ranges": max(0, len(losses.ranges) - MOST_ROWS), "queues": max(0, len(queues) - MOST_ROWS),
-             "lags": max(0, len(lags) - MOST_ROWS)}  # fmt: skip
+    notes = {
+        "ranges": max(0, len(losses.ranges) - MOST_ROWS),
+        "queues": max(0, len(queues) - MOST_ROWS),
+        "lags": max(0, len(lags) - MOST_ROWS),
+    }
     steps = dict.fromkeys(step for group in others if group.severity is not Severity.NOTE for step in group.next_steps)
     end = max([survey.end, *(one.end for one in losses.ranges)])
     return Content(
-        store=survey.shown, made=made, answer=answer, verdict=VERDICTS[answer.state],
-        release=_release(store), facts=_numbers(answer, facts, len(queues)), steps=tuple(steps)[:5], groups=others,
-        lint=lint, lint_ran=any(check.area is Area.LINT for check in answer.checks),
+        store=survey.shown,
+        made=made,
+        answer=answer,
+        verdict=VERDICTS[answer.state],
+        release=_release(store),
+        facts=_numbers(answer, facts, len(queues)),
+        steps=tuple(steps)[:5],
+        groups=others,
+        lint=lint,
+        lint_ran=any(check.area is Area.LINT for check in answer.checks),
         cells=tuple(segment_map(survey.segments, facts.segments, losses.ranges)),
-        marks=tuple(damage_map(survey.min_offset, end, losses.ranges)), start=survey.min_offset, end=end,
-        ranges=losses.ranges[:MOST_ROWS], chart=chart(facts.timeline), queues=tuple(queues[:MOST_ROWS]),
-        lags=tuple(lags[:MOST_ROWS]), notes=notes,
-    )  # fmt: skip
+        marks=tuple(damage_map(survey.min_offset, end, losses.ranges)),
+        start=survey.min_offset,
+        end=end,
+        ranges=losses.ranges[:MOST_ROWS],
+        chart=chart(facts.timeline),
+        queues=tuple(queues[:MOST_ROWS]),
+        lags=tuple(lags[:MOST_ROWS]),
+        notes=notes,
+    )
 
 
 def grouped(findings: Sequence[Finding]) -> tuple[Group, ...]:
@@ -150,9 +165,16 @@ def _group(code: str, findings: list[Finding]) -> Group:
     worst = min((finding.severity for finding in findings), key=lambda severity: _RANK[severity])
     steps = tuple(dict.fromkeys(finding.next_step for finding in findings[:MOST_PLACES] if finding.next_step))
     return Group(
-        code, worst, check.meaning, check.remedy, len(findings), sum(one.lost_messages for one in findings),
-        sum(one.lost_bytes for one in findings), tuple(findings[:MOST_PLACES]), steps[:MOST_PLACES],
-    )  # fmt: skip
+        code,
+        worst,
+        check.meaning,
+        check.remedy,
+        len(findings),
+        sum(one.lost_messages for one in findings),
+        sum(one.lost_bytes for one in findings),
+        tuple(findings[:MOST_PLACES]),
+        steps[:MOST_PLACES],
+    )
 
 
 def _numbers(answer: Verification, facts: Facts, queues: int) -> tuple[tuple[str, str], ...]:
@@ -166,7 +188,7 @@ def _numbers(answer: Verification, facts: Facts, queues: int) -> tuple[tuple[str
         ("CommitLog", log),
         ("Queues", words.number(queues)),
         ("Newest message", newest),
-    )  # fmt: skip
+    )
 
 
 def _release(store: Store) -> str:
@@ -189,8 +211,18 @@ def _queues(store: Store, answer: Verification) -> tuple[list[QueueRow], list[La
         mine = by_queue.get(key, [])
         worst = max(mine, key=lambda lag: lag.lag or 0, default=None)
         low, high = max(0, queue.min_offset), queue.max_offset
-        rows.append(QueueRow(*key, low, high, high - low, worst.lag if worst else None,
-                             worst.group if worst else None, len(mine), lost.get(key, 0)))  # fmt: skip
+        rows.append(
+            QueueRow(
+                *key,
+                low,
+                high,
+                high - low,
+                worst.lag if worst else None,
+                worst.group if worst else None,
+                len(mine),
+                lost.get(key, 0),
+            )
+        )
     behind = [lag for lag in lags if lag.lag is None or lag.lag > 0]
     behind.sort(key=lambda lag: (lag.lag is not None, -(lag.lag or 0), lag.group, lag.topic, lag.queue_id))
     return rows, behind

@@ -92,6 +92,11 @@ def damage_map(start: int, end: int, ranges: Sequence[LostRange]) -> list[Mark]:
         left = min(left, WIDTH - _NARROWEST)
         if marks and left < marks[-1].left + marks[-1].width and len(marks) >= MOST_CELLS:
             continue  # it would not be seen
-        marks.append(Mark(round(left, 2), round(min(width, WIDTH - left), 2),
-                          f"{one.start} to {one.end}: {one.kind}, {words.size(one.end - one.start)}"))  # fmt: skip
+        marks.append(
+            Mark(
+                round(left, 2),
+                round(min(width, WIDTH - left), 2),
+                f"{one.start} to {one.end}: {one.kind}, {words.size(one.end - one.start)}",
+            )
+        )
     return marks

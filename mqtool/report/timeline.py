@@ -71,8 +71,10 @@ def chart(timeline: Timeline) -> Chart | None:
     step = -(-(high - low + 1) // BINS)
     bins = max(_FEWEST, -(-(high - low + 1) // step))
     order = sorted(timeline.records.items(), key=lambda item: (-item[1], item[0]))
-    rows = tuple(_row(topic, total, timeline.bytes[topic], by_topic.get(topic, []), low, step, bins)
-                 for topic, total in order[:MOST_TOPICS])  # fmt: skip
+    rows = tuple(
+        _row(topic, total, timeline.bytes[topic], by_topic.get(topic, []), low, step, bins)
+        for topic, total in order[:MOST_TOPICS]
+    )
     outside = sum(count for minute, count in counts.items() if not low <= minute <= high)
     ends = _time(low), _time(low + step * bins)
     return Chart(rows, *ends, bins, step, outside, max(0, len(order) - MOST_TOPICS))

@@ -164,16 +164,32 @@ class _Window:
         batch_size = np.ones(len(row), np.int16)
         self._set_batches(row, queue_offset, batch_size)
         units = QueueUnits(
-            row, self.topic[row], frames.column("queue_id")[row], queue_offset, self.offsets[row],
-            frames.column("total_size")[row], self.tags_code[row], self.times[row], batch_size,
-        )  # fmt: skip
+            row,
+            self.topic[row],
+            frames.column("queue_id")[row],
+            queue_offset,
+            self.offsets[row],
+            frames.column("total_size")[row],
+            self.tags_code[row],
+            self.times[row],
+            batch_size,
+        )
         extra = [unit for found in sorted(self._lmq) for unit in self._lmq_units(*found)]
         if not extra:
             return units
         chosen = units.select(np.searchsorted(row, np.array([unit[0] for unit in extra])))
         changed = [np.array(column, kind) for column, kind in zip(zip(*extra, strict=True), "qiiq", strict=True)]
-        lmq = QueueUnits(changed[0], changed[1], changed[2], changed[3], chosen.physical_offset, chosen.size,
-                         chosen.tags_code, chosen.store_timestamp, np.ones(len(extra), np.int16))  # fmt: skip
+        lmq = QueueUnits(
+            changed[0],
+            changed[1],
+            changed[2],
+            changed[3],
+            chosen.physical_offset,
+            chosen.size,
+            chosen.tags_code,
+            chosen.store_timestamp,
+            np.ones(len(extra), np.int16),
+        )
         order = np.argsort(np.concatenate([row, lmq.row]), kind="stable")
         joined = (np.concatenate([getattr(units, name), getattr(lmq, name)])[order] for name in QueueUnits.__slots__)
         return QueueUnits(*joined)

@@ -38,9 +38,14 @@ _HEADS = struct.Struct(
 
 
 def walk_of(
-    read: Read, span: SegmentSpan, *, check_crc: bool = True, witness: Witness | None = None,
-    read_into: ReadInto | None = None, with_crc: bool = False,
-) -> SegmentWalk:  # fmt: skip
+    read: Read,
+    span: SegmentSpan,
+    *,
+    check_crc: bool = True,
+    witness: Witness | None = None,
+    read_into: ReadInto | None = None,
+    with_crc: bool = False,
+) -> SegmentWalk:
     """Returns the walk over a segment, whatever stands before its records; see `SegmentWalk`."""
     kind = EntryWalk if span.entries else SegmentWalk
     return kind(read, span, check_crc=check_crc, witness=witness, read_into=read_into, with_crc=with_crc)
@@ -107,8 +112,9 @@ class EntryWalk(SegmentWalk):
         starts = frames.positions - ENTRY_HEADER_SIZE
         if not len(starts):
             return frames.sound
-        sliding = np.ndarray((len(frames.view) - ENTRY_HEADER_SIZE + 1,), f"V{ENTRY_HEADER_SIZE}", frames.view,
-                             strides=(1,))  # fmt: skip
+        sliding = np.ndarray(
+            (len(frames.view) - ENTRY_HEADER_SIZE + 1,), f"V{ENTRY_HEADER_SIZE}", frames.view, strides=(1,)
+        )
         heads = sliding[starts].view(ENTRY.dtype)
         return frames.sound & (heads["position"] == starts + frames.base) & (heads["body_length"] == frames.sizes)
 
@@ -152,10 +158,17 @@ class EntryWalk(SegmentWalk):
 
     def _wrong_header(self, at: int, total: int) -> str:
         header = ENTRY.parse(self._segment.peek(at, ENTRY_HEADER_SIZE))
-        expected = {"magic": MAGIC_ENTRY, "size": total + ENTRY_HEADER_SIZE, "position": self._segment.base + at,
-                    "body_length": total}  # fmt: skip
-        return ", ".join(f"expected {name} {value}, found {getattr(header, name)}"
-                         for name, value in expected.items() if getattr(header, name) != value)  # fmt: skip
+        expected = {
+            "magic": MAGIC_ENTRY,
+            "size": total + ENTRY_HEADER_SIZE,
+            "position": self._segment.base + at,
+            "body_length": total,
+        }
+        return ", ".join(
+            f"expected {name} {value}, found {getattr(header, name)}"
+            for name, value in expected.items()
+            if getattr(header, name) != value
+        )
 
     def _describe(self, at: int, *, is_followed: bool) -> tuple[DamageKind, str]:  # noqa: ARG002 - as in the base
         data = self._segment.peek(at, ENTRY_HEADER_SIZE)

@@ -68,8 +68,14 @@ class IndexFileBuilder:
         made.heads = heads.astype(np.int32)
         count = max(1, header.index_count)
         made.heads[(made.heads < 0) | (made.heads > count)] = 0
-        made._header = IndexHeader(header.begin_timestamp, header.end_timestamp, header.begin_physical_offset,
-                                   header.end_physical_offset, header.hash_slot_count, count)  # fmt: skip
+        made._header = IndexHeader(
+            header.begin_timestamp,
+            header.end_timestamp,
+            header.begin_physical_offset,
+            header.end_physical_offset,
+            header.hash_slot_count,
+            count,
+        )
         return made
 
     @property
@@ -106,11 +112,13 @@ class IndexFileBuilder:
         previous = self._chain(keys.key_hash[:taken] % np.int32(self.slots), head.index_count)
         entries["previous"] = previous
         self._header = IndexHeader(
-            begin, int(times[-1]),
+            begin,
+            int(times[-1]),
             int(keys.physical_offset[0]) if head.index_count <= 1 else head.begin_physical_offset,
             int(keys.physical_offset[taken - 1]),
-            head.hash_slot_count + int((previous == 0).sum()), head.index_count + taken,
-        )  # fmt: skip
+            head.hash_slot_count + int((previous == 0).sum()),
+            head.index_count + taken,
+        )
         return Entries(head.index_count, entries)
 
     def _chain(self, slots: np.ndarray, first: int) -> np.ndarray:

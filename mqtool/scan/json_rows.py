@@ -36,15 +36,25 @@ def row_of(message: Any, body_mode: str) -> dict[str, Any]:
     """
     body, encoding = encode_body(message.body, body_mode)
     return {
-        "physical_offset": message.physical_offset, "store_size": message.store_size, "topic": message.topic,
-        "queue_id": message.queue_id, "queue_offset": message.queue_offset, "flag": message.flag,
-        "sys_flag": message.sys_flag, "born_timestamp": message.born_timestamp,
-        "store_timestamp": message.store_timestamp, "born_host": message.born_host, "store_host": message.store_host,
+        "physical_offset": message.physical_offset,
+        "store_size": message.store_size,
+        "topic": message.topic,
+        "queue_id": message.queue_id,
+        "queue_offset": message.queue_offset,
+        "flag": message.flag,
+        "sys_flag": message.sys_flag,
+        "born_timestamp": message.born_timestamp,
+        "store_timestamp": message.store_timestamp,
+        "born_host": message.born_host,
+        "store_host": message.store_host,
         "reconsume_times": message.reconsume_times,
-        "prepared_transaction_offset": message.prepared_transaction_offset, "properties": message.properties,
-        "body_crc": message.body_crc, "body": body, "body_encoding": encoding,
+        "prepared_transaction_offset": message.prepared_transaction_offset,
+        "properties": message.properties,
+        "body_crc": message.body_crc,
+        "body": body,
+        "body_encoding": encoding,
         "offset_message_id": message.offset_message_id,
-    }  # fmt: skip
+    }
 
 
 def encode_body(body: bytes, mode: str) -> tuple[str | None, str]:

@@ -60,9 +60,15 @@ class SegmentWalk:
     """Bytes that stand before each record."""
 
     def __init__(
-        self, read: Read, span: SegmentSpan, *, check_crc: bool = True, witness: Witness | None = None,
-        read_into: ReadInto | None = None, with_crc: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        read: Read,
+        span: SegmentSpan,
+        *,
+        check_crc: bool = True,
+        witness: Witness | None = None,
+        read_into: ReadInto | None = None,
+        with_crc: bool = False,
+    ) -> None:
         """Takes what is to be walked.
 
         Args:

@@ -22,22 +22,36 @@ ACCESS_KEY, SIGNATURE = "AccessKey", "Signature"
 UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 
-ADMIN_ONLY = frozenset({
-    RequestCode.UPDATE_AND_CREATE_TOPIC, RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, RequestCode.UPDATE_BROKER_CONFIG,
-    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
-    RequestCode.DELETE_SUBSCRIPTIONGROUP, RequestCode.DELETE_TOPIC_IN_BROKER,
-})
+ADMIN_ONLY = frozenset(
+    {
+        RequestCode.UPDATE_AND_CREATE_TOPIC,
+        RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
+        RequestCode.UPDATE_BROKER_CONFIG,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+        RequestCode.DELETE_SUBSCRIPTIONGROUP,
+        RequestCode.DELETE_TOPIC_IN_BROKER,
+    }
+)
 
-_SENDS = {RequestCode.SEND_MESSAGE: "topic", RequestCode.SEND_MESSAGE_V2: "b", RequestCode.SEND_BATCH_MESSAGE: "b",
-          RequestCode.SEND_REPLY_MESSAGE: "topic", RequestCode.SEND_REPLY_MESSAGE_V2: "b"}
+_SENDS = {
+    RequestCode.SEND_MESSAGE: "topic",
+    RequestCode.SEND_MESSAGE_V2: "b",
+    RequestCode.SEND_BATCH_MESSAGE: "b",
+    RequestCode.SEND_REPLY_MESSAGE: "topic",
+    RequestCode.SEND_REPLY_MESSAGE_V2: "b",
+}
 """Request to the field with the topic that is sent to."""
 
 _READS: dict[int, tuple[str | None, str | None]] = {
-    RequestCode.PULL_MESSAGE: ("topic", "consumerGroup"), RequestCode.LITE_PULL_MESSAGE: ("topic", "consumerGroup"),
-    RequestCode.POP_MESSAGE: ("topic", "consumerGroup"), RequestCode.QUERY_MESSAGE: ("topic", None),
+    RequestCode.PULL_MESSAGE: ("topic", "consumerGroup"),
+    RequestCode.LITE_PULL_MESSAGE: ("topic", "consumerGroup"),
+    RequestCode.POP_MESSAGE: ("topic", "consumerGroup"),
+    RequestCode.QUERY_MESSAGE: ("topic", None),
     RequestCode.UPDATE_CONSUMER_OFFSET: ("topic", "consumerGroup"),
     RequestCode.QUERY_CONSUMER_OFFSET: ("topic", "consumerGroup"),
-    RequestCode.CONSUMER_SEND_MSG_BACK: (None, "group"), RequestCode.UNREGISTER_CLIENT: (None, "consumerGroup"),
+    RequestCode.CONSUMER_SEND_MSG_BACK: (None, "group"),
+    RequestCode.UNREGISTER_CLIENT: (None, "consumerGroup"),
     RequestCode.GET_CONSUMER_LIST_BY_GROUP: (None, "consumerGroup"),
 }
 """Request to the fields with the topic and the group that are read."""
@@ -82,8 +96,9 @@ class Acl:
         if address_matches(account.white, peer.host):
             return None
         if not _signed(command, account):
-            return self._refuse(command, f"Check signature failed for accessKey={access_key}",
-                                "check signature failed.")
+            return self._refuse(
+                command, f"Check signature failed for accessKey={access_key}", "check signature failed."
+            )
         return self._check_rights(command, account, peer)
 
     def _check_rights(self, command: Command, account: Account, peer: Peer) -> Answer:
@@ -91,8 +106,11 @@ class Acl:
             return None
         code, name = command.code, account.access_key
         if code in ADMIN_ONLY:
-            return self._refuse(command, f"Need admin permission for request code={code}, but accessKey={name} is not",
-                                f"{name} has no permission for request {code} from {peer.host}, it is no admin.")
+            return self._refuse(
+                command,
+                f"Need admin permission for request code={code}, but accessKey={name} is not",
+                f"{name} has no permission for request {code} from {peer.host}, it is no admin.",
+            )
         for resource, right in _wanted(command):
             group = resource.startswith(RETRY_PREFIX)
             default = account.default_group if group else account.default_topic
@@ -100,8 +118,11 @@ class Acl:
             if owned & Right.DENY or not owned & right:
                 shown = f"group:{resource.removeprefix(RETRY_PREFIX)}" if group else f"topic:{resource}"
                 return self._refuse(
-                    command, f"No default permission for {shown}", f"User:{name} has no permission to access "
-                    f"{shown[0].upper()}{shown[1:]} from {peer.host}, no matched policies.")
+                    command,
+                    f"No default permission for {shown}",
+                    f"User:{name} has no permission to access "
+                    f"{shown[0].upper()}{shown[1:]} from {peer.host}, no matched policies.",
+                )
         return None
 
     def _refuse(self, command: Command, old: str, new: str) -> Command:

@@ -24,8 +24,13 @@ class Right(IntFlag):
     SUBSCRIBE = 8
 
 
-_RIGHTS = {"DENY": Right.DENY, "PUB": Right.PUBLISH, "SUB": Right.SUBSCRIBE,
-           "PUB|SUB": Right.PUBLISH | Right.SUBSCRIBE, "SUB|PUB": Right.PUBLISH | Right.SUBSCRIBE}
+_RIGHTS = {
+    "DENY": Right.DENY,
+    "PUB": Right.PUBLISH,
+    "SUB": Right.SUBSCRIBE,
+    "PUB|SUB": Right.PUBLISH | Right.SUBSCRIBE,
+    "SUB|PUB": Right.PUBLISH | Right.SUBSCRIBE,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +93,15 @@ def _account(one: Mapping[str, Any]) -> Account:
         raise ValueError(f"accessKey {access_key!r}: it and secretKey need more than 6 characters")
     rights = dict(_right(line) for line in one.get("topicPerms") or [])
     rights |= {RETRY_PREFIX + group: right for group, right in map(_right, one.get("groupPerms") or [])}
-    return Account(access_key, secret_key, str(one.get("whiteRemoteAddress") or ""), bool(one.get("admin")),
-                   _named(one.get("defaultTopicPerm")), _named(one.get("defaultGroupPerm")), rights)
+    return Account(
+        access_key,
+        secret_key,
+        str(one.get("whiteRemoteAddress") or ""),
+        bool(one.get("admin")),
+        _named(one.get("defaultTopicPerm")),
+        _named(one.get("defaultGroupPerm")),
+        rights,
+    )
 
 
 def _right(line: Any) -> tuple[str, Right]:

@@ -46,8 +46,15 @@ class Connection:
         self.peer = peer
 
     @classmethod
-    async def open(cls, address: str, handlers: Mapping[int, Handler] | None = None, *, limits: Limits | None = None,
-                   tls: ssl.SSLContext | None = None, timeout: float = CONNECT_SECONDS) -> "Connection":
+    async def open(
+        cls,
+        address: str,
+        handlers: Mapping[int, Handler] | None = None,
+        *,
+        limits: Limits | None = None,
+        tls: ssl.SSLContext | None = None,
+        timeout: float = CONNECT_SECONDS,
+    ) -> "Connection":
         """Connects.
 
         Args:

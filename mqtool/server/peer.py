@@ -36,9 +36,31 @@ class Peer(asyncio.Protocol):
         in_flight: requests whose answers are being worked on.
     """
 
-    __slots__ = ("__weakref__", "_blocked", "_closers", "_entrance", "_flushing", "_framer", "_in_flight_bytes",
-                 "_loop", "_opaque", "_out", "_out_bytes", "_pending", "_side", "_transport", "_unfinished",
-                 "_waiting", "_write_paused", "address", "attributes", "host", "in_flight", "last_active", "port")
+    __slots__ = (
+        "__weakref__",
+        "_blocked",
+        "_closers",
+        "_entrance",
+        "_flushing",
+        "_framer",
+        "_in_flight_bytes",
+        "_loop",
+        "_opaque",
+        "_out",
+        "_out_bytes",
+        "_pending",
+        "_side",
+        "_transport",
+        "_unfinished",
+        "_waiting",
+        "_write_paused",
+        "address",
+        "attributes",
+        "host",
+        "in_flight",
+        "last_active",
+        "port",
+    )
 
     def __init__(self, side: Side) -> None:
         self._side = side
@@ -274,8 +296,9 @@ class Peer(asyncio.Protocol):
 
     def _full(self) -> bool:
         limits = self._side.limits
-        return (self._write_paused or self.in_flight >= limits.in_flight
-                or self._in_flight_bytes >= limits.in_flight_bytes)
+        return (
+            self._write_paused or self.in_flight >= limits.in_flight or self._in_flight_bytes >= limits.in_flight_bytes
+        )
 
     def _unblock(self) -> None:
         """Works off the commands that were read but not begun; when none is left, reads on."""

@@ -34,17 +34,30 @@ _BUSY_TRIES = 8
 _FIRST_PAUSE = 0.05
 _HEADER_ROOM = 1 << 10  # bytes of a frame for what is neither body, properties nor topic
 
-_STORED = frozenset({ResponseCode.SUCCESS, ResponseCode.FLUSH_DISK_TIMEOUT, ResponseCode.SLAVE_NOT_AVAILABLE,
-                     ResponseCode.FLUSH_SLAVE_TIMEOUT})
+_STORED = frozenset(
+    {
+        ResponseCode.SUCCESS,
+        ResponseCode.FLUSH_DISK_TIMEOUT,
+        ResponseCode.SLAVE_NOT_AVAILABLE,
+        ResponseCode.FLUSH_SLAVE_TIMEOUT,
+    }
+)
 """With all of them the message is in the log; only how safe it is differs (MQClientAPIImpl.processSendResponse)."""
 
 _BUSY = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL})
 _BROKER_FAILED = frozenset({*_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE})
 """Answers about the broker, not the message: the next ones would get them too."""
 
-_WAITED = (properties.DELAY_LEVEL, properties.TIMER_DELAY_SEC, properties.TIMER_DELAY_MS, properties.TIMER_DELIVER_MS,
-           properties.TIMER_OUT_MS, properties.TIMER_ENQUEUE_MS, properties.TIMER_DEQUEUE_MS,
-           properties.TIMER_ROLL_TIMES)
+_WAITED = (
+    properties.DELAY_LEVEL,
+    properties.TIMER_DELAY_SEC,
+    properties.TIMER_DELAY_MS,
+    properties.TIMER_DELIVER_MS,
+    properties.TIMER_OUT_MS,
+    properties.TIMER_ENQUEUE_MS,
+    properties.TIMER_DEQUEUE_MS,
+    properties.TIMER_ROLL_TIMES,
+)
 
 
 class _Sent(NamedTuple):
@@ -181,11 +194,19 @@ def _request(sent: _Sent) -> Command:
     message = sent.message
     born = message.born_timestamp if message.born_timestamp is not None else time.time_ns() // 1_000_000
     fields = {
-        "a": GROUP, "b": message.topic, "c": _AUTO_CREATE, "d": str(sent.route.most_queues),
-        "e": str(sent.queue.queue_id), "f": str(message.sys_flag), "g": str(born), "h": str(message.flag),
-        "i": java.decode_utf8(_to_send(message.properties)), "j": str(message.reconsume_times), "k": "false",
+        "a": GROUP,
+        "b": message.topic,
+        "c": _AUTO_CREATE,
+        "d": str(sent.route.most_queues),
+        "e": str(sent.queue.queue_id),
+        "f": str(message.sys_flag),
+        "g": str(born),
+        "h": str(message.flag),
+        "i": java.decode_utf8(_to_send(message.properties)),
+        "j": str(message.reconsume_times),
+        "k": "false",
         "m": "false",
-    }  # fmt: skip
+    }
     return Command(RequestCode.SEND_MESSAGE_V2, fields=fields, body=message.body)
 
 
@@ -216,6 +237,13 @@ def _ack(sent: _Sent, answer: Command) -> Ack:
         raise RemoteProtocolError(f"broker {sent.queue.address}: answer to a send: {error}") from error
     reason = "" if answer.code == ResponseCode.SUCCESS else _status(answer)
     return Ack(
-        sent.number, PutStatus.PUT_OK, reason, topic, queue_id, queue_offset, place.physical_offset, fields["msgId"],
+        sent.number,
+        PutStatus.PUT_OK,
+        reason,
+        topic,
+        queue_id,
+        queue_offset,
+        place.physical_offset,
+        fields["msgId"],
         (topic, queue_id),
-    )  # fmt: skip
+    )

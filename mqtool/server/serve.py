@@ -107,9 +107,14 @@ class Server:
         self._tls = server_context(options.certificate, options.key) if options.certificate is not None else None
         guard = Acl(acl_config.load(options.acl)).check if options.acl is not None else None
         self._listener = Listener(
-            options.host, options.port, self._handlers, guard=guard, tls=self._tls, tls_mode=options.tls_mode,
+            options.host,
+            options.port,
+            self._handlers,
+            guard=guard,
+            tls=self._tls,
+            tls_mode=options.tls_mode,
             opened=self._opened,
-        )  # fmt: skip
+        )
         self._registration: Registration
         self._admin: AdminHttp | None = None
         self._slaves: HaListener | None = None
@@ -158,9 +163,10 @@ class Server:
         await self._listener.start()
         address = self.addresses["broker"] = with_port(options.advertised, self._listener.port)
         settings.values |= {
-            "brokerIP1": options.advertised, "listenPort": str(self._listener.port),
+            "brokerIP1": options.advertised,
+            "listenPort": str(self._listener.port),
             "storePathRootDir": str(options.store),
-        }  # fmt: skip
+        }
         if options.read_only:
             settings.values["brokerPermission"] = "4"
         self.broker = Broker(messages, settings, address)
@@ -207,10 +213,17 @@ class Server:
         """Tells the name server of this process what there is."""
         broker, settings = self.broker, self.broker.settings
         assert self.name_server is not None
-        self.name_server.register(NearRegistration(
-            settings.text("brokerClusterName"), settings.text("brokerName"), settings.number("brokerId"),
-            broker.address, self.addresses.get("ha", ""), registered(broker), acting_master=False,
-        ))  # fmt: skip
+        self.name_server.register(
+            NearRegistration(
+                settings.text("brokerClusterName"),
+                settings.text("brokerName"),
+                settings.number("brokerId"),
+                broker.address,
+                self.addresses.get("ha", ""),
+                registered(broker),
+                acting_master=False,
+            )
+        )
 
     async def stop(self, grace: float = 10.0) -> None:
         """Ends in order: no new request, answers for those begun, tables and messages on the disk, files closed.

@@ -44,13 +44,30 @@ class Listener:
         opened: called with each new connection.
     """
 
-    def __init__(self, host: str, port: int, handlers: Mapping[int, Handler], default: Handler = not_supported, *,
-                 guard: Guard | None = None, limits: Limits | None = None, tls: ssl.SSLContext | None = None,
-                 tls_mode: TlsMode = TlsMode.PERMISSIVE, opened: Callable[[Peer], None] | None = None) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        handlers: Mapping[int, Handler],
+        default: Handler = not_supported,
+        *,
+        guard: Guard | None = None,
+        limits: Limits | None = None,
+        tls: ssl.SSLContext | None = None,
+        tls_mode: TlsMode = TlsMode.PERMISSIVE,
+        opened: Callable[[Peer], None] | None = None,
+    ) -> None:
         self.host, self.port = host, port
         usable = tls is not None and tls_mode is not TlsMode.DISABLED
-        self._side = Side(handlers, default, guard, limits or Limits(), _pipe_maker(tls) if usable else None,
-                          tls_mode is not TlsMode.ENFORCING, opened)
+        self._side = Side(
+            handlers,
+            default,
+            guard,
+            limits or Limits(),
+            _pipe_maker(tls) if usable else None,
+            tls_mode is not TlsMode.ENFORCING,
+            opened,
+        )
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
 
@@ -72,8 +89,9 @@ class Listener:
         """
         loop = asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(lambda: Peer(self._side), self.host or None, self.port,
-                                                    backlog=BACKLOG, reuse_address=True)
+            self._server = await loop.create_server(
+                lambda: Peer(self._side), self.host or None, self.port, backlog=BACKLOG, reuse_address=True
+            )
         except (OSError, OverflowError) as error:
             raise UsageError(f"cannot listen on {self.address}: {error}") from error
         self.port = self._server.sockets[0].getsockname()[1]

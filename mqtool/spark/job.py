@@ -29,9 +29,13 @@ class SparkJob(Generic[Item, Answer]):
     """One job: a task of Spark for each item, answers in the order of the items."""
 
     def __init__(
-        self, session: "SparkSession", group: str, work: Callable[[Iterable[Item]], Iterator[Answer]],
-        size: Callable[[Item], int], progress: Progress | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        session: "SparkSession",
+        group: str,
+        work: Callable[[Iterable[Item]], Iterator[Answer]],
+        size: Callable[[Item], int],
+        progress: Progress | None = None,
+    ) -> None:
         """Takes a session that is running.
 
         Args:

@@ -17,10 +17,29 @@ BATCH_BYTES, BATCH_ROWS = 4 << 20, 8192
 SPLIT_BYTES = 128 << 20
 
 KNOWN = (
-    "path", "paths", "store", "config", "topics", "topic", "queueId", "startOffset", "endOffset", "startTime",
-    "endTime", "include", "columns", "body", "redact", "mode", "table", "damageColumn", "splitSize", "failOnDataLoss",
-    "startingOffsets", "maxBytesPerTrigger",
-)  # fmt: skip
+    "path",
+    "paths",
+    "store",
+    "config",
+    "topics",
+    "topic",
+    "queueId",
+    "startOffset",
+    "endOffset",
+    "startTime",
+    "endTime",
+    "include",
+    "columns",
+    "body",
+    "redact",
+    "mode",
+    "table",
+    "damageColumn",
+    "splitSize",
+    "failOnDataLoss",
+    "startingOffsets",
+    "maxBytesPerTrigger",
+)
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -68,12 +87,15 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
     sources = resolve(found.paths(), given.get("config"))
     table = Table(found.one_of("table", [str(table) for table in Table]))
     return SourceOptions(
-        tuple(sources), _read(found), table, _damage_column(given.get("damagecolumn"), table),
+        tuple(sources),
+        _read(found),
+        table,
+        _damage_column(given.get("damagecolumn"), table),
         found.size("splitSize") or SPLIT_BYTES,
         found.one_of("failOnDataLoss", ["true", "false"]) == "true",
         found.one_of("startingOffsets", ["earliest", "latest"]) == "latest",
         found.size("maxBytesPerTrigger"),
-    )  # fmt: skip
+    )
 
 
 def _damage_column(name: str | None, table: Table) -> str | None:
@@ -86,17 +108,25 @@ def _damage_column(name: str | None, table: Table) -> str | None:
 
 def _read(found: "_Values") -> ReadRequest:
     selection = Selection.of(
-        start=found.integer("startOffset"), end=found.integer("endOffset"), queue_id=found.integer("queueId"),
-        topics=found.names("topics") + found.names("topic"), begin_time=found.time("startTime"),
+        start=found.integer("startOffset"),
+        end=found.integer("endOffset"),
+        queue_id=found.integer("queueId"),
+        topics=found.names("topics") + found.names("topic"),
+        begin_time=found.time("startTime"),
         end_time=found.time("endTime"),
-    )  # fmt: skip
+    )
     hidden = redact.closure(found.names("redact"))
     return ReadRequest(
-        selection, check_columns(found.names("columns") if found.has("columns") else ALL_COLUMNS),
+        selection,
+        check_columns(found.names("columns") if found.has("columns") else ALL_COLUMNS),
         found.one_of("include", ["committed", "all"]) == "all",
-        Body(found.one_of("body", [str(body) for body in Body])), hidden, redact.new_salt() if hidden else b"",
-        found.one_of("mode", ["permissive", "failfast"]) == "failfast", BATCH_BYTES, BATCH_ROWS,
-    )  # fmt: skip
+        Body(found.one_of("body", [str(body) for body in Body])),
+        hidden,
+        redact.new_salt() if hidden else b"",
+        found.one_of("mode", ["permissive", "failfast"]) == "failfast",
+        BATCH_BYTES,
+        BATCH_ROWS,
+    )
 
 
 def narrowed(options: SourceOptions, columns: tuple[str, ...]) -> SourceOptions:

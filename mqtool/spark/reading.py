@@ -43,9 +43,7 @@ def splits_of(plans: list[StorePlan], split_bytes: int) -> list[Split]:
     return [*found, Split(None, gaps)] if gaps else found
 
 
-def read_split(
-    split: Split, options: SourceOptions, names: list[str], *, fail_on_loss: bool = False
-) -> Iterator[Any]:
+def read_split(split: Split, options: SourceOptions, names: list[str], *, fail_on_loss: bool = False) -> Iterator[Any]:
     """Yields the batches of a task.
 
     Args:
@@ -111,9 +109,13 @@ class _Shape:
         row = {name: known.get(name) for name in self._messages}
         blank = pa.RecordBatch.from_pylist([row], pa.schema([schema.field(name) for name in self._messages]))
         found = {
-            "start": damage.start, "end": damage.end, "kind": str(damage.kind), "detail": damage.detail,
-            "path": None if damage.path is None else str(damage.path), "position": damage.position,
-        }  # fmt: skip
+            "start": damage.start,
+            "end": damage.end,
+            "kind": str(damage.kind),
+            "detail": damage.detail,
+            "path": None if damage.path is None else str(damage.path),
+            "position": damage.position,
+        }
         text = pa.array([json.dumps(found)], pa.string())
         arrays = [text if name == self._options.damage_column else blank[name] for name in self._names]
         return for_spark(pa.RecordBatch.from_arrays(arrays, names=self._names), self._names)

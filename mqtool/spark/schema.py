@@ -39,9 +39,12 @@ def spark_type(arrow_type: Any) -> DataType:
     if arrow_types.is_timestamp(arrow_type):
         return TimestampType()
     plain = {
-        pa.int32(): IntegerType(), pa.int64(): LongType(), pa.string(): StringType(), pa.binary(): BinaryType(),
+        pa.int32(): IntegerType(),
+        pa.int64(): LongType(),
+        pa.string(): StringType(),
+        pa.binary(): BinaryType(),
         pa.bool_(): BooleanType(),
-    }  # fmt: skip
+    }
     return plain[arrow_type]
 
 

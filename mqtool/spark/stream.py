@@ -126,10 +126,14 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._checked(store, first, last["offset"])
                 plans.append(
                     plan_since(
-                        store, source, self._options.read.selection, _mark(first), until=last["offset"],
+                        store,
+                        source,
+                        self._options.read.selection,
+                        _mark(first),
+                        until=last["offset"],
                         target=self._options.split_bytes,
                     )
-                )  # fmt: skip
+                )
         return splits_of(plans, self._options.split_bytes)
 
     def read(self, partition: Any) -> Iterator[Any]:

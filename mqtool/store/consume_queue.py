@@ -55,9 +55,14 @@ class Queue:
     """
 
     def __init__(
-        self, topic: str, queue_id: int, kind: str, path: Path, bounds: Callable[[], tuple[int, int]],
+        self,
+        topic: str,
+        queue_id: int,
+        kind: str,
+        path: Path,
+        bounds: Callable[[], tuple[int, int]],
         cache: UnitCache | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Takes a queue directory.
 
         Args:

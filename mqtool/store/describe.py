@@ -37,9 +37,15 @@ def describe(store: Store) -> Description:
             "min_offset": log.min_offset,
             "max_offset": log.max_offset,
             "files": len(log.segments),
-            "directories": [str(path) for path in dict.fromkeys(
-                (*store.layout.commit_log_dirs, *(segment.path.parent for segment in log.segments if segment.entries))
-            )],
+            "directories": [
+                str(path)
+                for path in dict.fromkeys(
+                    (
+                        *store.layout.commit_log_dirs,
+                        *(segment.path.parent for segment in log.segments if segment.entries),
+                    )
+                )
+            ],
             "first_timestamp": store_time(store, log.first_record),
             "last_timestamp": _last_time(store),
             "tail": {"kind": log.tail.kind, "length": log.tail.length, "detail": log.tail.detail},
@@ -235,8 +241,10 @@ def deep_scan(store: Store, at: Callable[[int], None] = lambda _: None) -> DeepS
         for row in grouped.aggregate(wanted).to_pylist():
             count, size, first, last = found.topics.get(row["topic"], (0, 0, 1 << 63, -1))
             found.topics[row["topic"]] = (
-                count + row["store_size_count"], size + row["store_size_sum"],
-                min(first, row["store_timestamp_min"]), max(last, row["store_timestamp_max"]),
-            )  # fmt: skip
+                count + row["store_size_count"],
+                size + row["store_size_sum"],
+                min(first, row["store_timestamp_min"]),
+                max(last, row["store_timestamp_max"]),
+            )
         at(batch.column(0)[-1].as_py())
     return found

@@ -92,8 +92,10 @@ def _is_queue(head: bytes) -> bool:
     used = [unit for unit in units if any((unit.physical_offset, unit.size, unit.tags_code))]
     real = [unit for unit in used if unit != PRE_BLANK]
     ends = [0, *(unit.physical_offset + unit.size for unit in real)]
-    fits = all(unit.size >= commit_log.MIN_RECORD_SIZE and unit.physical_offset >= end
-               for unit, end in zip(real, ends, strict=False))  # fmt: skip
+    fits = all(
+        unit.size >= commit_log.MIN_RECORD_SIZE and unit.physical_offset >= end
+        for unit, end in zip(real, ends, strict=False)
+    )
     return bool(used) and used == units[: len(used)] and fits
 
 

@@ -25,13 +25,26 @@ from mqtool.store.files import (
 
 _INTEGER = re.compile("-?[0-9]{1,10}")
 _MARKS = (
-    file_names.COMMIT_LOG, file_names.CONSUME_QUEUE, file_names.BATCH_CONSUME_QUEUE, file_names.INDEX,
-    file_names.CONFIG, file_names.CHECKPOINT, file_names.TIMER_LOG,
-)  # fmt: skip
+    file_names.COMMIT_LOG,
+    file_names.CONSUME_QUEUE,
+    file_names.BATCH_CONSUME_QUEUE,
+    file_names.INDEX,
+    file_names.CONFIG,
+    file_names.CHECKPOINT,
+    file_names.TIMER_LOG,
+)
 _KNOWN = {
-    *_MARKS, file_names.CONSUME_QUEUE_EXT, file_names.COMPACTION, file_names.ROCKSDB_STORE, file_names.TIMER_WHEEL,
-    file_names.ABORT, file_names.ABORT_BACKUP, file_names.LOCK, file_names.EPOCH_FILE, file_names.BROKER_IDENTITY,
-}  # fmt: skip
+    *_MARKS,
+    file_names.CONSUME_QUEUE_EXT,
+    file_names.COMPACTION,
+    file_names.ROCKSDB_STORE,
+    file_names.TIMER_WHEEL,
+    file_names.ABORT,
+    file_names.ABORT_BACKUP,
+    file_names.LOCK,
+    file_names.EPOCH_FILE,
+    file_names.BROKER_IDENTITY,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +102,26 @@ def detect(root: Path, config: BrokerConfig) -> StoreLayout:
     configured = config.integer("mappedFileSizeConsumeQueue")
     queue_files = _queue_files(root / file_names.CONSUME_QUEUE)
     return StoreLayout(
-        root, directories, listed, commit_log_size,
+        root,
+        directories,
+        listed,
+        commit_log_size,
         _size(round_up_file_size(configured) if configured else None, queue_files, "consumequeue", oddities),
-        _size(config.integer("mappedFileSizeConsumeQueueExt"), _queue_files(root / file_names.CONSUME_QUEUE_EXT),
-              "consumequeue_ext", oddities),
-        _size(config.integer("mapperFileSizeBatchConsumeQueue"), _queue_files(root / file_names.BATCH_CONSUME_QUEUE),
-              "batchconsumequeue", oddities),
-        ledgers, tuple(oddities),
-    )  # fmt: skip
+        _size(
+            config.integer("mappedFileSizeConsumeQueueExt"),
+            _queue_files(root / file_names.CONSUME_QUEUE_EXT),
+            "consumequeue_ext",
+            oddities,
+        ),
+        _size(
+            config.integer("mapperFileSizeBatchConsumeQueue"),
+            _queue_files(root / file_names.BATCH_CONSUME_QUEUE),
+            "batchconsumequeue",
+            oddities,
+        ),
+        ledgers,
+        tuple(oddities),
+    )
 
 
 def ledger_in_use(directories: tuple[Path, ...], config: BrokerConfig) -> Path | None:

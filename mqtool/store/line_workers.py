@@ -90,9 +90,13 @@ class _Ordered:
 
 
 def _taken(
-    item: Frames | Damage, log: CommitLog, make: LineMaker, pool: Executor,
-    waiting: "deque[Damage | Lines | _Ordered]", workers: int,
-) -> "Damage | Lines | _Ordered":  # fmt: skip
+    item: Frames | Damage,
+    log: CommitLog,
+    make: LineMaker,
+    pool: Executor,
+    waiting: "deque[Damage | Lines | _Ordered]",
+    workers: int,
+) -> "Damage | Lines | _Ordered":
     """Hands a block to a worker if one is free, else makes its lines here."""
     if isinstance(item, Damage):
         return item

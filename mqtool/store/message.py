@@ -79,13 +79,28 @@ def from_record(record: Record) -> Message:
     except FormatError as error:
         problem = str(error)
     return Message(
-        record.physical_offset, record.total_size, _topic(record.topic), record.queue_id, record.queue_offset,
-        record.flag, record.sys_flag, record.born_timestamp, record.store_timestamp, hosts.text_of(record.born_host),
-        hosts.text_of(record.store_host), record.reconsume_times, record.prepared_transaction_offset,
-        properties.decode(record.properties), record.body_crc, body,
-        message_id.format_offset_id(record.store_host, record.physical_offset), record.body, record.magic_code,
-        None, problem,
-    )  # fmt: skip
+        record.physical_offset,
+        record.total_size,
+        _topic(record.topic),
+        record.queue_id,
+        record.queue_offset,
+        record.flag,
+        record.sys_flag,
+        record.born_timestamp,
+        record.store_timestamp,
+        hosts.text_of(record.born_host),
+        hosts.text_of(record.store_host),
+        record.reconsume_times,
+        record.prepared_transaction_offset,
+        properties.decode(record.properties),
+        record.body_crc,
+        body,
+        message_id.format_offset_id(record.store_host, record.physical_offset),
+        record.body,
+        record.magic_code,
+        None,
+        problem,
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -104,7 +119,13 @@ def explode(message: Message) -> list[Message]:
     found = []
     for index, (queue_offset, part) in enumerate(message_batch.unwrap(message.body, message.queue_offset)):
         changes = {name: getattr(message, name) for name in Message.__slots__}
-        changes.update(queue_offset=queue_offset, flag=part.flag, body=part.body, raw_body=part.body, batch_index=index,
-                       properties=properties.decode(part.properties))  # fmt: skip
+        changes.update(
+            queue_offset=queue_offset,
+            flag=part.flag,
+            body=part.body,
+            raw_body=part.body,
+            batch_index=index,
+            properties=properties.decode(part.properties),
+        )
         found.append(Message(**changes))
     return found

@@ -84,6 +84,10 @@ def load(directory: Path) -> Metadata:
         groups=dict(groups.subscription_group_table) if groups else {},
         consumer_offsets=offsets.by_group() if offsets else {},
         delay_offsets=dict(delay.offset_table) if delay else {},
-        topics_file=topics, groups_file=groups, offsets_file=offsets, delay_file=delay,
-        problems=tuple(problems), sources=sources,
-    )  # fmt: skip
+        topics_file=topics,
+        groups_file=groups,
+        offsets_file=offsets,
+        delay_file=delay,
+        problems=tuple(problems),
+        sources=sources,
+    )

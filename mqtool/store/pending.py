@@ -111,8 +111,16 @@ class _Lacking:
 
     def add(self, dispatcher: Dispatcher, units: QueueUnits) -> None:
         """Appends units in their order."""
-        columns = (units.topic, units.queue_id, units.queue_offset, units.physical_offset, units.size, units.tags_code,
-                   units.store_timestamp, units.batch_size)  # fmt: skip
+        columns = (
+            units.topic,
+            units.queue_id,
+            units.queue_offset,
+            units.physical_offset,
+            units.size,
+            units.tags_code,
+            units.store_timestamp,
+            units.batch_size,
+        )
         for topic, queue_id, offset, *rest in zip(*(column.tolist() for column in columns), strict=True):
             name = dispatcher.topics.names[topic]
             if name in self._rules.batch_topics:
@@ -187,9 +195,13 @@ def index_shape(disk: list[IndexFile], config: BrokerConfig) -> tuple[int, int]:
 
 
 def recovered_index(
-    log: CommitLog, disk: list[IndexFile], known_until: int, rules: DispatchRules, shape: tuple[int, int],
+    log: CommitLog,
+    disk: list[IndexFile],
+    known_until: int,
+    rules: DispatchRules,
+    shape: tuple[int, int],
     scan_from: int,
-) -> list[IndexFile]:  # fmt: skip
+) -> list[IndexFile]:
     """Returns the index files that a broker's start leaves.
 
     Args:

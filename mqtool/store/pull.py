@@ -190,5 +190,10 @@ def _batch_units_from(queue: Queue, queue_offset: int) -> Iterator[_Unit] | None
 
 def _batch_units(units: np.ndarray) -> Iterator[_Unit]:
     for row in units:
-        yield _Unit(int(row["base_queue_offset"]), int(row["physical_offset"]), int(row["size"]), int(row["tags_code"]),
-                    int(row["batch_size"]))  # fmt: skip
+        yield _Unit(
+            int(row["base_queue_offset"]),
+            int(row["physical_offset"]),
+            int(row["size"]),
+            int(row["tags_code"]),
+            int(row["batch_size"]),
+        )

@@ -65,9 +65,11 @@ class Database:
             self.families: tuple[str, ...] = tuple(library.Rdict.list_cf(str(self._links)))
             options = library.Options(raw_mode=True)
             self._database: Any = library.Rdict(
-                str(self._links), options, column_families=dict.fromkeys(self.families, options),
+                str(self._links),
+                options,
+                column_families=dict.fromkeys(self.families, options),
                 access_type=library.AccessType.read_only(),
-            )  # fmt: skip
+            )
         except StoreError:
             self._remove()
             raise

@@ -81,9 +81,13 @@ class RocksQueue(Queue):
     """A queue whose units are in RocksDB: read like files of them, made when they are asked for."""
 
     def __init__(
-        self, database: QueueDatabase, name: tuple[str, int], offsets: tuple[int, int],
-        bounds: Callable[[], tuple[int, int]], cache: UnitCache,
-    ) -> None:  # fmt: skip
+        self,
+        database: QueueDatabase,
+        name: tuple[str, int],
+        offsets: tuple[int, int],
+        bounds: Callable[[], tuple[int, int]],
+        cache: UnitCache,
+    ) -> None:
         """Takes a queue.
 
         Args:

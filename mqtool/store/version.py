@@ -77,4 +77,3 @@ def _has_state_version(metadata: Metadata) -> bool:
     files = (metadata.topics_file, metadata.groups_file, metadata.offsets_file, metadata.delay_file)
     versions = [file.data_version for file in files if file is not None]
     return any(version is not None and version.state_version is not None for version in versions)
-

@@ -14,8 +14,11 @@ from mqtool.tfchunk.runs import Group, SoundRun
 from mqtool.tfchunk.store import TFChunkDb
 
 _NULL = -1
-_NUMBERS = {"flags": "flags", "transaction_position": "transaction_position",
-            "transaction_offset": "transaction_offset"}  # fmt: skip
+_NUMBERS = {
+    "flags": "flags",
+    "transaction_position": "transaction_position",
+    "transaction_offset": "transaction_offset",
+}
 _RANGES = {"event_stream_id": "event_stream_id", "event_type": "event_type", "metadata": "metadata", "body": "data"}
 _GUIDS = ("event_id", "correlation_id")
 _EVENT_NUMBERS = {RecordType.PREPARE: "expected_version", RecordType.COMMIT: "first_event_number"}
@@ -81,11 +84,15 @@ def _records(sound: SoundRun) -> Any:
     found, data = _Columns(sound), sound.run.data
     names = np.array([one.name.lower() for one in RecordType])
     columns: dict[str, Any] = {
-        "position": sound.positions, "chunk": [sound.chunk.path.name] * len(sound.run), "length": sound.run.sizes,
-        "type": names[found.types].tolist(), "version": found.versions,
-        "time": arrow.times(found.ticks), "ticks": found.ticks,
+        "position": sound.positions,
+        "chunk": [sound.chunk.path.name] * len(sound.run),
+        "length": sound.run.sizes,
+        "type": names[found.types].tolist(),
+        "version": found.versions,
+        "time": arrow.times(found.ticks),
+        "ticks": found.ticks,
         "body_size": arrow.nullable(found.lengths["body"], found.lengths["body"] >= 0, "int32"),
-    }  # fmt: skip
+    }
     for column in RECORDS.columns:
         name = column.name
         if name in found.numbers:

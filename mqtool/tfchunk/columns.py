@@ -3,7 +3,8 @@
 from mqtool.kinds.base import Column, Table
 
 RECORDS = Table(
-    "tfchunk-record", "a record of an EventStore database; fields that its type lacks are null",
+    "tfchunk-record",
+    "a record of an EventStore database; fields that its type lacks are null",
     (
         Column("position", "int64", "log position"),
         Column("chunk", "string", "name of the file", 1),
@@ -25,13 +26,18 @@ RECORDS = Table(
         Column("body", "bytes", "prepare, system: the data", 2),
     ),
     (
-        ("offset", "position"), ("topic", "event_stream_id"), ("tag", "event_type"), ("unique_key", "event_id"),
-        ("time", "time"), ("grep", "body"),
+        ("offset", "position"),
+        ("topic", "event_stream_id"),
+        ("tag", "event_type"),
+        ("unique_key", "event_id"),
+        ("time", "time"),
+        ("grep", "body"),
     ),
-)  # fmt: skip
+)
 
 CHUNKS = Table(
-    "tfchunk-chunk", "a chunk file",
+    "tfchunk-chunk",
+    "a chunk file",
     (
         Column("file", "string", "its name"),
         Column("version", "int32", "of the file's layout"),
@@ -45,6 +51,6 @@ CHUNKS = Table(
         Column("md5", "string", "that its footer states", 1),
         Column("size", "int64", "bytes of the file", 1),
     ),
-)  # fmt: skip
+)
 
 TABLES = (RECORDS, CHUNKS)

@@ -62,10 +62,15 @@ def sound_run(chunk: TFChunkFile, run: Run) -> SoundRun:
             groups.append(Group(int(record_type), version, rows, fields))
     count = len(run) if sound.all() else int(np.argmin(sound))
     kept = [(group, int(np.searchsorted(group.rows, count))) for group in groups]
-    return SoundRun(chunk, run.first(count), tuple(
-        Group(group.record_type, group.version, group.rows[:number], group.fields.first(number))
-        for group, number in kept if number
-    ))  # fmt: skip
+    return SoundRun(
+        chunk,
+        run.first(count),
+        tuple(
+            Group(group.record_type, group.version, group.rows[:number], group.fields.first(number))
+            for group, number in kept
+            if number
+        ),
+    )
 
 
 def _heads(run: Run) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

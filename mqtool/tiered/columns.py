@@ -9,7 +9,8 @@ _PLACE = (
 )
 
 MESSAGES = Table(
-    "tiered-message", "a message in tiered storage",
+    "tiered-message",
+    "a message in tiered storage",
     (
         *_PLACE,
         Column("queue_offset", "int64", "in the queue"),
@@ -24,13 +25,19 @@ MESSAGES = Table(
         Column("body", "bytes", "decompressed", 2),
     ),
     (
-        ("topic", "topic"), ("queue", "queue_id"), ("offset", "queue_offset"), ("time", "store_timestamp"),
-        ("tag", "tags"), ("unique_key", "unique_key"), ("grep", "body"),
+        ("topic", "topic"),
+        ("queue", "queue_id"),
+        ("offset", "queue_offset"),
+        ("time", "store_timestamp"),
+        ("tag", "tags"),
+        ("unique_key", "unique_key"),
+        ("grep", "body"),
     ),
-)  # fmt: skip
+)
 
 UNITS = Table(
-    "tiered-unit", "a unit of a queue in tiered storage",
+    "tiered-unit",
+    "a unit of a queue in tiered storage",
     (
         *_PLACE,
         Column("queue_offset", "int64", "in the queue"),
@@ -39,10 +46,11 @@ UNITS = Table(
         Column("tags_code", "int64", "Java hash of TAGS"),
     ),
     (("topic", "topic"), ("queue", "queue_id"), ("offset", "queue_offset")),
-)  # fmt: skip
+)
 
 SEGMENTS = Table(
-    "tiered-segment", "a segment file of tiered storage",
+    "tiered-segment",
+    "a segment file of tiered storage",
     (
         *_PLACE,
         Column("type", "string", "COMMIT_LOG, CONSUME_QUEUE or INDEX"),

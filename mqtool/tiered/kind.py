@@ -44,10 +44,13 @@ class OpenedTiered(Opened):
         files = [segment for queue in queues for kind in queue.segments.values() for segment in kind]
         return {
             "release": "tieredstore of RocketMQ 5",
-            "clusters": len(self.store.clusters), "queues": len(queues), "segments": len(files),
-            "bytes": sum(file.size for file in files), "metadata": self.store.metadata is not None,
+            "clusters": len(self.store.clusters),
+            "queues": len(queues),
+            "segments": len(files),
+            "bytes": sum(file.size for file in files),
+            "metadata": self.store.metadata is not None,
             "oddities": [f"{path} belongs to no queue" for path in self.store.strays],
-        }  # fmt: skip
+        }
 
     def rows(self, table: str) -> Iterator[Row | Damage]:
         """Yields messages, units or segments."""
@@ -59,8 +62,13 @@ class OpenedTiered(Opened):
                         yield {**place, "type": kind, "base": one.base, "size": one.size, "file": str(one.path)}
             elif table == UNITS.name:
                 for offset, unit, _ in queue.units():
-                    yield {**place, "queue_offset": offset, "position": unit.physical_offset, "size": unit.size,
-                           "tags_code": unit.tags_code}  # fmt: skip
+                    yield {
+                        **place,
+                        "queue_offset": offset,
+                        "position": unit.physical_offset,
+                        "size": unit.size,
+                        "tags_code": unit.tags_code,
+                    }
             else:
                 for item in queue.messages():
                     yield item if isinstance(item, Damage) else message_row(queue, item)
@@ -96,9 +104,17 @@ class OpenedTiered(Opened):
 def message_row(queue: TieredQueue, message: Message) -> Row:
     """Returns a message as a row of `MESSAGES`."""
     return {
-        "broker": queue.broker, "topic": message.topic, "queue_id": message.queue_id,
-        "queue_offset": message.queue_offset, "position": message.physical_offset, "size": message.store_size,
-        "store_timestamp": message.store_timestamp, "born_timestamp": message.born_timestamp, "tags": message.tags,
-        "keys": message.properties.get(properties.KEYS), "unique_key": message.properties.get(properties.UNIQUE_KEY),
-        "body_size": len(message.body), "body": message.body,
-    }  # fmt: skip
+        "broker": queue.broker,
+        "topic": message.topic,
+        "queue_id": message.queue_id,
+        "queue_offset": message.queue_offset,
+        "position": message.physical_offset,
+        "size": message.store_size,
+        "store_timestamp": message.store_timestamp,
+        "born_timestamp": message.born_timestamp,
+        "tags": message.tags,
+        "keys": message.properties.get(properties.KEYS),
+        "unique_key": message.properties.get(properties.UNIQUE_KEY),
+        "body_size": len(message.body),
+        "body": message.body,
+    }

@@ -61,8 +61,9 @@ def _queue(queue: TieredQueue) -> Iterator[Finding]:
     try:
         for item in queue.messages():
             if isinstance(item, Damage):
-                yield Finding("tiered-damage", Severity.ERROR, item.path, f"{item.kind}: {item.detail}", _BROKER,
-                              item.position)  # fmt: skip
+                yield Finding(
+                    "tiered-damage", Severity.ERROR, item.path, f"{item.kind}: {item.detail}", _BROKER, item.position
+                )
             else:
                 yield from _place(queue, item)
                 records[item.queue_offset] = (item.physical_offset, item.store_size, consume_queue.tags_code(item.tags))

@@ -8,6 +8,15 @@ from mqtool.verify.findings import Area, Finding, Losses, Severity, State, Verif
 from mqtool.verify.store import Options, examine, verify
 
 __all__ = [
-    "CATALOGUE", "Area", "Check", "Finding", "Losses", "Options", "Severity", "State", "Verification", "examine",
+    "CATALOGUE",
+    "Area",
+    "Check",
+    "Finding",
+    "Losses",
+    "Options",
+    "Severity",
+    "State",
+    "Verification",
+    "examine",
     "verify",
-]  # fmt: skip
+]

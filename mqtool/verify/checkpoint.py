@@ -58,13 +58,21 @@ def _ahead(survey: Survey, found: Checkpoint, newest: int, book: Notebook) -> No
     for name in _TIMES if newest else ():
         value = getattr(found, name)
         if value > newest:
-            book.add("checkpoint-ahead", path, f"{name} is {value}, the newest record was stored at {newest}",
-                     position=layout.CHECKPOINT.offset(name))  # fmt: skip
+            book.add(
+                "checkpoint-ahead",
+                path,
+                f"{name} is {value}, the newest record was stored at {newest}",
+                position=layout.CHECKPOINT.offset(name),
+            )
     for name in _OFFSETS:
         value = getattr(found, name)
         if value > survey.end:
-            book.add("checkpoint-ahead", path, f"{name} is {value}, the log ends at {survey.end}",
-                     position=layout.CHECKPOINT.offset(name))  # fmt: skip
+            book.add(
+                "checkpoint-ahead",
+                path,
+                f"{name} is {value}, the log ends at {survey.end}",
+                position=layout.CHECKPOINT.offset(name),
+            )
 
 
 def _behind(survey: Survey, found: Checkpoint, index: Sequence[IndexFacts], book: Notebook) -> None:

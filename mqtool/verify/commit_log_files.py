@@ -50,8 +50,12 @@ def check_files(
     named = tuple(segment for segment in named if segment.size)
     for before, after in pairwise(named):
         if before.end > after.base and before.size in (size, after.size):
-            book.add("log-segment-overlap", after.path, f"{before.path} reaches to {before.end}",
-                     span=(after.base, before.end))  # fmt: skip
+            book.add(
+                "log-segment-overlap",
+                after.path,
+                f"{before.path} reaches to {before.end}",
+                span=(after.base, before.end),
+            )
     gaps = [*_gaps(survey, named, size, ahead), *_behind(survey, named, ahead)]
     explained = [(gap.end, gap.end + 1) for gap in gaps] + [(run.start, run.end) for run in ahead]
     _leftovers(survey, [segment for segment in named if size in (None, segment.size)], explained, book)
@@ -80,8 +84,12 @@ def _length(survey: Survey, segment: MappedFile, is_last: bool, size: int | None
     if size is None or segment.size == size:
         return
     tolerated = is_last and segment.size == 0 and not survey.is_4
-    book.add("log-segment-size", segment.path, f"expected {size} bytes, found {segment.size}",
-             severity=Severity.WARNING if tolerated else None)  # fmt: skip
+    book.add(
+        "log-segment-size",
+        segment.path,
+        f"expected {size} bytes, found {segment.size}",
+        severity=Severity.WARNING if tolerated else None,
+    )
 
 
 def _stray(survey: Survey, path: Path, size: int | None, book: Notebook) -> None:
@@ -109,9 +117,7 @@ def _is_number(name: str) -> bool:
     return True
 
 
-def _gaps(
-    survey: Survey, named: Sequence[MappedFile], size: int | None, ahead: Sequence[Run]
-) -> list[DamagedRange]:
+def _gaps(survey: Survey, named: Sequence[MappedFile], size: int | None, ahead: Sequence[Run]) -> list[DamagedRange]:
     """Returns what lies between segments; before a file of zeros only if something tells that it held records."""
     found = []
     end = survey.segments[survey.last_used].end if survey.segments else 0
@@ -138,9 +144,7 @@ def _behind(survey: Survey, named: Sequence[MappedFile], ahead: Sequence[Run]) -
     return [DamagedRange(last.end, end, MISSING, f"queues point up to {end}, the last file ends at {last.end}")]
 
 
-def _leftovers(
-    survey: Survey, named: Sequence[MappedFile], explained: list[tuple[int, int]], book: Notebook
-) -> None:
+def _leftovers(survey: Survey, named: Sequence[MappedFile], explained: list[tuple[int, int]], book: Notebook) -> None:
     """Reports files behind the end: of zeros, or of bytes that are no part of the log.
 
     Args:
@@ -158,13 +162,22 @@ def _leftovers(
             _leftover(survey, segment, adjacent, book)
     for segment, tail in survey.behind:
         code = "log-garbage-tail" if tail.kind == "garbage" else "log-stale-tail"
-        book.add(code, segment.path, f"no record of the log lies in this file: {tail.detail}", position=0,
-                 span=(segment.base, segment.end))  # fmt: skip
+        book.add(
+            code,
+            segment.path,
+            f"no record of the log lies in this file: {tail.detail}",
+            position=0,
+            span=(segment.base, segment.end),
+        )
 
 
 def _leftover(survey: Survey, segment: MappedFile, adjacent: bool, book: Notebook) -> None:
     """A file of zeros that follows another segment is normal until an orderly stop."""
     if survey.live or (adjacent and not survey.clean_stop):
         return
-    book.add("log-segment-extra", segment.path, f"zeros, {segment.base - survey.end} bytes behind the end of the log",
-             severity=Severity.NOTE if adjacent else None)  # fmt: skip
+    book.add(
+        "log-segment-extra",
+        segment.path,
+        f"zeros, {segment.base - survey.end} bytes behind the end of the log",
+        severity=Severity.NOTE if adjacent else None,
+    )

@@ -42,8 +42,9 @@ class CompactionCheck:
         Raises:
             StoreError: something cannot be read.
         """
-        found = {(topic, queue_id) for root in (self._logs, self._queues)
-                 for topic, queue_id, _ in queue_directories(root)}  # fmt: skip
+        found = {
+            (topic, queue_id) for root in (self._logs, self._queues) for topic, queue_id, _ in queue_directories(root)
+        }
         records = sum(self._queue(*name) for name in sorted(found))
         return f"{records} record(s) in {len(found)} compacted queue(s)"
 
@@ -64,8 +65,9 @@ class CompactionCheck:
             for message in messages:
                 if message.queue_offset <= last:
                     words = f"queue offset {message.queue_offset} follows {last}"
-                    self._book.add("compaction-order", log.path, words, position=message.physical_offset - log.base,
-                                   queue=name)  # fmt: skip
+                    self._book.add(
+                        "compaction-order", log.path, words, position=message.physical_offset - log.base, queue=name
+                    )
                 last = max(last, message.queue_offset)
             if log.base in units:
                 self._compare(messages, units[log.base], name)
@@ -88,8 +90,13 @@ class CompactionCheck:
             walk = SegmentWalk(file.read, span)
             for item in walk:
                 if isinstance(item, Damage):
-                    self._book.add("compaction-damage", log.path, f"{item.kind}: {item.detail}",
-                                   position=item.start - log.base, queue=name)  # fmt: skip
+                    self._book.add(
+                        "compaction-damage",
+                        log.path,
+                        f"{item.kind}: {item.detail}",
+                        position=item.start - log.base,
+                        queue=name,
+                    )
                     continue
                 for position in item.positions.tolist():
                     yield from_record(commit_log.parse_record(item.view, position))
@@ -118,9 +125,15 @@ class CompactionCheck:
 def _unit_of(message: Message) -> BatchConsumeQueueUnit:
     count = message.properties.get(properties.INNER_NUM, "")
     return BatchConsumeQueueUnit(
-        message.physical_offset, message.store_size, tags_code(message.tags), message.store_timestamp,
-        message.queue_offset, int(count) if count.isascii() and count.isdigit() and len(count) < 6 else 1, -1, 0,
-    )  # fmt: skip
+        message.physical_offset,
+        message.store_size,
+        tags_code(message.tags),
+        message.store_timestamp,
+        message.queue_offset,
+        int(count) if count.isascii() and count.isdigit() and len(count) < 6 else 1,
+        -1,
+        0,
+    )
 
 
 def _words(unit: BatchConsumeQueueUnit | None) -> str:

@@ -32,18 +32,26 @@ _PARSERS: dict[str, Callable[[bytes], object]] = {
     file_names.TRANSACTION_METRICS: config_json.parse,
 }
 _BROKERS_OWN = (
-    file_names.SUBSCRIPTION_GROUPS, file_names.CONSUMER_OFFSETS, file_names.LMQ_CONSUMER_OFFSETS,
-    file_names.CONSUMER_FILTERS, file_names.TOPICS,
-)  # fmt: skip
+    file_names.SUBSCRIPTION_GROUPS,
+    file_names.CONSUMER_OFFSETS,
+    file_names.LMQ_CONSUMER_OFFSETS,
+    file_names.CONSUMER_FILTERS,
+    file_names.TOPICS,
+)
 """Files of a whole broker; a store used without one has none of them."""
 _ALWAYS = (file_names.TOPICS,)
 """A broker writes it before it takes the first message."""
 _ROCKSDB = {file_names.TOPICS: "topics", file_names.CONSUMER_OFFSETS: "consumerOffsets"}
 """Directories that stand in for a file where the broker keeps its configuration in RocksDB."""
 SYSTEM_TOPICS = (
-    "rmq_sys_", "RMQ_SYS_", "SCHEDULE_TOPIC_XXXX", "%RETRY%", "%DLQ%", "TRANS_CHECK_MAX_TIME_TOPIC",
+    "rmq_sys_",
+    "RMQ_SYS_",
+    "SCHEDULE_TOPIC_XXXX",
+    "%RETRY%",
+    "%DLQ%",
+    "TRANS_CHECK_MAX_TIME_TOPIC",
     "OFFSET_MOVED_EVENT",
-)  # fmt: skip
+)
 """Topics that brokers make themselves, some of them without writing it down at once."""
 
 
@@ -106,8 +114,12 @@ def check_topics(survey: Survey, topics: Mapping[str, TopicConfig], readable: bo
             if readable and not is_lmq(topic) and not topic.startswith(SYSTEM_TOPICS):
                 book.add("config-topic-missing", path, f"{queue.path.parent} holds its queues", queue=(topic, None))
         elif config.attributes is not None and (config.queue_type == "BatchCQ") != queue.is_batch:
-            book.add("config-queue-type", path, f"{config.queue_type} configured, queues lie in {queue.path.parent}",
-                     queue=(topic, None))  # fmt: skip
+            book.add(
+                "config-queue-type",
+                path,
+                f"{config.queue_type} configured, queues lie in {queue.path.parent}",
+                queue=(topic, None),
+            )
 
 
 def check_offsets(
@@ -124,9 +136,14 @@ def check_offsets(
 
 
 def _offset(
-    survey: Survey, path: Path, group: str, queue: tuple[str, int], offset: int,
-    queues: Mapping[tuple[str, int], QueueFacts], book: Notebook,
-) -> None:  # fmt: skip
+    survey: Survey,
+    path: Path,
+    group: str,
+    queue: tuple[str, int],
+    offset: int,
+    queues: Mapping[tuple[str, int], QueueFacts],
+    book: Notebook,
+) -> None:
     facts = queues.get(queue)
     if offset < 0:
         book.add("config-offset-negative", path, f"group {group}: offset {offset}", queue=queue)

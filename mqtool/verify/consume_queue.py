@@ -106,8 +106,13 @@ class _Scan:
         self._key = np.array([queue_key(*queue.key)], np.uint64)
         self._ext = ExtUnits(survey.root, queue.topic, queue.queue_id)
         self._zeros_from: int | None = None
-        self.facts = QueueFacts(*queue.key, queue.is_batch, first=queue.first_offset, used_end=queue.first_offset,
-                                max_offset=0 if queue.is_batch else queue.first_offset)  # fmt: skip
+        self.facts = QueueFacts(
+            *queue.key,
+            queue.is_batch,
+            first=queue.first_offset,
+            used_end=queue.first_offset,
+            max_offset=0 if queue.is_batch else queue.first_offset,
+        )
 
     def run(self) -> None:
         position = self._queue.first_offset
@@ -198,12 +203,26 @@ class _Scan:
             first_offset, last_offset = int(offsets[low]), int(offsets[high - 1] + kinds.messages[high - 1]) - 1
             physical = kinds.physical[low:high]
             ends = physical + kinds.size[low:high]
-            run = Run(start + low, start + high - 1, first_offset, last_offset, int(physical.min()), int(ends.max()),
-                      int(kinds.size[low:high].sum()))  # fmt: skip
+            run = Run(
+                start + low,
+                start + high - 1,
+                first_offset,
+                last_offset,
+                int(physical.min()),
+                int(ends.max()),
+                int(kinds.size[low:high].sum()),
+            )
             last = runs[-1] if runs else None
             if last is not None and last.last + 1 == run.first:
-                runs[-1] = Run(last.first, run.last, last.first_offset, run.last_offset,
-                               min(last.start, run.start), max(last.end, run.end), last.bytes + run.bytes)  # fmt: skip
+                runs[-1] = Run(
+                    last.first,
+                    run.last,
+                    last.first_offset,
+                    run.last_offset,
+                    min(last.start, run.start),
+                    max(last.end, run.end),
+                    last.bytes + run.bytes,
+                )
             else:
                 runs.append(run)
 

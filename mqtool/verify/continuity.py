@@ -119,8 +119,18 @@ class Continuity:
         span = self.span
         room = MOST_JUMPS - len(span.jumps)
         jumps = np.empty(5 * min(room, len(codes)), np.int64)
-        count = compiled.follow(codes, units.queue_offset, units.physical_offset, room, span.first, span.first_at,
-                                span.following, span.last_at, span.messages, jumps)  # fmt: skip
+        count = compiled.follow(
+            codes,
+            units.queue_offset,
+            units.physical_offset,
+            room,
+            span.first,
+            span.first_at,
+            span.following,
+            span.last_at,
+            span.messages,
+            jumps,
+        )
         for code, *numbers in jumps[: 5 * count].reshape(-1, 5).tolist():
             span.jumps.append(Jump(*span.queues[code], *numbers))
 

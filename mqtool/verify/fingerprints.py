@@ -67,9 +67,18 @@ class Buckets:
         compiled = kernels()
         seen = np.empty(3, np.int64)
         if compiled is None or not compiled.plain_units(
-            units.view(np.uint8), start, key, end, self._bases, self._ends, self.first, BUCKET_BITS,
-            sums.total, sums.count, seen,
-        ):  # fmt: skip
+            units.view(np.uint8),
+            start,
+            key,
+            end,
+            self._bases,
+            self._ends,
+            self.first,
+            BUCKET_BITS,
+            sums.total,
+            sums.count,
+            seen,
+        ):
             return None
         least, most, last_end = seen.tolist()
         return least, most, last_end
@@ -117,9 +126,14 @@ class Sums:
         self.count[first : first + len(other.count)] += other.count
 
     def add_units(
-        self, buckets: np.ndarray, queue_keys: np.ndarray, offsets: np.ndarray, physical: np.ndarray,
-        sizes: np.ndarray, tags: np.ndarray,
-    ) -> None:  # fmt: skip
+        self,
+        buckets: np.ndarray,
+        queue_keys: np.ndarray,
+        offsets: np.ndarray,
+        physical: np.ndarray,
+        sizes: np.ndarray,
+        tags: np.ndarray,
+    ) -> None:
         """Adds units to their buckets; arguments as `mix_units` and `add`."""
         compiled = kernels()
         if compiled is None:

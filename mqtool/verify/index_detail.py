@@ -86,8 +86,12 @@ class IndexDetail:
         self._missing(records, keys, absent & ~replaced)
 
     def _entries(self, records: Records) -> tuple[np.ndarray, ...]:
-        parts = [self._read(number, chunk, records) for number, facts in enumerate(self._facts)
-                 for chunk in facts.chunks if chunk[3] >= records.start and chunk[2] < records.end]  # fmt: skip
+        parts = [
+            self._read(number, chunk, records)
+            for number, facts in enumerate(self._facts)
+            for chunk in facts.chunks
+            if chunk[3] >= records.start and chunk[2] < records.end
+        ]
         return tuple(np.concatenate([part[i] for part in parts]) if parts else np.empty(0, np.int64) for i in range(5))
 
     def _read(self, number: int, chunk: tuple[int, int, int, int], records: Records) -> tuple[np.ndarray, ...]:
@@ -103,12 +107,22 @@ class IndexDetail:
         physical = entries["physical_offset"].astype(np.int64)
         which = np.flatnonzero((physical >= records.start) & (physical < records.end) & (physical < self._survey.end))
         return (
-            np.full(len(which), number, np.int64), first + which, entries["key_hash"][which].astype(np.int64),
-            physical[which], entries["time_diff"][which].astype(np.int64),
-        )  # fmt: skip
+            np.full(len(which), number, np.int64),
+            first + which,
+            entries["key_hash"][which].astype(np.int64),
+            physical[which],
+            entries["time_diff"][which].astype(np.int64),
+        )
 
-    def _foreign(self, records: Records, file: np.ndarray, entry: np.ndarray, hashes: np.ndarray,
-                 physical: np.ndarray, foreign: np.ndarray) -> None:  # fmt: skip
+    def _foreign(
+        self,
+        records: Records,
+        file: np.ndarray,
+        entry: np.ndarray,
+        hashes: np.ndarray,
+        physical: np.ndarray,
+        foreign: np.ndarray,
+    ) -> None:
         which = np.flatnonzero(foreign & (hashes >= 0))
         at = records.at(physical[which])
         for row, record in zip(which.tolist(), at.tolist(), strict=True):
@@ -146,8 +160,10 @@ class IndexDetail:
         """Marks the keys made of tags if none of the range's is indexed: an older release indexed it."""
         rules = replace(self._survey.rules, index_tags=False)
         without = read_records(self._survey, number, (records.start, records.end), first_record, rules).keys
-        tags = ~np.isin(_mixed(records.keys.key_hash, records.keys.physical_offset),
-                        _mixed(without.key_hash, without.physical_offset))  # fmt: skip
+        tags = ~np.isin(
+            _mixed(records.keys.key_hash, records.keys.physical_offset),
+            _mixed(without.key_hash, without.physical_offset),
+        )
         indexed = np.isin(_mixed(records.keys.key_hash, records.keys.physical_offset), held)
         return tags if not (tags & indexed).any() else np.zeros(len(absent), bool)
 

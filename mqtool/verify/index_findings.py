@@ -111,9 +111,13 @@ class IndexReport:
     def _entry(self, facts: IndexFacts, odd: OddEntry) -> None:
         shape = self._survey.index.shape
         assert shape is not None
-        self._book.add(odd.code, facts.path, f"entry {odd.number}: {odd.evidence}",
-                       position=index_file.entry_position(odd.number, shape.slots),
-                       span=(odd.physical_offset, odd.physical_offset + 1))  # fmt: skip
+        self._book.add(
+            odd.code,
+            facts.path,
+            f"entry {odd.number}: {odd.evidence}",
+            position=index_file.entry_position(odd.number, shape.slots),
+            span=(odd.physical_offset, odd.physical_offset + 1),
+        )
 
     def _missing(self, missing: MissingKeys) -> None:
         if self._survey.live and missing.end > self._indexed_end():
@@ -121,8 +125,13 @@ class IndexReport:
         mended = self._recovery.mends_records(missing.start)
         words = f"{missing.keys} key(s) of {missing.records} message(s) have no entry"
         directory = self._survey.root / file_names.INDEX
-        self._book.add("index-missing-entry", directory, words, span=(missing.start, missing.end),
-                       severity=Severity.WARNING if mended else None)  # fmt: skip
+        self._book.add(
+            "index-missing-entry",
+            directory,
+            words,
+            span=(missing.start, missing.end),
+            severity=Severity.WARNING if mended else None,
+        )
 
     def _indexed_end(self) -> int:
         return max((facts.high for facts in self._facts), default=0)

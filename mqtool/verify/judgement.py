@@ -79,9 +79,12 @@ class Judgement:
         found = [finding for finding in found if finding.topic is None or survey.wants(finding.topic)]
         checks = tuple(self._checks(found, complete=complete))
         statistics = Statistics(
-            facts.records, sum(segment.bytes for segment in facts.segments), sum(queue.units for queue in facts.queues),
-            sum(index.entries for index in facts.index), round(seconds, 3),
-        )  # fmt: skip
+            facts.records,
+            sum(segment.bytes for segment in facts.segments),
+            sum(queue.units for queue in facts.queues),
+            sum(index.entries for index in facts.index),
+            round(seconds, 3),
+        )
         state = worst(check.state for check in checks)
         return Verification(
             survey.shown, state, survey.live, complete, checks, in_order(found), self._losses, statistics
@@ -150,8 +153,15 @@ class Judgement:
             if odd.code == "log-wrong-queue" and odd.expected is not None:
                 explained[odd.expected[0]] = explained.get(odd.expected[0], 0) + odd.last - odd.first + 1
         metadata = self._store.metadata
-        absent_queues(survey, facts.span, explained, metadata.topics, readable=metadata.topics_file is not None,
-                      recovery=self._recovery, book=self._book)  # fmt: skip
+        absent_queues(
+            survey,
+            facts.span,
+            explained,
+            metadata.topics,
+            readable=metadata.topics_file is not None,
+            recovery=self._recovery,
+            book=self._book,
+        )
         self._queue_details()
         consume_queue_ext.check_extensions(survey, facts.queues, layout.consume_queue_ext_size, self._book)
 
@@ -202,8 +212,9 @@ class Judgement:
         except StoreError as error:
             self._unknown[Area.TIMER] = str(error)
         for area, check in (
-            (Area.DLEDGER, LedgerCheck(survey, book)), (Area.COMPACTION, CompactionCheck(survey, book)),
-        ):  # fmt: skip
+            (Area.DLEDGER, LedgerCheck(survey, book)),
+            (Area.COMPACTION, CompactionCheck(survey, book)),
+        ):
             try:
                 if check.is_there:
                     self._details[area] = check.run()

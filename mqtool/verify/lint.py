@@ -48,13 +48,22 @@ def _sizes(survey: Survey, config: BrokerConfig, path: Path, book: Notebook) -> 
     indexed = config.integer("maxHashSlotNum") and config.integer("maxIndexNum")
     rules = (
         ("mappedFileSizeCommitLog", config.integer("mappedFileSizeCommitLog"), [s.size for s in survey.segments]),
-        ("mappedFileSizeConsumeQueue", round_up_file_size(queue) if queue else None,
-         [file.size for q in survey.queues if not q.is_batch for file in q.files]),
-        ("mapperFileSizeBatchConsumeQueue", config.integer("mapperFileSizeBatchConsumeQueue"),
-         [file.size for q in survey.queues if q.is_batch for file in q.files]),
-        ("maxHashSlotNum and maxIndexNum", shape.file_size if shape and indexed else None,
-         [size for _, size in survey.index.files]),
-    )  # fmt: skip
+        (
+            "mappedFileSizeConsumeQueue",
+            round_up_file_size(queue) if queue else None,
+            [file.size for q in survey.queues if not q.is_batch for file in q.files],
+        ),
+        (
+            "mapperFileSizeBatchConsumeQueue",
+            config.integer("mapperFileSizeBatchConsumeQueue"),
+            [file.size for q in survey.queues if q.is_batch for file in q.files],
+        ),
+        (
+            "maxHashSlotNum and maxIndexNum",
+            shape.file_size if shape and indexed else None,
+            [size for _, size in survey.index.files],
+        ),
+    )
     for key, wanted, sizes in rules:
         common = misfit(wanted, sizes)
         if common is not None:

@@ -133,8 +133,15 @@ class LogReport:
     ) -> None:
         segment = self._segment(physical)
         assert segment is not None
-        self._book.add(code, segment.path, words, position=physical - segment.base, span=(physical, physical + 1),
-                       queue=queue, severity=severity)  # fmt: skip
+        self._book.add(
+            code,
+            segment.path,
+            words,
+            position=physical - segment.base,
+            span=(physical, physical + 1),
+            queue=queue,
+            severity=severity,
+        )
 
     def _damage(self, number: int) -> LostRange | None:
         damage, taken = self._ledger.damages[number], self._ledger.by_damage[number]
@@ -150,8 +157,16 @@ class LogReport:
             words += "; lost " + ", ".join(islice(parts, _MOST_NAMED)) + (", …" if len(taken) > _MOST_NAMED else "")
         queue = next(iter(taken)) if len(taken) == 1 else None
         lost = 0 if harmless else damage.end - damage.start
-        self._book.add(code, path, words, position=position, span=(damage.start, damage.end), queue=queue,
-                       lost_bytes=lost, lost_messages=messages)  # fmt: skip
+        self._book.add(
+            code,
+            path,
+            words,
+            position=position,
+            span=(damage.start, damage.end),
+            queue=queue,
+            lost_bytes=lost,
+            lost_messages=messages,
+        )
         if harmless:
             return None
         return LostRange(damage.start, damage.end, damage.kind, self._book.relative(path), position, messages)
@@ -177,13 +192,23 @@ class LogReport:
             if facts.number < self._survey.last_used:
                 if not facts.ended_by_blank and segment.end not in ended and not facts.failure and segment.size:
                     words = f"{segment.end - facts.end} bytes follow the last record"
-                    self._book.add("log-no-blank", segment.path, words, position=facts.end - segment.base,
-                                   span=(facts.end, segment.end))  # fmt: skip
+                    self._book.add(
+                        "log-no-blank",
+                        segment.path,
+                        words,
+                        position=facts.end - segment.base,
+                        span=(facts.end, segment.end),
+                    )
             elif facts.tail is not None and not self._survey.live and facts.tail.kind in _TAILS:
                 tail = facts.tail
                 words = f"{tail.detail} ({tail.length} bytes)"
-                self._book.add(_TAILS[tail.kind], segment.path, words, position=tail.end - segment.base,
-                               span=(tail.end, tail.end + tail.length))  # fmt: skip
+                self._book.add(
+                    _TAILS[tail.kind],
+                    segment.path,
+                    words,
+                    position=tail.end - segment.base,
+                    span=(tail.end, tail.end + tail.length),
+                )
 
     def _jump(self, jump: Jump) -> None:
         queue = (jump.topic, jump.queue_id)
@@ -205,5 +230,6 @@ def time_spikes(survey: Survey, facts: Sequence[SegmentFacts], book: Notebook) -
         for middle in spikes(times):
             number = before.number if middle < len(before.last_times) else after.number
             segment, at = survey.segments[number], joint[middle][1]
-            book.add("log-bad-time", segment.path, spike_words(times, middle), position=at - segment.base,
-                     span=(at, at + 1))  # fmt: skip
+            book.add(
+                "log-bad-time", segment.path, spike_words(times, middle), position=at - segment.base, span=(at, at + 1)
+            )

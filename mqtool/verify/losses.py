@@ -67,16 +67,20 @@ class Ledger:
 
     def queues(self) -> tuple[QueueLoss, ...]:
         """Returns the losses by topic, queue and proof."""
-        found = [QueueLoss(*queue, merged(parts), proof)
-                 for proof, queues in (("units", self._units), ("offsets", self._offsets))
-                 for queue, parts in queues.items()]  # fmt: skip
+        found = [
+            QueueLoss(*queue, merged(parts), proof)
+            for proof, queues in (("units", self._units), ("offsets", self._offsets))
+            for queue, parts in queues.items()
+        ]
         return tuple(sorted(found, key=lambda loss: (loss.topic, loss.queue_id, loss.proof)))
 
 
 def account(
-    ledger: Ledger, odd: Iterable[OddUnits], queues: Iterable[QueueFacts],
+    ledger: Ledger,
+    odd: Iterable[OddUnits],
+    queues: Iterable[QueueFacts],
     bodies: Iterable[tuple[str, int, int, int, int]],
-) -> None:  # fmt: skip
+) -> None:
     """Enters what units and records prove; jumps come after them."""
     for units in odd:
         if not units.code:
@@ -91,8 +95,12 @@ def account(
 
 def cut_off(queues: Iterable[QueueFacts], ledger: Ledger) -> list[LostRange]:
     """Returns what the queues know of the log behind its end, as ranges, where no missing segment explains it."""
-    runs = sorted((run.start, run.end, run.messages) for facts in queues for run in facts.ahead
-                  if ledger.damage_at(run.start) is None)  # fmt: skip
+    runs = sorted(
+        (run.start, run.end, run.messages)
+        for facts in queues
+        for run in facts.ahead
+        if ledger.damage_at(run.start) is None
+    )
     found: list[LostRange] = []
     for start, end, messages in runs:
         last = found[-1] if found else None

@@ -63,21 +63,38 @@ class Notebook:
         topic, queue_id = queue or (None, None)
         self._findings.append(
             Finding(
-                code, severity or check.severity, self.relative(path), position, span[0] if span else None,
-                topic, queue_id, lost_bytes, lost_messages, evidence,
+                code,
+                severity or check.severity,
+                self.relative(path),
+                position,
+                span[0] if span else None,
+                topic,
+                queue_id,
+                lost_bytes,
+                lost_messages,
+                evidence,
                 self._next_step(check.next_step, Path(path), span, topic, queue_id),
             )
-        )  # fmt: skip
+        )
 
     def findings(self) -> list[Finding]:
         """Returns what was written, and for each code of which too much was found how much more there is."""
         more = {code: count - MOST_OF_A_CODE for code, count in self._counts.items() if count > MOST_OF_A_CODE}
         last = {finding.code: finding for finding in self._findings if finding.code in more}
         return self._findings + [
-            replace(last[code], file="", position=None, physical_offset=None, topic=None, queue_id=None,
-                    lost_bytes=0, lost_messages=0, evidence=f"{count} more of this code")
+            replace(
+                last[code],
+                file="",
+                position=None,
+                physical_offset=None,
+                topic=None,
+                queue_id=None,
+                lost_bytes=0,
+                lost_messages=0,
+                evidence=f"{count} more of this code",
+            )
             for code, count in sorted(more.items())
-        ]  # fmt: skip
+        ]
 
     def relative(self, path: Path | str) -> str:
         """Returns a path below the root without the root, any other as it is."""
@@ -99,9 +116,12 @@ class Notebook:
         elif queue_id is None:
             text = text.replace(" --queue {queue_id}", "")
         return text.format(
-            store=shlex.quote(self._shown), path=shlex.quote(str(inside)), offsets=f"{start}:{end}",
-            topic=shlex.quote(topic or ""), queue_id=queue_id,
-        )  # fmt: skip
+            store=shlex.quote(self._shown),
+            path=shlex.quote(str(inside)),
+            offsets=f"{start}:{end}",
+            topic=shlex.quote(topic or ""),
+            queue_id=queue_id,
+        )
 
 
 def in_order(findings: list[Finding]) -> tuple[Finding, ...]:
@@ -111,12 +131,15 @@ def in_order(findings: list[Finding]) -> tuple[Finding, ...]:
 
     def key(finding: Finding) -> tuple[object, ...]:
         return (
-            areas.index(area_of(finding)), finding.file,
+            areas.index(area_of(finding)),
+            finding.file,
             -1 if finding.physical_offset is None else finding.physical_offset,
             -1 if finding.position is None else finding.position,
-            finding.topic or "", -1 if finding.queue_id is None else finding.queue_id,
-            codes.index(finding.code), finding.evidence,
-        )  # fmt: skip
+            finding.topic or "",
+            -1 if finding.queue_id is None else finding.queue_id,
+            codes.index(finding.code),
+            finding.evidence,
+        )
 
     return tuple(sorted(findings, key=key))
 

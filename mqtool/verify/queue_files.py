@@ -38,8 +38,13 @@ def check_queue_files(
     for file in queue.files:
         if size is not None and file.size != size:
             tolerated = file == queue.files[-1] and file.size == 0 and not survey.is_4
-            book.add("queue-file-size", file.path, f"expected {size} bytes, found {file.size}", queue=queue.key,
-                     severity=Severity.WARNING if tolerated else None)  # fmt: skip
+            book.add(
+                "queue-file-size",
+                file.path,
+                f"expected {size} bytes, found {file.size}",
+                queue=queue.key,
+                severity=Severity.WARNING if tolerated else None,
+            )
     for path in queue.strays:
         _stray(survey, path, queue, size, book)
     for before, after in pairwise(queue.files):

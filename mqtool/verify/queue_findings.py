@@ -88,8 +88,16 @@ class QueueReport:
             return  # a missing segment explains it
         words = f"{run.last - run.first + 1} unit(s) point at {run.start} and behind, the log ends at {self.survey.end}"
         path, position = place(queue, run.first)
-        self.book.add("queue-ahead-of-log", path, words, position=position, span=(run.start, run.end), queue=queue.key,
-                      lost_bytes=run.bytes, lost_messages=run.messages)  # fmt: skip
+        self.book.add(
+            "queue-ahead-of-log",
+            path,
+            words,
+            position=position,
+            span=(run.start, run.end),
+            queue=queue.key,
+            lost_bytes=run.bytes,
+            lost_messages=run.messages,
+        )
 
     def _missing(self, run: MissingUnit) -> None:
         facts, queue = self._facts[run.queue], self._files[run.queue]
@@ -112,19 +120,34 @@ class QueueReport:
         mended = self.recovery.mends_units(queue, first, run.start)
         words = f"{last - first + 1} message(s) with queue offsets {first} to {last} have no unit"
         path, position = place(queue, first)
-        self.book.add(code, path, words, position=position, span=(run.start, run.end), queue=queue.key,
-                      severity=Severity.WARNING if mended else None)  # fmt: skip
+        self.book.add(
+            code,
+            path,
+            words,
+            position=position,
+            span=(run.start, run.end),
+            queue=queue.key,
+            severity=Severity.WARNING if mended else None,
+        )
 
     def _physical_at(self, queue: Queue, number: int) -> int:
         """Returns where in the log the records of missing units begin, -1 if the log does not have them."""
         starts = [run.start for run in self.detail.missing if run.queue == queue and run.first <= number <= run.last]
         return min(starts, default=self.survey.end)
 
-    def _unit(self, code: str, queue: QueueFiles, number: int, words: str, span: tuple[int, int] | None,
-              severity: Severity | None = None) -> None:  # fmt: skip
+    def _unit(
+        self,
+        code: str,
+        queue: QueueFiles,
+        number: int,
+        words: str,
+        span: tuple[int, int] | None,
+        severity: Severity | None = None,
+    ) -> None:
         path, position = place(queue, number)
-        self.book.add(code, path, f"unit {number}: {words}", position=position, span=span, queue=queue.key,
-                      severity=severity)  # fmt: skip
+        self.book.add(
+            code, path, f"unit {number}: {words}", position=position, span=span, queue=queue.key, severity=severity
+        )
 
     def _occupy(self, queue: Queue, first: int, last: int) -> None:
         self._occupied.setdefault(queue, []).append((first, last))
@@ -144,9 +167,15 @@ def joined(runs: list[MissingUnit]) -> list[MissingUnit]:
 
 
 def absent_queues(
-    survey: Survey, span: QueueSpan, explained: Mapping[Queue, int], topics: Iterable[str], *, readable: bool,
-    recovery: Recovery, book: Notebook,
-) -> None:  # fmt: skip
+    survey: Survey,
+    span: QueueSpan,
+    explained: Mapping[Queue, int],
+    topics: Iterable[str],
+    *,
+    readable: bool,
+    recovery: Recovery,
+    book: Notebook,
+) -> None:
     """Reports queues of which the log holds messages and the disk no files.
 
     Args:
@@ -185,8 +214,14 @@ def _absent(survey: Survey, span: QueueSpan, number: int, count: int, recovery: 
     all_built = not survey.queues and survey.clean_stop
     mended = all_built or recovery.mends_records(first_at)
     words = f"{count} message(s), queue offsets {span.first[number]} to {span.following[number] - 1}"
-    book.add("queue-missing", survey.root / tree / queue[0] / str(queue[1]), words, span=(first_at, last_at + 1),
-             queue=queue, severity=Severity.WARNING if mended else None)  # fmt: skip
+    book.add(
+        "queue-missing",
+        survey.root / tree / queue[0] / str(queue[1]),
+        words,
+        span=(first_at, last_at + 1),
+        queue=queue,
+        severity=Severity.WARNING if mended else None,
+    )
 
 
 def _overlap(first: int, last: int, parts: Iterable[Interval]) -> int:

@@ -68,8 +68,15 @@ class RecordRules:
             topic = decode_utf8(record.topic)
             self._bad_bodies.append((topic, record.queue_id, record.queue_offset, at, record.total_size))
             evidence = f"body CRC stored {int(stored[row]) & 0xFFFFFFFF:08x}, computed {int(computed[row]):08x}"
-            self._add("log-bad-body", frames, row, evidence, queue=(topic, record.queue_id),
-                      lost_bytes=record.total_size, lost_messages=1)  # fmt: skip
+            self._add(
+                "log-bad-body",
+                frames,
+                row,
+                evidence,
+                queue=(topic, record.queue_id),
+                lost_bytes=record.total_size,
+                lost_messages=1,
+            )
 
     def _record_crcs(self, frames: Frames) -> None:
         size = properties.CRC32_TAIL_SIZE
@@ -123,24 +130,45 @@ class RecordRules:
         self._last = np.stack([times[-2:], offsets[-2:]])
         for middle in spikes(times):
             if middle + 1 >= known:
-                self._book.add("log-bad-time", self._segment.path, spike_words(times, middle),
-                               position=int(offsets[middle]) - self._segment.base,
-                               span=(int(offsets[middle]), int(offsets[middle]) + 1))  # fmt: skip
+                self._book.add(
+                    "log-bad-time",
+                    self._segment.path,
+                    spike_words(times, middle),
+                    position=int(offsets[middle]) - self._segment.base,
+                    span=(int(offsets[middle]), int(offsets[middle]) + 1),
+                )
 
     @property
     def last_times(self) -> list[tuple[int, int]]:
         """Store time and physical offset of the last two records."""
         return [(int(time), int(offset)) for time, offset in self._last.T]
 
-    def _add(self, code: str, frames: Frames, row: int, evidence: str, *, queue: tuple[str, int] | None = None,
-             lost_bytes: int = 0, lost_messages: int = 0) -> None:  # fmt: skip
+    def _add(
+        self,
+        code: str,
+        frames: Frames,
+        row: int,
+        evidence: str,
+        *,
+        queue: tuple[str, int] | None = None,
+        lost_bytes: int = 0,
+        lost_messages: int = 0,
+    ) -> None:
         position = frames.base - self._segment.base + int(frames.positions[row])
         start = self._segment.base + position
         if queue is None:
             queue = _queue_of(frames, row)
         span = (start, start + int(frames.sizes[row]))
-        self._book.add(code, self._segment.path, evidence, position=position, span=span, queue=queue,
-                        lost_bytes=lost_bytes, lost_messages=lost_messages)  # fmt: skip
+        self._book.add(
+            code,
+            self._segment.path,
+            evidence,
+            position=position,
+            span=span,
+            queue=queue,
+            lost_bytes=lost_bytes,
+            lost_messages=lost_messages,
+        )
 
 
 def report_without_crc(book: Notebook, segment: MappedFile, count: int, first: int) -> None:

@@ -96,8 +96,10 @@ def read_records(
         _joined([frames.positions + frames.base for frames in parts]),
         _joined([frames.sizes for frames in parts]),
         _joined([frames.column("store_timestamp") for frames in parts]),
-        _concatenated(QueueUnits, units), _concatenated(IndexKeys, keys), dispatcher.topics.names,
-    )  # fmt: skip
+        _concatenated(QueueUnits, units),
+        _concatenated(IndexKeys, keys),
+        dispatcher.topics.names,
+    )
 
 
 def _frames(survey: Survey, number: int, span: tuple[int, int], start: int) -> Iterator[Frames]:
@@ -106,8 +108,9 @@ def _frames(survey: Survey, number: int, span: tuple[int, int], start: int) -> I
     try:
         with ReadFile(segment.path) as file:
             is_last = number >= survey.last_used
-            whole = SegmentSpan(segment.base, segment.size, start - segment.base, file.data_end(), is_last,
-                                entries=segment.entries)  # fmt: skip
+            whole = SegmentSpan(
+                segment.base, segment.size, start - segment.base, file.data_end(), is_last, entries=segment.entries
+            )
             for item in walk_of(file.read, whole, check_crc=False, witness=witness):
                 if isinstance(item, Damage):
                     continue

@@ -129,8 +129,14 @@ class _Check:
                 is_last = facts.number >= self._survey.last_used and end is None
                 span = SegmentSpan(segment.base, size, start, file.data_end(), is_last, entries=segment.entries)
                 witness = self._survey.witness()
-                walk = walk_of(partial(self._read, file), span, check_crc=False, witness=witness,
-                               read_into=partial(self._read_into, file), with_crc=True)  # fmt: skip
+                walk = walk_of(
+                    partial(self._read, file),
+                    span,
+                    check_crc=False,
+                    witness=witness,
+                    read_into=partial(self._read_into, file),
+                    with_crc=True,
+                )
                 self._walk(walk)
                 facts.bytes = size - start
         except StoreError as error:

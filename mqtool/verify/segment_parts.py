@@ -46,11 +46,18 @@ def put_together(survey: Survey, parts: Sequence[SegmentFacts]) -> SegmentFacts 
         return None  # of so many only the first are kept
     first, last = parts[0], parts[-1]
     joined = SegmentFacts(
-        first.number, findings=findings, first_record=first.first_record.copy(), span=span,
-        bad_bodies=_all(part.bad_bodies for part in parts), newest=max(part.newest for part in parts),
-        end=last.end, ended_by_blank=last.ended_by_blank, tail=last.tail,
-        first_times=first.first_times, last_times=last.last_times,
-    )  # fmt: skip
+        first.number,
+        findings=findings,
+        first_record=first.first_record.copy(),
+        span=span,
+        bad_bodies=_all(part.bad_bodies for part in parts),
+        newest=max(part.newest for part in parts),
+        end=last.end,
+        ended_by_blank=last.ended_by_blank,
+        tail=last.tail,
+        first_times=first.first_times,
+        last_times=last.last_times,
+    )
     joined.units, joined.keys = Sums(len(first.units.total)), Sums(len(first.keys.total))
     for part in parts:
         joined.records += part.records

@@ -32,9 +32,23 @@ from mqtool.verify.timeline import Timeline
 
 _CLASSES: dict[str, Any] = {
     kind.__name__: kind
-    for kind in (Result, SparseSums, SegmentFacts, QueueFacts, IndexFacts, DamagedRange, QueueSpan, Jump, Run, OddEntry,
-                 Finding, Tail, Timeline, IndexHeader)
-}  # fmt: skip
+    for kind in (
+        Result,
+        SparseSums,
+        SegmentFacts,
+        QueueFacts,
+        IndexFacts,
+        DamagedRange,
+        QueueSpan,
+        Jump,
+        Run,
+        OddEntry,
+        Finding,
+        Tail,
+        Timeline,
+        IndexHeader,
+    )
+}
 
 _LONGEST_HEAD = 1 << 12
 """Bytes of the first line at most: what lies in another kind of file may have no end of line."""

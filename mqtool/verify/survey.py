@@ -144,9 +144,11 @@ class Survey:
         cache = UnitCache()
         kinds = {False: "SimpleCQ", True: "BatchCQ"}
         return QueueWitness(
-            lambda: [Queue(*queue.key, kinds[queue.is_batch], queue.path, lambda: (self.min_offset, self.end), cache)
-                     for queue in self.queues]
-        )  # fmt: skip
+            lambda: [
+                Queue(*queue.key, kinds[queue.is_batch], queue.path, lambda: (self.min_offset, self.end), cache)
+                for queue in self.queues
+            ]
+        )
 
     def wants(self, topic: str) -> bool:
         """Whether a topic is among those asked for."""
@@ -162,15 +164,29 @@ def survey(
     log, behind = _used_log(store, live=live)
     try:
         return Survey(
-            root=store.path, shown=str(store.path), segments=log.segments,
-            last_used=log.last_used if log.segments else 0, min_offset=log.min_offset,
-            end=max(log.max_offset, log.min_offset), behind=behind, queues=queues, live=live,
-            clean_stop=store.clean_stop, line=store.version.line, rules=_rules(store, queues), topics=topics,
-            has_dledger=_unread_ledger(store), has_rocksdb=_has_rocksdb(store.path), throttle=throttle,
+            root=store.path,
+            shown=str(store.path),
+            segments=log.segments,
+            last_used=log.last_used if log.segments else 0,
+            min_offset=log.min_offset,
+            end=max(log.max_offset, log.min_offset),
+            behind=behind,
+            queues=queues,
+            live=live,
+            clean_stop=store.clean_stop,
+            line=store.version.line,
+            rules=_rules(store, queues),
+            topics=topics,
+            has_dledger=_unread_ledger(store),
+            has_rocksdb=_has_rocksdb(store.path),
+            throttle=throttle,
             timeline=timeline,
-            index=plan_index(store.path / file_names.INDEX, store.config.integer("maxHashSlotNum"),
-                             store.config.integer("maxIndexNum")),
-        )  # fmt: skip
+            index=plan_index(
+                store.path / file_names.INDEX,
+                store.config.integer("maxHashSlotNum"),
+                store.config.integer("maxIndexNum"),
+            ),
+        )
     finally:
         log.close()
 
@@ -226,8 +242,7 @@ def _rules(store: Store, queues: tuple[QueueFiles, ...]) -> DispatchRules:
     topics = {queue.topic for queue in queues} | {queue.topic for queue in store.disk_queues()}
     return DispatchRules(
         index_tags=line is None or line.startswith("5.5"),
-        multi_dispatch=any(is_lmq(topic) for topic in topics)
-        or bool(store.config.flag("enableMultiDispatch")),
+        multi_dispatch=any(is_lmq(topic) for topic in topics) or bool(store.config.flag("enableMultiDispatch")),
         lmq_everywhere=line is not None and line.startswith("4"),
         delay_levels=parse_delay_levels(levels),
         batch_topics=frozenset(configured | {queue.topic for queue in queues if queue.is_batch}),
@@ -243,5 +258,3 @@ def _has_rocksdb(root: Path) -> bool:
     """A RocksDB keeps a file CURRENT in its directory."""
     names = {entry.name for entry in list_directory(root / file_names.CONSUME_QUEUE)}
     return "CURRENT" in names
-
-

@@ -121,9 +121,14 @@ def run_task(survey: Survey, task: Task, tick: Tick | None = None) -> Result:
 
 
 def run_all(
-    survey: Survey, tasks: list[Task], jobs: int, done: Mapping[str, Result],
-    finished: Callable[[Task, Result], None], deadline: float | None, tick: Tick | None = None,
-) -> dict[str, Result]:  # fmt: skip
+    survey: Survey,
+    tasks: list[Task],
+    jobs: int,
+    done: Mapping[str, Result],
+    finished: Callable[[Task, Result], None],
+    deadline: float | None,
+    tick: Tick | None = None,
+) -> dict[str, Result]:
     """Carries out all tasks that are not done yet.
 
     Args:

@@ -8,9 +8,12 @@ class Throttle:
     """Lets so many bytes a second through."""
 
     def __init__(
-        self, rate: int | None, tick: Callable[[int], None] | None = None,
-        clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep,
-    ) -> None:  # fmt: skip
+        self,
+        rate: int | None,
+        tick: Callable[[int], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
         """Starts the clock.
 
         Args:

@@ -114,8 +114,10 @@ class TimerCheck:
             words = f"lastTimerLogFlushPos {found.last_timer_log_flush_position}, the timer log ends at {end}"
             self._ahead(path, words)
         if self._queue is not None and found.last_timer_queue_offset > self._queue.max_offset and not self._survey.live:
-            self._ahead(path, f"lastTimerQueueOffset {found.last_timer_queue_offset}, queue {TOPIC} ends at "
-                              f"{self._queue.max_offset}")  # fmt: skip
+            self._ahead(
+                path,
+                f"lastTimerQueueOffset {found.last_timer_queue_offset}, queue {TOPIC} ends at {self._queue.max_offset}",
+            )
         return found
 
     def _ahead(self, path: Path, words: str) -> None:
@@ -134,8 +136,11 @@ class TimerCheck:
             data = file.read(0, file.size)
         slots = np.frombuffer(data, timer.SLOT.dtype)
         times = slots["time"].astype(np.int64)
-        waiting = np.flatnonzero((times > 0) & (times * timer.DEFAULT_PRECISION_MS > checkpoint.last_read_time_ms)
-                                 & (slots["last_position"] >= 0))  # fmt: skip
+        waiting = np.flatnonzero(
+            (times > 0)
+            & (times * timer.DEFAULT_PRECISION_MS > checkpoint.last_read_time_ms)
+            & (slots["last_position"] >= 0)
+        )
         positions = set(self._positions.tolist())
         for row in waiting.tolist() if not self._survey.live else ():
             first, last = int(slots["first_position"][row]), int(slots["last_position"][row])

@@ -53,9 +53,12 @@ class OddUnits:
     def continues(self, other: "OddUnits") -> bool:
         """Whether `other` is the next unit of the same kind."""
         return (
-            self.queue == other.queue and self.code == other.code and self.damage == other.damage
-            and self.is_batch == other.is_batch and self.last + 1 == other.first
-        )  # fmt: skip
+            self.queue == other.queue
+            and self.code == other.code
+            and self.damage == other.damage
+            and self.is_batch == other.is_batch
+            and self.last + 1 == other.first
+        )
 
     def extend(self, other: "OddUnits") -> None:
         """Takes the next unit in."""
@@ -141,18 +144,36 @@ class UnitDetail:
     def _expected(self, records: Records) -> tuple[_Side, np.ndarray]:
         units = records.units
         topics = {name: number for number, name in enumerate(records.topics)}
-        known = {(topics[topic], queue_id): number for (topic, queue_id), number in self._numbers.items()
-                 if topic in topics}  # fmt: skip
+        known = {
+            (topics[topic], queue_id): number for (topic, queue_id), number in self._numbers.items() if topic in topics
+        }
         pairs = zip(units.topic.tolist(), units.queue_id.tolist(), strict=True)
         queue = np.fromiter((known.get(pair, -1) for pair in pairs), np.int64, len(units))
         kept = np.flatnonzero(queue >= 0)
         units, queue = units.select(kept), queue[kept]
-        side = self._side(queue, units.queue_offset, units.queue_offset, units.batch_size, units.physical_offset,
-                          units.size, units.tags_code, units.store_timestamp)  # fmt: skip
+        side = self._side(
+            queue,
+            units.queue_offset,
+            units.queue_offset,
+            units.batch_size,
+            units.physical_offset,
+            units.size,
+            units.tags_code,
+            units.store_timestamp,
+        )
         return side, units.row
 
-    def _side(self, queue: np.ndarray, number: np.ndarray, offset: np.ndarray, messages: np.ndarray,
-              physical: np.ndarray, size: np.ndarray, tags: np.ndarray, time: np.ndarray) -> _Side:  # fmt: skip
+    def _side(
+        self,
+        queue: np.ndarray,
+        number: np.ndarray,
+        offset: np.ndarray,
+        messages: np.ndarray,
+        physical: np.ndarray,
+        size: np.ndarray,
+        tags: np.ndarray,
+        time: np.ndarray,
+    ) -> _Side:
         mixed = mix_units(self._keys[queue], offset, physical, size, tags)
         batch = np.flatnonzero(np.array([queue.is_batch for queue, _ in self._facts], bool)[queue])
         if len(batch):
@@ -192,12 +213,27 @@ class UnitDetail:
             tags[addressed] = ExtUnits(self._survey.root, *queue.key).tags_of(tags[addressed], [])
         time = units["store_timestamp"][which].astype(np.int64) if queue.is_batch else np.zeros(len(which), np.int64)
         return (
-            np.full(len(which), number, np.int64), start + which, kinds.offsets(start)[which], kinds.messages[which],
-            kinds.physical[which], kinds.size[which], tags, time,
-        )  # fmt: skip
+            np.full(len(which), number, np.int64),
+            start + which,
+            kinds.offsets(start)[which],
+            kinds.messages[which],
+            kinds.physical[which],
+            kinds.size[which],
+            tags,
+            time,
+        )
 
-    def _judge(self, odd: _Side, index: int, record: int, expected: _Side, row: np.ndarray, absent: np.ndarray,
-               explained: np.ndarray, records: Records) -> None:  # fmt: skip
+    def _judge(
+        self,
+        odd: _Side,
+        index: int,
+        record: int,
+        expected: _Side,
+        row: np.ndarray,
+        absent: np.ndarray,
+        explained: np.ndarray,
+        records: Records,
+    ) -> None:
         """Finds out what is wrong with one unit, and which absent units that explains."""
         if record < 0:
             self._add(odd, index, *_points_at_nothing(records, int(odd.physical[index])))
@@ -231,9 +267,7 @@ class UnitDetail:
         code = "log-wrong-queue" if offset == odd.offset[index] else "queue-foreign-unit"
         return code, f"points at a record of {topic} queue {queue[1]}, queue offset {offset}", (queue, offset)
 
-    def _foreign(
-        self, expected: _Side, own: int, *, wrong_queue: bool
-    ) -> tuple[str, str, tuple[Queue, int] | None]:
+    def _foreign(self, expected: _Side, own: int, *, wrong_queue: bool) -> tuple[str, str, tuple[Queue, int] | None]:
         queue, offset = self._facts[int(expected.queue[own])][0].key, int(expected.offset[own])
         evidence = f"points at a record of {queue[0]} queue {queue[1]}, queue offset {offset}"
         return "log-wrong-queue" if wrong_queue else "queue-foreign-unit", evidence, (queue, offset)
@@ -246,8 +280,20 @@ class UnitDetail:
             damage = self._damage_at(start)
             code = "" if damage >= 0 else "queue-dangling-unit"
         last_offset = offset + int(odd.messages[index]) - 1
-        unit = OddUnits(code, queue.key, queue.is_batch, number, number, offset, last_offset, start,
-                        start + int(odd.size[index]), evidence, damage, expected)  # fmt: skip
+        unit = OddUnits(
+            code,
+            queue.key,
+            queue.is_batch,
+            number,
+            number,
+            offset,
+            last_offset,
+            start,
+            start + int(odd.size[index]),
+            evidence,
+            damage,
+            expected,
+        )
         if self.found.odd and self.found.odd[-1].continues(unit):
             self.found.odd[-1].extend(unit)
         else:
@@ -270,9 +316,14 @@ class UnitDetail:
             physical = absent.physical[low:high]
             ends = physical + absent.size[low:high]
             self.found.missing.append(
-                MissingUnit(self._facts[int(absent.queue[low])][0].key, int(absent.offset[low]),
-                            int(after[high - 1]) - 1, int(physical.min()), int(ends.max()))
-            )  # fmt: skip
+                MissingUnit(
+                    self._facts[int(absent.queue[low])][0].key,
+                    int(absent.offset[low]),
+                    int(after[high - 1]) - 1,
+                    int(physical.min()),
+                    int(ends.max()),
+                )
+            )
 
 
 def _points_at_nothing(records: Records, physical: int) -> tuple[str, str]:

@@ -17,10 +17,29 @@ from tests.cli import probe
 ROOT = Path(__file__).resolve().parents[2]
 
 CODES = {
-    "none": 0, "usage": 2, "not-found": 1, "not-a-store": 4, "locked": 4, "unsupported": 4, "config-file": 2,
-    "layout": 4, "corruption": 1, "format": 1, "rejected": 4, "protocol": 6, "store-io": 74, "closed": 70,
-    "connection": 6, "permission": 74, "os": 74, "bug": 70, "interrupt": 130, "terminate": 143, "pipe": 141, "lines": 2,
-}  # fmt: skip
+    "none": 0,
+    "usage": 2,
+    "not-found": 1,
+    "not-a-store": 4,
+    "locked": 4,
+    "unsupported": 4,
+    "config-file": 2,
+    "layout": 4,
+    "corruption": 1,
+    "format": 1,
+    "rejected": 4,
+    "protocol": 6,
+    "store-io": 74,
+    "closed": 70,
+    "connection": 6,
+    "permission": 74,
+    "os": 74,
+    "bug": 70,
+    "interrupt": 130,
+    "terminate": 143,
+    "pipe": 141,
+    "lines": 2,
+}
 SILENT = {"none", "interrupt", "terminate", "pipe"}
 
 
@@ -176,8 +195,11 @@ def test_a_signal_ends_quietly_with_its_code(number, code):
 
 def test_shell_completion_offers_the_commands():
     environment = os.environ | {
-        "PYTHONPATH": str(ROOT), "_MQTOOL_COMPLETE": "complete_bash", "COMP_WORDS": "mqtool ", "COMP_CWORD": "1"
-    }  # fmt: skip
+        "PYTHONPATH": str(ROOT),
+        "_MQTOOL_COMPLETE": "complete_bash",
+        "COMP_WORDS": "mqtool ",
+        "COMP_CWORD": "1",
+    }
     with spawn(env=environment) as process:
         assert {b"info", b"dump", b"get", b"find"} <= set(process.stdout.read().split())
         assert process.wait() == 0

@@ -15,7 +15,13 @@ from tests.support.stores import copy_store, store_fixture, tree_digest
 
 GOOD = [
     {"topic": "Orders", "queue_id": 1, "body": "héllo", "tags": "A", "keys": ["k1", "k2"], "properties": {"x": "y"}},
-    {"topic": "Orders", "body_base64": "AAEC", "flag": 7, "born_host": "1.2.3.4:5", "born_timestamp": 1_700_000_000_000},
+    {
+        "topic": "Orders",
+        "body_base64": "AAEC",
+        "flag": 7,
+        "born_host": "1.2.3.4:5",
+        "born_timestamp": 1_700_000_000_000,
+    },
     {"topic": "T2", "body": "later", "delay_level": 3},
 ]
 
@@ -39,9 +45,18 @@ def test_a_new_store_holds_what_the_rows_say(mqtool, tmp_path):
     assert result.code == ExitCode.OK
     first, second, third = messages(tmp_path / "new")
     assert (first.topic, first.queue_id, first.body, first.tags, first.keys) == (
-        "Orders", 1, "héllo".encode(), "A", ("k1", "k2"))
+        "Orders",
+        1,
+        "héllo".encode(),
+        "A",
+        ("k1", "k2"),
+    )
     assert (second.body, second.flag, str(second.born_host), second.born_timestamp) == (
-        b"\0\1\2", 7, "1.2.3.4:5", 1_700_000_000_000)
+        b"\0\1\2",
+        7,
+        "1.2.3.4:5",
+        1_700_000_000_000,
+    )
     assert (third.topic, third.queue_id, third.properties["REAL_TOPIC"]) == ("SCHEDULE_TOPIC_XXXX", 2, "T2")
     assert clean(mqtool, tmp_path / "new") == "clean"
 
@@ -56,12 +71,23 @@ def test_an_answer_has_the_place_and_the_id_of_its_message(mqtool, tmp_path):
 
 
 BAD = [
-    "not json", '{"body": "x"}', '{"topic": "A", "nope": 1}', '{"topic": "A", "queue_id": -1}', '{"topic": "../A"}',
-    '{"topic": "A", "body": "x", "body_base64": "eA=="}', '{"topic": "A", "body_base64": "!"}', "[1]", "[" * 5000,
-    '{"topic": "A", "properties": {"a": 1}}', '{"topic": "A", "properties": {"a": "\\u0002"}}',
-    '{"topic": "A", "tags": "x", "properties": {"TAGS": "y"}}', '{"topic": "A", "born_host": "here"}',
-    '{"topic": "A", "keys": [1]}', '{"topic": "A", "flag": true}', '{"topic": "A", "delay_level": "3"}',
-]  # fmt: skip
+    "not json",
+    '{"body": "x"}',
+    '{"topic": "A", "nope": 1}',
+    '{"topic": "A", "queue_id": -1}',
+    '{"topic": "../A"}',
+    '{"topic": "A", "body": "x", "body_base64": "eA=="}',
+    '{"topic": "A", "body_base64": "!"}',
+    "[1]",
+    "[" * 5000,
+    '{"topic": "A", "properties": {"a": 1}}',
+    '{"topic": "A", "properties": {"a": "\\u0002"}}',
+    '{"topic": "A", "tags": "x", "properties": {"TAGS": "y"}}',
+    '{"topic": "A", "born_host": "here"}',
+    '{"topic": "A", "keys": [1]}',
+    '{"topic": "A", "flag": true}',
+    '{"topic": "A", "delay_level": "3"}',
+]
 
 
 @pytest.mark.parametrize("number", range(len(BAD)))
@@ -73,11 +99,15 @@ def test_a_bad_row_is_refused_by_its_line_and_the_others_are_stored(mqtool, tmp_
     assert len(messages(tmp_path / "new")) == 2
 
 
-@pytest.mark.parametrize(("row", "status"), [
-    ({"topic": "t" * 128}, "MESSAGE_ILLEGAL"),
-    ({"topic": "T", "properties": {"p": "x" * 32766}}, "PROPERTIES_SIZE_EXCEEDED"),
-    ({"topic": "T", "body": "x" * ((4 << 20) + 1)}, "MESSAGE_ILLEGAL"),
-], ids=["topic", "properties", "body"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("row", "status"),
+    [
+        ({"topic": "t" * 128}, "MESSAGE_ILLEGAL"),
+        ({"topic": "T", "properties": {"p": "x" * 32766}}, "PROPERTIES_SIZE_EXCEEDED"),
+        ({"topic": "T", "body": "x" * ((4 << 20) + 1)}, "MESSAGE_ILLEGAL"),
+    ],
+    ids=["topic", "properties", "body"],
+)
 def test_what_the_store_refuses_is_answered_with_its_status(mqtool, tmp_path, row, status):
     source = write(tmp_path / "in", [row, GOOD[0]])
     told = [mqtool("append", tmp_path / "new", "--from", source, *more).lines for more in (["--dry-run"], [])]
@@ -110,7 +140,11 @@ def test_stdin_is_read_like_a_file(mqtool, tmp_path, monkeypatch, again):
 def test_a_store_of_either_release_goes_on_in_its_own_layout(mqtool, tmp_path, name):
     root = copy_store(name, tmp_path)
     with library.open(root) as store:
-        version, before, next_offset = store.version.line, len(list(store.messages())), store.queue("Orders", 1).max_offset
+        version, before, next_offset = (
+            store.version.line,
+            len(list(store.messages())),
+            store.queue("Orders", 1).max_offset,
+        )
     rows = [{"topic": "Orders", "queue_id": 1, "body": "x" * 5000, "keys": f"k{n}"} for n in range(60)]
     result = mqtool("append", root, "--from", write(tmp_path / "in", rows))
     assert [answer["queue_offset"] for answer in result.lines] == list(range(next_offset, next_offset + 60))
@@ -132,17 +166,34 @@ def test_what_dump_and_export_wrote_is_stored_again_with_equal_fields(mqtool, tm
         assert [answer for answer in result.lines if not answer["stored"]] == []
 
         def what(found):
-            return sorted((m.topic, m.queue_id, m.body, sorted(m.properties.items()), m.flag, m.born_timestamp,
-                           str(m.born_host), m.reconsume_times) for m in found)  # fmt: skip
+            return sorted(
+                (
+                    m.topic,
+                    m.queue_id,
+                    m.body,
+                    sorted(m.properties.items()),
+                    m.flag,
+                    m.born_timestamp,
+                    str(m.born_host),
+                    m.reconsume_times,
+                )
+                for m in found
+            )
 
         assert [one[:4] for one in what(messages(made))] == [one[:4] for one in what(source)]
         assert what(messages(made)) == what(source)
 
 
-@pytest.mark.parametrize(("key", "value"), [
-    ("mappedFileSizeCommitLog", 65536), ("mappedFileSizeConsumeQueue", 4000), ("maxHashSlotNum", 101),
-    ("maxIndexNum", 500),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("mappedFileSizeCommitLog", 65536),
+        ("mappedFileSizeConsumeQueue", 4000),
+        ("maxHashSlotNum", 101),
+        ("maxIndexNum", 500),
+    ],
+    ids=str,
+)
 def test_a_configuration_that_contradicts_the_files_is_refused_by_name(mqtool, tmp_path, key, value):
     root = copy_store("orders-5.5.0", tmp_path)
     before = tree_digest(root)
@@ -155,7 +206,9 @@ def test_a_configuration_that_contradicts_the_files_is_refused_by_name(mqtool, t
 
 def test_a_new_store_has_the_sizes_of_the_configuration(mqtool, tmp_path):
     config = tmp_path / "broker.conf"
-    config.write_text("mappedFileSizeCommitLog=4096\nmappedFileSizeConsumeQueue=200\nmaxHashSlotNum=10\nmaxIndexNum=20\n")
+    config.write_text(
+        "mappedFileSizeCommitLog=4096\nmappedFileSizeConsumeQueue=200\nmaxHashSlotNum=10\nmaxIndexNum=20\n"
+    )
     rows = [{"topic": "T", "body": "x" * 100, "keys": f"k{n}"} for n in range(60)]
     assert mqtool("append", tmp_path / "new", "--from", write(tmp_path / "in", rows), "--config", config).code == 0
     sizes = {path.stat().st_size for path in (tmp_path / "new" / "commitlog").iterdir()}
@@ -170,7 +223,9 @@ def test_every_flush_mode_leaves_the_same_log(mqtool, tmp_path, flush, compat):
     source = write(tmp_path / "in", rows)
     config = tmp_path / "broker.conf"
     config.write_text("mappedFileSizeCommitLog=16384\n", "utf-8")
-    result = mqtool("append", tmp_path / "new", "--from", source, "--flush", flush, "--compat", compat, "--config", config)
+    result = mqtool(
+        "append", tmp_path / "new", "--from", source, "--flush", flush, "--compat", compat, "--config", config
+    )
     assert result.code == ExitCode.OK
     found = messages(tmp_path / "new")
     assert [(m.body, m.queue_offset) for m in found] == [(row["body"].encode(), n) for n, row in enumerate(rows)]
@@ -189,7 +244,8 @@ def test_new_topics_get_a_configuration_and_known_ones_are_widened(mqtool, tmp_p
         found = store.metadata.topics
     assert (found["Orders"].read_queue_nums, found["Fresh"].read_queue_nums) == (21, 3)
     assert {name: one for name, one in found.items() if name not in ("Orders", "Fresh")} == {
-        name: one for name, one in known.items() if name != "Orders"}
+        name: one for name, one in known.items() if name != "Orders"
+    }
 
 
 def test_a_store_in_use_is_refused_and_left_alone(mqtool, tmp_path):

@@ -104,8 +104,18 @@ def name_too_long(path: Path) -> Path:
     return path / ("x" * 300)
 
 
-NO_STORES = [nothing, empty_directory, other_directory, link_in_a_circle, fifo, empty_file, text_file, device,
-             name_with_escapes, name_too_long]  # fmt: skip
+NO_STORES = [
+    nothing,
+    empty_directory,
+    other_directory,
+    link_in_a_circle,
+    fifo,
+    empty_file,
+    text_file,
+    device,
+    name_with_escapes,
+    name_too_long,
+]
 
 
 def check(result, codes=EXPECTED):
@@ -137,7 +147,9 @@ def test_a_command_that_writes_makes_nothing_of_what_is_no_store(mqtool, tmp_pat
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["given"]
 
 
-@pytest.mark.parametrize("command", ["report", "diff", "plan", "salvage --with", "backup", "runbook", "clean", "recover", "convert"])
+@pytest.mark.parametrize(
+    "command", ["report", "diff", "plan", "salvage --with", "backup", "runbook", "clean", "recover", "convert"]
+)
 def test_a_store_of_another_system_is_called_by_its_name(mqtool, tmp_path, command):
     result = mqtool(*OTHERS[command](fixture("equeue-small/store"), tmp_path / "new"))
     assert (result.code, "kind equeue" in result.stderr, result.stderr.count("\n")) == (4, True, 1)
@@ -231,8 +243,10 @@ def test_a_file_cut_anywhere_gives_its_first_rows(mqtool, tmp_path, kind):
         check(result)
         if kind in {"commit-log", "consume-queue", "timer-log"}:
             complete = [{**row, "topic": None, "queue_id": None} if kind == "consume-queue" else row for row in whole]
-            rows = [{**row, "topic": None, "queue_id": None} if kind == "consume-queue" else row
-                    for row in result.document.get("rows", [])]
+            rows = [
+                {**row, "topic": None, "queue_id": None} if kind == "consume-queue" else row
+                for row in result.document.get("rows", [])
+            ]
             assert rows == complete[: len(rows)]
 
 

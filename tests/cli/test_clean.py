@@ -52,15 +52,19 @@ def test_files_go_from_the_front_when_they_have_expired_and_never_the_last(mqtoo
     assert times[1] >= files[1]["modified"] + 72 * HOUR
 
 
-@pytest.mark.parametrize(("arguments", "goes", "words"), [
-    (["--at", "2026-11-21T12:00:00Z", "--used", "50"], False, "neither the hour nor the disk"),
-    (["--at", "2026-11-21T12:00:00Z", "--used", "80"], False, "it expires in"),
-    (["--at", "2026-11-21T12:00:00Z", "--used", "86"], True, "too full to wait"),
-    (["--at", "2027-11-21T12:00:00Z", "--used", "80"], True, "it has expired"),
-    (["--at", "2027-11-21T12:00:00Z", "--used", "50"], False, "neither the hour nor the disk"),
-    (["--at", "2027-11-21T12:00:00Z", "--used", "50", "--now"], True, "it was asked for"),
-    (["--at", "2026-11-21T12:00:00Z", "--used", "50", "--now", "--reserved-hours", "0"], True, "it was asked for"),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "goes", "words"),
+    [
+        (["--at", "2026-11-21T12:00:00Z", "--used", "50"], False, "neither the hour nor the disk"),
+        (["--at", "2026-11-21T12:00:00Z", "--used", "80"], False, "it expires in"),
+        (["--at", "2026-11-21T12:00:00Z", "--used", "86"], True, "too full to wait"),
+        (["--at", "2027-11-21T12:00:00Z", "--used", "80"], True, "it has expired"),
+        (["--at", "2027-11-21T12:00:00Z", "--used", "50"], False, "neither the hour nor the disk"),
+        (["--at", "2027-11-21T12:00:00Z", "--used", "50", "--now"], True, "it was asked for"),
+        (["--at", "2026-11-21T12:00:00Z", "--used", "50", "--now", "--reserved-hours", "0"], True, "it was asked for"),
+    ],
+    ids=str,
+)
 def test_hour_disk_age_and_request_decide(mqtool, tmp_path, arguments, goes, words):
     root = copy_store("orders-5.5.0", tmp_path)
     with library.open(root) as store:
@@ -83,9 +87,12 @@ def test_the_configuration_gives_the_rules(mqtool, tmp_path):
 def test_unread_messages_are_those_at_and_behind_the_committed_offsets(mqtool, tmp_path, name):
     root = copy_store(name, tmp_path)
     said = mqtool("clean", root, "--dry-run", "--used", "95", "-f", "json").document
-    told = {(one["file"], one["group"], one["topic"], one["queue_id"], offset)
-            for kind in ("unread", "unread_staying") for one in said[kind]
-            for offset in range(one["first"], one["last"] + 1)}  # fmt: skip
+    told = {
+        (one["file"], one["group"], one["topic"], one["queue_id"], offset)
+        for kind in ("unread", "unread_staying")
+        for one in said[kind]
+        for offset in range(one["first"], one["last"] + 1)
+    }
     expected = set()
     with library.open(root) as store:
         size = store.layout.commit_log_size.value

@@ -71,8 +71,11 @@ def test_consumer_offsets_that_the_slave_has_not_fetched_are_listed(diff):
     found = diff(home / "store-master", home / "store-slave")
     text = (home / "store-master/config/consumerOffset.json").read_text()
     table = json.loads(re.sub(r"(\d+):(\d+)", r'"\1":\2', text))["offsetTable"]  # the broker leaves the quotes out
-    wanted = {(key.split("@")[1], key.split("@")[0], int(queue), offset, None)
-              for key, queues in table.items() for queue, offset in queues.items()}
+    wanted = {
+        (key.split("@")[1], key.split("@")[0], int(queue), offset, None)
+        for key, queues in table.items()
+        for queue, offset in queues.items()
+    }
     assert {(o["group"], o["topic"], o["queue_id"], o["offset_a"], o["offset_b"]) for o in found["offsets"]} == wanted
 
 
@@ -158,7 +161,9 @@ def test_a_missing_segment_is_a_gap(diff, pair):
     assert alone["messages"] == len(inside)
 
 
-@pytest.mark.parametrize(("case", "kind"), [("tail-stale", "stale"), ("tail-garbage", "garbage"), ("tail-fake-header", "torn")])
+@pytest.mark.parametrize(
+    ("case", "kind"), [("tail-stale", "stale"), ("tail-garbage", "garbage"), ("tail-fake-header", "torn")]
+)
 def test_what_lies_behind_the_end_is_told_and_makes_no_difference(diff, tmp_path, case, kind):
     a = damage_case("none@5.5.0-crash", tmp_path / "a")
     b = damage_case(f"{case}@5.5.0-crash", tmp_path / "b")
@@ -242,7 +247,12 @@ def test_a_queue_that_is_only_on_one_side_is_told(diff, pair):
     row = next(row for row in answers(CRASH, "queues") if row["units"])
     shutil.rmtree(b / "consumequeue" / row["topic"] / str(row["queueId"]))
     (queue,) = diff(a, b)["queues"]
-    assert (queue["topic"], queue["queue_id"], queue["min_b"], queue["max_b"]) == (row["topic"], row["queueId"], None, None)
+    assert (queue["topic"], queue["queue_id"], queue["min_b"], queue["max_b"]) == (
+        row["topic"],
+        row["queueId"],
+        None,
+        None,
+    )
     assert queue["messages_a"] == queue["max_a"] - queue["min_a"] > 0
 
 

@@ -126,20 +126,28 @@ SELECTIONS = [
     (["--tag", "TagA"], lambda row: row["properties"].get("TAGS") == "TagA"),
     (["--tag", "TagA", "--tag", "TagB"], lambda row: row["properties"].get("TAGS") in ("TagA", "TagB")),
     (["--key", "k2"], lambda row: "k2" in row["properties"].get("KEYS", "").split()),
-    (["--unique-key", ROWS[9]["properties"]["UNIQ_KEY"]],
-     lambda row: row["properties"].get("UNIQ_KEY") == ROWS[9]["properties"]["UNIQ_KEY"]),
+    (
+        ["--unique-key", ROWS[9]["properties"]["UNIQ_KEY"]],
+        lambda row: row["properties"].get("UNIQ_KEY") == ROWS[9]["properties"]["UNIQ_KEY"],
+    ),
     (["--property", "region=naïve"], lambda row: row["properties"].get("region") == "naïve"),
-    (["-p", "region=naïve", "-p", "WAIT=true"],
-     lambda row: (row["properties"].get("region"), row["properties"].get("WAIT")) == ("naïve", "true")),
+    (
+        ["-p", "region=naïve", "-p", "WAIT=true"],
+        lambda row: (row["properties"].get("region"), row["properties"].get("WAIT")) == ("naïve", "true"),
+    ),
     (["--offset", "1000:90000"], lambda row: 1000 <= row["physical_offset"] < 90000),
     (["-o", "-5000"], lambda row: row["physical_offset"] >= 529502 - 5000),
     (["-o", "+5000:end"], lambda row: row["physical_offset"] >= 5000),
     (["-o", f"@{ROWS[50]['store_timestamp']}"], lambda row: row["store_timestamp"] >= ROWS[50]["store_timestamp"]),
-    (["--time", f"{ROWS[50]['store_timestamp']}..{ROWS[99]['store_timestamp']}"],
-     lambda row: ROWS[50]["store_timestamp"] <= row["store_timestamp"] < ROWS[99]["store_timestamp"]),
-    (["--time", "2026-11-21T00:39:46Z..2026-11-21T00:39:47Z", "--tag", "TagA"],
-     lambda row: 1795221586000 <= row["store_timestamp"] < 1795221587000 and row["properties"].get("TAGS") == "TagA"),
-]  # fmt: skip
+    (
+        ["--time", f"{ROWS[50]['store_timestamp']}..{ROWS[99]['store_timestamp']}"],
+        lambda row: ROWS[50]["store_timestamp"] <= row["store_timestamp"] < ROWS[99]["store_timestamp"],
+    ),
+    (
+        ["--time", "2026-11-21T00:39:46Z..2026-11-21T00:39:47Z", "--tag", "TagA"],
+        lambda row: 1795221586000 <= row["store_timestamp"] < 1795221587000 and row["properties"].get("TAGS") == "TagA",
+    ),
+]
 
 
 @pytest.mark.parametrize(("options", "matches"), SELECTIONS, ids=range(len(SELECTIONS)))
@@ -199,8 +207,11 @@ def test_inner_batches_are_taken_apart(mqtool):
     store = fixture("bcq-5.5.0/store")
     whole = mqtool("dump", store, "--format", "jsonl", "--topic", "BatchTopic").lines
     parts = mqtool("dump", store, "--format", "jsonl", "--topic", "BatchTopic", "--explode").lines
-    served = {(answer["queueId"], answer["queueOffset"]): answer
-              for answer in answers("bcq-5.5.0", "messages") if answer["kind"] == "message"}
+    served = {
+        (answer["queueId"], answer["queueOffset"]): answer
+        for answer in answers("bcq-5.5.0", "messages")
+        if answer["kind"] == "message"
+    }
     assert {(row["queue_id"], row["queue_offset"]) for row in parts} == set(served)
     assert len(parts) == len(served) > len(whole)
     for row in parts:
@@ -233,11 +244,22 @@ def test_damage_can_stand_among_the_rows(mqtool, tmp_path):
 
 @pytest.mark.parametrize(
     "options",
-    [["--damage", "rows"], ["--hex", "--follow"], ["--hex", "--redact"], ["--grep", "("], ["-o", "5:1"],
-     ["-p", "novalue"], ["--limit", -1], ["--body", "xml"], ["--time", "now"], ["--max-bytes", "many"],
-     ["--max-body", "-1"], ["--kind", "tape"]],
+    [
+        ["--damage", "rows"],
+        ["--hex", "--follow"],
+        ["--hex", "--redact"],
+        ["--grep", "("],
+        ["-o", "5:1"],
+        ["-p", "novalue"],
+        ["--limit", -1],
+        ["--body", "xml"],
+        ["--time", "now"],
+        ["--max-bytes", "many"],
+        ["--max-body", "-1"],
+        ["--kind", "tape"],
+    ],
     ids=str,
-)  # fmt: skip
+)
 def test_options_that_make_no_sense_are_usage_errors(mqtool, options):
     result = mqtool("dump", STORE, *options)
     assert (result.code, result.stdout) == (2, b"")

@@ -35,8 +35,11 @@ def test_units_of_queues_are_the_broker_s(mqtool, store):
         if row["state"] == "unit" and kept(store.name, row):
             unit = [row["queue_offset"], row["physical_offset"], row["size"], row["tags_code"]]
             found.setdefault((row["topic"], row["queue_id"]), []).append(unit)
-    expected = {(a["topic"], a["queueId"]): a["units"] for a in answers(store.name, "queues")
-                if a["type"] == "SimpleCQ" and a["units"]}
+    expected = {
+        (a["topic"], a["queueId"]): a["units"]
+        for a in answers(store.name, "queues")
+        if a["type"] == "SimpleCQ" and a["units"]
+    }
     if store.clean_stop:
         assert found == expected
     # after a kill the broker appends what had not reached the files; what is there, it keeps
@@ -46,11 +49,20 @@ def test_units_of_queues_are_the_broker_s(mqtool, store):
 
 @pytest.mark.parametrize("name", ["bcq-5.5.0", "compaction-5.5.0"])
 def test_units_of_batch_queues_are_the_broker_s(mqtool, name):
-    kind, place = {"bcq-5.5.0": ("batchqueue", "batchconsumequeue"),
-                   "compaction-5.5.0": ("sparsequeue", "compaction/compactionCq")}[name]
+    kind, place = {
+        "bcq-5.5.0": ("batchqueue", "batchconsumequeue"),
+        "compaction-5.5.0": ("sparsequeue", "compaction/compactionCq"),
+    }[name]
     found = [row for row in lines(mqtool, fixture(f"{name}/store/{place}")) if row["size"]]
-    names = {"queue_id": "queueId", "base_queue_offset": "baseOffset", "batch_size": "batchSize", "size": "size",
-             "physical_offset": "phyOffset", "tags_code": "tagsCode", "compacted_offset": "compactedOffset"}
+    names = {
+        "queue_id": "queueId",
+        "base_queue_offset": "baseOffset",
+        "batch_size": "batchSize",
+        "size": "size",
+        "physical_offset": "phyOffset",
+        "tags_code": "tagsCode",
+        "compacted_offset": "compactedOffset",
+    }
     expected = [answer for answer in answers(name, kind) if answer["kind"] == "unit"]
     assert values(found, names) == values(expected, names.values())
 
@@ -65,14 +77,30 @@ def test_units_of_the_extension_are_the_broker_s(mqtool, name):
     found = lines(mqtool, fixture(f"{name}/store/consumequeue_ext"))
     expected = [a for a in answers(name, "ext") if a["isExtAddr"]]
     assert [
-        [row["topic"], row["queue_id"], row["offset"], row["address"], row["size"], row["tags_code"],
-         row["store_timestamp"], row["bit_map"]]
+        [
+            row["topic"],
+            row["queue_id"],
+            row["offset"],
+            row["address"],
+            row["size"],
+            row["tags_code"],
+            row["store_timestamp"],
+            row["bit_map"],
+        ]
         for row in found
     ] == [
-        [a["topic"], a["queueId"], a["extRealOffset"], a["tagsCode"], a["extSize"], a["extTagsCode"],
-         a["extMsgStoreTime"], base64.b64decode(a["extFilterBitMap"]).hex()]
+        [
+            a["topic"],
+            a["queueId"],
+            a["extRealOffset"],
+            a["tagsCode"],
+            a["extSize"],
+            a["extTagsCode"],
+            a["extMsgStoreTime"],
+            base64.b64decode(a["extFilterBitMap"]).hex(),
+        ]
         for a in expected
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize("store", INDEXED, ids=str)
@@ -89,9 +117,14 @@ def test_entries_of_index_files_are_the_broker_s(mqtool, store):
 
 @pytest.mark.parametrize("store", INDEXED, ids=str)
 def test_headers_of_index_files_are_the_broker_s(mqtool, store):
-    names = {"begin_timestamp": "beginTimestamp", "end_timestamp": "endTimestamp",
-             "begin_physical_offset": "beginPhyOffset", "end_physical_offset": "endPhyOffset",
-             "hash_slot_count": "hashSlotCount", "index_count": "indexCount"}
+    names = {
+        "begin_timestamp": "beginTimestamp",
+        "end_timestamp": "endTimestamp",
+        "begin_physical_offset": "beginPhyOffset",
+        "end_physical_offset": "endPhyOffset",
+        "hash_slot_count": "hashSlotCount",
+        "index_count": "indexCount",
+    }
     found = {row["file"]: row for row in lines(mqtool, store.directory, "--kind", "index-header")}
     for answer in (a for a in answers(store.name, "index") if not a["file"].startswith("new-")):
         row = found[answer["file"]]
@@ -99,8 +132,16 @@ def test_headers_of_index_files_are_the_broker_s(mqtool, store):
 
 
 def test_the_timer_log_is_the_broker_s(mqtool):
-    names = {"position": "pos", "previous_position": "prevPos", "magic": "magic", "write_time": "writeTime",
-             "delay": "delay", "physical_offset": "physicalOffset", "record_size": "size", "topic_hash": "topicHash"}
+    names = {
+        "position": "pos",
+        "previous_position": "prevPos",
+        "magic": "magic",
+        "write_time": "writeTime",
+        "delay": "delay",
+        "physical_offset": "physicalOffset",
+        "record_size": "size",
+        "topic_hash": "topicHash",
+    }
     found = lines(mqtool, ORDERS / "timerlog")
     expected = [a for a in answers("orders-5.5.0", "timers") if "pos" in a]
     assert values(found, names) == values(expected, names.values())
@@ -114,8 +155,12 @@ def test_live_slots_of_the_timer_wheel_are_the_broker_s(mqtool, tmp_path):
     for answer in expected:
         row = found[answer["slot"]]
         assert [row["deliver_time"], row["first_position"], row["last_position"], row["count"], row["magic"]] == [
-            answer["timeMs"], answer["firstPos"], answer["lastPos"], answer["num"], answer["magic"]
-        ]  # fmt: skip
+            answer["timeMs"],
+            answer["firstPos"],
+            answer["lastPos"],
+            answer["num"],
+            answer["magic"],
+        ]
 
 
 def test_the_timer_checkpoint_is_the_broker_s(mqtool):

@@ -34,10 +34,29 @@ def test_the_report_counts_what_was_written(mqtool, tmp_path):
 
 def test_options_reach_the_export(mqtool, tmp_path):
     result = mqtool(
-        "export", f"b={STORE}", "--to", tmp_path / "lake", "--include", "all", "--columns", "topic,record_class,body",
-        "--body", "text", "--topic", "RMQ_SYS*", "--partition-by", "topic", "--workers", 1, "--split", "50K",
-        "--file-size", "1K", "--level", 1,
-    )  # fmt: skip
+        "export",
+        f"b={STORE}",
+        "--to",
+        tmp_path / "lake",
+        "--include",
+        "all",
+        "--columns",
+        "topic,record_class,body",
+        "--body",
+        "text",
+        "--topic",
+        "RMQ_SYS*",
+        "--partition-by",
+        "topic",
+        "--workers",
+        1,
+        "--split",
+        "50K",
+        "--file-size",
+        "1K",
+        "--level",
+        1,
+    )
     assert result.code == 0
     every = lake.expected_rows(NAME, every_class=True, broker="b")
     expected = [row for row in every if row["topic"].startswith("RMQ_SYS")]
@@ -107,9 +126,25 @@ def test_an_output_that_exists_is_refused(mqtool, tmp_path):
         ([EQUEUE], 2, "is exported whole, table by table"),
         ([EQUEUE, STORE], 4, "a store of kind equeue"),
     ],
-    ids=["no store", "column", "partition", "redact", "file size", "level", "twice", "url", "no column", "tiny tasks",
-         "rewind", "conf", "master", "bad conf", "other kind", "two kinds"],
-)  # fmt: skip
+    ids=[
+        "no store",
+        "column",
+        "partition",
+        "redact",
+        "file size",
+        "level",
+        "twice",
+        "url",
+        "no column",
+        "tiny tasks",
+        "rewind",
+        "conf",
+        "master",
+        "bad conf",
+        "other kind",
+        "two kinds",
+    ],
+)
 def test_what_makes_no_sense_is_said_in_one_line_and_writes_nothing(mqtool, tmp_path, arguments, code, words):
     result = mqtool("export", *arguments, "--to", tmp_path / "lake", "--workers", 1)
     assert (result.code, words in result.stderr, result.stderr.count("\n")) == (code, True, 1)
@@ -152,7 +187,7 @@ def test_spark_with_an_old_java_is_said_in_one_line(mqtool, tmp_path, monkeypatc
     pytest.importorskip("pyspark")
     program = tmp_path / "bin" / "java"
     program.parent.mkdir()
-    program.write_text('#!/bin/sh\necho \'openjdk version "1.8.0_402"\' >&2\n')
+    program.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_402\"' >&2\n")
     program.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     result = mqtool("export", STORE, "--to", tmp_path / "lake", "--spark")

@@ -73,20 +73,26 @@ def test_the_index_cannot_be_asked_for_anything_but_keys(mqtool, options):
     ("options", "matches"),
     [
         (["--key", "k0", "--topic", "Nothing*"], lambda row: False),
-        (["--unique-key", ROWS[5]["properties"]["UNIQ_KEY"]],
-         lambda row: row["properties"].get("UNIQ_KEY") == ROWS[5]["properties"]["UNIQ_KEY"]),
-        (["--tag", "TagA", "--topic", "Payments"],
-         lambda row: (row["properties"].get("TAGS"), row["topic"]) == ("TagA", "Payments")),
+        (
+            ["--unique-key", ROWS[5]["properties"]["UNIQ_KEY"]],
+            lambda row: row["properties"].get("UNIQ_KEY") == ROWS[5]["properties"]["UNIQ_KEY"],
+        ),
+        (
+            ["--tag", "TagA", "--topic", "Payments"],
+            lambda row: (row["properties"].get("TAGS"), row["topic"]) == ("TagA", "Payments"),
+        ),
         (["--property", "region=naïve"], lambda row: row["properties"].get("region") == "naïve"),
         (["--time", "2026-11-21T00:39:46Z.."], lambda row: row["store_timestamp"] >= 1795221586000),
-        (["--key", "k1", "--time", "..2026-11-21T00:39:46Z"],
-         lambda row: has_key(row, "k1") and row["store_timestamp"] < 1795221586000),
+        (
+            ["--key", "k1", "--time", "..2026-11-21T00:39:46Z"],
+            lambda row: has_key(row, "k1") and row["store_timestamp"] < 1795221586000,
+        ),
         (["--key", "k1", "-o", "1000:"], lambda row: has_key(row, "k1") and row["physical_offset"] >= 1000),
         (["--key", "k1", "--queue", 7], lambda row: has_key(row, "k1") and row["queue_id"] == 7),
         (["--grep", "Straße 2[0-9]+"], None),
     ],
     ids=range(9),
-)  # fmt: skip
+)
 def test_conditions_must_all_hold(mqtool, options, matches):
     result = mqtool("find", STORE, *options, "--format", "jsonl")
     if matches is None:
@@ -97,9 +103,10 @@ def test_conditions_must_all_hold(mqtool, options, matches):
 
 
 def test_a_limit_ends_the_search(mqtool):
-    assert mqtool("find", STORE, "--tag", "TagA", "--limit", 2, "--format", "jsonl").lines == [
-        row for row in ROWS if row["properties"].get("TAGS") == "TagA"
-    ][:2]
+    assert (
+        mqtool("find", STORE, "--tag", "TagA", "--limit", 2, "--format", "jsonl").lines
+        == [row for row in ROWS if row["properties"].get("TAGS") == "TagA"][:2]
+    )
 
 
 def test_no_condition_is_a_usage_error(mqtool):

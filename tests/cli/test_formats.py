@@ -7,10 +7,17 @@ import pytest
 
 from tests.support.stores import copy_store, fixture
 
-SOURCES = {"rocketmq": "orders-5.5.0/store", "dledger": "dledger-5.5.0/store", "equeue": "equeue-small/store",
-           "rocksdb-queues": "rocksdb-cq-5.5.0/store", "compaction": "compaction-5.5.0/store", "timer": "timer-5.5.0/store",
-           "controller": "controller-5.5.0/store-x",
-           "tfchunk": "tfchunk/plain/store", "tiered": "tieredstore-5.5.0/store/tiered"}
+SOURCES = {
+    "rocketmq": "orders-5.5.0/store",
+    "dledger": "dledger-5.5.0/store",
+    "equeue": "equeue-small/store",
+    "rocksdb-queues": "rocksdb-cq-5.5.0/store",
+    "compaction": "compaction-5.5.0/store",
+    "timer": "timer-5.5.0/store",
+    "controller": "controller-5.5.0/store-x",
+    "tfchunk": "tfchunk/plain/store",
+    "tiered": "tieredstore-5.5.0/store/tiered",
+}
 PARTS = {"compaction": "compaction/compactionLog/Compact/0", "timer": "timerlog", "controller": "epochFileCheckpoint"}
 ADDRESSES = {"equeue": "0", "tfchunk": "0", "tiered": "Tier/0@0", "dledger": "48"}
 WHAT = {"dledger": "dledger", "rocksdb-queues": "rocksdb-queues"}
@@ -24,8 +31,14 @@ def arguments(command, name, path, out):
         return [command, "timer" if name == "timer" else "consumequeue", path, "--out", out]
     if command == "convert":
         return [command, WHAT[name], path, out]
-    more = {"get": [ADDRESSES.get(name, "0")], "find": ["--limit", "1", "--tag", "TagA"], "export": ["--to", out],
-            "salvage": [out], "dump": ["--limit", "1"], "explain-start": ["--broker", "5.5"] if name == "dledger" else []}  # fmt: skip
+    more = {
+        "get": [ADDRESSES.get(name, "0")],
+        "find": ["--limit", "1", "--tag", "TagA"],
+        "export": ["--to", out],
+        "salvage": [out],
+        "dump": ["--limit", "1"],
+        "explain-start": ["--broker", "5.5"] if name == "dledger" else [],
+    }
     return [command, path, *more.get(command, [])]
 
 
@@ -35,8 +48,7 @@ def test_every_command_that_is_claimed_takes_a_real_store(mqtool, tmp_path, name
         pytest.skip("rocksdict is not installed: pip install mqtool[rocksdb]")
     rows = {row["name"]: row for row in json.loads(mqtool("formats", "--format", "json").stdout)["rows"]}
     path = copy_store(name + "-5.5.0", tmp_path) if name == "dledger" else fixture(SOURCES[name])
-    known = ("info", "dump", "get", "find", "verify", "rebuild", "export", "convert", "salvage",
-             "explain-start")
+    known = ("info", "dump", "get", "find", "verify", "rebuild", "export", "convert", "salvage", "explain-start")
     claimed = [command for command in rows[name]["commands"] if command in known]
     if name == "rocketmq":
         claimed = ["info", "dump", "get", "find", "verify", "rebuild", "export"]

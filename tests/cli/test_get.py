@@ -31,8 +31,12 @@ def test_every_message_is_found_by_its_offset_message_id(mqtool, store):
 @pytest.mark.parametrize("store", ANSWERED, ids=str)
 def test_every_unit_leads_to_its_message(mqtool, store):
     by_offset = {row["physical_offset"]: row for row in rows(store.name)}
-    units = [(f"{queue['topic']}/{queue['queueId']}@{unit[0]}", unit[1])
-             for queue in answers(store.name, "queues") if queue["type"] == "SimpleCQ" for unit in queue["units"][:5]]
+    units = [
+        (f"{queue['topic']}/{queue['queueId']}@{unit[0]}", unit[1])
+        for queue in answers(store.name, "queues")
+        if queue["type"] == "SimpleCQ"
+        for unit in queue["units"][:5]
+    ]
     if store.clean_stop:
         assert found(mqtool, store.directory, *(address for address, _ in units)) == [by_offset[o] for _, o in units]
     assert units

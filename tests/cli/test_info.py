@@ -31,10 +31,13 @@ def test_bounds_of_the_log_are_the_broker_s(mqtool, store):
 
 @pytest.mark.parametrize("store", CLEAN, ids=str)
 def test_queues_are_the_broker_s(mqtool, store):
-    found = {(q["topic"], q["queue_id"]): (q["kind"], q["min_offset"], q["max_offset"])
-             for q in info(mqtool, store.directory)["queues"]}
-    expected = {(a["topic"], a["queueId"]): (a["type"], a["minOffset"], a["maxOffset"])
-                for a in answers(store.name, "queues")}
+    found = {
+        (q["topic"], q["queue_id"]): (q["kind"], q["min_offset"], q["max_offset"])
+        for q in info(mqtool, store.directory)["queues"]
+    }
+    expected = {
+        (a["topic"], a["queueId"]): (a["type"], a["minOffset"], a["maxOffset"]) for a in answers(store.name, "queues")
+    }
     assert found == {queue: expected[queue] for queue in found}
     assert {queue for queue, (_, low, high) in expected.items() if high > low} <= set(found)
 

@@ -50,7 +50,8 @@ def test_dump_prints_every_message(mqtool):
     assert result.code == 0
     answers = lines("equeue-small", "messages")
     assert [(row["position"], row["topic"], row["tag"], row["queue_offset"]) for row in result.lines] == [
-        (line["position"], line["topic"], line["tag"], line["queueOffset"]) for line in answers]
+        (line["position"], line["topic"], line["tag"], line["queueOffset"]) for line in answers
+    ]
     for row in result.lines:
         validate(row, kind_rows.TABLES["equeue-message"], line=True)
 
@@ -58,7 +59,8 @@ def test_dump_prints_every_message(mqtool):
 def test_dump_prints_every_record_of_a_database(mqtool):
     result = mqtool("dump", PLAIN, "--format", "json")
     assert [row["position"] for row in result.document["rows"]] == [
-        line["position"] for line in lines("tfchunk/plain", "records")]
+        line["position"] for line in lines("tfchunk/plain", "records")
+    ]
     validate(result.document, kind_rows.TABLES["tfchunk-record"])
 
 
@@ -84,8 +86,10 @@ SELECTIONS = [
     (("--tag", "TagA"), lambda a: a["tag"] == "TagA"),
     (("--offset", "1000:5000"), lambda a: 1000 <= a["position"] < 5000),
     (("--offset=-2000:end",), lambda a: a["position"] >= 10546 + 1 - 2000),
-    (("--topic", "orders", "--queue", "0", "--tag", "TagA"),
-     lambda a: (a["topic"], a["queueId"], a["tag"]) == ("orders", 0, "TagA")),
+    (
+        ("--topic", "orders", "--queue", "0", "--tag", "TagA"),
+        lambda a: (a["topic"], a["queueId"], a["tag"]) == ("orders", 0, "TagA"),
+    ),
 ]
 
 
@@ -133,9 +137,19 @@ def test_get_of_nothing_ends_with_1(mqtool, address):
     assert "nothing found" in result.stderr
 
 
-@pytest.mark.parametrize("options", [
-    ("--key", "k"), ("--follow",), ("--hex",), ("--table", "none"), ("--grep", "("), ("--property", "a=b"),
-    ("--table", "equeue-chunk", "--topic", "x"), ("--offset", "@2026-11-21T00:00:00Z:end")])  # fmt: skip
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--key", "k"),
+        ("--follow",),
+        ("--hex",),
+        ("--table", "none"),
+        ("--grep", "("),
+        ("--property", "a=b"),
+        ("--table", "equeue-chunk", "--topic", "x"),
+        ("--offset", "@2026-11-21T00:00:00Z:end"),
+    ],
+)
 def test_options_that_do_not_apply_are_refused(mqtool, options):
     result = mqtool("dump", SMALL, *options)
     assert result.code == 2
@@ -155,9 +169,16 @@ def test_formats_lists_every_kind_and_its_commands(mqtool):
     assert json.dumps(rows)
 
 
-@pytest.mark.parametrize(("case_id", "fail_on", "code"), [
-    ("done-record-suffix", "error", 1), ("done-record-suffix", "never", 0), ("torn-untouched", "error", 0),
-    ("torn-untouched", "warning", 3), ("killed-untouched", "warning", 0)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("case_id", "fail_on", "code"),
+    [
+        ("done-record-suffix", "error", 1),
+        ("done-record-suffix", "never", 0),
+        ("torn-untouched", "error", 0),
+        ("torn-untouched", "warning", 3),
+        ("killed-untouched", "warning", 0),
+    ],
+)
 def test_verify_ends_with_the_code_of_its_worst_finding(mqtool, case_id, fail_on, code, tmp_path):
     result = mqtool("verify", damaged(case_id, tmp_path / "store"), "--fail-on", fail_on, "--format", "jsonl")
     assert result.code == code
@@ -171,11 +192,15 @@ def test_verify_refuses_what_it_does_not_do_here(mqtool, options):
     assert mqtool("verify", SMALL, *options).code == 2
 
 
-@pytest.mark.parametrize(("case_id", "code", "verdict"), [
-    ("tail-middle-zeroed", 1, "starts and goes on at position 9396; 7 sound message(s) behind it are lost"),
-    ("torn-untouched", 0, "starts and goes on at position 10149; nothing is lost"),
-    ("done-footer-zero", 1, "does not start (ChunkBadDataException"),
-    ("messages-all-deleted", 1, "starts, and there are no message chunks: the broker DELETES everything")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("case_id", "code", "verdict"),
+    [
+        ("tail-middle-zeroed", 1, "starts and goes on at position 9396; 7 sound message(s) behind it are lost"),
+        ("torn-untouched", 0, "starts and goes on at position 10149; nothing is lost"),
+        ("done-footer-zero", 1, "does not start (ChunkBadDataException"),
+        ("messages-all-deleted", 1, "starts, and there are no message chunks: the broker DELETES everything"),
+    ],
+)
 def test_explain_start_says_what_the_broker_would_do(mqtool, case_id, code, verdict, tmp_path):
     root = damaged(case_id, tmp_path / "store")
     before = tree_digest(root)
@@ -196,7 +221,9 @@ def test_single_chunks_are_dumped_as_parts_of_their_store(mqtool):
     parts = [mqtool("dump", path, "--format", "jsonl").lines for path in sorted((store / "message-chunks").iterdir())]
     assert [row for part in parts for row in part] == whole
     entries = mqtool("dump", store, "--table", "equeue-entry", "--format", "jsonl").lines
-    chunks = [mqtool("dump", path, "--format", "jsonl").lines for path in sorted((store / "queue-chunks").rglob("*-chunk-*"))]
+    chunks = [
+        mqtool("dump", path, "--format", "jsonl").lines for path in sorted((store / "queue-chunks").rglob("*-chunk-*"))
+    ]
     assert sorted(map(str, (row for part in chunks for row in part))) == sorted(map(str, entries))
     assert len(chunks) > 4
     database = fixture("tfchunk/plain/store")

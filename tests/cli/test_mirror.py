@@ -12,7 +12,14 @@ from tests.support.ha_master import Master, playing
 async def run(*arguments: str, stop_when: Path | None = None) -> tuple[int, str, str]:
     """Runs the command; ends it in order once a file is there."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "mqtool", "mirror", *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE)
+        sys.executable,
+        "-m",
+        "mqtool",
+        "mirror",
+        *arguments,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
     if stop_when is not None:
         while not stop_when.exists():
             await asyncio.sleep(0.02)
@@ -31,6 +38,7 @@ def test_once_ends_with_a_whole_copy(tmp_path):
                 assert code == 0, err
                 found.append(json.loads(out))
         return master, found
+
     master, (first, again) = asyncio.run(main())
     assert (first["begun_at"], first["end"], first["caught_up"], first["broker"]) == (0, master.end, True, "broker-a")
     assert (again["begun_at"], again["end"]) == (master.end, master.end)
@@ -42,8 +50,14 @@ def test_once_ends_with_a_whole_copy(tmp_path):
 def test_a_signal_ends_it_in_order(tmp_path):
     async def main() -> tuple[int, str, str]:
         async with playing(Master("ha-4.9.7")) as address:
-            return await run(address, str(tmp_path / "copy"), "--format", "json",
-                             stop_when=tmp_path / "copy" / "config" / "subscriptionGroup.json")
+            return await run(
+                address,
+                str(tmp_path / "copy"),
+                "--format",
+                "json",
+                stop_when=tmp_path / "copy" / "config" / "subscriptionGroup.json",
+            )
+
     code, out, err = asyncio.run(main())
     assert code == 0, err
     assert json.loads(out)["store"] == str(tmp_path / "copy")

@@ -125,7 +125,9 @@ def test_rows_come_through_a_pipe(tmp_path):
         assert f"2 row(s) {'would be stored' if number == 2 else 'stored'}" in result.stderr
 
 
-@pytest.mark.parametrize("text", ["", "{", "[" * 4000, "\xff", '{"mqtool": "0"}', "x" * (1 << 20)], ids=lambda text: text[:9])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[" * 4000, "\xff", '{"mqtool": "0"}', "x" * (1 << 20)], ids=lambda text: text[:9]
+)
 def test_any_file_is_a_state_of_verify_or_refused(mqtool, tmp_path, text):
     (tmp_path / "state").write_text(text, "latin-1")
     result = mqtool("verify", ORDERS, "--state", tmp_path / "state")
@@ -134,7 +136,9 @@ def test_any_file_is_a_state_of_verify_or_refused(mqtool, tmp_path, text):
     assert is_one or (tmp_path / "state").read_text("latin-1") == text
 
 
-@pytest.mark.parametrize("line", ["{}", "[1]", '["a", {"$class": "os"}]', '["a", {"$class": "Jump", "b": 1}]', "\0", "[" * 5000])
+@pytest.mark.parametrize(
+    "line", ["{}", "[1]", '["a", {"$class": "os"}]', '["a", {"$class": "Jump", "b": 1}]', "\0", "[" * 5000]
+)
 def test_a_state_with_a_strange_line_is_refused_and_left(mqtool, tmp_path, line):
     state = tmp_path / "state"
     mqtool("verify", ORDERS, "--state", state)
@@ -185,7 +189,9 @@ def test_a_target_without_a_name_is_refused(mqtool, tmp_path, monkeypatch, comma
         mqtool("backup", ORDERS, source)
     monkeypatch.chdir(tmp_path / "empty")
     name, *more = command.split()
-    result = mqtool(name, *[word for word in more if word[0] != "-"], source, target, *[word for word in more if word[0] == "-"])
+    result = mqtool(
+        name, *[word for word in more if word[0] != "-"], source, target, *[word for word in more if word[0] == "-"]
+    )
     assert (result.code in {2, 4}, "this is a bug" in result.stderr) == (True, False), result.stderr
     assert list((tmp_path / "empty").iterdir()) == []
 
@@ -214,13 +220,30 @@ def test_what_a_driver_of_object_storage_raises_is_an_error_of_reading_or_writin
         raise RuntimeError("no credentials")
 
     monkeypatch.setattr(memory, call, refusing)
-    result = mqtool("export", ORDERS, "--to", f"memory://refusing-{call}", "--state", "memory://refusing/state", "--workers", 1)
+    result = mqtool(
+        "export", ORDERS, "--to", f"memory://refusing-{call}", "--state", "memory://refusing/state", "--workers", 1
+    )
     assert (result.code, "no credentials" in result.stderr) == (74, True), result.stderr
 
 
 INSIDE = {
-    "rebuild --state": lambda store, new, name: ["rebuild", "consumequeue", store, "--out", new, "--state", store / name],
-    "runbook --protocol": lambda store, new, name: ["runbook", "run", "RB-03", store, "--protocol", store / f"{name}.md"],
+    "rebuild --state": lambda store, new, name: [
+        "rebuild",
+        "consumequeue",
+        store,
+        "--out",
+        new,
+        "--state",
+        store / name,
+    ],
+    "runbook --protocol": lambda store, new, name: [
+        "runbook",
+        "run",
+        "RB-03",
+        store,
+        "--protocol",
+        store / f"{name}.md",
+    ],
 }
 
 

@@ -43,8 +43,10 @@ def test_the_whole_way_from_findings_to_a_clean_store_and_back(mqtool, store, tm
     steps = {row["next_step"] for row in found.document["findings"]}
     assert any("mqtool plan rebuild consumequeue" in step for step in steps)
     plan = mqtool("plan", "--from", tmp_path / "findings.json", "-o", tmp_path / "plan.json", "--format", "json")
-    assert (plan.code, [row["path"] for row in plan.document["steps"]]) == \
-        (1, ["consumequeue/Orders/2/00000000000000000000"])
+    assert (plan.code, [row["path"] for row in plan.document["steps"]]) == (
+        1,
+        ["consumequeue/Orders/2/00000000000000000000"],
+    )
     assert [row["code"] for row in plan.document["left"]] == ["config-offset-orphan"]
     assert tree_digest(store) == before
     done = mqtool("apply", tmp_path / "plan.json", "--yes", "--format", "json")
@@ -157,17 +159,34 @@ def test_a_tail_among_the_findings_comes_first(mqtool, tmp_path):
     assert any("plan again" in note for note in result.document["notes"])
 
 
-@pytest.mark.parametrize("words", [
-    ["frobnicate", "STORE"], ["rebuild", "STORE"], ["rebuild", "consumequeue"], ["trim", "STORE"], ["redact", "STORE"],
-    ["undelete", "STORE"], ["set-aside", "STORE"], ["pad", "STORE"], ["trim", "STORE", "--before", "5", "--topic", "x"],
-    ["truncate", "STORE", "--at", "Orders/0@3"], ["truncate", "STORE", "--at", "5", "--at", "6"],
-    ["rebuild", "index", "STORE", "--file", "a", "--file", "b"], ["redact", "STORE", "--at", "Orders/0@999"],
-    ["rebuild", "consumequeue", "STORE", "--from", "FINDINGS"], ["--from", "FINDINGS"], [],
-], ids=" ".join)  # fmt: skip
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["frobnicate", "STORE"],
+        ["rebuild", "STORE"],
+        ["rebuild", "consumequeue"],
+        ["trim", "STORE"],
+        ["redact", "STORE"],
+        ["undelete", "STORE"],
+        ["set-aside", "STORE"],
+        ["pad", "STORE"],
+        ["trim", "STORE", "--before", "5", "--topic", "x"],
+        ["truncate", "STORE", "--at", "Orders/0@3"],
+        ["truncate", "STORE", "--at", "5", "--at", "6"],
+        ["rebuild", "index", "STORE", "--file", "a", "--file", "b"],
+        ["redact", "STORE", "--at", "Orders/0@999"],
+        ["rebuild", "consumequeue", "STORE", "--from", "FINDINGS"],
+        ["--from", "FINDINGS"],
+        [],
+    ],
+    ids=" ".join,
+)
 def test_words_that_make_no_sense_end_with_2_and_no_plan(mqtool, store, tmp_path, words):
     (tmp_path / "findings.json").write_text("{}")
-    given = [str(store) if word == "STORE" else str(tmp_path / "findings.json") if word == "FINDINGS" else word
-             for word in words]
+    given = [
+        str(store) if word == "STORE" else str(tmp_path / "findings.json") if word == "FINDINGS" else word
+        for word in words
+    ]
     result = mqtool("plan", *given, "-o", tmp_path / "plan.json")
     assert (result.code, result.stderr.count("\n")) == (2, 1)
     assert not (tmp_path / "plan.json").exists()
@@ -196,7 +215,6 @@ def test_next_steps_of_findings_are_commands_that_work(mqtool, tmp_path):
     (root / "checkpoint").write_bytes(b"short")
     (root / "config" / "topics.json").write_bytes(b"{")
     (root / "config" / "topics.json.bak").write_bytes(b"{")
-
 
     tried = set()
     for row in mqtool("verify", root, "--format", "json").document["findings"]:

@@ -25,12 +25,21 @@ def test_everything_is_made_and_counted(mqtool, tmp_path):
     found = result.document
     assert (found["complete"], found["records"], found["next_offset"]) == (True, 1085, 529502)
     assert (found["queues"], found["units"], found["keys"], len(found["index_files"])) == (64, 1117, 3245, 9)
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["checkpoint", "config", "consumequeue", "index"]
-    assert found["files"] == ["checkpoint", *sorted(f"config/{path.name}" for path in (tmp_path / "out/config").iterdir())]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "checkpoint",
+        "config",
+        "consumequeue",
+        "index",
+    ]
+    assert found["files"] == [
+        "checkpoint",
+        *sorted(f"config/{path.name}" for path in (tmp_path / "out/config").iterdir()),
+    ]
 
 
-@pytest.mark.parametrize(("what", "made"), [("consumequeue", ["consumequeue"]), ("index", ["index"]),
-                                            ("metadata", ["checkpoint", "config"])])
+@pytest.mark.parametrize(
+    ("what", "made"), [("consumequeue", ["consumequeue"]), ("index", ["index"]), ("metadata", ["checkpoint", "config"])]
+)
 def test_each_kind_is_made_alone(mqtool, tmp_path, what, made):
     assert rebuild(mqtool, what, ORDERS, "--out", tmp_path / "out").code == 0
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == made

@@ -1,6 +1,5 @@
 """`mqtool recover`: the broker's own recovery without a broker; and the careful one, which destroys nothing."""
 
-
 import pytest
 
 import mqtool as library
@@ -11,9 +10,13 @@ from tests.support.engine import tree
 from tests.support.stores import copy_store, tree_digest
 
 CUT = [
-    "tail-page-hole@5.5.0-crash", "recent-flip-body@4.9.7-clean", "third-last-flip-magic@4.9.7-clean",
-    "tail-zeroed-segment@5.5.0-clean", "flip-magic@5.5.0-crash", "blank-zeroed@4.9.7-crash",
-]  # fmt: skip
+    "tail-page-hole@5.5.0-crash",
+    "recent-flip-body@4.9.7-clean",
+    "third-last-flip-magic@4.9.7-clean",
+    "tail-zeroed-segment@5.5.0-clean",
+    "flip-magic@5.5.0-crash",
+    "blank-zeroed@4.9.7-crash",
+]
 
 
 def answer_of(case):
@@ -85,7 +88,9 @@ def test_a_dry_run_prints_what_explain_start_prints_and_writes_nothing(recover, 
     root, result = recover(case, "--dry-run")
     before = tree_digest(root)
     release = case.partition("@")[2][:3]
-    told = mqtool("explain-start", root, "--broker", release, "--config", base_config(case.partition("@")[2]), "-f", "json")
+    told = mqtool(
+        "explain-start", root, "--broker", release, "--config", base_config(case.partition("@")[2]), "-f", "json"
+    )
     assert (result.document, result.code) == (told.document, told.code)
     assert tree_digest(root) == before
 
@@ -97,7 +102,10 @@ def test_a_whole_store_stays_as_it_is_but_for_its_marks(mqtool, tmp_path):
     assert (result.code, result.document["clean_stop"], result.document["lost"]) == (ExitCode.OK, True, [])
     after = tree(root)
     assert {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)} <= {
-        "checkpoint", "abort.bak", "lock"}
+        "checkpoint",
+        "abort.bak",
+        "lock",
+    }
 
 
 def test_a_store_that_the_broker_would_refuse_is_refused_in_its_words(mqtool, tmp_path):

@@ -38,9 +38,7 @@ def table(wide=False):
 
 def test_a_table_lines_up_numbers_at_the_right_and_text_at_the_left():
     rows = [ROW, {**ROW, "number": 1234567, "name": "a longer one"}, {**ROW, "name": None}]
-    assert drawn(table(), rows) == (
-        " number  name\n      1  x\n1234567  a longer one\n      1  -\n"
-    )
+    assert drawn(table(), rows) == (" number  name\n      1  x\n1234567  a longer one\n      1  -\n")
 
 
 def test_a_wide_table_has_more_columns_and_prints_times():

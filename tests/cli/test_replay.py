@@ -1,6 +1,5 @@
 """`mqtool replay` from the command line: its report, its options, its refusals."""
 
-
 import pytest
 
 from mqtool.server.testing import MqServer
@@ -72,7 +71,19 @@ def test_a_range_of_offsets_is_of_a_store(mqtool, tmp_path):
         ([fixture("equeue-small/store"), "--to", "new"], 4, "a store of kind equeue"),
         ([STORE, "--to", "lines"], 4, "expected a directory, found a file"),
     ],
-    ids=["no source", "itself", "rate", "regex", "nobody", "sync", "broker rate", "ids", "offset", "other kind", "file"],
+    ids=[
+        "no source",
+        "itself",
+        "rate",
+        "regex",
+        "nobody",
+        "sync",
+        "broker rate",
+        "ids",
+        "offset",
+        "other kind",
+        "file",
+    ],
 )
 def test_what_makes_no_sense_is_said_in_one_line_and_writes_nothing(
     mqtool, tmp_path, monkeypatch, arguments, code, words

@@ -14,7 +14,7 @@ from tests.support.stores import answers, copy_store, fixture, store_fixture, tr
 
 HEALTHY = fixture("orders-5.5.0/store")
 DAMAGED = "old-zero-page@5.5.0-clean"
-HOSTILE = '<script>alert(1)</script>"\'&{{7*7}}\u202e<img src=x onerror=1>'
+HOSTILE = "<script>alert(1)</script>\"'&{{7*7}}\u202e<img src=x onerror=1>"
 
 
 @pytest.fixture
@@ -80,7 +80,9 @@ def test_every_topic_is_drawn_with_its_messages(report):
         assert f"Messages of topic {topic} over time {counts[topic]} message" in text
 
 
-@pytest.mark.parametrize("name", ["orders-4.9.7", "crash-5.5.0", "dledger-5.5.0", "rocksdb-cq-5.5.0", "v2-long-topic", "bcq-5.5.0"])
+@pytest.mark.parametrize(
+    "name", ["orders-4.9.7", "crash-5.5.0", "dledger-5.5.0", "rocksdb-cq-5.5.0", "v2-long-topic", "bcq-5.5.0"]
+)
 def test_any_store_of_the_real_broker_has_a_page(report, mqtool, name, tmp_path):
     store = copy_store(name, tmp_path)
     page = Page(report(store))
@@ -118,8 +120,12 @@ def test_hostile_names_are_shown_and_do_nothing(report, tmp_path):
 
 def test_the_page_asks_for_nothing(report, damaged):
     page = Page(report(damaged, code=1))
-    places = [value for _, attributes in page.tags for name, value in attributes.items()
-              if name in ("src", "href", "action", "data", "srcset", "poster")]
+    places = [
+        value
+        for _, attributes in page.tags
+        for name, value in attributes.items()
+        if name in ("src", "href", "action", "data", "srcset", "poster")
+    ]
     assert places
     assert all(place == "data:," or place.startswith("#") for place in places)
 

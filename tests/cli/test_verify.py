@@ -62,10 +62,20 @@ def test_monitoring_formats_tell_the_state(mqtool, corrupt):
     assert [line for line in lines if 'state="corrupt"' in line and line.endswith(" 1")]
 
 
-@pytest.mark.parametrize(("kind", "fail_on", "code"), [
-    ("corrupt", "error", 1), ("corrupt", "warning", 1), ("corrupt", "never", 0), ("dirty", "error", 0),
-    ("dirty", "warning", 3), ("dirty", "never", 0), ("clean", "warning", 0), ("unknown", "warning", 3), ("unknown", "error", 0),
-])
+@pytest.mark.parametrize(
+    ("kind", "fail_on", "code"),
+    [
+        ("corrupt", "error", 1),
+        ("corrupt", "warning", 1),
+        ("corrupt", "never", 0),
+        ("dirty", "error", 0),
+        ("dirty", "warning", 3),
+        ("dirty", "never", 0),
+        ("clean", "warning", 0),
+        ("unknown", "warning", 3),
+        ("unknown", "error", 0),
+    ],
+)
 def test_fail_on_decides_the_exit_code(mqtool, corrupt, kind, fail_on, code):
     store = {"corrupt": corrupt, "dirty": CRASH, "clean": HEALTHY, "unknown": fixture("rollover-5.5.0/store")}[kind]
     result = mqtool("verify", store, "--fail-on", fail_on, "--format", "json")
@@ -84,8 +94,13 @@ def test_what_was_stopped_early_is_unknown_and_goes_on_with_its_state(mqtool, tm
 def test_a_run_that_was_killed_goes_on_where_it_was(mqtool, tmp_path):
     state = tmp_path / "state"
     command = [sys.executable, "-m", "mqtool", "verify", str(CRASH), "--state", str(state), "--throttle", "200K"]
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                               cwd=Path(library.__file__).parents[1])
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd=Path(library.__file__).parents[1],
+    )
     deadline = time.monotonic() + 60
     while process.poll() is None and not (state.exists() and state.read_text("utf-8").count("\n") >= 3):
         assert time.monotonic() < deadline

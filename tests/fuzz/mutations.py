@@ -16,8 +16,11 @@ class Mutator:
         """Takes a copy that may be written to; files above 1 MiB stay as they are."""
         self.root = root
         self.random = random.Random(seed)
-        self._whole = {path: path.read_bytes() for path in sorted(root.rglob("*"))
-                       if path.is_file() and path.stat().st_size <= 1 << 20}
+        self._whole = {
+            path: path.read_bytes()
+            for path in sorted(root.rglob("*"))
+            if path.is_file() and path.stat().st_size <= 1 << 20
+        }
 
     def harm(self) -> str:
         """Change one to three files; return in words what was done."""

@@ -21,8 +21,14 @@ from tests.support.exercise import ask_everything
 from tests.support.stores import STORES, fixture
 
 ROUNDS = 60
-STORES_HERE = ["damage/bases/4.9.7-crash", "damage/bases/5.5.0-clean", "bcq-5.5.0", "hosts-5.5.0", "rollover-5.5.0",
-               "propcrc-5.5.0"]
+STORES_HERE = [
+    "damage/bases/4.9.7-crash",
+    "damage/bases/5.5.0-clean",
+    "bcq-5.5.0",
+    "hosts-5.5.0",
+    "rollover-5.5.0",
+    "propcrc-5.5.0",
+]
 MORE_MEMORY = 200 << 10
 """KiB that a whole run may take beyond what the first reading took."""
 
@@ -38,8 +44,11 @@ def digest(root: Path) -> str:
 def records_of(root: Path) -> dict[int, bytes]:
     """Every record's bytes by its physical offset."""
     with mqtool.open(root) as store:
-        return {item.physical_offset: store.commit_log.read(item.physical_offset, item.store_size)
-                for item in store.messages() if not isinstance(item, Damage)}
+        return {
+            item.physical_offset: store.commit_log.read(item.physical_offset, item.store_size)
+            for item in store.messages()
+            if not isinstance(item, Damage)
+        }
 
 
 def check(root: Path, whole: dict[int, bytes], told: str) -> None:

@@ -48,8 +48,13 @@ def ask(root: Path, out: Path) -> None:
     """Everything that this part can do with a store; our own errors are answers."""
     with contextlib.suppress(MqtoolError), mqtool.open(root) as store:
         assert sum(1 for _ in store.messages()) >= 0
-        for work in (verify, lambda one: dledger.convert(one, out / "plain"), lambda one: rebuild_timer(one, out / "timer"),
-                     lambda one: queues.into_files(one, out / "files"), lambda one: queues.into_rocksdb(one, out / "rocks")):
+        for work in (
+            verify,
+            lambda one: dledger.convert(one, out / "plain"),
+            lambda one: rebuild_timer(one, out / "timer"),
+            lambda one: queues.into_files(one, out / "files"),
+            lambda one: queues.into_rocksdb(one, out / "rocks"),
+        ):
             with contextlib.suppress(MqtoolError):
                 work(store)
     with contextlib.suppress(MqtoolError):
@@ -73,8 +78,13 @@ def ask_kind(kind: Kind, root: Path, out: Path) -> None:
             rows = sum(not isinstance(row, Damage) for row in opened.rows(table.name))
             found = opened.batches(table.name)
             assert found is None or sum(0 if isinstance(one, Damage) else one.num_rows for one in found) == rows
-        for work in (lambda: list(opened.verify()), opened.layout, opened.explain, lambda: opened.salvage(None),
-                     lambda: opened.rebuild(out / "queues")):
+        for work in (
+            lambda: list(opened.verify()),
+            opened.layout,
+            opened.explain,
+            lambda: opened.salvage(None),
+            lambda: opened.rebuild(out / "queues"),
+        ):
             with contextlib.suppress(MqtoolError):
                 work()
 

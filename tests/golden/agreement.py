@@ -16,8 +16,17 @@ ASKED = ("exit", "after_start", "queues", "lost", "deleted")
 """Fields that must agree in every case."""
 
 MORE = (
-    "hung", "refusal", "readable", "repeated", "runs", "index_after", "abort_after", "created", "changed", "checkpoint",
-)  # fmt: skip
+    "hung",
+    "refusal",
+    "readable",
+    "repeated",
+    "runs",
+    "index_after",
+    "abort_after",
+    "created",
+    "changed",
+    "checkpoint",
+)
 """Further fields that are predicted."""
 
 HEAP = 512 << 20
@@ -87,8 +96,13 @@ def _checkpoint(outcome: Outcome) -> list[int] | None:
     if outcome.plan is None or not outcome.runs:
         return None
     found = outcome.plan.checkpoint
-    return [found.physic_msg_timestamp, found.logics_msg_timestamp, found.index_msg_timestamp,
-            found.confirm_physical_offset, found.logics_physical_offset]
+    return [
+        found.physic_msg_timestamp,
+        found.logics_msg_timestamp,
+        found.index_msg_timestamp,
+        found.confirm_physical_offset,
+        found.logics_physical_offset,
+    ]
 
 
 def answered(answer: dict[str, Any]) -> dict[str, Any]:

@@ -25,8 +25,9 @@ def rows(capsys, path):
 def test_the_compacted_log_holds_what_the_broker_served(capsys):
     found = rows(capsys, fixture(f"{NAME}/store/{LOG}"))
     expected = [line for line in answers(NAME, "messages") if line["kind"] == "message"]
-    assert [(row["physical_offset"], row["queue_offset"], row["store_size"], row["properties"]["KEYS"]) for row in found] == [
-        (line["phyOffset"], line["queueOffset"], line["size"], line["properties"]["KEYS"]) for line in expected]
+    assert [
+        (row["physical_offset"], row["queue_offset"], row["store_size"], row["properties"]["KEYS"]) for row in found
+    ] == [(line["phyOffset"], line["queueOffset"], line["size"], line["properties"]["KEYS"]) for line in expected]
 
 
 def test_its_queue_has_the_units_that_the_broker_read(capsys):
@@ -43,7 +44,9 @@ def test_an_undamaged_compacted_topic_is_clean(tmp_path):
     with mqtool.open(root) as store:
         found = verify(store)
     assert found.findings == ()
-    assert [check.detail for check in found.checks if check.area == "compaction"] == ["54 record(s) in 1 compacted queue(s)"]
+    assert [check.detail for check in found.checks if check.area == "compaction"] == [
+        "54 record(s) in 1 compacted queue(s)"
+    ]
     assert tree_digest(root) == before
 
 

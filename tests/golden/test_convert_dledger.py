@@ -18,14 +18,28 @@ from tests.support.stores import STORES, copy_store, shape_keys, store_fixture, 
 LEDGERS = [store for store in STORES if store.name.startswith("dledger")]
 BLANK = struct.pack(">I", 0xCBD43194)
 # orders-5.5.0 is left out: there a batch, which DLedger takes apart, moved to the next segment as a whole
-PLAIN = ("orders-4.9.7", "ipv6", "hosts-5.5.0", "v2-long-topic", "propcrc-5.5.0", "timer-5.5.0")  # fmt: skip
+PLAIN = ("orders-4.9.7", "ipv6", "hosts-5.5.0", "v2-long-topic", "propcrc-5.5.0", "timer-5.5.0")
 
 
 def content(store):
     """What a consumer can see of every message, in log order."""
-    return [(message.topic, message.queue_id, message.queue_offset, message.flag, message.sys_flag,
-             message.born_timestamp, message.born_host, message.store_timestamp, message.store_host,
-             message.reconsume_times, message.raw_body, message.properties) for message in store.messages()]  # fmt: skip
+    return [
+        (
+            message.topic,
+            message.queue_id,
+            message.queue_offset,
+            message.flag,
+            message.sys_flag,
+            message.born_timestamp,
+            message.born_host,
+            message.store_timestamp,
+            message.store_host,
+            message.reconsume_times,
+            message.raw_body,
+            message.properties,
+        )
+        for message in store.messages()
+    ]
 
 
 def valid_part(data):
@@ -134,5 +148,11 @@ def test_the_command_reports_and_verifies_the_new_store(tmp_path, capsys):
     source = store_fixture("dledger-mixed-4.9.7").directory
     code = run(["convert", "dledger", str(source), str(tmp_path / "plain"), "--format", "json"])
     document = json.loads(capsys.readouterr().out)
-    assert (code, document["ok"], document["status"], document["records"], document["units"]) == (0, True, "clean", 206, 206)
+    assert (code, document["ok"], document["status"], document["records"], document["units"]) == (
+        0,
+        True,
+        "clean",
+        206,
+        206,
+    )
     assert document["left_behind"] == []

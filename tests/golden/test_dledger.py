@@ -64,10 +64,28 @@ def test_every_message_is_the_one_that_the_broker_served(ledger):
     assert found.keys() == expected.keys()
     for offset, line in expected.items():
         message = found[offset]
-        ours = (message.topic, message.queue_id, message.queue_offset, message.store_size, message.sys_flag & ~1,
-                message.born_timestamp, message.store_timestamp, message.body_crc, message.properties)  # fmt: skip
-        assert ours == (line["topic"], line["queueId"], line["queueOffset"], line["size"], line["sysFlag"] & ~1,
-                        line["bornTimestamp"], line["storeTimestamp"], line["bodyCrc"], line["properties"])  # fmt: skip
+        ours = (
+            message.topic,
+            message.queue_id,
+            message.queue_offset,
+            message.store_size,
+            message.sys_flag & ~1,
+            message.born_timestamp,
+            message.store_timestamp,
+            message.body_crc,
+            message.properties,
+        )
+        assert ours == (
+            line["topic"],
+            line["queueId"],
+            line["queueOffset"],
+            line["size"],
+            line["sysFlag"] & ~1,
+            line["bornTimestamp"],
+            line["storeTimestamp"],
+            line["bodyCrc"],
+            line["properties"],
+        )
         assert message.body == base64.b64decode(line["body"])
     assert tree_digest(root) == before
 
@@ -162,7 +180,10 @@ def test_a_ledger_is_described_with_its_directory_and_first_time():
 
 def test_an_export_in_pieces_holds_every_message_once(tmp_path):
     fixture = next(store for store in LEDGERS if store.name == "dledger-mixed-5.5.0")
-    assert run(["export", str(fixture.directory), "--to", str(tmp_path / "lake"), "--split", "4096", "--workers", "1"]) == 0
+    assert (
+        run(["export", str(fixture.directory), "--to", str(tmp_path / "lake"), "--split", "4096", "--workers", "1"])
+        == 0
+    )
     rows = pq.read_table(tmp_path / "lake" / "messages").to_pylist()
     expected = [line for line in answers(fixture.name, "messages") if line["kind"] == "message"]
     assert sorted(row["physical_offset"] for row in rows) == sorted(line["phyOffset"] for line in expected)

@@ -10,8 +10,11 @@ from tests.support.stores import copy_store, fixture, read_lines, tree_digest
 
 HEAP = 512 << 20
 """Of the Java process that gave the answers."""
-RECORDED = {(line["release"], line["base"], line["case"]): line
-            for release in ("4.9.7", "5.5.0") for line in read_lines(fixture(f"{ANSWERS}/answers-{release}.jsonl"))}
+RECORDED = {
+    (line["release"], line["base"], line["case"]): line
+    for release in ("4.9.7", "5.5.0")
+    for line in read_lines(fixture(f"{ANSWERS}/answers-{release}.jsonl"))
+}
 
 
 def test_every_case_has_a_recorded_answer():
@@ -26,8 +29,9 @@ def test_a_predicted_start_is_what_the_real_store_did(case, tmp_path):
     mine = in_terms_of_answers(found)
     theirs = {field: RECORDED[case][field] for field in mine}
     if theirs["exit"] is not None:  # a store that does not start says nothing more of itself
-        mine, theirs = ({field: one[field] for field in ("exit", "deleted", "created", "changed")}
-                        for one in (mine, theirs))  # fmt: skip
+        mine, theirs = (
+            {field: one[field] for field in ("exit", "deleted", "created", "changed")} for one in (mine, theirs)
+        )
     assert mine == theirs
 
 

@@ -13,11 +13,22 @@ from tests.support.stores import copy_tree, fixture, tree_digest
 
 LIMIT = 5 << 20
 LOST = {  # messages of the base that no reading can give back: gone, cut off, or changed
-    "tail-torn-record": 1, "tail-torn-suffix": 1, "tail-bad-suffix": 1, "tail-prefix-huge": 1,
-    "tail-prefix-negative": 1, "tail-prefix-longer": 1, "tail-middle-suffix": 1, "tail-middle-zeroed": 1,
-    "tail-topic-length": 1, "tail-bad-ticks": 1, "tail-body-length-negative": 1, "tail-cut-in-record": 1,
-    "done-record-suffix": 1, "done-record-prefix": 1, "done-record-prefix-long": 1,
-}  # fmt: skip
+    "tail-torn-record": 1,
+    "tail-torn-suffix": 1,
+    "tail-bad-suffix": 1,
+    "tail-prefix-huge": 1,
+    "tail-prefix-negative": 1,
+    "tail-prefix-longer": 1,
+    "tail-middle-suffix": 1,
+    "tail-middle-zeroed": 1,
+    "tail-topic-length": 1,
+    "tail-bad-ticks": 1,
+    "tail-body-length-negative": 1,
+    "tail-cut-in-record": 1,
+    "done-record-suffix": 1,
+    "done-record-prefix": 1,
+    "done-record-prefix-long": 1,
+}
 
 
 def read(root):
@@ -30,19 +41,40 @@ def test_every_message_is_read_as_the_broker_answers(name):
     items, _ = read(equeue_store(name))
     answers = lines(name, "messages")
     assert [
-        (m.position, m.chunk.header.chunk_number, m.frame.start, m.length, m.record.topic.decode(),
-         hashlib.sha256(m.record.body).hexdigest(), m.record.queue_id, m.record.queue_offset) for m in items
+        (
+            m.position,
+            m.chunk.header.chunk_number,
+            m.frame.start,
+            m.length,
+            m.record.topic.decode(),
+            hashlib.sha256(m.record.body).hexdigest(),
+            m.record.queue_id,
+            m.record.queue_offset,
+        )
+        for m in items
     ] == [
-        (a["position"], a["chunkNumber"], a["localPosition"], a["length"], a["topic"], a["bodySha256"], a["queueId"],
-         a["queueOffset"]) for a in answers
-    ]  # fmt: skip
+        (
+            a["position"],
+            a["chunkNumber"],
+            a["localPosition"],
+            a["length"],
+            a["topic"],
+            a["bodySha256"],
+            a["queueId"],
+            a["queueOffset"],
+        )
+        for a in answers
+    ]
 
 
 @pytest.mark.parametrize("name", EQUEUE_STORES)
 def test_every_queue_entry_is_read_as_the_broker_answers(name):
     with EQueueStore(equeue_store(name)) as store:
-        found = [(q.topic, q.queue_id, offset, e.message_position, e.tag_code)
-                 for q in store.queues for offset, e in store.entries(q)]
+        found = [
+            (q.topic, q.queue_id, offset, e.message_position, e.tag_code)
+            for q in store.queues
+            for offset, e in store.entries(q)
+        ]
     assert sorted(found) == sorted(
         (line["topic"], line["queueId"], line["queueOffset"], line["messagePosition"], line["tagCode"])
         for line in lines(name, "queue-entries")

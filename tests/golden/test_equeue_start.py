@@ -13,8 +13,16 @@ from tests.support.stores import tree_digest
 REFUSED_IN_ITS_OWN_WORDS = ("ChunkBadDataException", "ArgumentOutOfRangeException", "ArgumentException")
 
 
-LOSING = ("tail-middle-suffix", "tail-middle-zeroed", "tail-topic-length", "tail-bad-ticks",
-          "tail-body-length-negative", "tail-cut-after-data", "tail-cut-in-record", "exact-last-cut")
+LOSING = (
+    "tail-middle-suffix",
+    "tail-middle-zeroed",
+    "tail-topic-length",
+    "tail-bad-ticks",
+    "tail-body-length-negative",
+    "tail-cut-after-data",
+    "tail-cut-in-record",
+    "exact-last-cut",
+)
 """Cases in which the start leaves out messages that are whole in the last chunk."""
 
 
@@ -43,8 +51,9 @@ def check(root, expected, chosen, shape):
         assert found.messages[max(found.messages)].global_end == expected["currentMessagePosition"]
         if "walk" in expected:  # not for 2.2.0
             walked = sorted((w.number, w.records, w.end, w.error) for w in (serve.walk(c, chosen) for c in chunks))
-            assert walked == sorted((w["chunkNumber"], w["records"], w["end"], w.get("error", {}).get("message"))
-                                    for w in expected["walk"])
+            assert walked == sorted(
+                (w["chunkNumber"], w["records"], w["end"], w.get("error", {}).get("message")) for w in expected["walk"]
+            )
         assert len(found.queues) == len(expected["queues"])
         for line in expected["queues"]:
             check_queue(found, line, chosen, shape)
@@ -57,7 +66,10 @@ def check_queue(found, line, chosen, shape):
     assert queue.next_offset == line["nextOffset"]
     line = {"minOffset": 0, "producerVisible": True, "consumerVisible": True, "bad": [], **line}  # as 2.2.0 leaves out
     assert (queue.min_offset, queue.producer_visible, queue.consumer_visible) == (
-        line["minOffset"], line["producerVisible"], line["consumerVisible"])  # fmt: skip
+        line["minOffset"],
+        line["producerVisible"],
+        line["consumerVisible"],
+    )
     unserved = list(serve.unserved(found, queue, chosen, shape))
     assert [(one.queue_offset, one.step, one.exception, one.message) for one in unserved] == [
         (bad["queueOffset"], bad["error"]["step"], bad["error"]["exception"], bad["error"]["message"])
@@ -125,8 +137,7 @@ def test_an_explanation_says_what_the_broker_did(case_id, tmp_path):
         return
     assert found.write_position == expected["currentMessagePosition"]
     assert {key: [one.queue_offset for one in bad] for key, bad in found.unserved.items()} == {
-        (queue["topic"], queue["queueId"]): [bad["queueOffset"] for bad in queue["bad"]]
-        for queue in expected["queues"]
+        (queue["topic"], queue["queueId"]): [bad["queueOffset"] for bad in queue["bad"]] for queue in expected["queues"]
     }
     assert found.is_harmless == (case_id not in LOSING)
 

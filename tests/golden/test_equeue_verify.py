@@ -8,9 +8,20 @@ from mqtool.kinds.base import Severity
 from tests.support.chunks import EQUEUE_CASES, EQUEUE_STORES, answer, damaged, equeue_store
 from tests.support.stores import tree_digest
 
-UNSEEN = ("tail-body-bitrot", "done-body-bitrot", "config-larger-chunks", "config-small-max-record", "small-cached",
-          "exact-untouched", "killed-untouched", "offsets-unknown-topic", "queue-setting-empty",
-          "queue-setting-missing", "exact-footer-in-last", "done-deleted-first")
+UNSEEN = (
+    "tail-body-bitrot",
+    "done-body-bitrot",
+    "config-larger-chunks",
+    "config-small-max-record",
+    "small-cached",
+    "exact-untouched",
+    "killed-untouched",
+    "offsets-unknown-topic",
+    "queue-setting-empty",
+    "queue-setting-missing",
+    "exact-footer-in-last",
+    "done-deleted-first",
+)
 """Cases in which every byte that has an invariant is right: bodies have no checksum, settings are not stored,
 and a store without its first chunk is one in which retention has been at work."""
 

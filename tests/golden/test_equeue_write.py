@@ -74,8 +74,9 @@ def test_the_engine_goes_on_in_a_damaged_store_where_the_broker_went_on(case_id,
     first = expected["append"][0]
     end = expected["messageChunksAfterAppend"][-1]["globalDataEnd"]
     size = end - expected["append"][-1]["position"]
-    pattern = replace(SAMPLE.record, topic=first["topic"].encode(), queue_id=first["queueId"], tag=b"",
-                      body=b"", producer_address=b"")
+    pattern = replace(
+        SAMPLE.record, topic=first["topic"].encode(), queue_id=first["queueId"], tag=b"", body=b"", producer_address=b""
+    )
     overhead = len(equeue_message.CURRENT.build(equeue_message.moved(pattern, 0))) + 8
     with EQueueWriter(root, chosen) as writer:
         for line in expected["append"]:
@@ -90,7 +91,8 @@ def check_reopened(root, expected, chosen):
     files = {path.relative_to(root).as_posix(): path for path in root.rglob("*") if path.is_file()}
     after = {name: file for name, file in expected["filesAfter"].items() if name not in OFFSETS}
     assert {name: path.stat().st_size for name, path in files.items() if name not in OFFSETS} == {
-        name: file["size"] for name, file in after.items()}
+        name: file["size"] for name, file in after.items()
+    }
     appended = {line["topic"] for line in expected["append"]}
     quiet = [name for name in after if name.startswith("queue-chunks/") and name.split("/")[1] not in appended]
     for name in quiet:
@@ -211,8 +213,9 @@ def test_a_salvaged_store_is_one_that_the_broker_would_serve_whole(tmp_path):
     found = start(tmp_path / "new", chosen, equeue_message.CURRENT)
     assert found.refusal is None
     assert sum(serve.walk(chunk, chosen).records for chunk in found.messages.values()) == 61
-    astray = [one for queue in found.queues.values()
-              for one in serve.unserved(found, queue, chosen, equeue_message.CURRENT)]
+    astray = [
+        one for queue in found.queues.values() for one in serve.unserved(found, queue, chosen, equeue_message.CURRENT)
+    ]
     assert all(one.message.startswith("another message") for one in astray)  # offsets after the lost message
     found.close()
 

@@ -17,9 +17,19 @@ RACING = {"index_after", "created", "changed", "checkpoint"}
 """Fields that the real store itself does not give twice in some cases: see `races`."""
 
 HEALTHY = [
-    "crash-4.9.7", "crash-5.5.0", "hosts-5.5.0", "ipv6", "orders-4.9.7", "orders-5.5.0", "oversize-5.5.0",
-    "propcrc-5.5.0", "rollover-4.9.7", "rollover-5.5.0", "txbits-4.9.7", "v2-long-topic",
-]  # fmt: skip
+    "crash-4.9.7",
+    "crash-5.5.0",
+    "hosts-5.5.0",
+    "ipv6",
+    "orders-4.9.7",
+    "orders-5.5.0",
+    "oversize-5.5.0",
+    "propcrc-5.5.0",
+    "rollover-4.9.7",
+    "rollover-5.5.0",
+    "txbits-4.9.7",
+    "v2-long-topic",
+]
 
 
 def races(answer: dict[str, Any], mine: dict[str, Any]) -> bool:
@@ -42,14 +52,19 @@ def both(name: str, opened_by: str, written_by: str | None) -> tuple[dict[str, A
 def wrong(fields: tuple[str, ...], mine: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
     theirs = answered(answer)
     free = RACING if races(answer, mine) else set()
-    return {field: (mine[field], theirs[field]) for field in fields
-            if field not in free and not agrees(field, mine[field], theirs[field])}
+    return {
+        field: (mine[field], theirs[field])
+        for field in fields
+        if field not in free and not agrees(field, mine[field], theirs[field])
+    }
 
 
-RECORDED = [pytest.param(name, *FILES[file], id=f"{name}-{file}")
-            for file in FILES for name in damage_answers(*FILES[file])]
-FURTHER = [pytest.param(name, *FILES[file], id=f"{name}-{file}")
-           for file in FILES for name in more_answers(*FILES[file])]
+RECORDED = [
+    pytest.param(name, *FILES[file], id=f"{name}-{file}") for file in FILES for name in damage_answers(*FILES[file])
+]
+FURTHER = [
+    pytest.param(name, *FILES[file], id=f"{name}-{file}") for file in FILES for name in more_answers(*FILES[file])
+]
 
 
 @pytest.mark.parametrize(("name", "opened_by", "written_by"), RECORDED)
@@ -103,12 +118,16 @@ def test_the_plan_writes_the_queue_files_that_the_real_store_wrote(store):
     one, root = store
     plan = predict(root, release_of(one), one.config).plan
     assert plan is not None
-    stopped = {name: entry for name, entry in summary(one.name)["stopped"]["files"].items()
-               if name.split("/")[0] in ("consumequeue", "batchconsumequeue")}
+    stopped = {
+        name: entry
+        for name, entry in summary(one.name)["stopped"]["files"].items()
+        if name.split("/")[0] in ("consumequeue", "batchconsumequeue")
+    }
     files = {file.path.relative_to(root).as_posix() for queue in plan.queues.values() for file in queue.files}
     assert files == set(stopped)
-    digests = {name: hashlib.sha256(content_after(plan, root / name, size)).hexdigest()
-               for name, (size, _) in stopped.items()}
+    digests = {
+        name: hashlib.sha256(content_after(plan, root / name, size)).hexdigest() for name, (size, _) in stopped.items()
+    }
     assert digests == {name: digest for name, (_, digest) in stopped.items()}
 
 
@@ -122,8 +141,12 @@ def test_the_plan_keeps_the_segments_that_the_real_store_kept(store):
 
 def test_a_store_of_batches_keeps_its_queue_offsets(tmp_path):
     found = predict(copy_store("bcq-5.5.0", tmp_path), "5.5", fixture("bcq-5.5.0/broker.conf"))
-    served = {f"{line['topic']}/{line['queueId']}": (line["minOffset"], line["maxOffset"])
-              for line in answers("bcq-5.5.0", "messages") if line["kind"] == "queue"}
+    served = {
+        f"{line['topic']}/{line['queueId']}": (line["minOffset"], line["maxOffset"])
+        for line in answers("bcq-5.5.0", "messages")
+        if line["kind"] == "queue"
+    }
     assert found.queues is not None
-    assert {name: (queue.min_offset, queue.max_offset) for name, queue in found.queues.items()
-            if name in served} == served
+    assert {
+        name: (queue.min_offset, queue.max_offset) for name, queue in found.queues.items() if name in served
+    } == served

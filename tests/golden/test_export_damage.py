@@ -22,10 +22,12 @@ ALL = ReadRequest(every_class=True)
 OVERWRITTEN_BY_THE_LOGS_OWN_END = "blank-early@5.5.0-crash"
 """A BLANK that runs to the end of its segment stands where the last record was: no reader of the log can tell."""
 LOG_CASES = sorted(
-    case.id for case in CASES.values()
-    if case.mode == "store" and not case.id.startswith("store-empty")
+    case.id
+    for case in CASES.values()
+    if case.mode == "store"
+    and not case.id.startswith("store-empty")
     and any(edit["file"].startswith("commitlog") or edit.get("to", "").startswith("commitlog") for edit in case.edits)
-)  # fmt: skip
+)
 
 
 @cache
@@ -39,9 +41,17 @@ def base_records(base: str) -> dict[int, bytes]:
 def base_rows(base: str) -> dict[int, tuple[object, ...]]:
     """Rows of an undamaged base by physical offset."""
     with mqtool.open(fixture(f"damage/bases/{base}/store")) as store:
-        return {message.physical_offset: (message.topic, message.queue_id, message.queue_offset, message.body,
-                                          tuple(sorted(message.properties.items())))
-                for message in store.messages() if isinstance(message, mqtool.store.Message)}  # fmt: skip
+        return {
+            message.physical_offset: (
+                message.topic,
+                message.queue_id,
+                message.queue_offset,
+                message.body,
+                tuple(sorted(message.properties.items())),
+            )
+            for message in store.messages()
+            if isinstance(message, mqtool.store.Message)
+        }
 
 
 @pytest.mark.parametrize("case", LOG_CASES)

@@ -45,16 +45,26 @@ def expected_message(answer: dict[str, Any]) -> dict[str, Any]:
     stored = base64.b64decode(answer["body"] or "")
     decoded = answer["decodedBody"]
     return {
-        "physical_offset": answer["physicalOffset"], "store_size": answer["storeSize"], "topic": answer["topic"],
-        "magic_code": int(answer["magic"], 16) - (1 << 32), "queue_id": answer["queueId"],
-        "queue_offset": answer["queueOffset"], "flag": answer["flag"], "sys_flag": answer["sysFlag"],
-        "born_timestamp": answer["bornTimestamp"], "store_timestamp": answer["storeTimestamp"],
-        "born_host": host(answer["bornHost"]), "store_host": host(answer["storeHost"]),
-        "reconsume_times": answer["reconsumeTimes"], "properties": answer["properties"],
-        "prepared_transaction_offset": answer["preparedTransactionOffset"], "body_crc": answer["bodyCRC"],
-        "raw_body": stored, "body": stored if decoded is None else base64.b64decode(decoded),
+        "physical_offset": answer["physicalOffset"],
+        "store_size": answer["storeSize"],
+        "topic": answer["topic"],
+        "magic_code": int(answer["magic"], 16) - (1 << 32),
+        "queue_id": answer["queueId"],
+        "queue_offset": answer["queueOffset"],
+        "flag": answer["flag"],
+        "sys_flag": answer["sysFlag"],
+        "born_timestamp": answer["bornTimestamp"],
+        "store_timestamp": answer["storeTimestamp"],
+        "born_host": host(answer["bornHost"]),
+        "store_host": host(answer["storeHost"]),
+        "reconsume_times": answer["reconsumeTimes"],
+        "properties": answer["properties"],
+        "prepared_transaction_offset": answer["preparedTransactionOffset"],
+        "body_crc": answer["bodyCRC"],
+        "raw_body": stored,
+        "body": stored if decoded is None else base64.b64decode(decoded),
         "offset_message_id": answer["offsetMsgId"],
-    }  # fmt: skip
+    }
 
 
 def found_message(message: Message) -> dict[str, Any]:
@@ -137,8 +147,14 @@ def test_every_index_file_is_the_brokers(case: tuple[str, Store]) -> None:
     assert len(files) == len(expected)
     for file, answer in zip(files, expected, strict=True):
         header = file.header
-        found = [header.begin_timestamp, header.end_timestamp, header.begin_physical_offset, header.end_physical_offset,
-                 header.hash_slot_count, header.index_count]  # fmt: skip
+        found = [
+            header.begin_timestamp,
+            header.end_timestamp,
+            header.begin_physical_offset,
+            header.end_physical_offset,
+            header.hash_slot_count,
+            header.index_count,
+        ]
         assert found == [answer[field] for field in INDEX_FIELDS]
         entries = [[number, *entry] for number, entry in enumerate(file.entries.tolist(), 1)]
         assert entries == answer["entries"]

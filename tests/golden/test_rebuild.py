@@ -20,8 +20,16 @@ from tests.support.stores import STORES, StoreFixture, copy_store, store_fixture
 QUEUE_KINDS = tuple(kind for kind in KINDS if kind != "index")
 HEALTHY = [store for store in STORES if store.clean_stop]
 WITH_FILE_QUEUES = [store for store in HEALTHY if store.name != "rocksdb-cq-5.5.0"]
-SEVERAL_INDEX_FILES = ("orders-4.9.7", "orders-5.5.0", "rollover-4.9.7", "rollover-5.5.0", "hosts-5.5.0",
-                       "multipath-5.5.0", "v2-long-topic", "txbits-4.9.7")  # fmt: skip
+SEVERAL_INDEX_FILES = (
+    "orders-4.9.7",
+    "orders-5.5.0",
+    "rollover-4.9.7",
+    "rollover-5.5.0",
+    "hosts-5.5.0",
+    "multipath-5.5.0",
+    "v2-long-topic",
+    "txbits-4.9.7",
+)
 
 
 def queue_files(root: Path) -> dict[str, bytes]:
@@ -93,8 +101,11 @@ def test_chosen_queues_are_those_of_the_broker_and_no_others_are_made(topics, qu
     made = queue_files(tmp_path / "out")
     whole = queue_files(root)
     prefix = topics[0].rstrip("*") if topics else ""
-    chosen = {path for path in whole if path.split("/")[1].startswith(prefix)
-              and (queue_id is None or path.split("/")[2] == str(queue_id))}
+    chosen = {
+        path
+        for path in whole
+        if path.split("/")[1].startswith(prefix) and (queue_id is None or path.split("/")[2] == str(queue_id))
+    }
     chosen = {path for path in chosen if not topics or "*" in topics[0] or path.split("/")[1] == topics[0]}
     assert made == {path: whole[path] for path in chosen}
     assert len(made) > 0

@@ -42,8 +42,11 @@ def tmp_path(in_memory):
 
 def contents(root):
     """Bytes by name, without what is ours."""
-    return {path.relative_to(root).as_posix(): path.read_bytes() for path in sorted(root.rglob("*"))
-            if path.is_file() and HOME not in path.parts}  # fmt: skip
+    return {
+        path.relative_to(root).as_posix(): path.read_bytes()
+        for path in sorted(root.rglob("*"))
+        if path.is_file() and HOME not in path.parts
+    }
 
 
 def put_right(root, changes, config=None):
@@ -174,10 +177,12 @@ def test_a_cut_store_is_one_rebuilt_from_the_records_before_the_cut(name, share,
         rebuild(store, tmp_path / "model", settings, Wanted(end=at))
     done = put_right(root, Truncate(at))
     model, now = contents(tmp_path / "model"), contents(root)
-    assert {file: data for file, data in now.items() if file.startswith(QUEUE_FILES)} == \
-        {file: data for file, data in model.items() if file.startswith(QUEUE_FILES)}
-    assert [data for file, data in now.items() if file.startswith("index/")] == \
-        [data for file, data in model.items() if file.startswith("index/")]
+    assert {file: data for file, data in now.items() if file.startswith(QUEUE_FILES)} == {
+        file: data for file, data in model.items() if file.startswith(QUEUE_FILES)
+    }
+    assert [data for file, data in now.items() if file.startswith("index/")] == [
+        data for file, data in model.items() if file.startswith("index/")
+    ]
     with mqtool.open(root) as store:
         assert [message.physical_offset for message in store.messages()] == offsets[: int(len(offsets) * share)]
         assert store.commit_log.tail.kind == "clean"
@@ -186,7 +191,9 @@ def test_a_cut_store_is_one_rebuilt_from_the_records_before_the_cut(name, share,
     assert errors <= {"timer-checkpoint-ahead", "timer-dangling-unit"}
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.startswith(("tail-stale@", "tail-garbage@", "tail-torn"))])
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if case.startswith(("tail-stale@", "tail-garbage@", "tail-torn"))]
+)
 def test_what_lies_behind_the_end_of_the_log_becomes_zeros_and_no_record_goes(case, tmp_path):
     root = damage_case(case, tmp_path)
     with mqtool.open(root) as store:
@@ -248,8 +255,12 @@ def test_expired_units_stay_when_their_queue_is_made_anew(tmp_path):
     put_right(root, Trim(131072))
     healthy = contents(root)
     with mqtool.open(root) as store:
-        queue = next(queue for queue in store.disk_queues() if queue.min_offset < queue.max_offset
-                     and queue.first_offset < queue.min_offset < queue.first_offset + queue.file_units)
+        queue = next(
+            queue
+            for queue in store.disk_queues()
+            if queue.min_offset < queue.max_offset
+            and queue.first_offset < queue.min_offset < queue.first_offset + queue.file_units
+        )
         path, live, topic = queue.files[0].path, queue.min_offset - queue.first_offset, queue.topic
     data = bytearray(path.read_bytes())
     data[live * 20 : live * 20 + 8] = b"\xff" * 8
@@ -279,9 +290,12 @@ def test_segments_in_several_directories_are_changed_where_they_are(tmp_path):
     put_right(root, Truncate(at))
     put_right(root, Trim(begins))
     with mqtool.open(root) as store:
-        assert [message.physical_offset for message in store.messages()] == \
-            [offset for offset in offsets if begins <= offset < at]
-    assert {path for path in segments if path.exists()} == {path for path, base in segments.items() if begins <= base < at}
+        assert [message.physical_offset for message in store.messages()] == [
+            offset for offset in offsets if begins <= offset < at
+        ]
+    assert {path for path in segments if path.exists()} == {
+        path for path, base in segments.items() if begins <= base < at
+    }
     assert len({path.parent for path in segments if path.exists()}) > 1
 
 

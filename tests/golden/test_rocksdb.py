@@ -40,9 +40,11 @@ def test_every_row_is_what_the_broker_kept_and_nothing_is_written():
     before = tree_digest(ROOT)
     expected = answers(NAME, "rocksdb")
     with QueueDatabase(ROOT / "consumequeue") as database:
-        units = [[topic, queue_id, offset, unit.physical_offset, unit.size, unit.tags_code, unit.store_timestamp]
-                 for topic, queue_id, first, last in database.queues()
-                 for offset, unit in database.units(topic, queue_id, first, last - first + 1)]  # fmt: skip
+        units = [
+            [topic, queue_id, offset, unit.physical_offset, unit.size, unit.tags_code, unit.store_timestamp]
+            for topic, queue_id, first, last in database.queues()
+            for offset, unit in database.units(topic, queue_id, first, last - first + 1)
+        ]
         bounds = {parse_bound_key(key): value for key, value in database.bounds()}
     fields = ("topic", "queueId", "queueOffset", "phyOffset", "size", "tagsCode", "storeTime")
     assert units == [[line[field] for field in fields] for line in expected if line["cf"] == "default"]
@@ -136,7 +138,9 @@ def test_there_and_back_gives_the_broker_s_rows(tmp_path):
         assert dict(made.items("default")) == dict(real.items("default"))
         known, written = dict(real.bounds()), dict(made.bounds())
     is_max = {key: parse_bound_key(key)[2] == MAX for key in known}
-    assert {key: value for key, value in known.items() if is_max[key]} == {k: v for k, v in written.items() if is_max[k]}
+    assert {key: value for key, value in known.items() if is_max[key]} == {
+        k: v for k, v in written.items() if is_max[k]
+    }
     for key in (key for key in written if not is_max[key]):  # its physical offset may be 0 until the first deletion
         assert ROCKS_BOUND.parse(written[key]).queue_offset == ROCKS_BOUND.parse(known[key]).queue_offset
 
@@ -157,7 +161,10 @@ def test_the_wrong_kind_of_source_is_refused(tmp_path):
         into_rocksdb(store, tmp_path / "made")
     with mqtool.open(store_fixture("orders-5.5.0").directory) as store, pytest.raises(UnsupportedFormatError):
         into_files(store, tmp_path / "made")
-    with mqtool.open(store_fixture("bcq-5.5.0").directory) as store, pytest.raises(UnsupportedFormatError, match="Batch"):
+    with (
+        mqtool.open(store_fixture("bcq-5.5.0").directory) as store,
+        pytest.raises(UnsupportedFormatError, match="Batch"),
+    ):
         into_rocksdb(store, tmp_path / "made")
     assert list(tmp_path.iterdir()) == []
 
@@ -176,8 +183,16 @@ def test_without_the_library_the_queues_are_unknown_and_the_log_is_read(tmp_path
 @pytest.mark.parametrize("into", ["files", "rocksdb"])
 def test_the_real_broker_starts_on_the_result_and_serves_it(into, tmp_path, rocketmq):
     source = ROOT if into == "files" else copy_store("multipath-5.5.0", tmp_path / "copy")
-    name, keys = NAME, {"mappedFileSizeCommitLog": 65536, "mappedFileSizeConsumeQueue": 2000, "maxHashSlotNum": 100,
-                        "maxIndexNum": 400, "timerWheelEnable": False}  # fmt: skip
+    name, keys = (
+        NAME,
+        {
+            "mappedFileSizeCommitLog": 65536,
+            "mappedFileSizeConsumeQueue": 2000,
+            "maxHashSlotNum": 100,
+            "maxIndexNum": 400,
+            "timerWheelEnable": False,
+        },
+    )
     if into == "files":
         with mqtool.open(source, keys) as store:
             into_files(store, tmp_path / "store")
@@ -188,8 +203,17 @@ def test_the_real_broker_starts_on_the_result_and_serves_it(into, tmp_path, rock
         keys["storeType"] = "defaultRocksDB"
     line = next(line for line in reversed(answers(name, "messages")) if line["kind"] == "message")
     broker = rocketmq("5.5.0").start_broker(tmp_path, **keys)
-    printed = broker.admin("queryMsgByOffset", "-b", "broker-a", "-t", line["topic"], "-i", str(line["queueId"]),
-                           "-o", str(line["queueOffset"]))  # fmt: skip
+    printed = broker.admin(
+        "queryMsgByOffset",
+        "-b",
+        "broker-a",
+        "-t",
+        line["topic"],
+        "-i",
+        str(line["queueId"]),
+        "-o",
+        str(line["queueOffset"]),
+    )
     assert line["properties"]["UNIQ_KEY"] in printed, printed
     assert line["topic"] in broker.admin("topicList")
     broker.stop()

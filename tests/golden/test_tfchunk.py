@@ -11,8 +11,15 @@ from tests.support.chunks import TFCHUNK_CASES, TFCHUNK_STORES, answer, damaged,
 from tests.support.stores import tree_digest
 
 HOME = "tfchunk/damage"
-HARMLESS = ("extra-tmp", "extra-foreign", "boundary-untouched", "killed-untouched", "version2-opened-by-5",
-            "scavenged-untouched", "writer-lower")
+HARMLESS = (
+    "extra-tmp",
+    "extra-foreign",
+    "boundary-untouched",
+    "killed-untouched",
+    "version2-opened-by-5",
+    "scavenged-untouched",
+    "writer-lower",
+)
 """Cases in which the server has nothing to say and all its records are there."""
 
 
@@ -96,17 +103,32 @@ def test_reading_goes_on_behind_damage_and_gives_all_records_that_the_server_giv
             assert damage[0].start == expected["forward"]["end"]
 
 
-@pytest.mark.parametrize(("case_id", "code"), [
-    ("padding-bitrot", "tfchunk-padding"), ("cut-100", "tfchunk-no-chunk"), ("missing-middle", "tfchunk-chunk-missing"),
-    ("missing-last", "tfchunk-chunk-missing"), ("header-version", "tfchunk-version"),
-    ("header-type", "tfchunk-no-chunk"), ("header-number", "tfchunk-numbers"),
-    ("header-last-number", "tfchunk-numbers"), ("cut-4096", "tfchunk-not-completed"),
-    ("footer-bit", "tfchunk-not-completed"), ("footer-physical-size", "tfchunk-footer"),
-    ("record-logposition", "tfchunk-log-position"), ("record-suffix", "tfchunk-frames-backward"),
-    ("writer-previous-chunk", "tfchunk-extraneous"), ("writer-missing", "tfchunk-checkpoint-missing"),
-    ("writer-four-bytes", "tfchunk-checkpoint-size"), ("chaser-higher", "tfchunk-checkpoint-order"),
-    ("truncate-set", "tfchunk-truncate-pending"), ("extra-version", "tfchunk-superseded"),
-    ("scavenged-map-entry", "tfchunk-map"), ("extra-next", "tfchunk-extraneous")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("case_id", "code"),
+    [
+        ("padding-bitrot", "tfchunk-padding"),
+        ("cut-100", "tfchunk-no-chunk"),
+        ("missing-middle", "tfchunk-chunk-missing"),
+        ("missing-last", "tfchunk-chunk-missing"),
+        ("header-version", "tfchunk-version"),
+        ("header-type", "tfchunk-no-chunk"),
+        ("header-number", "tfchunk-numbers"),
+        ("header-last-number", "tfchunk-numbers"),
+        ("cut-4096", "tfchunk-not-completed"),
+        ("footer-bit", "tfchunk-not-completed"),
+        ("footer-physical-size", "tfchunk-footer"),
+        ("record-logposition", "tfchunk-log-position"),
+        ("record-suffix", "tfchunk-frames-backward"),
+        ("writer-previous-chunk", "tfchunk-extraneous"),
+        ("writer-missing", "tfchunk-checkpoint-missing"),
+        ("writer-four-bytes", "tfchunk-checkpoint-size"),
+        ("chaser-higher", "tfchunk-checkpoint-order"),
+        ("truncate-set", "tfchunk-truncate-pending"),
+        ("extra-version", "tfchunk-superseded"),
+        ("scavenged-map-entry", "tfchunk-map"),
+        ("extra-next", "tfchunk-extraneous"),
+    ],
+)
 def test_damage_is_told_by_its_name(case_id, code, tmp_path):
     assert code in {finding.code for finding in findings(damaged(case_id, tmp_path / "store", HOME))}
 
@@ -116,8 +138,10 @@ def test_a_directory_without_chunks_is_no_database(tmp_path):
         TFChunkDb(tmp_path)
 
 
-@pytest.mark.parametrize(("case_id", "lost"), [("record-suffix", 1), ("record-type", 1), ("tail-middle-zero", 1),
-                                               ("tail-torn", 1), ("padding-bitrot", 0)])
+@pytest.mark.parametrize(
+    ("case_id", "lost"),
+    [("record-suffix", 1), ("record-type", 1), ("tail-middle-zero", 1), ("tail-torn", 1), ("padding-bitrot", 0)],
+)
 def test_a_salvage_report_has_every_record_but_the_damaged_one(case_id, lost, tmp_path):
     expected = answer(case_id, HOME)
     with TFChunkDb(damaged(case_id, tmp_path / "store", HOME)) as database:

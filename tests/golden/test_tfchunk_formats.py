@@ -39,13 +39,24 @@ def test_headers_and_footers_say_what_the_server_answers_and_are_written_back(na
         header, footer = tfchunk.HEADER.parse(data), tfchunk.parse_footer(data, len(data) - 128)
         assert tfchunk.HEADER.build(header) + tfchunk.build_footer(footer) == data[:128] + data[-128:]
         assert (header.chunk_size, header.start_number, header.end_number, header.uuid) == (
-            line["chunkSize"], line["startNumber"], line["endNumber"], line["chunkId"])  # fmt: skip
+            line["chunkSize"],
+            line["startNumber"],
+            line["endNumber"],
+            line["chunkId"],
+        )
         assert (header.start, header.end, bool(header.is_scavenged)) == (
-            line["startPosition"], line["endPosition"], line["isScavenged"])  # fmt: skip
+            line["startPosition"],
+            line["endPosition"],
+            line["isScavenged"],
+        )
         assert str(tfchunk.parse_name(path.name)) == path.name
         if footer.is_completed:
             assert (footer.physical_size, footer.logical_size, footer.map_size, footer.md5.hex()) == (
-                line["physicalDataSize"], line["logicalDataSize"], line["mapSize"], line["md5"])  # fmt: skip
+                line["physicalDataSize"],
+                line["logicalDataSize"],
+                line["mapSize"],
+                line["md5"],
+            )
             assert footer.md5 == hashlib.md5(data[:-16]).digest()
             assert tfchunk.file_size(header, footer) == len(data)
 
@@ -64,7 +75,11 @@ def test_every_real_record_says_what_the_server_answers_and_is_written_back_to_i
             continue
         seen += 1
         assert (type(record).__name__, record.version, len(raw), record.time) == (
-            line["type"], line["version"], line["length"], line["ticks"])  # fmt: skip
+            line["type"],
+            line["version"],
+            line["length"],
+            line["ticks"],
+        )
         check(record, line)
     assert seen == len(answers)
 
@@ -73,9 +88,15 @@ def check(record, line):
     match record:
         case Prepare():
             assert (record.flags, record.transaction_offset, record.event_stream_id.decode()) == (
-                line["flags"], line["transactionOffset"], line["eventStreamId"])  # fmt: skip
+                line["flags"],
+                line["transactionOffset"],
+                line["eventStreamId"],
+            )
             assert (tfchunk_records.guid(record.event_id), record.event_type.decode(), len(record.metadata)) == (
-                line["eventId"], line["eventType"], line["metadataLength"])  # fmt: skip
+                line["eventId"],
+                line["eventType"],
+                line["metadataLength"],
+            )
             assert hashlib.sha256(record.data).hexdigest() == line["dataSha256"]
             assert tfchunk_records.event_number(record) == line["expectedVersion"]
         case Commit():

@@ -37,11 +37,32 @@ def test_every_message_is_the_one_that_the_broker_served():
         for line in expected:
             row = store.get(f"{line['topic']}/{line['queueId']}@{line['queueOffset']}")
             assert row["unique_key"] == line["properties"]["UNIQ_KEY"]
-    ours = [(row["topic"], row["queue_id"], row["queue_offset"], row["store_timestamp"], row["born_timestamp"],
-             row["keys"], row["tags"], row["body"]) for row in found]  # fmt: skip
-    assert ours == [(line["topic"], line["queueId"], line["queueOffset"], line["storeTimestamp"], line["bornTimestamp"],
-                     line["properties"]["KEYS"], line["properties"]["TAGS"], base64.b64decode(line["body"]))
-                    for line in expected]  # fmt: skip
+    ours = [
+        (
+            row["topic"],
+            row["queue_id"],
+            row["queue_offset"],
+            row["store_timestamp"],
+            row["born_timestamp"],
+            row["keys"],
+            row["tags"],
+            row["body"],
+        )
+        for row in found
+    ]
+    assert ours == [
+        (
+            line["topic"],
+            line["queueId"],
+            line["queueOffset"],
+            line["storeTimestamp"],
+            line["bornTimestamp"],
+            line["properties"]["KEYS"],
+            line["properties"]["TAGS"],
+            base64.b64decode(line["body"]),
+        )
+        for line in expected
+    ]
     assert tree_digest(ROOT) == before
 
 

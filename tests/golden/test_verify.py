@@ -20,10 +20,21 @@ WITHOUT_CONFIG = ("default-sizes", "hosts-5.5.0", "oversize-5.5.0", "rollover-5.
 
 # Damage to a single field of a record that a broker still serves: the message is there, but it is not what was written.
 FIELD_ONLY = (
-    "flip-queue-id", "flip-queue-id-negative", "flip-queue-offset", "flip-rollback", "flip-compressed",
-    "flip-born-timestamp", "flip-store-timestamp", "flip-topic", "flip-key", "flip-property-separator",
-    "timestamp-backwards", "timestamp-future", "timestamp-zero-first", "timestamp-old-first",
-)  # fmt: skip
+    "flip-queue-id",
+    "flip-queue-id-negative",
+    "flip-queue-offset",
+    "flip-rollback",
+    "flip-compressed",
+    "flip-born-timestamp",
+    "flip-store-timestamp",
+    "flip-topic",
+    "flip-key",
+    "flip-property-separator",
+    "timestamp-backwards",
+    "timestamp-future",
+    "timestamp-zero-first",
+    "timestamp-old-first",
+)
 
 
 def answer(case: DamageCase, store: Path) -> Verification:
@@ -79,8 +90,12 @@ def test_damage_has_exactly_the_findings_that_its_edits_call_for(case, damaged):
 def test_exactly_the_messages_that_are_not_there_as_written_are_lost(case, damaged):
     store = damaged(case.id)
     found = answer(case, store)
-    lost = {(loss.topic, loss.queue_id, offset) for loss in found.losses.queues
-            for first, last in loss.offsets for offset in range(first, last + 1)}  # fmt: skip
+    lost = {
+        (loss.topic, loss.queue_id, offset)
+        for loss in found.losses.queues
+        for first, last in loss.offsets
+        for offset in range(first, last + 1)
+    }
     if case.kind in ("cq-ahead", "cq-ahead-far"):  # a unit too many says that there was a message
         assert lost == {("Orders", 0, 1 + max(m["offset"] for m in base_messages(case.base) if _is_orders(m)))}
         return
@@ -99,8 +114,12 @@ def test_no_intact_record_is_called_damaged(case, damaged):
     found = answer(case, store)
     changed = {message["phy"] for message in _changed(case, store)}
     intact = [m for m in base_messages(case.base) if m["phy"] not in changed]
-    overlapped = [m["phy"] for m in intact for part in found.losses.ranges
-                  if part.start < m["phy"] + m["size"] and part.end > m["phy"]]  # fmt: skip
+    overlapped = [
+        m["phy"]
+        for m in intact
+        for part in found.losses.ranges
+        if part.start < m["phy"] + m["size"] and part.end > m["phy"]
+    ]
     assert overlapped == []
     starts = {m["phy"] for m in intact}
     blamed = {finding.physical_offset for finding in found.findings if finding.code.startswith("log-")}
@@ -115,15 +134,22 @@ def test_a_loss_is_told_for_each_group_by_what_it_had_consumed(case, damaged):
         offsets = opened.metadata.consumer_offsets["billing"]
     for group in found.losses.groups:
         offset = offsets[group.topic][group.queue_id]
-        lost = [one for loss in found.losses.queues if (loss.topic, loss.queue_id) == (group.topic, group.queue_id)
-                for first, last in loss.offsets for one in range(first, last + 1)]  # fmt: skip
+        lost = [
+            one
+            for loss in found.losses.queues
+            if (loss.topic, loss.queue_id) == (group.topic, group.queue_id)
+            for first, last in loss.offsets
+            for one in range(first, last + 1)
+        ]
         assert (group.group, group.consumer_offset) == ("billing", offset)
         assert group.consumed == sum(one < offset for one in lost)
         assert group.unread == sum(one >= offset for one in lost)
     assert found.losses.groups
 
 
-@pytest.mark.parametrize("case", ["tail-page-hole@5.5.0-crash", "old-flip-magic@4.9.7-clean", "old-zero-page@5.5.0-clean"])
+@pytest.mark.parametrize(
+    "case", ["tail-page-hole@5.5.0-crash", "old-flip-magic@4.9.7-clean", "old-zero-page@5.5.0-clean"]
+)
 def test_without_queues_the_queue_offsets_around_the_damage_prove_the_loss(case, damaged):
     import shutil
 
@@ -131,8 +157,12 @@ def test_without_queues_the_queue_offsets_around_the_damage_prove_the_loss(case,
     shutil.rmtree(store / "consumequeue")
     with mqtool.open(store, base_config(CASES[case].base)) as opened:
         found = verify(opened)
-    lost = {(loss.topic, loss.queue_id, offset) for loss in found.losses.queues
-            for first, last in loss.offsets for offset in range(first, last + 1)}  # fmt: skip
+    lost = {
+        (loss.topic, loss.queue_id, offset)
+        for loss in found.losses.queues
+        for first, last in loss.offsets
+        for offset in range(first, last + 1)
+    }
     gone = [message for message in _changed(CASES[case], store) if message["offset"] >= 0]
     last = {(m["topic"], m["queue"]): m["offset"] for m in base_messages(CASES[case].base) if m["offset"] >= 0}
     provable = {(m["topic"], m["queue"], m["offset"]) for m in gone if _is_bracketed(m, gone, last)}

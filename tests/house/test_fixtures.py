@@ -83,8 +83,10 @@ def test_the_digest_of_a_tree_sees_a_byte_a_touch_and_a_file(tmp_path):
 def test_every_damage_case_can_be_built_and_differs_from_its_base(base, tmp_path):
     def contents(case):
         store = damage_case(case, tmp_path / case.kind)
-        return {path.relative_to(store).as_posix(): path.read_bytes() if path.is_file() else None
-                for path in store.rglob("*")}
+        return {
+            path.relative_to(store).as_posix(): path.read_bytes() if path.is_file() else None
+            for path in store.rglob("*")
+        }
 
     cases = [case for case in CASES.values() if case.base == base]
     whole = contents(CASES[f"none@{base}"])

@@ -37,12 +37,20 @@ def workplace(tmp_path_factory) -> Path:
 
 
 @pytest.mark.xdist_group("guides")
-@pytest.mark.parametrize(("page", "command", "lines"), examples(),
-                         ids=[f"{page}-{number}" for number, (page, *_) in enumerate(examples())])
+@pytest.mark.parametrize(
+    ("page", "command", "lines"), examples(), ids=[f"{page}-{number}" for number, (page, *_) in enumerate(examples())]
+)
 def test_an_example_prints_what_the_page_shows(page, command, lines, workplace):
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    result = subprocess.run([sys.executable, "-m", *shlex.split(command)], cwd=workplace, env=environment,
-                            stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        [sys.executable, "-m", *shlex.split(command)],
+        cwd=workplace,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert result.returncode in (0, 1), result.stderr
     pattern = "".join(r"(?:.*\n)*?" if line == "…" else re.escape(line).replace("…", ".*") + r"\n" for line in lines)
     assert re.match(pattern, result.stdout), f"{page}: {command} prints\n{result.stdout[:3000]}"

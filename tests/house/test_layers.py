@@ -77,24 +77,36 @@ def test_the_page_on_architecture_names_every_layer():
 @pytest.mark.parametrize("layer", sorted(ALLOWED))
 def test_a_layer_imports_itself_and_what_lies_below(layer):
     allowed = ALLOWED[layer] | {layer, None}
-    upward = [f"{module.path}:{line} imports {name}"
-              for module in modules() if module.layer == layer
-              for line, name in module.imports() if layer_of(name) not in allowed]
+    upward = [
+        f"{module.path}:{line} imports {name}"
+        for module in modules()
+        if module.layer == layer
+        for line, name in module.imports()
+        if layer_of(name) not in allowed
+    ]
     assert upward == []
 
 
 @pytest.mark.parametrize("library", sorted(ONLY_IN))
 def test_a_library_stays_in_its_layers(library):
-    strays = [f"{module.path}:{line}"
-              for module in modules() if module.layer not in ONLY_IN[library]
-              for line, name in module.imports() if name.partition(".")[0] == library]
+    strays = [
+        f"{module.path}:{line}"
+        for module in modules()
+        if module.layer not in ONLY_IN[library]
+        for line, name in module.imports()
+        if name.partition(".")[0] == library
+    ]
     assert strays == []
 
 
 def test_formats_and_scan_open_no_file():
     openers = {"open", "read_bytes", "read_text", "write_bytes", "write_text"}
-    calls = [f"{module.path}:{node.lineno}"
-             for module in modules() if module.layer in {"formats", "scan", "protocol"}
-             for node in ast.walk(module.tree) if isinstance(node, ast.Call)
-             if (node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")) in openers]
+    calls = [
+        f"{module.path}:{node.lineno}"
+        for module in modules()
+        if module.layer in {"formats", "scan", "protocol"}
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Call)
+        if (node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")) in openers
+    ]
     assert calls == []

@@ -14,13 +14,25 @@ from tests.house.modules import ROOT
 README = (ROOT / "README.md").read_text("utf-8")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 BLOCKS = [match.groups() for match in BLOCK.finditer(README)]
-COMMANDS = [line.removeprefix("$ ") for kind, text in BLOCKS if kind == "console" for line in text.splitlines()
-            if line.startswith("$ mqtool ")]
+COMMANDS = [
+    line.removeprefix("$ ")
+    for kind, text in BLOCKS
+    if kind == "console"
+    for line in text.splitlines()
+    if line.startswith("$ mqtool ")
+]
 
 
 def run(*command: str, cwd: Path = ROOT) -> str:
-    result = subprocess.run(command, cwd=cwd, env=os.environ | {"PYTHON": sys.executable, "PYTHONPATH": str(ROOT)},
-                            stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        command,
+        cwd=cwd,
+        env=os.environ | {"PYTHON": sys.executable, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert result.returncode == 0, result.stderr
     return result.stdout
 
@@ -46,7 +58,7 @@ def test_the_changes_of_the_readme_can_be_made_and_taken_back(tmp_path):
     (tmp_path / "fixtures").symlink_to(ROOT / "fixtures")
     changes = [text for kind, text in BLOCKS if kind == "sh" and ("mqtool append" in text or "mqtool undo" in text)]
     assert len(changes) == 2
-    script = "set -eo pipefail\nmqtool() { $PYTHON -m mqtool \"$@\"; }\n" + "".join(changes)
+    script = 'set -eo pipefail\nmqtool() { $PYTHON -m mqtool "$@"; }\n' + "".join(changes)
     assert re.search(r"^present +yes$", run("bash", "-c", script, cwd=tmp_path), re.MULTILINE)
 
 
@@ -55,6 +67,9 @@ def test_the_demo_runs():
 
 
 def test_every_link_leads_to_a_file():
-    links = [(page, link) for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
-             for link in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text("utf-8"))]
+    links = [
+        (page, link)
+        for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+        for link in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text("utf-8"))
+    ]
     assert [f"{page.name}: {link}" for page, link in links if not (page.parent / link).exists()] == []

@@ -21,14 +21,20 @@ def texts() -> dict[str, str]:
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
     names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
     paths = {name: ROOT / name for name in names if name and (not name.startswith("fixtures/") or name.endswith(".md"))}
-    return {name: path.read_text("utf-8", "replace") for name, path in paths.items()
-            if path.is_file() and path.stat().st_size <= LARGEST_TEXT and path != Path(__file__)}
+    return {
+        name: path.read_text("utf-8", "replace")
+        for name, path in paths.items()
+        if path.is_file() and path.stat().st_size <= LARGEST_TEXT and path != Path(__file__)
+    }
 
 
 def places(pattern: re.Pattern[str]) -> list[str]:
-    return [f"{name}:{number}: {line.strip()[:100]}"
-            for name, text in texts().items()
-            for number, line in enumerate(text.splitlines(), 1) if pattern.search(line)]
+    return [
+        f"{name}:{number}: {line.strip()[:100]}"
+        for name, text in texts().items()
+        for number, line in enumerate(text.splitlines(), 1)
+        if pattern.search(line)
+    ]
 
 
 def test_nothing_was_left_for_later():
@@ -54,9 +60,13 @@ LONG_ON_PURPOSE = {
 
 
 def test_functions_are_at_most_45_lines_long():
-    long = [f"{module.path}:{node.lineno} {node.name}: {length}"
-            for module in modules() for node in module.functions()
-            if (str(module.path), node.name) not in LONG_ON_PURPOSE and (length := (node.end_lineno or 0) - node.lineno + 1) > 45]
+    long = [
+        f"{module.path}:{node.lineno} {node.name}: {length}"
+        for module in modules()
+        for node in module.functions()
+        if (str(module.path), node.name) not in LONG_ON_PURPOSE
+        and (length := (node.end_lineno or 0) - node.lineno + 1) > 45
+    ]
     assert long == []
 
 
@@ -66,9 +76,12 @@ def test_every_module_says_what_belongs_in_it():
 
 def test_every_test_can_fail():
     checks = re.compile(r"\bassert\b|\bcheck|raises|warns|pytest\.fail|harmed")
-    idle = [f"{name}: {node.name}"
-            for name, text in texts().items() if name.startswith("tests/") and name.endswith(".py")
-            for node in ast.walk(ast.parse(text))
-            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
-            if not checks.search(ast.unparse(node.body))]
+    idle = [
+        f"{name}: {node.name}"
+        for name, text in texts().items()
+        if name.startswith("tests/") and name.endswith(".py")
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+        if not checks.search(ast.unparse(node.body))
+    ]
     assert idle == []

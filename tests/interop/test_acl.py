@@ -26,6 +26,7 @@ def refusals_of_a_real_broker(release: RocketMQ, directory: Path) -> dict[str, s
         found = {label: refusal(await connection.call(command, 20)) for label, command in requests().items()}
         connection.close()
         return found
+
     return asyncio.run(main())
 
 

@@ -17,8 +17,13 @@ def test_the_real_store_repeats_every_recorded_answer(name, rocketmq, tmp_path):
     assert fixture in answered("messages", "gets", "queries", "times")
     recorded = {kind: answers(name, kind) for kind in ("messages", "gets", "queries", "times")}
     found = rocketmq(fixture.version).answers(
-        copy_store(name, tmp_path), fixture.config, work=tmp_path / "work",
-        gets=recorded["gets"], queries=recorded["queries"], times=recorded["times"])
+        copy_store(name, tmp_path),
+        fixture.config,
+        work=tmp_path / "work",
+        gets=recorded["gets"],
+        queries=recorded["queries"],
+        times=recorded["times"],
+    )
     for kind, rows in recorded.items():
         assert found[kind] == rows, kind
 
@@ -28,8 +33,11 @@ def test_the_real_store_serves_every_unit_of_every_queue(name, rocketmq, tmp_pat
     fixture = store_fixture(name)
     found = rocketmq(fixture.version).answers(copy_store(name, tmp_path), fixture.config, work=tmp_path / "work")
     served = {(row["topic"], row["queueId"]): row["served"] for row in found["queues"] if row["served"]}
-    units = {(row["topic"], row["queueId"]): [unit[1] for unit in row["units"]]
-             for row in answers(name, "queues") if row["units"]}
+    units = {
+        (row["topic"], row["queueId"]): [unit[1] for unit in row["units"]]
+        for row in answers(name, "queues")
+        if row["units"]
+    }
     assert served == units
 
 

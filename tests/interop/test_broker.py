@@ -6,6 +6,7 @@ from tests.support.stores import answers, copy_store, shape_keys, store_fixture
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
+
 @pytest.mark.parametrize("version", ["4.9.7", "5.5.0"])
 def test_a_broker_serves_a_fixture_and_stops_in_order(version, rocketmq, tmp_path):
     name = f"orders-{version}"

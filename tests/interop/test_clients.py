@@ -37,10 +37,29 @@ def heard(request, tmp_path_factory):
         with Client(served.address) as client:
             for topic, number in QUEUES.items():
                 queues = 1 if (request.param, topic) == ("javascript", "Ordered") else number
-                assert client.call(17, topic=topic, defaultTopic="TBW102", readQueueNums=queues, writeQueueNums=queues, perm=6,
-                                   topicFilterType="SINGLE_TAG", topicSysFlag=0, order=False).code == 0
-        result = subprocess.run([*command, served.name_server], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                                timeout=120, check=False, env=os.environ | {"HOME": str(directory)})
+                assert (
+                    client.call(
+                        17,
+                        topic=topic,
+                        defaultTopic="TBW102",
+                        readQueueNums=queues,
+                        writeQueueNums=queues,
+                        perm=6,
+                        topicFilterType="SINGLE_TAG",
+                        topicSysFlag=0,
+                        order=False,
+                    ).code
+                    == 0
+                )
+        result = subprocess.run(
+            [*command, served.name_server],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+            env=os.environ | {"HOME": str(directory)},
+        )
     finally:
         served.stop(kill=True)
     assert result.returncode == 0, result.stderr[-3000:] + result.stdout[-1000:]
@@ -85,10 +104,12 @@ def test_a_batch_lies_in_one_queue_in_its_order(heard):
     assert sorted(facts(heard["got", "Batch"])) == sorted(facts(heard["sent", "Batch"]))
     assert [one["offset"] for one in heard["sent", "Batch"]] == list(range(10))
     assert [one["body"] for one in sorted(heard["got", "Batch"], key=lambda one: one["offset"])] == [
-        f"Batch {number}" for number in range(10)]
+        f"Batch {number}" for number in range(10)
+    ]
 
 
 @pytest.mark.parametrize("heard", EACH[::2], indirect=True)
 def test_pulls_give_everything_in_its_order(heard):
     assert facts(heard["got", "Pull"], ("body", "keys", "offset")) == [
-        (f"Pull {number}", f"k{number}", number) for number in range(40)]
+        (f"Pull {number}", f"k{number}", number) for number in range(40)
+    ]

@@ -31,10 +31,15 @@ def test_the_real_store_serves_every_message_that_the_ledger_served(name, rocket
     served = [line for line in answers(name, "messages") if line["kind"] == "message"]
     keys = sorted({(line["topic"], word) for line in served for word in line["properties"].get("KEYS", "").split()})
     found = rocketmq(fixture.version).answers(
-        plain_store(name, tmp_path), keys_of(fixture), work=tmp_path / "work",
-        gets=[{"topic": line["topic"], "queueId": line["queueId"], "offset": line["queueOffset"], "max": 1, "tags": None}
-              for line in served],
-        queries=[{"topic": topic, "key": word} for topic, word in keys])  # fmt: skip
+        plain_store(name, tmp_path),
+        keys_of(fixture),
+        work=tmp_path / "work",
+        gets=[
+            {"topic": line["topic"], "queueId": line["queueId"], "offset": line["queueOffset"], "max": 1, "tags": None}
+            for line in served
+        ],
+        queries=[{"topic": topic, "key": word} for topic, word in keys],
+    )
     assert found["opened"][0]["loaded"] is True
     places = [(row["topic"], row["queueId"], row["queueOffset"], row["properties"]) for row in found["messages"]]
     in_log_order = sorted(served, key=lambda line: line["phyOffset"])
@@ -45,7 +50,11 @@ def test_the_real_store_serves_every_message_that_the_ledger_served(name, rocket
     for line, got in zip(served, found["gets"], strict=True):
         assert got["status"] == "FOUND"
         row = by_offset[got["physicalOffsets"][0]]
-        assert (row["topic"], row["queueId"], row["queueOffset"]) == (line["topic"], line["queueId"], line["queueOffset"])
+        assert (row["topic"], row["queueId"], row["queueOffset"]) == (
+            line["topic"],
+            line["queueId"],
+            line["queueOffset"],
+        )
     for (topic, word), query in zip(keys, found["queries"], strict=True):
         wanted = sum(word in s["properties"].get("KEYS", "").split() for s in served if s["topic"] == topic)
         assert len(query["physicalOffsets"]) == min(wanted, 32), (topic, word)
@@ -57,8 +66,17 @@ def test_a_real_broker_starts_on_it_and_answers(name, rocketmq, tmp_path):
     plain_store(name, tmp_path)
     line = next(line for line in reversed(answers(name, "messages")) if line["kind"] == "message")
     broker = rocketmq(fixture.version).start_broker(tmp_path, **keys_of(fixture))
-    printed = broker.admin("queryMsgByOffset", "-b", "broker-a", "-t", line["topic"], "-i", str(line["queueId"]),
-                           "-o", str(line["queueOffset"]))  # fmt: skip
+    printed = broker.admin(
+        "queryMsgByOffset",
+        "-b",
+        "broker-a",
+        "-t",
+        line["topic"],
+        "-i",
+        str(line["queueId"]),
+        "-o",
+        str(line["queueOffset"]),
+    )
     assert line["properties"]["UNIQ_KEY"] in printed, printed
     assert line["topic"] in broker.admin("topicList")
     broker.stop()

@@ -39,7 +39,12 @@ def fill(store, version, rounds):
     chance = random.Random(rounds)
     v6 = hosts.build(hosts.parse_text("[2001:db8::7]:1234"))
     for number in range(rounds):
-        named = {"UNIQ_KEY": f"U{number:06d}", "KEYS": f"k{number} shared", "TAGS": f"Tag{number % 3}", "näme": "wért €"}
+        named = {
+            "UNIQ_KEY": f"U{number:06d}",
+            "KEYS": f"k{number} shared",
+            "TAGS": f"Tag{number % 3}",
+            "näme": "wért €",
+        }
         body = chance.randbytes(chance.choice([0, 10, 300, 2000]))
         topic, queue_id, flag = f"T{number % 2}", number % 3, 0
         kind = number % 8
@@ -75,19 +80,36 @@ def questions(root, options):
         found = list(reader.messages())
         stored = sorted({message.store_timestamp for message in found})
         for queue in reader.queues():
-            ends = {-1, 0, 1, queue.min_offset, queue.max_offset // 2, queue.max_offset - 1, queue.max_offset,
-                    queue.max_offset + 3}  # fmt: skip
+            ends = {
+                -1,
+                0,
+                1,
+                queue.min_offset,
+                queue.max_offset // 2,
+                queue.max_offset - 1,
+                queue.max_offset,
+                queue.max_offset + 3,
+            }
             place = {"topic": queue.topic, "queueId": queue.queue_id}
-            gets += [place | {"offset": at, "max": most, "tags": tags} for at in sorted(ends) for most in (1, 5, 32)
-                     for tags in (None, "Tag1", "Tag0 || Tag2")]  # fmt: skip
+            gets += [
+                place | {"offset": at, "max": most, "tags": tags}
+                for at in sorted(ends)
+                for most in (1, 5, 32)
+                for tags in (None, "Tag1", "Tag0 || Tag2")
+            ]
             times += [place | {"timestamp": at} for at in (0, *stored[:: max(1, len(stored) // 9)], stored[-1] + 1)]
         for message in found[::3]:
             queries += [{"topic": message.topic, "key": key} for key in (*message.keys, message.unique_key) if key]
     with open_store(root, options, background=False) as store:
-        return found, (gets, queries, times), [
-            [own_get(store, row) for row in gets], [own_query(store, row) for row in queries],
-            [store.offset_in_queue_by_time(row["topic"], row["queueId"], row["timestamp"]) for row in times],
-        ]  # fmt: skip
+        return (
+            found,
+            (gets, queries, times),
+            [
+                [own_get(store, row) for row in gets],
+                [own_query(store, row) for row in queries],
+                [store.offset_in_queue_by_time(row["topic"], row["queueId"], row["timestamp"]) for row in times],
+            ],
+        )
 
 
 def own_get(store, row):
@@ -108,11 +130,16 @@ def test_the_real_store_answers_about_our_store_as_we_do(version, opened_by, roc
     options = written(root, version)
     assert findings_of(root, options) == []
     found, (gets, queries, times), own = questions(root, options_on(root, opened_by))
-    told = rocketmq(opened_by).answers(root, SIZES | LIGHT, work=tmp_path / "work", gets=gets, queries=queries, times=times)
+    told = rocketmq(opened_by).answers(
+        root, SIZES | LIGHT, work=tmp_path / "work", gets=gets, queries=queries, times=times
+    )
     assert told["opened"][0]["loaded"]
-    assert [(row["physicalOffset"], row["topic"], row["queueOffset"], row["properties"], row["sysFlag"],
-             row["offsetMsgId"]) for row in told["messages"]] == [
-        (m.physical_offset, m.topic, m.queue_offset, dict(m.properties), m.sys_flag, m.offset_message_id) for m in found]
+    assert [
+        (row["physicalOffset"], row["topic"], row["queueOffset"], row["properties"], row["sysFlag"], row["offsetMsgId"])
+        for row in told["messages"]
+    ] == [
+        (m.physical_offset, m.topic, m.queue_offset, dict(m.properties), m.sys_flag, m.offset_message_id) for m in found
+    ]
     fields = ("status", "nextBeginOffset", "minOffset", "maxOffset", "bytes", "physicalOffsets")
     assert [tuple(row[name] for name in fields) for row in told["gets"]] == own[0]
     fields = ("physicalOffsets", "indexLastUpdatePhyOffset", "indexLastUpdateTimestamp")

@@ -20,15 +20,35 @@ from tests.support.served import KEYS, until
 
 pytestmark = pytest.mark.interop
 
-SMALL = {"mappedFileSizeCommitLog": 65536, "mappedFileSizeConsumeQueue": 2000, "maxHashSlotNum": 100, "maxIndexNum": 400}
+SMALL = {
+    "mappedFileSizeCommitLog": 65536,
+    "mappedFileSizeConsumeQueue": 2000,
+    "maxHashSlotNum": 100,
+    "maxIndexNum": 400,
+}
 
 
 def send(number: int) -> Command:
     """A message; the header's letters are those of SendMessageRequestHeaderV2."""
     properties = encode([("KEYS", f"k{number}"), ("TAGS", "tag"), ("UNIQ_KEY", f"{number:032X}")]).decode()
-    return Command(RequestCode.SEND_MESSAGE_V2, body=bytes([65 + number % 26]) * (1 + number * 37 % 3000), fields={
-        "a": "producers", "b": "Mirrored", "c": "TBW102", "d": "2", "e": str(number % 2), "f": "0", "g": "1700000000000",
-        "h": "0", "i": properties, "j": "0", "k": "false", "m": "false"})
+    return Command(
+        RequestCode.SEND_MESSAGE_V2,
+        body=bytes([65 + number % 26]) * (1 + number * 37 % 3000),
+        fields={
+            "a": "producers",
+            "b": "Mirrored",
+            "c": "TBW102",
+            "d": "2",
+            "e": str(number % 2),
+            "f": "0",
+            "g": "1700000000000",
+            "h": "0",
+            "i": properties,
+            "j": "0",
+            "k": "false",
+            "m": "false",
+        },
+    )
 
 
 async def produce(broker: Broker, numbers: range) -> None:
@@ -85,8 +105,9 @@ def test_the_copy_of_a_real_master_is_its_log_and_verifies_clean(rocketmq, tmp_p
     copy = tmp_path / "copy"
     end = asyncio.run(asyncio.wait_for(follow(broker, copy), 120))
     broker.stop()
-    ours, theirs = (b"".join(path.read_bytes() for path in sorted((root / "commitlog").iterdir()))
-                    for root in (copy, broker.store))
+    ours, theirs = (
+        b"".join(path.read_bytes() for path in sorted((root / "commitlog").iterdir())) for root in (copy, broker.store)
+    )
     assert end > 3 * SMALL["mappedFileSizeCommitLog"]
     assert ours[:end] == theirs[:end]
     with mqtool.open(copy, config={key: str(value) for key, value in SMALL.items()}) as store:
@@ -101,8 +122,10 @@ def traffic(address: str) -> int:
         for number in range(12):
             body = bytes([97 + number]) * (70_000 + 9_000 * number if number % 2 else 40_000)
             assert client.put("Mirrored", body, number % 2, properties={"KEYS": f"big{number}"}).code == 0
-            parts = [struct.pack(">iiiii", 0, 0, 0, 0, len(part)) + part + struct.pack(">h", 9) + b"KEYS\x01ba\x02\x02"
-                     for part in (b"one %d" % number, b"two %d" % number, b"three %d" % number)]
+            parts = [
+                struct.pack(">iiiii", 0, 0, 0, 0, len(part)) + part + struct.pack(">h", 9) + b"KEYS\x01ba\x02\x02"
+                for part in (b"one %d" % number, b"two %d" % number, b"three %d" % number)
+            ]
             batch = b"".join(struct.pack(">i", len(part)) + part[4:] for part in parts)
             assert client.put("Mirrored", batch, number % 2, code=320, m=True).code == 0
             sent += 4
@@ -122,10 +145,22 @@ def test_a_real_slave_follows_a_served_store(rocketmq, serve, tmp_path, version)
     release.brokers.append(slave)
     slave.store.mkdir(parents=True)
     own = free_ports(4)[2]
-    slave._launch("broker", "org.apache.rocketmq.broker.BrokerStartup", {
-        **KEYS, "brokerId": 1, "brokerRole": "SLAVE", "brokerIP1": "127.0.0.1", "namesrvAddr": served.name_server,
-        "listenPort": own, "haListenPort": own + 1, "diskMaxUsedSpaceRatio": 95, "storePathRootDir": slave.store,
-        "storePathCommitLog": slave.store / "commitlog"})
+    slave._launch(
+        "broker",
+        "org.apache.rocketmq.broker.BrokerStartup",
+        {
+            **KEYS,
+            "brokerId": 1,
+            "brokerRole": "SLAVE",
+            "brokerIP1": "127.0.0.1",
+            "namesrvAddr": served.name_server,
+            "listenPort": own,
+            "haListenPort": own + 1,
+            "diskMaxUsedSpaceRatio": 95,
+            "storePathRootDir": slave.store,
+            "storePathCommitLog": slave.store / "commitlog",
+        },
+    )
     until(lambda: log_of(slave.store)[:1000] == log_of(tmp_path / "master")[:1000])
     sent = 20 + traffic(served.address)
     asyncio.run(produce(master, range(20, 40)))
@@ -135,7 +170,11 @@ def test_a_real_slave_follows_a_served_store(rocketmq, serve, tmp_path, version)
     if version == "4.9.7":
         until(lambda: topics_came(slave))
     with Client(f"127.0.0.1:{own}") as client:
-        until(lambda: sum(int(client.call(30, topic="Mirrored", queueId=queue).fields["offset"]) for queue in (0, 1)) == sent)
+        until(
+            lambda: (
+                sum(int(client.call(30, topic="Mirrored", queueId=queue).fields["offset"]) for queue in (0, 1)) == sent
+            )
+        )
     slave.stop()
     assert end > 3 * KEYS["mappedFileSizeCommitLog"]
     with mqtool.open(slave.store, config={key: str(value) for key, value in KEYS.items()}) as store:

@@ -47,21 +47,36 @@ def real_broker(rocketmq, version: str, directory: Path, name_server: str, **key
     broker.store.mkdir(parents=True)
     port = free_ports(4)[2]
     broker.name_server, broker.address = name_server, f"127.0.0.1:{port}"
-    broker._launch("broker", "org.apache.rocketmq.broker.BrokerStartup", {
-        "brokerClusterName": "DefaultCluster", "brokerName": "broker-a", "brokerId": 0, "brokerIP1": "127.0.0.1",
-        "namesrvAddr": name_server, "listenPort": port, "haListenPort": port + 1, "diskMaxUsedSpaceRatio": 95,
-        "storePathRootDir": broker.store, "storePathCommitLog": broker.store / "commitlog", **keys})
+    broker._launch(
+        "broker",
+        "org.apache.rocketmq.broker.BrokerStartup",
+        {
+            "brokerClusterName": "DefaultCluster",
+            "brokerName": "broker-a",
+            "brokerId": 0,
+            "brokerIP1": "127.0.0.1",
+            "namesrvAddr": name_server,
+            "listenPort": port,
+            "haListenPort": port + 1,
+            "diskMaxUsedSpaceRatio": 95,
+            "storePathRootDir": broker.store,
+            "storePathCommitLog": broker.store / "commitlog",
+            **keys,
+        },
+    )
     return broker
 
 
 def call(address: str, command: Command) -> Command:
     """One request over a connection of its own."""
+
     async def main() -> Command:
         connection = await Connection.open(address)
         try:
             return await connection.call(command, 10)
         finally:
             connection.close()
+
     return asyncio.run(main())
 
 
@@ -73,16 +88,22 @@ def until(found: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize(("version", "keys"), [("5.5.0", {"compressedRegister": True}), ("4.9.7", {})],
-                         ids=["5.5.0-compressed", "4.9.7"])
+@pytest.mark.parametrize(
+    ("version", "keys"), [("5.5.0", {"compressedRegister": True}), ("4.9.7", {})], ids=["5.5.0-compressed", "4.9.7"]
+)
 def test_a_real_broker_registers_and_its_death_is_noticed_at_once(rocketmq, tmp_path, version, keys):
     with in_a_thread(NameServer("127.0.0.1", 0)) as address:
         broker = real_broker(rocketmq, version, tmp_path / "real", address, **keys)
         until(lambda: call(address, route("TBW102")).code == 0)
         found = document_in(call(address, route("TBW102")).body)
         assert found["brokerDatas"][0]["brokerAddrs"] == {"0": broker.address}
-        assert found["queueDatas"][0] == {"brokerName": "broker-a", "perm": 7, "readQueueNums": 8, "topicSysFlag": 0,
-                                          "writeQueueNums": 8}
+        assert found["queueDatas"][0] == {
+            "brokerName": "broker-a",
+            "perm": 7,
+            "readQueueNums": 8,
+            "topicSysFlag": 0,
+            "writeQueueNums": 8,
+        }
         broker.stop(kill=True)
         until(lambda: call(address, route("TBW102")).code == 17)
 
@@ -112,8 +133,20 @@ def test_the_tools_change_our_name_server_and_read_it(rocketmq):
 @pytest.mark.parametrize("version", ["5.5.0", "4.9.7"])
 def test_our_broker_registers_at_a_real_name_server_and_takes_leave(rocketmq, tmp_path, version):
     address = real_name_server(rocketmq, version, tmp_path / "real")
-    command = [sys.executable, "-m", "mqtool", "serve", str(tmp_path / "store"), "--port", "0", "--no-namesrv",
-               "--set", f"namesrvAddr={address}", "--set", "haListenPort=0"]
+    command = [
+        sys.executable,
+        "-m",
+        "mqtool",
+        "serve",
+        str(tmp_path / "store"),
+        "--port",
+        "0",
+        "--no-namesrv",
+        "--set",
+        f"namesrvAddr={address}",
+        "--set",
+        "haListenPort=0",
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as served:
         assert served.stdout is not None
         try:

@@ -22,7 +22,9 @@ class Consumer:
         home.mkdir()
         command = release._java("Pop", name_server, address, TOPIC, GROUP, str(count), home=home)
         self.log = (home / "errors").open("wb")
-        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.log, text=True)
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.log, text=True
+        )
         self.said: list[tuple[str, ...]] = []
         threading.Thread(target=self.read, daemon=True).start()
 
@@ -45,7 +47,9 @@ def consume(rocketmq, tmp_path):
     started = []
 
     def start(broker, count=0):
-        started.append(Consumer(rocketmq("5.5.0"), broker.name_server, broker.address, tmp_path / f"jvm{len(started)}", count))
+        started.append(
+            Consumer(rocketmq("5.5.0"), broker.name_server, broker.address, tmp_path / f"jvm{len(started)}", count)
+        )
         return started[-1]
 
     yield start
@@ -57,8 +61,14 @@ def consume(rocketmq, tmp_path):
 def offsets(address):
     """The group's offsets in the topic, by queue."""
     with Client(address) as client:
-        return [int(client.call(14, consumerGroup=GROUP, topic=TOPIC, queueId=queue, setZeroIfNotFound=False).fields["offset"])
-                for queue in range(4)]
+        return [
+            int(
+                client.call(14, consumerGroup=GROUP, topic=TOPIC, queueId=queue, setZeroIfNotFound=False).fields[
+                    "offset"
+                ]
+            )
+            for queue in range(4)
+        ]
 
 
 def persisted(path):
@@ -90,8 +100,20 @@ def test_what_was_popped_and_not_acknowledged_comes_again_after_kill_9(rocketmq,
 
     broker = start(first)
     with Client(broker.address) as client:
-        assert client.call(17, topic=TOPIC, defaultTopic="TBW102", readQueueNums=4, writeQueueNums=4, perm=6,
-                           topicFilterType="SINGLE_TAG", topicSysFlag=0, order=False).code == 0
+        assert (
+            client.call(
+                17,
+                topic=TOPIC,
+                defaultTopic="TBW102",
+                readQueueNums=4,
+                writeQueueNums=4,
+                perm=6,
+                topicFilterType="SINGLE_TAG",
+                topicSysFlag=0,
+                order=False,
+            ).code
+            == 0
+        )
     sender = consume(broker, COUNT)
     odd = sorted(f"body{number}" for number in range(1, COUNT, 2))
     even = sorted(f"body{number}" for number in range(0, COUNT, 2))

@@ -36,8 +36,13 @@ def test_the_real_store_answers_as_before(name, rocketmq, tmp_path):
     fixture = store_fixture(name)
     recorded = {kind: answers(name, kind) for kind in ("messages", "gets", "queries", "times")}
     found = rocketmq(fixture.version).answers(
-        rebuilt(name, tmp_path), fixture.config, work=tmp_path / "work",
-        gets=recorded["gets"], queries=recorded["queries"], times=recorded["times"])
+        rebuilt(name, tmp_path),
+        fixture.config,
+        work=tmp_path / "work",
+        gets=recorded["gets"],
+        queries=recorded["queries"],
+        times=recorded["times"],
+    )
     for kind, rows in recorded.items():
         assert found[kind] == rows, kind
 

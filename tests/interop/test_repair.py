@@ -28,8 +28,11 @@ def applied(root, changes, config=None):
 
 def contents(directory):
     """Bytes by name."""
-    return {path.relative_to(directory).as_posix(): path.read_bytes() for path in sorted(directory.rglob("*"))
-            if path.is_file()}  # fmt: skip
+    return {
+        path.relative_to(directory).as_posix(): path.read_bytes()
+        for path in sorted(directory.rglob("*"))
+        if path.is_file()
+    }
 
 
 def opened(rocketmq, version, root, config, work, **asked):
@@ -49,8 +52,9 @@ def test_with_queues_and_index_made_anew_and_the_old_ones_in_quarantine_it_answe
     applied(root, [RebuildQueues(), RebuildIndex()], fixture.config)
     assert any((root / ".mqtool" / "quarantine").rglob("2*"))
     recorded = {kind: answers(fixture.name, kind) for kind in ("messages", "gets", "queries")}
-    found = opened(rocketmq, version, root, fixture.config, tmp_path / "work",
-                   gets=recorded["gets"], queries=recorded["queries"])
+    found = opened(
+        rocketmq, version, root, fixture.config, tmp_path / "work", gets=recorded["gets"], queries=recorded["queries"]
+    )
     for kind, rows in recorded.items():
         assert found[kind] == rows, kind
 
@@ -96,8 +100,9 @@ def test_a_broker_runs_on_a_changed_store_keeps_changes_out_and_lets_finalize_in
             change()
     finalize(root)
     assert not (root / HOME).exists()
-    assert message["properties"]["UNIQ_KEY"] in broker.admin("queryMsgByOffset", "-b", "broker-a", "-t", "Orders",
-                                                             "-i", "1", "-o", "0")  # fmt: skip
+    assert message["properties"]["UNIQ_KEY"] in broker.admin(
+        "queryMsgByOffset", "-b", "broker-a", "-t", "Orders", "-i", "1", "-o", "0"
+    )
     broker.stop()
     assert not (root / "abort").exists()
 
@@ -158,8 +163,10 @@ def test_a_trimmed_log_begins_later_for_it_and_everything_behind_is_served(versi
     found = opened(rocketmq, version, root, fixture.config, tmp_path / "work")
     assert found["opened"][0]["minPhyOffset"] == begins
     served = {(row["topic"], row["queueId"]): row["served"] for row in found["queues"] if row["served"]}
-    units = {(row["topic"], row["queueId"]): [unit[1] for unit in row["units"] if unit[1] >= begins]
-             for row in answers(fixture.name, "queues")}
+    units = {
+        (row["topic"], row["queueId"]): [unit[1] for unit in row["units"] if unit[1] >= begins]
+        for row in answers(fixture.name, "queues")
+    }
     for queue, offsets in units.items():
         # 4.9 takes the first file for physical offset 0, wherever that begins (CommitLog.getData), in a queue that
         # holds nothing any more
@@ -176,8 +183,11 @@ def test_directories_of_ours_change_nothing_there(version, rocketmq, tmp_path):
     root = copy_store(fixture.name, tmp_path)
     for place in HARMLESS:
         for part in ("commitlog", "consumequeue/Orders/0", "index"):
-            shutil.copytree(root / part, root / place / "quarantine" / "20260101T000000Z" / part,
-                            ignore=shutil.ignore_patterns(HOME))
+            shutil.copytree(
+                root / part,
+                root / place / "quarantine" / "20260101T000000Z" / part,
+                ignore=shutil.ignore_patterns(HOME),
+            )
     gets, queries = answers(fixture.name, "gets"), answers(fixture.name, "queries")
     found = opened(rocketmq, version, root, fixture.config, tmp_path / "work", gets=gets, queries=queries)
     assert (found["messages"], found["gets"], found["queries"]) == (answers(fixture.name, "messages"), gets, queries)

@@ -17,14 +17,28 @@ if importlib.util.find_spec("rocksdict") is None:
 
 pytestmark = pytest.mark.interop
 
-KEYS = {"mappedFileSizeCommitLog": 65536, "mappedFileSizeConsumeQueue": 2000, "maxHashSlotNum": 100,
-        "maxIndexNum": 400, "timerWheelEnable": False, "autoCreateSubscriptionGroup": True}  # fmt: skip
+KEYS = {
+    "mappedFileSizeCommitLog": 65536,
+    "mappedFileSizeConsumeQueue": 2000,
+    "maxHashSlotNum": 100,
+    "maxIndexNum": 400,
+    "timerWheelEnable": False,
+    "autoCreateSubscriptionGroup": True,
+}
 ROCKS = {**KEYS, "storeType": "defaultRocksDB"}
 QUERY_OFFSET, UPDATE_OFFSET, CREATE_TOPIC, CREATE_GROUP = 14, 15, 17, 200
 GET_TOPICS, GET_GROUPS = 21, 201
 OFFSETS = {("GroupA", "Rocks", 0): 5, ("GroupA", "Rocks", 1): 0, ("GroupB", "Rocks", 0): 7, ("GroupB", "Made", 3): 0}
-TOPIC = {"topic": "Made", "defaultTopic": "TBW102", "readQueueNums": 4, "writeQueueNums": 5, "perm": 6,
-         "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": False}  # fmt: skip
+TOPIC = {
+    "topic": "Made",
+    "defaultTopic": "TBW102",
+    "readQueueNums": 4,
+    "writeQueueNums": 5,
+    "perm": 6,
+    "topicFilterType": "SINGLE_TAG",
+    "topicSysFlag": 0,
+    "order": False,
+}
 GROUP = {"groupName": "GroupA", "retryMaxTimes": 3, "retryQueueNums": 2, "consumeBroadcastEnable": False}
 
 
@@ -58,16 +72,28 @@ def read(root, keys):
     """Offsets, and what matters of topic and group, as mqtool reads them."""
     with mqtool.open(root, keys) as store:
         tables = store.metadata
-        offsets = {(group, topic, queue): offset for group, topics in tables.consumer_offsets.items()
-                   for topic, queues in topics.items() for queue, offset in queues.items()}  # fmt: skip
+        offsets = {
+            (group, topic, queue): offset
+            for group, topics in tables.consumer_offsets.items()
+            for topic, queues in topics.items()
+            for queue, offset in queues.items()
+        }
         topic, group = tables.topics["Made"], tables.groups["GroupA"]
         return offsets, (topic.read_queue_nums, topic.write_queue_nums), (group.retry_max_times, group.retry_queue_nums)
 
 
 def exported(broker, name):
     """What the broker's own tool makes of a database: its rows as JSON."""
-    printed = broker.rocketmq.admin("rocksDBConfigToJson", "-p", str(broker.store / "config"), "-t", name, "-j", "true",
-                                    name_server=broker.name_server)  # fmt: skip
+    printed = broker.rocketmq.admin(
+        "rocksDBConfigToJson",
+        "-p",
+        str(broker.store / "config"),
+        "-t",
+        name,
+        "-j",
+        "true",
+        name_server=broker.name_server,
+    )
     whole = printed[printed.index("{") : printed.rindex("}") + 1]
     return json.loads(re.sub(r"([{,]\s*)(\d+)\s*:", r'\1"\2":', whole))  # it leaves keys that are numbers bare
 
@@ -90,8 +116,12 @@ def test_what_a_broker_keeps_in_rocksdb_is_read_and_goes_to_files_and_back(tmp_p
     assert is_database(broker.store / "config" / "consumerOffsets")
     assert read(broker.store, ROCKS) == (OFFSETS, (4, 5), (3, 2))
     table = exported(broker, "consumerOffsets")["offsetTable"]
-    assert {(group, topic, int(queue)): offset for name, kept in table.items() for topic, _, group in [name.partition("@")]
-            for queue, offset in kept.get("offsetTable", kept).items()} == OFFSETS  # fmt: skip
+    assert {
+        (group, topic, int(queue)): offset
+        for name, kept in table.items()
+        for topic, _, group in [name.partition("@")]
+        for queue, offset in kept.get("offsetTable", kept).items()
+    } == OFFSETS
 
     with mqtool.open(broker.store, ROCKS) as store:
         into_files(store, tmp_path / "plain" / "store")

@@ -95,7 +95,8 @@ def test_a_killed_broker_starts_at_once_after_the_runbook(rocketmq, tmp_path):
     assert not (broker.store / "abort").exists()
     again = rocketmq("5.5.0").start_broker(tmp_path, **keys)
     assert "key-1" in again.admin("queryMsgByKey", "-t", "Fresh", "-k", "key-1") or "hello" in again.admin(
-        "printMsg", "-t", "Fresh")
+        "printMsg", "-t", "Fresh"
+    )
     again.stop()
 
 
@@ -111,4 +112,5 @@ def test_a_backup_beside_a_living_broker_comes_back_and_is_served(rocketmq, tmp_
     fresh = [row for row in found["messages"] if row["topic"] == "Fresh"]
     assert len(fresh) == 1
     assert [offset for row in found["queues"] if row["topic"] == "Fresh" for offset in row["served"]] == [
-        fresh[0]["physicalOffset"]]
+        fresh[0]["physicalOffset"]
+    ]

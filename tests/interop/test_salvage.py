@@ -22,8 +22,10 @@ def served(found):
 def salvaged_offsets(store):
     """The same of the new store, by the units that mqtool wrote; a hole's unit is the one behind it."""
     with mqtool.open(store) as opened:
-        return {(queue.topic, queue.queue_id): sorted(set(queue.units()["physical_offset"][queue.min_offset:].tolist()))
-                for queue in opened.disk_queues()}
+        return {
+            (queue.topic, queue.queue_id): sorted(set(queue.units()["physical_offset"][queue.min_offset :].tolist()))
+            for queue in opened.disk_queues()
+        }
 
 
 @pytest.mark.parametrize("version", ["4.9.7", "5.5.0"])
@@ -52,8 +54,16 @@ def test_a_consumer_of_a_tag_gets_each_message_behind_a_hole_once(kind, version,
             holes = 0 if queue is None else int((queue.units()["physical_offset"] == message.physical_offset).sum()) - 1
             if holes > 0 and message.tags:
                 behind.append((message, message.queue_offset - holes))
-                asked += [{"topic": message.topic, "queueId": message.queue_id, "offset": offset, "max": 1, "tags": message.tags}
-                          for offset in range(message.queue_offset - holes, message.queue_offset + 1)]
+                asked += [
+                    {
+                        "topic": message.topic,
+                        "queueId": message.queue_id,
+                        "offset": offset,
+                        "max": 1,
+                        "tags": message.tags,
+                    }
+                    for offset in range(message.queue_offset - holes, message.queue_offset + 1)
+                ]
     assert behind
     real = rocketmq(version).answers(tmp_path / "new", base_config(base), work=tmp_path / "work", gets=asked)
     gets = {(row["topic"], row["queueId"], row["offset"]): row for row in real["gets"]}

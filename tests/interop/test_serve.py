@@ -41,7 +41,9 @@ def load(address: str, log: dict[int, list[bytes]], turn: int, count: int = 60) 
             log[queue].append(body)
         client.heartbeat("turns@1", consumers={GROUP: [TOPIC]})
         for queue in range(QUEUES):
-            until(lambda queue=queue: int(client.call(30, topic=TOPIC, queueId=queue).fields["offset"]) == len(log[queue]))
+            until(
+                lambda queue=queue: int(client.call(30, topic=TOPIC, queueId=queue).fields["offset"]) == len(log[queue])
+            )
             fields = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": queue, "commitOffset": len(log[queue]) - turn}
             assert client.call(15, **fields).code == 0
 
@@ -90,8 +92,17 @@ def test_a_directory_changes_hands_under_load_and_nothing_is_lost(rocketmq, serv
             check(broker.address, log, turn - 1)
         else:
             with Client(broker.address) as client:
-                made = client.call(17, topic=TOPIC, defaultTopic="TBW102", readQueueNums=QUEUES, writeQueueNums=QUEUES,
-                                   perm=6, topicFilterType="SINGLE_TAG", topicSysFlag=0, order=False)
+                made = client.call(
+                    17,
+                    topic=TOPIC,
+                    defaultTopic="TBW102",
+                    readQueueNums=QUEUES,
+                    writeQueueNums=QUEUES,
+                    perm=6,
+                    topicFilterType="SINGLE_TAG",
+                    topicSysFlag=0,
+                    order=False,
+                )
                 assert made.code == 0
         load(broker.address, log, turn)
         if kill:
@@ -103,18 +114,35 @@ def test_a_directory_changes_hands_under_load_and_nothing_is_lost(rocketmq, serv
 def park(address: str) -> None:
     """Leaves a delayed message, a timer message and a half message behind, and one of each kind that is done with."""
     with Client(address) as client:
-        made = client.call(17, topic="Parked", defaultTopic="TBW102", readQueueNums=1, writeQueueNums=1, perm=6,
-                           topicFilterType="SINGLE_TAG", topicSysFlag=0, order=False)
+        made = client.call(
+            17,
+            topic="Parked",
+            defaultTopic="TBW102",
+            readQueueNums=1,
+            writeQueueNums=1,
+            perm=6,
+            topicFilterType="SINGLE_TAG",
+            topicSysFlag=0,
+            order=False,
+        )
         assert made.code == 0
         assert client.put("Parked", b"delayed, early", properties={"DELAY": "1"}).code == 0
         assert client.put("Parked", b"timed, early", properties={"TIMER_DELAY_MS": "1500"}).code == 0
         for body in (b"half, committed", b"half, silent"):
-            answer = client.put("Parked", body, group="PParked", sys_flag=4,
-                                properties={"TRAN_MSG": "true", "PGROUP": "PParked"})
+            answer = client.put(
+                "Parked", body, group="PParked", sys_flag=4, properties={"TRAN_MSG": "true", "PGROUP": "PParked"}
+            )
             assert answer.code == 0
             if body == b"half, committed":
-                client.send(37, producerGroup="PParked", commitLogOffset=int(answer.fields["msgId"][-16:], 16), msgId="",
-                            tranStateTableOffset=answer.fields["queueOffset"], commitOrRollback=8, frame_flag=2)
+                client.send(
+                    37,
+                    producerGroup="PParked",
+                    commitLogOffset=int(answer.fields["msgId"][-16:], 16),
+                    msgId="",
+                    tranStateTableOffset=answer.fields["queueOffset"],
+                    commitOrRollback=8,
+                    frame_flag=2,
+                )
         until(lambda: len(records(client.pull("Parked"))) == 3)
         assert client.put("Parked", b"delayed, late", properties={"DELAY": "2"}).code == 0
         assert client.put("Parked", b"timed, late", properties={"TIMER_DELAY_MS": "5000"}).code == 0
@@ -128,9 +156,16 @@ def collect(address: str) -> list[bytes]:
         client.heartbeat("parked@1", producers=("PParked",))
         asked = client.request(39)
         assert [body for _, body in records(asked)] == [b"half, silent"]
-        client.send(37, producerGroup="PParked", commitLogOffset=asked.fields["commitLogOffset"], msgId="",
-                    tranStateTableOffset=asked.fields["tranStateTableOffset"], commitOrRollback=8,
-                    fromTransactionCheck=True, frame_flag=2)
+        client.send(
+            37,
+            producerGroup="PParked",
+            commitLogOffset=asked.fields["commitLogOffset"],
+            msgId="",
+            tranStateTableOffset=asked.fields["tranStateTableOffset"],
+            commitOrRollback=8,
+            fromTransactionCheck=True,
+            frame_flag=2,
+        )
         until(lambda: len(records(client.pull("Parked"))) >= 6)
         return [body for _, body in records(client.pull("Parked"))]
 
@@ -149,6 +184,13 @@ def test_what_waits_in_a_store_is_delivered_once_by_whoever_opens_it_next(rocket
     park(broker.address)
     broker.stop()
     broker = start(first != "ours", transactionCheckInterval=1_000)
-    expected = [b"delayed, early", b"delayed, late", b"half, committed", b"half, silent", b"timed, early", b"timed, late"]
+    expected = [
+        b"delayed, early",
+        b"delayed, late",
+        b"half, committed",
+        b"half, silent",
+        b"timed, early",
+        b"timed, late",
+    ]
     assert sorted(collect(broker.address)) == expected
     broker.stop()

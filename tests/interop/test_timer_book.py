@@ -12,8 +12,14 @@ from tests.support.stores import tree_digest
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
-KEYS = {"mappedFileSizeCommitLog": 262_144, "mappedFileSizeConsumeQueue": 20_000, "maxHashSlotNum": 1_000,
-        "maxIndexNum": 4_000, "mappedFileSizeTimerLog": 1_024, "waitTimeMillsInSendQueue": 10_000}
+KEYS = {
+    "mappedFileSizeCommitLog": 262_144,
+    "mappedFileSizeConsumeQueue": 20_000,
+    "maxHashSlotNum": 1_000,
+    "maxIndexNum": 4_000,
+    "mappedFileSizeTimerLog": 1_024,
+    "waitTimeMillsInSendQueue": 10_000,
+}
 LATE = [b"late %d" % number for number in range(21)]
 
 
@@ -28,8 +34,17 @@ def until(found):
 def park(address):
     """Has a message delivered by the timer, and leaves others in it, in two files of its log."""
     with Client(address) as client:
-        made = client.call(17, topic="Parked", defaultTopic="TBW102", readQueueNums=1, writeQueueNums=1, perm=6,
-                           topicFilterType="SINGLE_TAG", topicSysFlag=0, order=False)
+        made = client.call(
+            17,
+            topic="Parked",
+            defaultTopic="TBW102",
+            readQueueNums=1,
+            writeQueueNums=1,
+            perm=6,
+            topicFilterType="SINGLE_TAG",
+            topicSysFlag=0,
+            order=False,
+        )
         assert made.code == 0
         for number, body in enumerate(LATE):
             assert client.put("Parked", body, properties={"TIMER_DELAY_MS": str(10_000 + 100 * number)}).code == 0

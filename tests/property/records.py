@@ -10,24 +10,75 @@ from tests.support.builder import FIRST_TIME, encode
 i32 = st.integers(-(1 << 31), (1 << 31) - 1) | st.integers(0, 9)
 i64 = st.integers(-(1 << 63), (1 << 63) - 1) | st.integers(0, 9)
 
-names = st.sampled_from([
-    b"KEYS", b"TAGS", b"UNIQ_KEY", b"a", b"", "名".encode(), b"x" * 70, b'q"\\', b"WAIT", b"\xff",
-])
-values = st.binary(max_size=20) | st.sampled_from([
-    b"", b"v", b"k1 k2", b"  k1  ", b'say "so"', b"back\\slash", "käse 名 🚀".encode(), b"\xff\xfe", b"\t\n\r", b"true",
-    b"x" * 300, b"\x7f", b"a\x01b", b"1" * 12, b"1" * 13,
-])
+names = st.sampled_from(
+    [
+        b"KEYS",
+        b"TAGS",
+        b"UNIQ_KEY",
+        b"a",
+        b"",
+        "名".encode(),
+        b"x" * 70,
+        b'q"\\',
+        b"WAIT",
+        b"\xff",
+    ]
+)
+values = st.binary(max_size=20) | st.sampled_from(
+    [
+        b"",
+        b"v",
+        b"k1 k2",
+        b"  k1  ",
+        b'say "so"',
+        b"back\\slash",
+        "käse 名 🚀".encode(),
+        b"\xff\xfe",
+        b"\t\n\r",
+        b"true",
+        b"x" * 300,
+        b"\x7f",
+        b"a\x01b",
+        b"1" * 12,
+        b"1" * 13,
+    ]
+)
 pairs = st.lists(st.tuples(names, values), max_size=5)
 joined = pairs.map(lambda found: b"".join(name + b"\1" + value + b"\2" for name, value in found))
-properties = st.one_of(joined, joined.map(lambda data: data[:-1]), st.binary(max_size=40),
-                       st.just(b"KEYS\1k\2UNIQ_KEY\1" + b"7F" * 16 + b"\2TAGS\1a\2"))
-topics = st.sampled_from([
-    b"T", b"Topic", b"%RETRY%group", b"x" * 127, b"L" * 128, b"L" * 255, "名".encode(), b'"', b"\xff",
-])
-bodies = st.binary(max_size=60) | st.sampled_from([
-    b"", b"body", b'{"json": "yes"}', b"\xff\xfe\x00", b"\x00", b"line\nline", b"\x7f", "käse 名 🚀".encode(),
-    b"back\\slash", b"\x1f", b"x" * 500,
-])
+properties = st.one_of(
+    joined,
+    joined.map(lambda data: data[:-1]),
+    st.binary(max_size=40),
+    st.just(b"KEYS\1k\2UNIQ_KEY\1" + b"7F" * 16 + b"\2TAGS\1a\2"),
+)
+topics = st.sampled_from(
+    [
+        b"T",
+        b"Topic",
+        b"%RETRY%group",
+        b"x" * 127,
+        b"L" * 128,
+        b"L" * 255,
+        "名".encode(),
+        b'"',
+        b"\xff",
+    ]
+)
+bodies = st.binary(max_size=60) | st.sampled_from(
+    [
+        b"",
+        b"body",
+        b'{"json": "yes"}',
+        b"\xff\xfe\x00",
+        b"\x00",
+        b"line\nline",
+        b"\x7f",
+        "käse 名 🚀".encode(),
+        b"back\\slash",
+        b"\x1f",
+        b"x" * 500,
+    ]
+)
 ports = st.sampled_from([0, 1, 10911, 65535])
 shapes = st.sampled_from([0, 0, 0, 0x10, 0x20, 0x30])
 compressed = st.sampled_from([0, 0, 0, 0x1, 0x301, 0x101, 0x201])
@@ -46,11 +97,20 @@ def record(draw):
     if flags & 0x1 and draw(st.booleans()):
         body = zlib.compress(body)
         flags = flags & ~0x700 | draw(st.sampled_from([0, 0x300]))
-    return {"body": body, "topic": draw(topics), "properties": draw(properties), "sys_flag": flags,
-            "queue_id": draw(i32), "flag": draw(i32), "queue_offset": draw(i64), "born_timestamp": draw(i64),
-            "reconsume_times": draw(i32), "prepared_transaction_offset": draw(i64),
-            "born_host": draw(hosts_of(16 if flags & 0x10 else 4)),
-            "store_host": draw(hosts_of(16 if flags & 0x20 else 4))}
+    return {
+        "body": body,
+        "topic": draw(topics),
+        "properties": draw(properties),
+        "sys_flag": flags,
+        "queue_id": draw(i32),
+        "flag": draw(i32),
+        "queue_offset": draw(i64),
+        "born_timestamp": draw(i64),
+        "reconsume_times": draw(i32),
+        "prepared_transaction_offset": draw(i64),
+        "born_host": draw(hosts_of(16 if flags & 0x10 else 4)),
+        "store_host": draw(hosts_of(16 if flags & 0x20 else 4)),
+    }
 
 
 records = st.lists(record(), min_size=1, max_size=12)

@@ -15,20 +15,46 @@ from tests.support.engine_faults import fast_directory, remove
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(1 << 70), 1 << 70) | st.floats(allow_nan=False) | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3), max_leaves=5,
-)  # fmt: skip
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=5,
+)
 FIELDS = [
-    "topic", "queue_id", "body", "body_base64", "body_encoding", "tags", "keys", "properties", "delay_level", "flag",
-    "sys_flag", "born_timestamp", "born_host", "store_host", "reconsume_times", "unique_key", "body_crc", "batch_index",
-]  # fmt: skip
+    "topic",
+    "queue_id",
+    "body",
+    "body_base64",
+    "body_encoding",
+    "tags",
+    "keys",
+    "properties",
+    "delay_level",
+    "flag",
+    "sys_flag",
+    "born_timestamp",
+    "born_host",
+    "store_host",
+    "reconsume_times",
+    "unique_key",
+    "body_crc",
+    "batch_index",
+]
 LIKELY = {
-    "topic": st.sampled_from(["A", "B" * 127, "C" * 128, "%RETRY%" + "d" * 200, "%RETRY%" + "d" * 260, "..", "a/b", "é"]),
-    "queue_id": st.integers(0, 3), "body": st.text(max_size=20) | st.integers(3000, 5000).map("x".__mul__),
-    "properties": st.dictionaries(st.text(st.characters(exclude_characters="\1\2"), min_size=1, max_size=4),
-                                  st.text(st.characters(exclude_characters="\1\2"), max_size=6), max_size=3),
-    "tags": st.sampled_from(["t", ""]), "keys": st.just(["k"]), "delay_level": st.integers(0, 30),
-    "sys_flag": st.sampled_from([0, 1, 4, 8, 12, 16, 32, 64, 128]), "born_host": st.sampled_from(["1.2.3.4:5", "[::1]:9"]),
-}  # fmt: skip
+    "topic": st.sampled_from(
+        ["A", "B" * 127, "C" * 128, "%RETRY%" + "d" * 200, "%RETRY%" + "d" * 260, "..", "a/b", "é"]
+    ),
+    "queue_id": st.integers(0, 3),
+    "body": st.text(max_size=20) | st.integers(3000, 5000).map("x".__mul__),
+    "properties": st.dictionaries(
+        st.text(st.characters(exclude_characters="\1\2"), min_size=1, max_size=4),
+        st.text(st.characters(exclude_characters="\1\2"), max_size=6),
+        max_size=3,
+    ),
+    "tags": st.sampled_from(["t", ""]),
+    "keys": st.just(["k"]),
+    "delay_level": st.integers(0, 30),
+    "sys_flag": st.sampled_from([0, 1, 4, 8, 12, 16, 32, 64, 128]),
+    "born_host": st.sampled_from(["1.2.3.4:5", "[::1]:9"]),
+}
 MESSAGES = st.fixed_dictionaries({"topic": LIKELY.pop("topic")}, optional=LIKELY)
 
 
@@ -62,7 +88,9 @@ def test_what_a_dry_run_says_is_what_becomes_of_a_row(compat, rows):
                 if ack.stored:
                     record = commit_log.parse_record(bytes(store.message_at(ack.physical_offset)))
                     assert (record.topic.decode(), record.queue_id) == (ack.topic, ack.queue_id)
-        assert [(ack.number, ack.status, ack.topic) for ack in done] == [(ack.number, ack.status, ack.topic) for ack in said]
+        assert [(ack.number, ack.status, ack.topic) for ack in done] == [
+            (ack.number, ack.status, ack.topic) for ack in said
+        ]
         assert all(ack.stored is (ack.status is PutStatus.PUT_OK) for ack in done)
         if any(ack.stored for ack in done):
             assert findings_of(directory / "store", options, "log-bad-compression") == []

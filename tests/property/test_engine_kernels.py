@@ -38,21 +38,31 @@ def messages(draw, *, rare):
     topics = draw(st.sampled_from([[0], [0, 1], [2, 3], [0, 1, 2, 3], [4], [0, 5]] if rare else [[0], [0, 1], [0, 3]]))
     one_for_all = draw(st.booleans())
     return MessageColumns(
-        TOPICS, random.choice(topics, count), random.integers(0, draw(st.integers(1, 8)), count),
-        [random.bytes(int(random.integers(0, longest))) for _ in range(count)], draw(st.sampled_from([held, None])),
+        TOPICS,
+        random.choice(topics, count),
+        random.integers(0, draw(st.integers(1, 8)), count),
+        [random.bytes(int(random.integers(0, longest))) for _ in range(count)],
+        draw(st.sampled_from([held, None])),
         5 if one_for_all else random.integers(-5, 5, count),
         draw(st.sampled_from([0, 1, 4, 8])) if rare else random.choice([0, 1, 0x301], count),
         draw(st.sampled_from([None, 7, -1])) if one_for_all else np.arange(count),
         reconsume_times=2 if one_for_all else np.arange(count),
         prepared_transaction_offset=draw(st.sampled_from([0, 99])),
-    )  # fmt: skip
+    )
 
 
-STEPS = st.lists(st.one_of(
-    st.tuples(st.just("many"), messages(rare=False)), st.tuples(st.just("many"), messages(rare=True)),
-    st.tuples(st.just("put"), messages(rare=False)), st.tuples(st.just("dispatch"), st.none()),
-    st.tuples(st.just("pass"), st.integers(1, 5000)), st.tuples(st.just("flush"), st.none()),
-), min_size=1, max_size=12)  # fmt: skip
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("many"), messages(rare=False)),
+        st.tuples(st.just("many"), messages(rare=True)),
+        st.tuples(st.just("put"), messages(rare=False)),
+        st.tuples(st.just("dispatch"), st.none()),
+        st.tuples(st.just("pass"), st.integers(1, 5000)),
+        st.tuples(st.just("flush"), st.none()),
+    ),
+    min_size=1,
+    max_size=12,
+)
 
 
 def run(store: MessageStore, clock: HeldClock, steps) -> list[object]:
@@ -75,10 +85,22 @@ def run(store: MessageStore, clock: HeldClock, steps) -> list[object]:
 
 
 @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
-@given(STEPS, st.sampled_from([
-    {}, {"pool_buffers": 2}, {"index": False}, {"lmq": True, "multi_dispatch": True}, {"consume_queue_ext": True},
-    {"index_tags": False}, {"lock_memory": True}, {"append_record_crc": True}, {"positional_writes": True},
-]))  # fmt: skip
+@given(
+    STEPS,
+    st.sampled_from(
+        [
+            {},
+            {"pool_buffers": 2},
+            {"index": False},
+            {"lmq": True, "multi_dispatch": True},
+            {"consume_queue_ext": True},
+            {"index_tags": False},
+            {"lock_memory": True},
+            {"append_record_crc": True},
+            {"positional_writes": True},
+        ]
+    ),
+)
 def test_kernels_leave_the_bytes_of_array_arithmetic(steps, options):
     root = fast_directory()
     answers = []

@@ -60,8 +60,13 @@ def encoded(tag, key):
 class StoreMachine(RuleBasedStateMachine):
     """The store, and what must be in it."""
 
-    @initialize(compat=st.sampled_from(list(Compat)), mode=st.sampled_from(list(FlushMode)), pool=st.sampled_from([0, 2]),
-                columns=st.sampled_from([1, 3, 1 << 30]), positional=st.booleans())  # fmt: skip
+    @initialize(
+        compat=st.sampled_from(list(Compat)),
+        mode=st.sampled_from(list(FlushMode)),
+        pool=st.sampled_from([0, 2]),
+        columns=st.sampled_from([1, 3, 1 << 30]),
+        positional=st.booleans(),
+    )
     def begin(self, compat, mode, pool, columns, positional):
         self.root = fast_directory()
         self.clock = HeldClock()
@@ -78,8 +83,14 @@ class StoreMachine(RuleBasedStateMachine):
 
     # -- putting
 
-    @rule(topic=st.sampled_from(TOPICS), queue_id=st.integers(0, 1), size=st.integers(0, 700), tag=st.sampled_from(TAGS),
-          key=st.sampled_from([None, *KEYS]), kind=st.sampled_from([0, 0, 0, PREPARED, COMMITTED, ROLLED_BACK]))  # fmt: skip
+    @rule(
+        topic=st.sampled_from(TOPICS),
+        queue_id=st.integers(0, 1),
+        size=st.integers(0, 700),
+        tag=st.sampled_from(TAGS),
+        key=st.sampled_from([None, *KEYS]),
+        kind=st.sampled_from([0, 0, 0, PREPARED, COMMITTED, ROLLED_BACK]),
+    )
     def put(self, topic, queue_id, size, tag, key, kind):
         self.clock.time += 700
         body = bytes([len(self.log) % 251]) * size
@@ -93,8 +104,11 @@ class StoreMachine(RuleBasedStateMachine):
         if visible:
             queue.append(kept)
 
-    @rule(topic=st.sampled_from(TOPICS), sizes=st.lists(st.integers(0, 200), min_size=1, max_size=6),
-          tag=st.sampled_from(TAGS))  # fmt: skip
+    @rule(
+        topic=st.sampled_from(TOPICS),
+        sizes=st.lists(st.integers(0, 200), min_size=1, max_size=6),
+        tag=st.sampled_from(TAGS),
+    )
     def put_batch(self, topic, sizes, tag):
         self.clock.time += 300
         bodies = [bytes([len(self.log) + n & 255]) * size for n, size in enumerate(sizes)]
@@ -174,11 +188,17 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(topic=st.sampled_from(TOPICS), key=st.sampled_from(KEYS))
     def query(self, topic, key):
         lowest = self.store.min_physical_offset
-        said = {kept.physical_offset for kept, of, kind in self.log
-                if of == topic and kept.key == key and kind != ROLLED_BACK and kept.physical_offset >= lowest}  # fmt: skip
+        said = {
+            kept.physical_offset
+            for kept, of, kind in self.log
+            if of == topic and kept.key == key and kind != ROLLED_BACK and kept.physical_offset >= lowest
+        }
         found = self.store.query_message(topic, key)
-        named = {o for o, record in zip(found.physical_offsets, found.records, strict=True)
-                 if properties.decode(commit_log.parse_record(record).properties).get("KEYS") == key}  # fmt: skip
+        named = {
+            o
+            for o, record in zip(found.physical_offsets, found.records, strict=True)
+            if properties.decode(commit_log.parse_record(record).properties).get("KEYS") == key
+        }
         assert found.physical_offsets == sorted(found.physical_offsets)
         if len(found.physical_offsets) < self.options.max_query // 2:  # duplicates count, too
             assert said & self.certain_keys <= named
@@ -209,9 +229,10 @@ class StoreMachine(RuleBasedStateMachine):
             found = list(outside.messages())
             assert not [item for item in found if isinstance(item, Damage)]
             assert [(m.physical_offset, m.body) for m in found] == [
-                (kept.physical_offset, kept.body) for kept, _, _ in self.log
+                (kept.physical_offset, kept.body)
+                for kept, _, _ in self.log
                 if kept.physical_offset >= outside.commit_log.min_offset
-            ]  # fmt: skip
+            ]
 
     @invariant()
     def timestamps_and_bounds_are_sane(self):
@@ -227,6 +248,7 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 TestStore = StoreMachine.TestCase
-TestStore.settings = settings(max_examples=40, stateful_step_count=30, deadline=None,
-                              suppress_health_check=list(HealthCheck))  # fmt: skip
+TestStore.settings = settings(
+    max_examples=40, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+)
 TestStore.pytestmark = [pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisWarning")]

@@ -26,9 +26,13 @@ TESTS = st.one_of(
     st.builds("{} BETWEEN -3 AND 5".format, st.sampled_from("abc")),
 )
 EXPRESSIONS = st.recursive(
-    TESTS, lambda inner: st.builds("({} {} NOT ({}))".format, inner, st.sampled_from(["AND", "OR"]), inner), max_leaves=4
+    TESTS,
+    lambda inner: st.builds("({} {} NOT ({}))".format, inner, st.sampled_from(["AND", "OR"]), inner),
+    max_leaves=4,
 )
-FILTERS = st.lists(st.tuples(EXPRESSIONS, st.sets(st.integers(0, BITS - 1), min_size=1, max_size=3)), min_size=1, max_size=4)
+FILTERS = st.lists(
+    st.tuples(EXPRESSIONS, st.sets(st.integers(0, BITS - 1), min_size=1, max_size=3)), min_size=1, max_size=4
+)
 
 
 @pytest.fixture(scope="module")
@@ -59,9 +63,13 @@ def from_rebuild(directory, text, held):
 @settings(max_examples=150, deadline=None)
 def test_dispatch_and_rebuild_set_the_same_bits(directory, filters, held):
     groups = {
-        f"group{number}": {"expression": expression, "expressionType": "SQL92", "bornTime": 0,
-                           "bloomFilterData": {"bitNum": BITS, "bitPos": sorted(bits)}}
+        f"group{number}": {
+            "expression": expression,
+            "expressionType": "SQL92",
+            "bornTime": 0,
+            "bloomFilterData": {"bitNum": BITS, "bitPos": sorted(bits)},
+        }
         for number, (expression, bits) in enumerate(filters)
-    }  # fmt: skip
+    }
     text = json.dumps({"filterDataByTopic": {TOPIC: {"topic": TOPIC, "groupFilterData": groups}}}).encode()
     assert from_rebuild(directory, text, held) == from_engine(text, held)

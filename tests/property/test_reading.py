@@ -32,8 +32,15 @@ def built(tmp_path_factory):
     for number in range(COUNT):
         keys = " ".join(f"k{key}" for key in range(number % 4))
         body = f"message {number} {'käse' if number % 7 == 0 else ''}\n".encode()
-        builder.put(body, topic=TOPICS[number % 4 * (number % 3 > 0)], queue_id=number % 3, keys=keys,
-                    tags=["", "a", "b", "ab"][number % 4], unique_key=f"U{number % 50}" if number % 5 else "", step=number % 3)
+        builder.put(
+            body,
+            topic=TOPICS[number % 4 * (number % 3 > 0)],
+            queue_id=number % 3,
+            keys=keys,
+            tags=["", "a", "b", "ab"][number % 4],
+            unique_key=f"U{number % 50}" if number % 5 else "",
+            step=number % 3,
+        )
     root = builder.write(tmp_path_factory.mktemp("selection") / "store")
     with mqtool.open(root) as store:
         yield store, list(store.messages())
@@ -47,16 +54,25 @@ def few(values):
     return st.lists(st.sampled_from(values), max_size=2)
 
 
-selections = st.fixed_dictionaries({}, optional={
-    "start": offsets, "end": offsets, "begin_time": times, "end_time": times,
-    "topics": few([*TOPICS, "Orders*", "*", "?udit", "[AO]*", "nothing", "%RETRY%*"]),
-    "queue_id": st.none() | st.integers(-1, 3), "tags": few(["a", "b", "ab", "c", ""]),
-    "keys": few(["k0", "k1", "k2", "k", "U7", "absent"]), "unique_keys": few(["U1", "U7", "U49", "k0"]),
-    "properties": st.dictionaries(st.sampled_from(["KEYS", "TAGS", "UNIQ_KEY", "x"]),
-                                  st.sampled_from(["a", "k0", "U7", "k0 k1"]), max_size=2),
-    "grep": st.none() | st.sampled_from([b"7", "käse".encode(), b"^message 1", rb"\d\d\n", b"absent", b"."]),
-    "limit": st.none() | st.integers(0, 20),
-})  # fmt: skip
+selections = st.fixed_dictionaries(
+    {},
+    optional={
+        "start": offsets,
+        "end": offsets,
+        "begin_time": times,
+        "end_time": times,
+        "topics": few([*TOPICS, "Orders*", "*", "?udit", "[AO]*", "nothing", "%RETRY%*"]),
+        "queue_id": st.none() | st.integers(-1, 3),
+        "tags": few(["a", "b", "ab", "c", ""]),
+        "keys": few(["k0", "k1", "k2", "k", "U7", "absent"]),
+        "unique_keys": few(["U1", "U7", "U49", "k0"]),
+        "properties": st.dictionaries(
+            st.sampled_from(["KEYS", "TAGS", "UNIQ_KEY", "x"]), st.sampled_from(["a", "k0", "U7", "k0 k1"]), max_size=2
+        ),
+        "grep": st.none() | st.sampled_from([b"7", "käse".encode(), b"^message 1", rb"\d\d\n", b"absent", b"."]),
+        "limit": st.none() | st.integers(0, 20),
+    },
+)
 
 
 def wants(message, wanted):
@@ -64,19 +80,21 @@ def wants(message, wanted):
     low, high = wanted.get("start"), wanted.get("end")
     begin, end = wanted.get("begin_time"), wanted.get("end_time")
     found, words = message.properties, {*message.keys, message.unique_key}
-    return all((
-        low is None or message.physical_offset >= low,
-        high is None or message.physical_offset < high,
-        begin is None or message.store_timestamp >= begin,
-        end is None or message.store_timestamp < end,
-        not wanted.get("topics") or any(fnmatchcase(message.topic, glob) for glob in wanted["topics"]),
-        wanted.get("queue_id") is None or message.queue_id == wanted["queue_id"],
-        not wanted.get("tags") or message.tags in wanted["tags"],
-        not wanted.get("keys") or any(key in words for key in wanted["keys"]),
-        not wanted.get("unique_keys") or message.unique_key in wanted["unique_keys"],
-        all(found.get(name) == value for name, value in wanted.get("properties", {}).items()),
-        wanted.get("grep") is None or re.search(wanted["grep"], message.body, re.DOTALL) is not None,
-    ))  # fmt: skip
+    return all(
+        (
+            low is None or message.physical_offset >= low,
+            high is None or message.physical_offset < high,
+            begin is None or message.store_timestamp >= begin,
+            end is None or message.store_timestamp < end,
+            not wanted.get("topics") or any(fnmatchcase(message.topic, glob) for glob in wanted["topics"]),
+            wanted.get("queue_id") is None or message.queue_id == wanted["queue_id"],
+            not wanted.get("tags") or message.tags in wanted["tags"],
+            not wanted.get("keys") or any(key in words for key in wanted["keys"]),
+            not wanted.get("unique_keys") or message.unique_key in wanted["unique_keys"],
+            all(found.get(name) == value for name, value in wanted.get("properties", {}).items()),
+            wanted.get("grep") is None or re.search(wanted["grep"], message.body, re.DOTALL) is not None,
+        )
+    )
 
 
 @given(wanted=selections)
@@ -89,7 +107,8 @@ def test_a_selection_is_a_plain_filter_over_all_messages(built, wanted):
     expected = [message for message in messages if wants(message, wanted)][: wanted.get("limit")]
     assert list(store.messages(**wanted)) == expected
     assert store.to_arrow(["physical_offset"], **wanted)["physical_offset"].to_pylist() == [
-        message.physical_offset for message in expected]
+        message.physical_offset for message in expected
+    ]
     assert sum(item.count for item in json_lines(store, "none", **wanted)) == len(expected)
 
 
@@ -130,8 +149,13 @@ def harmed(data, edits):
     return bytes(changed[: len(data)])
 
 
-@given(made=records, edits=harm, size=st.sampled_from([8, 50, 91, 100, 128, 333, 1000]), is_last=st.booleans(),
-       behind=st.sampled_from([0, 5, 300]))
+@given(
+    made=records,
+    edits=harm,
+    size=st.sampled_from([8, 50, 91, 100, 128, 333, 1000]),
+    is_last=st.booleans(),
+    behind=st.sampled_from([0, 5, 300]),
+)
 def test_the_window_changes_nothing_whatever_is_damaged(made, edits, size, is_last, behind):
     data, _ = log_of(made)
     data = harmed(data + bytes(behind), edits)
@@ -170,10 +194,19 @@ def test_a_record_that_nothing_touched_is_found_if_its_neighbour_is_whole(made, 
 
 
 CUT_BEFORE_A_CHANCE_BOUNDARY = {
-    "body": b"x\x9c\x03\x00\x00\x00\x00\x01", "topic": b"L" * 128, "properties": b"", "sys_flag": 1, "queue_id": 0,
-    "flag": 0, "queue_offset": 0, "born_timestamp": 0, "reconsume_times": 0, "prepared_transaction_offset": 0,
-    "born_host": bytes(8), "store_host": bytes(8),
-}  # fmt: skip
+    "body": b"x\x9c\x03\x00\x00\x00\x00\x01",
+    "topic": b"L" * 128,
+    "properties": b"",
+    "sys_flag": 1,
+    "queue_id": 0,
+    "flag": 0,
+    "queue_offset": 0,
+    "born_timestamp": 0,
+    "reconsume_times": 0,
+    "prepared_transaction_offset": 0,
+    "born_host": bytes(8),
+    "store_host": bytes(8),
+}
 
 
 @given(made=records, cut=st.integers(0, 1 << 20))

@@ -59,8 +59,14 @@ def test_an_executor_killed_in_the_middle_changes_nothing_in_the_result(tmp_path
     ours = {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     with spark_cluster(tmp_path) as cluster:
         arguments = [f"b={store}", str(tmp_path / "cluster"), cluster.master, str(SPLIT)]
-        with subprocess.Popen([sys.executable, "-c", DRIVER, *arguments], env=os.environ | ours, cwd=ROOT, text=True,
-                              stdin=subprocess.PIPE, stdout=subprocess.PIPE) as driver:  # fmt: skip
+        with subprocess.Popen(
+            [sys.executable, "-c", DRIVER, *arguments],
+            env=os.environ | ours,
+            cwd=ROOT,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        ) as driver:
             assert driver.stdin is not None
             assert driver.stdout is not None
             killed = []

@@ -89,9 +89,13 @@ def test_a_master_that_is_none_is_named_before_anything_starts(master):
 def test_spark_sql_reads_an_export(spark, tmp_path, partition_by):
     target = lake.exported(NAME, tmp_path, write=WriteOptions(partition_by))
     spark.read.parquet(f"{target}/messages").createOrReplaceTempView("messages")
-    found = spark.sql("""
+    found = (
+        spark.sql("""
         SELECT topic, queue_id, queue_offset, body, tags, keys, properties, born_timestamp, record_class FROM messages
-    """).toArrow().to_pylist()
+    """)
+        .toArrow()
+        .to_pylist()
+    )
     expected = lake.expected_rows(NAME, every_class=False, broker="b")
 
     def key(row: dict[str, Any]) -> tuple[Any, ...]:

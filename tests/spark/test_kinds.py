@@ -41,9 +41,14 @@ def test_columns_are_chosen(spark):
     assert found == [{"queue_offset": row["queue_offset"], "topic": row["topic"]} for row in plain(root)]
 
 
-@pytest.mark.parametrize(("options", "words"), [
-    ({"topics": "a"}, "option 'topics' is not for a store of kind equeue"),
-    ({"table": "messages"}, "option 'table': expected equeue-message"), ({"columns": "nothing"}, "unknown column")])
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"topics": "a"}, "option 'topics' is not for a store of kind equeue"),
+        ({"table": "messages"}, "option 'table': expected equeue-message"),
+        ({"columns": "nothing"}, "unknown column"),
+    ],
+)
 def test_what_such_a_store_has_not_is_refused_by_name(spark, options, words):
     with pytest.raises(Exception, match=words):
         load(spark, equeue_store("equeue-small"), **options).count()

@@ -19,7 +19,9 @@ def test_the_script_runs_and_counts_the_brokers_messages(tmp_path):
     pytest.importorskip("polars")
     store = ROOT / "fixtures" / "orders-5.5.0" / "store"
     command = [sys.executable, "docs/lake.py", str(store), str(tmp_path)]
-    ran = subprocess.run(command, cwd=ROOT, env=os.environ | {"NO_COLOR": "1"}, capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        command, cwd=ROOT, env=os.environ | {"NO_COLOR": "1"}, capture_output=True, text=True, check=False
+    )
     assert ran.returncode == 0, ran.stderr
     expected = lake.expected_rows("orders-5.5.0", every_class=False, broker="broker-a")
     assert lake.in_log_order(lake.rows(tmp_path / "lake" / "python")) == expected

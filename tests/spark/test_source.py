@@ -110,8 +110,11 @@ def test_sql_reads_a_view(spark, tmp_path):
     store = copy_store(ORDERS, tmp_path)
     spark.sql(f"CREATE TEMPORARY VIEW orders USING `rocketmq-store` OPTIONS (path '{store}', topics 'Orders')")
     found = spark.sql("SELECT properties['KEYS'] AS k, CAST(body AS string) AS b FROM orders WHERE queue_id = 0")
-    expected = [r for r in lake.expected_rows(ORDERS, every_class=False, broker="")
-                if r["topic"] == "Orders" and r["queue_id"] == 0]  # fmt: skip
+    expected = [
+        r
+        for r in lake.expected_rows(ORDERS, every_class=False, broker="")
+        if r["topic"] == "Orders" and r["queue_id"] == 0
+    ]
     assert Counter(row.k for row in found.collect()) == Counter(row["properties"].get("KEYS") for row in expected)
 
 

@@ -79,8 +79,10 @@ def test_each_run_adds_what_is_new(streaming):
 def test_batches_end_at_records_soon_after_the_limit(streaming):
     streaming.run(maxBytesPerTrigger=9000)
     assert streaming.rows() == EXPECTED
-    sizes = [sum(row["store_size"] for path in one.glob("*.parquet") for row in pq.read_table(path).to_pylist())
-             for one in sorted(streaming.out.iterdir())]  # fmt: skip
+    sizes = [
+        sum(row["store_size"] for path in one.glob("*.parquet") for row in pq.read_table(path).to_pylist())
+        for one in sorted(streaming.out.iterdir())
+    ]
     assert len(sizes) > 5
     assert max(sizes) < 30_000
 

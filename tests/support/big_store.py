@@ -179,7 +179,25 @@ def _record(row: int, body: bytes) -> bytes:
     ).encode()
     total = 88 + len(body) + 1 + len(topic) + 2 + len(properties)
     record = Record(
-        total, MAGIC_V1, body_crc(body), slot % QUEUES, row % 7, 0, 0, 0, 0, HOST, 0, HOST, 0, 0,
-        len(body), body, len(topic), topic, len(properties), properties,
-    )  # fmt: skip
+        total,
+        MAGIC_V1,
+        body_crc(body),
+        slot % QUEUES,
+        row % 7,
+        0,
+        0,
+        0,
+        0,
+        HOST,
+        0,
+        HOST,
+        0,
+        0,
+        len(body),
+        body,
+        len(topic),
+        topic,
+        len(properties),
+        properties,
+    )
     return build_record(record)

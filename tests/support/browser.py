@@ -79,13 +79,27 @@ class Browser:
         self._number = 0
         theirs, ours = os.pipe(), os.pipe()
         ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 20) for end in (theirs[0], ours[1])]
-        command = [chromium(), "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run",
-                   "--disable-dev-shm-usage", "--disable-extensions", "--remote-debugging-pipe",
-                   "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
-                   f"--user-data-dir={directory / 'profile'}", "about:blank"]
+        command = [
+            chromium(),
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--hide-scrollbars",
+            "--no-first-run",
+            "--disable-dev-shm-usage",
+            "--disable-extensions",
+            "--remote-debugging-pipe",
+            "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
+            f"--user-data-dir={directory / 'profile'}",
+            "about:blank",
+        ]
         self._process = subprocess.Popen(
-            ["bash", "-c", f'exec "$@" 3<&{ends[0]} 4>&{ends[1]}', "bash", *command], pass_fds=ends,
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            ["bash", "-c", f'exec "$@" 3<&{ends[0]} 4>&{ends[1]}', "bash", *command],
+            pass_fds=ends,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         self._guard = threading.Timer(SECONDS, self._process.kill)
         self._guard.start()
         for end in (theirs[0], ours[1], *ends):

@@ -19,8 +19,13 @@ IPV6 = hosts.pack(bytes(15) + b"\1", 10911)
 FIRST_TIME = 1_700_000_000_000
 
 
-def record_of(physical_offset: int, body: bytes = b"body", topic: bytes = b"Topic", properties: bytes = b"TAGS\1a\2",
-              **changes: Any) -> Record:
+def record_of(
+    physical_offset: int,
+    body: bytes = b"body",
+    topic: bytes = b"Topic",
+    properties: bytes = b"TAGS\1a\2",
+    **changes: Any,
+) -> Record:
     """A sound record; `changes` are fields of `Record` that are to be as given, whether they fit or not.
 
     Hosts are IPv6 where sys_flag says so, and the topic's length decides the version.
@@ -28,13 +33,26 @@ def record_of(physical_offset: int, body: bytes = b"body", topic: bytes = b"Topi
     sys_flag = changes.get("sys_flag", 0)
     is_v2 = len(topic) > 127
     values: dict[str, Any] = {
-        "magic_code": commit_log.MAGIC_V2 if is_v2 else commit_log.MAGIC_V1, "body_crc": commit_log.body_crc(body),
-        "queue_id": 0, "flag": 0, "queue_offset": 0, "physical_offset": physical_offset, "sys_flag": sys_flag,
-        "born_timestamp": FIRST_TIME, "born_host": IPV6 if sys_flag & 0x10 else IPV4,
-        "store_timestamp": FIRST_TIME, "store_host": IPV6 if sys_flag & 0x20 else IPV4, "reconsume_times": 0,
-        "prepared_transaction_offset": 0, "body_length": len(body), "body": body, "topic_length": len(topic),
-        "topic": topic, "properties_length": len(properties), "properties": properties,
-    }  # fmt: skip
+        "magic_code": commit_log.MAGIC_V2 if is_v2 else commit_log.MAGIC_V1,
+        "body_crc": commit_log.body_crc(body),
+        "queue_id": 0,
+        "flag": 0,
+        "queue_offset": 0,
+        "physical_offset": physical_offset,
+        "sys_flag": sys_flag,
+        "born_timestamp": FIRST_TIME,
+        "born_host": IPV6 if sys_flag & 0x10 else IPV4,
+        "store_timestamp": FIRST_TIME,
+        "store_host": IPV6 if sys_flag & 0x20 else IPV4,
+        "reconsume_times": 0,
+        "prepared_transaction_offset": 0,
+        "body_length": len(body),
+        "body": body,
+        "topic_length": len(topic),
+        "topic": topic,
+        "properties_length": len(properties),
+        "properties": properties,
+    }
     head = commit_log.BODY_POSITIONS[(sys_flag >> 4) & 3]
     total = head + len(body) + (2 if is_v2 else 1) + len(topic) + 2 + len(properties)
     return Record(**{"total_size": total, **values, **changes})
@@ -96,8 +114,17 @@ class StoreBuilder:
     segments: dict[int, bytearray] = field(default_factory=dict)
     _position: int = 0
 
-    def put(self, body: bytes = b"body", topic: str = "Topic", queue_id: int = 0, tags: str = "", keys: str = "",
-            unique_key: str = "", step: int = 1, **changes: Any) -> Put:
+    def put(
+        self,
+        body: bytes = b"body",
+        topic: str = "Topic",
+        queue_id: int = 0,
+        tags: str = "",
+        keys: str = "",
+        unique_key: str = "",
+        step: int = 1,
+        **changes: Any,
+    ) -> Put:
         """Append a message, after a BLANK in a new segment if it does not fit into the last.
 
         Args:
@@ -109,16 +136,34 @@ class StoreBuilder:
         properties = "".join(f"{name}\1{value}\2" for name, value in pairs if value).encode()
         time = (self.puts[-1].store_timestamp if self.puts else FIRST_TIME) + step
         queue_offset = sum(put.topic == topic and put.queue_id == queue_id for put in self.puts)
-        given = {"topic": topic.encode(), "properties": properties, "queue_id": queue_id, "queue_offset": queue_offset,
-                 "store_timestamp": time, **changes}
+        given = {
+            "topic": topic.encode(),
+            "properties": properties,
+            "queue_id": queue_id,
+            "queue_offset": queue_offset,
+            "store_timestamp": time,
+            **changes,
+        }
         size = record_of(0, body, **given).total_size
         segment = self._segment_for(size)
         physical_offset = segment + self._position
         data = encode(physical_offset, body, **given)
         self.segments[segment][self._position : self._position + size] = data
         self._position += size
-        self.puts.append(Put(physical_offset, size, topic, queue_id, queue_offset, tags, keys, unique_key,
-                             given["store_timestamp"], data))
+        self.puts.append(
+            Put(
+                physical_offset,
+                size,
+                topic,
+                queue_id,
+                queue_offset,
+                tags,
+                keys,
+                unique_key,
+                given["store_timestamp"],
+                data,
+            )
+        )
         return self.puts[-1]
 
     def _segment_for(self, size: int) -> int:
@@ -190,7 +235,8 @@ def index_bytes(keyed: list[tuple[Put, str]], slots: int, entries: int) -> bytes
         at = index_file.slot_position(slot)
         data[at : at + index_file.SLOT_SIZE] = index_file.SLOT.pack(head)
     last, used = keyed[-1][0], sum(head > 0 for head in heads)
-    header = IndexHeader(first.store_timestamp, last.store_timestamp, first.physical_offset, last.physical_offset, used,
-                         len(keyed) + 1)
+    header = IndexHeader(
+        first.store_timestamp, last.store_timestamp, first.physical_offset, last.physical_offset, used, len(keyed) + 1
+    )
     data[: HEADER.size] = HEADER.build(header)
     return bytes(data)

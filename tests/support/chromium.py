@@ -76,12 +76,24 @@ def chromium() -> str:
 
 def run(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Starts the browser once, with a profile of its own and without any network."""
-    command = [chromium(), "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run",
-               "--disable-dev-shm-usage", "--disable-extensions", "--host-resolver-rules=MAP * ~NOTFOUND",
-               "--allow-file-access-from-files", "--enable-logging=stderr",
-               f"--user-data-dir={directory / 'profile'}", *arguments]
-    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True,
-                          timeout=SECONDS)
+    command = [
+        chromium(),
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--hide-scrollbars",
+        "--no-first-run",
+        "--disable-dev-shm-usage",
+        "--disable-extensions",
+        "--host-resolver-rules=MAP * ~NOTFOUND",
+        "--allow-file-access-from-files",
+        "--enable-logging=stderr",
+        f"--user-data-dir={directory / 'profile'}",
+        *arguments,
+    ]
+    return subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True, timeout=SECONDS
+    )
 
 
 def look_at(page: Path, directory: Path, width: int) -> dict[str, Any]:
@@ -93,7 +105,9 @@ def look_at(page: Path, directory: Path, width: int) -> dict[str, Any]:
     around = directory / f"around-{width}.html"
     around.write_text(
         f'<!DOCTYPE html><iframe style="border:0;width:{width}px;height:900px"></iframe><pre></pre>'
-        f"<script>{MEASURE}\nframe.src = {json.dumps(page.resolve().as_uri())};</script>", "utf-8")
+        f"<script>{MEASURE}\nframe.src = {json.dumps(page.resolve().as_uri())};</script>",
+        "utf-8",
+    )
     result = run(directory, "--virtual-time-budget=10000", "--window-size=1600,1200", "--dump-dom", around.as_uri())
     measured = re.search(r"<pre>(.*?)</pre>", result.stdout, re.DOTALL)
     assert measured is not None

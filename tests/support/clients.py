@@ -54,8 +54,20 @@ def cpp() -> list[str]:
 
     def build(directory: Path) -> None:
         shutil.copy(source / "main.py", directory)
-        _run(sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary", ":all:",
-             "--target", str(directory), WHEEL, directory=directory)
+        _run(
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--only-binary",
+            ":all:",
+            "--target",
+            str(directory),
+            WHEEL,
+            directory=directory,
+        )
 
     return [sys.executable, str(_built("cpp", sys.executable, source, build) / "main.py")]
 
@@ -66,7 +78,9 @@ CLIENTS: Mapping[str, Callable[[], list[str]]] = {"go": go, "javascript": javasc
 def _built(name: str, program: str, source: Path, build: Callable[[Path], None]) -> Path:
     if not shutil.which(program):
         raise Unavailable(f"no {program}")
-    state = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(source.iterdir()) if path.is_file())).hexdigest()
+    state = hashlib.sha256(
+        b"".join(path.read_bytes() for path in sorted(source.iterdir()) if path.is_file())
+    ).hexdigest()
     cache = Path(os.environ.get("MQTOOL_ROCKETMQ_CACHE") or Path.home() / ".cache" / "mqtool" / "rocketmq") / "clients"
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / f"{name}.lock").open("w") as lock:
@@ -83,8 +97,15 @@ def _built(name: str, program: str, source: Path, build: Callable[[Path], None])
 
 def _run(*command: str, directory: Path) -> None:
     try:
-        result = subprocess.run(command, cwd=directory, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                                timeout=BUILD_SECONDS, check=False)
+        result = subprocess.run(
+            command,
+            cwd=directory,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=BUILD_SECONDS,
+            check=False,
+        )
     except subprocess.TimeoutExpired:
         raise Unavailable(f"{command[0]} {command[1]}: nothing after {BUILD_SECONDS} s") from None
     if result.returncode:

@@ -75,11 +75,13 @@ def _abort(store: Ledger) -> None:
 
 def _field(number: int, name: int, value: int) -> Callable[[Ledger], None]:
     """Writes a field of the header of the entry in the middle of a file."""
+
     def damage(store: Ledger) -> None:
         entry = store.middle(number)
         fields = [1, entry[1], entry[2], entry[3], entry[0], 0, 0, 0, entry[1] - HEADER.size]
         fields[name] = value if name != 2 else fields[2] + value
         store.write(entry[0], HEADER.pack(*fields))
+
     return damage
 
 
@@ -87,6 +89,7 @@ def _body(number: int) -> Callable[[Ledger], None]:
     def damage(store: Ledger) -> None:
         position, size, _, _ = store.middle(number)
         store.write(position + HEADER.size + (size - HEADER.size) // 2, b"\xa5\x5a\xa5\x5a")
+
     return damage
 
 
@@ -107,6 +110,7 @@ def _zeros(number: int) -> Callable[[Ledger], None]:
     def damage(store: Ledger) -> None:
         position, size, _, _ = store.middle(number)
         store.write(position, bytes(size))
+
     return damage
 
 
@@ -123,6 +127,7 @@ def _remove(*names: str) -> Callable[[Ledger], None]:
                 shutil.rmtree(path)
             else:
                 path.unlink()
+
     return damage
 
 
@@ -143,6 +148,7 @@ def _short_index(store: Ledger) -> None:
 def _stray(name: str, size: int) -> Callable[[Ledger], None]:
     def damage(store: Ledger) -> None:
         (store.root / "dledger-n0" / "data" / name).write_bytes(bytes(size))
+
     return damage
 
 
@@ -157,6 +163,7 @@ def _first_unit(store: Ledger) -> None:
 def _ledger_checkpoint(text: str) -> Callable[[Ledger], None]:
     def damage(store: Ledger) -> None:
         (store.root / "dledger-n0" / "checkpoint").write_text(text)
+
     return damage
 
 
@@ -175,6 +182,7 @@ def _both(*parts: Callable[[Ledger], None]) -> Callable[[Ledger], None]:
     def damage(store: Ledger) -> None:
         for part in parts:
             part(store)
+
     return damage
 
 
@@ -186,37 +194,74 @@ _EVERYWHERE: dict[str, Callable[[Ledger], None]] = {"healthy": _healthy, "abort"
 
 _LEDGER: dict[str, Callable[[Ledger], None]] = {
     **_EVERYWHERE,
-    "entry-magic": _field(-1, 0, 7), "entry-size": _field(-1, 1, 100), "entry-index": _field(-1, 2, 5),
-    "entry-term-higher": _field(-1, 3, 9), "entry-term-lower": _field(-1, 3, -3), "entry-position": _field(-1, 4, 5),
-    "entry-body-length": _field(-1, 8, 12), "entry-crc-fields": _field(-1, 7, 99),
-    "entry-position-in-first": _field(0, 4, 5), "entry-index-in-last-but-one": _field(-2, 2, 5),
-    "body": _body(-1), "body-abort": _both(_body(-1), _abort), "body-in-first-abort": _both(_body(0), _abort),
-    "record-magic": _record_magic, "record-magic-abort": _both(_record_magic, _abort),
+    "entry-magic": _field(-1, 0, 7),
+    "entry-size": _field(-1, 1, 100),
+    "entry-index": _field(-1, 2, 5),
+    "entry-term-higher": _field(-1, 3, 9),
+    "entry-term-lower": _field(-1, 3, -3),
+    "entry-position": _field(-1, 4, 5),
+    "entry-body-length": _field(-1, 8, 12),
+    "entry-crc-fields": _field(-1, 7, 99),
+    "entry-position-in-first": _field(0, 4, 5),
+    "entry-index-in-last-but-one": _field(-2, 2, 5),
+    "body": _body(-1),
+    "body-abort": _both(_body(-1), _abort),
+    "body-in-first-abort": _both(_body(0), _abort),
+    "record-magic": _record_magic,
+    "record-magic-abort": _both(_record_magic, _abort),
     "record-magic-no-queues": _both(_record_magic, _remove("consumequeue")),
-    "torn": _torn, "torn-abort": _both(_torn, _abort), "last-header": _no_last_header,
-    "zeros-in-first": _zeros(0), "zeros-in-last-but-one": _zeros(-2), "no-blank": _no_blank,
-    "no-data": _remove("dledger-n0/data"), "no-first-data": _remove_data(0), "no-last-data": _remove_data(-1),
-    "short-data": _short_data, "short-index": _short_index, "no-index": _remove("dledger-n0/index"),
+    "torn": _torn,
+    "torn-abort": _both(_torn, _abort),
+    "last-header": _no_last_header,
+    "zeros-in-first": _zeros(0),
+    "zeros-in-last-but-one": _zeros(-2),
+    "no-blank": _no_blank,
+    "no-data": _remove("dledger-n0/data"),
+    "no-first-data": _remove_data(0),
+    "no-last-data": _remove_data(-1),
+    "short-data": _short_data,
+    "short-index": _short_index,
+    "no-index": _remove("dledger-n0/index"),
     "no-index-abort": _both(_remove("dledger-n0/index"), _abort),
-    "unit": _unit, "first-unit": _first_unit, "no-ledger": _remove("dledger-n0"),
-    "stray-empty": _stray("note", 0), "stray-word": _stray("note", SIZE), "stray-gap": _stray(f"{SIZE * 9:020}", SIZE),
+    "unit": _unit,
+    "first-unit": _first_unit,
+    "no-ledger": _remove("dledger-n0"),
+    "stray-empty": _stray("note", 0),
+    "stray-word": _stray("note", SIZE),
+    "stray-gap": _stray(f"{SIZE * 9:020}", SIZE),
     "stray-next": _stray(f"{SIZE * 4:020}", SIZE),
     "no-ledger-checkpoint": _remove("dledger-n0/checkpoint"),
     "committed-5": _ledger_checkpoint("endIndex=9\ncommittedIndex=5\n"),
     "committed-many": _ledger_checkpoint("committedIndex=1000000\n"),
     "committed-negative": _ledger_checkpoint("committedIndex=-7\n"),
     "committed-word": _ledger_checkpoint("committedIndex=x\n"),
-    "no-queues": _remove("consumequeue"), "no-queues-abort": _both(_remove("consumequeue"), _abort),
+    "no-queues": _remove("consumequeue"),
+    "no-queues-abort": _both(_remove("consumequeue"), _abort),
     "no-queues-no-ledger-checkpoint": _both(_remove("consumequeue"), _remove("dledger-n0/checkpoint")),
-    "short-queue": _short_queue, "short-queue-abort": _both(_short_queue, _abort),
+    "short-queue": _short_queue,
+    "short-queue-abort": _both(_short_queue, _abort),
     "no-checkpoint-abort": _both(_remove("checkpoint"), _abort),
-    "no-index-files": _remove("index"), "no-index-files-abort": _both(_remove("index"), _abort),
-}  # fmt: skip
+    "no-index-files": _remove("index"),
+    "no-index-files-abort": _both(_remove("index"), _abort),
+}
 
 _MIXED = {
-    name: _LEDGER[name] for name in (
-        "healthy", "abort", "entry-magic", "body-abort", "torn", "no-data", "no-ledger", "no-index", "no-queues",
-        "no-queues-abort", "no-queues-no-ledger-checkpoint", "short-queue", "no-checkpoint-abort", "zeros-in-last-but-one",
+    name: _LEDGER[name]
+    for name in (
+        "healthy",
+        "abort",
+        "entry-magic",
+        "body-abort",
+        "torn",
+        "no-data",
+        "no-ledger",
+        "no-index",
+        "no-queues",
+        "no-queues-abort",
+        "no-queues-no-ledger-checkpoint",
+        "short-queue",
+        "no-checkpoint-abort",
+        "zeros-in-last-but-one",
     )
 } | {"no-plain": _remove("commitlog"), "no-plain-no-queues": _both(_remove("commitlog"), _remove("consumequeue"))}
 
@@ -244,8 +289,13 @@ def build(release: str, base: str, case: str, folder: Path) -> Path:
 def keys(release: str, base: str) -> dict[str, Any]:
     """The broker keys with which a case is opened."""
     port = free_ports(1)[0]
-    return {**shape_keys(store_fixture(f"{base}-{release}").config), "enableDLegerCommitLog": True,
-            "dLegerGroup": "broker-a", "dLegerSelfId": "n0", "dLegerPeers": f"n0-127.0.0.1:{port}"}
+    return {
+        **shape_keys(store_fixture(f"{base}-{release}").config),
+        "enableDLegerCommitLog": True,
+        "dLegerGroup": "broker-a",
+        "dLegerSelfId": "n0",
+        "dLegerPeers": f"n0-127.0.0.1:{port}",
+    }
 
 
 def files_below(root: Path) -> dict[str, bytes]:
@@ -269,22 +319,29 @@ def answer(rocketmq: RocketMQ, release: str, base: str, case: str, folder: Path)
     runs = opened is not None and opened["loaded"]
     shown = {name for name in before.keys() | after.keys() if "/index/" not in f"/{name}" or "dledger" in name}
     return {
-        "release": release, "base": base, "case": case,
+        "release": release,
+        "base": base,
+        "case": case,
         "exit": None if runs else -1 if opened is None else -3,
         "after_start": [opened["minPhyOffset"], opened["maxPhyOffset"]] if runs and opened else None,
-        "queues": {f"{q['topic']}/{q['queueId']}": [q["minOffset"], q["maxOffset"]] for q in found["queues"]
-                   if q["maxOffset"]},
+        "queues": {
+            f"{q['topic']}/{q['queueId']}": [q["minOffset"], q["maxOffset"]] for q in found["queues"] if q["maxOffset"]
+        },
         "served": {f"{q['topic']}/{q['queueId']}": q["served"] for q in found["queues"] if q["served"]},
         "deleted": sorted(name for name in shown if name not in after),
         "created": sorted(name for name in shown if name not in before and not name.endswith(("currterm", ".bak"))),
-        "changed": sorted(name for name in shown & before.keys() & after.keys()
-                          if before[name] != after[name] and not name.endswith(("currterm", ".bak"))),
+        "changed": sorted(
+            name
+            for name in shown & before.keys() & after.keys()
+            if before[name] != after[name] and not name.endswith(("currterm", ".bak"))
+        ),
         "abort_after": (folder / "work" / "store" / "abort").exists(),
-    }  # fmt: skip
+    }
 
 
 def in_terms_of_answers(outcome: Outcome) -> dict[str, Any]:
     """A prediction with the fields of an answer."""
+
     def shown(names: tuple[str, ...]) -> list[str]:
         return [name for name in names if not name.startswith(("index/", "config/", "abort", "timer"))]
 
@@ -292,9 +349,10 @@ def in_terms_of_answers(outcome: Outcome) -> dict[str, Any]:
     return {
         "exit": outcome.exit,
         "after_start": list(outcome.after_start) if outcome.runs and outcome.after_start else None,
-        "queues": {name: [q.min_offset, q.max_offset] for name, q in (outcome.queues or {}).items()
-                   if q.max_offset},
+        "queues": {name: [q.min_offset, q.max_offset] for name, q in (outcome.queues or {}).items() if q.max_offset},
         "served": {name: found for name, found in served.items() if found},
-        "deleted": shown(outcome.files.deleted), "created": shown(outcome.files.created),
-        "changed": shown(outcome.files.changed), "abort_after": outcome.abort_after,
-    }  # fmt: skip
+        "deleted": shown(outcome.files.deleted),
+        "created": shown(outcome.files.created),
+        "changed": shown(outcome.files.changed),
+        "abort_after": outcome.abort_after,
+    }

@@ -25,7 +25,9 @@ def main() -> int:
         nonlocal count
         if event not in _CHANGES and not (event == "open" and arguments[2] & _WRITES):
             return
-        if not isinstance(arguments[0], str | bytes | os.PathLike) or not os.fsdecode(arguments[0]).startswith(directory):
+        if not isinstance(arguments[0], str | bytes | os.PathLike) or not os.fsdecode(arguments[0]).startswith(
+            directory
+        ):
             return
         count += 1
         if count == last:

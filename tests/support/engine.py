@@ -16,9 +16,13 @@ from mqtool.store import broker_config
 from mqtool.verify import Severity, verify
 
 SMALL: dict[str, Any] = {
-    "commit_log_file_size": 4096, "consume_queue_file_size": 200, "index_slots": 10, "index_entries": 20,
-    "batch_consume_queue_file_size": 460, "zone": UTC,
-}  # fmt: skip
+    "commit_log_file_size": 4096,
+    "consume_queue_file_size": 200,
+    "index_slots": 10,
+    "index_entries": 20,
+    "batch_consume_queue_file_size": 460,
+    "zone": UTC,
+}
 """Sizes of Appendix A: log files of 4096 bytes, ten units and nineteen index entries a file."""
 
 
@@ -51,8 +55,9 @@ def options_of(config: Path, version: str, **more: Any) -> StoreOptions:
     """Options for a store that a broker of this version wrote with this configuration."""
     base = StoreOptions(compat=Compat.V4_9 if version.startswith("4.9") else Compat.V5_5, zone=UTC, **more)
     found = options_from_config(broker_config.load(config), base)
-    return StoreOptions(**{**{name: getattr(found, name) for name in found.__slots__},
-                           "commit_log_dirs": (), "read_only_dirs": ()})  # fmt: skip
+    return StoreOptions(
+        **{**{name: getattr(found, name) for name in found.__slots__}, "commit_log_dirs": (), "read_only_dirs": ()}
+    )
 
 
 def records_of(directories: "list[Path]") -> "Iterator[tuple[int, Record | None]]":
@@ -74,10 +79,18 @@ def put_record(store: MessageStore, clock: HeldClock, record: Record) -> Any:
     """Puts what a stored record was made of, at its own time."""
     clock.time = record.store_timestamp
     return store.put(
-        record.topic.decode(), record.queue_id, record.body, record.properties, record.flag, record.sys_flag,
-        record.born_timestamp, record.born_host, record.store_host, record.reconsume_times,
+        record.topic.decode(),
+        record.queue_id,
+        record.body,
+        record.properties,
+        record.flag,
+        record.sys_flag,
+        record.born_timestamp,
+        record.born_host,
+        record.store_host,
+        record.reconsume_times,
         record.prepared_transaction_offset,
-    )  # fmt: skip
+    )
 
 
 def replay(store: MessageStore, clock: HeldClock, directories: "list[Path]") -> int:
@@ -97,10 +110,16 @@ def replay(store: MessageStore, clock: HeldClock, directories: "list[Path]") -> 
             clock.time = batch[0].store_timestamp
             first = batch[0]
             result = store.put_batch(
-                first.topic.decode(), first.queue_id,
-                [BatchMessage(r.body, _without_crc(store, r.properties), r.flag) for r in batch], b"",
-                first.sys_flag, first.born_timestamp, first.born_host, first.store_host, first.reconsume_times,
-            )  # fmt: skip
+                first.topic.decode(),
+                first.queue_id,
+                [BatchMessage(r.body, _without_crc(store, r.properties), r.flag) for r in batch],
+                b"",
+                first.sys_flag,
+                first.born_timestamp,
+                first.born_host,
+                first.store_host,
+                first.reconsume_times,
+            )
             assert result.ok, result
             number += len(batch)
             done += len(batch)

@@ -47,10 +47,13 @@ def _questions(store: "mqtool.Store") -> dict[str, Any]:
         "unchecked": lambda: [str(item) for item in store.messages(check_crc=False)][:1],
         "arrow": lambda: store.to_arrow().num_rows,
         "lines": lambda: [getattr(item, "count", 0) for item in json_lines(store)],
-        "queues": lambda: [(q.topic, q.queue_id, q.min_offset, q.max_offset, q.max_physical_offset, len(q.units()))
-                           for q in store.queues()],
-        "index": lambda: [(file.slot_count, file.max_entries, len(file.entries), len(file.slots))
-                          for file in store.index_files()],
+        "queues": lambda: [
+            (q.topic, q.queue_id, q.min_offset, q.max_offset, q.max_physical_offset, len(q.units()))
+            for q in store.queues()
+        ],
+        "index": lambda: [
+            (file.slot_count, file.max_entries, len(file.entries), len(file.slots)) for file in store.index_files()
+        ],
         "plain": lambda: (store.clean_stop, store.checkpoint, store.metadata.problems, store.version, store.lags()),
         "describe": lambda: describe(store),
         "oddities": lambda: oddities(store),
@@ -60,13 +63,18 @@ def _questions(store: "mqtool.Store") -> dict[str, Any]:
         "queries": lambda: [_asked(partial(store.query_message, topic, "k0")) for topic in topics],
         "times": lambda: [
             _asked(partial(store.offset_in_queue_by_time, topic, 0, time, boundary, version=version))
-            for topic in topics for time in _TIMES for version in ("4.9", "5.5") for boundary in ("LOWER", "UPPER")
+            for topic in topics
+            for time in _TIMES
+            for version in ("4.9", "5.5")
+            for boundary in ("LOWER", "UPPER")
         ],
         "selected": lambda: [type(item) for item in store.messages(topics=["T*"], tags=["a"], grep="x", limit=5)],
-    }  # fmt: skip
+    }
 
 
 def _offsets(store: "mqtool.Store") -> tuple[list[int], list[Damage]]:
     items = list(store.messages())
-    return ([item.physical_offset for item in items if isinstance(item, Message)],
-            [item for item in items if isinstance(item, Damage)])  # fmt: skip
+    return (
+        [item.physical_offset for item in items if isinstance(item, Message)],
+        [item for item in items if isinstance(item, Damage)],
+    )

@@ -35,6 +35,7 @@ class Master:
             reply = command.reply(0, None, {}, body)
             reply.version = self.version
             return reply
+
         return handler
 
     def runtime(self, command: Command, _peer: object) -> Command:

@@ -22,33 +22,116 @@ PEACEFUL = frozenset({RequestCode.UPDATE_BROKER_CONFIG, RequestCode.DELETE_EXPIR
 """Codes that are left out: carried out, they would change what the other peers of the test rely on."""
 
 FIELDS: dict[str, Any] = {
-    "topic": TOPIC, "queueId": "0", "queueOffset": "0", "offset": "0", "maxMsgNums": "8", "consumerGroup": "GHostile",
-    "group": "GHostile", "producerGroup": "PHostile", "sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "0",
-    "subscription": "*", "subVersion": "0", "expressionType": "TAG", "defaultTopic": "TBW102", "defaultTopicQueueNums": "4",
-    "bornTimestamp": "1700000000000", "flag": "0", "properties": "UNIQ_KEY\x01AA\x02", "reconsumeTimes": "0", "a": "PHostile",
-    "b": TOPIC, "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1700000000000", "h": "0", "i": "KEYS\x01k\x02", "j": "0",
-    "k": "false", "l": "0", "m": "false", "invisibleTime": "5000", "pollTime": "0", "bornTime": "0", "initMode": "0",
-    "exp": "*", "expType": "TAG", "order": "false", "extraInfo": "0 1700000000000 5000 0 0 broker-a 0 0", "delayLevel": "1",
-    "originMsgId": "", "unitMode": "false", "readQueueNums": "4", "writeQueueNums": "4", "perm": "6", "topicSysFlag": "0",
-    "topicFilterType": "SINGLE_TAG", "timestamp": "0", "key": "k", "maxNum": "8", "beginTimestamp": "0",
-    "endTimestamp": "9223372036854775807", "clientID": "h@1", "tranStateTableOffset": "0", "commitLogOffset": "0",
-    "commitOrRollback": "8", "msgId": "", "isForce": "true", "index": "0", "count": "8", "statsName": "TOPIC_PUT_NUMS",
-    "statsKey": TOPIC, "recallHandle": "djEgYSBi", "srcGroup": "GHostile", "destGroup": "GHostile2", "groupName": "GHostile",
+    "topic": TOPIC,
+    "queueId": "0",
+    "queueOffset": "0",
+    "offset": "0",
+    "maxMsgNums": "8",
+    "consumerGroup": "GHostile",
+    "group": "GHostile",
+    "producerGroup": "PHostile",
+    "sysFlag": "4",
+    "commitOffset": "0",
+    "suspendTimeoutMillis": "0",
+    "subscription": "*",
+    "subVersion": "0",
+    "expressionType": "TAG",
+    "defaultTopic": "TBW102",
+    "defaultTopicQueueNums": "4",
+    "bornTimestamp": "1700000000000",
+    "flag": "0",
+    "properties": "UNIQ_KEY\x01AA\x02",
+    "reconsumeTimes": "0",
+    "a": "PHostile",
+    "b": TOPIC,
+    "c": "TBW102",
+    "d": "4",
+    "e": "0",
+    "f": "0",
+    "g": "1700000000000",
+    "h": "0",
+    "i": "KEYS\x01k\x02",
+    "j": "0",
+    "k": "false",
+    "l": "0",
+    "m": "false",
+    "invisibleTime": "5000",
+    "pollTime": "0",
+    "bornTime": "0",
+    "initMode": "0",
+    "exp": "*",
+    "expType": "TAG",
+    "order": "false",
+    "extraInfo": "0 1700000000000 5000 0 0 broker-a 0 0",
+    "delayLevel": "1",
+    "originMsgId": "",
+    "unitMode": "false",
+    "readQueueNums": "4",
+    "writeQueueNums": "4",
+    "perm": "6",
+    "topicSysFlag": "0",
+    "topicFilterType": "SINGLE_TAG",
+    "timestamp": "0",
+    "key": "k",
+    "maxNum": "8",
+    "beginTimestamp": "0",
+    "endTimestamp": "9223372036854775807",
+    "clientID": "h@1",
+    "tranStateTableOffset": "0",
+    "commitLogOffset": "0",
+    "commitOrRollback": "8",
+    "msgId": "",
+    "isForce": "true",
+    "index": "0",
+    "count": "8",
+    "statsName": "TOPIC_PUT_NUMS",
+    "statsKey": TOPIC,
+    "recallHandle": "djEgYSBi",
+    "srcGroup": "GHostile",
+    "destGroup": "GHostile2",
+    "groupName": "GHostile",
 }
 BODIES = (
-    b"", b"x" * 100, b"{}", b"[]", b"null", b'{"clientID":"h@1","consumerDataSet":[{"groupName":"GHostile"}],"producerDataSet":[]}',
+    b"",
+    b"x" * 100,
+    b"{}",
+    b"[]",
+    b"null",
+    b'{"clientID":"h@1","consumerDataSet":[{"groupName":"GHostile"}],"producerDataSet":[]}',
     b'{"acks":[{"b":"AQ==","c":"GHostile","t":"Hostile","r":"0","so":0,"q":0,"rq":0,"pt":1,"it":1}]}',
     b'{"topic":"Hostile","consumerGroup":"GHostile","clientId":"h@1","mqSet":[{"topic":"Hostile","brokerName":"b","queueId":0}]}',
 )
-VALUES = ("", "-1", "0", "2147483648", "-9223372036854775808", "99999999999999999999", "NaN", "1e9", "\x00", "\u20ac" * 200,
-          "true", "null", "../../etc", "%RETRY%", "a b", "x" * 40_000, "((((((((", "AND OR NOT", "\x01\x02\x01", "\ud83d\ude00")
+VALUES = (
+    "",
+    "-1",
+    "0",
+    "2147483648",
+    "-9223372036854775808",
+    "99999999999999999999",
+    "NaN",
+    "1e9",
+    "\x00",
+    "\u20ac" * 200,
+    "true",
+    "null",
+    "../../etc",
+    "%RETRY%",
+    "a b",
+    "x" * 40_000,
+    "((((((((",
+    "AND OR NOT",
+    "\x01\x02\x01",
+    "\ud83d\ude00",
+)
 
 
 def header(code: int, opaque: int, fields: dict[str, Any], random_: random.Random) -> bytes:
     """A header, in either of the two forms."""
     if random_.random() < 0.3 and -(1 << 15) <= code < 1 << 15:
-        pairs = b"".join(struct.pack(">h", len(name)) + name + struct.pack(">i", len(value)) + value for name, value in (
-            (name.encode(), value.encode("utf-8", "replace")) for name, value in fields.items()))
+        pairs = b"".join(
+            struct.pack(">h", len(name)) + name + struct.pack(">i", len(value)) + value
+            for name, value in ((name.encode(), value.encode("utf-8", "replace")) for name, value in fields.items())
+        )
         return b"\x01" + struct.pack(">hbhiii", code, 0, 513, opaque, 0, 0) + struct.pack(">i", len(pairs)) + pairs
     found = {"code": code, "language": "JAVA", "version": 513, "opaque": opaque, "flag": 0, "extFields": fields}
     return b"\x00" + json.dumps(found, ensure_ascii=random_.random() < 0.5).encode("utf-8", "replace")
@@ -62,7 +145,9 @@ def frame(head: bytes, body: bytes) -> bytes:
 def handled(address: str) -> list[int]:
     """The request codes that a broker knows."""
     with Client(address) as client:
-        return [int(code) for code in RequestCode if code not in PEACEFUL and client.call(int(code), **FIELDS).code != 3]
+        return [
+            int(code) for code in RequestCode if code not in PEACEFUL and client.call(int(code), **FIELDS).code != 3
+        ]
 
 
 def mutated(random_: random.Random, opaque: int, codes: list[int]) -> tuple[bytes, bool]:
@@ -149,8 +234,16 @@ class Attack:
             self.socket = socket.create_connection(self.address, timeout=SENTINEL_TIMES)
         sentinel = self._next()
         try:
-            self.socket.sendall(b"".join(frames) + frame(b"\x00" + json.dumps(
-                {"code": 28, "language": "JAVA", "version": 513, "opaque": sentinel, "flag": 0}).encode(), b""))
+            self.socket.sendall(
+                b"".join(frames)
+                + frame(
+                    b"\x00"
+                    + json.dumps(
+                        {"code": 28, "language": "JAVA", "version": 513, "opaque": sentinel, "flag": 0}
+                    ).encode(),
+                    b"",
+                )
+            )
             answered = self._until(sentinel)
         except (ConnectionResetError, BrokenPipeError):
             answered = None

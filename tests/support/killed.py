@@ -86,17 +86,23 @@ def _one(store: Path, work: Path, kind: str, step: int) -> dict[str, Any]:
     return {
         "killed": code == _KILLED,
         "seen_ok": (kind == "rewound" or max(seen.values(), default=1) == 1) and len(seen) >= min(old, new),
-        "again": again, "said": said.get("outcome"),
+        "again": again,
+        "said": said.get("outcome"),
         "final_ok": final == Counter({(end, None): 1 for end in ends[:new]}) and _visible(target) == final,
         "leftovers": sorted(path.name for path in (target / "_mqtool").iterdir() if path.name.startswith("staging")),
-    }  # fmt: skip
+    }
 
 
 def _export(store: Path, target: Path, state: str | None) -> dict[str, Any]:
     options = WriteOptions(("topic",))
     try:
         result = lake.run_export(
-            store, target, state=state, split_bytes=30_000, write=options, read=ReadRequest(every_class=True),
+            store,
+            target,
+            state=state,
+            split_bytes=30_000,
+            write=options,
+            read=ReadRequest(every_class=True),
             rewind=state is not None,
         )
     except ExportError as error:
@@ -134,7 +140,13 @@ def _dying(work: Callable[[], dict[str, Any]], step: int) -> dict[str, Any]:
     def writes(*arguments: Any, **named: Any) -> bool:
         return any(isinstance(value, str) and value in ("wb", "xb", "w") for value in (*arguments[1:], *named.values()))
 
-    changes = (os, "fsync"), (shutil, "rmtree"), (pathlib.Path, "rename"), (pathlib.Path, "replace"), (pathlib.Path, "unlink")
+    changes = (
+        (os, "fsync"),
+        (shutil, "rmtree"),
+        (pathlib.Path, "rename"),
+        (pathlib.Path, "replace"),
+        (pathlib.Path, "unlink"),
+    )
     for owner, name in (*changes, (builtins, "open"), (pathlib.Path, "open")):
         original = getattr(owner, name)
         setattr(owner, name, counted(original, writes) if name == "open" else counted(original))

@@ -22,16 +22,30 @@ WHOLE = tuple(store.name for store in answered("gets", "queries", "times", "mess
 """Stores whose every record the broker was asked for."""
 
 SERVED = (
-    "bcq-5.5.0", "cqext-4.9.7", "cqext-5.5.0", "multipath-5.5.0", "rocksdb-cq-5.5.0", "tieredstore-5.5.0",
-    "timer-5.5.0", "metadata-4.9.7", "metadata-5.5.0",
-)  # fmt: skip
+    "bcq-5.5.0",
+    "cqext-4.9.7",
+    "cqext-5.5.0",
+    "multipath-5.5.0",
+    "rocksdb-cq-5.5.0",
+    "tieredstore-5.5.0",
+    "timer-5.5.0",
+    "metadata-4.9.7",
+    "metadata-5.5.0",
+)
 """Stores of which only what a pull consumer was served is known."""
 
 HALF = {"RMQ_SYS_TRANS_HALF_TOPIC"}
 SYSTEM = {
-    "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC", "rmq_sys_wheel_timer",
-    "TBW102", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", "rmq_sys_TRACE_DATA_DefaultRegion", "RMQ_SYS_TRACE_TOPIC",
-}  # fmt: skip
+    "SCHEDULE_TOPIC_XXXX",
+    "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+    "TRANS_CHECK_MAX_TIME_TOPIC",
+    "rmq_sys_wheel_timer",
+    "TBW102",
+    "SELF_TEST_TOPIC",
+    "OFFSET_MOVED_EVENT",
+    "rmq_sys_TRACE_DATA_DefaultRegion",
+    "RMQ_SYS_TRACE_TOPIC",
+}
 
 
 def moment(millis: int) -> datetime:
@@ -78,29 +92,48 @@ def _rows_of(answer: dict[str, Any], kind: str, broker: str) -> list[dict[str, A
     stored = base64.b64decode(answer["body"] or "")
     body = stored if answer["decodedBody"] is None else base64.b64decode(answer["decodedBody"])
     record = {
-        "broker": broker, "physical_offset": answer["physicalOffset"], "store_size": answer["storeSize"],
-        "topic": answer["topic"], "queue_id": answer["queueId"], "queue_offset": answer["queueOffset"],
-        "flag": answer["flag"], "sys_flag": answer["sysFlag"], "born_timestamp": moment(answer["bornTimestamp"]),
-        "store_timestamp": moment(answer["storeTimestamp"]), "born_host": host(answer["bornHost"]),
-        "store_host": host(answer["storeHost"]), "reconsume_times": answer["reconsumeTimes"],
-        "prepared_transaction_offset": answer["preparedTransactionOffset"], "body_crc": answer["bodyCRC"],
-        "offset_message_id": answer["offsetMsgId"], "magic_code": int(answer["magic"], 16) - (1 << 32),
-        "body_decoded": True, "record_class": kind,
-    }  # fmt: skip
+        "broker": broker,
+        "physical_offset": answer["physicalOffset"],
+        "store_size": answer["storeSize"],
+        "topic": answer["topic"],
+        "queue_id": answer["queueId"],
+        "queue_offset": answer["queueOffset"],
+        "flag": answer["flag"],
+        "sys_flag": answer["sysFlag"],
+        "born_timestamp": moment(answer["bornTimestamp"]),
+        "store_timestamp": moment(answer["storeTimestamp"]),
+        "born_host": host(answer["bornHost"]),
+        "store_host": host(answer["storeHost"]),
+        "reconsume_times": answer["reconsumeTimes"],
+        "prepared_transaction_offset": answer["preparedTransactionOffset"],
+        "body_crc": answer["bodyCRC"],
+        "offset_message_id": answer["offsetMsgId"],
+        "magic_code": int(answer["magic"], 16) - (1 << 32),
+        "body_decoded": True,
+        "record_class": kind,
+    }
     if not answer["sysFlag"] & 0x80:
         return [{**record, **_said(answer["properties"]), "body": body, "batch_index": None}]
     return [
-        {**record, **_said(properties), "flag": flag, "body": part, "batch_index": index,
-         "queue_offset": answer["queueOffset"] + index}
+        {
+            **record,
+            **_said(properties),
+            "flag": flag,
+            "body": part,
+            "batch_index": index,
+            "queue_offset": answer["queueOffset"] + index,
+        }
         for index, (flag, part, properties) in enumerate(_inner_batch(body))
-    ]  # fmt: skip
+    ]
 
 
 def _said(properties: dict[str, str]) -> dict[str, Any]:
     return {
-        "properties": dict(properties), "tags": properties.get("TAGS"), "unique_key": properties.get("UNIQ_KEY"),
+        "properties": dict(properties),
+        "tags": properties.get("TAGS"),
+        "unique_key": properties.get("UNIQ_KEY"),
         "keys": [word for word in properties.get("KEYS", "").split(" ") if word],
-    }  # fmt: skip
+    }
 
 
 def _inner_batch(body: bytes) -> list[tuple[int, bytes, dict[str, str]]]:
@@ -170,9 +203,16 @@ def served(name: str) -> Counter[tuple[Any, ...]]:
             body = base64.b64decode(line["body"])
             kept = {k: v for k, v in line["properties"].items() if k not in _ADDED}
             found[
-                line["topic"], line["queueId"], line["queueOffset"], line["flag"], body, _frozen(kept),
-                moment(line["bornTimestamp"]), moment(line["storeTimestamp"]), host(line["storeHost"]),
-            ] += 1  # fmt: skip
+                line["topic"],
+                line["queueId"],
+                line["queueOffset"],
+                line["flag"],
+                body,
+                _frozen(kept),
+                moment(line["bornTimestamp"]),
+                moment(line["storeTimestamp"]),
+                host(line["storeHost"]),
+            ] += 1
     return found
 
 
@@ -187,9 +227,16 @@ def _frozen(properties: dict[str, str]) -> tuple[tuple[str, str], ...]:
 def as_served(row: dict[str, Any]) -> tuple[Any, ...]:
     """A row in the terms of `served`."""
     return (
-        row["topic"], row["queue_id"], row["queue_offset"], row["flag"], row["body"], _frozen(dict(row["properties"])),
-        row["born_timestamp"], row["store_timestamp"], row["store_host"],
-    )  # fmt: skip
+        row["topic"],
+        row["queue_id"],
+        row["queue_offset"],
+        row["flag"],
+        row["body"],
+        _frozen(dict(row["properties"])),
+        row["born_timestamp"],
+        row["store_timestamp"],
+        row["store_host"],
+    )
 
 
 def grow(name: str, store: Path, end: int) -> None:

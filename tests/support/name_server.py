@@ -18,17 +18,34 @@ WORDS_OF_JAVA = {"register without fields", "register with a broken body"}
 """Answers whose remarks are stack traces: only their code is compared."""
 
 
-def registration(name: str = "broker-a", address: str = "10.0.0.1:10911", id_: int = 0, cluster: str = "C1",
-                 topics: tuple[str, ...] = ("T1", "T2"), *, counter: int = 1, compressed: bool = False,
-                 crc: bool = True, state: int = 0, **extra: str) -> Command:
+def registration(
+    name: str = "broker-a",
+    address: str = "10.0.0.1:10911",
+    id_: int = 0,
+    cluster: str = "C1",
+    topics: tuple[str, ...] = ("T1", "T2"),
+    *,
+    counter: int = 1,
+    compressed: bool = False,
+    crc: bool = True,
+    state: int = 0,
+    **extra: str,
+) -> Command:
     """A broker's REGISTER_BROKER. Topics that begin with U or S have the flag of units."""
     flags = {"U": 1, "S": 2}
     table = {topic: TopicConfig(topic, 4, 4, 6, topic_sys_flag=flags.get(topic[0], 0)) for topic in topics}
     version = DataVersion(counter, 1_700_000_000_000, state)
     body = registration_body.build(RegisterBody(table, version), compressed=compressed)
-    fields = {"brokerName": name, "brokerAddr": address, "clusterName": cluster, "haServerAddr": address[:-1] + "2",
-              "brokerId": str(id_), "compressed": str(compressed).lower(),
-              "bodyCrc32": str(registration_body.body_crc(body) if crc else 5), **extra}
+    fields = {
+        "brokerName": name,
+        "brokerAddr": address,
+        "clusterName": cluster,
+        "haServerAddr": address[:-1] + "2",
+        "brokerId": str(id_),
+        "compressed": str(compressed).lower(),
+        "bodyCrc32": str(registration_body.body_crc(body) if crc else 5),
+        **extra,
+    }
     return Command(R.REGISTER_BROKER, fields=fields, body=body)
 
 
@@ -39,8 +56,14 @@ def ask(code: int, body: bytes = b"", **fields: str) -> Command:
 
 def versioned(address: str, counter: int) -> Command:
     """A broker's QUERY_DATA_VERSION."""
-    return ask(R.QUERY_DATA_VERSION, b'{"counter":%d,"stateVersion":0,"timestamp":1700000000000}' % counter,
-               brokerName="broker-a", brokerAddr=address, clusterName="C1", brokerId="0")
+    return ask(
+        R.QUERY_DATA_VERSION,
+        b'{"counter":%d,"stateVersion":0,"timestamp":1700000000000}' % counter,
+        brokerName="broker-a",
+        brokerAddr=address,
+        clusterName="C1",
+        brokerId="0",
+    )
 
 
 def route(topic: str, version: int = 513, **fields: str) -> Command:
@@ -71,51 +94,87 @@ def talk() -> list[tuple[str, Command]]:
     broken = Command(R.REGISTER_BROKER, fields=registration().fields | {"bodyCrc32": "0"}, body=b"xx")
     empty = Command(R.REGISTER_BROKER, fields=registration("broker-n", "10.0.0.9:10911").fields | {"bodyCrc32": "0"})
     return [
-        ("no route", route("T1")), ("route of nothing", ask(105)), ("no clusters", ask(106)), ("no topics", ask(206)),
-        ("no system topics", ask(304)), ("register", registration()),
+        ("no route", route("T1")),
+        ("route of nothing", ask(105)),
+        ("no clusters", ask(106)),
+        ("no topics", ask(206)),
+        ("no system topics", ask(304)),
+        ("register", registration()),
         ("slave", registration(id_=1, address="10.0.0.2:10911", enableActingMaster="true")),
         ("wrong checksum", registration(crc=False)),
-        ("compressed", registration("broker-b", "10.0.0.3:10911", cluster="C2", topics=("T2", "UU", "SU", "Ünï"),
-                                    compressed=True)),
+        (
+            "compressed",
+            registration("broker-b", "10.0.0.3:10911", cluster="C2", topics=("T2", "UU", "SU", "Ünï"), compressed=True),
+        ),
         ("units by JSON", registration("broker-u", "10.0.0.6:10911", cluster="C3", topics=("U1", "S1", "P1"))),
         ("one topic", registration("broker-c", "10.0.0.4:10911", topics=("T1",))),
         ("in a zone", registration("broker-z", "10.0.0.5:10911", topics=("T1", "T9"), __ZONE_NAME="z1")),
         *[(f"route for version {version}", route("T2", version)) for version in (513, 407, 401, 400, 317)],
-        ("route as JSON", route("T2", 317, acceptStandardJsonOnly="true")), ("beyond ASCII", route("Ünï")),
-        ("route in a zone", zoned("z1")), ("route in no zone", zoned("z2")),
+        ("route as JSON", route("T2", 317, acceptStandardJsonOnly="true")),
+        ("beyond ASCII", route("Ünï")),
+        ("route in a zone", zoned("z1")),
+        ("route in no zone", zoned("z2")),
         ("zone without mode", route("T1", __ZONE_NAME="z1")),
-        ("clusters", ask(106)), ("clusters for 4.9", Command(106, version=407)), ("topics", ask(206)),
-        ("topics of a cluster", ask(224, cluster="C1")), ("topics of none", ask(224, cluster="CX")),
+        ("clusters", ask(106)),
+        ("clusters for 4.9", Command(106, version=407)),
+        ("topics", ask(206)),
+        ("topics of a cluster", ask(224, cluster="C1")),
+        ("topics of none", ask(224, cluster="CX")),
         *[(f"units {code}", ask(code)) for code in (311, 312, 313)],
-        ("no value", ask(101, namespace="n", key="k")), ("put", ask(100, namespace="n", key="k", value="v ü")),
-        ("value", ask(101, namespace="n", key="k")), ("values", ask(219, namespace="n")),
-        ("no values", ask(219, namespace="x")), ("delete", ask(102, namespace="n", key="k")),
-        ("values left", ask(219, namespace="n")), ("delete again", ask(102, namespace="n", key="k")),
-        ("put nowhere", ask(100, key="k", value="v")), ("put an order", order("T1")),
-        ("order not enabled", route("T1")), ("register again", registration()),
-        ("wipe", ask(205, brokerName="broker-a")), ("wiped", route("T1")), ("same version", registration()),
-        ("still wiped", route("T1")), ("wipe nobody", ask(205, brokerName="nope")),
-        ("add", ask(327, brokerName="broker-a")), ("added", route("T1")),
-        ("delete in another cluster", ask(216, topic="T1", clusterName="C2")), ("still there", route("T1")),
-        ("delete in its cluster", ask(216, topic="T1", clusterName="C1")), ("deleted", route("T1")),
-        ("delete everywhere", ask(216, topic="T2")), ("deleted everywhere", route("T2")),
+        ("no value", ask(101, namespace="n", key="k")),
+        ("put", ask(100, namespace="n", key="k", value="v ü")),
+        ("value", ask(101, namespace="n", key="k")),
+        ("values", ask(219, namespace="n")),
+        ("no values", ask(219, namespace="x")),
+        ("delete", ask(102, namespace="n", key="k")),
+        ("values left", ask(219, namespace="n")),
+        ("delete again", ask(102, namespace="n", key="k")),
+        ("put nowhere", ask(100, key="k", value="v")),
+        ("put an order", order("T1")),
+        ("order not enabled", route("T1")),
+        ("register again", registration()),
+        ("wipe", ask(205, brokerName="broker-a")),
+        ("wiped", route("T1")),
+        ("same version", registration()),
+        ("still wiped", route("T1")),
+        ("wipe nobody", ask(205, brokerName="nope")),
+        ("add", ask(327, brokerName="broker-a")),
+        ("added", route("T1")),
+        ("delete in another cluster", ask(216, topic="T1", clusterName="C2")),
+        ("still there", route("T1")),
+        ("delete in its cluster", ask(216, topic="T1", clusterName="C1")),
+        ("deleted", route("T1")),
+        ("delete everywhere", ask(216, topic="T2")),
+        ("deleted everywhere", route("T2")),
         ("delete nothing", ask(216, topic="TN")),
-        ("by hand with a stranger", ask(217, rows("nope"), topic="TR")), ("not entered", route("TR")),
-        ("by hand", ask(217, rows("broker-b"), topic="TH")), ("entered", route("TH")),
-        ("same topics", versioned("10.0.0.1:10911", 1)), ("other topics", versioned("10.0.0.1:10911", 2)),
+        ("by hand with a stranger", ask(217, rows("nope"), topic="TR")),
+        ("not entered", route("TR")),
+        ("by hand", ask(217, rows("broker-b"), topic="TH")),
+        ("entered", route("TH")),
+        ("same topics", versioned("10.0.0.1:10911", 1)),
+        ("other topics", versioned("10.0.0.1:10911", 2)),
         ("unknown broker", versioned("10.0.0.8:10911", 2)),
         ("members", ask(901, clusterName="C1", brokerName="broker-a")),
         ("no members", ask(901, clusterName="C1", brokerName="nope")),
         ("heartbeat", ask(904, clusterName="C1", brokerAddr="10.0.0.1:10911", brokerName="broker-a")),
-        ("enable orders", ask(318, b"orderMessageEnable=true\n")), ("locked", ask(318, b"rocketmqHome=/x")),
-        ("nothing to change", ask(318)), ("unknown property", ask(318, b"foo=bar")),
-        ("put another order", order("T9")), ("with order", route("T9")),
-        ("older state", registration(address="10.0.0.7:10911", state=-1)), ("kept", ask(106)),
+        ("enable orders", ask(318, b"orderMessageEnable=true\n")),
+        ("locked", ask(318, b"rocketmqHome=/x")),
+        ("nothing to change", ask(318)),
+        ("unknown property", ask(318, b"foo=bar")),
+        ("put another order", order("T9")),
+        ("with order", route("T9")),
+        ("older state", registration(address="10.0.0.7:10911", state=-1)),
+        ("kept", ask(106)),
         ("slave grows", registration(id_=1, address="10.0.0.2:10911", enableActingMaster="true", counter=2)),
         ("unregister", ask(104, brokerName="broker-z", brokerAddr="10.0.0.5:10911", clusterName="C1", brokerId="0")),
-        ("gone at last", route("T9")), ("unregister nobody", ask(104)), ("unknown code", ask(4711)),
-        ("code of a broker", ask(10)), ("register without fields", ask(103)), ("register with a broken body", broken),
-        ("register without topics", empty), ("at the end", ask(106)),
+        ("gone at last", route("T9")),
+        ("unregister nobody", ask(104)),
+        ("unknown code", ask(4711)),
+        ("code of a broker", ask(10)),
+        ("register without fields", ask(103)),
+        ("register with a broken body", broken),
+        ("register without topics", empty),
+        ("at the end", ask(106)),
     ]
 
 
@@ -135,8 +194,9 @@ async def converse(address: str) -> list[dict[str, Any]]:
     return found
 
 
-async def _until(connection: Connection, label: str, command: Command,
-                 enough: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+async def _until(
+    connection: Connection, label: str, command: Command, enough: Callable[[dict[str, Any]], bool]
+) -> dict[str, Any]:
     deadline = time.monotonic() + 30
     while True:
         answer = comparable(label, await connection.call(command, 20))

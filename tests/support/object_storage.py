@@ -60,9 +60,12 @@ def object_storage() -> Iterator[ObjectStorage]:
     thread.start()
     url = f"http://127.0.0.1:{server.server_port}"
     settings = {
-        "AWS_ACCESS_KEY_ID": "loopback", "AWS_SECRET_ACCESS_KEY": "loopback", "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_ENDPOINT_URL": url, "AWS_EC2_METADATA_DISABLED": "true",
-    }  # fmt: skip
+        "AWS_ACCESS_KEY_ID": "loopback",
+        "AWS_SECRET_ACCESS_KEY": "loopback",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_ENDPOINT_URL": url,
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
     before = dict(os.environ)
     os.environ.update(settings)
     try:

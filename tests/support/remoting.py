@@ -57,8 +57,16 @@ class Client:
         """Sends a request and returns its opaque."""
         self.opaque += 1
         texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in fields.items()}
-        header = json.dumps({"code": code, "language": "JAVA", "version": self.version, "opaque": self.opaque,
-                             "flag": frame_flag, "extFields": texts}).encode()
+        header = json.dumps(
+            {
+                "code": code,
+                "language": "JAVA",
+                "version": self.version,
+                "opaque": self.opaque,
+                "flag": frame_flag,
+                "extFields": texts,
+            }
+        ).encode()
         self.socket.sendall(struct.pack(">ii", 4 + len(header) + len(body), len(header)) + header + body)
         return self.opaque
 
@@ -67,8 +75,9 @@ class Client:
         total, head = struct.unpack(">ii", self.stream.read(8))
         header = json.loads(self.stream.read(head & 0xFFFFFF))
         body = self.stream.read(total - 4 - (head & 0xFFFFFF))
-        return Answer(header["code"], header.get("remark"), header.get("extFields") or {}, body, header["opaque"],
-                      header["flag"])
+        return Answer(
+            header["code"], header.get("remark"), header.get("extFields") or {}, body, header["opaque"], header["flag"]
+        )
 
     def answer(self, opaque: int) -> Answer:
         """The answer to a request, whenever it comes."""
@@ -92,8 +101,9 @@ class Client:
 
     def reply(self, to: Answer, code: int = 0, body: bytes = b"") -> None:
         """Answers a request of the server."""
-        header = json.dumps({"code": code, "language": "JAVA", "version": self.version, "opaque": to.opaque, "flag": 1,
-                             "extFields": {}}).encode()
+        header = json.dumps(
+            {"code": code, "language": "JAVA", "version": self.version, "opaque": to.opaque, "flag": 1, "extFields": {}}
+        ).encode()
         self.socket.sendall(struct.pack(">ii", 4 + len(header) + len(body), len(header)) + header + body)
 
     def call(self, code: int, body: bytes = b"", **fields: Any) -> Answer:
@@ -102,40 +112,120 @@ class Client:
 
     # -- what every test does ------------------------------------------------------------------------------------
 
-    def put(self, topic: str, body: bytes = b"x", queue: int = 0, *, properties: dict[str, str] | None = None,
-            group: str = "P", sys_flag: int = 0, code: int = 310, **more: object) -> Answer:
+    def put(
+        self,
+        topic: str,
+        body: bytes = b"x",
+        queue: int = 0,
+        *,
+        properties: dict[str, str] | None = None,
+        group: str = "P",
+        sys_flag: int = 0,
+        code: int = 310,
+        **more: object,
+    ) -> Answer:
         """Sends a message as the Java client does: header V2, properties with a unique key."""
         given = {"UNIQ_KEY": f"{self.opaque:032X}", "WAIT": "true", **(properties or {})}
         text = "".join(f"{name}\x01{value}\x02" for name, value in given.items())
         header: dict[str, Any] = {
-                  "a": group, "b": topic, "c": "TBW102", "d": 4, "e": queue, "f": sys_flag, "g": int(time.time() * 1000),
-                  "h": 0, "i": text, "j": 0, "k": False, "m": False, **more}
+            "a": group,
+            "b": topic,
+            "c": "TBW102",
+            "d": 4,
+            "e": queue,
+            "f": sys_flag,
+            "g": int(time.time() * 1000),
+            "h": 0,
+            "i": text,
+            "j": 0,
+            "k": False,
+            "m": False,
+            **more,
+        }
         return self.call(code, body, **header)
 
-    def pull(self, topic: str, queue: int = 0, offset: int = 0, *, group: str = "TOOLS_CONSUMER", tags: str = "*",
-             count: int = 32, hold_ms: int = 0, **more: object) -> Answer:
+    def pull(
+        self,
+        topic: str,
+        queue: int = 0,
+        offset: int = 0,
+        *,
+        group: str = "TOOLS_CONSUMER",
+        tags: str = "*",
+        count: int = 32,
+        hold_ms: int = 0,
+        **more: object,
+    ) -> Answer:
         """Pulls with a subscription of its own, as tools do."""
-        return self.answer(self.send_pull(topic, queue, offset, group=group, tags=tags, count=count, hold_ms=hold_ms,
-                                          **more))
+        return self.answer(
+            self.send_pull(topic, queue, offset, group=group, tags=tags, count=count, hold_ms=hold_ms, **more)
+        )
 
-    def send_pull(self, topic: str, queue: int = 0, offset: int = 0, *, group: str = "TOOLS_CONSUMER", tags: str = "*",
-                  count: int = 32, hold_ms: int = 0, **more: object) -> int:
+    def send_pull(
+        self,
+        topic: str,
+        queue: int = 0,
+        offset: int = 0,
+        *,
+        group: str = "TOOLS_CONSUMER",
+        tags: str = "*",
+        count: int = 32,
+        hold_ms: int = 0,
+        **more: object,
+    ) -> int:
         """Sends such a pull and returns its opaque."""
-        fields: dict[str, Any] = {"consumerGroup": group, "topic": topic, "queueId": queue, "queueOffset": offset, "maxMsgNums": count,
-                  "sysFlag": 4 | (2 if hold_ms else 0), "commitOffset": 0, "suspendTimeoutMillis": hold_ms,
-                  "subscription": tags, "subVersion": 0, "expressionType": "TAG", **more}
+        fields: dict[str, Any] = {
+            "consumerGroup": group,
+            "topic": topic,
+            "queueId": queue,
+            "queueOffset": offset,
+            "maxMsgNums": count,
+            "sysFlag": 4 | (2 if hold_ms else 0),
+            "commitOffset": 0,
+            "suspendTimeoutMillis": hold_ms,
+            "subscription": tags,
+            "subVersion": 0,
+            "expressionType": "TAG",
+            **more,
+        }
         return self.send(11, **fields)
 
-    def heartbeat(self, client_id: str, *, consumers: dict[str, list[str]] | None = None,
-                  producers: tuple[str, ...] = (), expression: str = "*", kind: str = "TAG") -> Answer:
+    def heartbeat(
+        self,
+        client_id: str,
+        *,
+        consumers: dict[str, list[str]] | None = None,
+        producers: tuple[str, ...] = (),
+        expression: str = "*",
+        kind: str = "TAG",
+    ) -> Answer:
         """Says who it is: consumer of topics in groups, producer in groups."""
-        data = [{"groupName": group, "consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING",
-                 "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET", "unitMode": False,
-                 "subscriptionDataSet": [{"topic": topic, "subString": expression, "subVersion": 1, "tagsSet": [],
-                                          "codeSet": [], "expressionType": kind} for topic in topics]}
-                for group, topics in (consumers or {}).items()]
-        body = {"clientID": client_id, "producerDataSet": [{"groupName": group} for group in producers],
-                "consumerDataSet": data}
+        data = [
+            {
+                "groupName": group,
+                "consumeType": "CONSUME_PASSIVELY",
+                "messageModel": "CLUSTERING",
+                "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
+                "unitMode": False,
+                "subscriptionDataSet": [
+                    {
+                        "topic": topic,
+                        "subString": expression,
+                        "subVersion": 1,
+                        "tagsSet": [],
+                        "codeSet": [],
+                        "expressionType": kind,
+                    }
+                    for topic in topics
+                ],
+            }
+            for group, topics in (consumers or {}).items()
+        ]
+        body = {
+            "clientID": client_id,
+            "producerDataSet": [{"groupName": group} for group in producers],
+            "consumerDataSet": data,
+        }
         return self.call(34, json.dumps(body).encode())
 
 
@@ -148,17 +238,33 @@ def records(answer: Answer) -> list[tuple[dict[str, Any], bytes]]:
     """What the records in an answer say of themselves, and their bodies."""
     found, at = [], 0
     while at < len(answer.body):
-        total, magic, _, queue, flag, queue_offset, physical, sys_flag, born = struct.unpack_from(">iiiiiqqiq",
-                                                                                                 answer.body, at)
+        total, magic, _, queue, flag, queue_offset, physical, sys_flag, born = struct.unpack_from(
+            ">iiiiiqqiq", answer.body, at
+        )
         assert magic == -626843481
-        stored, = struct.unpack_from(">q", answer.body, at + 56)
+        (stored,) = struct.unpack_from(">q", answer.body, at + 56)
         times, prepared, length = struct.unpack_from(">iqi", answer.body, at + 72)
         body = answer.body[at + 88 : at + 88 + length]
         rest = answer.body[at + 88 + length : at + total]
         topic, tail = rest[1 : 1 + rest[0]].decode(), rest[3 + rest[0] :].decode()
         properties = dict(pair.split("\x01", 1) for pair in tail.split("\x02") if pair)
-        found.append(({"topic": topic, "queue": queue, "queue_offset": queue_offset, "physical_offset": physical,
-                       "sys_flag": sys_flag, "reconsume_times": times, "prepared": prepared, "stored": stored,
-                       "born": born, "flag": flag, "properties": properties}, body))
+        found.append(
+            (
+                {
+                    "topic": topic,
+                    "queue": queue,
+                    "queue_offset": queue_offset,
+                    "physical_offset": physical,
+                    "sys_flag": sys_flag,
+                    "reconsume_times": times,
+                    "prepared": prepared,
+                    "stored": stored,
+                    "born": born,
+                    "flag": flag,
+                    "properties": properties,
+                },
+                body,
+            )
+        )
         at += total
     return found

@@ -11,8 +11,16 @@ from tests.support import lake
 OF_A_BROKER = {"MSG_REGION", "TRACE_ON", "CLUSTER", "__CRC32#", "INNER_MULTI_QUEUE_OFFSET"}
 """Properties that each broker sets anew."""
 
-WAITED = {"DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TIMER_OUT_MS", "TIMER_ENQUEUE_MS",
-          "TIMER_DEQUEUE_MS", "TIMER_ROLL_TIMES"}
+WAITED = {
+    "DELAY",
+    "TIMER_DELAY_SEC",
+    "TIMER_DELAY_MS",
+    "TIMER_DELIVER_MS",
+    "TIMER_OUT_MS",
+    "TIMER_ENQUEUE_MS",
+    "TIMER_DEQUEUE_MS",
+    "TIMER_ROLL_TIMES",
+}
 
 Queues = dict[tuple[str, int], list[tuple[Any, ...]]]
 

@@ -29,9 +29,16 @@ LOGBACK = SOURCES / "logback.xml"
 FETCH_SECONDS = 240
 START_SECONDS = 120
 OPENED = ("java.lang", "java.nio", "java.util", "jdk.internal.ref", "sun.nio.ch")
-JAVA = ["java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx512m", "-Duser.timezone=UTC",
-        *[f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED],
-        f"-Dlogback.configurationFile={LOGBACK}", f"-Drmq.logback.configurationFile={LOGBACK}"]
+JAVA = [
+    "java",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-Xmx512m",
+    "-Duser.timezone=UTC",
+    *[f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED],
+    f"-Dlogback.configurationFile={LOGBACK}",
+    f"-Drmq.logback.configurationFile={LOGBACK}",
+]
 
 Rows = Iterable[Mapping[str, Any]]
 
@@ -64,8 +71,16 @@ def _fetch(version: str, cache: Path) -> None:
 def _maven_can_fetch(version: str, cache: Path) -> None:
     if _failed:
         raise Unavailable(_failed[0])
-    command = ["mvn", "--quiet", "--batch-mode", "--file", str(SOURCES / "pom.xml"), f"-Drelease={version}",
-               "dependency:copy-dependencies", f"-DoutputDirectory={cache / 'lib'}"]
+    command = [
+        "mvn",
+        "--quiet",
+        "--batch-mode",
+        "--file",
+        str(SOURCES / "pom.xml"),
+        f"-Drelease={version}",
+        "dependency:copy-dependencies",
+        f"-DoutputDirectory={cache / 'lib'}",
+    ]
     try:
         result = _run(command, timeout=FETCH_SECONDS)
         reason = next(iter((result.stdout + result.stderr).splitlines()), "") if result.returncode else ""
@@ -101,8 +116,16 @@ class RocketMQ:
     classes: Path
     brokers: list["Broker"] = field(default_factory=list)
 
-    def answers(self, store: Path, config: Path | Mapping[str, Any], *, work: Path,
-                gets: Rows = (), queries: Rows = (), times: Rows = ()) -> dict[str, list[dict[str, Any]]]:
+    def answers(
+        self,
+        store: Path,
+        config: Path | Mapping[str, Any],
+        *,
+        work: Path,
+        gets: Rows = (),
+        queries: Rows = (),
+        times: Rows = (),
+    ) -> dict[str, list[dict[str, Any]]]:
         """What the release's own DefaultMessageStore says about a copy of a store.
 
         Args:
@@ -201,10 +224,23 @@ class Broker:
         name_server_port, port = free_ports(1)[0], free_ports(4)[2]
         self.name_server, self.address = f"127.0.0.1:{name_server_port}", f"127.0.0.1:{port}"
         self._launch("namesrv", "org.apache.rocketmq.namesrv.NamesrvStartup", {"listenPort": name_server_port})
-        self._launch("broker", "org.apache.rocketmq.broker.BrokerStartup", {
-            "brokerClusterName": "DefaultCluster", "brokerName": "broker-a", "brokerId": 0, "brokerIP1": "127.0.0.1",
-            "namesrvAddr": self.name_server, "listenPort": port, "haListenPort": port + 1, "diskMaxUsedSpaceRatio": 95,
-            "storePathRootDir": self.store, "storePathCommitLog": self.store / "commitlog", **keys})
+        self._launch(
+            "broker",
+            "org.apache.rocketmq.broker.BrokerStartup",
+            {
+                "brokerClusterName": "DefaultCluster",
+                "brokerName": "broker-a",
+                "brokerId": 0,
+                "brokerIP1": "127.0.0.1",
+                "namesrvAddr": self.name_server,
+                "listenPort": port,
+                "haListenPort": port + 1,
+                "diskMaxUsedSpaceRatio": 95,
+                "storePathRootDir": self.store,
+                "storePathCommitLog": self.store / "commitlog",
+                **keys,
+            },
+        )
         self._await_registration()
 
     def admin(self, *arguments: str) -> str:
@@ -229,15 +265,18 @@ class Broker:
         config = write_properties(self.directory / f"{name}.conf", keys)
         command = self.rocketmq._java(main, "-c", str(config), home=self.directory)
         log = self.directory / f"{name}.out"
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                   text=True)
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
         self.processes.append(process)
         assert process.stdout is not None
         output = _Output(process.stdout, log)
         output.start()
         if not output.serves.wait(START_SECONDS) or output.ended:
-            raise AssertionError(f"{name} of RocketMQ {self.rocketmq.version} did not start: exit status "
-                                 f"{process.wait() if output.ended else None}, {log.read_text('utf-8')[-2000:]!r}")
+            raise AssertionError(
+                f"{name} of RocketMQ {self.rocketmq.version} did not start: exit status "
+                f"{process.wait() if output.ended else None}, {log.read_text('utf-8')[-2000:]!r}"
+            )
 
 
 class _Output(threading.Thread):

@@ -10,9 +10,16 @@ from pathlib import Path
 
 from tests.support.rocketmq import write_properties
 
-KEYS = {"brokerName": "broker-a", "brokerClusterName": "DefaultCluster", "mappedFileSizeCommitLog": 262_144,
-        "mappedFileSizeConsumeQueue": 20_000, "maxHashSlotNum": 1_000, "maxIndexNum": 4_000,
-        "flushConsumerOffsetInterval": 100, "waitTimeMillsInSendQueue": 10_000}
+KEYS = {
+    "brokerName": "broker-a",
+    "brokerClusterName": "DefaultCluster",
+    "mappedFileSizeCommitLog": 262_144,
+    "mappedFileSizeConsumeQueue": 20_000,
+    "maxHashSlotNum": 1_000,
+    "maxIndexNum": 4_000,
+    "flushConsumerOffsetInterval": 100,
+    "waitTimeMillsInSendQueue": 10_000,
+}
 """Small files, and offsets on disk at once; for the real broker as well."""
 
 
@@ -23,9 +30,23 @@ class Served:
         config, log = write_properties(directory / "serve.conf", keys), directory / "serve.log"
         self.log = log.open("ab")
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "mqtool", "serve", str(store), "--port", "0", "--namesrv-port", "0",
-             "--config", str(config)],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.log)
+            [
+                sys.executable,
+                "-m",
+                "mqtool",
+                "serve",
+                str(store),
+                "--port",
+                "0",
+                "--namesrv-port",
+                "0",
+                "--config",
+                str(config),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+        )
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line, log.read_text("utf-8")[-3000:]

@@ -118,9 +118,12 @@ def spark_cluster(directory: Path, workers: int = 2, python: Path | None = None)
     """
     home = spark_home()
     environment = (environment_of(python) if python else os.environ | {"PYTHONPATH": str(ROOT)}) | {
-        "SPARK_HOME": str(home), "PYSPARK_PYTHON": str(python or sys.executable),
-        "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_NO_DAEMONIZE": "1", "SPARK_DAEMON_MEMORY": "256m",
-    }  # fmt: skip
+        "SPARK_HOME": str(home),
+        "PYSPARK_PYTHON": str(python or sys.executable),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_NO_DAEMONIZE": "1",
+        "SPARK_DAEMON_MEMORY": "256m",
+    }
 
     def daemon(name: str, kind: str, *arguments: str) -> _Daemon:
         program = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind}", "--host", "127.0.0.1"]

@@ -136,7 +136,9 @@ class BatchQueue:
 
 def _valid(units: np.ndarray) -> np.ndarray:
     valid: np.ndarray = (
-        (units["physical_offset"] >= 0) & (units["size"] > 0)
-        & (units["base_queue_offset"] >= 0) & (units["batch_size"] > 0)
-    )  # fmt: skip
+        (units["physical_offset"] >= 0)
+        & (units["size"] > 0)
+        & (units["base_queue_offset"] >= 0)
+        & (units["batch_size"] > 0)
+    )
     return valid

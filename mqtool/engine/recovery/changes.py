@@ -84,5 +84,9 @@ def _summary(path: Path) -> IndexSummary:
         data = file.read(0, index_file.HEADER_SIZE)
     header: IndexHeader = index_file.HEADER.parse(data.ljust(index_file.HEADER_SIZE, b"\0"))
     return (
-        path.name, header.begin_physical_offset, header.end_physical_offset, header.hash_slot_count, header.index_count,
-    )  # fmt: skip
+        path.name,
+        header.begin_physical_offset,
+        header.end_physical_offset,
+        header.hash_slot_count,
+        header.index_count,
+    )

@@ -15,12 +15,19 @@ from mqtool.formats import config_files, file_names
 from mqtool.store.files import read_file
 
 _TABLES_4 = (
-    file_names.TOPICS, file_names.CONSUMER_OFFSETS, file_names.SUBSCRIPTION_GROUPS, file_names.CONSUMER_FILTERS,
-)  # fmt: skip
+    file_names.TOPICS,
+    file_names.CONSUMER_OFFSETS,
+    file_names.SUBSCRIPTION_GROUPS,
+    file_names.CONSUMER_FILTERS,
+)
 _TABLES_5 = (
-    file_names.TOPICS, file_names.TOPIC_QUEUE_MAPPING, file_names.CONSUMER_OFFSETS, file_names.SUBSCRIPTION_GROUPS,
-    file_names.CONSUMER_FILTERS, file_names.CONSUMER_ORDER_INFO,
-)  # fmt: skip
+    file_names.TOPICS,
+    file_names.TOPIC_QUEUE_MAPPING,
+    file_names.CONSUMER_OFFSETS,
+    file_names.SUBSCRIPTION_GROUPS,
+    file_names.CONSUMER_FILTERS,
+    file_names.CONSUMER_ORDER_INFO,
+)
 
 
 def load_tables(settings: Settings, ledger: Ledger) -> dict[str, str]:

@@ -59,9 +59,11 @@ def _put_simple(queue: SimpleQueue, requests: Requests, rows: np.ndarray) -> Non
     if not len(rows):
         return
     columns = (
-        requests.physical_offset[rows].tolist(), requests.frames.sizes[rows].tolist(),
-        requests.tags_code[rows].tolist(), requests.queue_offset[rows].tolist(),
-    )  # fmt: skip
+        requests.physical_offset[rows].tolist(),
+        requests.frames.sizes[rows].tolist(),
+        requests.tags_code[rows].tolist(),
+        requests.queue_offset[rows].tolist(),
+    )
     for physical, size, tags, offset in zip(*columns, strict=True):
         queue.put(physical, size, tags, offset)
 

@@ -67,9 +67,7 @@ class LedgerLogRecovery:
         self._settings = state.settings
         self._place = state.settings.dledger
         self._data = DataFiles(self._place.data, self._settings.segment_size, state.ledger)
-        self._index = LedgerFiles(
-            self._place.directory / dledger.INDEX, dledger.DEFAULT_INDEX_FILE_SIZE, state.ledger
-        )
+        self._index = LedgerFiles(self._place.directory / dledger.INDEX, dledger.DEFAULT_INDEX_FILE_SIZE, state.ledger)
         self._check = RecordCheck(state.settings, recovering=True)
 
     def run(self) -> MixedLog:
@@ -129,9 +127,10 @@ class LedgerLogRecovery:
         end = file.base + size
         if reach >= end:
             self._truncate_queues(
-                reach, end,
+                reach,
+                end,
                 "by the checkpoint; 5.5 adds up records without the 48 bytes before each and takes the log to end at",
-            )  # fmt: skip
+            )
 
     def _is_anchor(self, file: SimulatedFile) -> bool:
         """Whether dispatch may begin with a file, by its first record (isMmapFileMatchedRecover)."""

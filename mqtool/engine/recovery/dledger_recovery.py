@@ -19,9 +19,7 @@ from mqtool.store.files import read_file
 _LAST_FILES = 3
 _WINDOW = 1 << 20
 _NONE = -1
-_FAILS = (
-    "load exception io.openmessaging.storage.dledger.exception.DLedgerException: [code=414,name=DISK_ERROR,desc=]"
-)
+_FAILS = "load exception io.openmessaging.storage.dledger.exception.DLedgerException: [code=414,name=DISK_ERROR,desc=]"
 
 
 @dataclass(slots=True)
@@ -189,8 +187,12 @@ class LedgerRecovery:
             return False
         unit = INDEX_UNIT.parse(data)
         return (unit.magic, unit.position, unit.size, unit.index, unit.term) == (
-            entry.magic, entry.position, entry.size, entry.index, entry.term
-        )  # fmt: skip
+            entry.magic,
+            entry.position,
+            entry.size,
+            entry.index,
+            entry.term,
+        )
 
     def _unit(self, number: int) -> bytes | None:
         offset = java.to_int64(number * INDEX_UNIT_SIZE)

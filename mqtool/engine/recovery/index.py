@@ -223,9 +223,15 @@ def _read_header(path: Path) -> SimulatedIndexFile:
         data = file.read(0, index_file.HEADER_SIZE).ljust(index_file.HEADER_SIZE, b"\0")
     header: IndexHeader = index_file.HEADER.parse(data)
     return SimulatedIndexFile(
-        path, header.begin_timestamp, header.end_timestamp, header.begin_physical_offset, header.end_physical_offset,
-        header.hash_slot_count, max(header.index_count, 1), stored_count=header.index_count,
-    )  # fmt: skip
+        path,
+        header.begin_timestamp,
+        header.end_timestamp,
+        header.begin_physical_offset,
+        header.end_physical_offset,
+        header.hash_slot_count,
+        max(header.index_count, 1),
+        stored_count=header.index_count,
+    )
 
 
 def _read_slots(path: Path | None, slots: int) -> np.ndarray:

@@ -112,9 +112,12 @@ class _Comparison:
     """
 
     def __init__(
-        self, proof: Proof, claims: Mapping[QueueKey, Claims], readings: Mapping[QueueKey, QueueReading],
+        self,
+        proof: Proof,
+        claims: Mapping[QueueKey, Claims],
+        readings: Mapping[QueueKey, QueueReading],
         delivered: np.ndarray,
-    ) -> None:  # fmt: skip
+    ) -> None:
         none = [np.empty(0, np.int64)]
         self._proof = proof
         self._claims = claims

@@ -185,24 +185,35 @@ class Outcome:
     def as_dict(self) -> dict[str, Any]:
         """Returns what can be written as JSON: a broker's answer by its field names, and why."""
         return {
-            "release": self.release, "clean_stop": self.clean_stop,
-            "exit": self.exit, "refusal": self.refusal, "hung": self.hung,
+            "release": self.release,
+            "clean_stop": self.clean_stop,
+            "exit": self.exit,
+            "refusal": self.refusal,
+            "hung": self.hung,
             "after_start": self.after_start and dict(zip(("min", "max"), self.after_start, strict=True)),
-            "scan_from": self.plan and self.plan.scan_from, "cut_at": self.plan and self.plan.cut_at,
+            "scan_from": self.plan and self.plan.scan_from,
+            "cut_at": self.plan and self.plan.cut_at,
             "queues": self.queues and {name: _queue(queue) for name, queue in self.queues.items()},
-            "lost": _lists(self.lost), "readable": self.readable, "repeated": _lists(self.repeated),
-            "index_after": [list(summary) for summary in self.index_after], "abort_after": self.abort_after,
+            "lost": _lists(self.lost),
+            "readable": self.readable,
+            "repeated": _lists(self.repeated),
+            "index_after": [list(summary) for summary in self.index_after],
+            "abort_after": self.abort_after,
             "files": {
-                "deleted": list(self.files.deleted), "created": list(self.files.created),
+                "deleted": list(self.files.deleted),
+                "created": list(self.files.created),
                 "changed": list(self.files.changed),
             },
-            "why": list(self.why), "accepted": list(self.accepted), "undecided": list(self.undecided),
+            "why": list(self.why),
+            "accepted": list(self.accepted),
+            "undecided": list(self.undecided),
             "effort": {
-                "scanned_bytes": self.effort.scanned_bytes, "scanned_records": self.effort.scanned_records,
+                "scanned_bytes": self.effort.scanned_bytes,
+                "scanned_records": self.effort.scanned_records,
                 "dispatched_records": self.effort.dispatched_records,
                 "minutes": [self.effort.least_minutes, self.effort.most_minutes],
             },
-        }  # fmt: skip
+        }
 
 
 def _queue(queue: QueueOutcome) -> dict[str, int | None]:

@@ -60,16 +60,27 @@ def outcome_of(start: Start, *, read_log: bool = True) -> Outcome:
     state, ending, ledger = start.state, start.ending, start.ledger
     readings, found = _consumers(start) if ending.runs and read_log else ({}, losses.UNKNOWN)
     return Outcome(
-        release=start.settings.release.value, clean_stop=state.clean_stop,
-        exit=ending.exit, refusal=ending.refusal, hung=ending.hung,
+        release=start.settings.release.value,
+        clean_stop=state.clean_stop,
+        exit=ending.exit,
+        refusal=ending.refusal,
+        hung=ending.hung,
         after_start=(state.log.min_offset, state.log.max_offset) if ending.started else None,
         queues=_queues(start) if ending.runs else None,
-        lost=_named(found.lost), readable=found.readable, repeated=_named(found.repeated),
-        index_after=changes.index_after(start), abort_after=_abort_after(start), files=changes.file_changes(start),
-        why=tuple(ledger.why), accepted=tuple(ledger.accepted), undecided=tuple(ledger.undecided),
-        effort=_effort(start), readings=readings, plan=_plan(start) if ending.loaded else None,
+        lost=_named(found.lost),
+        readable=found.readable,
+        repeated=_named(found.repeated),
+        index_after=changes.index_after(start),
+        abort_after=_abort_after(start),
+        files=changes.file_changes(start),
+        why=tuple(ledger.why),
+        accepted=tuple(ledger.accepted),
+        undecided=tuple(ledger.undecided),
+        effort=_effort(start),
+        readings=readings,
+        plan=_plan(start) if ending.loaded else None,
         evidence=start.settings.evidence,
-    )  # fmt: skip
+    )
 
 
 def _name(key: QueueKey) -> str:
@@ -127,10 +138,12 @@ def _effort(start: Start) -> Effort:
     scanned = start.state.scanned
     dispatching = scanned.dispatched / _DISPATCHED_PER_MINUTE
     return Effort(
-        scanned.bytes, scanned.records, scanned.dispatched,
+        scanned.bytes,
+        scanned.records,
+        scanned.dispatched,
         round(scanned.bytes / _CACHED_BYTES_PER_MINUTE + dispatching, 2),
         round(scanned.bytes / _DISK_BYTES_PER_MINUTE + dispatching, 2),
-    )  # fmt: skip
+    )
 
 
 def _plan(start: Start) -> Plan:
@@ -138,22 +151,25 @@ def _plan(start: Start) -> Plan:
     return Plan(
         steps=tuple(start.ledger.steps),
         segments=tuple(FilePlan(one.path, one.base, one.wrote, one.is_new) for one in state.log.files),
-        scan_from=state.scanned.from_offset, cut_at=state.scanned.end_offset, dispatch_from=state.reput_from,
+        scan_from=state.scanned.from_offset,
+        cut_at=state.scanned.end_offset,
+        dispatch_from=state.reput_from,
         queues={key: _queue_plan(queue) for key, queue in state.queues.items()},
         index_files=tuple(file.path for file in state.index.files if file.path is not None),
         checkpoint=state.checkpoint,
-    )  # fmt: skip
+    )
 
 
 def _queue_plan(queue: AnyQueue) -> QueuePlan:
     files = queue.files.files
     return QueuePlan(
-        queue.kind, tuple(FilePlan(one.path, one.base, one.wrote, one.is_new) for one in files),
-        queue.max_physical_offset, tuple(_appended(one) for one in files if one.changed_from is not None),
-    )  # fmt: skip
+        queue.kind,
+        tuple(FilePlan(one.path, one.base, one.wrote, one.is_new) for one in files),
+        queue.max_physical_offset,
+        tuple(_appended(one) for one in files if one.changed_from is not None),
+    )
 
 
 def _appended(file: QueueFile) -> tuple[Path, int, bytes]:
     start = file.changed_from or 0
     return file.path, start, file.units().tobytes()[start : file.wrote]
-

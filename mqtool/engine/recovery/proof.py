@@ -84,10 +84,18 @@ class _Columns:
         """Takes the sound frames of one window."""
         requests = Requests(frames, self._check)
         position = frames.positions + (frames.base - base)
-        self.parts.append((
-            np.full(len(frames), number), position, frames.sizes, self._queue_numbers(requests),
-            requests.queue_offset.astype(np.int64), self._messages(requests), requests.queued, self._decodable(frames),
-        ))  # fmt: skip
+        self.parts.append(
+            (
+                np.full(len(frames), number),
+                position,
+                frames.sizes,
+                self._queue_numbers(requests),
+                requests.queue_offset.astype(np.int64),
+                self._messages(requests),
+                requests.queued,
+                self._decodable(frames),
+            )
+        )
 
     def joined(self, segments: Sequence[SimulatedFile]) -> Proof:
         """Returns all columns end to end."""

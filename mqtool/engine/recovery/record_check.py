@@ -155,9 +155,13 @@ class RecordCheck:
             if wrong:
                 return Checked(-1, ok=False, reason=wrong)
         read_length = (
-            _HEADS[(fields["sys_flag"] >> 4) & 3].size + max(fields["body_length"], 0)
-            + length.size + topic_length + _I16.size + max(properties_length, 0)
-        )  # fmt: skip
+            _HEADS[(fields["sys_flag"] >> 4) & 3].size
+            + max(fields["body_length"], 0)
+            + length.size
+            + topic_length
+            + _I16.size
+            + max(properties_length, 0)
+        )
         if read_length != total:
             reason = f"TOTALSIZE {total}, but the fields take {read_length} bytes"
             return Checked(total, ok=False, reason=reason, consumed=cursor.position - start)

@@ -26,8 +26,12 @@ DEFAULT_HEAP = 8 << 30
 """What the broker's start script gives the JVM."""
 _COMMIT_LOG_KEYS = ("storePathCommitLog", "readOnlyCommitLogStorePaths")
 _LEFT_OVER = {
-    file_names.LOCK, file_names.ABORT, file_names.ABORT_BACKUP, file_names.ROCKSDB_STORE, file_names.TIMER_WHEEL,
-}  # fmt: skip
+    file_names.LOCK,
+    file_names.ABORT,
+    file_names.ABORT_BACKUP,
+    file_names.ROCKSDB_STORE,
+    file_names.TIMER_WHEEL,
+}
 _UNITS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -134,16 +138,24 @@ def settings_of(
     ext = _known(found.consume_queue_ext_size if found else None, consume_queue_ext.DEFAULT_FILE_SIZE)
     slots, entries = _index_sizes(root, config)
     return Settings(
-        release=release, root=root, commit_log_dirs=_commit_log_dirs(root, config, found),
-        segment_size=segment.value, queue_file_size=queue.value, batch_file_size=batch.value, ext_file_size=ext.value,
-        index_slots=slots, index_entries=entries,
-        whole_broker=whole_broker, **_keys_of(config, is_5=release is Release.V5_5),
+        release=release,
+        root=root,
+        commit_log_dirs=_commit_log_dirs(root, config, found),
+        segment_size=segment.value,
+        queue_file_size=queue.value,
+        batch_file_size=batch.value,
+        ext_file_size=ext.value,
+        index_slots=slots,
+        index_entries=entries,
+        whole_broker=whole_broker,
+        **_keys_of(config, is_5=release is Release.V5_5),
         is_master=(config.integer("brokerId") or 0) == 0,
         delay_levels_ms=_delays(config.values.get("messageDelayLevel", DEFAULT_DELAY_LEVELS)),
         heap_bytes=heap or DEFAULT_HEAP,
         evidence={"segments": segment.evidence, "queue files": queue.evidence},
-        dledger=ledger_place(root, config), unfollowed=scope.unfollowed(root, config),
-    )  # fmt: skip
+        dledger=ledger_place(root, config),
+        unfollowed=scope.unfollowed(root, config),
+    )
 
 
 def _keys_of(config: BrokerConfig, *, is_5: bool) -> dict[str, Any]:

@@ -185,8 +185,9 @@ class Start:
         holder = self.lock_holder
         self.ledger.leave_open(
             "whether another process holds the lock when the broker starts: then it ends with -1, after recovery"
-            if holder is None else f"the lock is held now, by process {holder}: this is taken to be so at the start"
-        )  # fmt: skip
+            if holder is None
+            else f"the lock is held now, by process {holder}: this is taken to be so at the start"
+        )
         if holder is not None:
             self.ledger.because("the lock is tried only in start(), after load() has recovered, cut and deleted")
             raise throws(f"java.lang.RuntimeException: {self._lock_words}")

@@ -91,15 +91,17 @@ _SHAPES_5: dict[str, Bean] = {
         dict.fromkeys(("offsetTable", "pullOffsetTable"), Table(_OFFSETS, needed=False))
         | {"dataVersion": _MAYBE_VERSION_5}
     ),
-    file_names.SUBSCRIPTION_GROUPS: Bean({
-        "subscriptionGroupTable": Table(_GROUP_5),
-        "forbiddenTable": Table(Table(Value(Kind.INT, needed=True)), needed=False),
-        "dataVersion": _VERSION_5,
-    }),
+    file_names.SUBSCRIPTION_GROUPS: Bean(
+        {
+            "subscriptionGroupTable": Table(_GROUP_5),
+            "forbiddenTable": Table(Table(Value(Kind.INT, needed=True)), needed=False),
+            "dataVersion": _VERSION_5,
+        }
+    ),
     file_names.CONSUMER_FILTERS: Bean({"filterDataByTopic": Table(_FILTERS.entry, needed=False)}),
     file_names.CONSUMER_ORDER_INFO: Bean({"table": Table(Table(Bean(), numbered=True))}),
     file_names.DELAY_OFFSETS: Bean({"offsetTable": _OFFSETS, "dataVersion": _MAYBE_VERSION_5}),
-}  # fmt: skip
+}
 
 
 def fits(name: str, document: Any, *, is_5: bool) -> bool:

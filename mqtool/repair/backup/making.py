@@ -81,15 +81,20 @@ def backup(
 def _check(store: Store) -> None:
     for directory in store.layout.commit_log_dirs:
         if not is_inside(directory, store.path):
-            raise UnsupportedFormatError(f"{directory}: this CommitLog lies outside of {store.path}; a backup takes "
-                                         "what is below the root only")  # fmt: skip
+            raise UnsupportedFormatError(
+                f"{directory}: this CommitLog lies outside of {store.path}; a backup takes what is below the root only"
+            )
     if lock_holder(store.path / file_names.LOCK) is None:
         return
     queues = store.path / file_names.CONSUME_QUEUE
     if store.layout.dledger_dirs or (queues / "CURRENT").is_file():
         what = "a DLedger log" if store.layout.dledger_dirs else "queues in RocksDB"
-        raise RefusedError("live", f"a broker runs on it, and {what} cannot be copied meanwhile: stop the broker, or "
-                           "back up a snapshot of the disk", store.path)  # fmt: skip
+        raise RefusedError(
+            "live",
+            f"a broker runs on it, and {what} cannot be copied meanwhile: stop the broker, or "
+            "back up a snapshot of the disk",
+            store.path,
+        )
 
 
 def _begin(destination: Path) -> tuple[bool, Path]:

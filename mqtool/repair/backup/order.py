@@ -98,8 +98,11 @@ def _walk(root: Path, below: str) -> Iterator[tuple[str, bool]]:
         elif stat.S_ISREG(mode):
             yield name, False
         else:
-            raise RefusedError("path", "neither a file nor a directory: a backup follows no links; back up what they "
-                               "lead to", root / name)  # fmt: skip
+            raise RefusedError(
+                "path",
+                "neither a file nor a directory: a backup follows no links; back up what they lead to",
+                root / name,
+            )
 
 
 def _parents(name: str) -> Iterator[str]:

@@ -125,13 +125,19 @@ def load(destination: Path, name: str | None = None) -> Snapshot:
     directory = destination / DIRECTORY
     if name is None and not whole:
         begun = any(directory.glob(f"*{INCOMPLETE}"))
-        raise RefusedError("incomplete", "the backup was begun and never finished; run mqtool backup again" if begun
-                           else "expected a snapshot, found none", directory)  # fmt: skip
+        raise RefusedError(
+            "incomplete",
+            "the backup was begun and never finished; run mqtool backup again"
+            if begun
+            else "expected a snapshot, found none",
+            directory,
+        )
     if name is not None and name not in whole:
         if (directory / f"{name}{INCOMPLETE}").exists():
             raise RefusedError("incomplete", "this backup was begun and never finished", directory / name)
-        raise RefusedError("backup", f"expected one of {', '.join(whole[-5:]) or 'no snapshots'}, found {name!r}",
-                           destination)  # fmt: skip
+        raise RefusedError(
+            "backup", f"expected one of {', '.join(whole[-5:]) or 'no snapshots'}, found {name!r}", destination
+        )
     return _read(directory / f"{name or whole[-1]}.json")
 
 

@@ -31,8 +31,10 @@ def _movable(case: Case) -> Detection:
     for batch in case.store.batches(["store_host"]):
         for host in batch.column(0).to_pylist():
             hosts[host] = hosts.get(host, 0) + 1
-    facts = [f"{count} message(s) have ids that name {host}: queryMsgById asks there"
-             for host, count in sorted(hosts.items())]  # fmt: skip
+    facts = [
+        f"{count} message(s) have ids that name {host}: queryMsgById asks there"
+        for host, count in sorted(hosts.items())
+    ]
     keys = ("storePathRootDir", "storePathCommitLog", "storePathConsumeQueue", "storePathIndex", "brokerIP1")
     values = case.store.config.values
     facts += [f"configuration: {key}={values[key]}" for key in keys if key in values]
@@ -124,12 +126,14 @@ def _selected(case: Case) -> Detection:
 def _replay(case: Case, _found: Detection) -> Proposal:
     if case.request.topics:
         return Aside(f"a new store with the messages of {', '.join(case.request.topics)} of {case.root}", _again(case))
-    return Advice((
-        f"mqtool runbook run RB-16 {case.root} --topic TOPIC --to DIR",
-        f"or choose by --time, --key, --tag or --grep: mqtool dump {case.root} --format jsonl",
-        "edit the lines; mqtool replay stores them again, with new ids",
-        f"or keep them as a table: mqtool export {case.root} --to DIR",
-    ))  # fmt: skip
+    return Advice(
+        (
+            f"mqtool runbook run RB-16 {case.root} --topic TOPIC --to DIR",
+            f"or choose by --time, --key, --tag or --grep: mqtool dump {case.root} --format jsonl",
+            "edit the lines; mqtool replay stores them again, with new ids",
+            f"or keep them as a table: mqtool export {case.root} --to DIR",
+        )
+    )
 
 
 def _again(case: Case) -> Callable[[Path], Iterable[str]]:
@@ -140,8 +144,15 @@ def _again(case: Case) -> Callable[[Path], Iterable[str]]:
         config = Path(given) if isinstance(given, (str, Path)) else None
         selection = Selection.of(topics=[escape(topic) for topic in case.request.topics])
         ids = target.with_name(target.name + _IDS_SUFFIX)
-        made = replay(Replayed(Source(case.root, selection, keep_times=True, config=config), target, ids, config=config,
-                               compat=Compat(case.broker)))  # fmt: skip
+        made = replay(
+            Replayed(
+                Source(case.root, selection, keep_times=True, config=config),
+                target,
+                ids,
+                config=config,
+                compat=Compat(case.broker),
+            )
+        )
         yield from (f"{topic}: {count} message(s)" for topic, count in sorted(made.topics.items()))
         yield f"old and new ids: {ids}"
         yield f"not taken: {made.refused}"
@@ -172,71 +183,106 @@ def _blank(case: Case, _found: Detection) -> Proposal:
 
 COPY_BOOKS = (
     Runbook(
-        "RB-12", "move-store-to-new-disk-host-or-ip",
+        "RB-12",
+        "move-store-to-new-disk-host-or-ip",
         ("after a move offsets do not change, or old topics are gone", "`queryMsgById` connects to the old host"),
         "Files were left behind, a path in the configuration leads to an empty store, or ids name the old address.",
         "Files are copied by hand, and what is missing shows later. Message ids hold the old host for ever.",
-        ("refuses while a broker runs", "copies by way of a backup, every file proved, and compares both ends",
-         "says which addresses are in the ids of messages, and which paths the configuration names"),
+        (
+            "refuses while a broker runs",
+            "copies by way of a backup, every file proved, and compares both ends",
+            "says which addresses are in the ids of messages, and which paths the configuration names",
+        ),
         "Ids of old messages keep their address; configuration files are not rewritten.",
-        _movable, _copy, ("--to /data/moved",),
+        _movable,
+        _copy,
+        ("--to /data/moved",),
     ),
     Runbook(
-        "RB-14", "master-slave-diverged",
-        ("`Slave fall behind master`", "`master pushed offset not equal the max phy offset in slave`",
-         "`CODE: 11 SLAVE_NOT_AVAILABLE`"),
+        "RB-14",
+        "master-slave-diverged",
+        (
+            "`Slave fall behind master`",
+            "`master pushed offset not equal the max phy offset in slave`",
+            "`CODE: 11 SLAVE_NOT_AVAILABLE`",
+        ),
         "Master and slave hold different messages at the same offsets, or the slave more than its master, as after a "
         "fail-over.",
         "The slave is wiped and copied anew.",
-        ("compares both logs (`--with` names the other) and finds the common part",
-         "cuts this store to it, with zeros behind, queues and index with it"),
+        (
+            "compares both logs (`--with` names the other) and finds the common part",
+            "cuts this store to it, with zeros behind, queues and index with it",
+        ),
         "What only this store had goes into the quarantine; salvage it first if nobody else has it. The epoch file of "
         "controller mode is not changed.",
-        _diverged, _cut_to_common, ("--with /data/master",),
+        _diverged,
+        _cut_to_common,
+        ("--with /data/master",),
     ),
     Runbook(
-        "RB-15", "leave-dledger",
-        ("elections keep the cluster from writing, and classic mode is wanted",
-         "`dledger-…` in the store's root"),
+        "RB-15",
+        "leave-dledger",
+        ("elections keep the cluster from writing, and classic mode is wanted", "`dledger-…` in the store's root"),
         "The log of DLedger mode has a header before each record: no ordinary broker reads it.",
         "Brokers are rolled empty; there is no way back in RocketMQ itself.",
-        ("writes an ordinary store with the same messages and queue offsets into a new directory",
-         "makes queues and index anew", "says what a broker would do to the result"),
+        (
+            "writes an ordinary store with the same messages and queue offsets into a new directory",
+            "makes queues and index anew",
+            "says what a broker would do to the result",
+        ),
         "Offset message ids change with the physical offsets.",
-        _is_ledger, _leave_ledger, ("--to /data/plain",),
+        _is_ledger,
+        _leave_ledger,
+        ("--to /data/plain",),
     ),
     Runbook(
-        "RB-16", "export-and-replay",
+        "RB-16",
+        "export-and-replay",
         ("messages are needed again, elsewhere, or with another body",),
         "Consumers have read them, or read them wrongly; resetting a consumer by time is imprecise.",
         "The whole queue is consumed again and filtered.",
-        ("counts what is there of the topics",
-         "stores all of the topics (`--topic`) again in a new store (`--to`): keys, tags, properties and times stay",
-         "writes the old and the new place and id of each into a file beside it"),
+        (
+            "counts what is there of the topics",
+            "stores all of the topics (`--topic`) again in a new store (`--to`): keys, tags, properties and times stay",
+            "writes the old and the new place and id of each into a file beside it",
+        ),
         "Whole topics only. By time, key, tag or body, or edited: `mqtool dump`, then `mqtool replay`.",
-        _selected, _replay, ("--topic Orders", "--to /data/again"),
+        _selected,
+        _replay,
+        ("--topic Orders", "--to /data/again"),
     ),
     Runbook(
-        "RB-21", "one-message-must-go",
+        "RB-21",
+        "one-message-must-go",
         ("personal data or a body that kills its consumers is in the log",),
         "A log is only appended to: no command of RocketMQ removes one message.",
         "The topic is deleted, or the consumer offset set by hand.",
-        ("blanks the body in place, every length kept", "mends the checksum of the body and of the record",
-         "writes the SHA-256 of the old body into the journal"),
+        (
+            "blanks the body in place, every length kept",
+            "mends the checksum of the body and of the record",
+            "writes the SHA-256 of the old body into the journal",
+        ),
         "Keys and properties stay. The quarantine keeps the old body until `mqtool finalize`; slaves, backups and "
         "exports "
         "keep theirs.",
-        _one_message, _blank, ("--at PHYSICAL_OFFSET",),
+        _one_message,
+        _blank,
+        ("--at PHYSICAL_OFFSET",),
     ),
     Runbook(
-        "RB-22", "backup-and-restore-drill",
+        "RB-22",
+        "backup-and-restore-drill",
         ("nobody knows whether the backup can be brought back",),
         "A backup that was never restored is a hope.",
         "Files are copied in any order while the broker writes.",
-        ("takes a backup in an order that recovery can live with",
-         "brings it back into a new directory, every byte proved",
-         "compares log, queues and offsets, and says what a broker would do to the result"),
+        (
+            "takes a backup in an order that recovery can live with",
+            "brings it back into a new directory, every byte proved",
+            "compares log, queues and offsets, and says what a broker would do to the result",
+        ),
         "Done with the store at rest, so that both can be compared.",
-        _movable, _copy, ("--to /tmp/drill",),
+        _movable,
+        _copy,
+        ("--to /tmp/drill",),
     ),
-)  # fmt: skip
+)

@@ -5,16 +5,18 @@ from mqtool.repair.runbooks.log_books import mend_findings
 from mqtool.repair.runbooks.model import Case, Detection, InPlace, Runbook, by_codes
 from mqtool.verify import CATALOGUE, Area
 
-_INDEX = tuple(code for code, check in CATALOGUE.items()
-               if check.area is Area.INDEX and code != "index-unreadable")  # fmt: skip
+_INDEX = tuple(code for code, check in CATALOGUE.items() if check.area is Area.INDEX and code != "index-unreadable")
 _NO_UNIT = "no unit in it: "
 _TOPICS = ("topic-only-in-log", "config-topic-missing")
 
 
 def _empty_last_files(case: Case) -> Detection:
     """Finds queues whose last file holds no unit."""
-    names = {queue.files[-1].path.relative_to(case.root).as_posix() for queue in case.store.disk_queues()
-             if queue.files and not len(queue.units_of(len(queue.files) - 1))}  # fmt: skip
+    names = {
+        queue.files[-1].path.relative_to(case.root).as_posix()
+        for queue in case.store.disk_queues()
+        if queue.files and not len(queue.units_of(len(queue.files) - 1))
+    }
     names.update(finding.file for finding in case.findings(("queue-file-extra",)))
     return Detection(bool(names), tuple(f"{_NO_UNIT}{name}" for name in sorted(names)))
 
@@ -35,37 +37,60 @@ def _undelete(_case: Case, found: Detection) -> InPlace:
 
 DERIVED_BOOKS = (
     Runbook(
-        "RB-02", "logic-queue-order-maybe-wrong",
-        ("`[BUG]logic queue order maybe wrong, expectLogicOffset: … currentLogicOffset: … Diff: …`, again and again",
-         "consumers get messages twice, of another queue, or miss some"),
+        "RB-02",
+        "logic-queue-order-maybe-wrong",
+        (
+            "`[BUG]logic queue order maybe wrong, expectLogicOffset: … currentLogicOffset: … Diff: …`, again and again",
+            "consumers get messages twice, of another queue, or miss some",
+        ),
         "Units of a queue stand at other places than their messages: a hole, a duplicate, a shifted end. The broker "
         "writes that line and appends all the same, so every later message slips.",
         "All queues are deleted and the broker started, which for a large log takes hours; with an abort file only the "
         "part that recovery scans comes back.",
-        ("shows the first bad unit of each queue",
-         "makes only these queues anew, each message at its own queue offset"),
+        (
+            "shows the first bad unit of each queue",
+            "makes only these queues anew, each message at its own queue offset",
+        ),
         "Messages whose records are gone leave holes; consumers go on over them.",
-        by_codes("queue-shifted-unit", "queue-duplicate-unit", "queue-hole", "queue-foreign-unit", "queue-wrong-size",
-                 "queue-wrong-tags", "queue-bad-unit", "queue-wrong-batch"),
+        by_codes(
+            "queue-shifted-unit",
+            "queue-duplicate-unit",
+            "queue-hole",
+            "queue-foreign-unit",
+            "queue-wrong-size",
+            "queue-wrong-tags",
+            "queue-bad-unit",
+            "queue-wrong-batch",
+        ),
         mend_findings,
     ),
     Runbook(
-        "RB-03", "consumequeue-lost-or-deleted",
-        ("consumers see nothing though messages were sent", "the max offset of a queue is 0 or an old one",
-         "directories below `consumequeue/` are gone"),
+        "RB-03",
+        "consumequeue-lost-or-deleted",
+        (
+            "consumers see nothing though messages were sent",
+            "the max offset of a queue is 0 or an old one",
+            "directories below `consumequeue/` are gone",
+        ),
         "Queue files were deleted or lost. The broker dispatches again only from the largest end of any queue on, so "
         "one queue that is whole keeps the others from being made.",
         "Deleting the rest too and starting: on a clean store all come back, after a crash only the scanned part.",
-        ("makes the queues anew that are missing or end too early",
-         "keeps queue offsets, so consumers go on where they were"),
+        (
+            "makes the queues anew that are missing or end too early",
+            "keeps queue offsets, so consumers go on where they were",
+        ),
         "What retention has removed from the log does not come back.",
         by_codes("queue-missing", "queue-missing-units", "queue-file-missing"),
         mend_findings,
     ),
     Runbook(
-        "RB-06", "index-lost-corrupt-or-silent",
-        ("a query by key or unique key finds nothing for old messages after an unclean restart",
-         "new messages are not found by key, and there is no error", "a query never ends"),
+        "RB-06",
+        "index-lost-corrupt-or-silent",
+        (
+            "a query by key or unique key finds nothing for old messages after an unclean restart",
+            "new messages are not found by key, and there is no error",
+            "a query never ends",
+        ),
         "Index files are gone, cut or contradict themselves; after an unclean stop the broker deletes the newest at "
         "load. "
         "An index whose end lies beyond the log takes no new message, silently.",
@@ -76,37 +101,52 @@ DERIVED_BOOKS = (
         mend_findings,
     ),
     Runbook(
-        "RB-07", "start-fails-in-correctMinOffset",
+        "RB-07",
+        "start-fails-in-correctMinOffset",
         ("`load exception java.lang.IllegalArgumentException` in `ConsumeQueue.correctMinOffset`",),
         "The last file of a queue holds no unit: the broker asks for the unit before its first.",
         "The empty file is deleted by hand; newer releases know the case.",
-        ("finds the last files without a unit, of all queues",
-         "sets them aside; the broker makes them when it needs them"),
+        (
+            "finds the last files without a unit, of all queues",
+            "sets them aside; the broker makes them when it needs them",
+        ),
         "If units are missing before the empty file it is RB-03.",
-        _empty_last_files, _set_empty_aside,
+        _empty_last_files,
+        _set_empty_aside,
     ),
     Runbook(
-        "RB-09", "config-json-corrupted-after-power-loss",
-        ("`delayOffset.json`, `consumerOffset.json` or `topics.json` cannot be read", "the broker ends while loading",
-         "consumers begin again at the first or last message"),
+        "RB-09",
+        "config-json-corrupted-after-power-loss",
+        (
+            "`delayOffset.json`, `consumerOffset.json` or `topics.json` cannot be read",
+            "the broker ends while loading",
+            "consumers begin again at the first or last message",
+        ),
         "A table was being written when the power went; its `.bak` may be torn too.",
         "With a whole `.bak` the broker loads it. Without one it starts with an empty table, or ends and writes an "
         "empty "
         "table over the old one while it does.",
-        ("reads each table and its `.bak`", "keeps what can be read, and completes it from the log and the queues",
-         "tells every value that is a guess"),
+        (
+            "reads each table and its `.bak`",
+            "keeps what can be read, and completes it from the log and the queues",
+            "tells every value that is a guess",
+        ),
         "Consumer offsets that no file holds are not known: those groups begin where their configuration says.",
         by_codes("config-unreadable", "config-missing", "config-offset-ahead", "config-offset-negative"),
         mend_findings,
     ),
     Runbook(
-        "RB-10", "topic-vanished-or-deleted-by-mistake",
+        "RB-10",
+        "topic-vanished-or-deleted-by-mistake",
         ("`CODE: 17 DESC: topic[…] not exist`", "queue directories and the entry in `topics.json` are gone"),
         "The topic was deleted, by mistake or by a broker that had lost its tables; its messages are still in the log.",
         "The topic is made again, empty: its messages stay out of reach, and new ones begin at queue offset 0.",
-        ("lists topics that the log holds and the configuration does not",
-         "brings all of them, or those of `--topic`, back: configuration, and queues with their old offsets"),
+        (
+            "lists topics that the log holds and the configuration does not",
+            "brings all of them, or those of `--topic`, back: configuration, and queues with their old offsets",
+        ),
         "Permissions and attributes of the topic are guesses, and told.",
-        _vanished, _undelete,
+        _vanished,
+        _undelete,
     ),
-)  # fmt: skip
+)

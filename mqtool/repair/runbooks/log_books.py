@@ -44,11 +44,19 @@ def _clear_way(case: Case, found: Detection) -> Proposal:
     """Sets files without a record aside; makes queue files of a wrong length anew."""
     lint = [one.evidence for one in found.findings if one.code in _LINT]
     if lint:
-        return Advice((f"mqtool runbook run RB-01 {case.root} --config broker.conf",
-                       "the configuration is to be changed, not the files; run it again with the new one", *lint))
+        return Advice(
+            (
+                f"mqtool runbook run RB-01 {case.root} --config broker.conf",
+                "the configuration is to be changed, not the files; run it again with the new one",
+                *lint,
+            )
+        )
     mending = changes_of(case.store, found.findings)
-    away = {one.file for one in mending.left
-            if one.code == "log-segment-size" and _is_below(case, one.file) and not _has_record(case.root / one.file)}
+    away = {
+        one.file
+        for one in mending.left
+        if one.code == "log-segment-size" and _is_below(case, one.file) and not _has_record(case.root / one.file)
+    }
     known = [change for change in mending.changes if isinstance(change, SetAside)]
     away.update(name for change in known for name in change.files)
     changes = [change for change in mending.changes if change not in known]
@@ -70,89 +78,144 @@ def _has_record(path: Path) -> bool:
 def _old_rule(case: Case, found: Detection) -> Advice:
     start = case.start
     words = "unknown" if isinstance(start, str) else start.verdict
-    return Advice((
-        f"mqtool explain-start {case.root} --broker {case.broker}",
-        "the records are as they were written: CRC 0 with a body is what some releases stored, not damage",
-        (f"RocketMQ {case.broker} on this store: {words}; choose a release that takes CRC 0, or start without the "
-        f"CRC check"),
-        f"{len(found.findings)} finding(s) under the old rule; do not cut the log for them",
-    ))  # fmt: skip
+    return Advice(
+        (
+            f"mqtool explain-start {case.root} --broker {case.broker}",
+            "the records are as they were written: CRC 0 with a body is what some releases stored, not damage",
+            (
+                f"RocketMQ {case.broker} on this store: {words}; choose a release that takes CRC 0, or start without the "
+                f"CRC check"
+            ),
+            f"{len(found.findings)} finding(s) under the old rule; do not cut the log for them",
+        )
+    )
 
 
 LOG_BOOKS = (
     Runbook(
-        "RB-01", "broker-will-not-start-length-mismatch",
-        ("`… length not matched message store config value, please check it manually`, then the broker ends",
-         "`java.lang.NumberFormatException: For input string: …` while loading",
-         "often after kill -9, after an upgrade, or after somebody has put a file into the store"),
+        "RB-01",
+        "broker-will-not-start-length-mismatch",
+        (
+            "`… length not matched message store config value, please check it manually`, then the broker ends",
+            "`java.lang.NumberFormatException: For input string: …` while loading",
+            "often after kill -9, after an upgrade, or after somebody has put a file into the store",
+        ),
         "A file among segments or queue files has another length than the configuration says, or is none of the "
         "broker's: a stray file, a segment that was made ahead and not finished, a queue file cut short, another "
         "`mappedFileSize…` than the one the files were made with.",
         "4.9 refuses to start; 5.x deletes an empty last file without a look and refuses the rest. Operators delete "
         "the file by hand, and with it, at times, its messages.",
-        ("tells strays, empty or short segments, queue files of a wrong length and configuration apart",
-         "sets aside what holds no record; makes short segments as long as the others, with zeros",
-         "makes queue files of a wrong length anew from the log",
-         "touches no file in which a record could be"),
+        (
+            "tells strays, empty or short segments, queue files of a wrong length and configuration apart",
+            "sets aside what holds no record; makes short segments as long as the others, with zeros",
+            "makes queue files of a wrong length anew from the log",
+            "touches no file in which a record could be",
+        ),
         "A segment of a wrong length with records in it stays: `mqtool salvage` keeps its messages. If the "
         "configuration is wrong, the configuration is to be changed, not the files.",
-        by_codes("log-stray-file", "log-segment-size", "queue-file-size", "queue-stray-file", "ext-file-size",
-                 "timer-log-size", "lint-size", "lint-legacy-key", "log-segment-name"),
+        by_codes(
+            "log-stray-file",
+            "log-segment-size",
+            "queue-file-size",
+            "queue-stray-file",
+            "ext-file-size",
+            "timer-log-size",
+            "lint-size",
+            "lint-legacy-key",
+            "log-segment-name",
+        ),
         _clear_way,
     ),
     Runbook(
-        "RB-04", "torn-tail-after-power-loss",
-        ("`found a half message at …, it will be truncated`", "the last message is missing or empty",
-         "after a power cut or a killed virtual machine"),
+        "RB-04",
+        "torn-tail-after-power-loss",
+        (
+            "`found a half message at …, it will be truncated`",
+            "the last message is missing or empty",
+            "after a power cut or a killed virtual machine",
+        ),
         "The last record was not written to its end, or bytes of an earlier life of the file lie behind it.",
         "The broker cuts the log in memory only: the bytes stay, and a later record that ends exactly before an old "
         "one "
         "makes it part of the log again.",
-        ("finds the true end with proof of whole records", "cuts queues, index, checkpoint and offsets to it",
-         "fills what lies behind with zeros, so that it stays cut"),
+        (
+            "finds the true end with proof of whole records",
+            "cuts queues, index, checkpoint and offsets to it",
+            "fills what lies behind with zeros, so that it stays cut",
+        ),
         "What was never written whole cannot be brought back. If whole records lie behind the damage it is RB-05.",
         by_codes("log-torn-tail", "log-stale-tail", "log-garbage-tail"),
         mend_findings,
     ),
     Runbook(
-        "RB-05", "bad-bytes-in-the-middle-of-commitlog",
-        ("`[BUG]dispatch message to consume queue error, COMMITLOG OFFSET: …`",
-         "a slave repeats `found a illegal magic code 0x…` and its queues stop growing",
-         "clients cannot decode a message"),
+        "RB-05",
+        "bad-bytes-in-the-middle-of-commitlog",
+        (
+            "`[BUG]dispatch message to consume queue error, COMMITLOG OFFSET: …`",
+            "a slave repeats `found a illegal magic code 0x…` and its queues stop growing",
+            "clients cannot decode a message",
+        ),
         "Bytes of the log are not what was written: a bad sector, a page of zeros, a bit.",
         "If recovery looks at the place, it cuts the log there and deletes every segment behind, though they are "
         "whole. "
         "If not, consumers get what is there.",
-        ("finds the next provable record behind the damage", "takes what is missing from copies (`--with`)",
-         "puts all provable records into a new store at their old offsets, holes filled"),
+        (
+            "finds the next provable record behind the damage",
+            "takes what is missing from copies (`--with`)",
+            "puts all provable records into a new store at their old offsets, holes filled",
+        ),
         "What no copy has is lost, and listed. The new store needs the space of the old one.",
-        by_codes("log-bad-body", "log-bad-record-crc", "log-bad-offset", "log-bad-lengths", "log-bad-header",
-                 "log-zeros", "log-bad-blank", "log-no-blank", "log-cut", "log-unreadable"),
-        salvage_aside, ("--to /data/salvaged",),
+        by_codes(
+            "log-bad-body",
+            "log-bad-record-crc",
+            "log-bad-offset",
+            "log-bad-lengths",
+            "log-bad-header",
+            "log-zeros",
+            "log-bad-blank",
+            "log-no-blank",
+            "log-cut",
+            "log-unreadable",
+        ),
+        salvage_aside,
+        ("--to /data/salvaged",),
     ),
     Runbook(
-        "RB-13", "missing-or-duplicate-segment",
-        ("a file in the middle of `commitlog/` is gone",
-         "the same name in two directories of a multi-path log, one empty",
-         "`the mappedFile queue's data is damaged, the adjacent mappedFile's offset don't match`"),
+        "RB-13",
+        "missing-or-duplicate-segment",
+        (
+            "a file in the middle of `commitlog/` is gone",
+            "the same name in two directories of a multi-path log, one empty",
+            "`the mappedFile queue's data is damaged, the adjacent mappedFile's offset don't match`",
+        ),
         "A segment was deleted, moved or not mounted; or a second one was made under its name.",
         "The broker starts and says nothing (4.9) or one line (5.x); consumers skip the messages.",
-        ("tells which physical offsets no file covers", "takes the segment from copies of the log (`--with`)",
-         "puts everything into a new store; what no copy has becomes a hole that the broker walks across"),
+        (
+            "tells which physical offsets no file covers",
+            "takes the segment from copies of the log (`--with`)",
+            "puts everything into a new store; what no copy has becomes a hole that the broker walks across",
+        ),
         "Without a copy the messages of the segment are lost, and listed by queue.",
         by_codes("log-segment-missing", "log-segment-overlap", "log-missing"),
-        salvage_aside, ("--with /data/slave", "--to /data/salvaged"),
+        salvage_aside,
+        ("--with /data/slave", "--to /data/salvaged"),
     ),
     Runbook(
-        "RB-20", "false-corruption",
-        ("valid messages are cut off or refused after an upgrade",
-         "`CRC check failed` for messages that clients can read"),
+        "RB-20",
+        "false-corruption",
+        (
+            "valid messages are cut off or refused after an upgrade",
+            "`CRC check failed` for messages that clients can read",
+        ),
         "The records state CRC 0 though they have a body: some releases wrote them so, and others take that for "
         "damage.",
         "A release that checks cuts the log at the first such record.",
-        ("finds records under the old rule and tells them from damage",
-         "says what the release that is to be started would do to them"),
+        (
+            "finds records under the old rule and tells them from damage",
+            "says what the release that is to be started would do to them",
+        ),
         "It changes nothing: the store is right, the choice is the release.",
-        by_codes("log-crc-zero"), _old_rule,
+        by_codes("log-crc-zero"),
+        _old_rule,
     ),
-)  # fmt: skip
+)

@@ -75,25 +75,40 @@ class Protocol:
     def as_dict(self) -> dict[str, Any]:
         """Returns all of it as JSON's values."""
         return {
-            "runbook": self.runbook, "name": self.name, "store": str(self.store), "broker": self.broker,
-            "begun": self.begun, "present": self.present, "applied": self.applied, "mended": self.mended,
-            "lost_by_start": self.lost_by_start, "lost_after": self.lost_after,
+            "runbook": self.runbook,
+            "name": self.name,
+            "store": str(self.store),
+            "broker": self.broker,
+            "begun": self.begun,
+            "present": self.present,
+            "applied": self.applied,
+            "mended": self.mended,
+            "lost_by_start": self.lost_by_start,
+            "lost_after": self.lost_after,
             "made": None if self.made is None else str(self.made),
-            "steps": [{"name": step.name, "status": step.status, "summary": step.summary,
-                       "evidence": list(step.evidence)} for step in self.steps],
-            "plan": self.plan, "next_step": self.next_step,
-        }  # fmt: skip
+            "steps": [
+                {"name": step.name, "status": step.status, "summary": step.summary, "evidence": list(step.evidence)}
+                for step in self.steps
+            ],
+            "plan": self.plan,
+            "next_step": self.next_step,
+        }
 
     def markdown(self) -> str:
         """Returns the protocol for a ticket."""
         lost = {"lost by starting the broker as it was": self.lost_by_start, "lost now": self.lost_after}
         lines = [
-            f"# {self.runbook} {self.name}", "",
-            f"- store: `{self.store}`", f"- broker: RocketMQ {self.broker}", f"- begun: {self.begun}",
-            f"- trouble is there: {_yes(self.present)}", f"- carried out: {_yes(self.applied)}",
+            f"# {self.runbook} {self.name}",
+            "",
+            f"- store: `{self.store}`",
+            f"- broker: RocketMQ {self.broker}",
+            f"- begun: {self.begun}",
+            f"- trouble is there: {_yes(self.present)}",
+            f"- carried out: {_yes(self.applied)}",
             f"- mended: {_yes(self.mended)}",
-            *(f"- messages {name}: {'unknown' if count is None else count}" for name, count in lost.items()), "",
-        ]  # fmt: skip
+            *(f"- messages {name}: {'unknown' if count is None else count}" for name, count in lost.items()),
+            "",
+        ]
         for number, step in enumerate(self.steps, 1):
             lines += [f"## {number}. {step.name}: {step.status}", "", step.summary, ""]
             if step.evidence:

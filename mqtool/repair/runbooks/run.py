@@ -120,8 +120,12 @@ def _make(protocol: Protocol, proposal: Aside, request: Request) -> None:
     protocol.lost_after = lost(after)
     protocol.mended = after.runs if not isinstance(after, str) else state is not State.CORRUPT
     words = after if isinstance(after, str) else after.verdict
-    protocol.add("verify", DONE if protocol.mended else FAILED, f"verify: {state.value}",
-                 (f"RocketMQ {protocol.broker} on the new directory: {words}",))  # fmt: skip
+    protocol.add(
+        "verify",
+        DONE if protocol.mended else FAILED,
+        f"verify: {state.value}",
+        (f"RocketMQ {protocol.broker} on the new directory: {words}",),
+    )
     protocol.next_step = f"mqtool verify {shlex.quote(str(request.to))}"
 
 
@@ -148,8 +152,12 @@ def _change(protocol: Protocol, book: Runbook, proposal: InPlace, request: Reque
         return
     done = apply(plan, backup_acknowledged=True)
     protocol.applied = True
-    protocol.add("apply", DONE, f"{len(done.steps)} file(s) changed; the old ones are in {done.quarantine}",
-                 (f"journal: {done.journal}",))  # fmt: skip
+    protocol.add(
+        "apply",
+        DONE,
+        f"{len(done.steps)} file(s) changed; the old ones are in {done.quarantine}",
+        (f"journal: {done.journal}",),
+    )
     _prove(protocol, book, proposal, request)
     protocol.next_step = f"mqtool undo {store}, or once all is well mqtool finalize {store} --yes"
 

@@ -36,20 +36,30 @@ def _unclean(case: Case) -> Detection:
     facts = ["abort is there: recovery scans the log, deletes index files and dispatches again"]
     if not isinstance(case.start, str):
         effort = case.start.effort
-        facts.append(f"{effort.scanned_bytes} bytes, {effort.scanned_records} records to scan: "
-                     f"{effort.least_minutes} to {effort.most_minutes} minutes")  # fmt: skip
+        facts.append(
+            f"{effort.scanned_bytes} bytes, {effort.scanned_records} records to scan: "
+            f"{effort.least_minutes} to {effort.most_minutes} minutes"
+        )
     return Detection(True, tuple(facts), case.findings(("abort-present",)))
 
 
 def _close_in_order(case: Case, _found: Detection) -> Proposal:
     damage = [one for one in _errors(case) if one.code.startswith("log-")]
     if damage:
-        return Advice((f"mqtool runbook run RB-05 {case.root}", "the log is damaged: forcing its end would hide that",
-                       *words_of(damage)))  # fmt: skip
+        return Advice(
+            (
+                f"mqtool runbook run RB-05 {case.root}",
+                "the log is damaged: forcing its end would hide that",
+                *words_of(damage),
+            )
+        )
     if case.findings(_TAILS):
         return InPlace((Truncate(case.store.commit_log.max_offset),), again=True)
-    changes: tuple[Change, ...] = (RebuildQueues(), RebuildMetadata((file_names.CHECKPOINT,)),
-                                   SetAside((file_names.ABORT,)))  # fmt: skip
+    changes: tuple[Change, ...] = (
+        RebuildQueues(),
+        RebuildMetadata((file_names.CHECKPOINT,)),
+        SetAside((file_names.ABORT,)),
+    )
     return InPlace((*changes, RebuildIndex()) if case.store.disk_index_files() else changes)
 
 
@@ -75,10 +85,15 @@ def _make_room(case: Case, _found: Detection) -> Proposal:
     if case.request.before is not None:
         return InPlace((Trim(case.request.before),))
     log = case.store.commit_log
-    offers = [f"--before {segment.end} removes {number + 1} segment(s), up to {segment.path.name}"
-              for number, segment in enumerate(log.segments[: log.last_used][:20])]  # fmt: skip
-    unread = [f"group {lag.group} has {lag.lag} unread message(s) in {lag.topic}/{lag.queue_id}"
-              for lag in case.store.lags() if lag.lag]  # fmt: skip
+    offers = [
+        f"--before {segment.end} removes {number + 1} segment(s), up to {segment.path.name}"
+        for number, segment in enumerate(log.segments[: log.last_used][:20])
+    ]
+    unread = [
+        f"group {lag.group} has {lag.lag} unread message(s) in {lag.topic}/{lag.queue_id}"
+        for lag in case.store.lags()
+        if lag.lag
+    ]
     return Advice((f"mqtool runbook run RB-11 {case.root} --before OFFSET", *offers, *unread))
 
 
@@ -125,12 +140,14 @@ def file_system_of(path: Path, mounts: Path) -> str:
 
 
 def _separate(case: Case, _found: Detection) -> Advice:
-    return Advice((
-        f"mqtool verify {case.root}",
-        "let only one broker have this storePathRootDir; give the other one its own",
-        "a second broker recovers before it asks for the lock: it cuts files and deletes index files of the first",
-        "stop the first in order, then verify; what is missing is mended by RB-03 and RB-06",
-    ))  # fmt: skip
+    return Advice(
+        (
+            f"mqtool verify {case.root}",
+            "let only one broker have this storePathRootDir; give the other one its own",
+            "a second broker recovers before it asks for the lock: it cuts files and deletes index files of the first",
+            "stop the first in order, then verify; what is missing is mended by RB-03 and RB-06",
+        )
+    )
 
 
 def _formats(case: Case) -> Detection:
@@ -139,8 +156,11 @@ def _formats(case: Case) -> Detection:
     in_rocksdb = is_database(root / file_names.CONSUME_QUEUE)
     wants_rocksdb = config.get("storeType") == _ROCKSDB
     own = "4.9" if case.store.version.is_4 else "5.5"
-    facts = [f"queues in files: {files} file(s)", f"queues in RocksDB: {'yes' if in_rocksdb else 'no'}",
-             f"written by {own}, to be opened by {case.broker}"]  # fmt: skip
+    facts = [
+        f"queues in files: {files} file(s)",
+        f"queues in RocksDB: {'yes' if in_rocksdb else 'no'}",
+        f"written by {own}, to be opened by {case.broker}",
+    ]
     odd = in_rocksdb is not wants_rocksdb or own != case.broker
     if not odd:
         return Detection(False, tuple(facts))
@@ -151,8 +171,12 @@ def _formats(case: Case) -> Detection:
 def _switch(case: Case, _found: Detection) -> Proposal:
     in_rocksdb = is_database(case.root / file_names.CONSUME_QUEUE)
     if in_rocksdb is (case.store.config.values.get("storeType") == _ROCKSDB):
-        return Advice((f"mqtool explain-start {case.root} --broker {case.broker}",
-                       "make queues whole before the release is changed (RB-03), on a store that was stopped in order"))
+        return Advice(
+            (
+                f"mqtool explain-start {case.root} --broker {case.broker}",
+                "make queues whole before the release is changed (RB-03), on a store that was stopped in order",
+            )
+        )
     kind = "files" if in_rocksdb else "a RocksDB"
 
     def make(target: Path) -> Iterable[str]:
@@ -167,66 +191,92 @@ def _switch(case: Case, _found: Detection) -> Proposal:
 
 START_BOOKS = (
     Runbook(
-        "RB-08", "recovery-takes-hours-or-restart-loop",
-        ("`recover next physics file` for minutes or hours",
-         "a probe kills the broker before it is up, and it begins again"),
+        "RB-08",
+        "recovery-takes-hours-or-restart-loop",
+        (
+            "`recover next physics file` for minutes or hours",
+            "a probe kills the broker before it is up, and it begins again",
+        ),
         "The broker was killed. Its start scans the log from the checkpoint on, and dispatches what it scans again; "
         "if it "
         "is killed meanwhile, it begins anew.",
         "The probe's delay is raised. Removing `abort` by hand hides what recovery would have mended.",
-        ("estimates what the start would read", "proves the log to its end; a torn end is cut first (RB-04)",
-         "makes queues, index and checkpoint as an orderly stop would have left them",
-         "sets `abort` aside last: the next start is a normal one"),
+        (
+            "estimates what the start would read",
+            "proves the log to its end; a torn end is cut first (RB-04)",
+            "makes queues, index and checkpoint as an orderly stop would have left them",
+            "sets `abort` aside last: the next start is a normal one",
+        ),
         "A damaged log is refused here: RB-05 comes first.",
-        _unclean, _close_in_order,
+        _unclean,
+        _close_in_order,
     ),
     Runbook(
-        "RB-11", "disk-full-nothing-deleted",
-        ("`disk space will be full soon, but delete file failed`",
-         "`CODE: 14 DESC: service not available now, maybe disk full`",
-         "the store stays read-only after space was freed"),
+        "RB-11",
+        "disk-full-nothing-deleted",
+        (
+            "`disk space will be full soon, but delete file failed`",
+            "`CODE: 14 DESC: service not available now, maybe disk full`",
+            "the store stays read-only after space was freed",
+        ),
         "Segments are kept because of their age, the hour, or the ratios in the configuration.",
         "Segments are deleted by hand, out of order or with messages that nobody has read; queues and index lead "
         "nowhere "
         "then.",
-        ("says how full the disk is, where each segment ends and which groups have unread messages",
-         "with `--before`, sets the oldest segments aside with what of queues and index only leads there"),
+        (
+            "says how full the disk is, where each segment ends and which groups have unread messages",
+            "with `--before`, sets the oldest segments aside with what of queues and index only leads there",
+        ),
         "The space is free after `mqtool finalize`. The quarantine lies on the same disk.",
-        _full, _make_room, ("--before OFFSET",),
+        _full,
+        _make_room,
+        ("--before OFFSET",),
     ),
     Runbook(
-        "RB-17", "timer-stuck-after-truncation",
+        "RB-17",
+        "timer-stuck-after-truncation",
         ("delayed messages are not delivered any more", "dequeueing tries one message again for ever"),
         "Timer wheel or timer log lead to what is not in the log any more, after the log was cut.",
         "Files of the timer are deleted, and what waits in them is forgotten.",
-        ("checks every slot, chain and address of the timer against the log, and says which files are wrong, and where",
-         "makes wheel, timer log and timer checkpoint anew from the messages of `rmq_sys_wheel_timer`",
-         "sets the read time back for what was delivered before and is not in the log any more, and only for that",
-         "makes the queue of that topic anew if it is damaged"),
+        (
+            "checks every slot, chain and address of the timer against the log, and says which files are wrong, and where",
+            "makes wheel, timer log and timer checkpoint anew from the messages of `rmq_sys_wheel_timer`",
+            "sets the read time back for what was delivered before and is not in the log any more, and only for that",
+            "makes the queue of that topic anew if it is damaged",
+        ),
         "Messages whose parked records are gone from the log are gone; a replica may have them (RB-05).",
-        _timer, _renew_timer,
+        _timer,
+        _renew_timer,
     ),
     Runbook(
-        "RB-18", "two-brokers-one-store",
+        "RB-18",
+        "two-brokers-one-store",
         ("`Lock failed, MQ already started`", "a start hangs on network storage"),
         "Two brokers have the same directory, or the lock of another host cannot be seen.",
         "The second broker recovers, cuts and deletes before it asks for the lock, and only then ends.",
-        ("says which process holds the lock, and on what kind of file system the store lies",
-         "looks for the damage that a second start does"),
+        (
+            "says which process holds the lock, and on what kind of file system the store lies",
+            "looks for the damage that a second start does",
+        ),
         "Which broker is to keep the store is for a person to decide; nothing is changed.",
-        _shared, _separate,
+        _shared,
+        _separate,
     ),
     Runbook(
-        "RB-19", "storeType-or-version-switch",
+        "RB-19",
+        "storeType-or-version-switch",
         ("after a switch of `storeType` old messages cannot be consumed", "an older release cannot read a newer store"),
         "Queues in files and queues in RocksDB are separate: a broker sees one kind. Releases scan and check "
         "differently.",
         "Both kinds are written for a period, or all is sent again.",
-        ("says which kinds of queues are there and what they lack",
-         "writes a copy of the store with queues of the other kind (`--to`), if `storeType` in `--config` wants them",
-         "says what the release that is to be started would do (`--broker`)"),
+        (
+            "says which kinds of queues are there and what they lack",
+            "writes a copy of the store with queues of the other kind (`--to`), if `storeType` in `--config` wants them",
+            "says what the release that is to be started would do (`--broker`)",
+        ),
         "A change of release alone is only explained. Messages in BatchConsumeQueues stay in files.",
-        _formats, _switch, ("--config broker.conf", "--to /data/switched"),
+        _formats,
+        _switch,
+        ("--config broker.conf", "--to /data/switched"),
     ),
-)  # fmt: skip
-
+)

@@ -35,9 +35,27 @@ def fillers(start: int, end: int, time: int) -> Iterator[bytes]:
 def _filler(physical_offset: int, size: int, time: int) -> bytes:
     topic = TOPIC[: size - MIN_RECORD_SIZE]
     body = bytes(size - MIN_RECORD_SIZE - len(topic))
-    return commit_log.build_record(Record(
-        total_size=size, magic_code=MAGIC_V1, body_crc=commit_log.body_crc(body), queue_id=0, flag=0, queue_offset=0,
-        physical_offset=physical_offset, sys_flag=int(SysFlag.TRANSACTION_ROLLBACK), born_timestamp=time,
-        born_host=_HOST, store_timestamp=time, store_host=_HOST, reconsume_times=0, prepared_transaction_offset=0,
-        body_length=len(body), body=body, topic_length=len(topic), topic=topic, properties_length=0, properties=b"",
-    ))  # fmt: skip
+    return commit_log.build_record(
+        Record(
+            total_size=size,
+            magic_code=MAGIC_V1,
+            body_crc=commit_log.body_crc(body),
+            queue_id=0,
+            flag=0,
+            queue_offset=0,
+            physical_offset=physical_offset,
+            sys_flag=int(SysFlag.TRANSACTION_ROLLBACK),
+            born_timestamp=time,
+            born_host=_HOST,
+            store_timestamp=time,
+            store_host=_HOST,
+            reconsume_times=0,
+            prepared_transaction_offset=0,
+            body_length=len(body),
+            body=body,
+            topic_length=len(topic),
+            topic=topic,
+            properties_length=0,
+            properties=b"",
+        )
+    )

@@ -90,8 +90,12 @@ class Merge:
         """Raises RefusedError if a copy gave records but has none in common with the first."""
         for number in sorted(used - {0}):
             if not self.common[number] and self._logs[0].segments:
-                raise RefusedError("history", f"shares no record with {self._paths[0]}: nothing proves that it is a "
-                                   "copy of the same log; salvage it by itself", self._paths[number])  # fmt: skip
+                raise RefusedError(
+                    "history",
+                    f"shares no record with {self._paths[0]}: nothing proves that it is a "
+                    "copy of the same log; salvage it by itself",
+                    self._paths[number],
+                )
 
     def _runs(self, number: int, start: int | None, end: int | None) -> Iterator[Run]:
         """Yields what lies wholly between two physical offsets, from one copy and those behind it."""
@@ -129,9 +133,12 @@ class Merge:
             if other is None:
                 continue
             if _identity(other) != _identity(commit_log.parse_record(mine)):
-                raise RefusedError("diverged", f"holds another message at physical offset {offset} than "
-                                   f"{self._paths[0]}: the copies are not of one log; mqtool diff tells from where on",
-                                   self._paths[number])  # fmt: skip
+                raise RefusedError(
+                    "diverged",
+                    f"holds another message at physical offset {offset} than "
+                    f"{self._paths[0]}: the copies are not of one log; mqtool diff tells from where on",
+                    self._paths[number],
+                )
             self.conflicts += 1
             if len(self.conflict_offsets) < _NOTED:
                 self.conflict_offsets.append(offset)

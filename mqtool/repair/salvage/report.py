@@ -97,25 +97,48 @@ class Salvaged:
     def as_dict(self) -> dict[str, Any]:
         """Returns all of it as JSON's values."""
         return {
-            "store": str(self.store), "target": str(self.target), "copies": [str(path) for path in self.copies],
-            "compact": self.compact, "complete": self.is_complete, "records": self.records, "bytes": self.bytes,
-            "records_by_copy": self.records_by_copy, "lost_messages": self.lost, "lost_bytes": self.lost_bytes,
-            "conflicts": self.conflicts, "unplaced": self.unplaced, "verify": self.verify,
+            "store": str(self.store),
+            "target": str(self.target),
+            "copies": [str(path) for path in self.copies],
+            "compact": self.compact,
+            "complete": self.is_complete,
+            "records": self.records,
+            "bytes": self.bytes,
+            "records_by_copy": self.records_by_copy,
+            "lost_messages": self.lost,
+            "lost_bytes": self.lost_bytes,
+            "conflicts": self.conflicts,
+            "unplaced": self.unplaced,
+            "verify": self.verify,
             "map_file": None if self.map_file is None else str(self.map_file),
             "queues": [
-                {"topic": row.topic, "queue_id": row.queue_id, "min_offset": row.min_offset,
-                 "max_offset": row.max_offset, "salvaged": row.salvaged, "lost": row.lost,
-                 "lost_offsets": _text(row.lost_offsets)} for row in self.queues
+                {
+                    "topic": row.topic,
+                    "queue_id": row.queue_id,
+                    "min_offset": row.min_offset,
+                    "max_offset": row.max_offset,
+                    "salvaged": row.salvaged,
+                    "lost": row.lost,
+                    "lost_offsets": _text(row.lost_offsets),
+                }
+                for row in self.queues
             ],
             "holes": [{"start": one.start, "end": one.end, "filled": one.filled} for one in self.holes],
             "groups": [
-                {"group": one.group, "topic": one.topic, "queue_id": one.queue_id,
-                 "consumer_offset": one.consumer_offset, "consumed": one.consumed, "unread": one.unread}
+                {
+                    "group": one.group,
+                    "topic": one.topic,
+                    "queue_id": one.queue_id,
+                    "consumer_offset": one.consumer_offset,
+                    "consumed": one.consumed,
+                    "unread": one.unread,
+                }
                 for one in self.groups
             ],
             "config": [{"file": name, "source": source} for name, source in self.config.items()],
-            "index_files": self.index_files, "notes": self.notes,
-        }  # fmt: skip
+            "index_files": self.index_files,
+            "notes": self.notes,
+        }
 
 
 def _text(offsets: Iterable[tuple[int, int]]) -> str:
@@ -176,8 +199,10 @@ def _offsets(queue: Queue | None) -> tuple[np.ndarray, np.ndarray]:
     real = has_record(units)
     stands_in = np.zeros(len(units), bool)  # a hole has the unit of the message behind it
     stands_in[:-1] = units["physical_offset"][:-1] == units["physical_offset"][1:]
-    return (np.flatnonzero(real & ~stands_in) + queue.first_offset,
-            np.flatnonzero(real & stands_in) + queue.first_offset)  # fmt: skip
+    return (
+        np.flatnonzero(real & ~stands_in) + queue.first_offset,
+        np.flatnonzero(real & stands_in) + queue.first_offset,
+    )
 
 
 def _groups(found: Salvaged, store: Store) -> Losses:

@@ -78,8 +78,9 @@ def salvage(
 def _check(stores: list[Store], target: Path, options: Options) -> None:
     for store in stores:
         if store.layout.dledger_dirs:
-            raise UnsupportedFormatError(f"{store.layout.dledger_dirs[0]}: a DLedger log; mqtool convert makes a plain "
-                                         "CommitLog of it first")  # fmt: skip
+            raise UnsupportedFormatError(
+                f"{store.layout.dledger_dirs[0]}: a DLedger log; mqtool convert makes a plain CommitLog of it first"
+            )
         for part in (store.path, *store.layout.commit_log_dirs):
             if is_inside(target, part):
                 raise UsageError(f"{target}: expected a directory outside of {part}: nothing is written into a store")
@@ -90,8 +91,11 @@ def _check(stores: list[Store], target: Path, options: Options) -> None:
     for store in stores:
         for segment in store.commit_log.segments:
             if segment.base % size or segment.size > size:
-                raise LayoutError(f"does not lie in a row of segments of {size} bytes (found {sorted(sizes)}): records "
-                                  "cannot stay where they are; --compact moves them", segment.path)  # fmt: skip
+                raise LayoutError(
+                    f"does not lie in a row of segments of {size} bytes (found {sorted(sizes)}): records "
+                    "cannot stay where they are; --compact moves them",
+                    segment.path,
+                )
 
 
 def _segment_size(stores: list[Store]) -> int:
@@ -148,8 +152,10 @@ class _Salvage:
         found.conflicts = merge.conflicts
         if merge.conflicts:
             some = ", ".join(map(str, merge.conflict_offsets[:10]))
-            found.notes.append(f"{merge.conflicts} record(s) differ between copies in fields that no checksum covers; "
-                               f"those of {found.store} were taken: physical offsets {some}")  # fmt: skip
+            found.notes.append(
+                f"{merge.conflicts} record(s) differ between copies in fields that no checksum covers; "
+                f"those of {found.store} were taken: physical offsets {some}"
+            )
         return log
 
     def _gone(self, log: "KeptLog | MovedLog") -> list[tuple[int, int]]:
@@ -219,11 +225,15 @@ class _Salvage:
             if (root / part).exists():
                 notes.append(f"{part} was not copied: the broker makes it anew, or it goes without")
         if any(hole.filled == "filler" for hole in self._found.holes):
-            notes.append("holes are filled with records of topic MQTOOL_HOLE that are marked as rolled back: no queue "
-                         "and no key leads to them")  # fmt: skip
+            notes.append(
+                "holes are filled with records of topic MQTOOL_HOLE that are marked as rolled back: no queue "
+                "and no key leads to them"
+            )
         if self._found.lost:
-            notes.append("a consumer that asks for a lost queue offset gets the next message that is left, so around "
-                         "holes one that does not select by tags may get a message more than once")  # fmt: skip
+            notes.append(
+                "a consumer that asks for a lost queue offset gets the next message that is left, so around "
+                "holes one that does not select by tags may get a message more than once"
+            )
 
 
 def _tables(stores: list[Store]) -> list[tuple[str, bytes]]:
@@ -245,9 +255,12 @@ def _tables(stores: list[Store]) -> list[tuple[str, bytes]]:
 
 
 _KNOWN = (
-    file_names.TOPICS, file_names.SUBSCRIPTION_GROUPS, file_names.CONSUMER_OFFSETS, file_names.LMQ_CONSUMER_OFFSETS,
+    file_names.TOPICS,
+    file_names.SUBSCRIPTION_GROUPS,
+    file_names.CONSUMER_OFFSETS,
+    file_names.LMQ_CONSUMER_OFFSETS,
     file_names.DELAY_OFFSETS,
-)  # fmt: skip
+)
 """Tables that `metadata` reads: where it did not, they cannot be read."""
 
 

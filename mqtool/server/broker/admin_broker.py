@@ -70,33 +70,38 @@ class BrokerAdmin:
         broker, stats = self._broker, self._broker.stats
         yesterday, today = stats.mornings()
         waits = {f"{pool}ThreadPoolQueue{what}": 0 for pool in _POOLS for what in ("Size", "HeadWaitTimeMills")}
-        return waits | broker.timer.runtime() | self._storage() | {
-            "bootTimestamp": broker.began_ms,
-            "brokerActive": not broker.is_stopping,
-            "brokerVersion": VERSION,
-            "brokerVersionDesc": VERSION_NAME,
-            "getFoundTps": stats.rates(3),
-            "getMessageEntireTimeMax": 0,
-            "getMissTps": stats.rates(4),
-            "getTotalTps": stats.rates(2),
-            "getTransferedTps": stats.rates(2),
-            "getTransferredTps": stats.rates(2),
-            "msgGetTotalTodayMorning": today[1],
-            "msgGetTotalTodayNow": stats.gets,
-            "msgGetTotalYesterdayMorning": yesterday[1],
-            "msgPutTotalTodayMorning": today[0],
-            "msgPutTotalTodayNow": stats.puts,
-            "msgPutTotalYesterdayMorning": yesterday[0],
-            "pageCacheLockTimeMills": 0,
-            "putMessageAverageSize": stats.put_bytes / stats.puts if stats.puts else 0,
-            "putMessageEntireTimeMax": 0,
-            "putMessageFailedTimes": stats.put_failures,
-            "putMessageSizeTotal": stats.put_bytes,
-            "putMessageTimesTotal": stats.puts,
-            "putTps": stats.rates(1),
-            "runtime": _duration(int(time.monotonic() - broker.began)),
-            "startAcceptSendRequestTimeStamp": 0,
-        }  # fmt: skip
+        return (
+            waits
+            | broker.timer.runtime()
+            | self._storage()
+            | {
+                "bootTimestamp": broker.began_ms,
+                "brokerActive": not broker.is_stopping,
+                "brokerVersion": VERSION,
+                "brokerVersionDesc": VERSION_NAME,
+                "getFoundTps": stats.rates(3),
+                "getMessageEntireTimeMax": 0,
+                "getMissTps": stats.rates(4),
+                "getTotalTps": stats.rates(2),
+                "getTransferedTps": stats.rates(2),
+                "getTransferredTps": stats.rates(2),
+                "msgGetTotalTodayMorning": today[1],
+                "msgGetTotalTodayNow": stats.gets,
+                "msgGetTotalYesterdayMorning": yesterday[1],
+                "msgPutTotalTodayMorning": today[0],
+                "msgPutTotalTodayNow": stats.puts,
+                "msgPutTotalYesterdayMorning": yesterday[0],
+                "pageCacheLockTimeMills": 0,
+                "putMessageAverageSize": stats.put_bytes / stats.puts if stats.puts else 0,
+                "putMessageEntireTimeMax": 0,
+                "putMessageFailedTimes": stats.put_failures,
+                "putMessageSizeTotal": stats.put_bytes,
+                "putMessageTimesTotal": stats.puts,
+                "putTps": stats.rates(1),
+                "runtime": _duration(int(time.monotonic() - broker.began)),
+                "startAcceptSendRequestTimeStamp": 0,
+            }
+        )
 
     def _storage(self) -> dict[str, Any]:
         messages = self._broker.messages
@@ -127,8 +132,10 @@ class BrokerAdmin:
             lowest, highest = broker.messages.queue_bounds(topic, queue_id)
             last = broker.messages.store_time(topic, queue_id, highest - 1) if highest > 0 else 0
             table[QueueName(name, queue_id, topic)] = {
-                "lastUpdateTimestamp": max(0, last), "maxOffset": highest, "minOffset": max(0, lowest),
-            }  # fmt: skip
+                "lastUpdateTimestamp": max(0, last),
+                "maxOffset": highest,
+                "minOffset": max(0, lowest),
+            }
         rate = broker.stats.per_second(TOPIC_PUT_NUMS, topic)
         return ok(command, data=body({"offsetTable": table, "topicPutTps": rate}))
 
@@ -149,10 +156,13 @@ class BrokerAdmin:
         first, count = number(command, "index"), min(number(command, "count"), 1024)
         units = broker.messages.units(topic, queue_id, first, count)
         shown: dict[str, Any] = {
-            "maxQueueIndex": highest, "minQueueIndex": lowest,
-            "queueData": [{"eval": True, "physicOffset": offset, "physicSize": size, "tagsCode": code}
-                          for offset, size, code in units],
-        }  # fmt: skip
+            "maxQueueIndex": highest,
+            "minQueueIndex": lowest,
+            "queueData": [
+                {"eval": True, "physicOffset": offset, "physicSize": size, "tagsCode": code}
+                for offset, size, code in units
+            ],
+        }
         group = command.fields.get("consumerGroup")
         found = broker.clients.consumer_group(group) if group else None
         if found is not None and topic in found.subscriptions:
@@ -175,10 +185,18 @@ class BrokerAdmin:
     def ha_status(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
         """GET_BROKER_HA_STATUS of a master that nobody follows."""
         highest = max(0, self._broker.messages.max_physical_offset)
-        return ok(command, data=body({
-            "haClientRuntimeInfo": {}, "haConnectionInfo": [], "inSyncSlaveNums": 0, "master": True,
-            "masterCommitLogMaxOffset": highest,
-        }))  # fmt: skip
+        return ok(
+            command,
+            data=body(
+                {
+                    "haClientRuntimeInfo": {},
+                    "haConnectionInfo": [],
+                    "inSyncSlaveNums": 0,
+                    "master": True,
+                    "masterCommitLogMaxOffset": highest,
+                }
+            ),
+        )
 
 
 def _duration(seconds: int) -> str:

@@ -35,13 +35,18 @@ class ConsumerAdmin:
         found = self._broker.clients.consumer_group(group)
         if found is None:
             raise RefusalError(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{group}] not online")
-        return ok(command, data=body({
-            "connectionSet": [_connection(member) for member in found.members.values()],
-            "consumeFromWhere": found.consume_from_where,
-            "consumeType": found.consume_type,
-            "messageModel": found.message_model,
-            "subscriptionTable": {topic: one.body() for topic, one in found.subscriptions.items()},
-        }))  # fmt: skip
+        return ok(
+            command,
+            data=body(
+                {
+                    "connectionSet": [_connection(member) for member in found.members.values()],
+                    "consumeFromWhere": found.consume_from_where,
+                    "consumeType": found.consume_type,
+                    "messageModel": found.message_model,
+                    "subscriptionTable": {topic: one.body() for topic, one in found.subscriptions.items()},
+                }
+            ),
+        )
 
     def producer_connections(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
         """GET_PRODUCER_CONNECTION_LIST."""
@@ -53,14 +58,26 @@ class ConsumerAdmin:
 
     def all_producers(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
         """GET_ALL_PRODUCER_INFO."""
-        return ok(command, data=body({"data": {
-            group: [
-                {"clientId": one.client_id, "language": one.language, "lastUpdateTimestamp": one.renewed_ms,
-                 "remoteIP": one.peer.address, "version": one.version}
-                for one in members.values()
-            ]
-            for group, members in self._broker.clients.producers.items()
-        }}))  # fmt: skip
+        return ok(
+            command,
+            data=body(
+                {
+                    "data": {
+                        group: [
+                            {
+                                "clientId": one.client_id,
+                                "language": one.language,
+                                "lastUpdateTimestamp": one.renewed_ms,
+                                "remoteIP": one.peer.address,
+                                "version": one.version,
+                            }
+                            for one in members.values()
+                        ]
+                        for group, members in self._broker.clients.producers.items()
+                    }
+                }
+            ),
+        )
 
     async def relay(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
         """GET_CONSUMER_RUNNING_INFO and CONSUME_MESSAGE_DIRECTLY: asked of the consumer itself."""
@@ -137,9 +154,11 @@ class ConsumerAdmin:
                 pulled = broker.offsets.pulled(group, topic, queue_id)
                 last = broker.messages.store_time(topic, queue_id, offset - 1) if offset > 0 else 0
                 table[QueueName(name, queue_id, topic)] = {
-                    "brokerOffset": highest, "consumerOffset": offset, "lastTimestamp": max(0, last),
+                    "brokerOffset": highest,
+                    "consumerOffset": offset,
+                    "lastTimestamp": max(0, last),
                     "pullOffset": pulled if pulled >= 0 else offset,
-                }  # fmt: skip
+                }
         return {"consumeTps": rate, "offsetTable": table}
 
     def broker_consume_stats(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
@@ -156,9 +175,17 @@ class ConsumerAdmin:
                 total += sum(row["brokerOffset"] - row["consumerOffset"] for row in one["offsetTable"].values())
                 stats.append(one)
             shown.append({group: stats})
-        return ok(command, data=body({
-            "brokerAddr": broker.address, "consumeStatsList": shown, "totalDiff": total, "totalInflightDiff": 0,
-        }))  # fmt: skip
+        return ok(
+            command,
+            data=body(
+                {
+                    "brokerAddr": broker.address,
+                    "consumeStatsList": shown,
+                    "totalDiff": total,
+                    "totalInflightDiff": 0,
+                }
+            ),
+        )
 
     def time_span(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
         """QUERY_CONSUME_TIME_SPAN."""
@@ -173,11 +200,15 @@ class ConsumerAdmin:
             newest = broker.messages.store_time(topic, queue_id, highest - 1) if highest > lowest else -1
             consumed = broker.messages.store_time(topic, queue_id, max(offset - 1, 0)) if highest > lowest else -1
             waits = offset < highest
-            shown.append({
-                "consumeTimeStamp": consumed, "delayTime": max(0, newest - consumed) if waits else 0,
-                "maxTimeStamp": newest, "messageQueue": QueueName(name, queue_id, topic),
-                "minTimeStamp": broker.messages.store_time(topic, queue_id, lowest) if highest > lowest else -1,
-            })  # fmt: skip
+            shown.append(
+                {
+                    "consumeTimeStamp": consumed,
+                    "delayTime": max(0, newest - consumed) if waits else 0,
+                    "maxTimeStamp": newest,
+                    "messageQueue": QueueName(name, queue_id, topic),
+                    "minTimeStamp": broker.messages.store_time(topic, queue_id, lowest) if highest > lowest else -1,
+                }
+            )
         return ok(command, data=body({"consumeTimeSpanSet": shown}))
 
     # -- offsets -------------------------------------------------------------------------------------------------
@@ -240,6 +271,8 @@ class ConsumerAdmin:
 
 def _connection(member: Client) -> dict[str, Any]:
     return {
-        "clientAddr": member.peer.address, "clientId": member.client_id, "language": member.language,
+        "clientAddr": member.peer.address,
+        "clientId": member.client_id,
+        "language": member.language,
         "version": member.version,
-    }  # fmt: skip
+    }

@@ -30,11 +30,18 @@ class TopicAdmin:
         """UPDATE_AND_CREATE_TOPIC."""
         topic = text(command, "topic")
         found = self._broker.topics.get(topic)
-        self._put_topic(TopicConfig(
-            topic, number(command, "readQueueNums"), number(command, "writeQueueNums"), number(command, "perm"),
-            command.fields.get("topicFilterType") or "SINGLE_TAG", number(command, "topicSysFlag", 0),
-            flag(command, "order"), _attributes(found, command.fields.get("attributes")),
-        ))  # fmt: skip
+        self._put_topic(
+            TopicConfig(
+                topic,
+                number(command, "readQueueNums"),
+                number(command, "writeQueueNums"),
+                number(command, "perm"),
+                command.fields.get("topicFilterType") or "SINGLE_TAG",
+                number(command, "topicSysFlag", 0),
+                flag(command, "order"),
+                _attributes(found, command.fields.get("attributes")),
+            )
+        )
         await self._broker.keeper.saved()
         await self._broker.until_known()
         return ok(command)
@@ -85,13 +92,19 @@ class TopicAdmin:
         """GET_ALL_TOPIC_CONFIG, in pages if the request asks for them."""
         table = self._broker.topics.table
         shown, total = _page(command, table, "topicSeq", "maxTopicNum")
-        return ok(command, {"totalTopicNum": str(total)}, body({
-            "dataVersion": version_body(self._broker.topics.data_version),
-            "mappingDataVersion": version_body(DataVersion(0, 0, 0)),
-            "topicConfigTable": {name: document_of(table[name]) for name in shown},
-            "topicQueueMappingDetailMap": {},
-            "topicQueueMappingInfoMap": {},
-        }))  # fmt: skip
+        return ok(
+            command,
+            {"totalTopicNum": str(total)},
+            body(
+                {
+                    "dataVersion": version_body(self._broker.topics.data_version),
+                    "mappingDataVersion": version_body(DataVersion(0, 0, 0)),
+                    "topicConfigTable": {name: document_of(table[name]) for name in shown},
+                    "topicQueueMappingDetailMap": {},
+                    "topicQueueMappingInfoMap": {},
+                }
+            ),
+        )
 
     def system_topics(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
         """GET_SYSTEM_TOPIC_LIST_FROM_BROKER."""
@@ -154,11 +167,17 @@ class TopicAdmin:
         """GET_ALL_SUBSCRIPTIONGROUP_CONFIG, in pages if the request asks for them."""
         table = self._broker.groups.table
         shown, total = _page(command, table, "groupSeq", "maxGroupNum")
-        return ok(command, {"totalGroupNum": str(total)}, body({
-            "dataVersion": version_body(self._broker.groups.data_version),
-            "forbiddenTable": {},
-            "subscriptionGroupTable": {name: document_of(table[name]) for name in shown},
-        }))  # fmt: skip
+        return ok(
+            command,
+            {"totalGroupNum": str(total)},
+            body(
+                {
+                    "dataVersion": version_body(self._broker.groups.data_version),
+                    "forbiddenTable": {},
+                    "subscriptionGroupTable": {name: document_of(table[name]) for name in shown},
+                }
+            ),
+        )
 
 
 def version_body(version: DataVersion) -> dict[str, Any]:

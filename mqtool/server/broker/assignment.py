@@ -48,9 +48,11 @@ class Assignments:
         if mode not in (_PULL, _POP):
             raise RefusalError(ResponseCode.INVALID_PARAMETER, f"mode: expected PULL or POP, found {mode}")
         self._modes.setdefault(topic, {})[group] = {
-            "consumerGroup": group, "mode": mode, "popShareQueueNum": int(found.get("popShareQueueNum") or 0),
+            "consumerGroup": group,
+            "mode": mode,
+            "popShareQueueNum": int(found.get("popShareQueueNum") or 0),
             "topic": topic,
-        }  # fmt: skip
+        }
         self._broker.keeper.mark(file_names.MESSAGE_REQUEST_MODE)
         await self._broker.keeper.saved()
         return ok(command)
@@ -65,8 +67,10 @@ class Assignments:
         topic, group = str(found.get("topic", "")), str(found.get("consumerGroup", ""))
         client, strategy = str(found.get("clientId", "")), str(found.get("strategyName") or _AVERAGE)
         config = self._broker.topics.get(topic)
-        queues = [QueueName(self._broker.settings.text("brokerName"), one, topic)
-                  for one in range(config.read_queue_nums if config is not None else 0)]  # fmt: skip
+        queues = [
+            QueueName(self._broker.settings.text("brokerName"), one, topic)
+            for one in range(config.read_queue_nums if config is not None else 0)
+        ]
         mode = _PULL
         if not topic.startswith(names.RETRY_PREFIX):
             mode = str(self._modes.get(topic, {}).get(group, {}).get("mode", _PULL))

@@ -16,9 +16,13 @@ if TYPE_CHECKING:
 _TYPES = ("CONSUME_ACTIVELY", "CONSUME_PASSIVELY", "CONSUME_POP")
 _MODELS = ("BROADCASTING", "CLUSTERING", "LITE_SELECTIVE")
 _WHERE = (
-    "CONSUME_FROM_LAST_OFFSET", "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST", "CONSUME_FROM_MIN_OFFSET",
-    "CONSUME_FROM_MAX_OFFSET", "CONSUME_FROM_FIRST_OFFSET", "CONSUME_FROM_TIMESTAMP",
-)  # fmt: skip
+    "CONSUME_FROM_LAST_OFFSET",
+    "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST",
+    "CONSUME_FROM_MIN_OFFSET",
+    "CONSUME_FROM_MAX_OFFSET",
+    "CONSUME_FROM_FIRST_OFFSET",
+    "CONSUME_FROM_TIMESTAMP",
+)
 """Names of enumerations, by ordinal: the C++ client sends ordinals."""
 
 
@@ -53,10 +57,14 @@ class ClientProcessor:
         if not unchanged:
             subscriptions = [subscription_from(one) for one in found.get("subscriptionDataSet") or []]
         broker.clients.register_consumer(
-            group, client, _name(found.get("consumeType"), _TYPES), _name(found.get("messageModel"), _MODELS),
-            _name(found.get("consumeFromWhere"), _WHERE), subscriptions,
+            group,
+            client,
+            _name(found.get("consumeType"), _TYPES),
+            _name(found.get("messageModel"), _MODELS),
+            _name(found.get("consumeFromWhere"), _WHERE),
+            subscriptions,
             notify=config.notify_consumer_ids_changed_enable,
-        )  # fmt: skip
+        )
 
     def unregister(self, command: Command, peer: Peer) -> Command:
         """Takes a connection out of the groups that it names."""

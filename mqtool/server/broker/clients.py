@@ -41,9 +41,14 @@ class Subscription:
     def body(self) -> dict[str, Any]:
         """Returns it as bodies show it (SubscriptionData)."""
         return {
-            "classFilterMode": self.class_filter, "codeSet": list(self.codes), "expressionType": self.kind,
-            "subString": self.expression, "subVersion": self.version, "tagsSet": list(self.tags), "topic": self.topic,
-        }  # fmt: skip
+            "classFilterMode": self.class_filter,
+            "codeSet": list(self.codes),
+            "expressionType": self.kind,
+            "subString": self.expression,
+            "subVersion": self.version,
+            "tagsSet": list(self.tags),
+            "topic": self.topic,
+        }
 
 
 @dataclass(slots=True)

@@ -47,9 +47,7 @@ class ConsumerProcessor:
             raise RefusalError(
                 ResponseCode.QUERY_NOT_FOUND, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
             )
-        raise RefusalError(
-            ResponseCode.QUERY_NOT_FOUND, "Not found, do not set to zero, maybe this group boot first"
-        )
+        raise RefusalError(ResponseCode.QUERY_NOT_FOUND, "Not found, do not set to zero, maybe this group boot first")
 
     def update_offset(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
         """Commits a group's offset."""

@@ -13,9 +13,13 @@ from mqtool.server.broker.topics import next_version
 def default_group(name: str) -> GroupConfig:
     """Returns a group as a broker creates it for a consumer that it does not know."""
     return GroupConfig(
-        name, consume_message_orderly=False, group_sys_flag=0, consume_timeout_minute=15, attributes={},
+        name,
+        consume_message_orderly=False,
+        group_sys_flag=0,
+        consume_timeout_minute=15,
+        attributes={},
         extra={"groupRetryPolicy": {"type": "CUSTOMIZED"}},
-    )  # fmt: skip
+    )
 
 
 class GroupTable:

@@ -27,9 +27,10 @@ _Labels = dict[str, str]
 def text(broker: "Broker") -> str:
     """Returns all metrics."""
     common = {
-        "cluster": broker.settings.text("brokerClusterName"), "node_type": "broker",
+        "cluster": broker.settings.text("brokerClusterName"),
+        "node_type": "broker",
         "node_id": broker.settings.text("brokerName"),
-    }  # fmt: skip
+    }
     lines: list[str] = []
     for name, kind, doc, samples in _families(broker):
         lines += [f"# HELP {name} {doc}", f"# TYPE {name} {kind}"]

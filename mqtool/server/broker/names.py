@@ -24,18 +24,31 @@ SYNC_MEMBER_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
 TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
 TOOLS_GROUP = "TOOLS_CONSUMER"
 
-NOT_FOR_SENDERS = frozenset({
-    SCHEDULE_TOPIC, HALF_TOPIC, OP_TOPIC, CHECKED_TOO_OFTEN_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC,
-})  # fmt: skip
+NOT_FOR_SENDERS = frozenset(
+    {
+        SCHEDULE_TOPIC,
+        HALF_TOPIC,
+        OP_TOPIC,
+        CHECKED_TOO_OFTEN_TOPIC,
+        SELF_TEST_TOPIC,
+        OFFSET_MOVED_TOPIC,
+    }
+)
 """Topics that no client may send to."""
 
 SYSTEM_TOPICS = NOT_FOR_SENDERS | {DEFAULT_TOPIC, BENCHMARK_TOPIC, TRACE_TOPIC, TIMER_TOPIC}
 """Topics that cannot be deleted or changed; those with the system prefix come on top."""
 
 PREDEFINED_GROUPS = (
-    TOOLS_GROUP, "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY", "CID_ONSAPI_PULL",
-    "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER", TRANSACTION_GROUP,
-)  # fmt: skip
+    TOOLS_GROUP,
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_C_GROUP",
+    "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION",
+    "CID_ONSAPI_OWNER",
+    TRANSACTION_GROUP,
+)
 
 SYSTEM_PREFIX = "rmq_sys_"
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
@@ -85,8 +98,10 @@ def topic_problem(topic: str) -> str | None:
         return f"The specified topic: {topic}, contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
     if topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)):
         if len(topic) > LONGEST_RETRY_NAME:
-            return (f"The specified topic is DLQ or Retry topic: {topic}, and it's longer than topic max length: "
-                    f"{LONGEST_RETRY_NAME}")  # fmt: skip
+            return (
+                f"The specified topic is DLQ or Retry topic: {topic}, and it's longer than topic max length: "
+                f"{LONGEST_RETRY_NAME}"
+            )
     elif len(topic) > LONGEST_NAME:
         return f"The specified topic: {topic}, is longer than topic max length: {LONGEST_NAME}"
     return None

@@ -125,9 +125,13 @@ class PopProcessor:
                     self._broker.offsets.commit(*key, found.next_begin_offset)
                 continue
             point = CheckPoint(
-                key, min(at, found.queue_offsets[0]), found.queue_offsets, pop_time, request.invisible_ms,
+                key,
+                min(at, found.queue_offsets[0]),
+                found.queue_offsets,
+                pop_time,
+                request.invisible_ms,
                 self._broker.settings.text("brokerName"),
-            )  # fmt: skip
+            )
             if request.in_order:
                 one = self._note_order(request, point, found)
             else:
@@ -204,9 +208,11 @@ class PopProcessor:
             for key in request.queues
         )
         fields = {
-            "popTime": str(pop_time), "invisibleTime": str(request.invisible_ms), "reviveQid": str(revive_queue),
+            "popTime": str(pop_time),
+            "invisibleTime": str(request.invisible_ms),
+            "reviveQid": str(revive_queue),
             "restNum": str(rest),
-        }  # fmt: skip
+        }
         if not taken:
             return command.reply(ResponseCode.POLLING_TIMEOUT, "NO_MESSAGE_IN_QUEUE", fields)
         points = [one.point for one in taken]
@@ -245,5 +251,6 @@ def _as_popped(
     message = stored(record)
     changed = dict(message.properties)
     changed.setdefault(_POP_CHECK_POINT, build_extra_info(point, revive_queue, offset))
-    return rebuilt(message, topic, message.record.queue_id, message.record.queue_offset,
-                   properties.encode(changed.items()))  # fmt: skip
+    return rebuilt(
+        message, topic, message.record.queue_id, message.record.queue_offset, properties.encode(changed.items())
+    )

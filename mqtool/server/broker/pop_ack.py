@@ -49,8 +49,7 @@ class PopAcks:
         offset = number(command, "offset")
         lowest, highest = self._broker.messages.queue_bounds(key.topic, key.queue_id)
         if not lowest <= offset <= highest:
-            remark = (f"offset is illegal, key:{key.topic}@{key.queue_id}, commit:{offset}, "
-                      f"store:{lowest}~{highest}")  # fmt: skip
+            remark = f"offset is illegal, key:{key.topic}@{key.queue_id}, commit:{offset}, store:{lowest}~{highest}"
             raise RefusalError(ResponseCode.NO_MESSAGE, remark)
         info = parse_extra_info(text(command, "extraInfo"))
         if info.revive_queue == ORDER_REVIVE_QUEUE:
@@ -107,9 +106,7 @@ class PopAcks:
         key = QueueKey(text(command, "consumerGroup"), text(command, "topic"), number(command, "queueId"))
         config = self._broker.topics.get(key.topic)
         if config is None:
-            raise RefusalError(
-                ResponseCode.TOPIC_NOT_EXIST, f"topic[{key.topic}] not exist, apply first please! {FAQ}"
-            )
+            raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{key.topic}] not exist, apply first please! {FAQ}")
         if not 0 <= key.queue_id < config.read_queue_nums:
             raise RefusalError(ResponseCode.MESSAGE_ILLEGAL, illegal_queue(key, config.read_queue_nums, peer))
         return key
@@ -151,8 +148,10 @@ class PopAcks:
 
 def illegal_queue(key: QueueKey, number_of_queues: int, peer: Peer) -> str:
     """Returns what is said about a queue that a topic does not have."""
-    return (f"queueId[{key.queue_id}] is illegal, topic:[{key.topic}] topicConfig.readQueueNums:"
-            f"[{number_of_queues}] consumer:[/{peer.address}]")  # fmt: skip
+    return (
+        f"queueId[{key.queue_id}] is illegal, topic:[{key.topic}] topicConfig.readQueueNums:"
+        f"[{number_of_queues}] consumer:[/{peer.address}]"
+    )
 
 
 def _batch_of(one: Any, broker_name: str) -> tuple[QueueKey, ExtraInfo, list[int]]:

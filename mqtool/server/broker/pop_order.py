@@ -46,8 +46,14 @@ class OrderInfo:
     @property
     def free_at(self) -> int:
         """When the queue is free; ms since epoch, 0 if it is."""
-        return max((self.visible.get(offset, self.pop_time + self.invisible_ms)
-                    for place, offset in enumerate(self.offsets) if not self.done >> place & 1), default=0)  # fmt: skip
+        return max(
+            (
+                self.visible.get(offset, self.pop_time + self.invisible_ms)
+                for place, offset in enumerate(self.offsets)
+                if not self.done >> place & 1
+            ),
+            default=0,
+        )
 
     @property
     def next_offset(self) -> int:
@@ -72,11 +78,15 @@ def _info_of(found: Any) -> OrderInfo | None:
     try:
         first, *rest = found["o"]
         return OrderInfo(
-            int(found["popTime"]), int(found.get("i") or 0), [int(first), *(first + int(one) for one in rest)],
-            found.get("a"), {int(one): int(at) for one, at in (found.get("ot") or {}).items()},
-            {int(one): int(times) for one, times in (found.get("oc") or {}).items()}, int(found.get("cm") or 0),
+            int(found["popTime"]),
+            int(found.get("i") or 0),
+            [int(first), *(first + int(one) for one in rest)],
+            found.get("a"),
+            {int(one): int(at) for one, at in (found.get("ot") or {}).items()},
+            {int(one): int(times) for one, times in (found.get("oc") or {}).items()},
+            int(found.get("cm") or 0),
             int(found.get("l") or 0),
-        )  # fmt: skip
+        )
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
 
@@ -116,8 +126,10 @@ class OrderTable:
 
     def _build(self) -> bytes:
         old = time.time_ns() // 1_000_000 - _DAY_MS
-        table = {key: {one: info.document() for one, info in sorted(queues.items()) if info.last_ms >= old}
-                 for key, queues in sorted(self._table.items())}  # fmt: skip
+        table = {
+            key: {one: info.document() for one, info in sorted(queues.items()) if info.last_ms >= old}
+            for key, queues in sorted(self._table.items())
+        }
         table = {key: queues for key, queues in table.items() if queues}
         document = {"orderInfoCount": len(table), "orderedConsumptionLevel": _LEVEL, "table": table}
         return config_json.build(document, self._keeper.configs.style)

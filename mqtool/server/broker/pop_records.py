@@ -113,8 +113,16 @@ def parse_extra_info(given: str) -> ExtraInfo:
 def build_extra_info(point: CheckPoint, revive_queue: int, offset: int) -> str:
     """Returns the words for one message of a check point (ExtraInfoUtil.buildExtraInfo)."""
     key = point.key
-    words = (point.start, point.pop_time, point.invisible_ms, revive_queue, retry_flag(key.topic), point.broker_name,
-             key.queue_id, offset)  # fmt: skip
+    words = (
+        point.start,
+        point.pop_time,
+        point.invisible_ms,
+        revive_queue,
+        retry_flag(key.topic),
+        point.broker_name,
+        key.queue_id,
+        offset,
+    )
     return properties.KEY_SEPARATOR.join(map(str, words))
 
 
@@ -129,10 +137,19 @@ def check_point_message(point: CheckPoint, revive_topic: str, revive_queue: int,
     """Returns a check point as a message that comes a second before its acknowledgements do."""
     key = point.key
     body = {
-        "bm": 0, "bn": point.broker_name, "c": key.group, "d": [offset - point.start for offset in point.offsets],
-        "it": point.invisible_ms, "n": len(point.offsets), "pt": point.pop_time, "q": key.queue_id, "ro": 0,
-        "so": point.start, "sp": point.suspend, "t": key.topic,
-    }  # fmt: skip
+        "bm": 0,
+        "bn": point.broker_name,
+        "c": key.group,
+        "d": [offset - point.start for offset in point.offsets],
+        "it": point.invisible_ms,
+        "n": len(point.offsets),
+        "pt": point.pop_time,
+        "q": key.queue_id,
+        "ro": 0,
+        "so": point.start,
+        "sp": point.suspend,
+        "t": key.topic,
+    }
     name = (key.topic, key.queue_id, point.start, key.group, point.pop_time, point.broker_name, CHECK_POINT_TAG)
     return _message(body, CHECK_POINT_TAG, name, point.revive_time - _EARLIER_MS, revive_topic, revive_queue, host)
 
@@ -148,9 +165,14 @@ def ack_message(ack: Ack, due: int, revive_topic: str, revive_queue: int, host: 
     """
     key, is_one = ack.key, len(ack.offsets) == 1
     body: dict[str, Any] = {
-        "ao": ack.offsets[0] if is_one else _NOT_ONE, "bn": ack.broker_name, "c": key.group, "pt": ack.pop_time,
-        "q": key.queue_id, "so": ack.start, "t": key.topic,
-    }  # fmt: skip
+        "ao": ack.offsets[0] if is_one else _NOT_ONE,
+        "bn": ack.broker_name,
+        "c": key.group,
+        "pt": ack.pop_time,
+        "q": key.queue_id,
+        "so": ack.start,
+        "t": key.topic,
+    }
     if not is_one:
         body["aol"] = ack.offsets
     name = (key.topic, key.queue_id, body["ao"], key.group, ack.pop_time, ack.broker_name, ACK_TAG)
@@ -161,8 +183,10 @@ def _message(
     body: dict[str, Any], tag: str, name: Iterable[object], due: int, topic: str, queue_id: int, host: bytes
 ) -> OutgoingMessage:
     found = {
-        properties.TAGS: tag, properties.UNIQUE_KEY: "@".join(map(str, name)), properties.TIMER_DELIVER_MS: str(due),
-    }  # fmt: skip
+        properties.TAGS: tag,
+        properties.UNIQUE_KEY: "@".join(map(str, name)),
+        properties.TIMER_DELIVER_MS: str(due),
+    }
     data = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
     encoded = properties.encode(found.items())
     return OutgoingMessage(topic, queue_id, data, encoded, born_host=host, store_host=host)

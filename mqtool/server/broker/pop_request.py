@@ -69,9 +69,16 @@ def read_request(broker: "Broker", command: Command, peer: Peer) -> PopRequest:
         first = random.randrange(_RETRIES_FIRST) == 0  # noqa: S311
         queues.insert(0 if first else len(queues), QueueKey(group, names.pop_retry_topic(group, topic), 0))
     return PopRequest(
-        group, topic, queues, number(command, "maxMsgNums", 0), number(command, "invisibleTime", 0), wanted,
-        number(command, "initMode", 0) == _INIT_AT_END, order, command.fields.get("attemptId"),
-    )  # fmt: skip
+        group,
+        topic,
+        queues,
+        number(command, "maxMsgNums", 0),
+        number(command, "invisibleTime", 0),
+        wanted,
+        number(command, "initMode", 0) == _INIT_AT_END,
+        order,
+        command.fields.get("attemptId"),
+    )
 
 
 def _check_broker(broker: "Broker", command: Command) -> None:

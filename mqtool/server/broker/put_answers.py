@@ -6,7 +6,8 @@ from mqtool.server.broker.answers import RefusalError
 
 REFUSED = {
     PutStatus.CREATE_MAPPED_FILE_FAILED: (
-        ResponseCode.SYSTEM_ERROR, "create mapped file failed, server is busy or broken."
+        ResponseCode.SYSTEM_ERROR,
+        "create mapped file failed, server is busy or broken.",
     ),
     PutStatus.MESSAGE_ILLEGAL: (
         ResponseCode.MESSAGE_ILLEGAL,
@@ -27,7 +28,8 @@ REFUSED = {
         "service not available now: the disk may be full, or the store is being shut down",
     ),
     PutStatus.OS_PAGE_CACHE_BUSY: (
-        ResponseCode.SYSTEM_BUSY, "[PC_SYNCHRONIZED]broker busy, start flow control for a while"
+        ResponseCode.SYSTEM_BUSY,
+        "[PC_SYNCHRONIZED]broker busy, start flow control for a while",
     ),
 }
 """Status of a put that failed: code and remark of the answer."""

@@ -25,9 +25,13 @@ class QueryProcessor:
         """Returns messages whose keys have the hash of the one that is asked for; clients compare the keys."""
         most = _DEFAULT_MAX if flag(command, "_UNIQUE_KEY_QUERY") else number(command, "maxNum")
         found = self._broker.messages.query_message(
-            text(command, "topic"), text(command, "key"), most, number(command, "beginTimestamp"),
-            number(command, "endTimestamp"), tag=command.fields.get("indexType") == _TAG,
-        )  # fmt: skip
+            text(command, "topic"),
+            text(command, "key"),
+            most,
+            number(command, "beginTimestamp"),
+            number(command, "endTimestamp"),
+            tag=command.fields.get("indexType") == _TAG,
+        )
         fields = {
             "indexLastUpdateTimestamp": str(found.index_last_update_timestamp),
             "indexLastUpdatePhyoffset": str(found.index_last_update_physical_offset),

@@ -115,15 +115,33 @@ class QuickSends:
             known = self._learn(topic)
         numbers = _numbers_of(fields)
         if (
-            known is None or numbers is None or command.serialization is not _JSON
-            or mark is None or fields.get("m", "false") != mark or numbers[0] >= known.queues
-            or not shared.is_allowed or self._broker.is_stopping or not (encoded := _encoded(fields.get("i"), shared))
-        ):  # fmt: skip
+            known is None
+            or numbers is None
+            or command.serialization is not _JSON
+            or mark is None
+            or fields.get("m", "false") != mark
+            or numbers[0] >= known.queues
+            or not shared.is_allowed
+            or self._broker.is_stopping
+            or not (encoded := _encoded(fields.get("i"), shared))
+        ):
             return False
-        message = _new(OutgoingMessage, (
-            topic, numbers[0], bytes(body), encoded, numbers[3], numbers[1] | known.sys_flag, numbers[2],
-            peer.attributes.get("host_bytes") or self._broker.host_of(peer), self._store_host, numbers[4], 0,
-        ))  # fmt: skip
+        message = _new(
+            OutgoingMessage,
+            (
+                topic,
+                numbers[0],
+                bytes(body),
+                encoded,
+                numbers[3],
+                numbers[1] | known.sys_flag,
+                numbers[2],
+                peer.attributes.get("host_bytes") or self._broker.host_of(peer),
+                self._store_host,
+                numbers[4],
+                0,
+            ),
+        )
         if mark == "true":
             frame = self._batch(message, shared, command.opaque)
         else:
@@ -178,15 +196,23 @@ class QuickSends:
         unusual = re.compile(b"\x02(?:" + b"|".join(map(re.escape, marks)) + b")")
         place = offset_id_start(broker.store_host) + "%016X"
         same = {
-            "queueId": "%d", "queueOffset": "%d", "MSG_REGION": settings.text("regionId").replace("%", "%%"),
+            "queueId": "%d",
+            "queueOffset": "%d",
+            "MSG_REGION": settings.text("regionId").replace("%", "%%"),
             "TRACE_ON": settings.text("traceOn").replace("%", "%%"),
-        }  # fmt: skip
+        }
         answer = PreparedAnswer(ResponseCode.SUCCESS, {"msgId": place, **same, "transactionId": "%b"})
         batch_answer = PreparedAnswer(ResponseCode.SUCCESS, {"msgId": "%b", **same})
         return _Shared(
-            settings.version, bool(settings.number("brokerPermission") & PERM_WRITE), settings.number("maxMessageSize"),
-            utf8(added_properties(settings)), unusual.search, answer, batch_answer, f"{place},".encode(),
-        )  # fmt: skip
+            settings.version,
+            bool(settings.number("brokerPermission") & PERM_WRITE),
+            settings.number("maxMessageSize"),
+            utf8(added_properties(settings)),
+            unusual.search,
+            answer,
+            batch_answer,
+            f"{place},".encode(),
+        )
 
 
 def added_properties(settings: Settings) -> str:
@@ -206,10 +232,17 @@ def _numbers_of(fields: Mapping[str, str]) -> _Numbers | None:
     queue_id, sys_flag = known.get(fields.get("e", "")), known.get(fields.get("f", ""))
     flag, times = known.get(fields.get("h", "")), known.get(fields.get("j", "0"))
     if (
-        queue_id is None or sys_flag is None or flag is None or times is None or sys_flag & TRANSACTION_MASK
-        or not born.isdecimal() or len(born) > _MOST_DIGITS
-        or "a" not in fields or fields.get("d", "0") not in known or fields.get("l")
-    ):  # fmt: skip
+        queue_id is None
+        or sys_flag is None
+        or flag is None
+        or times is None
+        or sys_flag & TRANSACTION_MASK
+        or not born.isdecimal()
+        or len(born) > _MOST_DIGITS
+        or "a" not in fields
+        or fields.get("d", "0") not in known
+        or fields.get("l")
+    ):
         return None
     return _new(_Numbers, (queue_id, sys_flag, int(born), flag, times))
 

@@ -30,9 +30,7 @@ _TIMEOUT_S = 3.0
 class Registration:
     """Keeps name servers up to date."""
 
-    def __init__(
-        self, broker: "Broker", near: Callable[[], None] | None, far: list[str], ha_address: str = ""
-    ) -> None:
+    def __init__(self, broker: "Broker", near: Callable[[], None] | None, far: list[str], ha_address: str = "") -> None:
         """Takes who is to know.
 
         Args:

@@ -46,11 +46,20 @@ class ReplyProcessor:
         code, remark = (ResponseCode.SUCCESS, None) if pushed is None else (ResponseCode.SYSTEM_ERROR, pushed)
         if broker.settings.flag("storeReplyMessageEnable"):
             found[PUSH_STATUS] = str(time.time_ns() // 1_000_000)
-            result = await broker.writer.store(OutgoingMessage(
-                header.topic, max(0, header.queue_id), bytes(command.body), properties.encode(found.items()),
-                header.flag, header.sys_flag, header.born_timestamp, broker.host_of(peer), broker.store_host,
-                header.reconsume_times,
-            ))  # fmt: skip
+            result = await broker.writer.store(
+                OutgoingMessage(
+                    header.topic,
+                    max(0, header.queue_id),
+                    bytes(command.body),
+                    properties.encode(found.items()),
+                    header.flag,
+                    header.sys_flag,
+                    header.born_timestamp,
+                    broker.host_of(peer),
+                    broker.store_host,
+                    header.reconsume_times,
+                )
+            )
             if result.ok:
                 fields |= {"msgId": result.offset_message_id, "queueOffset": str(result.queue_offset)}
             if pushed is None and result.status not in STORED:

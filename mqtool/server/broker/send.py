@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from mqtool.server.broker.broker import Broker
 
 
-
 class SendProcessor:
     """SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE."""
 
@@ -58,9 +57,7 @@ class SendProcessor:
             return self._after_creation(command, peer, header, config)
         return self._store(command, peer, header, config)
 
-    async def _after_creation(
-        self, command: Command, peer: Peer, header: SendHeader, config: TopicConfig
-    ) -> Command:
+    async def _after_creation(self, command: Command, peer: Peer, header: SendHeader, config: TopicConfig) -> Command:
         await self._broker.keeper.saved()
         answer = self._store(command, peer, header, config)
         return answer if isinstance(answer, Command) else await answer
@@ -77,9 +74,17 @@ class SendProcessor:
         sys_flag = header.sys_flag | (MULTI_TAGS if config.topic_filter_type == "MULTI_TAG" else 0)
         if header.batch:
             message = OutgoingMessage(
-                header.topic, queue_id, b"", self._properties(header, needs_key=False), header.flag, sys_flag,
-                header.born_timestamp, broker.host_of(peer), broker.store_host, header.reconsume_times,
-            )  # fmt: skip
+                header.topic,
+                queue_id,
+                b"",
+                self._properties(header, needs_key=False),
+                header.flag,
+                sys_flag,
+                header.born_timestamp,
+                broker.host_of(peer),
+                broker.store_host,
+                header.reconsume_times,
+            )
             if header.topic.startswith(names.RETRY_PREFIX):
                 remark = f"batch request does not support retry group {header.topic}"
                 raise RefusalError(ResponseCode.MESSAGE_ILLEGAL, remark)
@@ -87,9 +92,17 @@ class SendProcessor:
         else:
             encoded = self._properties(header, needs_key=True)
             message = OutgoingMessage(
-                header.topic, queue_id, data, encoded, header.flag, sys_flag, header.born_timestamp,
-                broker.host_of(peer), broker.store_host, header.reconsume_times,
-            )  # fmt: skip
+                header.topic,
+                queue_id,
+                data,
+                encoded,
+                header.flag,
+                sys_flag,
+                header.born_timestamp,
+                broker.host_of(peer),
+                broker.store_host,
+                header.reconsume_times,
+            )
             if "TRAN_MSG" in header.properties and is_prepared(header.properties):
                 message = transactions.half_message(message)
             elif sys_flag & TRANSACTION_MASK:

@@ -11,11 +11,20 @@ from mqtool.protocol.command import Command
 from mqtool.server.broker.answers import integer, number, text
 
 _V1 = {
-    "group": "producerGroup", "topic": "topic", "default_topic": "defaultTopic",
-    "default_topic_queues": "defaultTopicQueueNums", "queue_id": "queueId", "sys_flag": "sysFlag",
-    "born_timestamp": "bornTimestamp", "flag": "flag", "properties": "properties", "reconsume_times": "reconsumeTimes",
-    "unit_mode": "unitMode", "max_reconsume_times": "maxReconsumeTimes", "batch": "batch",
-}  # fmt: skip
+    "group": "producerGroup",
+    "topic": "topic",
+    "default_topic": "defaultTopic",
+    "default_topic_queues": "defaultTopicQueueNums",
+    "queue_id": "queueId",
+    "sys_flag": "sysFlag",
+    "born_timestamp": "bornTimestamp",
+    "flag": "flag",
+    "properties": "properties",
+    "reconsume_times": "reconsumeTimes",
+    "unit_mode": "unitMode",
+    "max_reconsume_times": "maxReconsumeTimes",
+    "batch": "batch",
+}
 _V2 = dict(zip(_V1, "abcdefghijklm", strict=True))
 _V1_CODES = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE})
 _TRUE = frozenset({"true", "True", "TRUE", "1"})

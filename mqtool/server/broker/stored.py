@@ -45,9 +45,17 @@ def again(message: Stored, topic: str, queue_id: int, changed: dict[str, str], s
     """
     record = message.record
     return OutgoingMessage(
-        topic, queue_id, record.body, properties.encode(changed.items()), record.flag, record.sys_flag,
-        record.born_timestamp, record.born_host, store_host, record.reconsume_times,
-    )  # fmt: skip
+        topic,
+        queue_id,
+        record.body,
+        properties.encode(changed.items()),
+        record.flag,
+        record.sys_flag,
+        record.born_timestamp,
+        record.born_host,
+        store_host,
+        record.reconsume_times,
+    )
 
 
 def rebuilt(message: Stored, topic: str, queue_id: int, queue_offset: int, encoded: bytes) -> bytes:
@@ -57,9 +65,14 @@ def rebuilt(message: Stored, topic: str, queue_id: int, queue_offset: int, encod
     grown = len(name) - len(record.topic) + len(encoded) - len(record.properties)
     fields = {one: getattr(record, one) for one in record.__dataclass_fields__}
     fields |= {
-        "total_size": record.total_size + grown, "queue_id": queue_id, "queue_offset": queue_offset, "topic": name,
-        "topic_length": len(name), "properties": encoded, "properties_length": len(encoded),
-    }  # fmt: skip
+        "total_size": record.total_size + grown,
+        "queue_id": queue_id,
+        "queue_offset": queue_offset,
+        "topic": name,
+        "topic_length": len(name),
+        "properties": encoded,
+        "properties_length": len(encoded),
+    }
     return commit_log.build_record(Record(**fields))
 
 

@@ -111,10 +111,16 @@ class Timer:
             properties.TIMER_DEL_UNIQUE_KEY: f"{handle.topic}+{handle.message_id}",
             properties.TIMER_DELIVER_MS: str(handle.time_ms),
         }
-        result = await broker.writer.store(OutgoingMessage(
-            handle.topic, 0, b"0", properties.encode(found.items()), born_host=broker.host_of(peer),
-            store_host=broker.store_host,
-        ))  # fmt: skip
+        result = await broker.writer.store(
+            OutgoingMessage(
+                handle.topic,
+                0,
+                b"0",
+                properties.encode(found.items()),
+                born_host=broker.host_of(peer),
+                store_host=broker.store_host,
+            )
+        )
         if not result.ok:
             raise RefusalError(ResponseCode.SYSTEM_ERROR, f"recall failed, {result.status.value}")
         fields = {"msgId": handle.message_id, "MSG_REGION": broker.settings.text("regionId")}
@@ -175,8 +181,10 @@ class Timer:
         return {
             "timerReadBehind": max(0, time.time_ns() // 1_000_000 - self._read_ms) // 1000 if self._files else 0,
             "timerOffsetBehind": max(0, highest - self._queue_offset) if self._files else 0,
-            "timerCongestNum": 0, "timerEnqueueTps": 0.0, "timerDequeueTps": 0.0,
-        }  # fmt: skip
+            "timerCongestNum": 0,
+            "timerEnqueueTps": 0.0,
+            "timerDequeueTps": 0.0,
+        }
 
     def _floor(self, time_ms: int) -> int:
         return time_ms - time_ms % self._precision
@@ -267,9 +275,11 @@ class Timer:
         if topic is None:
             return
         changed = {
-            **found, properties.TIMER_ENQUEUE_MS: str(enqueued), properties.TIMER_DEQUEUE_MS: str(now),
+            **found,
+            properties.TIMER_ENQUEUE_MS: str(enqueued),
+            properties.TIMER_DEQUEUE_MS: str(now),
             properties.WAIT: "false",
-        }  # fmt: skip
+        }
         queue_id = int(found.get(properties.REAL_QUEUE_ID, "0"))
         result = self._broker.writer.put_as_it_is(again(message, topic, queue_id, changed, self._broker.store_host))
         if result.ok:

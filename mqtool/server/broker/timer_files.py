@@ -70,9 +70,7 @@ class TimerFiles:
 
     # -- log -----------------------------------------------------------------------------------------------------
 
-    def add(
-        self, time_ms: int, write_ms: int, magic: int, physical_offset: int, size: int, topic_hash: int
-    ) -> None:
+    def add(self, time_ms: int, write_ms: int, magic: int, physical_offset: int, size: int, topic_hash: int) -> None:
         """Files a message under a time.
 
         Args:
@@ -83,10 +81,19 @@ class TimerFiles:
             topic_hash: Java's hash of the topic that it goes to.
         """
         slot = self.slot(time_ms)
-        position = self._append(TimerLogUnit(
-            timer.LOG_UNIT_SIZE, slot.last_position, magic, write_ms, time_ms - write_ms, physical_offset, size,
-            topic_hash, 0,
-        ))  # fmt: skip
+        position = self._append(
+            TimerLogUnit(
+                timer.LOG_UNIT_SIZE,
+                slot.last_position,
+                magic,
+                write_ms,
+                time_ms - write_ms,
+                physical_offset,
+                size,
+                topic_hash,
+                0,
+            )
+        )
         first = position if slot.first_position == NO_POSITION else slot.first_position
         count = slot.count + (-1 if magic & timer.TimerMagic.DELETE else 1)
         self._put_slot(time_ms, TimerSlot(slot.time, first, position, count, slot.magic))
@@ -181,9 +188,14 @@ class TimerFiles:
             queue_offset: messages of the timer topic before this one are filed.
         """
         self.checkpoint = TimerCheckpoint(
-            read_ms, self.end, queue_offset, queue_offset, self.checkpoint.state_version, read_ms,
+            read_ms,
+            self.end,
+            queue_offset,
+            queue_offset,
+            self.checkpoint.state_version,
+            read_ms,
             self.checkpoint.counter + 1,
-        )  # fmt: skip
+        )
         self._check_path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self._check_path, os.O_WRONLY | os.O_CREAT, 0o644)
         try:

@@ -59,10 +59,16 @@ class TopicTable:
         cluster, broker = settings.text("brokerClusterName"), settings.text("brokerName")
         shared = READ_WRITE | PERM_INHERIT
         numbers = {
-            names.SELF_TEST_TOPIC: 1, names.BENCHMARK_TOPIC: 1024, names.OFFSET_MOVED_TOPIC: 1, SCHEDULE_TOPIC: 18,
-            f"{cluster}_{names.REPLY_TOPIC_SUFFIX}": 1, names.HALF_TOPIC: 1, names.OP_TOPIC: 1,
-            names.REVIVE_TOPIC_PREFIX + cluster: 8, names.SYNC_MEMBER_PREFIX + broker: 1,
-        }  # fmt: skip
+            names.SELF_TEST_TOPIC: 1,
+            names.BENCHMARK_TOPIC: 1024,
+            names.OFFSET_MOVED_TOPIC: 1,
+            SCHEDULE_TOPIC: 18,
+            f"{cluster}_{names.REPLY_TOPIC_SUFFIX}": 1,
+            names.HALF_TOPIC: 1,
+            names.OP_TOPIC: 1,
+            names.REVIVE_TOPIC_PREFIX + cluster: 8,
+            names.SYNC_MEMBER_PREFIX + broker: 1,
+        }
         if settings.flag("traceTopicEnable"):
             numbers[names.TRACE_TOPIC] = 1
         if settings.flag("timerWheelEnable"):
@@ -115,9 +121,11 @@ class TopicTable:
             return None
         number = max(0, min(queues, pattern.write_queue_nums))
         config = replace(
-            plain_topic(topic, number, pattern.perm & ~PERM_INHERIT), topic_sys_flag=UNIT if unit else 0,
-            topic_filter_type=pattern.topic_filter_type, order=pattern.order,
-        )  # fmt: skip
+            plain_topic(topic, number, pattern.perm & ~PERM_INHERIT),
+            topic_sys_flag=UNIT if unit else 0,
+            topic_filter_type=pattern.topic_filter_type,
+            order=pattern.order,
+        )
         self.put(config)
         return config
 

@@ -45,9 +45,11 @@ def half_message(message: OutgoingMessage) -> OutgoingMessage:
     if properties.UNIQUE_KEY in found:
         found[properties.TRANSACTION_ID] = found[properties.UNIQUE_KEY]
     return message._replace(
-        topic=names.HALF_TOPIC, queue_id=0, properties=properties.encode(found.items()),
+        topic=names.HALF_TOPIC,
+        queue_id=0,
+        properties=properties.encode(found.items()),
         sys_flag=message.sys_flag & ~TRANSACTION_MASK,
-    )  # fmt: skip
+    )
 
 
 class Transactions:
@@ -105,9 +107,13 @@ class Transactions:
         self._done.add(half_queue_offset)
         encoded = properties.encode({properties.TAGS: _OP_TAG}.items())
         message = OutgoingMessage(
-            names.OP_TOPIC, 0, f"{half_queue_offset},".encode(), encoded, born_host=self._broker.store_host,
+            names.OP_TOPIC,
+            0,
+            f"{half_queue_offset},".encode(),
+            encoded,
+            born_host=self._broker.store_host,
             store_host=self._broker.store_host,
-        )  # fmt: skip
+        )
         result = await self._broker.writer.store(message)
         if not result.ok:
             raise RefusalError(ResponseCode.SYSTEM_ERROR, f"the end could not be stored: {result.status.value}")

@@ -85,9 +85,17 @@ class Writer:
     ) -> PutResult:
         """Appends a batch; what all messages share is in `shared`."""
         result = self._store.put_batch(
-            topic, queue_id, messages, shared.properties, shared.sys_flag, shared.born_timestamp, shared.born_host,
-            shared.store_host, shared.reconsume_times, wait=False,
-        )  # fmt: skip
+            topic,
+            queue_id,
+            messages,
+            shared.properties,
+            shared.sys_flag,
+            shared.born_timestamp,
+            shared.born_host,
+            shared.store_host,
+            shared.reconsume_times,
+            wait=False,
+        )
         if result.ok:
             self._arrived(topic, queue_id, result.queue_offset + max(1, len(result.physical_offsets)) - 1)
             self._flush_soon(result, None)

@@ -19,8 +19,15 @@ UNIT = 1
 UNIT_SUBSCRIBED = 2
 
 
-def route(routes: Routes, topic: str, *, standard: bool, acting_master: bool, order: str | None = None,
-          zone: str | None = None) -> bytes | None:
+def route(
+    routes: Routes,
+    topic: str,
+    *,
+    standard: bool,
+    acting_master: bool,
+    order: str | None = None,
+    zone: str | None = None,
+) -> bytes | None:
     """Returns the route of a topic, or None if there is none.
 
     Args:
@@ -41,15 +48,29 @@ def route(routes: Routes, topic: str, *, standard: bool, acting_master: bool, or
         brokers, queues = near, [data for data in queues if data.broker_name not in far]
     stand_in = acting_master and not topic.startswith(MEMBER_TOPIC)
     answer: dict[str, Any] = {
-        "brokerDatas": [_broker(data, _addresses(data, queues) if stand_in else data.addresses, standard=standard)
-                        for data in brokers],
-        "filterServerTable": {address: routes.filter_servers[address] for data in brokers
-                              for address in data.addresses.values() if address in routes.filter_servers}}
+        "brokerDatas": [
+            _broker(data, _addresses(data, queues) if stand_in else data.addresses, standard=standard)
+            for data in brokers
+        ],
+        "filterServerTable": {
+            address: routes.filter_servers[address]
+            for data in brokers
+            for address in data.addresses.values()
+            if address in routes.filter_servers
+        },
+    }
     if order is not None:
         answer["orderTopicConf"] = order
     answer["queueDatas"] = [
-        {"brokerName": data.broker_name, "perm": data.perm, "readQueueNums": data.read_queue_nums,
-         "topicSysFlag": data.topic_sys_flag, "writeQueueNums": data.write_queue_nums} for data in queues]
+        {
+            "brokerName": data.broker_name,
+            "perm": data.perm,
+            "readQueueNums": data.read_queue_nums,
+            "topicSysFlag": data.topic_sys_flag,
+            "writeQueueNums": data.write_queue_nums,
+        }
+        for data in queues
+    ]
     if mappings := routes.mappings.get(topic):
         answer["topicQueueMappingByBroker"] = mappings
     return orjson.dumps(answer, option=orjson.OPT_NON_STR_KEYS)
@@ -58,15 +79,20 @@ def route(routes: Routes, topic: str, *, standard: bool, acting_master: bool, or
 def cluster_info(routes: Routes) -> bytes:
     """Returns all brokers and clusters."""
     table = {name: _broker(data, data.addresses, standard=False) for name, data in routes.brokers.items()}
-    return orjson.dumps({"brokerAddrTable": table,
-                         "clusterAddrTable": {cluster: list(names) for cluster, names in routes.clusters.items()}})
+    return orjson.dumps(
+        {
+            "brokerAddrTable": table,
+            "clusterAddrTable": {cluster: list(names) for cluster, names in routes.clusters.items()},
+        }
+    )
 
 
 def member_group(routes: Routes, cluster: str, broker_name: str) -> bytes:
     """Returns the brokers of one name."""
     data = routes.brokers.get(broker_name) or BrokerData(cluster, broker_name)
-    return orjson.dumps({"brokerMemberGroup": {
-        "brokerAddrs": _bare(data.addresses), "brokerName": broker_name, "cluster": cluster}})
+    return orjson.dumps(
+        {"brokerMemberGroup": {"brokerAddrs": _bare(data.addresses), "brokerName": broker_name, "cluster": cluster}}
+    )
 
 
 def topic_list(topics: Iterable[str], broker_address: str | None = None) -> bytes:
@@ -96,9 +122,13 @@ def topics_with_flag(routes: Routes, wanted: int, unwanted: int = 0) -> list[str
 
 def _broker(data: BrokerData, addresses: dict[int, str], *, standard: bool) -> dict[str, Any]:
     found: dict[str, Any] = {
-        "brokerAddrs": {str(id_): address for id_, address in sorted(addresses.items())} if standard
+        "brokerAddrs": {str(id_): address for id_, address in sorted(addresses.items())}
+        if standard
         else _bare(addresses),
-        "brokerName": data.name, "cluster": data.cluster, "enableActingMaster": data.acting_master}
+        "brokerName": data.name,
+        "cluster": data.cluster,
+        "enableActingMaster": data.acting_master,
+    }
     if data.zone is not None:
         found["zoneName"] = data.zone
     return found

@@ -34,8 +34,13 @@ class Requests:
         lowest_changed: called with (broker name, address that is gone or None) when a group has a new lowest id.
     """
 
-    def __init__(self, routes: Routes, settings: Settings, key_values: KeyValues,
-                 lowest_changed: Callable[[str, str | None], None]) -> None:
+    def __init__(
+        self,
+        routes: Routes,
+        settings: Settings,
+        key_values: KeyValues,
+        lowest_changed: Callable[[str, str | None], None],
+    ) -> None:
         self.routes, self.settings, self.key_values = routes, settings, key_values
         self._lowest_changed = lowest_changed
 
@@ -43,19 +48,29 @@ class Requests:
         """Returns request code to handler."""
         code = RequestCode
         return {
-            code.PUT_KV_CONFIG: self.put_value, code.GET_KV_CONFIG: self.get_value,
-            code.DELETE_KV_CONFIG: self.delete_value, code.GET_KVLIST_BY_NAMESPACE: self.get_values,
-            code.REGISTER_BROKER: self.register, code.UNREGISTER_BROKER: self.unregister,
-            code.BROKER_HEARTBEAT: self.heartbeat, code.QUERY_DATA_VERSION: self.data_version,
-            code.GET_BROKER_MEMBER_GROUP: self.members, code.GET_BROKER_CLUSTER_INFO: self.clusters,
+            code.PUT_KV_CONFIG: self.put_value,
+            code.GET_KV_CONFIG: self.get_value,
+            code.DELETE_KV_CONFIG: self.delete_value,
+            code.GET_KVLIST_BY_NAMESPACE: self.get_values,
+            code.REGISTER_BROKER: self.register,
+            code.UNREGISTER_BROKER: self.unregister,
+            code.BROKER_HEARTBEAT: self.heartbeat,
+            code.QUERY_DATA_VERSION: self.data_version,
+            code.GET_BROKER_MEMBER_GROUP: self.members,
+            code.GET_BROKER_CLUSTER_INFO: self.clusters,
             code.GET_ROUTEINFO_BY_TOPIC: self.route,
-            code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self.topics, code.GET_TOPICS_BY_CLUSTER: self.topics_of_cluster,
-            code.GET_SYSTEM_TOPIC_LIST_FROM_NS: self.system_topics, code.GET_UNIT_TOPIC_LIST: self.unit_topics,
+            code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self.topics,
+            code.GET_TOPICS_BY_CLUSTER: self.topics_of_cluster,
+            code.GET_SYSTEM_TOPIC_LIST_FROM_NS: self.system_topics,
+            code.GET_UNIT_TOPIC_LIST: self.unit_topics,
             code.GET_HAS_UNIT_SUB_TOPIC_LIST: self.unit_topics,
             code.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self.unit_topics,
-            code.DELETE_TOPIC_IN_NAMESRV: self.delete_topic, code.REGISTER_TOPIC_IN_NAMESRV: self.put_topic,
-            code.WIPE_WRITE_PERM_OF_BROKER: self.wipe_write, code.ADD_WRITE_PERM_OF_BROKER: self.add_write,
-            code.UPDATE_NAMESRV_CONFIG: self.update_settings, code.GET_NAMESRV_CONFIG: self.show_settings,
+            code.DELETE_TOPIC_IN_NAMESRV: self.delete_topic,
+            code.REGISTER_TOPIC_IN_NAMESRV: self.put_topic,
+            code.WIPE_WRITE_PERM_OF_BROKER: self.wipe_write,
+            code.ADD_WRITE_PERM_OF_BROKER: self.add_write,
+            code.UPDATE_NAMESRV_CONFIG: self.update_settings,
+            code.GET_NAMESRV_CONFIG: self.show_settings,
         }
 
     def route(self, command: Command, _peer: Peer) -> Command:
@@ -63,13 +78,20 @@ class Requests:
         fields = command.fields
         topic = fields.get("topic")
         zoned = java.parse_boolean(fields.get("__ZONE_MODE")) and fields.get("__ZONE_NAME")
-        standard = not zoned and (command.version >= bodies.FIRST_WITH_JSON
-                                  or java.parse_boolean(fields.get("acceptStandardJsonOnly")))
+        standard = not zoned and (
+            command.version >= bodies.FIRST_WITH_JSON or java.parse_boolean(fields.get("acceptStandardJsonOnly"))
+        )
         order = None
         if topic and self.settings.enabled("orderMessageEnable"):
             order = self.key_values.get(ORDER_TOPICS, topic)
-        body = bodies.route(self.routes, topic or "", standard=standard, order=order, zone=zoned or None,
-                            acting_master=self.settings.enabled("supportActingMaster"))
+        body = bodies.route(
+            self.routes,
+            topic or "",
+            standard=standard,
+            order=order,
+            zone=zoned or None,
+            acting_master=self.settings.enabled("supportActingMaster"),
+        )
         if body is None:
             remark = f"No topic route info in name server for the topic: {'null' if topic is None else topic}{FAQ}"
             return command.reply(ResponseCode.TOPIC_NOT_EXIST, remark)
@@ -81,14 +103,21 @@ class Requests:
         crc = int(fields.get("bodyCrc32") or 0)
         if crc and crc != registration_body.body_crc(command.body):
             return command.reply(ResponseCode.SYSTEM_ERROR, "crc32 not match")
-        body = registration_body.parse(command.body, compressed=java.parse_boolean(fields.get("compressed")),
-                                       version=command.version)
+        body = registration_body.parse(
+            command.body, compressed=java.parse_boolean(fields.get("compressed")), version=command.version
+        )
         acting, lifetime = fields.get("enableActingMaster"), fields.get("heartbeatTimeoutMillis")
         one = Registration(
-            needed(command, "clusterName"), needed(command, "brokerName"), int(needed(command, "brokerId")),
-            needed(command, "brokerAddr"), fields.get("haServerAddr") or "", body,
+            needed(command, "clusterName"),
+            needed(command, "brokerName"),
+            int(needed(command, "brokerId")),
+            needed(command, "brokerAddr"),
+            fields.get("haServerAddr") or "",
+            body,
             int(lifetime) / 1000 if lifetime else EXPIRY_SECONDS,
-            None if acting is None else java.parse_boolean(acting), fields.get("__ZONE_NAME"))
+            None if acting is None else java.parse_boolean(acting),
+            fields.get("__ZONE_NAME"),
+        )
         told = self.routes.register(one, peer)
         if told is None:
             return command.reply(ResponseCode.SYSTEM_ERROR, "register broker failed")
@@ -97,8 +126,12 @@ class Requests:
         named = {"haServerAddr": told.ha_address, "masterAddr": told.master_address}
         orders = self.key_values.namespace(ORDER_TOPICS)
         shown = orders is not None and self.settings.enabled("returnOrderTopicConfigToBroker")
-        return command.reply(ResponseCode.SUCCESS, None, {name: value for name, value in named.items() if value},
-                             orjson.dumps({"table": orders}) if shown else b"")
+        return command.reply(
+            ResponseCode.SUCCESS,
+            None,
+            {name: value for name, value in named.items() if value},
+            orjson.dumps({"table": orders}) if shown else b"",
+        )
 
     def unregister(self, command: Command, _peer: Peer) -> Command:
         """104: a broker says that it goes."""
@@ -125,13 +158,20 @@ class Requests:
         if not changed:
             self.routes.heard_of(cluster, address)
         known = self.routes.version_of(cluster, address)
-        return command.reply(ResponseCode.SUCCESS, None, {"changed": str(changed).lower()},
-                             b"" if known is None else orjson.dumps(document_of(known)))
+        return command.reply(
+            ResponseCode.SUCCESS,
+            None,
+            {"changed": str(changed).lower()},
+            b"" if known is None else orjson.dumps(document_of(known)),
+        )
 
     def members(self, command: Command, _peer: Peer) -> Command:
         """901: the brokers of one name; the real one forgets to set its code, whence the remark."""
-        return command.reply(ResponseCode.SUCCESS, "not set any response code", body=bodies.member_group(
-            self.routes, command.fields.get("clusterName", ""), needed(command, "brokerName")))
+        return command.reply(
+            ResponseCode.SUCCESS,
+            "not set any response code",
+            body=bodies.member_group(self.routes, command.fields.get("clusterName", ""), needed(command, "brokerName")),
+        )
 
     def clusters(self, command: Command, _peer: Peer) -> Command:
         """106: all brokers."""
@@ -147,13 +187,16 @@ class Requests:
 
     def unit_topics(self, command: Command, _peer: Peer) -> Command:
         """311, 312, 313: topics by the flags of units, RocketMQ's way to split a service over sites."""
-        masks = {RequestCode.GET_UNIT_TOPIC_LIST: (bodies.UNIT, 0),
-                 RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: (bodies.UNIT_SUBSCRIBED, 0),
-                 RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: (bodies.UNIT_SUBSCRIBED, bodies.UNIT)}
+        masks = {
+            RequestCode.GET_UNIT_TOPIC_LIST: (bodies.UNIT, 0),
+            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: (bodies.UNIT_SUBSCRIBED, 0),
+            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: (bodies.UNIT_SUBSCRIBED, bodies.UNIT),
+        }
         return self._list(command, bodies.topics_with_flag(self.routes, *masks[RequestCode(command.code)]))
 
-    def _list(self, command: Command, topics: "list[str] | dict[str, dict[str, QueueData]]",
-              switch: str = "enableTopicList") -> Command:
+    def _list(
+        self, command: Command, topics: "list[str] | dict[str, dict[str, QueueData]]", switch: str = "enableTopicList"
+    ) -> Command:
         if not self.settings.enabled(switch):
             return command.reply(ResponseCode.SYSTEM_ERROR, "disable")
         return command.reply(ResponseCode.SUCCESS, body=bodies.topic_list(topics))
@@ -171,8 +214,16 @@ class Requests:
         """217: enter a topic by hand."""
         rows = document_in(command.body).get("queueDatas") or [] if len(command.body) else []
         try:
-            queues = [QueueData(str(row["brokerName"]), int(row["readQueueNums"]), int(row["writeQueueNums"]),
-                                int(row["perm"]), int(row.get("topicSysFlag", 0))) for row in rows]
+            queues = [
+                QueueData(
+                    str(row["brokerName"]),
+                    int(row["readQueueNums"]),
+                    int(row["writeQueueNums"]),
+                    int(row["perm"]),
+                    int(row.get("topicSysFlag", 0)),
+                )
+                for row in rows
+            ]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise RemoteProtocolError(f"queueDatas: {error!r}") from error
         self.routes.put_topic(needed(command, "topic"), queues)

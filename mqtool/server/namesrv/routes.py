@@ -124,8 +124,9 @@ class Routes:
         data = self.brokers.setdefault(one.broker_name, BrokerData(one.cluster, one.broker_name))
         data.acting_master, data.zone = bool(one.acting_master), one.zone
         lowest = min(data.addresses, default=0)
-        data.addresses = {id_: address for id_, address in data.addresses.items()
-                          if address != one.address or id_ == one.broker_id}
+        data.addresses = {
+            id_: address for id_, address in data.addresses.items() if address != one.address or id_ == one.broker_id
+        }
         if self._outdated(one, data.addresses.get(one.broker_id)):
             self.live.pop((one.cluster, one.address), None)
             return Registered()
@@ -158,7 +159,8 @@ class Routes:
             if changed or one.broker_name not in self.topics.get(topic, {}):
                 perm = config.perm & ~PERM_WRITE if prime_slave and data.acting_master else config.perm
                 self.topics.setdefault(topic, {})[one.broker_name] = QueueData(
-                    one.broker_name, config.read_queue_nums, config.write_queue_nums, perm, config.topic_sys_flag)
+                    one.broker_name, config.read_queue_nums, config.write_queue_nums, perm, config.topic_sys_flag
+                )
         if changed:
             for topic, mapping in one.body.mappings.items():
                 self.mappings.setdefault(topic, {})[one.broker_name] = mapping

@@ -47,15 +47,32 @@ class NameServer:
         routes: the tables.
     """
 
-    def __init__(self, host: str, port: int, *, key_values: Path | None = None,
-                 settings: dict[str, str] | None = None, guard: Guard | None = None, limits: Limits | None = None,
-                 tls: ssl.SSLContext | None = None, tls_mode: TlsMode = TlsMode.PERMISSIVE,
-                 clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        key_values: Path | None = None,
+        settings: dict[str, str] | None = None,
+        guard: Guard | None = None,
+        limits: Limits | None = None,
+        tls: ssl.SSLContext | None = None,
+        tls_mode: TlsMode = TlsMode.PERMISSIVE,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.routes = Routes(clock)
         self._settings = Settings({"listenPort": str(port)} | (settings or {}))
         self.requests = Requests(self.routes, self._settings, KeyValues(key_values), self._tell_lowest)
-        self._listener = Listener(host, port, self.requests.handlers(), guard=guard, limits=limits, tls=tls,
-                                  tls_mode=tls_mode, opened=lambda peer: peer.on_close(self._connection_closed))
+        self._listener = Listener(
+            host,
+            port,
+            self.requests.handlers(),
+            guard=guard,
+            limits=limits,
+            tls=tls,
+            tls_mode=tls_mode,
+            opened=lambda peer: peer.on_close(self._connection_closed),
+        )
         self._scanner: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 

@@ -97,8 +97,9 @@ class KeyValues:
     def _load(self, path: Path) -> None:
         try:
             table = config_json.parse(path.read_bytes()).get("configTable") or {}
-            self._table = {space: {str(key): str(value) for key, value in found.items()}
-                           for space, found in table.items()}
+            self._table = {
+                space: {str(key): str(value) for key, value in found.items()} for space, found in table.items()
+            }
         except (FormatError, AttributeError, OSError) as error:
             raise ConfigFileError(f"no key-value table: {error}", path) from error
 

@@ -22,21 +22,42 @@ from mqtool.protocol.registration_body import FIRST_WITH_MAPPINGS, document_in
 from mqtool.server.client import Connection, parse_address
 from mqtool.store.broker_config import BrokerConfig, parse_properties
 
-SHAPING = frozenset({
-    "mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "enableConsumeQueueExt", "mappedFileSizeConsumeQueueExt",
-    "mapperFileSizeBatchConsumeQueue", "bitMapLengthConsumeQueueExt", "messageIndexEnable", "maxHashSlotNum",
-    "maxIndexNum", "messageDelayLevel", "maxMessageSize", "enableLmq", "enableMultiDispatch",
-})
+SHAPING = frozenset(
+    {
+        "mappedFileSizeCommitLog",
+        "mappedFileSizeConsumeQueue",
+        "enableConsumeQueueExt",
+        "mappedFileSizeConsumeQueueExt",
+        "mapperFileSizeBatchConsumeQueue",
+        "bitMapLengthConsumeQueueExt",
+        "messageIndexEnable",
+        "maxHashSlotNum",
+        "maxIndexNum",
+        "messageDelayLevel",
+        "maxMessageSize",
+        "enableLmq",
+        "enableMultiDispatch",
+    }
+)
 """Properties of a broker that shape its files, and so those of the copy."""
 
 _TABLES: dict[str, tuple[RequestCode, Callable[[Buffer], Any], Callable[[Any, JsonStyle], bytes]]] = {
     file_names.TOPICS: (RequestCode.GET_ALL_TOPIC_CONFIG, config_files.parse_topics, config_files.build_topics),
-    file_names.CONSUMER_OFFSETS: (RequestCode.GET_ALL_CONSUMER_OFFSET, config_files.parse_consumer_offsets,
-                                  config_files.build_consumer_offsets),
-    file_names.DELAY_OFFSETS: (RequestCode.GET_ALL_DELAY_OFFSET, config_files.parse_delay_offsets,
-                               config_files.build_delay_offsets),
-    file_names.SUBSCRIPTION_GROUPS: (RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, config_files.parse_groups,
-                                     config_files.build_groups),
+    file_names.CONSUMER_OFFSETS: (
+        RequestCode.GET_ALL_CONSUMER_OFFSET,
+        config_files.parse_consumer_offsets,
+        config_files.build_consumer_offsets,
+    ),
+    file_names.DELAY_OFFSETS: (
+        RequestCode.GET_ALL_DELAY_OFFSET,
+        config_files.parse_delay_offsets,
+        config_files.build_delay_offsets,
+    ),
+    file_names.SUBSCRIPTION_GROUPS: (
+        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+        config_files.parse_groups,
+        config_files.build_groups,
+    ),
 }
 """Configuration file to the request for its table, how the answer is read, and how the file is written."""
 
@@ -84,7 +105,10 @@ async def ask_facts(connection: Connection) -> MasterFacts:
         return MasterFacts(
             options_from_config(shape, StoreOptions(compat=compat)),
             f"{parse_address(connection.address)[0]}:{int(values['haListenPort'])}",
-            int(table["commitLogMinOffset"]), int(table["commitLogMaxOffset"]), values.get("brokerName", ""))
+            int(table["commitLogMinOffset"]),
+            int(table["commitLogMaxOffset"]),
+            values.get("brokerName", ""),
+        )
     except (KeyError, ValueError) as error:
         raise RemoteProtocolError(f"{connection.address} does not say what a master says: {error!r}") from error
 

@@ -47,8 +47,9 @@ class Mirror:
         caught_up: set once the copy has all that the master had at the start.
     """
 
-    def __init__(self, address: str, path: Path, *, retry_seconds: float = RETRY_SECONDS,
-                 tables_seconds: float = TABLES_SECONDS) -> None:
+    def __init__(
+        self, address: str, path: Path, *, retry_seconds: float = RETRY_SECONDS, tables_seconds: float = TABLES_SECONDS
+    ) -> None:
         self._address, self._path = address, path
         self._retry_seconds, self._tables_seconds = retry_seconds, tables_seconds
         self._stopped = asyncio.Event()
@@ -72,13 +73,16 @@ class Mirror:
             connection.close()
         loop = asyncio.get_running_loop()
         self.store = await loop.run_in_executor(
-            None, lambda: open_replica(self._path, facts.options, first_offset=facts.min_offset))
+            None, lambda: open_replica(self._path, facts.options, first_offset=facts.min_offset)
+        )
         end = self.store.end
         if not facts.min_offset <= end <= facts.max_offset:
             await loop.run_in_executor(None, self.store.close)
-            raise StoreError(f"the copy ends at physical offset {end}, but the master {self._address} has "
-                             f"{facts.min_offset} to {facts.max_offset}: another log, or what lies between is deleted",
-                             self._path)
+            raise StoreError(
+                f"the copy ends at physical offset {end}, but the master {self._address} has "
+                f"{facts.min_offset} to {facts.max_offset}: another log, or what lies between is deleted",
+                self._path,
+            )
         log.info("mirror begins master=%s end=%d master_end=%d", self._address, end, facts.max_offset)
 
     async def run(self) -> None:
@@ -211,8 +215,14 @@ async def _follow(address: str, path: Path, once: bool, signals: Iterable[Signal
         caught_up.cancel()
         mirror.stop()
     await running
-    return {"master": address, "broker": mirror.name, "store": str(path), "begun_at": begun_at, "end": mirror.store.end,
-            "caught_up": mirror.caught_up.is_set()}
+    return {
+        "master": address,
+        "broker": mirror.name,
+        "store": str(path),
+        "begun_at": begun_at,
+        "end": mirror.store.end,
+        "caught_up": mirror.caught_up.is_set(),
+    }
 
 
 class _Pieces:

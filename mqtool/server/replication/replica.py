@@ -17,8 +17,9 @@ from mqtool.errors import FormatError, StoreError
 from mqtool.formats import commit_log, file_names
 from mqtool.protocol.replication import Piece
 
-KEEP_ALL = RetentionPolicy(reserved_hours=1_000_000, max_used_per_cent=100, force_ratio=1.0, warning_ratio=1.0,
-                           forcibly=False)
+KEEP_ALL = RetentionPolicy(
+    reserved_hours=1_000_000, max_used_per_cent=100, force_ratio=1.0, warning_ratio=1.0, forcibly=False
+)
 """The copy keeps what the master has deleted; a full disk shows when a record cannot be written."""
 
 
@@ -47,8 +48,10 @@ class ReplicaStore(MessageStore):
                 blank = commit_log.FRAME.unpack_from(frame.data)[1] == commit_log.MAGIC_BLANK
                 file = log.make_room(size - commit_log.BLANK_SIZE if blank else size)
                 if (here := file.file_from_offset + file.wrote) != frame.physical_offset:
-                    raise StoreError(f"segments are not the master's: its record at {frame.physical_offset} would "
-                                     f"be at {here}", self.path)
+                    raise StoreError(
+                        f"segments are not the master's: its record at {frame.physical_offset} would be at {here}",
+                        self.path,
+                    )
                 if not blank:
                     file.store_timestamp = _store_timestamp(frame.data)
                 log.write(file, frame.data)
@@ -74,8 +77,15 @@ def open_replica(path: Path, options: StoreOptions, *, first_offset: int = 0, ba
     if first_offset and not (directory.is_dir() and any(directory.iterdir())):
         files.make_directory(directory)
         files.create(directory / file_names.mapped_file_name(first_offset), options.commit_log_file_size).close()
-    parts = assemble(path, replace(options, positional_writes=True, pool_buffers=0), KEEP_ALL, SystemClock(),
-                     files, None, background=background)
+    parts = assemble(
+        path,
+        replace(options, positional_writes=True, pool_buffers=0),
+        KEEP_ALL,
+        SystemClock(),
+        files,
+        None,
+        background=background,
+    )
     return ReplicaStore(parts, ())
 
 

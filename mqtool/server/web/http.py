@@ -14,10 +14,17 @@ HTML = "text/html; charset=utf-8"
 CSS = "text/css; charset=utf-8"
 
 _REASONS = {
-    200: "OK", 400: "Bad Request", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed", 414: "URI Too Long",
-    421: "Misdirected Request", 431: "Request Header Fields Too Large", 500: "Internal Server Error",
+    200: "OK",
+    400: "Bad Request",
+    403: "Forbidden",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    414: "URI Too Long",
+    421: "Misdirected Request",
+    431: "Request Header Fields Too Large",
+    500: "Internal Server Error",
     503: "Service Unavailable",
-}  # fmt: skip
+}
 
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src data:; form-action 'self'; "

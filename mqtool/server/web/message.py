@@ -78,10 +78,15 @@ def hit(message: Stored) -> Hit:
     """Returns a message as a row of a list."""
     record = message.record
     return Hit(
-        record.physical_offset, message.topic, record.queue_id, record.queue_offset,
-        words.moment(record.store_timestamp), message.properties.get(property_format.TAGS, ""),
-        " ".join(keys_of(message)), message.unique_key,
-    )  # fmt: skip
+        record.physical_offset,
+        message.topic,
+        record.queue_id,
+        record.queue_offset,
+        words.moment(record.store_timestamp),
+        message.properties.get(property_format.TAGS, ""),
+        " ".join(keys_of(message)),
+        message.unique_key,
+    )
 
 
 def shown(message: Stored, snapshot: Snapshot) -> Shown:
@@ -108,10 +113,16 @@ def shown(message: Stored, snapshot: Snapshot) -> Shown:
         if topic == message.topic and record.queue_id in committed
     ]
     return Shown(
-        message.topic, record.queue_id, record.queue_offset, record.physical_offset,
-        [row for row in rows if row[1]], list(message.properties.items()), body_of(record.body, record.sys_flag),
-        passed, commit_log.body_crc(record.body) == record.body_crc,
-    )  # fmt: skip
+        message.topic,
+        record.queue_id,
+        record.queue_offset,
+        record.physical_offset,
+        [row for row in rows if row[1]],
+        list(message.properties.items()),
+        body_of(record.body, record.sys_flag),
+        passed,
+        commit_log.body_crc(record.body) == record.body_crc,
+    )
 
 
 def body_of(body: bytes, sys_flag: int) -> Body:

@@ -56,9 +56,17 @@ def overview(question: Question) -> Reply:
     rows = content.topics(snapshot, messages, behind, own=False)
     busiest = sorted(rows, key=lambda row: (-row.rate, -row.messages, row.name))
     return _page(
-        200, "overview.html", question, state=state, sentence=sentence, health=content.health(snapshot, messages),
-        lags=behind[:_FIRST], pairs=len(behind), topics=busiest[:_FIRST], all_topics=len(rows),
-    )  # fmt: skip
+        200,
+        "overview.html",
+        question,
+        state=state,
+        sentence=sentence,
+        health=content.health(snapshot, messages),
+        lags=behind[:_FIRST],
+        pairs=len(behind),
+        topics=busiest[:_FIRST],
+        all_topics=len(rows),
+    )
 
 
 def topics(question: Question) -> Reply:
@@ -119,8 +127,13 @@ def messages(question: Question) -> Reply:
 
 
 ROUTES: dict[str, Callable[[Question], Reply]] = {
-    "/": overview, "/topics": topics, "/groups": groups, "/topic": topic, "/group": group, "/messages": messages,
-}  # fmt: skip
+    "/": overview,
+    "/topics": topics,
+    "/groups": groups,
+    "/topic": topic,
+    "/group": group,
+    "/messages": messages,
+}
 
 
 def problem(status: int, title: str, sentence: str, question: Question | None = None) -> Reply:
@@ -143,10 +156,18 @@ def _part(rows: Sequence[T], fields: Mapping[str, str]) -> Part:
 
 def _page(status: int, template: str, question: Question | None, **values: object) -> Reply:
     made = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
-    text = _environment().get_template(template).render(
-        broker=question.snapshot if question else None, fields=question.fields if question else {},
-        shows_messages=question is not None and question.shows_messages, made=made, version=__version__, **values,
-    )  # fmt: skip
+    text = (
+        _environment()
+        .get_template(template)
+        .render(
+            broker=question.snapshot if question else None,
+            fields=question.fields if question else {},
+            shows_messages=question is not None and question.shows_messages,
+            made=made,
+            version=__version__,
+            **values,
+        )
+    )
     return Reply(status, http.HTML, text)
 
 

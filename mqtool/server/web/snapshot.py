@@ -73,21 +73,33 @@ def take(broker: "Broker") -> Snapshot:
     """Returns how a broker stands now. For the event loop's thread."""
     cluster, name = broker.settings.text("brokerClusterName"), broker.settings.text("brokerName")
     committed = {pair: broker.offsets.of(pair[1], pair[0]) for pair in broker.offsets.pairs()}
-    online = {group.name: _online(group.consume_type, group.message_model, list(group.members.values()))
-              for group in broker.clients.consumers.values()}  # fmt: skip
+    online = {
+        group.name: _online(group.consume_type, group.message_model, list(group.members.values()))
+        for group in broker.clients.consumers.values()
+    }
     made = {cluster, name, f"{cluster}_{names.REPLY_TOPIC_SUFFIX}"}
     known = {group for _, group in committed} | online.keys()
     known |= {group for group in broker.groups.table if not names.is_system_group(group)}
     stats, keys = broker.stats, broker.stats.items()
     return Snapshot(
-        name, cluster, broker.address, broker.began_ms, broker.problem, broker.is_writable,
-        stats.rates(_PUTS).split(), stats.rates(_GETS).split(),
+        name,
+        cluster,
+        broker.address,
+        broker.began_ms,
+        broker.problem,
+        broker.is_writable,
+        stats.rates(_PUTS).split(),
+        stats.rates(_GETS).split(),
         {key: stats.per_second(item, key) for item, key in keys if item == TOPIC_PUT_NUMS},
         {_pair(key): stats.per_second(item, key) for item, key in keys if item == GROUP_GET_NUMS},
-        dict(broker.topics.table), known, committed, online,
-        sum(map(len, broker.clients.producers.values())), broker.held.count,
+        dict(broker.topics.table),
+        known,
+        committed,
+        online,
+        sum(map(len, broker.clients.producers.values())),
+        broker.held.count,
         {topic for topic in broker.topics.table if names.is_system_topic(topic) or topic in made},
-    )  # fmt: skip
+    )
 
 
 def _pair(key: str) -> tuple[str, str]:

@@ -21,8 +21,20 @@ from mqtool.verify.catalogue import (
 from mqtool.verify.catalogue.check import Check
 
 _AREAS = (
-    log, queues, rocksdb, extension, index, checkpoint, shutdown, config, dledger, compaction, timer, controller, lint,
-)  # fmt: skip
+    log,
+    queues,
+    rocksdb,
+    extension,
+    index,
+    checkpoint,
+    shutdown,
+    config,
+    dledger,
+    compaction,
+    timer,
+    controller,
+    lint,
+)
 
 CATALOGUE: dict[str, Check] = {check.code: check for area in _AREAS for check in area.CHECKS}
 """By code, in the order of the areas."""

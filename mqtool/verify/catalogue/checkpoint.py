@@ -17,8 +17,7 @@ def _warning(code: str, meaning: str, remedy: str, next_step: str) -> Check:
 CHECKS = (
     _warning(
         "checkpoint-missing",
-        "There is no checkpoint. The broker starts; after a crash it deletes every index file and scans the whole "
-        "log.",
+        "There is no checkpoint. The broker starts; after a crash it deletes every index file and scans the whole log.",
         "Nothing after an orderly stop; else build it anew first.",
         _METADATA,
     ),

@@ -13,45 +13,52 @@ def _check(code: str, severity: Severity, meaning: str, remedy: str, next_step: 
 
 CHECKS = (
     _check(
-        "dledger-index-order", Severity.ERROR,
+        "dledger-index-order",
+        Severity.ERROR,
         "The index of an entry does not follow that of the entry before: the ledger's recovery refuses such a log.",
         "Take the ledger's directory of another node, or convert the log to an ordinary one.",
         _ENTRIES,
     ),
     _check(
-        "dledger-term-order", Severity.ERROR,
+        "dledger-term-order",
+        Severity.ERROR,
         "The term of an entry is below that of an entry before it.",
         "Take the ledger's directory of another node, or convert the log to an ordinary one.",
         _ENTRIES,
     ),
     _check(
-        "dledger-index-unit", Severity.ERROR,
+        "dledger-index-unit",
+        Severity.ERROR,
         "A unit of the ledger's index file does not say where its entry is: the entry cannot be fetched by its index.",
         "Take the ledger's directory of another node, or convert the log to an ordinary one.",
         _CONVERT,
     ),
     _check(
-        "dledger-unused-field", Severity.NOTE,
+        "dledger-unused-field",
+        Severity.NOTE,
         "channel, chainCrc or bodyCrc of an entry is not 0; no known release sets them.",
         "None is needed: nothing reads them.",
         _ENTRIES,
     ),
     _check(
-        "dledger-checkpoint-ahead", Severity.WARNING,
+        "dledger-checkpoint-ahead",
+        Severity.WARNING,
         "The ledger's file checkpoint names an index behind the last entry: entries that had been written are gone.",
         "Look at the end of the log; other nodes may have more.",
         _ENTRIES,
     ),
     _check(
-        "dledger-term-behind", Severity.WARNING,
+        "dledger-term-behind",
+        Severity.WARNING,
         "The ledger's file currterm names a term below that of the last entry.",
         "The node learns the term from the others; a lone node takes it from its last entry.",
         _ENTRIES,
     ),
     _check(
-        "dledger-text", Severity.WARNING,
+        "dledger-text",
+        Severity.WARNING,
         "The ledger's file checkpoint or currterm is absent or is no text of name=value lines.",
         "Compare with the .bak file beside it.",
         "mqtool dump {path}",
     ),
-)  # fmt: skip
+)

@@ -43,8 +43,7 @@ CHECKS = (
     ),
     _error(
         "index-chain",
-        "An entry names another predecessor than the one before it in its slot: chains end early, or run in a "
-        "circle.",
+        "An entry names another predecessor than the one before it in its slot: chains end early, or run in a circle.",
         "Build the index anew.",
         _REBUILD,
     ),

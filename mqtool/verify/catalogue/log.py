@@ -141,8 +141,7 @@ CHECKS = (
     ),
     _error(
         "log-bad-field",
-        "A field of an otherwise sound record holds what no broker writes: a negative queue, a time at or before "
-        "1970.",
+        "A field of an otherwise sound record holds what no broker writes: a negative queue, a time at or before 1970.",
         "Fetch these bytes from a replica: it holds the same physical offsets.",
         _LOOK,
     ),

@@ -23,8 +23,15 @@ def say(**fields: object) -> None:
 
 
 def came(topic: str, message: Message) -> None:
-    say(what="got", topic=topic, body=message.body.decode(), tag=message.tags.decode(), keys=message.keys.decode().strip(),
-        queue=message.queue_id, offset=message.queue_offset)
+    say(
+        what="got",
+        topic=topic,
+        body=message.body.decode(),
+        tag=message.tags.decode(),
+        keys=message.keys.decode().strip(),
+        queue=message.queue_id,
+        offset=message.queue_offset,
+    )
     if topic in got:
         got[topic] += 1
 
@@ -44,7 +51,14 @@ def main(name_server: str) -> None:
     producer.start()
     for number in range(20):
         result = producer.send_sync(make("Tags", number, ("even", "odd")[number % 2]))
-        say(what="sent", topic="Tags", body=f"Tags {number}", tag=("even", "odd")[number % 2], keys=f"k{number}", offset=result.offset)
+        say(
+            what="sent",
+            topic="Tags",
+            body=f"Tags {number}",
+            tag=("even", "odd")[number % 2],
+            keys=f"k{number}",
+            offset=result.offset,
+        )
     for number in range(30):
         result = producer.send_orderly(make("Ordered", number, "t"), number % 3)
         say(what="sent", topic="Ordered", body=f"Ordered {number}", tag="t", keys=f"k{number}", offset=result.offset)

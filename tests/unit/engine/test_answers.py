@@ -29,8 +29,9 @@ def test_gets_are_answered_as_by_the_broker(opened):
         found = store.get_message(line["topic"], line["queueId"], line["offset"], line["max"], wanted)
         offsets = [int.from_bytes(record[28:36], "big") for record in found.records]
         got = (found.status.name, found.next_begin_offset, found.min_offset, found.max_offset, found.size, offsets)
-        expected = tuple(line[key] for key in ("status", "nextBeginOffset", "minOffset", "maxOffset", "bytes",
-                                               "physicalOffsets"))  # fmt: skip
+        expected = tuple(
+            line[key] for key in ("status", "nextBeginOffset", "minOffset", "maxOffset", "bytes", "physicalOffsets")
+        )
         if got != expected:
             wrong.append((line, got))
     assert wrong == []

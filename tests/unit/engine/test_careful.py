@@ -23,7 +23,9 @@ def messages(root, case):
 def listed(files):
     lines = [line for name, data in files.items() if name.endswith("messages.jsonl") for line in data.splitlines()]
     rows = map(json.loads, lines)
-    return {(row["topic"], row["queue_id"], row["born_timestamp"], base64.b64decode(row["body_base64"])) for row in rows}
+    return {
+        (row["topic"], row["queue_id"], row["born_timestamp"], base64.b64decode(row["body_base64"])) for row in rows
+    }
 
 
 @pytest.mark.parametrize("case", ASKED, ids=lambda case: case.id)

@@ -27,9 +27,13 @@ def eventually(holds):
     return holds()
 
 
-@pytest.mark.parametrize(("operation", "status"), [
-    ("create", PutStatus.CREATE_MAPPED_FILE_FAILED), ("reserve", PutStatus.UNKNOWN_ERROR),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("operation", "status"),
+    [
+        ("create", PutStatus.CREATE_MAPPED_FILE_FAILED),
+        ("reserve", PutStatus.UNKNOWN_ERROR),
+    ],
+)
 def test_a_full_disk_is_an_answer_and_later_puts_work_again(opened, operation, status):
     files = FailingFiles("commitlog")
     store = opened(files=files)
@@ -81,9 +85,15 @@ def test_a_failed_flush_is_no_acknowledgement_and_ends_all_puts(opened):
     assert bodies(again)[:1] == [b"a"]
 
 
-@pytest.mark.parametrize(("part", "operation"), [
-    ("consumequeue", "create"), ("consumequeue", "write"), ("index", "create"), ("index", "reserve"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("part", "operation"),
+    [
+        ("consumequeue", "create"),
+        ("consumequeue", "write"),
+        ("index", "create"),
+        ("index", "reserve"),
+    ],
+)
 def test_dispatch_without_space_ends_no_puts_and_goes_on_where_it_stood(opened, part, operation):
     files = FailingFiles(part)
     store = opened(files=files)

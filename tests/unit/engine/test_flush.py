@@ -93,9 +93,15 @@ def test_a_synchronous_put_returns_when_its_record_is_on_disk(opened):
     assert store.put_batch("T", 0, b"").status is PutStatus.MESSAGE_ILLEGAL
 
 
-@pytest.mark.parametrize(("held", "waits"), [
-    (b"", True), (b"WAIT\x01true\x02", True), (b"WAIT\x01false\x02", False), (b"WAIT\x01yes\x02", False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("held", "waits"),
+    [
+        (b"", True),
+        (b"WAIT\x01true\x02", True),
+        (b"WAIT\x01false\x02", False),
+        (b"WAIT\x01yes\x02", False),
+    ],
+)
 def test_a_message_may_say_that_it_does_not_wait(opened, held, waits):
     store = opened(flush_mode=FlushMode.SYNC_FLUSH)
     result = store.put("T", 0, b"x", held)

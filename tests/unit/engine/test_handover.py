@@ -24,8 +24,11 @@ def columns_read(monkeypatch):
     """How many records dispatch has read from the log in columns."""
     read = []
     whole = handover.Dispatcher.dispatch
-    monkeypatch.setattr(handover.Dispatcher, "dispatch",
-                        lambda self, frames, **more: read.append(len(frames)) or whole(self, frames, **more))  # fmt: skip
+    monkeypatch.setattr(
+        handover.Dispatcher,
+        "dispatch",
+        lambda self, frames, **more: read.append(len(frames)) or whole(self, frames, **more),
+    )
     return read
 
 

@@ -37,7 +37,9 @@ def units_of(seed: int) -> QueueUnits:
     physical = np.cumsum(random.integers(91, 1 << 33, count))
     sizes = random.integers(91, 1 << 30, count).astype(np.int32)
     tags = random.integers(-(1 << 63), (1 << 63) - 1, count)
-    return QueueUnits(np.arange(count), topic, queue_id, offset, physical, sizes, tags, physical, np.ones(count, np.int16))
+    return QueueUnits(
+        np.arange(count), topic, queue_id, offset, physical, sizes, tags, physical, np.ones(count, np.int16)
+    )
 
 
 @given(SEEDS)
@@ -61,8 +63,14 @@ def test_entries_are_chained_the_same_over_slots_of_any_content(seed, begin, is_
     root, random = fast_directory(), np.random.default_rng(seed)
     slots = random.choice([0, 0, 1, 2, 5, 50, 1 << 30, -1], SLOTS).astype(">i4").tobytes()
     header = IndexHeader(begin, begin, 0, 0, 0, 1 if is_new else 6)
-    parts = [(random.integers(0, 1 << 31, n).astype(np.int32), np.sort(random.integers(0, 1 << 60, n)),
-              random.integers(0, 20_000, n) * random.choice([1, 1 << 40])) for n in (1, 20, 50)]  # fmt: skip
+    parts = [
+        (
+            random.integers(0, 1 << 31, n).astype(np.int32),
+            np.sort(random.integers(0, 1 << 60, n)),
+            random.integers(0, 20_000, n) * random.choice([1, 1 << 40]),
+        )
+        for n in (1, 20, 50)
+    ]
     found = []
     for size in (0, kernels.LARGE):
         file = Files().create(root / str(size), index_file.file_size(SLOTS, ENTRIES))

@@ -42,8 +42,9 @@ def test_another_process_is_kept_out_and_changes_nothing(opened):
     store.put("T", 0, b"x")
     store.flush()
     before = tree_digest(store.path)
-    said = subprocess.run([sys.executable, "-c", OPEN_IT, str(store.path)], capture_output=True, text=True, check=True,
-                          cwd=ROOT)  # fmt: skip
+    said = subprocess.run(
+        [sys.executable, "-c", OPEN_IT, str(store.path)], capture_output=True, text=True, check=True, cwd=ROOT
+    )
     assert "a broker or another mqtool has the store open" in said.stdout
     assert tree_digest(store.path) == before
 
@@ -58,9 +59,15 @@ def test_a_store_that_a_broker_holds_is_left_alone(opened):
     assert tree_digest(store.path) == before
 
 
-@pytest.mark.parametrize("sizes", [
-    {"commit_log_file_size": 8192}, {"consume_queue_file_size": 400}, {"index_slots": 11}, {"index_entries": 30},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {"commit_log_file_size": 8192},
+        {"consume_queue_file_size": 400},
+        {"index_slots": 11},
+        {"index_entries": 30},
+    ],
+)
 def test_a_store_of_other_sizes_is_refused_with_nothing_changed(opened, sizes):
     store = opened()
     store.put("T", 0, b"x", b"KEYS\x01k\x02")
@@ -71,9 +78,14 @@ def test_a_store_of_other_sizes_is_refused_with_nothing_changed(opened, sizes):
     assert tree_digest(store.path) == before
 
 
-@pytest.mark.parametrize(("name", "words"), [
-    ("dledger-5.5.0", "DLedger"), ("rocksdb-cq-5.5.0", "RocksDB"), ("controller-5.5.0/store-x", "controller mode"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("dledger-5.5.0", "DLedger"),
+        ("rocksdb-cq-5.5.0", "RocksDB"),
+        ("controller-5.5.0/store-x", "controller mode"),
+    ],
+)
 def test_other_kinds_of_store_are_refused_by_name(in_memory, name, words):
     root = copy_store(name, in_memory)
     before = tree_digest(root)

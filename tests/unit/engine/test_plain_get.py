@@ -7,9 +7,12 @@ from mqtool.engine.plain_get import plain_get
 
 SIZES = [10, 2000, 300, 30, 1000, 1, 500, 0, 900, 40] * 4
 LIMITS = {
-    "none": {}, "count in memory": {"max_get_count_in_memory": 3}, "bytes in memory": {"max_get_bytes_in_memory": 1500},
-    "count on disk": {"max_get_count_on_disk": 2, "memory_ratio": 0}, "bytes on disk": {"max_get_bytes_on_disk": 900, "memory_ratio": 0},
-}  # fmt: skip
+    "none": {},
+    "count in memory": {"max_get_count_in_memory": 3},
+    "bytes in memory": {"max_get_bytes_in_memory": 1500},
+    "count on disk": {"max_get_count_on_disk": 2, "memory_ratio": 0},
+    "bytes on disk": {"max_get_bytes_on_disk": 900, "memory_ratio": 0},
+}
 
 
 def filled(opened, **more) -> MessageStore:

@@ -18,29 +18,45 @@ def encode(**pairs):
     return properties.encode(pairs.items())
 
 
-@pytest.mark.parametrize(("body", "held", "status"), [
-    (b"x" * 600, b"", PutStatus.PUT_OK),
-    (b"x" * 601, b"", PutStatus.MESSAGE_ILLEGAL),
-    (b"", b"a\x01" + b"b" * 2000 + b"\x02", PutStatus.PUT_OK),
-    (b"", b"a\x01" + b"b" * 32764 + b"\x02", PutStatus.MESSAGE_ILLEGAL),  # allowed as properties, too long for a file
-    (b"", b"a\x01" + b"b" * 32765 + b"\x02", PutStatus.PROPERTIES_SIZE_EXCEEDED),
-], ids=["body", "body too long", "properties", "longest properties", "properties too long"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("body", "held", "status"),
+    [
+        (b"x" * 600, b"", PutStatus.PUT_OK),
+        (b"x" * 601, b"", PutStatus.MESSAGE_ILLEGAL),
+        (b"", b"a\x01" + b"b" * 2000 + b"\x02", PutStatus.PUT_OK),
+        (
+            b"",
+            b"a\x01" + b"b" * 32764 + b"\x02",
+            PutStatus.MESSAGE_ILLEGAL,
+        ),  # allowed as properties, too long for a file
+        (b"", b"a\x01" + b"b" * 32765 + b"\x02", PutStatus.PROPERTIES_SIZE_EXCEEDED),
+    ],
+    ids=["body", "body too long", "properties", "longest properties", "properties too long"],
+)
 def test_sizes_are_limited_as_in_the_broker(opened, body, held, status):
     store = opened(max_message_size=600)
     assert store.put("T", 0, body, held).status is status
 
 
-@pytest.mark.parametrize(("topic", "queue_id", "compat", "status"), [
-    ("x" * 127, 0, Compat.V4_9, PutStatus.PUT_OK),
-    ("x" * 128, 0, Compat.V4_9, PutStatus.MESSAGE_ILLEGAL),
-    ("x" * 255, 0, Compat.V5_5, PutStatus.PUT_OK),
-    ("x" * 256, 0, Compat.V5_5, PutStatus.MESSAGE_ILLEGAL),
-    ("é" * 64, 0, Compat.V5_5, PutStatus.MESSAGE_ILLEGAL),  # V1 by its characters, 128 bytes: no record could say that
-    ("", 0, Compat.V5_5, PutStatus.MESSAGE_ILLEGAL),
-    ("..", 0, Compat.V5_5, PutStatus.MESSAGE_ILLEGAL),
-    ("a/b", 0, Compat.V5_5, PutStatus.MESSAGE_ILLEGAL),
-    ("T", -1, Compat.V5_5, PutStatus.MESSAGE_ILLEGAL),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("topic", "queue_id", "compat", "status"),
+    [
+        ("x" * 127, 0, Compat.V4_9, PutStatus.PUT_OK),
+        ("x" * 128, 0, Compat.V4_9, PutStatus.MESSAGE_ILLEGAL),
+        ("x" * 255, 0, Compat.V5_5, PutStatus.PUT_OK),
+        ("x" * 256, 0, Compat.V5_5, PutStatus.MESSAGE_ILLEGAL),
+        (
+            "é" * 64,
+            0,
+            Compat.V5_5,
+            PutStatus.MESSAGE_ILLEGAL,
+        ),  # V1 by its characters, 128 bytes: no record could say that
+        ("", 0, Compat.V5_5, PutStatus.MESSAGE_ILLEGAL),
+        ("..", 0, Compat.V5_5, PutStatus.MESSAGE_ILLEGAL),
+        ("a/b", 0, Compat.V5_5, PutStatus.MESSAGE_ILLEGAL),
+        ("T", -1, Compat.V5_5, PutStatus.MESSAGE_ILLEGAL),
+    ],
+)
 def test_topics_and_queues_that_no_record_or_directory_can_name_are_refused(opened, topic, queue_id, compat, status):
     assert opened(compat=compat).put(topic, queue_id, b"x").status is status
 
@@ -53,8 +69,10 @@ def test_a_refused_message_takes_no_queue_offset(opened):
 
 def test_prepared_and_rolled_back_messages_stand_at_offset_0_and_take_none(opened):
     store = opened()
-    offsets = [store.put("T", 0, b"x", b"", 0, kind, prepared_transaction_offset=7).queue_offset
-               for kind in (0, 0, 4, 12, 8, 0)]  # fmt: skip
+    offsets = [
+        store.put("T", 0, b"x", b"", 0, kind, prepared_transaction_offset=7).queue_offset
+        for kind in (0, 0, 4, 12, 8, 0)
+    ]
     assert offsets == [0, 1, 0, 0, 2, 3]
     store.dispatch()
     assert store.queue_bounds("T", 0) == (0, 4)
@@ -71,8 +89,11 @@ def test_what_the_caller_leaves_out_has_defaults(opened, clock):
 def test_the_flag_of_ipv6_hosts_follows_the_hosts(opened):
     store = opened()
     six, four = hosts.build(hosts.parse_text("[::1]:9")), hosts.build(hosts.parse_text("1.2.3.4:9"))
-    flags = [stored(store, store.put("T", 0, b"x", b"", 0, 0x30, None, born, host)).sys_flag
-             for born in (four, six) for host in (four, six)]  # fmt: skip
+    flags = [
+        stored(store, store.put("T", 0, b"x", b"", 0, 0x30, None, born, host)).sys_flag
+        for born in (four, six)
+        for host in (four, six)
+    ]
     assert flags == [0, 0x20, 0x10, 0x30]
 
 
@@ -101,8 +122,9 @@ def test_a_batch_lies_together_and_moves_its_queue_by_its_count(opened):
     result = store.put_batch("T", 0, [BatchMessage(b"a", encode(TAGS="A"), 7), BatchMessage(b"bc")])
     records = [commit_log.parse_record(store.message_at(offset)) for offset in result.physical_offsets]
     assert [(r.body, r.flag, r.queue_offset, r.properties) for r in records] == [
-        (b"a", 7, 1, b"TAGS\x01A\x02"), (b"bc", 0, 2, b""),
-    ]  # fmt: skip
+        (b"a", 7, 1, b"TAGS\x01A\x02"),
+        (b"bc", 0, 2, b""),
+    ]
     assert records[0].physical_offset + records[0].total_size == records[1].physical_offset
     assert store.put("T", 0, b"next").queue_offset == 3
     assert result.offset_message_id.count(",") == 1
@@ -122,10 +144,17 @@ def test_a_batch_that_does_not_fit_a_file_moves_as_a_whole(opened):
     assert result.physical_offset == 4096
 
 
-@pytest.mark.parametrize(("messages", "held", "sys_flag"), [
-    ([], b"", 0), (b"no batch", b"", 0), ([BatchMessage(b"x")], b"DELAY\x013\x02", 0), ([BatchMessage(b"x")], b"", 4),
-    ([BatchMessage(b"x" * 900)] * 5, b"", 0),
-], ids=["empty", "malformed", "delayed", "transaction", "longer than a file"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("messages", "held", "sys_flag"),
+    [
+        ([], b"", 0),
+        (b"no batch", b"", 0),
+        ([BatchMessage(b"x")], b"DELAY\x013\x02", 0),
+        ([BatchMessage(b"x")], b"", 4),
+        ([BatchMessage(b"x" * 900)] * 5, b"", 0),
+    ],
+    ids=["empty", "malformed", "delayed", "transaction", "longer than a file"],
+)
 def test_batches_that_the_broker_refuses_are_refused_whole(opened, messages, held, sys_flag):
     store = opened()
     assert store.put_batch("T", 0, messages, held, sys_flag).status is PutStatus.MESSAGE_ILLEGAL
@@ -160,7 +189,8 @@ def test_a_light_message_names_its_offsets_and_reaches_every_queue(opened):
     first = store.put("TopicTest", 1, b"light", held)
     second = store.put("TopicTest", 1, b"light", encode(INNER_MULTI_DISPATCH="%LMQ%a"))
     assert stored(store, first).properties == (
-        b"INNER_MULTI_DISPATCH\x01%LMQ%a,%LMQ%b\x02TAGS\x01x\x02INNER_MULTI_QUEUE_OFFSET\x010,0\x02WAIT\x01true\x02")
+        b"INNER_MULTI_DISPATCH\x01%LMQ%a,%LMQ%b\x02TAGS\x01x\x02INNER_MULTI_QUEUE_OFFSET\x010,0\x02WAIT\x01true\x02"
+    )
     assert properties.decode(stored(store, second).properties)["INNER_MULTI_QUEUE_OFFSET"] == "1"
     store.dispatch()
     assert [store.queue_bounds(name, 0)[1] for name in ("%LMQ%a", "%LMQ%b")] == [2, 1]
@@ -182,13 +212,16 @@ def test_a_name_at_which_the_real_dispatch_hangs_is_refused(opened):
     assert store.put("T", 0, b"x", encode(INNER_MULTI_DISPATCH="plain,%LMQ%a")).status is PutStatus.MESSAGE_ILLEGAL
 
 
-@pytest.mark.parametrize(("topic", "held", "sys_flag", "status"), [
-    ("Batched", b"INNER_NUM\x013\x02", 0xC0, PutStatus.PUT_OK),
-    ("Batched", b"", 0xC0, PutStatus.MESSAGE_ILLEGAL),
-    ("Batched", b"INNER_NUM\x013\x02", 0, PutStatus.MESSAGE_ILLEGAL),
-    ("Plain", b"INNER_NUM\x013\x02", 0xC0, PutStatus.MESSAGE_ILLEGAL),
-    ("Batched", b"INNER_NUM\x01many\x02", 0xC0, PutStatus.MESSAGE_ILLEGAL),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("topic", "held", "sys_flag", "status"),
+    [
+        ("Batched", b"INNER_NUM\x013\x02", 0xC0, PutStatus.PUT_OK),
+        ("Batched", b"", 0xC0, PutStatus.MESSAGE_ILLEGAL),
+        ("Batched", b"INNER_NUM\x013\x02", 0, PutStatus.MESSAGE_ILLEGAL),
+        ("Plain", b"INNER_NUM\x013\x02", 0xC0, PutStatus.MESSAGE_ILLEGAL),
+        ("Batched", b"INNER_NUM\x01many\x02", 0xC0, PutStatus.MESSAGE_ILLEGAL),
+    ],
+)
 def test_an_inner_batch_must_say_how_many_it_holds(in_memory, opened, topic, held, sys_flag, status):
     write_topics(in_memory / "store")
     assert opened().put(topic, 0, b"x", held, 0, sys_flag).status is status
@@ -211,7 +244,8 @@ def test_an_inner_batch_moves_its_queue_by_its_messages(in_memory, opened):
 def write_topics(root):
     (root / "config").mkdir(parents=True)
     (root / "config" / "topics.json").write_text(
-        '{"topicConfigTable":{"Batched":{"attributes":{"queue.type":"BatchCQ"},"topicName":"Batched"}}}', "utf-8")
+        '{"topicConfigTable":{"Batched":{"attributes":{"queue.type":"BatchCQ"},"topicName":"Batched"}}}', "utf-8"
+    )
 
 
 # -- hooks

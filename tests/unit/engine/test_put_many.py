@@ -18,8 +18,15 @@ TOPICS = ["A", "Orders", "%RETRY%" + "g" * 121]
 
 
 def messages():
-    one = st.tuples(st.integers(0, 2), st.integers(0, 2), st.binary(max_size=300), st.sampled_from([None, "k1", "k2 k3"]),
-                    st.sampled_from([None, "TagA"]), st.integers(-5, 5), st.sampled_from([0, 1, 2, 0x301]))  # fmt: skip
+    one = st.tuples(
+        st.integers(0, 2),
+        st.integers(0, 2),
+        st.binary(max_size=300),
+        st.sampled_from([None, "k1", "k2 k3"]),
+        st.sampled_from([None, "TagA"]),
+        st.integers(-5, 5),
+        st.sampled_from([0, 1, 2, 0x301]),
+    )
     return st.lists(one, min_size=1, max_size=60)
 
 
@@ -30,10 +37,16 @@ def encode(key, tag):
 def columns_of(found):
     topic, queue_id, bodies, keys, tags, flag, sys_flag = zip(*found, strict=True)
     return MessageColumns(
-        TOPICS, np.array(topic), np.array(queue_id), list(bodies),
-        [encode(*pair) for pair in zip(keys, tags, strict=True)], np.array(flag), np.array(sys_flag),
-        np.arange(len(found)), reconsume_times=3,
-    )  # fmt: skip
+        TOPICS,
+        np.array(topic),
+        np.array(queue_id),
+        list(bodies),
+        [encode(*pair) for pair in zip(keys, tags, strict=True)],
+        np.array(flag),
+        np.array(sys_flag),
+        np.arange(len(found)),
+        reconsume_times=3,
+    )
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
@@ -41,7 +54,10 @@ def columns_of(found):
 def test_columns_leave_the_same_bytes_as_puts(first, second, pool):
     root = fast_directory()
     clock = HeldClock()
-    with open_small(root / "many", clock, pool_buffers=pool) as many, open_small(root / "each", clock, pool_buffers=pool) as each:
+    with (
+        open_small(root / "many", clock, pool_buffers=pool) as many,
+        open_small(root / "each", clock, pool_buffers=pool) as each,
+    ):
         for found in (first, second):
             columns = columns_of(found)
             clock.time += 1500
@@ -60,9 +76,15 @@ def columns(bodies, **more):
     return MessageColumns(["T"], np.zeros(len(bodies), int), 0, bodies, **more)
 
 
-@pytest.mark.parametrize("more", [
-    {"sys_flag": 4}, {"properties": [b"INNER_X\x01y\x02"] * 3}, {"born_host": bytes(20)},
-], ids=["prepared", "inner property", "IPv6"])  # fmt: skip
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"sys_flag": 4},
+        {"properties": [b"INNER_X\x01y\x02"] * 3},
+        {"born_host": bytes(20)},
+    ],
+    ids=["prepared", "inner property", "IPv6"],
+)
 def test_what_is_not_plain_is_stored_all_the_same(opened, more):
     store = opened()
     result = store.put_many(columns([b"a", b"b", b"c"], **more))

@@ -17,8 +17,7 @@ from tests.support.engine import HeldClock, open_small, options_of, replay, tree
 from tests.support.stores import STORES, acks, copy_store
 
 NOT_OURS = ("dledger", "rocksdb", "tieredstore", "compaction", "equeue", "tfchunk")
-HEALTHY = [s for s in STORES if s.clean_stop and s.config.is_file()
-           and not s.name.startswith((*NOT_OURS, "oversize"))]  # fmt: skip
+HEALTHY = [s for s in STORES if s.clean_stop and s.config.is_file() and not s.name.startswith((*NOT_OURS, "oversize"))]
 
 
 def parts_of(store, directories):
@@ -75,13 +74,25 @@ def test_a_record_longer_than_a_file_leaves_two_blank_files_if_asked_to(tmp_path
             if line["note"].startswith("more"):
                 body = b"y" * line["length"]
             result = store.put(
-                "Roll", 0, body, f"KEYS\x01{line['note']}\x02".encode(), 0, 0, 1_700_000_000_100,
-                hosts.build(hosts.parse_text("127.0.0.1:54321")), hosts.build(hosts.parse_text("192.168.1.10:10911")),
-            )  # fmt: skip
+                "Roll",
+                0,
+                body,
+                f"KEYS\x01{line['note']}\x02".encode(),
+                0,
+                0,
+                1_700_000_000_100,
+                hosts.build(hosts.parse_text("127.0.0.1:54321")),
+                hosts.build(hosts.parse_text("192.168.1.10:10911")),
+            )
             assert (result.status.name, result.append_status.name) == (line["put"], line["append"])
             assert (result.physical_offset, result.size) == (line["physicalOffset"], line["bytes"])
-    assert different(parts_of(tmp_path / "store", [tmp_path / "store" / "commitlog"]),
-                     parts_of(fixture.directory, [fixture.directory / "commitlog"])) == []  # fmt: skip
+    assert (
+        different(
+            parts_of(tmp_path / "store", [tmp_path / "store" / "commitlog"]),
+            parts_of(fixture.directory, [fixture.directory / "commitlog"]),
+        )
+        == []
+    )
 
 
 def test_a_record_longer_than_a_file_is_refused_otherwise(tmp_path):

@@ -81,10 +81,16 @@ def test_deletion_that_was_asked_for_does_not_wait_for_the_hour(filled):
     assert names(store.clean()) == [0, 4096, 8192, 12288, 16384]
 
 
-@pytest.mark.parametrize(("used", "age", "gone", "status"), [
-    (0.75, 100, 0, PutStatus.PUT_OK), (0.76, 100, 5, PutStatus.PUT_OK), (0.76, 10, 0, PutStatus.PUT_OK),
-    (0.86, 10, 5, PutStatus.PUT_OK), (0.91, 10, 5, PutStatus.SERVICE_NOT_AVAILABLE),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("used", "age", "gone", "status"),
+    [
+        (0.75, 100, 0, PutStatus.PUT_OK),
+        (0.76, 100, 5, PutStatus.PUT_OK),
+        (0.76, 10, 0, PutStatus.PUT_OK),
+        (0.86, 10, 5, PutStatus.PUT_OK),
+        (0.91, 10, 5, PutStatus.SERVICE_NOT_AVAILABLE),
+    ],
+)
 def test_a_full_disk_lets_expired_files_go_then_all_then_refuses_messages(filled, used, age, gone, status):
     store = filled(age, used)
     assert len(names(store.clean())) == gone
@@ -180,8 +186,18 @@ def test_ratios_are_clamped_as_by_the_broker():
 
 
 def test_a_policy_is_read_from_the_brokers_keys():
-    keys = {"fileReservedTime": "5", "deleteWhen": "03;15", "diskMaxUsedSpaceRatio": "60", "cleanFileForciblyEnable": "false"}
+    keys = {
+        "fileReservedTime": "5",
+        "deleteWhen": "03;15",
+        "diskMaxUsedSpaceRatio": "60",
+        "cleanFileForciblyEnable": "false",
+    }
     found = policy_from_config(broker_config.load(keys))
-    assert (found.reserved_hours, found.delete_hours, found.max_used_per_cent, found.forcibly) == (5, (3, 15), 60, False)
+    assert (found.reserved_hours, found.delete_hours, found.max_used_per_cent, found.forcibly) == (
+        5,
+        (3, 15),
+        60,
+        False,
+    )
     with pytest.raises(UsageError, match="deleteWhen"):
         policy_from_config(broker_config.load({"deleteWhen": "at night"}))

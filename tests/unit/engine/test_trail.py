@@ -26,7 +26,9 @@ def derived(root: Path) -> dict[str, bytes]:
     """Every file of queues and index, by what it is."""
     files = (path for path in (root / "consumequeue").rglob("*") if path.is_file())
     queues = {str(path.relative_to(root)): path.read_bytes() for path in files}
-    return queues | {f"index {number}": path.read_bytes() for number, path in enumerate(sorted((root / "index").iterdir()))}
+    return queues | {
+        f"index {number}": path.read_bytes() for number, path in enumerate(sorted((root / "index").iterdir()))
+    }
 
 
 def test_dispatch_along_the_trail_writes_what_dispatch_without_it_writes(in_memory):
@@ -38,7 +40,9 @@ def test_dispatch_along_the_trail_writes_what_dispatch_without_it_writes(in_memo
     assert derived(in_memory / "trailed") == derived(in_memory / "hopped")
 
 
-@pytest.mark.parametrize("wrong", [[0, 0, 0], [0, 91], [0, 5], [3]], ids=["repeated", "short", "no record", "elsewhere"])
+@pytest.mark.parametrize(
+    "wrong", [[0, 0, 0], [0, 91], [0, 5], [3]], ids=["repeated", "short", "no record", "elsewhere"]
+)
 def test_a_trail_that_does_not_chain_is_not_believed(in_memory, wrong):
     with filled(in_memory / "plain") as store:
         store.dispatch()

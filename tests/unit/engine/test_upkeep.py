@@ -108,8 +108,10 @@ def test_a_kernel_that_makes_no_pages_is_asked_to_read_ahead(tmp_path, monkeypat
 @pytest.mark.parametrize("v4", [True, False])
 def test_a_saved_table_leaves_the_one_before_as_its_backup(tmp_path, v4):
     tables = ConfigFiles(tmp_path, Files(), v4=v4)
-    texts = [config_files.build_topics(config_files.Topics({}, config_files.DataVersion(n, n)), tables.style)
-             for n in range(3)]  # fmt: skip
+    texts = [
+        config_files.build_topics(config_files.Topics({}, config_files.DataVersion(n, n)), tables.style)
+        for n in range(3)
+    ]
     for text in texts:
         tables.save("topics.json", text)
     held = {path.name: path.read_bytes() for path in (tmp_path / "config").iterdir()}
@@ -144,8 +146,9 @@ def test_a_save_that_ends_anywhere_leaves_a_table_that_can_be_read(tmp_path, ste
     tables = ConfigFiles(tmp_path, files, v4=False)
 
     def text(number):
-        return config_files.build_topics(config_files.Topics({f"T{number}": config_files.TopicConfig(f"T{number}")}),
-                                         tables.style)  # fmt: skip
+        return config_files.build_topics(
+            config_files.Topics({f"T{number}": config_files.TopicConfig(f"T{number}")}), tables.style
+        )
 
     tables.save("topics.json", text(1))
     tables.save("topics.json", text(2))

@@ -39,12 +39,23 @@ def test_every_real_record_says_what_the_broker_answers_and_is_written_back_to_i
         assert after == len(raw)
         assert shape.build(record) == raw
         assert (record.log_position, record.message_id.decode(), record.topic.decode(), record.tag.decode()) == (
-            line["logPosition"], line["messageId"], line["topic"], line["tag"])  # fmt: skip
+            line["logPosition"],
+            line["messageId"],
+            line["topic"],
+            line["tag"],
+        )
         assert record.producer_address.decode() == line.get("producerAddress", "")
         assert (record.code, len(record.body), hashlib.sha256(record.body).hexdigest()) == (
-            line["code"], line["bodyLength"], line["bodySha256"])  # fmt: skip
+            line["code"],
+            line["bodyLength"],
+            line["bodySha256"],
+        )
         assert (record.queue_id, record.queue_offset, record.created_time, record.stored_time) == (
-            line["queueId"], line["queueOffset"], line["createdTicks"], line["storedTicks"])  # fmt: skip
+            line["queueId"],
+            line["queueOffset"],
+            line["createdTicks"],
+            line["storedTicks"],
+        )
         assert equeue_message.detect(raw, line["position"]) is shape
 
 
@@ -80,9 +91,18 @@ def test_tag_codes_of_entries_are_the_hashes_of_their_messages_tags(name):
 
 def test_the_bytes_of_a_whole_chunk_are_those_of_the_real_encoder():
     record = MessageRecord(
-        3 << 30, equeue_message.build_id(MessageId("B1", 3 << 30)), b"T", b"A", b"", 100, b"hi", 2, 7,
-        637_269_120_000_000_000, 637_269_120_010_000_000,
-    )  # fmt: skip
+        3 << 30,
+        equeue_message.build_id(MessageId("B1", 3 << 30)),
+        b"T",
+        b"A",
+        b"",
+        100,
+        b"hi",
+        2,
+        7,
+        637_269_120_000_000_000,
+        637_269_120_010_000_000,
+    )
     frame = equeue.build_frame(CURRENT.build(record))
     assert frame[4:-4] == SAMPLE
     assert hashlib.sha256(frame).hexdigest() == "e0a975f221e1d04e8874a10c0995d43670a5689b90b740e8af3eb19e32d55576"
@@ -128,15 +148,18 @@ def test_bytes_behind_a_record_are_ignored_as_the_decoder_does_but_give_no_shape
     assert equeue_message.detect(SAMPLE, 0) is None
 
 
-@pytest.mark.parametrize(("ticks", "decodable"), [(0, True), (-1, False), (3_155_378_975_999_999_999, True),
-                                                  (3_155_378_976_000_000_000, False)])
+@pytest.mark.parametrize(
+    ("ticks", "decodable"),
+    [(0, True), (-1, False), (3_155_378_975_999_999_999, True), (3_155_378_976_000_000_000, False)],
+)
 def test_times_outside_the_range_of_dates_cannot_be_decoded(ticks, decodable):
     record, _ = CURRENT.parse(SAMPLE[:-8] + struct.pack("<q", ticks))
     assert record.is_decodable is decodable
 
 
-@pytest.mark.parametrize(("tag", "code"), [("", 0), ("A", 778), ("TagA", 23_839_902), ("orders-created", 617_702_441),
-                                           ("订单", 1_151_562)])
+@pytest.mark.parametrize(
+    ("tag", "code"), [("", 0), ("A", 778), ("TagA", 23_839_902), ("orders-created", 617_702_441), ("订单", 1_151_562)]
+)
 def test_tag_codes_are_those_of_the_real_hash(tag, code):
     assert equeue.tag_code(tag) == code
 
@@ -153,10 +176,17 @@ def test_a_text_that_is_no_id_is_refused(text):
         equeue_message.parse_id(text)
 
 
-@pytest.mark.parametrize(("name", "chunk", "plain"), [
-    ("message-chunk-000000001", True, True), ("message-chunk-000001", True, False),
-    ("message-chunk-000000001.bak", True, False), ("message-chunk-00001", False, False),
-    ("queue-chunk-000000001", False, False), ("xmessage-chunk-000000001", False, False)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "chunk", "plain"),
+    [
+        ("message-chunk-000000001", True, True),
+        ("message-chunk-000001", True, False),
+        ("message-chunk-000000001.bak", True, False),
+        ("message-chunk-00001", False, False),
+        ("queue-chunk-000000001", False, False),
+        ("xmessage-chunk-000000001", False, False),
+    ],
+)
 def test_the_broker_takes_six_digits_and_anything_behind_them_for_a_chunk(name, chunk, plain):
     assert equeue.is_chunk_name(name, equeue.MESSAGE_PREFIX) is chunk
     assert equeue.is_plain_name(name, equeue.MESSAGE_PREFIX) is plain

@@ -8,8 +8,11 @@ import pytest
 from mqtool.export.schema import DAMAGE_SCHEMA, DEAD_LETTER_SCHEMA, messages_schema
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "lake.md").read_text("utf-8")
-TYPES = {"timestamp[ms, tz=UTC]": "timestamp(ms, UTC)", "list<item: string>": "list of string",
-         "map<string, string>": "map of string to string"}  # fmt: skip
+TYPES = {
+    "timestamp[ms, tz=UTC]": "timestamp(ms, UTC)",
+    "list<item: string>": "list of string",
+    "map<string, string>": "map of string to string",
+}
 
 
 def table(schema: Any) -> str:
@@ -20,8 +23,9 @@ def table(schema: Any) -> str:
     return "\n".join(lines)
 
 
-@pytest.mark.parametrize("schema", [messages_schema(), DAMAGE_SCHEMA, DEAD_LETTER_SCHEMA],
-                         ids=["messages", "damage", "dead_letters"])  # fmt: skip
+@pytest.mark.parametrize(
+    "schema", [messages_schema(), DAMAGE_SCHEMA, DEAD_LETTER_SCHEMA], ids=["messages", "damage", "dead_letters"]
+)
 def test_the_page_shows_the_columns_as_they_are(schema: Any) -> None:
     assert table(schema) in PAGE, table(schema)
 
@@ -32,6 +36,21 @@ def test_the_page_names_every_option_of_the_data_source() -> None:
 
 
 def test_the_page_names_every_option_that_shapes_an_export() -> None:
-    for name in ("--topic", "--include", "--columns", "--body", "--redact", "--partition-by", "--file-size", "--split",
-                 "--level", "--state", "--rewind", "--table", "--spark", "--master", "--mode"):  # fmt: skip
+    for name in (
+        "--topic",
+        "--include",
+        "--columns",
+        "--body",
+        "--redact",
+        "--partition-by",
+        "--file-size",
+        "--split",
+        "--level",
+        "--state",
+        "--rewind",
+        "--table",
+        "--spark",
+        "--master",
+        "--mode",
+    ):
         assert name in PAGE

@@ -145,10 +145,13 @@ def test_queues_that_were_rebuilt_change_nothing(growing):
 
 @pytest.mark.parametrize(
     "changed",
-    [{"read": ReadRequest()}, {"read": ReadRequest(every_class=True, columns=("topic", "body"))},
-     {"write": WriteOptions(("topic",))}],
+    [
+        {"read": ReadRequest()},
+        {"read": ReadRequest(every_class=True, columns=("topic", "body"))},
+        {"write": WriteOptions(("topic",))},
+    ],
     ids=["include", "columns", "partitions"],
-)  # fmt: skip
+)
 def test_a_shape_that_changed_is_refused(growing, changed):
     growing.grow(10)
     growing.export()

@@ -116,8 +116,12 @@ REDACTED = [
 
 @pytest.mark.parametrize(("column", "values"), REDACTED, ids=[column for column, _ in REDACTED])
 def test_a_redacted_value_stands_nowhere(tmp_path, column, values):
-    read = ReadRequest(Selection(topics=("Keyed", "Transfers", "Bodies")), body=Body.JSON,
-                       redact=redact.closure([column]), salt=b"salt")  # fmt: skip
+    read = ReadRequest(
+        Selection(topics=("Keyed", "Transfers", "Bodies")),
+        body=Body.JSON,
+        redact=redact.closure([column]),
+        salt=b"salt",
+    )
     target = lake.exported(NAME, tmp_path, read=read)
     shown = everything(target)
     rows = [row for row in COMMITTED if row["topic"] in ("Keyed", "Transfers", "Bodies")]
@@ -138,8 +142,11 @@ def test_redacted_tags_stand_neither_in_their_column_nor_among_the_properties(tm
 def test_equal_values_stay_equal_when_they_are_redacted(tmp_path):
     read = ReadRequest(redact=redact.closure(["keys"]), salt=b"salt")
     found = lake.in_log_order(lake.rows(lake.exported(NAME, tmp_path, read=read)))
-    pairs = {(a, b) for row, known in zip(found, COMMITTED, strict=True)
-             for a, b in zip(row["keys"], known["keys"], strict=True)}  # fmt: skip
+    pairs = {
+        (a, b)
+        for row, known in zip(found, COMMITTED, strict=True)
+        for a, b in zip(row["keys"], known["keys"], strict=True)
+    }
     assert len({a for a, _ in pairs}) == len({b for _, b in pairs}) == len(pairs)
 
 
@@ -179,8 +186,11 @@ def test_files_lie_in_the_directory_of_their_rows(tmp_path, partition_by):
         parts = dict(part.split("=", 1) for part in path.parent.relative_to(target / "messages").parts)
         assert tuple(parts) == partition_by
         for row in pq.ParquetFile(path).read().to_pylist():
-            said = {"topic": row["topic"].replace("%", "%25"), "date": row["store_timestamp"].date().isoformat(),
-                    "hour": f"{row['store_timestamp'].hour:02d}"}  # fmt: skip
+            said = {
+                "topic": row["topic"].replace("%", "%25"),
+                "date": row["store_timestamp"].date().isoformat(),
+                "hour": f"{row['store_timestamp'].hour:02d}",
+            }
             assert parts == {name: said[name] for name in partition_by}
             seen += 1
     assert seen == len(COMMITTED)

@@ -88,4 +88,6 @@ def test_an_arrow_that_cannot_write_views_writes_the_same_rows(tmp_path, monkeyp
         lake.run_export(f"b={store_fixture(NAME).directory}", tmp_path / name)
     first, second = ([pq.read_table(path) for path in lake.files(tmp_path / name)] for name in ("views", "compact"))
     assert first == second
-    assert all(table.schema.equals(other.schema, check_metadata=True) for table, other in zip(first, second, strict=True))
+    assert all(
+        table.schema.equals(other.schema, check_metadata=True) for table, other in zip(first, second, strict=True)
+    )

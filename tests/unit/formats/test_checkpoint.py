@@ -22,8 +22,11 @@ def test_fields_are_what_the_broker_answers(store):
     expected = summary(store.name)["before"]["checkpoint"]
     found = checkpoint.parse((store.directory / "checkpoint").read_bytes())
     assert found == Checkpoint(
-        expected["physicMsgTimestamp"], expected["logicsMsgTimestamp"], expected["indexMsgTimestamp"],
-        expected.get("masterFlushedOffset", 0), expected.get("confirmPhyOffset", 0),
+        expected["physicMsgTimestamp"],
+        expected["logicsMsgTimestamp"],
+        expected["indexMsgTimestamp"],
+        expected.get("masterFlushedOffset", 0),
+        expected.get("confirmPhyOffset", 0),
         expected.get("logicsPhysicalOffset", 0),
     )
 
@@ -45,9 +48,14 @@ def test_what_a_short_file_lacks_is_zero():
             checkpoint.parse_strictly(whole[:size])
 
 
-@pytest.mark.parametrize(("physic", "logics", "expected"), [
-    (10_000, 20_000, 7000), (20_000, 10_000, 7000), (0, 9999, 0),
-])
+@pytest.mark.parametrize(
+    ("physic", "logics", "expected"),
+    [
+        (10_000, 20_000, 7000),
+        (20_000, 10_000, 7000),
+        (0, 9999, 0),
+    ],
+)
 def test_recovery_starts_three_seconds_before_the_earlier_time(physic, logics, expected):
     assert Checkpoint(physic, logics).min_timestamp == expected
 

@@ -35,9 +35,26 @@ def records(draw):
     born, store = (20 if sys_flag & bit else 8 for bit in (0x10, 0x20))
     size = 91 + (magic == MAGIC_V2) + born + store - 16 + len(body) + len(topic) + len(stored_properties)
     return Record(
-        size, magic, draw(i32), draw(i32), draw(i32), draw(i64), draw(i64), sys_flag, draw(i64),
-        draw(st.binary(min_size=born, max_size=born)), draw(i64), draw(st.binary(min_size=store, max_size=store)),
-        draw(i32), draw(i64), len(body), body, len(topic), topic, len(stored_properties), stored_properties,
+        size,
+        magic,
+        draw(i32),
+        draw(i32),
+        draw(i32),
+        draw(i64),
+        draw(i64),
+        sys_flag,
+        draw(i64),
+        draw(st.binary(min_size=born, max_size=born)),
+        draw(i64),
+        draw(st.binary(min_size=store, max_size=store)),
+        draw(i32),
+        draw(i64),
+        len(body),
+        body,
+        len(topic),
+        topic,
+        len(stored_properties),
+        stored_properties,
     )
 
 
@@ -126,7 +143,9 @@ def test_the_worked_record_has_the_fields_it_was_spelled_from():
     assert hosts.text_of(record.store_host) == "192.168.1.10:10911"
     assert (record.born_timestamp, record.store_timestamp) == (1700000000100, 1700000000123)
     assert properties.decode(record.properties) == {
-        "KEYS": "k1", "TAGS": "TagA", "UNIQ_KEY": "7F0000010FA818B4AAC26C9E7A3B0000",
+        "KEYS": "k1",
+        "TAGS": "TagA",
+        "UNIQ_KEY": "7F0000010FA818B4AAC26C9E7A3B0000",
     }
 
 

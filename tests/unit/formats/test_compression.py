@@ -33,8 +33,11 @@ def test_every_real_body_decodes_to_what_the_broker_decodes(name):
 
 @each_kind
 def test_every_truncation_of_a_real_body_is_an_error(kind):
-    bodies = [base64.b64decode(line["body"]) for line in compressed("orders-5.5.0")
-              if compression.compression_type(line["sysFlag"]) is kind]
+    bodies = [
+        base64.b64decode(line["body"])
+        for line in compressed("orders-5.5.0")
+        if compression.compression_type(line["sysFlag"]) is kind
+    ]
     stored = min(bodies, key=len)
     for size in range(len(stored)):
         with pytest.raises(FormatError):
@@ -88,10 +91,18 @@ def test_bytes_behind_a_zlib_stream_are_ignored_as_in_java():
     assert compression.decompress(zlib.compress(b"body") + b"garbage", CompressionType.ZLIB) == b"body"
 
 
-@pytest.mark.parametrize(("sys_flag", "kind"), [
-    (0, None), (0x300, None), (0x1, CompressionType.ZLIB), (0x101, CompressionType.LZ4),
-    (0x201, CompressionType.ZSTD), (0x301, CompressionType.ZLIB), (0x31 | 0x201, CompressionType.ZSTD),
-])
+@pytest.mark.parametrize(
+    ("sys_flag", "kind"),
+    [
+        (0, None),
+        (0x300, None),
+        (0x1, CompressionType.ZLIB),
+        (0x101, CompressionType.LZ4),
+        (0x201, CompressionType.ZSTD),
+        (0x301, CompressionType.ZLIB),
+        (0x31 | 0x201, CompressionType.ZSTD),
+    ],
+)
 def test_the_type_is_in_the_sys_flag(sys_flag, kind):
     assert compression.compression_type(sys_flag) is kind
 

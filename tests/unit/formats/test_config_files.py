@@ -28,15 +28,20 @@ TYPED_FILES = [path for path in DOCUMENTS if path.name.partition(".")[0] in TYPE
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8)
 documents = st.recursive(
     st.none() | st.booleans() | st.integers(-(1 << 63), (1 << 63) - 1) | texts,
-    lambda inner: st.dictionaries(texts, inner, max_size=3) | st.dictionaries(st.integers(-9, 99), inner, max_size=3)
-    | st.lists(inner, max_size=3),
+    lambda inner: (
+        st.dictionaries(texts, inner, max_size=3)
+        | st.dictionaries(st.integers(-9, 99), inner, max_size=3)
+        | st.lists(inner, max_size=3)
+    ),
     max_leaves=12,
 )
 
 
 COPIED_FROM_MASTER = {
-    "ha-4.9.7/store-slave/config/delayOffset.json", "ha-4.9.7/store-slave/config/delayOffset.json.bak",
-    "dledger3-5.5.0/store-n0/config/delayOffset.json.bak", "dledger3-5.5.0/store-n1/config/delayOffset.json.bak",
+    "ha-4.9.7/store-slave/config/delayOffset.json",
+    "ha-4.9.7/store-slave/config/delayOffset.json.bak",
+    "dledger3-5.5.0/store-n0/config/delayOffset.json.bak",
+    "dledger3-5.5.0/store-n1/config/delayOffset.json.bak",
 }
 """A slave writes the master's delay offsets as they came over the wire, on one line."""
 
@@ -113,10 +118,13 @@ def test_offsets_of_light_queues_are_those_of_queue_zero():
     assert found.by_group() == {"g": {"%LMQ%a": {0: 7}, "T": {0: 1}}}
 
 
-@pytest.mark.parametrize(("name", "expected"), [
-    ("orders-4.9.7", {1: 20, 2: 4, 3: 4, 4: 1}),
-    ("orders-5.5.0", {1: 19, 2: 4, 3: 5, 4: 1, 5: 1} | dict.fromkeys(range(6, 19), 0)),
-])
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("orders-4.9.7", {1: 20, 2: 4, 3: 4, 4: 1}),
+        ("orders-5.5.0", {1: 19, 2: 4, 3: 5, 4: 1, 5: 1} | dict.fromkeys(range(6, 19), 0)),
+    ],
+)
 def test_delay_offsets_are_by_level(name, expected):
     found = config_files.parse_delay_offsets(fixture(f"{name}/store/config/delayOffset.json").read_bytes())
     assert found.offset_table == expected
@@ -128,8 +136,11 @@ def test_any_file_may_have_a_data_version():
     assert config_files.data_version_of({}) is None
 
 
-@pytest.mark.parametrize("path", [FIXTURES / "orders-4.9.7/store/config/lmqConsumerOffset.json",
-                                  FIXTURES / "orders-5.5.0/store/config/topics.json"], ids=label)
+@pytest.mark.parametrize(
+    "path",
+    [FIXTURES / "orders-4.9.7/store/config/lmqConsumerOffset.json", FIXTURES / "orders-5.5.0/store/config/topics.json"],
+    ids=label,
+)
 def test_every_truncation_of_a_real_file_is_an_error(path):
     data = path.read_bytes()[:1500]
     for size in range(len(data)):
@@ -137,11 +148,32 @@ def test_every_truncation_of_a_real_file_is_an_error(path):
             config_json.parse(data[:size])
 
 
-@pytest.mark.parametrize("data", [
-    b"", b" \n", b"[]", b"1", b"null", b"{", b"{]", b'{"a":NaN}', b'{"a":Infinity}', b"\xff{}", b'{"a":1}x', b"{a:1}",
-    b"\0\0\0", b'{"a":' + b"9" * 1_000_000, b'{"' + b"\\" * 1_000_001, b"{" + b"1 " * 500_000,
-    b'{"a":' + b"9" * 5000 + b"}", b'{"a":' * 100_000, b"[" * 100_000, b'{"a":1,}', b'{"dataVersion":' * 20_000,
-])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b" \n",
+        b"[]",
+        b"1",
+        b"null",
+        b"{",
+        b"{]",
+        b'{"a":NaN}',
+        b'{"a":Infinity}',
+        b"\xff{}",
+        b'{"a":1}x',
+        b"{a:1}",
+        b"\0\0\0",
+        b'{"a":' + b"9" * 1_000_000,
+        b'{"' + b"\\" * 1_000_001,
+        b"{" + b"1 " * 500_000,
+        b'{"a":' + b"9" * 5000 + b"}",
+        b'{"a":' * 100_000,
+        b"[" * 100_000,
+        b'{"a":1,}',
+        b'{"dataVersion":' * 20_000,
+    ],
+)
 def test_other_text_is_an_error(data):
     with pytest.raises(FormatError) as caught:
         config_json.parse(data)
@@ -149,20 +181,23 @@ def test_other_text_is_an_error(data):
     assert len(str(caught.value)) < 200
 
 
-@pytest.mark.parametrize(("parse", "data"), [
-    (config_files.parse_topics, b'{"topicConfigTable":[]}'),
-    (config_files.parse_topics, b'{"topicConfigTable":{"T":1}}'),
-    (config_files.parse_topics, b'{"topicConfigTable":{"T":{"perm":"6"}}}'),
-    (config_files.parse_topics, b'{"topicConfigTable":{"T":{"perm":true}}}'),
-    (config_files.parse_topics, b'{"topicConfigTable":{"T":{"order":1}}}'),
-    (config_files.parse_topics, b'{"dataVersion":7}'),
-    (config_files.parse_groups, b'{"subscriptionGroupTable":{"g":{"attributes":[]}}}'),
-    (config_files.parse_consumer_offsets, b'{"offsetTable":{"T@g":7}}'),
-    (config_files.parse_consumer_offsets, b'{"offsetTable":{"T@g":{"x":7}}}'),
-    (config_files.parse_consumer_offsets, b'{"offsetTable":{"T@g":{0:"7"}}}'),
-    (config_files.parse_consumer_offsets, b'{"lmqOffsetTable":{"T@g":{}}}'),
-    (config_files.parse_delay_offsets, b'{"offsetTable":7}'),
-])
+@pytest.mark.parametrize(
+    ("parse", "data"),
+    [
+        (config_files.parse_topics, b'{"topicConfigTable":[]}'),
+        (config_files.parse_topics, b'{"topicConfigTable":{"T":1}}'),
+        (config_files.parse_topics, b'{"topicConfigTable":{"T":{"perm":"6"}}}'),
+        (config_files.parse_topics, b'{"topicConfigTable":{"T":{"perm":true}}}'),
+        (config_files.parse_topics, b'{"topicConfigTable":{"T":{"order":1}}}'),
+        (config_files.parse_topics, b'{"dataVersion":7}'),
+        (config_files.parse_groups, b'{"subscriptionGroupTable":{"g":{"attributes":[]}}}'),
+        (config_files.parse_consumer_offsets, b'{"offsetTable":{"T@g":7}}'),
+        (config_files.parse_consumer_offsets, b'{"offsetTable":{"T@g":{"x":7}}}'),
+        (config_files.parse_consumer_offsets, b'{"offsetTable":{"T@g":{0:"7"}}}'),
+        (config_files.parse_consumer_offsets, b'{"lmqOffsetTable":{"T@g":{}}}'),
+        (config_files.parse_delay_offsets, b'{"offsetTable":7}'),
+    ],
+)
 def test_a_value_of_a_wrong_type_is_an_error_that_names_its_place(parse, data):
     with pytest.raises(FormatError, match="expected") as caught:
         parse(data)

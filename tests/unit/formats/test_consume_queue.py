@@ -74,10 +74,19 @@ def test_tags_codes_are_those_of_the_broker(store):
     assert seen
 
 
-@pytest.mark.parametrize(("tags", "code"), [
-    ("TagA", 2598919), ("TagB", 2598920), ("TAG1", 2567159), ("", 0), (None, 0),
-    ("polygenelubricants", -2147483648), ("中文", 646394), ("😀", 1772899),
-])
+@pytest.mark.parametrize(
+    ("tags", "code"),
+    [
+        ("TagA", 2598919),
+        ("TagB", 2598920),
+        ("TAG1", 2567159),
+        ("", 0),
+        (None, 0),
+        ("polygenelubricants", -2147483648),
+        ("中文", 646394),
+        ("😀", 1772899),
+    ],
+)
 def test_known_tags_codes(tags, code):
     assert tags_code(tags) == code
 
@@ -136,9 +145,16 @@ def test_filter_bits_are_those_the_consumer_filters_claim():
     assert not unit.has_bit(1 << 20)
 
 
-@pytest.mark.parametrize(("value", "expected"), [
-    (0, False), (java.INT_MIN, False), (java.INT_MIN - 1, True), (java.LONG_MIN, True), (java.LONG_MAX, False),
-])
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (0, False),
+        (java.INT_MIN, False),
+        (java.INT_MIN - 1, True),
+        (java.LONG_MIN, True),
+        (java.LONG_MAX, False),
+    ],
+)
 def test_only_codes_below_every_hash_are_addresses(value, expected):
     assert is_ext_address(value) is expected
 
@@ -184,10 +200,13 @@ def test_every_real_batch_unit_is_written_back_to_its_own_bytes():
         assert b"".join(BATCH_CONSUME_QUEUE_UNIT.build(unit) for unit in units) == data[:whole]
 
 
-@pytest.mark.parametrize(("name", "kind", "directory"), [
-    ("bcq-5.5.0", "batchqueue", "batchconsumequeue/BatchTopic"),
-    ("compaction-5.5.0", "sparsequeue", "compaction/compactionCq/Compact"),
-])
+@pytest.mark.parametrize(
+    ("name", "kind", "directory"),
+    [
+        ("bcq-5.5.0", "batchqueue", "batchconsumequeue/BatchTopic"),
+        ("compaction-5.5.0", "sparsequeue", "compaction/compactionCq/Compact"),
+    ],
+)
 def test_batch_units_are_what_the_broker_answers(name, kind, directory):
     expected = defaultdict(list)
     for line in answers(name, kind):

@@ -37,13 +37,23 @@ def test_every_truncation_is_an_error_but_that_of_the_last_line_end():
             epoch.parse(SAMPLE[:size])
 
 
-@pytest.mark.parametrize(("data", "error"), [
-    (b"", TruncatedError), (b"1\n", TruncatedError), (b"4" + SAMPLE[1:], TruncatedError),
-    (b"2" + SAMPLE[1:], FormatError),
-    (SAMPLE.replace(b"38270", b"38271"), ChecksumError), (SAMPLE.replace(b"1-0", b"1 0"), FormatError),
-    (b"x\n0\n", FormatError), (b"1\nx\n1-0\n", FormatError), (b"1\n0\n1-x\n", FormatError),
-    (b"1\n0\n1-9223372036854775808\n", FormatError), (b"\xff\n0\n", FormatError), (b"-1\n0\n1-0\n", FormatError),
-])
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [
+        (b"", TruncatedError),
+        (b"1\n", TruncatedError),
+        (b"4" + SAMPLE[1:], TruncatedError),
+        (b"2" + SAMPLE[1:], FormatError),
+        (SAMPLE.replace(b"38270", b"38271"), ChecksumError),
+        (SAMPLE.replace(b"1-0", b"1 0"), FormatError),
+        (b"x\n0\n", FormatError),
+        (b"1\nx\n1-0\n", FormatError),
+        (b"1\n0\n1-x\n", FormatError),
+        (b"1\n0\n1-9223372036854775808\n", FormatError),
+        (b"\xff\n0\n", FormatError),
+        (b"-1\n0\n1-0\n", FormatError),
+    ],
+)
 def test_damage_is_an_error(data, error):
     with pytest.raises(error):
         epoch.parse(data)

@@ -18,13 +18,16 @@ addresses = st.one_of(st.ip_addresses(v=4), st.ip_addresses(v=6)).map(str)
 ports = st.integers(java.INT_MIN, java.INT_MAX)
 
 
-@pytest.mark.parametrize(("data", "text"), [
-    ("7f0000010000d431", "127.0.0.1:54321"),
-    ("20010db8000000000000000000000001000004d2", "[2001:db8::1]:1234"),
-    ("0000000000000000000000000000000100002a9f", "[::1]:10911"),
-    ("00000000000000000000ffff0102030400000001", "[::ffff:1.2.3.4]:1"),
-    ("01020304ffffffff", "1.2.3.4:-1"),
-])
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        ("7f0000010000d431", "127.0.0.1:54321"),
+        ("20010db8000000000000000000000001000004d2", "[2001:db8::1]:1234"),
+        ("0000000000000000000000000000000100002a9f", "[::1]:10911"),
+        ("00000000000000000000ffff0102030400000001", "[::ffff:1.2.3.4]:1"),
+        ("01020304ffffffff", "1.2.3.4:-1"),
+    ],
+)
 def test_hosts_have_one_text(data, text):
     raw = bytes.fromhex(data)
     found = hosts.parse(raw)
@@ -75,10 +78,20 @@ def test_an_offset_id_is_read_in_either_case():
     )
 
 
-@pytest.mark.parametrize("text", [
-    "", "C0A8010A", "C0A8010A00002A9F000000000000000", "G" * 32, "0" * 33, "0" * 55, "0" * 57,
-    "C0A8010A 00002A9F00000000000000 ", "٠" * 32,
-])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "C0A8010A",
+        "C0A8010A00002A9F000000000000000",
+        "G" * 32,
+        "0" * 33,
+        "0" * 55,
+        "0" * 57,
+        "C0A8010A 00002A9F00000000000000 ",
+        "٠" * 32,
+    ],
+)
 def test_a_text_of_another_shape_is_neither_id(text):
     with pytest.raises(FormatError, match="32 or 56"):
         message_id.parse_offset_id(text)
@@ -108,20 +121,28 @@ def test_the_parts_of_a_known_unique_key():
     assert key.client_address == "127.0.0.1"
 
 
-@given(st.sampled_from((4, 16)).flatmap(lambda size: st.binary(min_size=size, max_size=size)), st.integers(0, 65535),
-       ports, ports, st.integers(0, 65535))
+@given(
+    st.sampled_from((4, 16)).flatmap(lambda size: st.binary(min_size=size, max_size=size)),
+    st.integers(0, 65535),
+    ports,
+    ports,
+    st.integers(0, 65535),
+)
 def test_a_formatted_unique_key_is_parsed_to_the_same_parts(address, process_id, loader, millis, counter):
     key = UniqueKey(address, process_id, loader, millis, counter)
     assert message_id.parse_unique_key(message_id.format_unique_key(key)) == key
 
 
-@pytest.mark.parametrize(("near", "zone", "expected"), [
-    ("2026-11-21T00:00:00+00:00", UTC, "2026-11-03T00:00:00+00:00"),
-    ("2026-11-02T00:00:00+00:00", UTC, "2026-10-03T00:00:00+00:00"),
-    ("2026-01-01T00:00:00+00:00", UTC, "2025-12-03T00:00:00+00:00"),
-    ("2026-11-21T00:00:00+00:00", timezone(timedelta(hours=8)), "2026-11-02T16:00:00+00:00"),
-    ("2026-03-31T12:00:00+00:00", ZoneInfo("Europe/Berlin"), "2026-03-02T23:00:00+00:00"),
-])
+@pytest.mark.parametrize(
+    ("near", "zone", "expected"),
+    [
+        ("2026-11-21T00:00:00+00:00", UTC, "2026-11-03T00:00:00+00:00"),
+        ("2026-11-02T00:00:00+00:00", UTC, "2026-10-03T00:00:00+00:00"),
+        ("2026-01-01T00:00:00+00:00", UTC, "2025-12-03T00:00:00+00:00"),
+        ("2026-11-21T00:00:00+00:00", timezone(timedelta(hours=8)), "2026-11-02T16:00:00+00:00"),
+        ("2026-03-31T12:00:00+00:00", ZoneInfo("Europe/Berlin"), "2026-03-02T23:00:00+00:00"),
+    ],
+)
 def test_a_unique_key_counts_from_the_month_that_is_nearest_before(near, zone, expected):
     key = UniqueKey(bytes(4), 0, 0, 2 * 86_400_000, 0)
     assert message_id.unique_key_time(key, datetime.fromisoformat(near), zone) == datetime.fromisoformat(expected)
@@ -146,9 +167,19 @@ def test_no_file_starts_outside_a_java_long(offset):
         file_names.mapped_file_name(offset)
 
 
-@pytest.mark.parametrize("name", [
-    "", "0", "0" * 19, "0" * 21, "9" * 20, "-" + "0" * 19, "٠" * 20, "0" * 20 + ".delete",
-])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "0",
+        "0" * 19,
+        "0" * 21,
+        "9" * 20,
+        "-" + "0" * 19,
+        "٠" * 20,
+        "0" * 20 + ".delete",
+    ],
+)
 def test_other_names_are_no_mapped_files(name):
     assert file_names.parse_mapped_file_name(name) is None
 
@@ -163,8 +194,16 @@ def test_names_of_real_index_files_are_moments():
         assert file_names.index_file_name(moment) == path.name
 
 
-@pytest.mark.parametrize("name", [
-    "", "2026112100394439", "20261321003944398", "2026112100394439x", "00000000000000000", "٠" * 17,
-])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "2026112100394439",
+        "20261321003944398",
+        "2026112100394439x",
+        "00000000000000000",
+        "٠" * 17,
+    ],
+)
 def test_other_names_are_no_index_files(name):
     assert file_names.parse_index_file_name(name, UTC) is None

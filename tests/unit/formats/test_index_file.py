@@ -43,8 +43,12 @@ def test_headers_slots_and_entries_are_what_the_broker_answers(store):
             continue  # made by recovery
         data = path.read_bytes()
         assert HEADER.parse(data) == IndexHeader(
-            line["beginTimestamp"], line["endTimestamp"], line["beginPhyOffset"], line["endPhyOffset"],
-            line["hashSlotCount"], line["indexCount"],
+            line["beginTimestamp"],
+            line["endTimestamp"],
+            line["beginPhyOffset"],
+            line["endPhyOffset"],
+            line["hashSlotCount"],
+            line["indexCount"],
         )
         assert HEADER.parse(data).entry_count == len(line["entries"])
         for number, *fields in line["entries"]:
@@ -73,10 +77,15 @@ def test_key_hashes_are_those_of_the_broker(store):
     assert compared
 
 
-@pytest.mark.parametrize(("text", "expected"), [
-    ("TopicTest#k1", 2746024), ("TopicTest#7F0000010FA818B4AAC26C9E7A3B0000", 349785209),
-    ("TopicTest#polygenelubricants", 26908034), ("polygenelubricants", 0),
-])
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("TopicTest#k1", 2746024),
+        ("TopicTest#7F0000010FA818B4AAC26C9E7A3B0000", 349785209),
+        ("TopicTest#polygenelubricants", 26908034),
+        ("polygenelubricants", 0),
+    ],
+)
 def test_known_key_hashes(text, expected):
     assert index_file.key_hash(text) == expected
 
@@ -94,10 +103,17 @@ def test_files_have_the_size_that_their_counts_give(store):
     assert {path.stat().st_size for path in (store.directory / "index").iterdir()} == {expected}
 
 
-@pytest.mark.parametrize(("store_timestamp", "begin", "seconds"), [
-    (1_000_999, 1_000_000, 0), (1_001_000, 1_000_000, 1), (5, 0, 0), (5, -1, 0),
-    (1_000_000, 1_002_000, 0), ((1 << 62), 1, 2147483647),
-])
+@pytest.mark.parametrize(
+    ("store_timestamp", "begin", "seconds"),
+    [
+        (1_000_999, 1_000_000, 0),
+        (1_001_000, 1_000_000, 1),
+        (5, 0, 0),
+        (5, -1, 0),
+        (1_000_000, 1_002_000, 0),
+        ((1 << 62), 1, 2147483647),
+    ],
+)
 def test_time_differences_are_clamped_seconds(store_timestamp, begin, seconds):
     assert index_file.time_diff(store_timestamp, begin) == seconds
 

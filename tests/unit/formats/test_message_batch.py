@@ -15,7 +15,9 @@ from tests.support.stores import answers, fixture
 from tests.unit.formats.real import record_bytes, record_places
 
 messages = st.builds(
-    message_batch.make, body=st.binary(max_size=50), properties=st.binary(max_size=50),
+    message_batch.make,
+    body=st.binary(max_size=50),
+    properties=st.binary(max_size=50),
     flag=st.integers(java.INT_MIN, java.INT_MAX),
 )
 SAMPLE = message_batch.build(message_batch.make(b"body", b"a\x01b\x02", 7))

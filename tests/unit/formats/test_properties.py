@@ -14,24 +14,27 @@ from tests.unit.formats.real import files, record_bytes, record_places
 words = st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=("Cs",)), min_size=1)
 
 
-@pytest.mark.parametrize(("data", "expected"), [
-    (b"", {}),
-    (b"a\x01b\x02", {"a": "b"}),
-    (b"a\x01b", {"a": "b"}),
-    (b"a\x01b\x02c\x01d", {"a": "b", "c": "d"}),
-    (b"a\x01\x02", {}),
-    (b"\x01b\x02", {}),
-    (b"\x01\x02\x02", {}),
-    (b"a\x02b\x01c\x02", {"b": "c"}),
-    (b"ab\x02", {}),
-    (b"a\x01b\x01c\x02", {"a": "b\x01c"}),
-    (b"a\x01\x01\x02", {"a": "\x01"}),
-    (b"a\x01b\x02a\x01c\x02", {"a": "c"}),
-    (b"\xc3\xa9\x01\xe4\xb8\xad\x02", {"é": "中"}),
-    (b"a\x01\xff\x02", {"a": "\ufffd"}),
-    (b"a\x01\xe4\x02b\x01c", {"a": "\ufffd", "b": "c"}),
-    (b"\x02\x02a\x01b\x02\x02", {"a": "b"}),
-])
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"", {}),
+        (b"a\x01b\x02", {"a": "b"}),
+        (b"a\x01b", {"a": "b"}),
+        (b"a\x01b\x02c\x01d", {"a": "b", "c": "d"}),
+        (b"a\x01\x02", {}),
+        (b"\x01b\x02", {}),
+        (b"\x01\x02\x02", {}),
+        (b"a\x02b\x01c\x02", {"b": "c"}),
+        (b"ab\x02", {}),
+        (b"a\x01b\x01c\x02", {"a": "b\x01c"}),
+        (b"a\x01\x01\x02", {"a": "\x01"}),
+        (b"a\x01b\x02a\x01c\x02", {"a": "c"}),
+        (b"\xc3\xa9\x01\xe4\xb8\xad\x02", {"é": "中"}),
+        (b"a\x01\xff\x02", {"a": "\ufffd"}),
+        (b"a\x01\xe4\x02b\x01c", {"a": "\ufffd", "b": "c"}),
+        (b"\x02\x02a\x01b\x02\x02", {"a": "b"}),
+    ],
+)
 def test_decoding_follows_the_brokers_rules(data, expected):
     assert properties.decode(data) == expected
 
@@ -67,16 +70,30 @@ def test_every_real_string_is_encoded_to_its_own_bytes():
     assert repeated, "4.9 appends the batch's properties to those of each message"
 
 
-@pytest.mark.parametrize(("value", "keys"), [
-    (None, ()), ("", ()), ("k", ("k",)), ("k1 k2  k3 ", ("k1", "k2", "k3")), (" ", ()), ("k k", ("k", "k")),
-])
+@pytest.mark.parametrize(
+    ("value", "keys"),
+    [
+        (None, ()),
+        ("", ()),
+        ("k", ("k",)),
+        ("k1 k2  k3 ", ("k1", "k2", "k3")),
+        (" ", ()),
+        ("k k", ("k", "k")),
+    ],
+)
 def test_keys_are_words(value, keys):
     assert properties.keys_of({} if value is None else {"KEYS": value}) == keys
 
 
-@pytest.mark.parametrize(("crc", "digits"), [
-    (907060870, b"0780607090"), (123, b"3210000000"), (1132326231, b"1326232311"), (0, b"0000000000"),
-])
+@pytest.mark.parametrize(
+    ("crc", "digits"),
+    [
+        (907060870, b"0780607090"),
+        (123, b"3210000000"),
+        (1132326231, b"1326232311"),
+        (0, b"0000000000"),
+    ],
+)
 def test_crc_digits_are_written_from_the_least_significant(crc, digits):
     tail = properties.crc32_tail(crc)
     assert tail == b"__CRC32#\x01" + digits + b"\x02"

@@ -9,8 +9,38 @@ from mqtool.formats.sql92 import Expression
 from tests.support.stores import fixture, read_lines
 
 ANSWERS = list(read_lines(fixture("sql92.jsonl")))
-TOKENS = ["a", "b", "5", "2.5", "'x'", "TRUE", "NULL", "=", "<>", "<", ">=", "(", ")", ",", "+", "-", "NOT", "AND", "OR",
-          "BETWEEN", "IN", "IS", "CONTAINS", "STARTSWITH", "ENDSWITH", "--", "/*", "'", "é", "\n"]  # fmt: skip
+TOKENS = [
+    "a",
+    "b",
+    "5",
+    "2.5",
+    "'x'",
+    "TRUE",
+    "NULL",
+    "=",
+    "<>",
+    "<",
+    ">=",
+    "(",
+    ")",
+    ",",
+    "+",
+    "-",
+    "NOT",
+    "AND",
+    "OR",
+    "BETWEEN",
+    "IN",
+    "IS",
+    "CONTAINS",
+    "STARTSWITH",
+    "ENDSWITH",
+    "--",
+    "/*",
+    "'",
+    "é",
+    "\n",
+]
 
 
 def ours(line, version):
@@ -24,11 +54,17 @@ def ours(line, version):
 def test_every_recorded_expression_matches_where_the_broker_said_so(version):
     assert len(ANSWERS) > 500
     expected = {"refused": "refused", "true": True}
-    wrong = [(line, ours(line, version)) for line in ANSWERS if ours(line, version) != expected.get(line[version], False)]
+    wrong = [
+        (line, ours(line, version)) for line in ANSWERS if ours(line, version) != expected.get(line[version], False)
+    ]
     assert wrong == []
 
 
-@given(st.lists(st.sampled_from(TOKENS), max_size=12), st.dictionaries(st.sampled_from("ab"), st.text(max_size=4)), st.booleans())
+@given(
+    st.lists(st.sampled_from(TOKENS), max_size=12),
+    st.dictionaries(st.sampled_from("ab"), st.text(max_size=4)),
+    st.booleans(),
+)
 def test_any_words_are_an_expression_or_are_refused_in_one_line(words, held, v4):
     try:
         assert Expression(" ".join(words), v4=v4).matches(held) in (True, False)

@@ -63,9 +63,15 @@ def test_log_units_are_what_the_broker_answers(name):
     for line in units:
         unit = timer.LOG_UNIT.parse(log, line["pos"])
         assert unit == TimerLogUnit(
-            timer.LOG_UNIT_SIZE, line["prevPos"], line["magic"], line.get("writeTime", line.get("writeTimeMs")),
-            line.get("delay", line.get("delayMs")), line.get("physicalOffset", line.get("phyOffset")),
-            line.get("phySize", line["size"]), line["topicHash"], 0,
+            timer.LOG_UNIT_SIZE,
+            line["prevPos"],
+            line["magic"],
+            line.get("writeTime", line.get("writeTimeMs")),
+            line.get("delay", line.get("delayMs")),
+            line.get("physicalOffset", line.get("phyOffset")),
+            line.get("phySize", line["size"]),
+            line["topicHash"],
+            0,
         )
 
 

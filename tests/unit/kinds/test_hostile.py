@@ -20,10 +20,15 @@ from tests.support.stores import copy_tree, fixture, tree_digest
 LIMITS = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 INTERESTING = st.sampled_from([b"\0" * 4, b"\xff" * 4, b"\xff\xff\xff\x7f", b"\0\0\0\x80", b"\1\0\0\0", b"\0" * 128])
 EDITS = st.lists(
-    st.tuples(st.integers(0, 1 << 30), st.integers(0, 1 << 30), st.one_of(INTERESTING, st.binary(max_size=24)),
-              st.sampled_from(["write", "write", "write", "cut", "delete"])),
-    min_size=1, max_size=4,
-)  # fmt: skip
+    st.tuples(
+        st.integers(0, 1 << 30),
+        st.integers(0, 1 << 30),
+        st.one_of(INTERESTING, st.binary(max_size=24)),
+        st.sampled_from(["write", "write", "write", "cut", "delete"]),
+    ),
+    min_size=1,
+    max_size=4,
+)
 
 
 def edited(source, target, edits):
@@ -63,10 +68,18 @@ def read_everything(root):
             assert all(report(opened.database))
 
 
-@pytest.mark.parametrize("source", [equeue_store("equeue-small"), equeue_store("equeue-broker"),
-                                    tfchunk_store("plain"), tfchunk_store("scavenged"), tfchunk_store("version2"),
-                                    fixture("tieredstore-5.5.0/store/tiered")],
-                         ids=lambda path: path.parent.name)  # fmt: skip
+@pytest.mark.parametrize(
+    "source",
+    [
+        equeue_store("equeue-small"),
+        equeue_store("equeue-broker"),
+        tfchunk_store("plain"),
+        tfchunk_store("scavenged"),
+        tfchunk_store("version2"),
+        fixture("tieredstore-5.5.0/store/tiered"),
+    ],
+    ids=lambda path: path.parent.name,
+)
 @given(edits=EDITS)
 @LIMITS
 def test_random_damage_ends_in_values_or_one_error_and_changes_nothing(source, tmp_path, edits):

@@ -22,7 +22,8 @@ ROOTS = [equeue_store(name) for name in EQUEUE_STORES] + [tfchunk_store(name) fo
 @pytest.mark.parametrize("root", ROOTS, ids=lambda root: root.parent.name)
 def test_a_store_is_recognised_as_its_own_kind_only(root):
     assert [kind.name for kind in KINDS if kind.recognises(root)] == [
-        "equeue" if root.parent.name.startswith("equeue-") else "tfchunk"]
+        "equeue" if root.parent.name.startswith("equeue-") else "tfchunk"
+    ]
 
 
 @pytest.mark.parametrize("store", STORES, ids=str)
@@ -107,8 +108,14 @@ def test_the_python_of_the_page_about_kinds_runs():
     root = fixture(".").parent
     page = (root / "docs" / "kinds.md").read_text("utf-8")
     source = page.split("```python\n")[1].split("```")[0]
-    result = subprocess.run([sys.executable, "-c", source], cwd=root, capture_output=True, text=True, check=False,
-                            env=os.environ | {"PYTHONPATH": str(root)})  # fmt: skip
+    result = subprocess.run(
+        [sys.executable, "-c", source],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": str(root)},
+    )
     assert result.stderr == ""
     assert result.stdout == "None False [8139, 10149]\n"
 

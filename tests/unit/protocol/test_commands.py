@@ -12,8 +12,10 @@ from mqtool.protocol import Command, Framer, RequestCode, Serialization, encode
 from mqtool.protocol.binary_header import read_binary
 from mqtool.protocol.json_header import read_json
 
-REAL: dict[str, dict[str, Any]] = {f"{row['label']}-{row['serialization']}": row for row in map(
-    json.loads, (Path(__file__).parent / "commands-5.5.0.jsonl").read_text("utf-8").splitlines())}
+REAL: dict[str, dict[str, Any]] = {
+    f"{row['label']}-{row['serialization']}": row
+    for row in map(json.loads, (Path(__file__).parent / "commands-5.5.0.jsonl").read_text("utf-8").splitlines())
+}
 
 
 def frame(command: Command) -> bytes:
@@ -21,8 +23,17 @@ def frame(command: Command) -> bytes:
 
 
 def of_row(row: dict[str, Any]) -> Command:
-    return Command(row["code"], row["flag"], row["opaque"], row["remark"], row["fields"], bytes.fromhex(row["body"]),
-                   row["language"], row["version"], Serialization[row["serialization"]])
+    return Command(
+        row["code"],
+        row["flag"],
+        row["opaque"],
+        row["remark"],
+        row["fields"],
+        bytes.fromhex(row["body"]),
+        row["language"],
+        row["version"],
+        Serialization[row["serialization"]],
+    )
 
 
 def json_frame(header: str | bytes, body: bytes = b"") -> bytes:
@@ -45,8 +56,9 @@ def test_a_command_is_written_as_java_writes_it(label):
 @pytest.mark.parametrize("serialization", list(Serialization), ids=lambda value: value.name)
 @pytest.mark.parametrize("size", [0, 1, 16384, 16385, 1 << 20])
 def test_bodies_of_all_sizes_come_back(serialization, size):
-    command = Command(10, 0, 7, None, {"k": "v"}, bytes(range(256)) * (size // 256) + bytes(size % 256),
-                      serialization=serialization)
+    command = Command(
+        10, 0, 7, None, {"k": "v"}, bytes(range(256)) * (size // 256) + bytes(size % 256), serialization=serialization
+    )
     assert Framer().feed(frame(command)) == [command]
 
 
@@ -58,14 +70,28 @@ def test_a_long_body_is_not_copied():
 def test_an_answer_keeps_opaque_and_serialization_of_its_request():
     request = Command(11, 0, 99, serialization=Serialization.ROCKETMQ)
     answer = request.reply(19, "none", {"a": "b"}, b"body")
-    assert (answer.opaque, answer.serialization, answer.is_response, answer.is_oneway) == (99, Serialization.ROCKETMQ, True, False)
+    assert (answer.opaque, answer.serialization, answer.is_response, answer.is_oneway) == (
+        99,
+        Serialization.ROCKETMQ,
+        True,
+        False,
+    )
 
 
-@pytest.mark.parametrize(("text", "expected"), [
-    ('"queueId":0,"k":false,"t":true,"x":1.5,"s":"text"', {"queueId": "0", "k": "false", "t": "true", "x": "1.5", "s": "text"}),
-    ('"n":null,"a":"b"', {"a": "b"}), ('"big":12345678901234567890', {"big": "12345678901234567890"}),
-    ('"o":{"a":[1]}', {"o": '{"a":[1]}'}), ('"c":"a\\u0001b\\u0002"', {"c": "a\x01b\x02"}),
-], ids=["numbers", "null", "unsigned", "nested", "control"])
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            '"queueId":0,"k":false,"t":true,"x":1.5,"s":"text"',
+            {"queueId": "0", "k": "false", "t": "true", "x": "1.5", "s": "text"},
+        ),
+        ('"n":null,"a":"b"', {"a": "b"}),
+        ('"big":12345678901234567890', {"big": "12345678901234567890"}),
+        ('"o":{"a":[1]}', {"o": '{"a":[1]}'}),
+        ('"c":"a\\u0001b\\u0002"', {"c": "a\x01b\x02"}),
+    ],
+    ids=["numbers", "null", "unsigned", "nested", "control"],
+)
 def test_values_that_are_no_text_become_it(text, expected):
     """C++ and JavaScript send bare numbers and booleans."""
     header = '{"code":10,"language":"CPP","version":63,"opaque":4,"flag":0,"extFields":{' + text + "}}\n"
@@ -78,25 +104,71 @@ def test_no_fields_are_written_in_three_ways(fields):
     assert read_json(header.encode()).fields == {}
 
 
-@pytest.mark.parametrize(("header", "expected"), [
-    ('{"code":34,"opaque":1}', Command(34, 0, 1, language="OTHER", version=0)),
-    ('{"code":"34","opaque":"1","flag":"0","version":null,"language":9}', Command(34, 0, 1, language="GO", version=0)),
-    ('{"code":34,"opaque":1,"flag":0,"version":1,"language":"KLINGON"}', Command(34, 0, 1, language="KLINGON", version=1)),
-    ('{"code":34,"opaque":1,"flag":0,"version":1,"language":"JAVA","remark":5}', Command(34, 0, 1, "5", version=1)),
-    (b'{"code":34,"opaque":1,"flag":0,"version":1,"language":"JAVA","remark":"\xff\x01"}', Command(34, 0, 1, "\ufffd\x01", version=1)),
-    ('{"code":34,"opaque":1,"flag":0,"version":1,"language":"JAVA","extFields":{"k":"\\ud800x"}}',
-     Command(34, 0, 1, fields={"k": "?x"}, version=1)),
-], ids=["missing", "texts", "unknown language", "remark", "broken UTF-8", "half a character"])
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        ('{"code":34,"opaque":1}', Command(34, 0, 1, language="OTHER", version=0)),
+        (
+            '{"code":"34","opaque":"1","flag":"0","version":null,"language":9}',
+            Command(34, 0, 1, language="GO", version=0),
+        ),
+        (
+            '{"code":34,"opaque":1,"flag":0,"version":1,"language":"KLINGON"}',
+            Command(34, 0, 1, language="KLINGON", version=1),
+        ),
+        ('{"code":34,"opaque":1,"flag":0,"version":1,"language":"JAVA","remark":5}', Command(34, 0, 1, "5", version=1)),
+        (
+            b'{"code":34,"opaque":1,"flag":0,"version":1,"language":"JAVA","remark":"\xff\x01"}',
+            Command(34, 0, 1, "\ufffd\x01", version=1),
+        ),
+        (
+            '{"code":34,"opaque":1,"flag":0,"version":1,"language":"JAVA","extFields":{"k":"\\ud800x"}}',
+            Command(34, 0, 1, fields={"k": "?x"}, version=1),
+        ),
+    ],
+    ids=["missing", "texts", "unknown language", "remark", "broken UTF-8", "half a character"],
+)
 def test_what_fastjson_takes_is_taken(header, expected):
     assert Framer().feed(json_frame(header)) == [expected]
 
 
-@pytest.mark.parametrize("header", [
-    "", "{", "[]", "null", "5", '{"code":1e999}', '{"code":4294967296}', '{"code":true,"opaque":[]}', '{"code":"x"}',
-    '{"code":1,"extFields":[]}', '{"code":1,"extFields":"x"}', "[" * 5000, '{"code":1,"extFields":{"a":%s}}' % ("[" * 900 + "]" * 900),
-    '{"code":' + "9" * 5000 + "}", "{\"code\":1,\"opaque\":2147483648}",
-], ids=["empty", "open", "list", "null", "number", "infinite", "wide", "list-opaque", "letter", "list-fields",
-        "text-fields", "deep", "deep-value", "digits", "opaque"])
+@pytest.mark.parametrize(
+    "header",
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        "5",
+        '{"code":1e999}',
+        '{"code":4294967296}',
+        '{"code":true,"opaque":[]}',
+        '{"code":"x"}',
+        '{"code":1,"extFields":[]}',
+        '{"code":1,"extFields":"x"}',
+        "[" * 5000,
+        '{"code":1,"extFields":{"a":%s}}' % ("[" * 900 + "]" * 900),
+        '{"code":' + "9" * 5000 + "}",
+        '{"code":1,"opaque":2147483648}',
+    ],
+    ids=[
+        "empty",
+        "open",
+        "list",
+        "null",
+        "number",
+        "infinite",
+        "wide",
+        "list-opaque",
+        "letter",
+        "list-fields",
+        "text-fields",
+        "deep",
+        "deep-value",
+        "digits",
+        "opaque",
+    ],
+)
 def test_a_header_that_is_none_is_a_violation(header):
     framer = Framer()
     assert framer.feed(json_frame(header)) == []
@@ -111,8 +183,11 @@ def test_every_shorter_binary_header_is_a_violation():
             read_binary(whole[:size])
 
 
-@pytest.mark.parametrize(("position", "value"), [(13, -1), (13, 1 << 30), (17, -1), (17, 1 << 30), (17, 3)],
-                         ids=["remark-negative", "remark-huge", "fields-negative", "fields-huge", "fields-cut"])
+@pytest.mark.parametrize(
+    ("position", "value"),
+    [(13, -1), (13, 1 << 30), (17, -1), (17, 1 << 30), (17, 3)],
+    ids=["remark-negative", "remark-huge", "fields-negative", "fields-huge", "fields-cut"],
+)
 def test_lengths_in_a_binary_header_are_not_believed(position, value):
     header = bytearray(frame(Command(10, 0, 1, None, {"k": "v"}, serialization=Serialization.ROCKETMQ))[8:])
     struct.pack_into(">i", header, position, value)
@@ -120,10 +195,17 @@ def test_lengths_in_a_binary_header_are_not_believed(position, value):
         read_binary(bytes(header))
 
 
-@pytest.mark.parametrize("command", [
-    Command(RequestCode.POP_MESSAGE, serialization=Serialization.ROCKETMQ), Command(1, opaque=1 << 31, serialization=Serialization.ROCKETMQ),
-    Command(1, fields={"a": 5}), Command(1, fields={"a": None}), Command(1, fields={"k": 5}, serialization=Serialization.ROCKETMQ),  # type: ignore[dict-item]
-], ids=["pop", "opaque", "number", "none", "binary-number"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        Command(RequestCode.POP_MESSAGE, serialization=Serialization.ROCKETMQ),
+        Command(1, opaque=1 << 31, serialization=Serialization.ROCKETMQ),
+        Command(1, fields={"a": 5}),
+        Command(1, fields={"a": None}),
+        Command(1, fields={"k": 5}, serialization=Serialization.ROCKETMQ),  # type: ignore[dict-item]
+    ],
+    ids=["pop", "opaque", "number", "none", "binary-number"],
+)
 def test_what_a_peer_would_misread_is_not_written(command):
     with pytest.raises(LocalProtocolError):
         encode(command)

@@ -17,9 +17,17 @@ MUTATIONS = int(os.environ.get("MQTOOL_FRAME_MUTATIONS", "3000"))
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
 commands = st.builds(
-    Command, st.integers(-(1 << 15), (1 << 15) - 1), st.integers(0, 3), st.integers(-(1 << 31), (1 << 31) - 1),
-    st.none() | texts, st.dictionaries(texts, texts, max_size=4), st.binary(max_size=40),
-    st.sampled_from(["JAVA", "CPP", "GO", "NODE_JS"]), st.integers(0, 600), st.sampled_from(list(Serialization)))
+    Command,
+    st.integers(-(1 << 15), (1 << 15) - 1),
+    st.integers(0, 3),
+    st.integers(-(1 << 31), (1 << 31) - 1),
+    st.none() | texts,
+    st.dictionaries(texts, texts, max_size=4),
+    st.binary(max_size=40),
+    st.sampled_from(["JAVA", "CPP", "GO", "NODE_JS"]),
+    st.integers(0, 600),
+    st.sampled_from(list(Serialization)),
+)
 
 
 def stream(found: list[Command]) -> bytes:
@@ -27,8 +35,10 @@ def stream(found: list[Command]) -> bytes:
 
 
 def some() -> list[Command]:
-    return [Command(10, 0, number, None, {"k": "v" * number}, bytes(number * 7), serialization=Serialization(number % 2))
-            for number in range(6)]
+    return [
+        Command(10, 0, number, None, {"k": "v" * number}, bytes(number * 7), serialization=Serialization(number % 2))
+        for number in range(6)
+    ]
 
 
 @given(st.lists(commands, max_size=4), st.lists(st.integers(1, 60), max_size=20))

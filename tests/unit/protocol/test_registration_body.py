@@ -9,15 +9,19 @@ from mqtool.formats.config_files import DataVersion, TopicConfig
 from mqtool.protocol.registration_body import RegisterBody, build, parse
 
 TOPICS = {"T": TopicConfig("T", 4, 8, 6, attributes={"queue.type": "BatchCQ"}), "Ünï": TopicConfig("Ünï", 1, 1, 2)}
-BODY = RegisterBody(TOPICS, DataVersion(3, 1_700_000_000_000, 5), ["10.0.0.1:1"], {"T": {"topic": "T", "totalQueues": 4}})
+BODY = RegisterBody(
+    TOPICS, DataVersion(3, 1_700_000_000_000, 5), ["10.0.0.1:1"], {"T": {"topic": "T", "totalQueues": 4}}
+)
 
 
 @pytest.mark.parametrize("compressed", [False, True], ids=["plain", "compressed"])
 def test_what_was_built_is_read_again(compressed):
     found = parse(build(BODY, compressed=compressed), compressed=compressed, version=513)
     assert found.data_version == BODY.data_version
-    assert {name: (one.read_queue_nums, one.write_queue_nums, one.perm, one.attributes or None)
-            for name, one in found.topics.items()} == {"T": (4, 8, 6, {"queue.type": "BatchCQ"}), "Ünï": (1, 1, 2, None)}
+    assert {
+        name: (one.read_queue_nums, one.write_queue_nums, one.perm, one.attributes or None)
+        for name, one in found.topics.items()
+    } == {"T": (4, 8, 6, {"queue.type": "BatchCQ"}), "Ünï": (1, 1, 2, None)}
     assert (found.filter_servers, found.mappings) == (BODY.filter_servers, BODY.mappings)
 
 
@@ -40,9 +44,18 @@ def test_every_shorter_compressed_body_is_refused():
             parse(zlib.compress(plain[:size]), compressed=True, version=513)
 
 
-@pytest.mark.parametrize("body", [b"x", b"[]", b"{", b'{"topicConfigSerializeWrapper":5}',
-                                  b'{"topicConfigSerializeWrapper":{"topicConfigTable":[1]}}', b"\x78\x9cjunk"],
-                         ids=["letter", "list", "open", "number", "list-table", "junk"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"x",
+        b"[]",
+        b"{",
+        b'{"topicConfigSerializeWrapper":5}',
+        b'{"topicConfigSerializeWrapper":{"topicConfigTable":[1]}}',
+        b"\x78\x9cjunk",
+    ],
+    ids=["letter", "list", "open", "number", "list-table", "junk"],
+)
 def test_a_body_that_is_none_is_refused(body):
     with pytest.raises(RemoteProtocolError):
         parse(body, compressed=False, version=513)

@@ -70,7 +70,9 @@ def test_a_piece_that_does_not_follow_is_refused():
         list(RecordAssembler(0, SEGMENT).feed(Piece(8, b"x")))
 
 
-@pytest.mark.parametrize(("size", "magic"), [(100, 0), (7, MAGIC_V1), (-1, MAGIC_V1), (SEGMENT + 1, MAGIC_V1), (0, MAGIC_BLANK)])
+@pytest.mark.parametrize(
+    ("size", "magic"), [(100, 0), (7, MAGIC_V1), (-1, MAGIC_V1), (SEGMENT + 1, MAGIC_V1), (0, MAGIC_BLANK)]
+)
 def test_what_is_no_record_is_refused_with_its_place(size, magic):
     with pytest.raises(RemoteProtocolError, match="holds no record at physical offset 131072"):
         list(RecordAssembler(2 * SEGMENT, SEGMENT).feed(Piece(2 * SEGMENT, FRAME.pack(size, magic))))

@@ -19,8 +19,28 @@ def record(topic="T", queue_id=0, queue_offset=0, *, at=0, props=b"", body=b"", 
     magic = commit_log.MAGIC_V2 if len(name) > 127 else commit_log.MAGIC_V1
     hosts = [bytes(20 if sys_flag & bit else 8) for bit in (0x10, 0x20)]
     total = 91 + len(name) + len(props) + len(body) + sum(map(len, hosts)) - 16 + (magic == commit_log.MAGIC_V2)
-    return Record(total, magic, commit_log.body_crc(body), queue_id, 0, queue_offset, at, sys_flag, stored - 5,
-                  hosts[0], stored, hosts[1], 0, 0, len(body), body, len(name), name, len(props), props)
+    return Record(
+        total,
+        magic,
+        commit_log.body_crc(body),
+        queue_id,
+        0,
+        queue_offset,
+        at,
+        sys_flag,
+        stored - 5,
+        hosts[0],
+        stored,
+        hosts[1],
+        0,
+        0,
+        len(body),
+        body,
+        len(name),
+        name,
+        len(props),
+        props,
+    )
 
 
 def laid_out(records, base=0):

@@ -13,8 +13,12 @@ TOPIC = "Ext"
 
 
 def group(expression="a > 5", bits=(0, 9), born=100, **more):
-    return {"expression": expression, "expressionType": "SQL92", "bornTime": born,
-            "bloomFilterData": {"bitNum": 16, "bitPos": list(bits)}} | more  # fmt: skip
+    return {
+        "expression": expression,
+        "expressionType": "SQL92",
+        "bornTime": born,
+        "bloomFilterData": {"bitNum": 16, "bitPos": list(bits)},
+    } | more
 
 
 def bit_maps(tmp_path, groups, config=None):
@@ -52,10 +56,19 @@ def test_a_topic_without_filters_gets_no_bit_maps(tmp_path):
     assert bit_maps(tmp_path, {})(TOPIC, batch([200])) == [b""]
 
 
-@pytest.mark.parametrize("wrong", [
-    group("a IN (5)"), group(bits=(16,)), group(bits=(-1,)), group(expressionType="TAG"), {"expressionType": "SQL92"},
-    group(bornTime="soon"), group(bloomFilterData={"bitNum": 1 << 40, "bitPos": [3]}),
-], ids=range(7))
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        group("a IN (5)"),
+        group(bits=(16,)),
+        group(bits=(-1,)),
+        group(expressionType="TAG"),
+        {"expressionType": "SQL92"},
+        group(bornTime="soon"),
+        group(bloomFilterData={"bitNum": 1 << 40, "bitPos": [3]}),
+    ],
+    ids=range(7),
+)
 def test_one_filter_that_cannot_be_followed_leaves_its_topic_without_bit_maps(tmp_path, wrong):
     found = bit_maps(tmp_path, {"g": group(), "bad": wrong})
     assert found(TOPIC, batch([200])) == [b""]

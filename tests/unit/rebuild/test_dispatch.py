@@ -21,21 +21,39 @@ values = words | ascii_words
 KNOWN = ("KEYS", "TAGS", "UNIQ_KEY", "DELAY", "WAIT", "KEYSX", "TAG", "UNIQ_KEYS", "INNER_NUM_", "")
 piece = st.tuples(st.sampled_from(KNOWN), values)
 numbers = st.integers(-3, 30).map(str) | st.sampled_from(["99999999999", "+5", "x", ""])
-stored = st.lists(piece, max_size=6).map(lambda pairs: b"".join(
-    name.encode() + b"\x01" + value.encode() + b"\x02" for name, value in pairs))
-noise = st.binary(max_size=60) | st.lists(st.sampled_from([b"KEYS", b"\x01", b"\x02", b"a", b" ", b"\xff"]),
-                                          max_size=20).map(b"".join)
+stored = st.lists(piece, max_size=6).map(
+    lambda pairs: b"".join(name.encode() + b"\x01" + value.encode() + b"\x02" for name, value in pairs)
+)
+noise = st.binary(max_size=60) | st.lists(
+    st.sampled_from([b"KEYS", b"\x01", b"\x02", b"a", b" ", b"\xff"]), max_size=20
+).map(b"".join)
 topics = st.sampled_from(["T", "SCHEDULE_TOPIC_XXXX", "%RETRY%g", "rmq_sys_x", "Batch", "topic-of-some-length", "中文"])
 records = st.builds(
-    record, topics | st.text("ab", min_size=1, max_size=140), st.integers(-1, 3), st.integers(0, 9),
-    props=stored | stored.map(lambda data: data[:-1]) | noise, body=st.binary(max_size=30),
-    sys_flag=st.sampled_from([0, 0, 4, 8, 12, 0x10, 0x20, 0x30]), stored=st.integers(-5, 1 << 42))
-lmq = st.builds(lambda names, offsets: {"INNER_MULTI_DISPATCH": ",".join(names),
-                                        "INNER_MULTI_QUEUE_OFFSET": ",".join(offsets), "TAGS": "x"},
-                st.lists(st.sampled_from(["%LMQ%a", "%LMQ%b", "plain", ""]), max_size=3),
-                st.lists(st.sampled_from(["0", "7", "", "x"]), max_size=3))
-batches = st.builds(record, st.just("Batch"), props=st.builds(
-    lambda count, base: {"INNER_NUM": str(count), "INNER_BASE": str(base)}, st.integers(1, 99), st.integers(0, 99)))
+    record,
+    topics | st.text("ab", min_size=1, max_size=140),
+    st.integers(-1, 3),
+    st.integers(0, 9),
+    props=stored | stored.map(lambda data: data[:-1]) | noise,
+    body=st.binary(max_size=30),
+    sys_flag=st.sampled_from([0, 0, 4, 8, 12, 0x10, 0x20, 0x30]),
+    stored=st.integers(-5, 1 << 42),
+)
+lmq = st.builds(
+    lambda names, offsets: {
+        "INNER_MULTI_DISPATCH": ",".join(names),
+        "INNER_MULTI_QUEUE_OFFSET": ",".join(offsets),
+        "TAGS": "x",
+    },
+    st.lists(st.sampled_from(["%LMQ%a", "%LMQ%b", "plain", ""]), max_size=3),
+    st.lists(st.sampled_from(["0", "7", "", "x"]), max_size=3),
+)
+batches = st.builds(
+    record,
+    st.just("Batch"),
+    props=st.builds(
+        lambda count, base: {"INNER_NUM": str(count), "INNER_BASE": str(base)}, st.integers(1, 99), st.integers(0, 99)
+    ),
+)
 rare = st.builds(record, topics, st.integers(0, 2), props=lmq, sys_flag=st.sampled_from([0, 8, 12])) | batches
 
 
@@ -120,8 +138,10 @@ def test_a_delay_level_that_is_no_number_is_told_and_leaves_the_tag():
 
 
 def test_lmq_offsets_that_do_not_fit_the_names_are_told():
-    made = [record(props={"INNER_MULTI_DISPATCH": "%LMQ%a,plain", "INNER_MULTI_QUEUE_OFFSET": "2,"}),
-            record(props={"INNER_MULTI_DISPATCH": "plain,%LMQ%a", "INNER_MULTI_QUEUE_OFFSET": ",0"})]
+    made = [
+        record(props={"INNER_MULTI_DISPATCH": "%LMQ%a,plain", "INNER_MULTI_QUEUE_OFFSET": "2,"}),
+        record(props={"INNER_MULTI_DISPATCH": "plain,%LMQ%a", "INNER_MULTI_QUEUE_OFFSET": ",0"}),
+    ]
     dispatcher = Dispatcher()
     found = dispatcher.dispatch(frames_of(laid_out(made)[0]))
     assert [row[0] for row in unit_rows(dispatcher, found.units)] == ["T", "T"]

@@ -35,9 +35,10 @@ def test_topics_get_the_queues_of_their_records(tmp_path):
     records = [record("T", 3), record("%RETRY%g", 0), record("U", 0, sys_flag=2), record("%LMQ%x", 0)]
     _, made = composed(make_store(tmp_path, records))
     found = topics_of(made)
-    assert {name: (topic.read_queue_nums, topic.write_queue_nums, topic.perm, topic.topic_filter_type)
-            for name, topic in found.items()} == {
-        "T": (4, 4, 6, "SINGLE_TAG"), "%RETRY%g": (1, 1, 6, "SINGLE_TAG"), "U": (1, 1, 6, "MULTI_TAG")}  # fmt: skip
+    assert {
+        name: (topic.read_queue_nums, topic.write_queue_nums, topic.perm, topic.topic_filter_type)
+        for name, topic in found.items()
+    } == {"T": (4, 4, 6, "SINGLE_TAG"), "%RETRY%g": (1, 1, 6, "SINGLE_TAG"), "U": (1, 1, 6, "MULTI_TAG")}
     assert made.unconfigured == ["%RETRY%g", "T", "U"]
     assert set(told(made, "topics.json")) == set(found)
 

@@ -53,7 +53,9 @@ def write(root, *batches, file_units=5, name=NAME):
 def test_a_queue_from_zero_fills_file_after_file(tmp_path):
     write(tmp_path, batch(range(5)), batch(range(5, 12)))
     assert written(tmp_path) == {
-        0: [unit(n) for n in range(5)], 100: [unit(n) for n in range(5, 10)], 200: [unit(10), unit(11)]
+        0: [unit(n) for n in range(5)],
+        100: [unit(n) for n in range(5, 10)],
+        200: [unit(10), unit(11)],
     }
     assert {path.stat().st_size for path in (tmp_path / "consumequeue/T/2").iterdir()} == {100}
 
@@ -70,9 +72,7 @@ def test_the_first_file_of_a_trimmed_queue_begins_with_pre_blank_units(tmp_path)
 
 def test_a_hole_is_filled_with_the_message_behind_it_for_those_who_want_all(tmp_path):
     writer = write(tmp_path, batch([0, 1], tags=7), batch([4, 5], tags=7))
-    assert written(tmp_path) == {
-        0: [unit(0, 7), unit(1, 7), unit(4), unit(4), unit(4, 7)], 100: [unit(5, 7)]
-    }
+    assert written(tmp_path) == {0: [unit(0, 7), unit(1, 7), unit(4), unit(4), unit(4, 7)], 100: [unit(5, 7)]}
     assert writer.placement.notes.count == 1
 
 
@@ -111,7 +111,9 @@ def test_batch_units_stand_one_behind_the_other(tmp_path):
     assert [(path.name[-3:], path.stat().st_size) for path in files] == [("000", 92), ("092", 92)]
     units = [BATCH_CONSUME_QUEUE_UNIT.parse(files[n // 2].read_bytes(), n % 2 * 46) for n in range(3)]
     assert [(one.base_queue_offset, one.batch_size, one.compacted_offset) for one in units] == [
-        (0, 5, -1), (5, 7, -1), (12, 1, -1)
+        (0, 5, -1),
+        (5, 7, -1),
+        (12, 1, -1),
     ]
 
 

@@ -50,8 +50,9 @@ def make_store(root: Path, records, *, segment=1 << 16, name="commitlog"):
 
 
 def numbered(count, topic="T", first=0, body=b"body", **more):
-    return [record(topic, 0, first + n, props={"KEYS": f"k{n:04d}", "TAGS": "a"}, body=body, **more)
-            for n in range(count)]
+    return [
+        record(topic, 0, first + n, props={"KEYS": f"k{n:04d}", "TAGS": "a"}, body=body, **more) for n in range(count)
+    ]
 
 
 def run_rebuild(root, out, wanted=None, options=None, **more):
@@ -185,9 +186,16 @@ class Stop(Exception):
     """Ends a run in the middle."""
 
 
-@pytest.mark.parametrize(("name", "stop_after"), [
-    ("orders-5.5.0", 1), ("orders-5.5.0", 30), ("bcq-5.5.0", 1), ("cqext-4.9.7", 2), ("rollover-4.9.7", 9),
-])
+@pytest.mark.parametrize(
+    ("name", "stop_after"),
+    [
+        ("orders-5.5.0", 1),
+        ("orders-5.5.0", 30),
+        ("bcq-5.5.0", 1),
+        ("cqext-4.9.7", 2),
+        ("rollover-4.9.7", 9),
+    ],
+)
 def test_a_stopped_run_goes_on_to_the_same_bytes(tmp_path, monkeypatch, name, stop_after):
     monkeypatch.setattr(segment_bytes, "WINDOW", 8192)
     root = store_fixture(name).directory

@@ -39,12 +39,24 @@ def test_without_files_the_broker_s_defaults_hold(tmp_path):
 
 def test_a_configuration_overrules_what_files_tell(tmp_path):
     root = copy_store("cqext-5.5.0", tmp_path)
-    found = settings(root, {
-        "mappedFileSizeConsumeQueue": 4010, "maxHashSlotNum": 7, "maxIndexNum": 9, "enableConsumeQueueExt": "false",
-        "enableMultiDispatch": "false", "messageDelayLevel": "1s 2m", "mappedFileSizeConsumeQueueExt": 5000,
-    })  # fmt: skip
+    found = settings(
+        root,
+        {
+            "mappedFileSizeConsumeQueue": 4010,
+            "maxHashSlotNum": 7,
+            "maxIndexNum": 9,
+            "enableConsumeQueueExt": "false",
+            "enableMultiDispatch": "false",
+            "messageDelayLevel": "1s 2m",
+            "mappedFileSizeConsumeQueueExt": 5000,
+        },
+    )
     assert [getattr(found, name) for name in SIZES] == [4020, 13_800_000, 5000, 7, 9]
-    assert (found.has_extension, found.rules.multi_dispatch, found.rules.delay_levels) == (False, False, (1000, 120_000))
+    assert (found.has_extension, found.rules.multi_dispatch, found.rules.delay_levels) == (
+        False,
+        False,
+        (1000, 120_000),
+    )
 
 
 def test_an_extension_is_told_by_its_directory(tmp_path):
@@ -52,10 +64,18 @@ def test_an_extension_is_told_by_its_directory(tmp_path):
     assert not settings(store_fixture("orders-4.9.7").directory).has_extension
 
 
-@pytest.mark.parametrize(("version", "tags", "everywhere"), [
-    ("4.9", False, True), ("4.9.7", False, True), ("5.1", False, False), ("5.3.3", False, False), ("5.5", True, False),
-    ("6.0", True, False), (None, True, False),
-])
+@pytest.mark.parametrize(
+    ("version", "tags", "everywhere"),
+    [
+        ("4.9", False, True),
+        ("4.9.7", False, True),
+        ("5.1", False, False),
+        ("5.3.3", False, False),
+        ("5.5", True, False),
+        ("6.0", True, False),
+        (None, True, False),
+    ],
+)
 def test_the_release_decides_about_tags_and_multi_dispatch(version, tags, everywhere):
     rules = settings(store_fixture("orders-5.5.0").directory, version=version).rules
     assert (rules.index_tags, rules.lmq_everywhere) == (tags, everywhere)

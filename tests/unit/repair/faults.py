@@ -7,8 +7,22 @@ from pathlib import Path
 
 from mqtool.repair import RepairFiles
 
-CHANGING = ("append", "create", "cut", "imitate", "keep", "make_directory", "own", "remove", "remove_directory",
-            "rename", "set_times", "sync", "sync_directory", "write_whole")  # fmt: skip
+CHANGING = (
+    "append",
+    "create",
+    "cut",
+    "imitate",
+    "keep",
+    "make_directory",
+    "own",
+    "remove",
+    "remove_directory",
+    "rename",
+    "set_times",
+    "sync",
+    "sync_directory",
+    "write_whole",
+)
 """Calls that change what is on disk, or make it stay."""
 
 

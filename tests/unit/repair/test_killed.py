@@ -29,8 +29,11 @@ def points(changes):
 
 def contents(root):
     """Bytes by name; a lock is nobody's content."""
-    return {path.relative_to(root).as_posix(): path.read_bytes() if path.is_file() else None
-            for path in root.rglob("*") if path.name != "lock"}  # fmt: skip
+    return {
+        path.relative_to(root).as_posix(): path.read_bytes() if path.is_file() else None
+        for path in root.rglob("*")
+        if path.name != "lock"
+    }
 
 
 @pytest.fixture(scope="module")

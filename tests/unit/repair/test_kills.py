@@ -20,8 +20,11 @@ STEP = 1 if os.environ.get("MQTOOL_EVERY_KILL") else 11
 
 def contents(root):
     """Bytes by name, without what is ours."""
-    return {path.relative_to(root).as_posix(): path.read_bytes() for path in sorted(root.rglob("*"))
-            if path.is_file() and HOME not in path.parts}  # fmt: skip
+    return {
+        path.relative_to(root).as_posix(): path.read_bytes()
+        for path in sorted(root.rglob("*"))
+        if path.is_file() and HOME not in path.parts
+    }
 
 
 def exact(root):

@@ -133,8 +133,11 @@ def test_a_plan_of_another_release(plan, root):
     check_refused("plan-version", lambda: Plan.from_json(signed(plan, schema_version=2)), root)
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", "null", "{", '"x"', "[" * 100_000, '{"schema": "mqtool.journal"}'],
-                         ids=["nothing", "empty", "list", "null", "torn", "text", "deep", "journal"])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    ["", "{}", "[]", "null", "{", '"x"', "[" * 100_000, '{"schema": "mqtool.journal"}'],
+    ids=["nothing", "empty", "list", "null", "torn", "text", "deep", "journal"],
+)
 def test_what_is_no_plan(text, root):
     check_refused("plan-unreadable", lambda: Plan.from_json(text), root)
 
@@ -333,8 +336,14 @@ def test_a_journal_that_is_not_whole(plan, root):
     journal = carry_out(plan).journal
     whole = journal.read_bytes()
     lines = whole.splitlines(keepends=True)
-    for broken in (whole[:-40] + b"\n", b"".join(lines[1:]), b"".join([lines[0], *lines[2:]]),
-                   whole.replace(b'"step": 0', b'"step": 1'), b"\0" * len(whole), b"garbage\n"):  # fmt: skip
+    for broken in (
+        whole[:-40] + b"\n",
+        b"".join(lines[1:]),
+        b"".join([lines[0], *lines[2:]]),
+        whole.replace(b'"step": 0', b'"step": 1'),
+        b"\0" * len(whole),
+        b"garbage\n",
+    ):
         journal.write_bytes(broken)
         check_refused("journal", lambda: undo(root), root)
         check_refused("journal", lambda: finalize(root), root)
@@ -365,12 +374,29 @@ def test_nothing_to_change(root):
         make_plan(root, RebuildQueues(("Exact",)))
 
 
-@pytest.mark.parametrize("change", [
-    RebuildQueues(("Nobody",)), RebuildIndex("nothing"), RebuildMetadata(("config/nothing",)), Undelete(("Nobody",)),
-    Truncate(0), Truncate(-5), Truncate(7), Truncate(1 << 62), Redact(()), Redact((7,)), Redact((1 << 62,)), Trim(5),
-    SetAside(("nothing",)), SetAside(("commitlog",)),
-    Pad(("checkpoint",)), Pad(("commitlog/00000000000000000000",)), Pad(("../x",)),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        RebuildQueues(("Nobody",)),
+        RebuildIndex("nothing"),
+        RebuildMetadata(("config/nothing",)),
+        Undelete(("Nobody",)),
+        Truncate(0),
+        Truncate(-5),
+        Truncate(7),
+        Truncate(1 << 62),
+        Redact(()),
+        Redact((7,)),
+        Redact((1 << 62,)),
+        Trim(5),
+        SetAside(("nothing",)),
+        SetAside(("commitlog",)),
+        Pad(("checkpoint",)),
+        Pad(("commitlog/00000000000000000000",)),
+        Pad(("../x",)),
+    ],
+    ids=str,
+)
 def test_what_makes_no_sense(change, root):
     before = tree_digest(root)
     with pytest.raises((UsageError, RefusedError)):
@@ -413,7 +439,9 @@ def test_undo_gives_back_the_very_files_with_their_holes_and_times(tmp_path):
     store = sparse_copy(copy_store("orders-5.5.0", tmp_path), tmp_path / "sparse")
     segment = max((store / "commitlog").iterdir())
     with mqtool.open(store) as opened:
-        chosen = [message.physical_offset for message in opened.messages() if message.physical_offset >= int(segment.name)]
+        chosen = [
+            message.physical_offset for message in opened.messages() if message.physical_offset >= int(segment.name)
+        ]
     before = {path: path.stat() for path in store.rglob("*")}
     carry_out(make_plan(store, Redact((chosen[3],))))
     assert segment.stat().st_ino != before[segment].st_ino

@@ -15,9 +15,30 @@ from mqtool.repair import Plan, RebuildQueues, SetAside, apply, finalize, make_p
 from mqtool.repair.paths import HOME, inside
 from tests.support.stores import copy_store, tree_digest
 
-TRICKS = ("../outside/secret", "/etc/passwd", "commitlog/../../outside/secret", "..", ".", "", "a//b", "/", "link/secret",
-          "link", "config/link", "\0", "a\0b", ".mqtool/journal", ".mqtool/quarantine/x", "lock", "x" * 5000,
-          "/".join(["d"] * 60), 7, None, ["a"], {"a": 1})  # fmt: skip
+TRICKS = (
+    "../outside/secret",
+    "/etc/passwd",
+    "commitlog/../../outside/secret",
+    "..",
+    ".",
+    "",
+    "a//b",
+    "/",
+    "link/secret",
+    "link",
+    "config/link",
+    "\0",
+    "a\0b",
+    ".mqtool/journal",
+    ".mqtool/quarantine/x",
+    "lock",
+    "x" * 5000,
+    "/".join(["d"] * 60),
+    7,
+    None,
+    ["a"],
+    {"a": 1},
+)
 OUTSIDE = "outside"
 
 
@@ -53,7 +74,9 @@ def chained(lines):
     chain, made = "", []
     for one in lines:
         line = {name: value for name, value in one.items() if name != "sum"}
-        chain = hashlib.sha256((chain + json.dumps(line, sort_keys=True, separators=(",", ":"))).encode()).hexdigest()[:16]
+        chain = hashlib.sha256((chain + json.dumps(line, sort_keys=True, separators=(",", ":"))).encode()).hexdigest()[
+            :16
+        ]
         made.append(json.dumps({**line, "sum": chain}))
     return "\n".join(made) + "\n"
 
@@ -75,8 +98,11 @@ def paths_in(value, path=()):
         yield from paths_in(one, (*path, name))
 
 
-@pytest.mark.parametrize("where", [("steps", 0, "path"), ("reads", 0, "path"), ("changes", 1, "files", 0), ("store",)],
-                         ids=["step", "read", "change", "store"])  # fmt: skip
+@pytest.mark.parametrize(
+    "where",
+    [("steps", 0, "path"), ("reads", 0, "path"), ("changes", 1, "files", 0), ("store",)],
+    ids=["step", "read", "change", "store"],
+)
 def test_a_plan_with_a_path_that_leads_elsewhere_is_refused(places, where):
     root, outside, plan = places
     before = tree_digest(root), tree_digest(outside)

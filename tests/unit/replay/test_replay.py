@@ -50,8 +50,11 @@ def expected(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The broker's rows: those of an inner batch were sent as messages of their own."""
     found = []
     for row in rows:
-        said = {name: value for name, value in row["properties"].items()
-                if row["batch_index"] is None or name not in ("INNER_NUM", "INNER_BASE")}  # fmt: skip
+        said = {
+            name: value
+            for name, value in row["properties"].items()
+            if row["batch_index"] is None or name not in ("INNER_NUM", "INNER_BASE")
+        }
         said = {name: value for name, value in said.items() if name not in ("__CRC32#", "INNER_MULTI_QUEUE_OFFSET")}
         found.append({**{name: row[name] for name in KEPT}, "properties": said})
     return found
@@ -117,9 +120,11 @@ WANTED = [
     (Selection(keys=("k0",)), lambda row: "k0" in row["keys"]),
     (Selection(properties=(("WAIT", "true"),)), lambda row: row["properties"].get("WAIT") == "true"),
     (Selection(grep=rb"1\d"), lambda row: any(b"1%d" % digit in row["body"] for digit in range(10))),
-    (Selection(begin_time=int(COMMITTED[300]["store_timestamp"].timestamp() * 1000)),
-     lambda row: row["store_timestamp"] >= COMMITTED[300]["store_timestamp"]),
-]  # fmt: skip
+    (
+        Selection(begin_time=int(COMMITTED[300]["store_timestamp"].timestamp() * 1000)),
+        lambda row: row["store_timestamp"] >= COMMITTED[300]["store_timestamp"],
+    ),
+]
 
 
 @pytest.mark.parametrize(("wanted", "keep"), WANTED, ids=["topic", "queue", "tag", "key", "property", "regex", "time"])
@@ -151,9 +156,12 @@ def test_old_and_new_places_are_written_side_by_side(tmp_path):
     assert [line["old"]["queue_offset"] for line in lines] == [row["queue_offset"] for row in COMMITTED]
     for line, message in zip(lines, messages(tmp_path / "target"), strict=True):
         assert line["new"] == {
-            "topic": message.topic, "queue_id": message.queue_id, "queue_offset": message.queue_offset,
-            "physical_offset": message.physical_offset, "offset_message_id": message.offset_message_id,
-        }  # fmt: skip
+            "topic": message.topic,
+            "queue_id": message.queue_id,
+            "queue_offset": message.queue_offset,
+            "physical_offset": message.physical_offset,
+            "offset_message_id": message.offset_message_id,
+        }
         assert line["unique_key"] == message.unique_key
 
 
@@ -177,7 +185,9 @@ def test_a_rate_is_kept(tmp_path, monkeypatch):
         slept.append(seconds)
         now[0] += seconds
 
-    monkeypatch.setattr(pace, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))  # others go by the real one
+    monkeypatch.setattr(
+        pace, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep)
+    )  # others go by the real one
     report = replayed(STORE, tmp_path / "target", rate=100)
     assert now[0] == pytest.approx(report.replayed / 100)
     assert max(slept) <= 0.25
@@ -215,7 +225,9 @@ def test_damage_is_passed_over_and_told(tmp_path, capsys):
 def test_a_dry_run_counts_and_writes_nothing(tmp_path):
     report = replayed(STORE, tmp_path / "target", dry_run=True)
     assert (report.replayed, report.topics["Orders"]) == (
-        len(COMMITTED), len([row for row in COMMITTED if row["topic"] == "Orders"]))  # fmt: skip
+        len(COMMITTED),
+        len([row for row in COMMITTED if row["topic"] == "Orders"]),
+    )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -236,9 +248,14 @@ def test_neither_source_nor_what_is_refused_changes_a_byte(tmp_path):
     assert tree_digest(store) == before
     target = tree_digest(tmp_path / "target")
     refusals: list[dict[str, Any]] = [
-        {"target": store}, {"target": store / "inside"}, {"ids": store / "ids"}, {"state": tmp_path / "target" / "x"},
-        {"rate": 0}, {"ids": tmp_path / "ids", "state": None}, {"wanted": Selection(topics=("Orders",))},
-    ]  # fmt: skip
+        {"target": store},
+        {"target": store / "inside"},
+        {"ids": store / "ids"},
+        {"state": tmp_path / "target" / "x"},
+        {"rate": 0},
+        {"ids": tmp_path / "ids", "state": None},
+        {"wanted": Selection(topics=("Orders",))},
+    ]
     for changes in refusals:
         options = {"target": tmp_path / "target", "ids": None, "state": tmp_path / "state"} | changes
         with pytest.raises(UsageError):

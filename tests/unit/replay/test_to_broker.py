@@ -48,9 +48,16 @@ def lines(path: Path, *rows: dict[str, Any]) -> Path:
 def make_topic(server: MqServer, topic: str, queues: int, perm: int = 6) -> None:
     with Client(server.broker_address) as client:
         answer = client.call(
-            RequestCode.UPDATE_AND_CREATE_TOPIC, topic=topic, defaultTopic="TBW102", readQueueNums=queues,
-            writeQueueNums=queues, perm=perm, topicFilterType="SINGLE_TAG", topicSysFlag=0, order="false",
-        )  # fmt: skip
+            RequestCode.UPDATE_AND_CREATE_TOPIC,
+            topic=topic,
+            defaultTopic="TBW102",
+            readQueueNums=queues,
+            writeQueueNums=queues,
+            perm=perm,
+            topicFilterType="SINGLE_TAG",
+            topicSysFlag=0,
+            order="false",
+        )
         assert answer.code == 0
 
 
@@ -72,7 +79,9 @@ def test_the_map_of_ids_says_where_each_message_is_now(server, tmp_path):
             answer = client.call(RequestCode.VIEW_MESSAGE_BY_ID, offset=new["physical_offset"])
             assert line["unique_key"].encode() in bytes(answer.body)
             assert (new["queue_id"], new["offset_message_id"][-16:]) == (
-                line["old"]["queue_id"], f"{new['physical_offset']:016X}")  # fmt: skip
+                line["old"]["queue_id"],
+                f"{new['physical_offset']:016X}",
+            )
 
 
 def test_queues_that_a_topic_lacks_are_dealt_to_those_it_has(server, tmp_path):
@@ -83,7 +92,8 @@ def test_queues_that_a_topic_lacks_are_dealt_to_those_it_has(server, tmp_path):
     found = {queue: [body for *_, body in rows] for (_, queue), rows in queues_of(server.store).items()}
     # Rows of original queue 4, say, lie in queue 0 in their order; so do those of 0 and 2.
     assert {queue: sorted(map(int, bodies)) for queue, bodies in found.items()} == {
-        wanted: [number for number in range(15) if number % 5 % 2 == wanted] for wanted in (0, 1)}
+        wanted: [number for number in range(15) if number % 5 % 2 == wanted] for wanted in (0, 1)
+    }
     for queue, bodies in found.items():
         assert [int(body) for body in bodies] == sorted(int(body) for body in bodies), queue
 
@@ -124,17 +134,21 @@ def test_after_a_death_each_message_is_there_at_least_once_and_listed_once(serve
 def test_refused_messages_are_listed_with_the_words_of_who_refused(server, tmp_path):
     make_topic(server, "ReadOnly", 2, perm=4)
     rows = [
-        {"topic": "Fits", "body": "x"}, {"topic": "ReadOnly", "body": "x"}, {"topic": "Bad topic", "body": "x"},
-        {"topic": "Fits", "body": "x" * 5_000_000}, {"topic": "Fits", "body": "x" * 20_000_000},
+        {"topic": "Fits", "body": "x"},
+        {"topic": "ReadOnly", "body": "x"},
+        {"topic": "Bad topic", "body": "x"},
+        {"topic": "Fits", "body": "x" * 5_000_000},
+        {"topic": "Fits", "body": "x" * 20_000_000},
         {"topic": "Fits", "body": "y"},
-    ]  # fmt: skip
+    ]
     report = sent(lines(tmp_path / "lines", *rows), server)
     assert (report.replayed, report.refused, dict(report.topics)) == (2, 4, {"Fits": 2})
     assert [position for position, _ in report.reasons] == [2, 3, 4, 5]
     for (_, reason), words in zip(
-        report.reasons, ["perm 4, 2 queues to write", "INVALID_PARAMETER: ", "MESSAGE_ILLEGAL: ", "a frame takes"],
+        report.reasons,
+        ["perm 4, 2 queues to write", "INVALID_PARAMETER: ", "MESSAGE_ILLEGAL: ", "a frame takes"],
         strict=True,
-    ):  # fmt: skip
+    ):
         assert words in reason
 
 

@@ -13,12 +13,19 @@ from tests.support.builder import encode, record_of
 
 pytestmark = pytest.mark.usefixtures("either_way")
 
-SHAPES = {"IPv4": {}, "born host IPv6": {"sys_flag": 0x10}, "store host IPv6": {"sys_flag": 0x20},
-          "both IPv6": {"sys_flag": 0x30}, "V2": {"topic": b"L" * 200},
-          "V2 and IPv6": {"topic": b"L" * 128, "sys_flag": 0x30},
-          "empty body": {"body": b""}, "no properties": {"properties": b""}, "empty topic": {"topic": b""},
-          "negative properties length": {"properties": b"", "properties_length": -1},
-          "negative body length": {"body": b"", "body_length": -5}}
+SHAPES = {
+    "IPv4": {},
+    "born host IPv6": {"sys_flag": 0x10},
+    "store host IPv6": {"sys_flag": 0x20},
+    "both IPv6": {"sys_flag": 0x30},
+    "V2": {"topic": b"L" * 200},
+    "V2 and IPv6": {"topic": b"L" * 128, "sys_flag": 0x30},
+    "empty body": {"body": b""},
+    "no properties": {"properties": b""},
+    "empty topic": {"topic": b""},
+    "negative properties length": {"properties": b"", "properties_length": -1},
+    "negative body length": {"body": b"", "body_length": -5},
+}
 
 
 def chain(*shapes, base=0):
@@ -46,8 +53,11 @@ def test_a_column_has_the_field_of_every_record_whatever_its_shape(field):
 def test_variable_fields_are_where_the_record_has_them(shape):
     data, (record, _) = chain(SHAPES[shape], {})
     frames = frames_of(data)
-    spans = {"body": (frames.body_start, frames.body_length), "topic": (frames.topic_start, frames.topic_length),
-             "properties": (frames.properties_start, frames.properties_length)}
+    spans = {
+        "body": (frames.body_start, frames.body_length),
+        "topic": (frames.topic_start, frames.topic_length),
+        "properties": (frames.properties_start, frames.properties_length),
+    }
     found = {name: data[start[0] : start[0] + length[0]] for name, (start, length) in spans.items()}
     assert found == {"body": record.body, "topic": record.topic, "properties": record.properties}
 

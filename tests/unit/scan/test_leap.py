@@ -14,8 +14,18 @@ from tests.unit.rebuild.model import laid_out, record
 MAGICS = [struct.pack(">i", code) for code in (commit_log.MAGIC_V1, commit_log.MAGIC_V2)]
 lures = st.sampled_from([*MAGICS, b"\xda", b"\xda\xa3", b"\x00\x00\x00\x70" + MAGICS[0], b"\xff" * 4 + MAGICS[1]])
 bodies = st.lists(lures | st.binary(max_size=40), max_size=4).map(b"".join)
-ends = st.sampled_from([b"", bytes(7), bytes(8), bytes(200), commit_log.build_blank(64) + bytes(56), b"\xda" * 30,
-                        struct.pack(">i", 5000) + MAGICS[0], struct.pack(">i", 3) + MAGICS[0] + bytes(90)])
+ends = st.sampled_from(
+    [
+        b"",
+        bytes(7),
+        bytes(8),
+        bytes(200),
+        commit_log.build_blank(64) + bytes(56),
+        b"\xda" * 30,
+        struct.pack(">i", 5000) + MAGICS[0],
+        struct.pack(">i", 3) + MAGICS[0] + bytes(90),
+    ]
+)
 
 
 def followed(data):

@@ -31,9 +31,15 @@ def forged(at, count, before=0, after=0, blank=False):
     return bytes(body + b"y" * after)
 
 
-BODIES = {"one frame": (1, 0, 0), "frames": (5, 0, 0), "frames in the middle": (5, 30, 40),
-          "frames at the end": (3, 50, 0), "frames, then much": (2, 10, 400), "a BLANK": (0, 10, 10, True),
-          "frames and a BLANK": (3, 10, 10, True)}
+BODIES = {
+    "one frame": (1, 0, 0),
+    "frames": (5, 0, 0),
+    "frames in the middle": (5, 30, 40),
+    "frames at the end": (3, 50, 0),
+    "frames, then much": (2, 10, 400),
+    "a BLANK": (0, 10, 10, True),
+    "frames and a BLANK": (3, 10, 10, True),
+}
 
 
 def trap(body, *, behind=6):
@@ -84,10 +90,16 @@ def test_no_bit_of_the_head_lets_a_forged_frame_out(body):
             assert positions == segment.starts
 
 
-HEADS = {"magic": (4, b"\xff" * 4), "size": (0, b"\x00\x00\x01\x00"), "size and magic": (0, b"\x11" * 8),
-         "first eight bytes zero": (0, bytes(8)), "stated offset": (28, b"\xff" * 8),
-         "body length": (84, b"\x00\x00\x00\x09"),
-         "size and body length": (0, None), "sys flag": (36, b"\xff" * 4)}
+HEADS = {
+    "magic": (4, b"\xff" * 4),
+    "size": (0, b"\x00\x00\x01\x00"),
+    "size and magic": (0, b"\x11" * 8),
+    "first eight bytes zero": (0, bytes(8)),
+    "stated offset": (28, b"\xff" * 8),
+    "body length": (84, b"\x00\x00\x00\x09"),
+    "size and body length": (0, None),
+    "sys flag": (36, b"\xff" * 4),
+}
 
 
 @pytest.mark.parametrize("body", BODIES)
@@ -103,8 +115,12 @@ def test_a_damaged_head_lets_no_forged_frame_out(head, body, is_last):
     check(segment, over(data, start + at, new), is_last=is_last)
 
 
-WIPED = {"zeros": bytes(HEAD), "ones": b"\xff" * HEAD, "random": random.Random(3).randbytes(HEAD),
-         "zeros over the body too": bytes(HEAD + 9)}
+WIPED = {
+    "zeros": bytes(HEAD),
+    "ones": b"\xff" * HEAD,
+    "random": random.Random(3).randbytes(HEAD),
+    "zeros over the body too": bytes(HEAD + 9),
+}
 
 
 @pytest.mark.parametrize("body", BODIES)
@@ -216,8 +232,17 @@ def test_a_million_headers_in_a_body_do_not_take_forever():
     body = bytearray(room)
     for position in range(0, room - 200, 96):
         length = room - position - HEAD - 8
-        head = encode(at + position, b"", body_length=length, body_crc=1, total_size=room - position, topic=b"",
-                      properties=b"", properties_length=0, topic_length=0)
+        head = encode(
+            at + position,
+            b"",
+            body_length=length,
+            body_crc=1,
+            total_size=room - position,
+            topic=b"",
+            properties=b"",
+            properties_length=0,
+            topic_length=0,
+        )
         body[position : position + HEAD] = head[:HEAD]
     body[-8:] = bytes([5, *b"Topic"]) + bytes(2)
     segment.add(bytes(body))

@@ -58,6 +58,7 @@ def reader(data):
 
 def reader_into(data):
     """Fills memory as a file does, and spoils what it does not fill."""
+
     def read_into(position, target):
         found = data[position : position + len(target)]
         target[:] = bytes(found).ljust(len(target), b"\xda")
@@ -73,8 +74,13 @@ def walk(data, base=0, *, check_crc=True, witness=None, **span):
     """
     ways = []
     for read_into in (reader_into(data), None):
-        made = SegmentWalk(reader(data), SegmentSpan(base, len(data), **span), check_crc=check_crc, witness=witness,
-                           read_into=read_into)  # fmt: skip
+        made = SegmentWalk(
+            reader(data),
+            SegmentSpan(base, len(data), **span),
+            check_crc=check_crc,
+            witness=witness,
+            read_into=read_into,
+        )
         ways.append((*_told(made, base), made))
     assert (*ways[0][:2], ways[0][2].end, ways[0][2].tail) == (*ways[1][:2], ways[1][2].end, ways[1][2].tail)
     return ways[1]

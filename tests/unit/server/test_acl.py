@@ -55,8 +55,9 @@ def test_every_request_was_recorded():
 
 def test_a_signature_is_that_of_the_real_client():
     """Computed by AclUtils of 4.9.7 over the values in the order of their names, and the body."""
-    command = Command(310, fields={"b": "T", "AccessKey": "ReaderKey", "_x": "ü", "Signature": "old", "a": "P"},
-                      body="bödy".encode())
+    command = Command(
+        310, fields={"b": "T", "AccessKey": "ReaderKey", "_x": "ü", "Signature": "old", "a": "P"}, body="bödy".encode()
+    )
     assert sign(command, "ReaderSecret") == "Oso2Cs51u7XRh9bk/6Qh441bG10="
 
 
@@ -70,30 +71,60 @@ def test_addresses_of_all_need_no_account(tmp_path):
     assert refused.code == 16
 
 
-@pytest.mark.parametrize(("pattern", "host", "matches"), [
-    ("", "1.2.3.4", False), ("*", "1.2.3.4", True), ("*.*.*.*", "::1", True), ("1.2.3.4", "1.2.3.4", True),
-    ("1.2.3.4", "1.2.3.5", False), ("1.2.3.*", "1.2.3.77", True), ("1.2.3.1-10", "1.2.3.10", True),
-    ("1.2.3.1-10", "1.2.3.11", False), ("1.2.3.{4,5}", "1.2.3.5", True), ("1.2.3.{4,5}", "1.2.3.6", False),
-    ("9.9.9.9,1.2.3.4", "1.2.3.4", True), ("9.9.9.9,1.2.3.{4,5}", "1.2.3.5", True), ("1.2.*.*", "1.3.3.4", False),
-    ("::1", "::1", True), ("::1", "::2", False), ("1.2.3", "1.2.3.4", False),
-], ids=lambda value: str(value).replace(" ", "") or "none")
+@pytest.mark.parametrize(
+    ("pattern", "host", "matches"),
+    [
+        ("", "1.2.3.4", False),
+        ("*", "1.2.3.4", True),
+        ("*.*.*.*", "::1", True),
+        ("1.2.3.4", "1.2.3.4", True),
+        ("1.2.3.4", "1.2.3.5", False),
+        ("1.2.3.*", "1.2.3.77", True),
+        ("1.2.3.1-10", "1.2.3.10", True),
+        ("1.2.3.1-10", "1.2.3.11", False),
+        ("1.2.3.{4,5}", "1.2.3.5", True),
+        ("1.2.3.{4,5}", "1.2.3.6", False),
+        ("9.9.9.9,1.2.3.4", "1.2.3.4", True),
+        ("9.9.9.9,1.2.3.{4,5}", "1.2.3.5", True),
+        ("1.2.*.*", "1.3.3.4", False),
+        ("::1", "::1", True),
+        ("::1", "::2", False),
+        ("1.2.3", "1.2.3.4", False),
+    ],
+    ids=lambda value: str(value).replace(" ", "") or "none",
+)
 def test_patterns_of_addresses(pattern, host, matches):
     assert address_matches(pattern, host) is matches
 
 
 def test_rights_are_words_and_others_deny(tmp_path):
     path = tmp_path / "plain_acl.yml"
-    path.write_text("accounts: [{accessKey: LongKey, secretKey: LongSecret, topicPerms: [A=SUB|PUB, B=ANY, C=SUB],"
-                    " groupPerms: [G=SUB], defaultTopicPerm: PUB}]", "utf-8")
+    path.write_text(
+        "accounts: [{accessKey: LongKey, secretKey: LongSecret, topicPerms: [A=SUB|PUB, B=ANY, C=SUB],"
+        " groupPerms: [G=SUB], defaultTopicPerm: PUB}]",
+        "utf-8",
+    )
     account = load(path).accounts["LongKey"]
-    assert account.rights == {"A": Right.PUBLISH | Right.SUBSCRIBE, "B": Right.DENY, "C": Right.SUBSCRIBE,
-                              "%RETRY%G": Right.SUBSCRIBE}
+    assert account.rights == {
+        "A": Right.PUBLISH | Right.SUBSCRIBE,
+        "B": Right.DENY,
+        "C": Right.SUBSCRIBE,
+        "%RETRY%G": Right.SUBSCRIBE,
+    }
     assert (account.default_topic, account.default_group) == (Right.PUBLISH, Right.DENY)
 
 
-@pytest.mark.parametrize("text", ["accounts: [{accessKey: short, secretKey: LongSecret}]", "accounts: 5", "[", "- a",
-                                  "accounts: [{accessKey: LongKey, secretKey: LongSecret, topicPerms: [T]}]"],
-                         ids=["short", "number", "broken", "list", "no-right"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "accounts: [{accessKey: short, secretKey: LongSecret}]",
+        "accounts: 5",
+        "[",
+        "- a",
+        "accounts: [{accessKey: LongKey, secretKey: LongSecret, topicPerms: [T]}]",
+    ],
+    ids=["short", "number", "broken", "list", "no-right"],
+)
 def test_a_broken_file_is_named(tmp_path, text):
     path = tmp_path / "plain_acl.yml"
     path.write_text(text, "utf-8")

@@ -12,8 +12,13 @@ JOBS = ["send-1", "send-8", "oneway", "batch-1", "pull"]
 
 def lines(script: str, *options: str) -> list[dict[str, Any]]:
     """What a benchmark prints; it must succeed."""
-    done = subprocess.run([sys.executable, ROOT / "benchmarks" / script, *options], check=False, capture_output=True, text=True,
-                          timeout=300)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, ROOT / "benchmarks" / script, *options],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 

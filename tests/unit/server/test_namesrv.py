@@ -19,8 +19,12 @@ from mqtool.server.namesrv.settings import KeyValues
 from mqtool.server.shell import Listener
 from tests.support.name_server import ask, converse, registration, route, talk
 
-RECORDED = {row["label"]: row for row in map(json.loads, (
-    Path(__file__).parent / "answers" / "name-server-5.5.0.jsonl").read_text("utf-8").splitlines())}
+RECORDED = {
+    row["label"]: row
+    for row in map(
+        json.loads, (Path(__file__).parent / "answers" / "name-server-5.5.0.jsonl").read_text("utf-8").splitlines()
+    )
+}
 
 
 def run(main: Coroutine[Any, Any, Any]) -> Any:
@@ -35,6 +39,7 @@ def ours() -> dict[str, Any]:
         found = await converse(name_server.address)
         await name_server.stop()
         return found
+
     return {row["label"]: json.loads(json.dumps(row)) for row in run(main())}
 
 
@@ -78,6 +83,7 @@ def test_a_broker_is_forgotten_after_120_seconds_without_a_word():
             asker.close()
         await name_server.stop()
         return codes
+
     assert run(main()) == [0, 0, 17]
 
 
@@ -116,6 +122,7 @@ def test_a_broker_of_the_same_process_is_never_silent_and_has_a_route():
         connection.close()
         await name_server.stop()
         return known, gone
+
     assert run(main()) == (0, 17)
 
 
@@ -147,6 +154,7 @@ def test_the_last_slave_is_read_from_where_groups_allow_it():
         connection.close()
         await name_server.stop()
         return found
+
     found = run(main())
     assert found["brokerDatas"][0]["brokerAddrs"] == {"0": "10.0.0.2:10911"}
     assert found["queueDatas"][0]["perm"] == 4
@@ -171,8 +179,9 @@ def test_a_slave_that_becomes_master_has_one_id():
 def test_brokers_are_told_of_a_new_lowest_id_where_that_is_switched_on():
     async def main() -> dict[str, str]:
         told: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
-        slave = Listener("127.0.0.1", 0, {
-            RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE: lambda command, peer: told.set_result(command)})
+        slave = Listener(
+            "127.0.0.1", 0, {RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE: lambda command, peer: told.set_result(command)}
+        )
         await slave.start()
         name_server = NameServer("127.0.0.1", 0, settings={"notifyMinBrokerIdChanged": "true"})
         await name_server.start()
@@ -184,8 +193,13 @@ def test_brokers_are_told_of_a_new_lowest_id_where_that_is_switched_on():
         await slave.stop()
         await name_server.stop()
         return fields
-    assert run(main()) == {"minBrokerId": "1", "brokerName": "broker-a", "offlineBrokerAddr": "10.0.0.1:10911",
-                           "haBrokerAddr": "10.0.0.2:10912"}
+
+    assert run(main()) == {
+        "minBrokerId": "1",
+        "brokerName": "broker-a",
+        "offlineBrokerAddr": "10.0.0.1:10911",
+        "haBrokerAddr": "10.0.0.2:10912",
+    }
 
 
 def test_values_are_there_again_after_a_restart(tmp_path):
@@ -213,16 +227,30 @@ def test_all_properties_are_shown_as_lines():
         connection.close()
         await name_server.stop()
         return bytes(found).decode()
+
     lines = dict(line.split("=") for line in run(main()).splitlines())
     assert lines["orderMessageEnable"] == "true"
     assert lines["supportActingMaster"] == "false"
 
 
-@pytest.mark.parametrize("command", [
-    ask(103, brokerName="b"), ask(318, b"\xff\xfe"), ask(217, b"{}"), ask(217, b'{"queueDatas":[1]}', topic="T"),
-    ask(322, b"x", clusterName="c", brokerAddr="a"), ask(224), ask(205), ask(104, brokerId="x"),
-    ask(103, b"\x00" * 40, compressed="true"), ask(103, compressed="true", bodyCrc32="zz"), ask(101), ask(219),
-], ids=lambda command: f"{command.code}-{len(command.body)}-{len(command.fields)}")
+@pytest.mark.parametrize(
+    "command",
+    [
+        ask(103, brokerName="b"),
+        ask(318, b"\xff\xfe"),
+        ask(217, b"{}"),
+        ask(217, b'{"queueDatas":[1]}', topic="T"),
+        ask(322, b"x", clusterName="c", brokerAddr="a"),
+        ask(224),
+        ask(205),
+        ask(104, brokerId="x"),
+        ask(103, b"\x00" * 40, compressed="true"),
+        ask(103, compressed="true", bodyCrc32="zz"),
+        ask(101),
+        ask(219),
+    ],
+    ids=lambda command: f"{command.code}-{len(command.body)}-{len(command.fields)}",
+)
 def test_wrong_requests_are_answered_and_the_server_goes_on(command, caplog):
     async def main() -> tuple[int, int]:
         name_server = NameServer("127.0.0.1", 0)
@@ -233,4 +261,5 @@ def test_wrong_requests_are_answered_and_the_server_goes_on(command, caplog):
         connection.close()
         await name_server.stop()
         return wrong.code, right.code
+
     assert run(main()) in {(1, 0), (0, 0)}

@@ -26,6 +26,7 @@ def run(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, Any]], 
     def runner(main: Coroutine[Any, Any, Any]) -> Any:
         with asyncio.Runner(loop_factory=factory) as loop:
             return loop.run(asyncio.wait_for(main, 60))
+
     return runner
 
 
@@ -85,6 +86,7 @@ def test_an_answer_has_the_opaque_and_what_the_handler_returned(run):
     async def main() -> Command:
         async with serving() as listener, connected(listener) as connection:
             return await connection.call(Command(ECHO, fields={"k": "v"}, body=b"body"))
+
     answer = run(main())
     assert (answer.code, answer.flag, answer.fields, answer.body) == (0, 1, {"k": "v"}, b"body")
 
@@ -93,6 +95,7 @@ def test_a_code_without_handler_gets_the_error_of_a_broker(run):
     async def main() -> Command:
         async with serving() as listener, connected(listener) as connection:
             return await connection.call(Command(4711))
+
     answer = run(main())
     assert (answer.code, answer.remark) == (3, " request type 4711 not supported")
 
@@ -101,6 +104,7 @@ def test_a_handler_that_raises_is_answered_with_a_system_error(run, caplog):
     async def main() -> Command:
         async with serving() as listener, connected(listener) as connection:
             return await connection.call(Command(FAIL))
+
     answer = run(main())
     assert (answer.code, answer.remark) == (1, "ValueError: cannot do 13")
     assert "handler failed code=13" in caplog.text
@@ -110,12 +114,17 @@ def test_one_way_requests_get_no_answer(run):
     async def main() -> bytes:
         async with serving() as listener:
             reader, writer = await raw(listener)
-            writer.write(frame(Command(ECHO, 2, 1)) + frame(Command(LATER, 2, 2)) + frame(Command(FAIL, 2, 3))
-                         + frame(Command(ECHO, 0, 4)))
+            writer.write(
+                frame(Command(ECHO, 2, 1))
+                + frame(Command(LATER, 2, 2))
+                + frame(Command(FAIL, 2, 3))
+                + frame(Command(ECHO, 0, 4))
+            )
             length = int.from_bytes(await reader.readexactly(4), "big")
             found = await reader.readexactly(length)
             writer.close()
             return found
+
     assert b'"opaque":4' in run(main())
 
 
@@ -135,6 +144,7 @@ def test_answers_may_overtake_each_other(run):
             assert not first.done()
             gate.set()
             return [second.remark, (await first).remark]
+
     assert run(main()) == [None, "held"]
 
 
@@ -149,6 +159,7 @@ def test_a_handler_may_answer_later_by_the_peer(run):
             command, peer = kept[0]
             peer.send(command.reply(0, "at last"))
             return await call
+
     assert run(main()).remark == "at last"
 
 
@@ -161,6 +172,7 @@ def test_the_server_asks_its_client_over_the_same_connection(run):
         mine: dict[int, Handler] = {307: lambda command, peer: command.reply(0, command.fields["q"])}
         async with serving({ECHO: ask}) as listener, connected(listener, mine) as connection:
             return await connection.call(Command(ECHO))
+
     assert run(main()).remark == "1"
 
 
@@ -170,6 +182,7 @@ def test_a_request_without_answer_ends_in_a_timeout_and_leaves_nothing(run):
             with pytest.raises(TimeoutError, match="no answer to request 12 in"):
                 await connection.call(Command(NEVER), 0.02)
             assert (await connection.call(Command(ECHO))).code == 0
+
     run(main())
 
 
@@ -180,6 +193,7 @@ def test_calls_fail_when_the_connection_goes_down(run):
                 await connection.call(Command(NEVER))
             with pytest.raises(ConnectionError, match="is closed"):
                 await connection.call(Command(ECHO))
+
     run(main())
 
 
@@ -197,15 +211,25 @@ def test_callbacks_learn_of_a_closed_peer_even_if_one_raises(run, caplog):
             await until(lambda: len(closed) == 1)
             assert closed[0].closed
             assert not listener.peers
+
     run(main())
     assert "callback of a closed connection failed" in caplog.text
 
 
-@pytest.mark.parametrize("data", [
-    b"\x7f\xff\xff\xff\x00\x00\x00\x00", b"\xff\xff\xff\xff\x00\x00\x00\x00", b"\x00\x00\x00\x03\x00\x00\x00\x00",
-    b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01", b"\x00\x00\x00\x08\x00\x00\x01\x00abcd",
-    b"\x00\x00\x00\x08\x05\x00\x00\x02{}ab", b"\x00\x00\x00\x06\x00\x00\x00\x02[]",
-], ids=["huge", "negative", "short", "http", "tls", "header-beyond", "serialization", "no-object"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x7f\xff\xff\xff\x00\x00\x00\x00",
+        b"\xff\xff\xff\xff\x00\x00\x00\x00",
+        b"\x00\x00\x00\x03\x00\x00\x00\x00",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01",
+        b"\x00\x00\x00\x08\x00\x00\x01\x00abcd",
+        b"\x00\x00\x00\x08\x05\x00\x00\x02{}ab",
+        b"\x00\x00\x00\x06\x00\x00\x00\x02[]",
+    ],
+    ids=["huge", "negative", "short", "http", "tls", "header-beyond", "serialization", "no-object"],
+)
 def test_a_peer_that_breaks_the_protocol_is_closed_and_others_are_served(run, data):
     async def main() -> None:
         async with serving() as listener, connected(listener) as connection:
@@ -215,6 +239,7 @@ def test_a_peer_that_breaks_the_protocol_is_closed_and_others_are_served(run, da
                 assert await reader.read() == b""
             writer.close()
             assert (await connection.call(Command(ECHO))).code == 0
+
     run(main())
 
 
@@ -227,6 +252,7 @@ def test_commands_before_a_broken_frame_are_answered(run):
             found = await reader.readexactly(length)
             writer.close()
             return found
+
     assert b'"opaque":5' in run(main())
 
 
@@ -241,6 +267,7 @@ def test_a_silent_connection_is_closed_and_a_talking_one_stays(run):
                 with contextlib.suppress(ConnectionError):
                     assert reading.result() == b""
             writer.close()
+
     run(main())
 
 
@@ -254,6 +281,7 @@ def test_connections_beyond_the_limit_are_closed_at_once(run):
                 with pytest.raises(ConnectionError):
                     await third.call(Command(ECHO))
             assert len(listener.peers) == 2
+
     run(main())
 
 
@@ -275,6 +303,7 @@ def test_a_peer_that_never_reads_stops_being_read_and_is_closed(run):
                 while len(listener.peers) == 2:
                     assert (await connection.call(Command(ECHO))).code == 0
             assert asked < 100
+
     run(main())
 
 
@@ -291,6 +320,7 @@ def test_what_is_pushed_to_a_peer_that_never_reads_is_bounded(run):
                     sent += 1
                     await asyncio.sleep(0)
                 assert sent < 1000
+
     run(main())
 
 
@@ -308,14 +338,18 @@ def test_too_many_requests_in_flight_wait_and_are_all_answered(run):
         nonlocal gate
         gate = asyncio.Event()
         handlers: dict[int, Handler] = {NEVER: held, ECHO: echo}
-        async with (serving(handlers, limits=Limits(in_flight=8)) as listener, connected(listener) as connection,
-                    connected(listener) as other):
+        async with (
+            serving(handlers, limits=Limits(in_flight=8)) as listener,
+            connected(listener) as connection,
+            connected(listener) as other,
+        ):
             calls = [asyncio.ensure_future(connection.call(Command(NEVER), 30)) for _ in range(50)]
             await until(lambda: begun >= 8)
             assert (await other.call(Command(ECHO))).code == 0
             assert begun == 8
             gate.set()
             assert {(await call).code for call in calls} == {0}
+
     run(main())
 
 
@@ -331,6 +365,7 @@ def test_frames_that_never_end_are_bounded_over_all_connections(run):
             assert (await connection.call(Command(ECHO))).code == 0
             for _, writer in clients:
                 writer.close()
+
     run(main())
 
 
@@ -357,9 +392,14 @@ def test_stopping_waits_for_what_was_begun_and_refuses_the_rest(run):
         await stopping
         assert connection.closed
         return await begun, new, old
+
     begun, new, old = run(main())
     assert begun.remark == "done"
-    assert (new.code, new.remark, old.code) == (ResponseCode.GO_AWAY, "please go away", ResponseCode.SERVICE_NOT_AVAILABLE)
+    assert (new.code, new.remark, old.code) == (
+        ResponseCode.GO_AWAY,
+        "please go away",
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+    )
 
 
 def test_a_guard_answers_in_place_of_the_handler(run):
@@ -369,6 +409,7 @@ def test_a_guard_answers_in_place_of_the_handler(run):
     async def main() -> list[int]:
         async with serving(guard=guard) as listener, connected(listener) as connection:
             return [(await connection.call(Command(ECHO, fields=fields))).code for fields in ({}, {"key": "1"})]
+
     assert run(main()) == [16, 0]
 
 
@@ -377,6 +418,7 @@ def test_a_port_in_use_is_an_error_of_one_line(run):
         async with serving() as listener:
             with pytest.raises(UsageError, match="cannot listen on 127"):
                 await Listener("127.0.0.1", listener.port, {}).start()
+
     run(main())
 
 
@@ -385,7 +427,9 @@ def test_peers_have_host_and_port(run, host):
     seen: list[tuple[str, str, int]] = []
 
     async def main() -> None:
-        listener = Listener(host, 0, {ECHO: echo}, opened=lambda peer: seen.append((peer.address, peer.host, peer.port)))
+        listener = Listener(
+            host, 0, {ECHO: echo}, opened=lambda peer: seen.append((peer.address, peer.host, peer.port))
+        )
         try:
             await listener.start()
         except UsageError:
@@ -393,6 +437,7 @@ def test_peers_have_host_and_port(run, host):
         async with connected(listener) as connection:
             await connection.call(Command(ECHO))
         await listener.stop()
+
     run(main())
     assert seen[0][0] == f"{host}:{seen[0][2]}"
     assert seen[0][1] == host
@@ -412,12 +457,14 @@ def test_many_idle_connections_cost_little_and_others_are_served(run, tracked_me
                 assert (await connection.call(Command(ECHO))).code == 0
             for one in sockets:
                 one.close()
+
     run(main())
 
 
 @pytest.fixture
 def tracked_memory() -> Any:
     import tracemalloc
+
     tracemalloc.start()
     yield lambda: tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()

@@ -24,9 +24,28 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         pytest.skip("no openssl to make a certificate with")
     directory = tmp_path_factory.mktemp("tls")
     pair = directory / "certificate.pem", directory / "key.pem"
-    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
-                    "-days", "2", "-subj", "/CN=localhost", "-keyout", str(pair[1]), "-out", str(pair[0])],
-                   check=True, capture_output=True)
+    subprocess.run(
+        [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:prime256v1",
+            "-nodes",
+            "-days",
+            "2",
+            "-subj",
+            "/CN=localhost",
+            "-keyout",
+            str(pair[1]),
+            "-out",
+            str(pair[0]),
+        ],
+        check=True,
+        capture_output=True,
+    )
     return pair
 
 
@@ -37,6 +56,7 @@ def run(request: pytest.FixtureRequest) -> Any:
     def runner(main: Any) -> Any:
         with asyncio.Runner(loop_factory=factory) as loop:
             return loop.run(asyncio.wait_for(main, 60))
+
     return runner
 
 
@@ -74,6 +94,7 @@ def test_one_port_serves_both_kinds(run, certificate, size):
     async def main() -> list[bytes]:
         async with serving(tls=server_context(*certificate)) as listener:
             return [await ask(listener, tls, bytes(size)) for tls in (trusting(), None)]
+
     assert run(main()) == [bytes(size), bytes(size)]
 
 
@@ -83,6 +104,7 @@ def test_plain_connections_are_closed_where_only_tls_is_taken(run, certificate):
             with pytest.raises(ConnectionError):
                 await ask(listener, None)
             return await ask(listener, trusting())
+
     assert run(main()) == b"body"
 
 
@@ -94,6 +116,7 @@ def test_tls_connections_are_closed_where_none_is_taken(run, certificate, mode):
             with pytest.raises(ConnectionError):
                 await ask(listener, trusting())
             return await ask(listener, None)
+
     assert run(main()) == b"body"
 
 
@@ -106,6 +129,7 @@ def test_a_broken_greeting_ends_its_connection_and_no_other(run, certificate):
                 await reader.read()
             writer.close()
             return await ask(listener, trusting())
+
     assert run(main()) == b"body"
 
 

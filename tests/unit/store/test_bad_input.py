@@ -90,8 +90,9 @@ def test_a_store_of_one_empty_part_answers_everything(name, tmp_path):
     assert answers["bounds"][:2] == (0, 0)
 
 
-@pytest.mark.parametrize("name", ["commitlog", "consumequeue", "batchconsumequeue", "index", "config", "timerlog",
-                                  "consumequeue_ext"])
+@pytest.mark.parametrize(
+    "name", ["commitlog", "consumequeue", "batchconsumequeue", "index", "config", "timerlog", "consumequeue_ext"]
+)
 def test_a_file_in_place_of_a_directory_is_an_answer_or_an_error_of_ours(name, tmp_path):
     (tmp_path / "checkpoint").touch()
     (tmp_path / name).write_bytes(b"x" * 100)
@@ -111,9 +112,15 @@ def make_socket(path):
         os.chdir(here)
 
 
-STRANGE = {"directory": Path.mkdir, "FIFO": os.mkfifo, "socket": make_socket,
-           "circle": lambda path: path.symlink_to(path.name), "dangling link": lambda path: path.symlink_to("nowhere"),
-           "device": lambda path: path.symlink_to(os.devnull), "empty": Path.touch}
+STRANGE = {
+    "directory": Path.mkdir,
+    "FIFO": os.mkfifo,
+    "socket": make_socket,
+    "circle": lambda path: path.symlink_to(path.name),
+    "dangling link": lambda path: path.symlink_to("nowhere"),
+    "device": lambda path: path.symlink_to(os.devnull),
+    "empty": Path.touch,
+}
 
 
 @pytest.mark.parametrize("kind", STRANGE)
@@ -155,7 +162,8 @@ def test_every_file_cut_at_many_lengths_is_survived(names, tmp_path):
         path = root / name
         whole = path.read_bytes()
         lengths = {0, 1, 7, 8, 9, 19, 20, 21, 39, 40, 41, 90, 91, len(whole) // 2, len(whole) - 1} | set(
-            range(0, len(whole), max(1, len(whole) // 12)))
+            range(0, len(whole), max(1, len(whole) // 12))
+        )
         for length in sorted(cut for cut in lengths if 0 <= cut < len(whole)):
             path.write_bytes(whole[:length])
             answers = ask_everything(root)
@@ -163,10 +171,13 @@ def test_every_file_cut_at_many_lengths_is_survived(names, tmp_path):
         path.write_bytes(whole)
 
 
-CONTENT = {"zeros": bytes, "ones": lambda size: b"\xff" * size,
-           "random": lambda size: random.Random(size).randbytes(size),
-           "text": lambda size: (b"not what you think " * size)[:size],
-           "longest": lambda size: b"\x7f\xff\xff\xff" * (size // 4)}
+CONTENT = {
+    "zeros": bytes,
+    "ones": lambda size: b"\xff" * size,
+    "random": lambda size: random.Random(size).randbytes(size),
+    "text": lambda size: (b"not what you think " * size)[:size],
+    "longest": lambda size: b"\x7f\xff\xff\xff" * (size // 4),
+}
 
 
 @pytest.mark.parametrize("kind", CONTENT)
@@ -215,12 +226,29 @@ def test_hostile_numbers_in_every_unit_are_survived(value, offset, tmp_path):
     assert len(answers["messages"][0]) == 60
 
 
-@pytest.mark.parametrize("content", [
-    "", "{", "[]", "null", "7", '"text"', "{}", '{"offsetTable": 7}', '{"offsetTable": {"a": 1}}', "\0" * 512,
-    '{"offsetTable": {"a@b": {"x": "y"}}}', '{"topicConfigTable": []}', '{"topicConfigTable": {"T": null}}',
-    '{"subscriptionGroupTable": {"g": 3}}', "[" * 100_000, '{"offsetTable": {"1": 1e400}}',
-    '{"offsetTable": {"1": 99999999999999999999}}', '{"offsetTable": {"T0@group": {"0": 99999999999999999999}}}',
-])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        "7",
+        '"text"',
+        "{}",
+        '{"offsetTable": 7}',
+        '{"offsetTable": {"a": 1}}',
+        "\0" * 512,
+        '{"offsetTable": {"a@b": {"x": "y"}}}',
+        '{"topicConfigTable": []}',
+        '{"topicConfigTable": {"T": null}}',
+        '{"subscriptionGroupTable": {"g": 3}}',
+        "[" * 100_000,
+        '{"offsetTable": {"1": 1e400}}',
+        '{"offsetTable": {"1": 99999999999999999999}}',
+        '{"offsetTable": {"T0@group": {"0": 99999999999999999999}}}',
+    ],
+)
 def test_garbage_in_the_configuration_is_a_problem_and_no_failure(content, tmp_path):
     root = tmp_path / "store"
     small(root)
@@ -234,11 +262,14 @@ def test_garbage_in_the_configuration_is_a_problem_and_no_failure(content, tmp_p
 # --- configurations --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("config", "error", "words"), [
-    ({"maxHashSlotNum": "many"}, UsageError, "maxHashSlotNum: expected a whole number, found 'many'"),
-    ({"mappedFileSizeCommitLog": "1G"}, UsageError, "expected a whole number"),
-    ({"storePathCommitLog": "/nowhere/at/all"}, LayoutError, "names this CommitLog directory"),
-])
+@pytest.mark.parametrize(
+    ("config", "error", "words"),
+    [
+        ({"maxHashSlotNum": "many"}, UsageError, "maxHashSlotNum: expected a whole number, found 'many'"),
+        ({"mappedFileSizeCommitLog": "1G"}, UsageError, "expected a whole number"),
+        ({"storePathCommitLog": "/nowhere/at/all"}, LayoutError, "names this CommitLog directory"),
+    ],
+)
 def test_a_configuration_that_cannot_be_is_refused(config, error, words, tmp_path):
     small(tmp_path / "store")
     with pytest.raises(error, match=words):
@@ -254,19 +285,33 @@ def test_a_configuration_file_that_is_none_is_refused(make, tmp_path):
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "-2147483648", "2147483647", "99999999999999999999"])
-@pytest.mark.parametrize("key", [
-    "mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum",
-    "mapperFileSizeBatchConsumeQueue", "mappedFileSizeConsumeQueueExt",
-])
+@pytest.mark.parametrize(
+    "key",
+    [
+        "mappedFileSizeCommitLog",
+        "mappedFileSizeConsumeQueue",
+        "maxHashSlotNum",
+        "maxIndexNum",
+        "mapperFileSizeBatchConsumeQueue",
+        "mappedFileSizeConsumeQueueExt",
+    ],
+)
 def test_hostile_sizes_in_a_configuration_are_survived(key, value, tmp_path):
     small(tmp_path / "store")
     assert ask_everything(tmp_path / "store", {key: value})
 
 
-@pytest.mark.parametrize("wanted", [
-    {"start": 9, "end": 3}, {"begin_time": 9, "end_time": 3}, {"limit": -1}, {"grep": "("}, {"nonsense": 1},
-    {"topics": ["["], "grep": "*"},
-])
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {"start": 9, "end": 3},
+        {"begin_time": 9, "end_time": 3},
+        {"limit": -1},
+        {"grep": "("},
+        {"nonsense": 1},
+        {"topics": ["["], "grep": "*"},
+    ],
+)
 def test_a_selection_that_makes_no_sense_is_refused_before_anything_is_read(wanted, tmp_path):
     small(tmp_path / "store")
     with mqtool.open(tmp_path / "store") as store, pytest.raises(UsageError):

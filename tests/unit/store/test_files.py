@@ -35,8 +35,13 @@ def make_dangling(path: Path) -> None:
     path.symlink_to("nowhere")
 
 
-STRANGE = {"directory": Path.mkdir, "FIFO": make_fifo, "socket": make_socket, "circle": make_loop,
-           "dangling link": make_dangling}
+STRANGE = {
+    "directory": Path.mkdir,
+    "FIFO": make_fifo,
+    "socket": make_socket,
+    "circle": make_loop,
+    "dangling link": make_dangling,
+}
 
 
 @pytest.mark.parametrize("kind", ["directory", "FIFO", "socket"])
@@ -126,8 +131,9 @@ def test_a_directory_that_cannot_be_listed_is_named(tmp_path, monkeypatch):
     assert raised.value.path == tmp_path
 
 
-@pytest.mark.parametrize(("position", "count", "found"),
-                         [(0, 4, b"0123"), (8, 4, b"89"), (10, 4, b""), (99, 4, b""), (3, 0, b"")])
+@pytest.mark.parametrize(
+    ("position", "count", "found"), [(0, 4, b"0123"), (8, 4, b"89"), (10, 4, b""), (99, 4, b""), (3, 0, b"")]
+)
 def test_a_read_gives_what_the_file_has_there(position, count, found, tmp_path):
     (tmp_path / "file").write_bytes(b"0123456789")
     with ReadFile(tmp_path / "file") as file:
@@ -197,8 +203,15 @@ def test_a_small_file_is_read_whole_and_a_big_one_refused(tmp_path):
         read_file(tmp_path / "file", 99)
 
 
-@pytest.mark.parametrize(("make", "words"), [(Path.touch, "is a file, not a store"), (make_loop, "symbolic links"),
-                                             (lambda path: None, "no such directory"), (make_fifo, "is a file")])
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (Path.touch, "is a file, not a store"),
+        (make_loop, "symbolic links"),
+        (lambda path: None, "no such directory"),
+        (make_fifo, "is a file"),
+    ],
+)
 def test_a_root_that_is_no_directory_is_refused_with_a_hint(make, words, tmp_path):
     make(tmp_path / "root")
     with pytest.raises(NotAStoreError, match=words):

@@ -34,8 +34,11 @@ def naive(entries, key, begin=0, end=1 << 62, most=1 << 31):
     wanted = index_file.key_hash(index_file.key_text("T", key))
     first = entries[0][0].store_timestamp
     times = [(at, first + (at.store_timestamp - first) // 1000 * 1000, key) for at, key in entries]
-    found = [at.physical_offset for at, time, key in times
-             if index_file.key_hash(index_file.key_text("T", key)) == wanted and begin <= time <= end]
+    found = [
+        at.physical_offset
+        for at, time, key in times
+        if index_file.key_hash(index_file.key_text("T", key)) == wanted and begin <= time <= end
+    ]
     return found[::-1][:most]
 
 
@@ -114,8 +117,13 @@ def test_a_hostile_count_in_the_header_is_survived(count, tmp_path):
     assert set(file.lookup(index_file.key_hash("T#k3"), *EVER, 1 << 31)) <= set(naive(keyed(100), "k3"))
 
 
-CHAINS = {"itself": lambda number: number, "a younger one": lambda number: number + 1, "the last": lambda number: 100,
-          "a huge one": lambda number: (1 << 31) - 1, "a negative one": lambda number: -number}
+CHAINS = {
+    "itself": lambda number: number,
+    "a younger one": lambda number: number + 1,
+    "the last": lambda number: 100,
+    "a huge one": lambda number: (1 << 31) - 1,
+    "a negative one": lambda number: -number,
+}
 
 
 @pytest.mark.parametrize("where", CHAINS)

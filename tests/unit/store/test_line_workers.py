@@ -71,8 +71,11 @@ def alone(root, **wanted):
         return plain(json_lines(store, **wanted))
 
 
-@pytest.mark.parametrize("wanted", [{}, {"topics": ["T1"]}, {"tags": ["a"], "limit": 100}, {"start": 3000, "end": 40_000}],
-                         ids=["all", "a topic", "a tag, limited", "a range"])
+@pytest.mark.parametrize(
+    "wanted",
+    [{}, {"topics": ["T1"]}, {"tags": ["a"], "limit": 100}, {"start": 3000, "end": 40_000}],
+    ids=["all", "a topic", "a tag, limited", "a range"],
+)
 def test_blocks_made_elsewhere_are_the_same_lines_in_the_same_order(root, wanted):
     with ThreadPoolExecutor(2) as pool:
         assert spread_over(root, pool, **wanted) == alone(root, **wanted)

@@ -32,7 +32,9 @@ def test_a_queue_that_is_gone_comes_again_with_what_recovery_scans(tmp_path):
 def test_pending_units_lie_behind_those_on_disk():
     with mqtool.open(store_fixture("crash-4.9.7").directory) as store:
         on_disk = {(queue.topic, queue.queue_id): queue for queue in store.disk_queues()}
-        grown = [queue for queue in store.queues() if queue.max_offset > on_disk[queue.topic, queue.queue_id].max_offset]
+        grown = [
+            queue for queue in store.queues() if queue.max_offset > on_disk[queue.topic, queue.queue_id].max_offset
+        ]
         assert len(grown) == 3
         for queue in grown:
             below = on_disk[queue.topic, queue.queue_id]

@@ -17,20 +17,49 @@ pytestmark = pytest.mark.usefixtures("either_way")
 
 SLOTS, ENTRIES, FAULTY = 20, 400, 30
 CONFIG = {"maxHashSlotNum": str(SLOTS), "maxIndexNum": str(ENTRIES)}
-ALONE = {"flag": 4, "sys_flag": 4, "born_timestamp": 8, "born_host": 8, "store_timestamp": 8, "store_host": 8,
-         "reconsume_times": 4, "prepared_transaction_offset": 8}
+ALONE = {
+    "flag": 4,
+    "sys_flag": 4,
+    "born_timestamp": 8,
+    "born_host": 8,
+    "store_timestamp": 8,
+    "store_host": 8,
+    "reconsume_times": 4,
+    "prepared_transaction_offset": 8,
+}
 """Fields of which a record holds the only copy, and their sizes: a changed bit of these may be a value like any other."""
-HEAD = [("total_size", 4), ("magic_code", 4), ("body_crc", 4), ("queue_id", 4), ("flag", 4), ("queue_offset", 8),
-        ("physical_offset", 8), ("sys_flag", 4), ("born_timestamp", 8), ("born_host", 8), ("store_timestamp", 8),
-        ("store_host", 8), ("reconsume_times", 4), ("prepared_transaction_offset", 8), ("body_length", 4)]
+HEAD = [
+    ("total_size", 4),
+    ("magic_code", 4),
+    ("body_crc", 4),
+    ("queue_id", 4),
+    ("flag", 4),
+    ("queue_offset", 8),
+    ("physical_offset", 8),
+    ("sys_flag", 4),
+    ("born_timestamp", 8),
+    ("born_host", 8),
+    ("store_timestamp", 8),
+    ("store_host", 8),
+    ("reconsume_times", 4),
+    ("prepared_transaction_offset", 8),
+    ("body_length", 4),
+]
 MASKS = (0x01, 0x80, 0xFF)
 
 
 def built(count: int = 60, **changes: int) -> StoreBuilder:
     builder = StoreBuilder(slots=SLOTS, entries=ENTRIES, **changes)
     for i in range(count):
-        builder.put(b"body number %d" % i, topic=("Orders", "Audit")[i % 2], queue_id=i % 3, tags="TagA" if i % 4 else "",
-                    keys=f"k{i} x{i % 7}", unique_key=f"{i:032X}", step=500)
+        builder.put(
+            b"body number %d" % i,
+            topic=("Orders", "Audit")[i % 2],
+            queue_id=i % 3,
+            tags="TagA" if i % 4 else "",
+            keys=f"k{i} x{i % 7}",
+            unique_key=f"{i:032X}",
+            step=500,
+        )
     return builder
 
 
@@ -110,9 +139,14 @@ def test_a_changed_byte_of_a_unit_is_found_in_its_queue_and_no_message_is_called
             assert found.losses.messages == found.losses.bytes == 0, (at, mask)
 
 
-@pytest.mark.parametrize("position", [*range(index_file.slot_position(3), index_file.slot_position(4)),
-                                      *range(index_file.entry_position(17, SLOTS), index_file.entry_position(18, SLOTS))],
-                         ids=str)
+@pytest.mark.parametrize(
+    "position",
+    [
+        *range(index_file.slot_position(3), index_file.slot_position(4)),
+        *range(index_file.entry_position(17, SLOTS), index_file.entry_position(18, SLOTS)),
+    ],
+    ids=str,
+)
 def test_a_changed_byte_of_a_slot_or_an_entry_is_found(sound, position):
     _, root = sound
     (path,) = (root / "index").iterdir()

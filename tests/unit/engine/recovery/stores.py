@@ -19,12 +19,27 @@ def record(body: bytes = b"hello", topic: bytes = b"Orders", stored: bytes = b""
     length = 2 if fields.get("magic_code") == commit_log.MAGIC_V2 else 1
     total = commit_log.MIN_RECORD_SIZE - 1 + length + len(body) + len(topic) + len(stored)
     made = commit_log.Record(
-        total_size=total, magic_code=commit_log.MAGIC_V1, body_crc=commit_log.body_crc(body), queue_id=0, flag=0,
-        queue_offset=0, physical_offset=0, sys_flag=0, born_timestamp=1_700_000_000_000, born_host=HOST,
-        store_timestamp=1_700_000_000_000, store_host=HOST, reconsume_times=0, prepared_transaction_offset=0,
-        body_length=len(body), body=body, topic_length=len(topic), topic=topic, properties_length=len(stored),
+        total_size=total,
+        magic_code=commit_log.MAGIC_V1,
+        body_crc=commit_log.body_crc(body),
+        queue_id=0,
+        flag=0,
+        queue_offset=0,
+        physical_offset=0,
+        sys_flag=0,
+        born_timestamp=1_700_000_000_000,
+        born_host=HOST,
+        store_timestamp=1_700_000_000_000,
+        store_host=HOST,
+        reconsume_times=0,
+        prepared_transaction_offset=0,
+        body_length=len(body),
+        body=body,
+        topic_length=len(topic),
+        topic=topic,
+        properties_length=len(stored),
         properties=stored,
-    )  # fmt: skip
+    )
     return commit_log.build_record(replace(made, **fields))
 
 
@@ -38,8 +53,15 @@ def unit(physical_offset: int, size: int = 100, tags_code: int = 0) -> bytes:
 
 
 def settings(root: Path, release: str = "5.5", **more: object) -> Settings:
-    known = {"segment_size": SEGMENT, "queue_file_size": QUEUE_FILE, "batch_file_size": 460, "ext_file_size": 1000,
-             "index_slots": 10, "index_entries": 20, **more}
+    known = {
+        "segment_size": SEGMENT,
+        "queue_file_size": QUEUE_FILE,
+        "batch_file_size": 460,
+        "ext_file_size": 1000,
+        "index_slots": 10,
+        "index_entries": 20,
+        **more,
+    }
     return Settings(release=Release(release), root=root, commit_log_dirs=(root / "commitlog",), **known)  # type: ignore[arg-type]
 
 

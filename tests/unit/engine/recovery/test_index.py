@@ -61,11 +61,17 @@ class PlainIndex:
 
 
 KEYS = st.sampled_from(["", "a", "k1 k2", " k1  k2 ", "ü x", "one two three four"])
-RECORDS = st.fixed_dictionaries({
-    "topic": st.sampled_from(["T", "Orders", "Größe"]), "physical": st.integers(0, 3000), "stored": st.integers(1, 9),
-    "sys_flag": st.sampled_from([0, 0, 0, 4, 8, 12]), "keys": KEYS, "unique": st.sampled_from(["", "U1", "U2"]),
-    "tags": st.sampled_from(["", "A"]),
-})  # fmt: skip
+RECORDS = st.fixed_dictionaries(
+    {
+        "topic": st.sampled_from(["T", "Orders", "Größe"]),
+        "physical": st.integers(0, 3000),
+        "stored": st.integers(1, 9),
+        "sys_flag": st.sampled_from([0, 0, 0, 4, 8, 12]),
+        "keys": KEYS,
+        "unique": st.sampled_from(["", "U1", "U2"]),
+        "tags": st.sampled_from(["", "A"]),
+    }
+)
 
 
 def requests(chosen: list[dict], release: str) -> Requests:
@@ -73,8 +79,15 @@ def requests(chosen: list[dict], release: str) -> Requests:
     for one in chosen:
         values = {"KEYS": one["keys"], "UNIQ_KEY": one["unique"], "TAGS": one["tags"]}
         stored = named(**{name: value for name, value in values.items() if value})
-        parts.append(record(topic=one["topic"].encode(), stored=stored, physical_offset=one["physical"],
-                            store_timestamp=one["stored"], sys_flag=one["sys_flag"]))
+        parts.append(
+            record(
+                topic=one["topic"].encode(),
+                stored=stored,
+                physical_offset=one["physical"],
+                store_timestamp=one["stored"],
+                sys_flag=one["sys_flag"],
+            )
+        )
     view = memoryview(b"".join(parts))
     chain = hop(view, 0)
     check = RecordCheck(settings(Path("store"), release), recovering=True)
@@ -90,8 +103,10 @@ def test_columns_give_the_headers_that_single_keys_give(windows, release):
         for one in window:
             values = {"KEYS": one["keys"], "UNIQ_KEY": one["unique"], "TAGS": one["tags"]}
             plain.build(one["topic"], one["physical"], one["stored"], one["sys_flag"], values, is_5=release == "5.5")
-    assert [(file.begin_physical_offset, file.end_physical_offset, file.hash_slot_count, file.index_count)
-            for file in model.files] == [(f["begin"], f["end"], f["used"], f["count"]) for f in plain.files]
+    assert [
+        (file.begin_physical_offset, file.end_physical_offset, file.hash_slot_count, file.index_count)
+        for file in model.files
+    ] == [(f["begin"], f["end"], f["used"], f["count"]) for f in plain.files]
 
 
 @given(st.lists(RECORDS, max_size=12))
@@ -100,8 +115,10 @@ def test_topics_and_queues_of_a_window_are_those_of_its_records(chosen):
     numbers, names = made.topics
     assert [names[number] for number in numbers] == [one["topic"].encode() for one in chosen]
     grouped = {(topic, queue): rows.tolist() for topic, queue, rows in made.by_queue(np.arange(len(made)))}
-    assert grouped == {(topic, 0): [row for row, one in enumerate(chosen) if one["topic"] == topic]
-                       for topic in {one["topic"] for one in chosen}}
+    assert grouped == {
+        (topic, 0): [row for row, one in enumerate(chosen) if one["topic"] == topic]
+        for topic in {one["topic"] for one in chosen}
+    }
 
 
 def write_index(directory: Path, name: str, end_timestamp: int) -> None:

@@ -40,9 +40,11 @@ def test_files_are_in_the_order_of_their_names_not_of_their_numbers():
 @pytest.mark.parametrize("is_5", [False, True])
 @pytest.mark.parametrize(
     ("bad", "words"),
-    [(entry(name(1000), 999), "999 length not matched"),
-     (entry("copy"), 'NumberFormatException: For input string: "copy"'),
-     (entry(".hidden", 3), "3 length not matched")],
+    [
+        (entry(name(1000), 999), "999 length not matched"),
+        (entry("copy"), 'NumberFormatException: For input string: "copy"'),
+        (entry(".hidden", 3), "3 length not matched"),
+    ],
 )
 def test_a_file_of_a_wrong_length_or_name_is_refused_by_both(is_5, bad, words):
     files = Segments(DIRECTORY, SIZE, Ledger())
@@ -77,8 +79,14 @@ def test_an_empty_file_is_not_the_last_where_a_directory_sorts_behind_it():
 
 @pytest.mark.parametrize(
     ("names_", "offset", "base"),
-    [((name(0), name(1000)), 1500, 1000), ((name(0), name(1000)), 2000, None), ((name(0), name(2000)), 1500, None),
-     ((name(1000), name(2000)), 999, None), ((name(0), name(1100)), 1050, None), ((name(0), name(1100)), 2050, 1100)],
+    [
+        ((name(0), name(1000)), 1500, 1000),
+        ((name(0), name(1000)), 2000, None),
+        ((name(0), name(2000)), 1500, None),
+        ((name(1000), name(2000)), 999, None),
+        ((name(0), name(1100)), 1050, None),
+        ((name(0), name(1100)), 2050, 1100),
+    ],
 )
 def test_a_file_is_found_by_an_offset_that_it_covers(names_, offset, base):
     found = loaded(*names_).find(offset)

@@ -11,8 +11,12 @@ from mqtool.formats import checkpoint, commit_log
 from tests.support.stores import tree_digest
 from tests.unit.engine.recovery.stores import QUEUE_FILE, SEGMENT, StoreWriter, patch
 
-KEYS = {"mappedFileSizeCommitLog": SEGMENT, "mappedFileSizeConsumeQueue": QUEUE_FILE, "maxHashSlotNum": 10,
-        "maxIndexNum": 20}  # fmt: skip
+KEYS = {
+    "mappedFileSizeCommitLog": SEGMENT,
+    "mappedFileSizeConsumeQueue": QUEUE_FILE,
+    "maxHashSlotNum": 10,
+    "maxIndexNum": 20,
+}
 BOTH = pytest.mark.parametrize("release", ["4.9", "5.5"])
 
 
@@ -73,7 +77,9 @@ def test_without_a_checkpoint_a_bad_record_in_the_first_segment_costs_all_later_
     (store.root / "checkpoint").write_bytes(bytes(checkpoint.FILE_SIZE))
     found = start(crashed(store), release)
     assert {name for name in found.files.deleted if name.startswith("commitlog/")} == {
-        f"commitlog/{SEGMENT:020d}", f"commitlog/{2 * SEGMENT:020d}"}
+        f"commitlog/{SEGMENT:020d}",
+        f"commitlog/{2 * SEGMENT:020d}",
+    }
     assert found.runs
 
 
@@ -91,7 +97,8 @@ def test_records_in_no_queue_are_lost_and_said_to_stay_in_the_log(store):
         path.unlink()
     (store.root / "consumequeue" / "Other" / "0").mkdir(parents=True)
     (store.root / "consumequeue" / "Other" / "0" / f"{0:020d}").write_bytes(
-        (2 * SEGMENT).to_bytes(8, "big") + (100).to_bytes(4, "big") + bytes(QUEUE_FILE - 12))
+        (2 * SEGMENT).to_bytes(8, "big") + (100).to_bytes(4, "big") + bytes(QUEUE_FILE - 12)
+    )
     found = start(store)
     assert found.lost is not None
     assert sum(last - first + 1 for first, last in found.lost["Orders/0"]) > 20
@@ -169,8 +176,7 @@ def test_versions_belong_to_their_release(store):
 
 @pytest.mark.parametrize(
     "keys",
-    [{"storeType": "defaultRocksDB"}, {"enableControllerMode": "true"},
-     {"duplicationEnable": "true"}],
+    [{"storeType": "defaultRocksDB"}, {"enableControllerMode": "true"}, {"duplicationEnable": "true"}],
 )
 def test_other_engines_are_refused_by_name(store, keys):
     with pytest.raises(UnsupportedFormatError, match=next(iter(keys))):
@@ -254,7 +260,8 @@ def test_a_topic_whose_queues_are_of_another_type_is_refused_by_5_5(store):
     config = store.root / "config"
     config.mkdir()
     (config / "topics.json").write_text(
-        '{"topicConfigTable":{"Orders":{"topicName":"Orders","attributes":{"queue.type":"BatchCQ"}}}}')
+        '{"topicConfigTable":{"Orders":{"topicName":"Orders","attributes":{"queue.type":"BatchCQ"}}}}'
+    )
     found = start(store)
     assert found.exit == -3
     assert found.refusal is not None

@@ -108,8 +108,11 @@ def test_numbers_of_an_inner_batch_must_parse_in_5_5():
 
 @pytest.mark.parametrize(
     ("size", "heap", "words"),
-    [(0x7FFFFFFF, 8 << 30, "exceeds VM limit"), (0x7FFFFFFE, 8 << 30, "exceeds VM limit"),
-     (0x30000000, 512 << 20, "Java heap space")],
+    [
+        (0x7FFFFFFF, 8 << 30, "exceeds VM limit"),
+        (0x7FFFFFFE, 8 << 30, "exceeds VM limit"),
+        (0x30000000, 512 << 20, "Java heap space"),
+    ],
 )
 def test_4_9_runs_out_of_memory_over_a_size_that_5_5_compares_first(size, heap, words):
     data = with_field("total_size", i32(size))
@@ -140,10 +143,15 @@ def test_the_crc_of_the_whole_record_counts_where_it_is_asked_for():
 
 TEXTS = st.sampled_from([b"", b"a", b"k1 k2", "ü".encode(), b"x" * 40])
 RECORDS = st.one_of(
-    st.builds(lambda body, topic, keys: record(body, topic, named(KEYS=keys.decode())), TEXTS,
-              st.sampled_from([b"T", b"Orders", b"SCHEDULE_TOPIC_XXXX"]), TEXTS),
-    st.builds(lambda level: record(topic=b"SCHEDULE_TOPIC_XXXX", stored=named(DELAY=level)),
-              st.sampled_from(["3", "x", "-1"])),
+    st.builds(
+        lambda body, topic, keys: record(body, topic, named(KEYS=keys.decode())),
+        TEXTS,
+        st.sampled_from([b"T", b"Orders", b"SCHEDULE_TOPIC_XXXX"]),
+        TEXTS,
+    ),
+    st.builds(
+        lambda level: record(topic=b"SCHEDULE_TOPIC_XXXX", stored=named(DELAY=level)), st.sampled_from(["3", "x", "-1"])
+    ),
     st.builds(lambda number: record(stored=named(INNER_NUM=number, INNER_BASE="4")), st.sampled_from(["3", "z"])),
     st.builds(lambda body: record(body, magic_code=commit_log.MAGIC_V2), TEXTS),
     st.builds(lambda flag: record(sys_flag=flag, born_host=bytes(20)), st.just(0x10)),

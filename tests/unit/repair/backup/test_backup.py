@@ -27,8 +27,13 @@ from tests.support.stores import copy_store, store_fixture, tree_digest
 
 def contents(root):
     """Path to mode, time and bytes of every file but the lock, and directories."""
-    return {path.relative_to(root).as_posix(): (path.stat().st_mode, path.stat().st_mtime_ns, path.read_bytes())
-            if path.is_file() else None for path in root.rglob("*") if path.name != "lock"}
+    return {
+        path.relative_to(root).as_posix(): (path.stat().st_mode, path.stat().st_mtime_ns, path.read_bytes())
+        if path.is_file()
+        else None
+        for path in root.rglob("*")
+        if path.name != "lock"
+    }
 
 
 @pytest.mark.parametrize("name", ["orders-5.5.0", "crash-4.9.7", "bcq-5.5.0", "timer-5.5.0"])
@@ -147,12 +152,15 @@ HARM = {
     "a piece cut short": lambda piece, _: os.truncate(piece, piece.stat().st_size // 2),
     "a piece empty": lambda piece, _: os.truncate(piece, 0),
     "a bit of a piece": lambda piece, _: piece.write_bytes(
-        piece.read_bytes()[:-3] + bytes([piece.read_bytes()[-3] ^ 1]) + piece.read_bytes()[-2:]),
+        piece.read_bytes()[:-3] + bytes([piece.read_bytes()[-3] ^ 1]) + piece.read_bytes()[-2:]
+    ),
     "another piece in its place": lambda piece, _: piece.write_bytes(
-        next(other for other in sorted(piece.parents[1].rglob("*.zst")) if other != piece).read_bytes()),
+        next(other for other in sorted(piece.parents[1].rglob("*.zst")) if other != piece).read_bytes()
+    ),
     "the manifest cut short": lambda _, manifest: os.truncate(manifest, manifest.stat().st_size // 2),
     "the manifest edited": lambda _, manifest: manifest.write_text(
-        manifest.read_text().replace('"mode": 420', '"mode": 511', 1).replace('"mode": 436', '"mode": 511', 1)),
+        manifest.read_text().replace('"mode": 420', '"mode": 511', 1).replace('"mode": 436', '"mode": 511', 1)
+    ),
 }
 
 
@@ -253,7 +261,8 @@ def test_a_live_copy_recovers_to_all_that_was_there_when_its_end_was_noted(tmp_p
     with mqtool.open(tmp_path / "again") as again:
         found = {(queue.topic, queue.queue_id): queue.max_offset for queue in again.disk_queues() if queue.max_offset}
     assert {key: value for key, value in found.items() if key in expected} == {
-        key: value for key, value in expected.items() if key in found}
+        key: value for key, value in expected.items() if key in found
+    }
     assert found
 
 

@@ -24,14 +24,22 @@ ROOT = Path(__file__).resolve().parents[4]
 def messages(root):
     """Topic, queue, offset and body of every message."""
     with mqtool.open(root) as store:
-        return [(one.topic, one.queue_id, one.queue_offset, one.raw_body) for one in store.messages()
-                if isinstance(one, Message) and one.topic != "MQTOOL_HOLE"]
+        return [
+            (one.topic, one.queue_id, one.queue_offset, one.raw_body)
+            for one in store.messages()
+            if isinstance(one, Message) and one.topic != "MQTOOL_HOLE"
+        ]
 
 
-@pytest.mark.parametrize(("book", "fault"), [
-    ("RB-05", "third-last-flip-magic@4.9.7-clean"), ("RB-05", "tail-page-hole@5.5.0-clean"),
-    ("RB-13", "segment-missing-middle@5.5.0-clean"), ("RB-13", "segment-missing-recent@4.9.7-clean"),
-])
+@pytest.mark.parametrize(
+    ("book", "fault"),
+    [
+        ("RB-05", "third-last-flip-magic@4.9.7-clean"),
+        ("RB-05", "tail-page-hole@5.5.0-clean"),
+        ("RB-13", "segment-missing-middle@5.5.0-clean"),
+        ("RB-13", "segment-missing-recent@4.9.7-clean"),
+    ],
+)
 def test_a_damaged_log_gives_a_new_store_and_stays_as_it_is(book, fault, tmp_path):
     root = damage_case(fault, tmp_path)
     before = tree_digest(root)
@@ -168,7 +176,8 @@ def test_queues_in_rocksdb_become_files_for_a_broker_that_wants_files(tmp_path):
     assert found.mended, found.markdown()
     with mqtool.open(root) as old, mqtool.open(tmp_path / "new") as new:
         assert {(one.topic, one.queue_id): one.max_offset for one in new.queues()} == {
-            (one.topic, one.queue_id): one.max_offset for one in old.queues()}
+            (one.topic, one.queue_id): one.max_offset for one in old.queues()
+        }
         assert (tmp_path / "new" / "consumequeue").is_dir()
     assert tree_digest(root) == before
 
@@ -196,9 +205,15 @@ def test_a_running_broker_has_not_crashed(tmp_path):
     assert "because it runs" in found.step("detect").evidence[0]
 
 
-@pytest.mark.parametrize("config", [
-    {"mappedFileSizeCommitLog": "65536"}, {"mappedFileSizeConsumeQueue": "2000"}, {"mapedFileSizeCommitLog": "16384"},
-], ids=["segments", "queues", "old-spelling"])
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"mappedFileSizeCommitLog": "65536"},
+        {"mappedFileSizeConsumeQueue": "2000"},
+        {"mapedFileSizeCommitLog": "16384"},
+    ],
+    ids=["segments", "queues", "old-spelling"],
+)
 def test_a_wrong_configuration_is_told_and_no_file_is_fitted_to_it(config, tmp_path):
     root = damage_case("cq-odd-length@5.5.0-clean", tmp_path)
     before = tree_digest(root)

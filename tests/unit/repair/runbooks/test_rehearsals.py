@@ -53,7 +53,9 @@ def empty_queue_file(root):
 
 
 IN_PLACE = {
-    "stray file": Rehearsal("RB-01", "none@5.5.0-clean", lambda root: (root / "commitlog" / ".DS_Store").write_bytes(b"x")),
+    "stray file": Rehearsal(
+        "RB-01", "none@5.5.0-clean", lambda root: (root / "commitlog" / ".DS_Store").write_bytes(b"x")
+    ),
     "short segment made ahead": Rehearsal("RB-01", "segment-extra-short@4.9.7-clean"),
     "queue file of odd length": Rehearsal("RB-01", "cq-odd-length@5.5.0-clean"),
     "hole in a queue": Rehearsal("RB-02", "cq-hole@5.5.0-clean"),

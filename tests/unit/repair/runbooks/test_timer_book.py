@@ -48,9 +48,13 @@ FAULTS = {
     "wheel too short": (short_wheel, "timer-wheel-size"),
     "log file gone": (lost_log, "timer-bad-slot"),
     "unit of another message": (
-        lambda root: patch(root / PARTS[2], timer.LOG_UNIT_SIZE + 28, (777).to_bytes(8, "big")), "timer-dangling-unit"),
+        lambda root: patch(root / PARTS[2], timer.LOG_UNIT_SIZE + 28, (777).to_bytes(8, "big")),
+        "timer-dangling-unit",
+    ),
     "chain in a circle": (
-        lambda root: patch(root / PARTS[2], timer.LOG_UNIT_SIZE * 4 + 4, (1 << 40).to_bytes(8, "big")), "timer-bad-chain"),
+        lambda root: patch(root / PARTS[2], timer.LOG_UNIT_SIZE * 4 + 4, (1 << 40).to_bytes(8, "big")),
+        "timer-bad-chain",
+    ),
     "checkpoint ahead": (lambda root: patch(root / PARTS[1], 16, (10**6).to_bytes(8, "big")), "timer-checkpoint-ahead"),
 }
 

@@ -162,7 +162,12 @@ def test_a_compacted_store_keeps_messages_and_queue_offsets_and_has_a_map(tmp_pa
             new = store.message_at(at - move["old"] + move["new"])
             same = before.message_at(at)
             assert (new.topic, new.queue_id, new.queue_offset, new.raw_body, new.properties) == (
-                same.topic, same.queue_id, same.queue_offset, same.raw_body, same.properties)
+                same.topic,
+                same.queue_id,
+                same.queue_offset,
+                same.raw_body,
+                same.properties,
+            )
 
 
 def test_the_records_own_checksum_is_right_after_a_move(tmp_path):
@@ -251,5 +256,7 @@ def test_the_command_tells_by_its_exit_code_and_keeps_to_its_schema(tmp_path, ca
     assert problems("salvage", document) == []
     assert document["lost_messages"] == sum(row["lost"] for row in document["queues"]) > 0
     assert cli(words) == 4
-    assert cli(["salvage", str(copy_store("orders-5.5.0", tmp_path / "whole")), str(tmp_path / "two"), "--compact"]) == 0
+    assert (
+        cli(["salvage", str(copy_store("orders-5.5.0", tmp_path / "whole")), str(tmp_path / "two"), "--compact"]) == 0
+    )
     assert (tmp_path / "two.map.csv").is_file()

@@ -17,7 +17,9 @@ from tests.unit.server.broker.conftest import until
 
 def bare(text: bytes) -> dict:
     """JSON whose maps have objects as keys, as fastjson writes them: the keys become texts."""
-    return json.loads(re.sub(rb'(?<=[{,])(\{"brokerName"[^}]*\}):', lambda match: json.dumps(match[1].decode()).encode() + b":", text))
+    return json.loads(
+        re.sub(rb'(?<=[{,])(\{"brokerName"[^}]*\}):', lambda match: json.dumps(match[1].decode()).encode() + b":", text)
+    )
 
 
 def put(client, topic, count):
@@ -35,7 +37,9 @@ def test_a_topic_that_is_deleted_is_gone_with_its_messages(client, topic):
 
 @pytest.mark.parametrize("code", [17, 215])
 def test_topics_of_the_system_cannot_be_touched(client, code):
-    answer = client.call(code, topic="TBW102", defaultTopic="TBW102", readQueueNums=1, writeQueueNums=1, perm=6, order=False)
+    answer = client.call(
+        code, topic="TBW102", defaultTopic="TBW102", readQueueNums=1, writeQueueNums=1, perm=6, order=False
+    )
     assert (answer.code, "conflict with system topic" in answer.remark) == (29, True)
 
 
@@ -43,7 +47,11 @@ def test_a_group_is_made_changed_and_deleted(client):
     body = {"groupName": "GMade", "retryMaxTimes": 5, "consumeEnable": True, "attributes": None, "unheardOf": 1}
     assert client.call(200, json.dumps(body).encode()).code == 0
     found = client.call(201).json["subscriptionGroupTable"]["GMade"]
-    assert (found["retryMaxTimes"], found["retryQueueNums"], found["groupRetryPolicy"]) == (5, 1, {"type": "CUSTOMIZED"})
+    assert (found["retryMaxTimes"], found["retryQueueNums"], found["groupRetryPolicy"]) == (
+        5,
+        1,
+        {"type": "CUSTOMIZED"},
+    )
     assert client.call(207, groupName="GMade", cleanOffset=True).code == 0
     assert "GMade" not in client.call(201).json["subscriptionGroupTable"]
     assert client.call(352, group="no name").code == 26  # one of a good name is made, as whoever consumes would make it
@@ -75,7 +83,11 @@ def test_the_bounds_of_every_queue_are_shown(client, topic):
     put(client, topic, 2)
     table = bare(client.call(202, topic=topic).body)["offsetTable"]
     assert sorted((json.loads(key)["queueId"], row["minOffset"], row["maxOffset"]) for key, row in table.items()) == [
-        (0, 0, 2), (1, 0, 0), (2, 0, 0), (3, 0, 0)]
+        (0, 0, 2),
+        (1, 0, 0),
+        (2, 0, 0),
+        (3, 0, 0),
+    ]
 
 
 def test_a_reset_sends_the_next_pull_there(client, topic):

@@ -25,6 +25,7 @@ def jump(monkeypatch):
 
     def moved(days):
         monkeypatch.setattr(time, "time_ns", lambda: real() + days * DAY_NS)
+
     return moved
 
 

@@ -22,8 +22,11 @@ def serve() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
 
     def start(store: Path, *options: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "mqtool", "serve", str(store), "--port", "0", "--namesrv-port", "0", *options]
-        started.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                        stderr=subprocess.PIPE, cwd=ROOT))
+        started.append(
+            subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT
+            )
+        )
         return started[-1]
 
     yield start
@@ -80,9 +83,11 @@ def test_a_store_that_is_open_elsewhere_is_refused_in_one_line(serve, tmp_path):
     assert errors.count(b"\n") == 1
 
 
-@pytest.mark.parametrize("options", [("--set", "maxMessageSize=big"), ("--tls-cert", "missing.pem"),
-                                     ("--advertise", "nowhere.invalid")],
-                         ids=["no number", "no certificate", "no address"])
+@pytest.mark.parametrize(
+    "options",
+    [("--set", "maxMessageSize=big"), ("--tls-cert", "missing.pem"), ("--advertise", "nowhere.invalid")],
+    ids=["no number", "no certificate", "no address"],
+)
 def test_options_that_make_no_sense_are_refused_in_one_line(serve, tmp_path, options):
     code, errors = refused(serve(tmp_path / "store", *options))
     assert code not in (0, 1)

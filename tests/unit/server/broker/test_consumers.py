@@ -30,13 +30,26 @@ def test_a_heartbeat_makes_the_group_and_its_retry_topic(client, topic):
 
 
 def test_ordinals_and_missing_sets_of_the_cpp_client_are_understood(client, topic):
-    body = {"clientID": "cpp@1", "consumerDataSet": [{
-        "groupName": "GCpp", "consumeType": 1, "messageModel": 1, "consumeFromWhere": 4, "unitMode": False,
-        "subscriptionDataSet": [{"topic": topic, "subString": "*", "subVersion": "17"}]}]}
+    body = {
+        "clientID": "cpp@1",
+        "consumerDataSet": [
+            {
+                "groupName": "GCpp",
+                "consumeType": 1,
+                "messageModel": 1,
+                "consumeFromWhere": 4,
+                "unitMode": False,
+                "subscriptionDataSet": [{"topic": topic, "subString": "*", "subVersion": "17"}],
+            }
+        ],
+    }
     assert client.call(34, json.dumps(body).encode()).code == 0
     shown = client.call(203, consumerGroup="GCpp").json
     assert (shown["consumeType"], shown["messageModel"], shown["consumeFromWhere"]) == (
-        "CONSUME_PASSIVELY", "CLUSTERING", "CONSUME_FROM_FIRST_OFFSET")
+        "CONSUME_PASSIVELY",
+        "CLUSTERING",
+        "CONSUME_FROM_FIRST_OFFSET",
+    )
 
 
 def test_who_says_goodbye_is_gone(client, topic):
@@ -68,8 +81,11 @@ def test_offsets_go_where_they_are_set_and_minus_one_is_none(client, topic):
 
 
 def lock(client, code, who, queues):
-    body = {"consumerGroup": "GOrderly", "clientId": who,
-            "mqSet": [{"brokerName": "broker-a", "queueId": one, "topic": "T"} for one in queues]}
+    body = {
+        "consumerGroup": "GOrderly",
+        "clientId": who,
+        "mqSet": [{"brokerName": "broker-a", "queueId": one, "topic": "T"} for one in queues],
+    }
     return client.call(code, json.dumps(body).encode())
 
 
@@ -87,13 +103,13 @@ def test_what_is_sent_back_comes_again_later_and_then_is_given_up(client, topic)
     place = int(sent.fields["msgId"][-16:], 16)
     back = {"group": group, "delayLevel": 1, "maxReconsumeTimes": 1}
     assert client.call(36, offset=place, **back).code == 0
-    (facts, body), = records(client.pull(f"%RETRY%{group}", hold_ms=20_000))
+    ((facts, body),) = records(client.pull(f"%RETRY%{group}", hold_ms=20_000))
     assert (body, facts["reconsume_times"]) == (b"poison", 1)
     assert facts["properties"]["RETRY_TOPIC"] == topic
     assert facts["properties"]["ORIGIN_MESSAGE_ID"] == sent.fields["msgId"]
     assert client.call(36, offset=facts["physical_offset"], **back).code == 0
     until(lambda: client.pull(f"%DLQ%{group}").code == 0)
-    (facts, body), = records(client.pull(f"%DLQ%{group}"))
+    ((facts, body),) = records(client.pull(f"%DLQ%{group}"))
     assert (body, facts["reconsume_times"], facts["properties"]["KEYS"]) == (b"poison", 2, "k")
 
 
@@ -103,7 +119,13 @@ def test_what_is_not_there_cannot_be_sent_back(client):
 
 
 def assigned(client, topic, group, who):
-    body = {"topic": topic, "consumerGroup": group, "clientId": who, "strategyName": "AVG", "messageModel": "CLUSTERING"}
+    body = {
+        "topic": topic,
+        "consumerGroup": group,
+        "clientId": who,
+        "strategyName": "AVG",
+        "messageModel": "CLUSTERING",
+    }
     found = client.call(400, json.dumps(body).encode()).json["messageQueueAssignments"]
     return [(one["mode"], one["messageQueue"]["queueId"]) for one in found]
 

@@ -10,7 +10,12 @@ from tests.support.remoting import Client, records
 from tests.support.rocketmq import write_properties
 
 SMALL = 'mount -t tmpfs -o size=24m tmpfs "$0" && exec "$@"'
-KEYS = {"mappedFileSizeCommitLog": 2 << 20, "mappedFileSizeConsumeQueue": 20_000, "maxHashSlotNum": 100, "maxIndexNum": 400}
+KEYS = {
+    "mappedFileSizeCommitLog": 2 << 20,
+    "mappedFileSizeConsumeQueue": 20_000,
+    "maxHashSlotNum": 100,
+    "maxIndexNum": 400,
+}
 BODY = 500_000
 
 
@@ -24,11 +29,26 @@ def served(tmp_path):
     except (OSError, subprocess.CalledProcessError) as error:
         pytest.skip(f"no file system of its own: {error}")
     config = write_properties(tmp_path / "serve.conf", KEYS)
-    command = [sys.executable, "-m", "mqtool", "serve", str(place / "store"), "--port", "0", "--namesrv-port", "0",
-               "--config", str(config)]
+    command = [
+        sys.executable,
+        "-m",
+        "mqtool",
+        "serve",
+        str(place / "store"),
+        "--port",
+        "0",
+        "--namesrv-port",
+        "0",
+        "--config",
+        str(config),
+    ]
     with (tmp_path / "serve.log").open("wb") as log:
-        process = subprocess.Popen(["unshare", "-rm", "sh", "-c", SMALL, str(place), *command], stdin=subprocess.DEVNULL,
-                                   stdout=subprocess.PIPE, stderr=log)
+        process = subprocess.Popen(
+            ["unshare", "-rm", "sh", "-c", SMALL, str(place), *command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+        )
         yield process
         process.kill()
         process.wait(30)
@@ -38,8 +58,20 @@ def served(tmp_path):
 def test_sends_are_refused_and_what_was_acknowledged_is_there(served):
     acknowledged, refused = 0, []
     with Client(json.loads(served.stdout.readline())["broker"]) as client:
-        assert client.call(17, topic="Full", defaultTopic="TBW102", readQueueNums=1, writeQueueNums=1, perm=6,
-                           topicFilterType="SINGLE_TAG", topicSysFlag=0, order=False).code == 0
+        assert (
+            client.call(
+                17,
+                topic="Full",
+                defaultTopic="TBW102",
+                readQueueNums=1,
+                writeQueueNums=1,
+                perm=6,
+                topicFilterType="SINGLE_TAG",
+                topicSysFlag=0,
+                order=False,
+            ).code
+            == 0
+        )
         while len(refused) < 20 and acknowledged < 1000:
             answer = client.put("Full", b"%d " % acknowledged + b"f" * BODY)
             if answer.code == 0:
@@ -48,7 +80,9 @@ def test_sends_are_refused_and_what_was_acknowledged_is_there(served):
                 refused.append((answer.code, answer.remark))
         assert {code for code, _ in refused} <= {1, 14}
         assert all(remark for _, remark in refused)
-        offset = int(client.call(31, topic="Full", queueId=0).fields["offset"])  # retention may have made room meanwhile
+        offset = int(
+            client.call(31, topic="Full", queueId=0).fields["offset"]
+        )  # retention may have made room meanwhile
         while offset < acknowledged:
             answer = client.pull("Full", offset=offset)
             assert answer.code == 0, (offset, acknowledged, answer.remark)

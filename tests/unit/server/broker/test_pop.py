@@ -19,8 +19,19 @@ REVIVE = "rmq_sys_REVIVE_LOG_DefaultCluster"
 
 
 def pop(client, topic, *, invisible=60_000, poll=0, group="GPop", queue=-1, count=8, order=False, **more):
-    fields = {"consumerGroup": group, "topic": topic, "queueId": queue, "maxMsgNums": count, "invisibleTime": invisible,
-              "pollTime": poll, "bornTime": 0, "initMode": 0, "exp": "*", "expType": "TAG", "order": order} | more
+    fields = {
+        "consumerGroup": group,
+        "topic": topic,
+        "queueId": queue,
+        "maxMsgNums": count,
+        "invisibleTime": invisible,
+        "pollTime": poll,
+        "bornTime": 0,
+        "initMode": 0,
+        "exp": "*",
+        "expType": "TAG",
+        "order": order,
+    } | more
     return client.call(200050, **fields)
 
 
@@ -31,8 +42,14 @@ def words(answer, offset, *, queue=0, start=0, retry=0):
 
 
 def ack(client, topic, answer, offset, *, group="GPop", start=0, retry=0):
-    return client.call(200051, consumerGroup=group, topic=topic, queueId=0, offset=offset,
-                       extraInfo=words(answer, offset, start=start, retry=retry))
+    return client.call(
+        200051,
+        consumerGroup=group,
+        topic=topic,
+        queueId=0,
+        offset=offset,
+        extraInfo=words(answer, offset, start=start, retry=retry),
+    )
 
 
 def fill(client, topic, number=3):
@@ -51,8 +68,17 @@ def pop_until(client, topic, expected, **how):
             given = facts["properties"].get("POP_CK") or words(answer, facts["queue_offset"])
             retry = given.split(" ")[4] != "0"
             where = f"%RETRY%{how['group']}_{topic}" if retry else topic
-            assert client.call(200051, consumerGroup=how["group"], topic=where, queueId=0, extraInfo=given,
-                               offset=facts["queue_offset"]).code == 0
+            assert (
+                client.call(
+                    200051,
+                    consumerGroup=how["group"],
+                    topic=where,
+                    queueId=0,
+                    extraInfo=given,
+                    offset=facts["queue_offset"],
+                ).code
+                == 0
+            )
             found.append((facts, body))
     return found
 
@@ -70,7 +96,7 @@ def test_only_what_is_not_acknowledged_comes_again(client, topic):
     answer = pop(client, topic, invisible=1500, group="GSome")
     for offset in (2, 0):
         assert ack(client, topic, answer, offset, group="GSome").code == 0
-    (facts, body), = pop_until(client, topic, 1, group="GSome")
+    ((facts, body),) = pop_until(client, topic, 1, group="GSome")
     assert (body, facts["reconsume_times"], facts["topic"]) == (b"p1", 1, topic)
     assert facts["properties"]["1ST_POP_TIME"] == answer.fields["popTime"]
     assert facts["properties"]["ORIGIN_GROUP"] == "GSome"
@@ -82,7 +108,7 @@ def test_what_comes_again_and_is_not_acknowledged_comes_a_third_time(client, top
     pop(client, topic, invisible=100, group="GThird")
     answer = pop(client, topic, invisible=100, group="GThird", poll=20_000)
     assert answer.fields["startOffsetInfo"] == "1 0 0"
-    (facts, _), = pop_until(client, topic, 1, group="GThird")
+    ((facts, _),) = pop_until(client, topic, 1, group="GThird")
     assert facts["reconsume_times"] == 2
 
 
@@ -90,8 +116,17 @@ def test_many_are_acknowledged_at_once(client, topic):
     fill(client, topic)
     answer = pop(client, topic, invisible=1500, group="GMany")
     found = answer.fields
-    one = {"b": base64.b64encode(bytes([0b101])).decode(), "c": "GMany", "t": topic, "r": "0", "so": 0, "q": 0,
-           "rq": int(found["reviveQid"]), "pt": int(found["popTime"]), "it": 1500}
+    one = {
+        "b": base64.b64encode(bytes([0b101])).decode(),
+        "c": "GMany",
+        "t": topic,
+        "r": "0",
+        "so": 0,
+        "q": 0,
+        "rq": int(found["reviveQid"]),
+        "pt": int(found["popTime"]),
+        "it": 1500,
+    }
     assert client.call(200151, json.dumps({"brokerName": "broker-a", "acks": [one]}).encode()).code == 0
     assert [body for _, body in pop_until(client, topic, 1, group="GMany")] == [b"p1"]
 
@@ -101,8 +136,15 @@ def test_the_time_until_a_message_comes_again_can_be_put_off_and_brought_forward
     answer = pop(client, topic, invisible=60_000, group="GChange")
     began = time.time()
     for offset, invisible in ((0, 4000), (1, 1000)):
-        changed = client.call(200053, consumerGroup="GChange", topic=topic, queueId=0, offset=offset,
-                              extraInfo=words(answer, offset), invisibleTime=invisible)
+        changed = client.call(
+            200053,
+            consumerGroup="GChange",
+            topic=topic,
+            queueId=0,
+            offset=offset,
+            extraInfo=words(answer, offset),
+            invisibleTime=invisible,
+        )
         assert (changed.code, changed.fields["invisibleTime"]) == (0, str(invisible))
     found = pop_until(client, topic, 2, group="GChange")
     assert [body for _, body in found] == [b"p1", b"p0"]
@@ -114,12 +156,17 @@ def test_a_check_point_and_its_acknowledgements_lie_in_the_revive_topic(client, 
     answer = pop(client, topic, invisible=1500, group="GWritten")
     assert ack(client, topic, answer, 1, group="GWritten").code == 0
     queue = int(answer.fields["reviveQid"])
-    tags = lambda: [(facts["properties"]["TAGS"], json.loads(body)) for facts, body in  # noqa: E731
-                    records(client.pull(REVIVE, queue)) if json.loads(body)["c"] == "GWritten"]
+    tags = lambda: [
+        (facts["properties"]["TAGS"], json.loads(body))
+        for facts, body in records(client.pull(REVIVE, queue))  # noqa: E731
+        if json.loads(body)["c"] == "GWritten"
+    ]
     until(lambda: len(tags()) == 2)
     common = {"bn": "broker-a", "c": "GWritten", "pt": int(answer.fields["popTime"]), "q": 0, "so": 0, "t": topic}
-    assert tags() == [("ck", common | {"bm": 0, "d": [0, 1, 2], "it": 1500, "n": 3, "ro": 0, "sp": False}),
-                      ("ack", common | {"ao": 1})]
+    assert tags() == [
+        ("ck", common | {"bm": 0, "d": [0, 1, 2], "it": 1500, "n": 3, "ro": 0, "sp": False}),
+        ("ack", common | {"ao": 1}),
+    ]
 
 
 def test_in_order_a_queue_is_blocked_until_everything_is_acknowledged(client, topic):
@@ -130,8 +177,18 @@ def test_in_order_a_queue_is_blocked_until_everything_is_acknowledged(client, to
     assert pop(client, topic, **how).code == 210
     assert ack(client, topic, answer, 0, group="GOrder").code == 0
     assert pop(client, topic, **how).code == 210
-    held = client.send(200050, consumerGroup="GOrder", topic=topic, queueId=0, maxMsgNums=8, invisibleTime=60000, order=True,
-                       pollTime=20_000, bornTime=0, initMode=0)
+    held = client.send(
+        200050,
+        consumerGroup="GOrder",
+        topic=topic,
+        queueId=0,
+        maxMsgNums=8,
+        invisibleTime=60000,
+        order=True,
+        pollTime=20_000,
+        bornTime=0,
+        initMode=0,
+    )
     assert ack(client, topic, answer, 1, group="GOrder").code == 0
     assert bodies(client.answer(held)) == [b"p2"]
 
@@ -181,14 +238,20 @@ def test_what_is_wrong_with_a_request_is_said_as_the_real_broker_does(client, to
     host = "the broker[127.0.0.1]"
     fill(client, topic)
     answer = pop(client, topic)
-    said = [pop(client, topic, count=33), pop(client, "NoSuchTopic"), pop(client, topic, queue=9),
-            ack(client, topic, answer, 9), ack(client, "NoSuchTopic", answer, 0)]
+    said = [
+        pop(client, topic, count=33),
+        pop(client, "NoSuchTopic"),
+        pop(client, topic, queue=9),
+        ack(client, topic, answer, 9),
+        ack(client, "NoSuchTopic", answer, 0),
+    ]
     assert [(one.code, (one.remark or "").rpartition(" consumer:")[0] or one.remark) for one in said] == [
         (29, f"{host} pop message's num is greater than 32"),
         (17, f"topic[NoSuchTopic] not exist, apply first please! {faq}"),
         (29, f"queueId[9] is illegal, topic:[{topic}] topicConfig.readQueueNums:[4]"),
         (208, f"offset is illegal, key:{topic}@0, commit:9, store:0~3"),
-        (17, f"topic[NoSuchTopic] not exist, apply first please! {faq}")]
+        (17, f"topic[NoSuchTopic] not exist, apply first please! {faq}"),
+    ]
     assert client.call(200151, b"").code == 208
     assert client.call(200051, consumerGroup="GPop", topic=topic, queueId=0, offset=0, extraInfo="0 1").code == 1
 
@@ -207,8 +270,17 @@ def test_a_store_that_is_only_read_is_popped_to_its_end_and_stays_as_it_is(tmp_p
                 assert answer.code == 0, answer.remark
                 for facts, _ in records(answer):
                     given = words(answer, facts["queue_offset"], queue=row["queueId"], start=facts["queue_offset"])
-                    assert client.call(200051, consumerGroup="GPop", topic="Orders", queueId=row["queueId"], extraInfo=given,
-                                       offset=facts["queue_offset"]).code == 0
+                    assert (
+                        client.call(
+                            200051,
+                            consumerGroup="GPop",
+                            topic="Orders",
+                            queueId=row["queueId"],
+                            extraInfo=given,
+                            offset=facts["queue_offset"],
+                        ).code
+                        == 0
+                    )
                     found.append(facts["physical_offset"])
             assert pop(client, "Orders", queue=row["queueId"]).code == 210
         return found
@@ -236,12 +308,25 @@ def test_many_consumers_at_once_get_each_message_until_it_is_acknowledged(mode):
                     if "POP_CK" not in facts["properties"] and random_.random() < 0.2:
                         left.append(body)
                         continue
-                    starts = {tuple(map(int, one.split()[:2])): one.split()[2] for one in answer.fields["startOffsetInfo"].split(";")}
+                    starts = {
+                        tuple(map(int, one.split()[:2])): one.split()[2]
+                        for one in answer.fields["startOffsetInfo"].split(";")
+                    }
                     given = facts["properties"].get("POP_CK") or words(
-                        answer, facts["queue_offset"], queue=facts["queue"], start=starts[0, facts["queue"]])
+                        answer, facts["queue_offset"], queue=facts["queue"], start=starts[0, facts["queue"]]
+                    )
                     topic = "Many" if given.split(" ")[4] == "0" else "%RETRY%GCrowd_Many"
-                    assert client.call(200051, consumerGroup="GCrowd", topic=topic, queueId=facts["queue"], extraInfo=given,
-                                       offset=facts["queue_offset"]).code == 0
+                    assert (
+                        client.call(
+                            200051,
+                            consumerGroup="GCrowd",
+                            topic=topic,
+                            queueId=facts["queue"],
+                            extraInfo=given,
+                            offset=facts["queue_offset"],
+                        ).code
+                        == 0
+                    )
                     acknowledged.append(body)
 
     with MqServer(flushDiskType=mode) as server, Client(server.broker_address) as client:

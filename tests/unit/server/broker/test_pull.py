@@ -17,9 +17,18 @@ def filled(client, topic) -> str:
     return topic
 
 
-@pytest.mark.parametrize(("queue", "offset", "tags", "code", "following"), [
-    (0, 0, "*", 0, 5), (0, 5, "*", 19, 5), (0, 0, "other", 20, 5), (0, 99, "*", 21, 5), (1, 0, "*", 19, 0),
-    (1, 7, "*", 21, 0)], ids=["found", "at the end", "none matches", "beyond", "empty", "beyond empty"])
+@pytest.mark.parametrize(
+    ("queue", "offset", "tags", "code", "following"),
+    [
+        (0, 0, "*", 0, 5),
+        (0, 5, "*", 19, 5),
+        (0, 0, "other", 20, 5),
+        (0, 99, "*", 21, 5),
+        (1, 0, "*", 19, 0),
+        (1, 7, "*", 21, 0),
+    ],
+    ids=["found", "at the end", "none matches", "beyond", "empty", "beyond empty"],
+)
 def test_what_a_pull_comes_to(client, filled, queue, offset, tags, code, following):
     answer = client.pull(filled, queue, offset, tags=tags)
     assert (answer.code, answer.fields["nextBeginOffset"]) == (code, str(following))
@@ -40,9 +49,11 @@ def test_sql_that_is_none_is_refused(client, filled):
     assert client.pull(filled, tags="number >", expressionType="SQL92").code == 23
 
 
-@pytest.mark.parametrize(("fields", "code"), [
-    ({"topic": "NoSuchTopic"}, 17), ({"queue": 4}, 29), ({"group": "bad group"}, 26)],
-    ids=["no topic", "no queue", "no group"])
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [({"topic": "NoSuchTopic"}, 17), ({"queue": 4}, 29), ({"group": "bad group"}, 26)],
+    ids=["no topic", "no queue", "no group"],
+)
 def test_a_pull_of_what_is_not_there(client, filled, fields, code):
     assert client.pull(**{"topic": filled, **fields}).code == code
 
@@ -79,8 +90,18 @@ def test_other_requests_are_answered_while_a_pull_is_held(client, topic):
 
 def plain_pull(client, group, topic, version):
     """A pull as push consumers send it: the subscription is that of the heartbeat."""
-    return client.call(11, consumerGroup=group, topic=topic, queueId=0, queueOffset=0, maxMsgNums=32, sysFlag=0,
-                       commitOffset=0, suspendTimeoutMillis=0, subVersion=version)
+    return client.call(
+        11,
+        consumerGroup=group,
+        topic=topic,
+        queueId=0,
+        queueOffset=0,
+        maxMsgNums=32,
+        sysFlag=0,
+        commitOffset=0,
+        suspendTimeoutMillis=0,
+        subVersion=version,
+    )
 
 
 def test_without_a_subscription_of_its_own_a_pull_goes_by_the_heartbeat(client, filled):

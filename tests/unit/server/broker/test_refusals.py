@@ -8,8 +8,12 @@ import pytest
 from mqtool.server.testing import MqServer
 from tests.support.refusals import JAVA, converse, talk
 
-RECORDED = {row["label"]: row for row in map(json.loads, (
-    Path(__file__).parents[1] / "answers" / "refusals-5.5.0.jsonl").read_text("utf-8").splitlines())}
+RECORDED = {
+    row["label"]: row
+    for row in map(
+        json.loads, (Path(__file__).parents[1] / "answers" / "refusals-5.5.0.jsonl").read_text("utf-8").splitlines()
+    )
+}
 
 OURS = {
     "send, no group": 1,  # the real one does without

@@ -63,8 +63,12 @@ def test_an_empty_server_is_empty_again_after_a_reset(tmp_path):
 
 def test_senders_that_wait_for_the_disk_are_answered_when_it_is_there(tmp_path):
     with MqServer(tmp_path / "store", flushDiskType="SYNC_FLUSH") as server, Client(server.broker_address) as client:
-        sent = [client.send(310, b"m", a="P", b="Sync", c="TBW102", d=4, e=0, f=0, g=1, h=0, j=0,
-                            i=f"UNIQ_KEY\x01{number:032X}\x02") for number in range(20)]
+        sent = [
+            client.send(
+                310, b"m", a="P", b="Sync", c="TBW102", d=4, e=0, f=0, g=1, h=0, j=0, i=f"UNIQ_KEY\x01{number:032X}\x02"
+            )
+            for number in range(20)
+        ]
         for opaque in sent:
             answer = client.answer(opaque)
             assert answer.code == 0
@@ -77,9 +81,11 @@ def test_senders_that_wait_for_the_disk_are_answered_when_it_is_there(tmp_path):
 
 def read_only(store, consume):
     """Serves a store without writing, and returns what a function that is given the address returns."""
+
     async def main():
         async with Server(ServeOptions(store, read_only=True)) as server:
             return await asyncio.to_thread(consume, server.addresses["broker"])
+
     return asyncio.run(main())
 
 
@@ -101,8 +107,12 @@ def test_a_store_that_is_only_read_gives_what_the_broker_gave_and_stays_as_it_is
                 if offset >= row["maxOffset"]:
                     assert found == [physical_offset for _, physical_offset, *_ in row["units"]]
             assert client.put(rows[0]["topic"]).code == 16
-            assert client.call(17, topic="New", defaultTopic="TBW102", readQueueNums=1, writeQueueNums=1, perm=6,
-                               order=False).code == 16
+            assert (
+                client.call(
+                    17, topic="New", defaultTopic="TBW102", readQueueNums=1, writeQueueNums=1, perm=6, order=False
+                ).code
+                == 16
+            )
             return len(rows)
 
     before = tree_digest(store)

@@ -14,7 +14,9 @@ def batch_of(*messages: bytes) -> bytes:
     for body in messages:
         properties = b"UNIQ_KEY\x01" + body.hex().encode().ljust(32, b"0") + b"\x02"
         size = 22 + len(body) + len(properties)
-        pieces.append(struct.pack(">iiiii", size, 0, 0, 7, len(body)) + body + struct.pack(">h", len(properties)) + properties)
+        pieces.append(
+            struct.pack(">iiiii", size, 0, 0, 7, len(body)) + body + struct.pack(">h", len(properties)) + properties
+        )
     return b"".join(pieces)
 
 
@@ -34,10 +36,22 @@ def test_queue_offsets_count_up_and_ids_lead_to_the_message(client, topic):
 
 
 def test_the_long_header_says_the_same_as_the_short_one(client, topic):
-    answer = client.call(10, b"long", producerGroup="P", topic=topic, defaultTopic="TBW102", defaultTopicQueueNums=4,
-                         queueId=1, sysFlag=0, bornTimestamp=5, flag=9, properties="KEYS\x01k\x02", reconsumeTimes=0)
+    answer = client.call(
+        10,
+        b"long",
+        producerGroup="P",
+        topic=topic,
+        defaultTopic="TBW102",
+        defaultTopicQueueNums=4,
+        queueId=1,
+        sysFlag=0,
+        bornTimestamp=5,
+        flag=9,
+        properties="KEYS\x01k\x02",
+        reconsumeTimes=0,
+    )
     until(lambda: client.pull(topic, 1).code == 0)
-    (facts, body), = records(client.pull(topic, 1))
+    ((facts, body),) = records(client.pull(topic, 1))
     assert (answer.code, body, facts["flag"], facts["born"], facts["properties"]["KEYS"]) == (0, b"long", 9, 5, "k")
 
 
@@ -50,7 +64,7 @@ def test_a_message_without_a_unique_key_gets_one(client, topic):
 def test_a_compressed_body_stays_as_it_came(client, topic):
     client.put(topic, b"\x78\x9c not really zlib", sys_flag=0x301)
     until(lambda: client.pull(topic).code == 0)
-    (facts, body), = records(client.pull(topic))
+    ((facts, body),) = records(client.pull(topic))
     assert (facts["sys_flag"], body) == (0x301, b"\x78\x9c not really zlib")
 
 
@@ -68,17 +82,21 @@ def test_nobody_waits_for_an_answer_to_a_oneway_send(client, topic):
     assert (loud.code, loud.fields["queueOffset"]) == (0, "1")
 
 
-@pytest.mark.parametrize(("fields", "code"), [
-    ({"queue": 4}, 29), ({"body": bytes((4 << 20) + 1)}, 13), ({"properties": {"p": "v" * 33_000}}, 13)],
-    ids=["queue that is not there", "body over 4 MiB", "properties over 32 KiB"])
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [({"queue": 4}, 29), ({"body": bytes((4 << 20) + 1)}, 13), ({"properties": {"p": "v" * 33_000}}, 13)],
+    ids=["queue that is not there", "body over 4 MiB", "properties over 32 KiB"],
+)
 def test_what_does_not_fit_is_refused_with_the_real_broker_s_code(client, topic, fields, code):
     assert client.put(topic, **fields).code == code
     assert client.put(topic).fields["queueOffset"] == "0"
 
 
-@pytest.mark.parametrize(("name", "code"), [
-    ("SCHEDULE_TOPIC_XXXX", 16), ("RMQ_SYS_TRANS_HALF_TOPIC", 16), ("with space", 29), ("t" * 128, 29), ("", 29)],
-    ids=["schedule", "half", "space", "too long", "empty"])
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [("SCHEDULE_TOPIC_XXXX", 16), ("RMQ_SYS_TRANS_HALF_TOPIC", 16), ("with space", 29), ("t" * 128, 29), ("", 29)],
+    ids=["schedule", "half", "space", "too long", "empty"],
+)
 def test_topics_that_nobody_may_send_to(client, name, code):
     assert client.put(name).code == code
 
@@ -103,10 +121,10 @@ def test_a_delayed_message_comes_after_its_time(client, topic):
     sent = client.put(topic, b"late", properties={"DELAY": "1"})
     assert sent.code == 0
     assert client.pull(topic).code == 19
-    (facts, body), = records(client.pull(topic, hold_ms=20_000))
+    ((facts, body),) = records(client.pull(topic, hold_ms=20_000))
     assert (body, facts["properties"]["REAL_TOPIC"], facts["properties"]["DELAY"]) == (b"late", topic, "1")
     place = int(sent.fields["msgId"][-16:], 16)
-    (parked, _), = records(client.call(33, offset=place))
+    ((parked, _),) = records(client.call(33, offset=place))
     assert parked["topic"] == "SCHEDULE_TOPIC_XXXX"
     assert facts["stored"] - parked["stored"] >= 1000
 
@@ -114,8 +132,20 @@ def test_a_delayed_message_comes_after_its_time(client, topic):
 def test_a_reply_is_pushed_to_the_client_that_asked(client, connect, topic):
     asker = connect()
     asker.heartbeat("asker@1", producers=("Q",))
-    sent = client.send(325, b"the reply", a="P", b=topic, c="TBW102", d=4, e=0, f=0, g=1, h=0, j=0,
-                       i="REPLY_TO_CLIENT\x01asker@1\x02CORRELATION_ID\x01c1\x02")
+    sent = client.send(
+        325,
+        b"the reply",
+        a="P",
+        b=topic,
+        c="TBW102",
+        d=4,
+        e=0,
+        f=0,
+        g=1,
+        h=0,
+        j=0,
+        i="REPLY_TO_CLIENT\x01asker@1\x02CORRELATION_ID\x01c1\x02",
+    )
     pushed = asker.request(326)
     assert pushed.body == b"the reply"
     assert "CORRELATION_ID\x01c1" in pushed.fields["properties"]
@@ -124,5 +154,7 @@ def test_a_reply_is_pushed_to_the_client_that_asked(client, connect, topic):
 
 
 def test_a_reply_to_nobody_says_so(client, topic):
-    answer = client.call(325, b"x", a="P", b=topic, c="TBW102", d=4, e=0, f=0, g=1, h=0, j=0, i="REPLY_TO_CLIENT\x01gone\x02")
+    answer = client.call(
+        325, b"x", a="P", b=topic, c="TBW102", d=4, e=0, f=0, g=1, h=0, j=0, i="REPLY_TO_CLIENT\x01gone\x02"
+    )
     assert (answer.code, "<gone> not found" in answer.remark) == (1, True)

@@ -21,7 +21,7 @@ def now_ms() -> int:
 def test_a_message_comes_at_its_time_and_not_before(client, topic, name):
     due = now_ms() + 1200
     client.put(topic, b"on time", properties={name: str(due if name == "TIMER_DELIVER_MS" else 1200)})
-    (facts, body), = records(client.pull(topic, hold_ms=20_000))
+    ((facts, body),) = records(client.pull(topic, hold_ms=20_000))
     assert (body, facts["properties"]["REAL_TOPIC"]) == (b"on time", topic)
     assert facts["stored"] >= due
 
@@ -43,8 +43,9 @@ def test_a_message_that_is_recalled_does_not_come(client, topic):
     assert bodies(client.pull(topic, hold_ms=20_000)) == [b"witness"]
 
 
-@pytest.mark.parametrize("handle", ["", "no base64!", "djEgYQ==", "djEgYSBiIGMgZA=="],
-                         ids=["empty", "no base64", "too short", "no time"])
+@pytest.mark.parametrize(
+    "handle", ["", "no base64!", "djEgYQ==", "djEgYSBiIGMgZA=="], ids=["empty", "no base64", "too short", "no time"]
+)
 def test_a_handle_that_is_none_is_refused(client, topic, handle):
     assert client.call(370, topic=topic, recallHandle=handle).code in (1, 604)
 

@@ -15,8 +15,16 @@ def half(client, topic, body=b"tx", group="PTx"):
 
 
 def end(client, where, decision, group="PTx", **more):
-    return client.send(37, producerGroup=group, commitLogOffset=where[0], tranStateTableOffset=where[1],
-                       commitOrRollback=decision, fromTransactionCheck=False, msgId="", **more)
+    return client.send(
+        37,
+        producerGroup=group,
+        commitLogOffset=where[0],
+        tranStateTableOffset=where[1],
+        commitOrRollback=decision,
+        fromTransactionCheck=False,
+        msgId="",
+        **more,
+    )
 
 
 def test_a_committed_message_appears_with_its_half_s_address(client, topic):
@@ -24,7 +32,7 @@ def test_a_committed_message_appears_with_its_half_s_address(client, topic):
     assert client.pull(topic).code == 19
     assert client.answer(end(client, where, COMMIT)).code == 0
     until(lambda: client.pull(topic).code == 0)
-    (facts, body), = records(client.pull(topic))
+    ((facts, body),) = records(client.pull(topic))
     assert (body, facts["prepared"], facts["sys_flag"] & 12) == (b"tx", where[0], 8)
     assert facts["properties"]["REAL_TOPIC"] == topic
 
@@ -36,9 +44,15 @@ def test_a_message_that_is_rolled_back_never_appears(client, topic):
     assert bodies(client.pull(topic)) == [b"ordinary"]
 
 
-@pytest.mark.parametrize(("wrong", "remark"), [
-    ({"group": "Other"}, "The producer group wrong"), ({"queue": 999}, "The transaction state table offset wrong"),
-    ({"physical": 1 << 40}, "Find prepared transaction message failed")], ids=["group", "queue offset", "address"])
+@pytest.mark.parametrize(
+    ("wrong", "remark"),
+    [
+        ({"group": "Other"}, "The producer group wrong"),
+        ({"queue": 999}, "The transaction state table offset wrong"),
+        ({"physical": 1 << 40}, "Find prepared transaction message failed"),
+    ],
+    ids=["group", "queue offset", "address"],
+)
 def test_an_end_that_is_not_that_of_the_half_is_refused(client, topic, wrong, remark):
     physical, queue = half(client, topic)
     where = (wrong.get("physical", physical), wrong.get("queue", queue))

@@ -14,8 +14,13 @@ from mqtool.server.serve import ServeOptions, Server
 from mqtool.store.broker_config import BrokerConfig
 from tests.support.engine import findings_of
 
-KEYS = {"haListenPort": "0", "mappedFileSizeCommitLog": "65536", "mappedFileSizeConsumeQueue": "2000",
-        "maxHashSlotNum": "100", "maxIndexNum": "400"}
+KEYS = {
+    "haListenPort": "0",
+    "mappedFileSizeCommitLog": "65536",
+    "mappedFileSizeConsumeQueue": "2000",
+    "maxHashSlotNum": "100",
+    "maxIndexNum": "400",
+}
 
 
 def options(path: Path) -> ServeOptions:
@@ -25,9 +30,26 @@ def options(path: Path) -> ServeOptions:
 async def produce(server: Server, count: int) -> None:
     connection = await Connection.open(server.addresses["broker"])
     for number in range(count):
-        answer = await connection.call(Command(RequestCode.SEND_MESSAGE_V2, body=bytes(2000), fields={
-            "a": "producers", "b": "Followed", "c": "TBW102", "d": "2", "e": str(number % 2), "f": "0", "g": "1", "h": "0",
-            "i": "KEYS\x01k\x02", "j": "0", "k": "false", "m": "false"}))
+        answer = await connection.call(
+            Command(
+                RequestCode.SEND_MESSAGE_V2,
+                body=bytes(2000),
+                fields={
+                    "a": "producers",
+                    "b": "Followed",
+                    "c": "TBW102",
+                    "d": "2",
+                    "e": str(number % 2),
+                    "f": "0",
+                    "g": "1",
+                    "h": "0",
+                    "i": "KEYS\x01k\x02",
+                    "j": "0",
+                    "k": "false",
+                    "m": "false",
+                },
+            )
+        )
         assert answer.code == 0, answer.remark
     connection.close()
 
@@ -53,6 +75,7 @@ def test_a_mirror_follows_a_served_store(tmp_path):
             mirror.stop()
             await running
             return end, mirror.store.options
+
     end, opened = asyncio.run(asyncio.wait_for(main(), 60))
     assert end > 200_000
     assert log_of(tmp_path / "copy")[:end] == log_of(tmp_path / "master")[:end]
@@ -73,6 +96,7 @@ def test_a_slave_that_has_nothing_gets_the_last_segment(tmp_path):
                 pieces += [piece.physical_offset for piece in transfers.feed(await reader.read(1 << 16))]
             writer.close()
             return pieces[0], end
+
     begins, end = asyncio.run(asyncio.wait_for(main(), 60))
     assert begins == end - end % 65536 > 0
 
@@ -87,4 +111,5 @@ def test_a_place_that_the_log_does_not_have_ends_the_connection(tmp_path, offset
             found = await reader.read()
             writer.close()
             return found
+
     assert asyncio.run(asyncio.wait_for(main(), 60)) == b""

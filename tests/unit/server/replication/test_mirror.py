@@ -55,6 +55,7 @@ def test_the_copy_is_the_masters_log_and_verifies_clean(tmp_path, name, step):
             await mirror.caught_up.wait()
             await until(lambda: master.reports[0][-1] == master.end)
             return master, options_of(mirror)
+
     master, options = run(main())
     assert copied(tmp_path / "copy")[: master.end] == master.log[: master.end]
     assert findings_of(tmp_path / "copy", options) == []
@@ -64,9 +65,12 @@ def test_queues_of_the_copy_hold_what_those_of_the_master_hold(tmp_path):
     async def main() -> None:
         async with playing(Master("ha-5.5.0")) as address, mirroring(address, tmp_path / "copy") as mirror:
             await mirror.caught_up.wait()
+
     run(main())
-    ours, theirs = (sorted((path / "consumequeue" / "Replica").rglob("0000*")) for path in (
-        tmp_path / "copy", fixture("ha-5.5.0/store-master")))
+    ours, theirs = (
+        sorted((path / "consumequeue" / "Replica").rglob("0000*"))
+        for path in (tmp_path / "copy", fixture("ha-5.5.0/store-master"))
+    )
     assert [file.read_bytes() for file in ours] == [file.read_bytes() for file in theirs]
 
 
@@ -81,6 +85,7 @@ def test_a_copy_goes_on_where_it_ended(tmp_path):
             async with mirroring(address, tmp_path / "copy") as mirror:
                 await until(lambda: mirror.store.end == whole)
         return master
+
     master = run(main())
     assert copied(tmp_path / "copy")[: master.end] == master.log[: master.end]
     assert master.reports[0][0] == 0
@@ -97,6 +102,7 @@ def test_a_connection_that_ends_is_made_again(tmp_path):
             master.visible = whole
             await until(lambda: mirror.store.end == whole)
         return master
+
     master = run(main())
     assert len(master.reports) > 1
     assert copied(tmp_path / "copy")[: master.end] == master.log[: master.end]
@@ -108,6 +114,7 @@ def test_a_copy_begins_where_the_masters_log_does(tmp_path):
         async with playing(master) as address, mirroring(address, tmp_path / "copy") as mirror:
             await until(lambda: mirror.store.end == master.end)
         return master
+
     master = run(main())
     assert [path.name for path in (tmp_path / "copy" / "commitlog").iterdir()] == [f"{SEGMENT:020d}"]
     assert copied(tmp_path / "copy")[: master.end - SEGMENT] == master.log[SEGMENT : master.end]
@@ -117,10 +124,17 @@ def test_topics_groups_and_offsets_are_taken_over(tmp_path):
     async def main() -> None:
         async with playing(Master("ha-5.5.0")) as address, mirroring(address, tmp_path / "copy"):
             await until(lambda: all((tmp_path / "copy" / "config" / name).exists() for name in CODES.values()))
+
     run(main())
-    for name, parse in (("topics.json", config_files.parse_topics), ("consumerOffset.json", config_files.parse_consumer_offsets),
-                        ("subscriptionGroup.json", config_files.parse_groups), ("delayOffset.json", config_files.parse_delay_offsets)):
-        ours, theirs = ((path / "config" / name).read_bytes() for path in (tmp_path / "copy", fixture("ha-5.5.0/store-master")))
+    for name, parse in (
+        ("topics.json", config_files.parse_topics),
+        ("consumerOffset.json", config_files.parse_consumer_offsets),
+        ("subscriptionGroup.json", config_files.parse_groups),
+        ("delayOffset.json", config_files.parse_delay_offsets),
+    ):
+        ours, theirs = (
+            (path / "config" / name).read_bytes() for path in (tmp_path / "copy", fixture("ha-5.5.0/store-master"))
+        )
         assert parse(ours) == parse(theirs)
 
 
@@ -133,6 +147,7 @@ def test_a_log_that_is_not_the_copys_is_refused(tmp_path):
             master.visible = 1000
             with pytest.raises(StoreError, match="another log"):
                 await Mirror(address, tmp_path / "copy").start()
+
     run(main())
 
 
@@ -145,6 +160,7 @@ def test_a_master_whose_log_is_broken_ends_the_mirror(tmp_path):
             await mirror.start()
             with pytest.raises(RemoteProtocolError, match="holds no record at physical offset 954"):
                 await mirror.run()
+
     run(main())
 
 
@@ -155,4 +171,5 @@ def test_a_slave_is_no_master(tmp_path):
         async with playing(master) as address:
             with pytest.raises(RemoteProtocolError, match="is a slave itself"):
                 await Mirror(address, tmp_path / "copy").start()
+
     run(main())

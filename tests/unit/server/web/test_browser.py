@@ -14,10 +14,17 @@ BODY = '<script>document.title = "taken over"</script><b id="main">bold</b>'
 TOPIC = "Orders"
 LONG_TOPIC = "A-topic-with-a-name-as-long-as-" + "x" * 90
 PAGES = {
-    "overview": "/", "topics": "/topics?own=1", "groups": "/groups", "topic": f"/topic?name={LONG_TOPIC}",
-    "group": "/group?name=GBrowser", "forms": "/messages", "message": f"/messages?topic={TOPIC}&offset=1",
-    "list": f"/messages?topic={TOPIC}&key=same", "mistake": f"/messages?topic={TOPIC}&offset=x", "missing": "/topic?name=none",
-}  # fmt: skip
+    "overview": "/",
+    "topics": "/topics?own=1",
+    "groups": "/groups",
+    "topic": f"/topic?name={LONG_TOPIC}",
+    "group": "/group?name=GBrowser",
+    "forms": "/messages",
+    "message": f"/messages?topic={TOPIC}&offset=1",
+    "list": f"/messages?topic={TOPIC}&key=same",
+    "mistake": f"/messages?topic={TOPIC}&offset=x",
+    "missing": "/topic?name=none",
+}
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +33,9 @@ def address(serve: Callable[..., Running]) -> str:
     with site.connect() as client:
         for topic in (TOPIC, LONG_TOPIC):
             for number in range(3):
-                client.put(topic, f"{number} {BODY}".encode(), properties={"KEYS": "same", "TAGS": "<i>", "wide": "w" * 900})
+                client.put(
+                    topic, f"{number} {BODY}".encode(), properties={"KEYS": "same", "TAGS": "<i>", "wide": "w" * 900}
+                )
             until(lambda topic=topic: client.call(30, topic=topic, queueId=0).fields["offset"] == "3")
         client.heartbeat("browser@1", consumers={"GBrowser": [TOPIC, LONG_TOPIC]})
         client.call(15, consumerGroup="GBrowser", topic=TOPIC, queueId=0, commitOffset=1)

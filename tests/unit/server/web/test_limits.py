@@ -41,10 +41,20 @@ def test_every_reply_forbids_what_it_does_not_need(site, path):
     assert (headers["x-content-type-options"], headers["cache-control"]) == ("nosniff", "no-store")
 
 
-@pytest.mark.parametrize(("host", "status"), [
-    ("localhost:1", 200), ("[::1]:1", 200), ("192.0.2.7", 200), ("broker.example:80", 200), ("BROKER.example.", 200),
-    ("evil.example", 421), ("127.0.0.1.evil.example", 421), ("localhost.evil.example:80", 421), ("[evil]", 421),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost:1", 200),
+        ("[::1]:1", 200),
+        ("192.0.2.7", 200),
+        ("broker.example:80", 200),
+        ("BROKER.example.", 200),
+        ("evil.example", 421),
+        ("127.0.0.1.evil.example", 421),
+        ("localhost.evil.example:80", 421),
+        ("[evil]", 421),
+    ],
+)
 def test_a_name_that_is_not_its_own_is_not_served(site, named, host, status):
     assert site.get("/", host=host, port=named).status == status
 
@@ -64,14 +74,21 @@ def test_no_host_is_no_host_of_its_own(host):
     assert not is_own_host(host, {""})
 
 
-@pytest.mark.parametrize(("head", "status"), [
-    (b"GET /messages?id=" + b"a" * 5000 + b" HTTP/1.1\r\nHost: localhost", b"414"),
-    (b"GET /messages?id=" + b"a" * 2000 + b" HTTP/1.1\r\nHost: localhost", b"400"),
-    (b"GET /messages?" + b"&".join(b"f%d=1" % number for number in range(20)) + b" HTTP/1.1\r\nHost: localhost", b"400"),
-    (b"GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil.example", b"400"),
-    (b"GET / SPDY/3\r\nHost: localhost", b"400"),
-    (b"GET / HTTP/1.1", b"421"),
-], ids=["target", "field", "fields", "hosts", "protocol", "no host"])
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"GET /messages?id=" + b"a" * 5000 + b" HTTP/1.1\r\nHost: localhost", b"414"),
+        (b"GET /messages?id=" + b"a" * 2000 + b" HTTP/1.1\r\nHost: localhost", b"400"),
+        (
+            b"GET /messages?" + b"&".join(b"f%d=1" % number for number in range(20)) + b" HTTP/1.1\r\nHost: localhost",
+            b"400",
+        ),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil.example", b"400"),
+        (b"GET / SPDY/3\r\nHost: localhost", b"400"),
+        (b"GET / HTTP/1.1", b"421"),
+    ],
+    ids=["target", "field", "fields", "hosts", "protocol", "no host"],
+)
 def test_more_than_is_taken_is_refused(site, head, status):
     assert raw(site, head + b"\r\n\r\n").split(b" ")[1] == status
 
@@ -134,7 +151,9 @@ def test_too_many_pages_at_once_are_refused(serve, monkeypatch):
 
 @pytest.mark.parametrize("damaged", [False, True])
 def test_a_store_that_is_only_read_has_the_page_and_keeps_its_bytes(serve, tmp_path, damaged):
-    store = damage_case("old-zero-page@5.5.0-clean", tmp_path / "s") if damaged else copy_store("orders-5.5.0", tmp_path)
+    store = (
+        damage_case("old-zero-page@5.5.0-clean", tmp_path / "s") if damaged else copy_store("orders-5.5.0", tmp_path)
+    )
     before = tree_digest(store)
     site = serve(store, read_only=True)
     assert "read-only</strong>" in site.get("/").text
@@ -147,8 +166,14 @@ def test_metrics_and_health_are_where_they_were(site):
     got = site.get("/metrics")
     assert (got.status, got.headers["content-type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
     families = {line.split(" ")[2] for line in got.text.splitlines() if line.startswith("# TYPE ")}
-    assert {"rocketmq_messages_in_total", "rocketmq_messages_out_total", "rocketmq_consumer_lag_messages",
-            "rocketmq_throughput_in_total", "rocketmq_storage_dispatch_behind_bytes", "rocketmq_topic_number"} <= families
+    assert {
+        "rocketmq_messages_in_total",
+        "rocketmq_messages_out_total",
+        "rocketmq_consumer_lag_messages",
+        "rocketmq_throughput_in_total",
+        "rocketmq_storage_dispatch_behind_bytes",
+        "rocketmq_topic_number",
+    } <= families
     assert [site.get(path).text for path in ("/healthz", "/readyz")] == ["ok\n", "ready\n"]
 
 

@@ -74,10 +74,13 @@ def test_what_is_not_there_is_said_to_be_missing(site, page):
 def test_a_message_is_found_by_what_is_known_of_it(site, client, put, how):
     unique = f"{abs(hash(how)):032X}"
     topic, (_, sent) = put(b"other", f"wanted {how}".encode(), properties={"KEYS": "one two", "UNIQ_KEY": unique})
-    (record, _), = records(client.pull(topic, offset=1))
+    ((record, _),) = records(client.pull(topic, offset=1))
     query = {
-        "id": f"id={sent.fields['msgId']}", "unique": f"id={unique}&topic={topic}", "unique-without-topic": f"id={unique}",
-        "key": f"topic={topic}&key=two", "place": f"topic={topic}&queue=0&offset=1",
+        "id": f"id={sent.fields['msgId']}",
+        "unique": f"id={unique}&topic={topic}",
+        "unique-without-topic": f"id={unique}",
+        "key": f"topic={topic}&key=two",
+        "place": f"topic={topic}&queue=0&offset=1",
         "physical": f"physical={record['physical_offset']}",
     }[how]
     page = Page(site.get(f"/messages?{query}").text)
@@ -104,23 +107,30 @@ def test_another_message_with_the_same_hash_of_its_key_is_not_shown(site, put):
 
 def test_a_place_inside_a_record_is_no_message(site, client, put):
     topic, _ = put(b"a")
-    (record, _), = records(client.pull(topic))
+    ((record, _),) = records(client.pull(topic))
     assert site.get(f"/messages?physical={record['physical_offset'] + 1}").status == 404
 
 
-@pytest.mark.parametrize(("query", "said"), [
-    ("topic=TBW102&offset=x", "expected a queue offset of 0 to 9223372036854775807, found x"),
-    ("topic=TBW102&queue=-1&offset=0", "expected a queue id"), ("physical=99999999999999999999", "expected a physical"),
-    ("key=a", "expected the name of a topic, too"), ("topic=none&key=a", "there is no topic none"),
-    ("physical=%D9%A1", "expected a physical offset"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("topic=TBW102&offset=x", "expected a queue offset of 0 to 9223372036854775807, found x"),
+        ("topic=TBW102&queue=-1&offset=0", "expected a queue id"),
+        ("physical=99999999999999999999", "expected a physical"),
+        ("key=a", "expected the name of a topic, too"),
+        ("topic=none&key=a", "there is no topic none"),
+        ("physical=%D9%A1", "expected a physical offset"),
+    ],
+)
 def test_a_question_that_makes_no_sense_is_answered_with_what_is_expected(site, query, said):
     got = site.get(f"/messages?{query}")
     assert (got.status, said in Page(got.text).text) == (400, True)
 
 
 def test_a_hostile_body_is_text(site, put):
-    topic, _ = put(HOSTILE.encode() + b"\nsecond\r\n\tline\x00", properties={"KEYS": HOSTILE.replace(" ", ""), "TAGS": HOSTILE})
+    topic, _ = put(
+        HOSTILE.encode() + b"\nsecond\r\n\tline\x00", properties={"KEYS": HOSTILE.replace(" ", ""), "TAGS": HOSTILE}
+    )
     got = site.get(f"/messages?topic={topic}&offset=0")
     page = Page(got.text)
     shown = HOSTILE.replace("\u202e", "\\u202e")
@@ -185,8 +195,17 @@ def test_a_message_that_names_its_place_wrongly_is_told_apart(site, put):
 
 def test_long_lists_come_in_parts(site, client):
     for number in range(101):
-        client.call(17, topic=f"Part-{number:03}", defaultTopic="TBW102", readQueueNums=1, writeQueueNums=1, perm=6,
-                    topicFilterType="SINGLE_TAG", topicSysFlag=0, order=False)
+        client.call(
+            17,
+            topic=f"Part-{number:03}",
+            defaultTopic="TBW102",
+            readQueueNums=1,
+            writeQueueNums=1,
+            perm=6,
+            topicFilterType="SINGLE_TAG",
+            topicSysFlag=0,
+            order=False,
+        )
     first = Page(site.get("/topics?q=part-").text)
     assert ("Part 1 of 2" in first.text, "Part-100" in first.text) == (True, False)
     following = next(link for link in first.links() if "page=2" in link)
