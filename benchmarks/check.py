@@ -36,10 +36,10 @@ LARGE = 4096
 JOBS = {
     "verify, 1 process": "verify {store} --jobs 1 --format json --progress none",
     "verify, 2 processes": "verify {store} --jobs 2 --format json --progress none",
-    "rebuild queues, 1 process": "rebuild consumequeue {store} --jobs 1 --out {out} --progress none",
-    "rebuild queues, 2 processes": "rebuild consumequeue {store} --jobs 2 --out {out} --progress none",
-    "rebuild index, 1 process": "rebuild index {store} --jobs 1 --out {out} --progress none",
-    "rebuild index, 2 processes": "rebuild index {store} --jobs 2 --out {out} --progress none",
+    "rebuild queues, 1 process": "rebuild consumequeue {store} --jobs 1 --output {out} --progress none",
+    "rebuild queues, 2 processes": "rebuild consumequeue {store} --jobs 2 --output {out} --progress none",
+    "rebuild index, 1 process": "rebuild index {store} --jobs 1 --output {out} --progress none",
+    "rebuild index, 2 processes": "rebuild index {store} --jobs 2 --output {out} --progress none",
     "dump, 1 process": "dump {store} --jobs 1 --format jsonl --progress none",
     "dump, 2 processes": "dump {store} --jobs 2 --format jsonl --progress none",
 }

@@ -8,7 +8,6 @@ import enum
 import json
 import sys
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -17,7 +16,8 @@ sys.path.insert(0, str(ROOT))
 
 import typer.main  # noqa: E402 - the checkout comes first
 
-from mqtool.cli.app import COMMANDS, app  # noqa: E402
+from mqtool.cli.app import COMMANDS, app, leaves  # noqa: E402
+from mqtool.cli.meanings import MEANINGS  # noqa: E402
 from mqtool.cli.schema import document  # noqa: E402
 from mqtool.verify.catalogue import CATALOGUE  # noqa: E402
 
@@ -33,7 +33,7 @@ function of the library.
 
 RANGES = """## Ranges and times
 
-`-o`, `--offset` takes offsets: physical ones of messages; queue offsets, entry numbers or positions in other files. A
+`--offset` takes offsets: physical ones of messages; queue offsets, entry numbers or positions in other files. A
 range is half-open, `[start, end)`; what is outside of what is there is cut off.
 
 | Written | Means |
@@ -45,7 +45,9 @@ range is half-open, `[start, end)`; what is outside of what is there is cut off.
 | `A:B`, `A:`, `:B` | from A up to B, each written as above: `0:4096`, `@TIME:@TIME`, `-100:end` |
 
 `--time A..B` takes store times; either may be missing. A time is RFC 3339 (`2026-11-21T00:33:14.018Z`), milliseconds
-since the epoch, or `yyyy-MM-dd#HH:mm:ss:SSS` as in mqadmin; without a zone it is local time. Sizes take K, M, G and T,
+since the epoch, or `yyyy-MM-dd#HH:mm:ss:SSS` as in mqadmin. A time without a zone is in UTC, and tables print UTC;
+`--tz` names another zone for both, such as `Europe/Berlin`, or `local` for that of this machine. Every printed time
+says its offset from UTC (`Z` for none). JSON and CSV hold milliseconds since the epoch. Sizes take K, M, G and T,
 powers of 1024.
 """
 
@@ -56,14 +58,43 @@ def pages() -> dict[str, str]:
     found = {}
     cli = HEAD + "".join(f"| [`mqtool {name}`](#mqtool-{name}) | {row.summary} |\n" for name, row in COMMANDS.items())
     cli += "\n" + RANGES
-    for name, row in COMMANDS.items():
-        module = import_module(row.module)
-        function = getattr(module, name.replace("-", "_"), None)
-        outputs = getattr(function, "outputs", ())
-        cli += "\n" + "\n".join(section(name, group.commands[name], function)) + "\n"
+    for words, command in leaves(group):
+        name, outputs = " ".join(words), getattr(command.callback, "outputs", ())
+        if len(words) > 1 and f"## mqtool {words[0]}\n" not in cli:
+            cli += "\n" + "\n".join(section(words[0], group.commands[words[0]])) + "\n"
+        cli += "\n" + "\n".join(section(name, command)) + "\n"
         if outputs:
-            found[f"schemas/{name}.json"] = json.dumps(document(name, outputs), indent=2, ensure_ascii=False) + "\n"
+            schema = json.dumps(document(name, outputs), indent=2, ensure_ascii=False) + "\n"
+            found[f"schemas/{'-'.join(words)}.json"] = schema
+    cli += "\n" + "\n".join(all_options(group)) + "\n"
     return {"cli.md": cli, "checks.md": "\n".join(checks()), **found}
+
+
+def all_options(group: Any) -> Iterator[str]:
+    """Yields the table of all options and the commands that have them."""
+    users: dict[str, list[str]] = {}
+    short: dict[str, str] = {}
+    for name in COMMANDS:
+        for one in options(group.commands[name]):
+            long = next(text for text in one.opts if text.startswith("--"))
+            users.setdefault(long, [])
+            if name not in users[long]:
+                users[long].append(name)
+            for letter in set(one.opts).difference({long}):
+                short[long] = letter
+    yield "## All options\n"
+    yield "An option means the same in every command that has it.\n"
+    yield "| Option | Meaning | Commands |\n|---|---|---|"
+    for long in sorted(users):
+        names = f"`{short[long]}`, `{long}`" if long in short else f"`{long}`"
+        yield f"| {names} | {cell(MEANINGS[long])} | {', '.join(users[long])} |"
+
+
+def options(command: Any) -> Iterator[Any]:
+    """Yields the options of a command and of its subcommands."""
+    yield from (one for one in command.params if one.param_type_name == "option" and one.name != "help")
+    for inner in getattr(command, "commands", {}).values():
+        yield from options(inner)
 
 
 def checks() -> Iterator[str]:
@@ -75,13 +106,15 @@ def checks() -> Iterator[str]:
     for check in CATALOGUE.values():
         if check.area is not area:
             area = check.area
-            yield f"\n## {area.value}\n\n| Code | Severity | Meaning | Remedy |\n|---|---|---|---|"
-        yield f"| `{check.code}` | {check.severity.value} | {cell(check.meaning)} | {cell(check.remedy)} |"
+            yield f"\n## {area.value}\n\n| Code | Severity | Meaning | Remedy | Runbook |\n|---|---|---|---|---|"
+        books = ", ".join(f"[{book}](runbooks/{book}.md)" for book in check.runbooks) or "–"
+        yield f"| `{check.code}` | {check.severity.value} | {cell(check.meaning)} | {cell(check.remedy)} | {books} |"
     yield ""
 
 
-def section(name: str, command: Any, function: Any) -> Iterator[str]:
+def section(name: str, command: Any) -> Iterator[str]:
     """Yields the lines of one command."""
+    function = command.callback
     example, *rest = (command.help or "").strip().split("\n\n")
     yield f"## mqtool {name}\n"
     yield f"```console\n$ {example}\n```\n"
@@ -92,6 +125,8 @@ def section(name: str, command: Any, function: Any) -> Iterator[str]:
         yield "| Argument | |\n|---|---|"
         yield from (f"| `{one.metavar or one.name.upper()}` | {cell(one.help)} |" for one in arguments)
         yield ""
+    if not any(one.param_type_name == "option" and one.name != "help" for one in command.params):
+        return
     yield "| Option | | Default |\n|---|---|---|"
     for one in command.params:
         if one.param_type_name == "option" and one.name != "help":

@@ -28,7 +28,7 @@ def mqtool(*arguments: object) -> None:
 
 
 # %% One command: everything that consumers could see, as Parquet
-mqtool("export", STORE, "--to", LAKE / "once")
+mqtool("export", STORE, "--output", LAKE / "once")
 
 # %% Read it with pyarrow
 import pyarrow.dataset as ds
@@ -64,7 +64,7 @@ print(
 mqtool(
     "export",
     STORE,
-    "--to",
+    "--output",
     LAKE / "all",
     "--include",
     "all",
@@ -85,7 +85,7 @@ print(
 mqtool(
     "export",
     STORE,
-    "--to",
+    "--output",
     LAKE / "json",
     "--topic",
     "Orders",
@@ -93,9 +93,9 @@ mqtool(
     "Bodies",
     "--partition-by",
     "topic,date",
-    "--body",
+    "--body-type",
     "json",
-    "--redact",
+    "--redact-columns",
     "keys,born_host",
 )
 print(sorted(str(path.parent.relative_to(LAKE)) for path in (LAKE / "json").rglob("*.parquet")))
@@ -103,7 +103,7 @@ print(duckdb.sql(f"SELECT topic, reason, count(*) FROM '{LAKE}/json/dead_letters
 
 # %% Incremental: the second run finds nothing new
 for _ in range(2):
-    mqtool("export", STORE, "--to", LAKE / "daily", "--state", LAKE / "daily.state")
+    mqtool("export", STORE, "--output", LAKE / "daily", "--state", LAKE / "daily.state")
 
 # %% The same from Python
 from mqtool.export.plain import ExportRequest, export

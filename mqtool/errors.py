@@ -8,6 +8,7 @@ MqtoolError
 │   └── ChecksumError      stored and computed checksums differ
 ├── StoreError             path
 │   ├── NotAStoreError     nothing of a message store is there
+│   ├── NothingFoundError  the files can be read and hold nothing of what was asked for
 │   ├── LayoutError        the files contradict each other or the given configuration
 │   ├── StoreLockedError   another process holds the store
 │   ├── ReadOnlyStoreError a write was asked of a store opened for reading
@@ -17,6 +18,7 @@ MqtoolError
 │   ├── RefusedError       gate; a change is not carried out: its plan is stale, the store in use, space short
 │   └── CorruptionError    physical offset, reason; raised from a FormatError
 ├── UsageError             the caller's own words are wrong: a range, a filter, an option
+│   └── NothingToChangeError   a plan was asked for, and the store is already as the plan would make it
 ├── UnavailableError       something that is needed is not installed
 ├── UnsupportedFormatError a kind of file or record that is recognised but not handled
 ├── WorkerError            a process or cluster that was given work died, or did not take it
@@ -95,6 +97,10 @@ class NotAStoreError(StoreError):
     """Nothing of a message store is at the path."""
 
 
+class NothingFoundError(StoreError):
+    """The files can be read, and hold nothing of what was asked for."""
+
+
 class LayoutError(StoreError):
     """The files contradict each other, or the configuration that was given."""
 
@@ -145,6 +151,10 @@ class CorruptionError(StoreError):
 
 class UsageError(MqtoolError):
     """A range, filter or option does not make sense; nothing was done."""
+
+
+class NothingToChangeError(UsageError):
+    """A plan was asked for, and the store is already as the plan would make it."""
 
 
 class UnavailableError(MqtoolError):

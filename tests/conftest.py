@@ -13,6 +13,7 @@ from tests.support.damage import CASES, damage_case, held_locks
 from tests.support.engine_faults import fast_directory, remove
 from tests.support.long import LONG
 from tests.support.rocketmq import RocketMQ, Unavailable, release
+from tests.support.watch import Watch
 
 settings.register_profile("no deadline", deadline=None)  # how long an example takes is no property of ours
 settings.load_profile("no deadline")
@@ -32,6 +33,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_xdist_auto_num_workers() -> int:
     """`-n auto`: one more than there are processors, since tests with real brokers mostly wait for them."""
     return (os.cpu_count() or 1) + 1
+
+
+_WATCH = Watch()
+
+
+@pytest.fixture(autouse=True)
+def nothing_outside() -> Iterator[None]:
+    """Fails a test during which this process made or removed a file outside of the directories meant for that."""
+    _WATCH.strange.clear()
+    yield
+    assert _WATCH.strange == []
 
 
 @pytest.fixture(scope="module", params=["arrays", "kernels"])

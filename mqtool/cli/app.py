@@ -7,8 +7,10 @@ turns exceptions into exit codes, by the table in `exits`.
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
+from itertools import groupby
 from typing import Annotated, Any, NamedTuple, NoReturn
 
 import typer
@@ -23,47 +25,79 @@ class Command(NamedTuple):
 
     Attributes:
         module: defines a function named like the command, `-` as `_`, and its HELP.
+        group: heading in `mqtool --help`.
         summary: its line in `mqtool --help`.
     """
 
     module: str
+    group: str
     summary: str
 
 
+LOOK = "Look"
+JUDGE = "Judge"
+REPAIR = "Repair"
+RESCUE = "Rescue"
+COPY = "Copy"
+MOVE = "Move messages"
+SERVE = "Serve"
+
 COMMANDS = {
-    "info": Command("mqtool.cli.info", "What is this store? Version, layout, topics, groups, oddities."),
-    "dump": Command("mqtool.cli.dump", "Print what a store, a directory or a single file holds."),
-    "get": Command("mqtool.cli.get", "Print the message at an offset, or with an id."),
-    "formats": Command("mqtool.cli.formats", "List the kinds of stores and files that are known."),
-    "find": Command("mqtool.cli.find", "Find messages by key, tag, property, time or body."),
-    "explain-start": Command("mqtool.cli.explain_start", "What would a broker do to this store? Its start, dry."),
-    "verify": Command("mqtool.cli.verify", "What is wrong with this store, exactly, and what to do?"),
-    "checks": Command("mqtool.cli.checks", "What a code of verify means, and what to do about it."),
-    "report": Command("mqtool.cli.report_command", "All that verify found on one page of HTML, for a ticket."),
-    "diff": Command("mqtool.cli.diff", "What do two stores not have in common?"),
-    "rebuild": Command("mqtool.cli.rebuild", "Make queues, index and configuration anew from the CommitLog."),
-    "append": Command("mqtool.cli.append", "Append messages to a store, new or old, as a broker would."),
-    "recover": Command("mqtool.cli.recover", "Recover a store as a broker does, or without losing a byte."),
-    "plan": Command("mqtool.cli.plan", "Work out a change of a store: what it does, as a file to read first."),
-    "apply": Command("mqtool.cli.apply", "Carry a plan out; it can be taken back."),
-    "undo": Command("mqtool.cli.undo", "Take a change back: the store is as it was, byte for byte."),
-    "finalize": Command("mqtool.cli.finalize", "Give the way back up and free its space."),
-    "convert": Command("mqtool.cli.convert", "Make a store of another shape, with the same messages."),
-    "clean": Command("mqtool.cli.clean", "Which files retention removes, when, and what it takes from consumers."),
-    "salvage": Command("mqtool.cli.salvage", "Copy every provable record of a damaged store into a new one."),
-    "backup": Command("mqtool.cli.backup", "Back a store up: verified, incremental, also beside a living broker."),
-    "restore": Command("mqtool.cli.restore", "Bring a backup back into a new directory."),
-    "runbook": Command("mqtool.cli.runbook", "Known troubles: detect, explain, mend, prove, take back."),
-    "replay": Command("mqtool.cli.replay", "Store messages again: of a store, JSON Lines or an export."),
-    "export": Command("mqtool.cli.export", "Write messages as Parquet, in one go or what is new."),
-    "mirror": Command("mqtool.cli.mirror", "Follow a running broker as its slave: a copy, byte for byte."),
-    "serve": Command("mqtool.cli.serve", "Serve a store to real clients: broker and name server in one process."),
+    "info": Command("mqtool.cli.info", LOOK, "Describe a store: release, layout, topics, groups."),
+    "dump": Command("mqtool.cli.dump", LOOK, "Print the contents of a store, a directory or a file."),
+    "get": Command("mqtool.cli.get", LOOK, "Print the message at an offset or with an id."),
+    "find": Command("mqtool.cli.find", LOOK, "Find messages by key, tag, property, time or body."),
+    "diff": Command("mqtool.cli.diff", LOOK, "Show the differences between two stores."),
+    "formats": Command("mqtool.cli.formats", LOOK, "List the supported kinds of stores and files."),
+    "verify": Command("mqtool.cli.verify", JUDGE, "Check a store and say what to do about each finding."),
+    "explain-start": Command("mqtool.cli.explain_start", JUDGE, "Show what a broker would do to a store on startup."),
+    "report": Command("mqtool.cli.report_command", JUDGE, "Write the findings as one HTML page, for a ticket."),
+    "checks": Command("mqtool.cli.checks", JUDGE, "Explain the finding codes of verify."),
+    "runbook": Command("mqtool.cli.runbook", REPAIR, "Detect and repair a known problem, step by step."),
+    "plan": Command("mqtool.cli.plan", REPAIR, "Write a plan for a change, to review before applying it."),
+    "apply": Command("mqtool.cli.apply", REPAIR, "Apply a plan; the change can be undone."),
+    "undo": Command("mqtool.cli.undo", REPAIR, "Undo a change: restore every file byte for byte."),
+    "finalize": Command("mqtool.cli.finalize", REPAIR, "Discard the undo data of a change and free its space."),
+    "rebuild": Command("mqtool.cli.rebuild", REPAIR, "Rebuild queues, index and configuration from the CommitLog."),
+    "recover": Command("mqtool.cli.recover", REPAIR, "Recover a store after a crash, as a broker does on startup."),
+    "clean": Command("mqtool.cli.clean", REPAIR, "Delete expired files; show first what consumers would lose."),
+    "salvage": Command("mqtool.cli.salvage", RESCUE, "Copy every valid record of a damaged store to a new one."),
+    "backup": Command("mqtool.cli.backup", RESCUE, "Take a verified, incremental backup, also of a live store."),
+    "restore": Command("mqtool.cli.restore", RESCUE, "Restore a backup into a new directory."),
+    "mirror": Command("mqtool.cli.mirror", COPY, "Follow a running broker as its slave."),
+    "convert": Command("mqtool.cli.convert", COPY, "Convert a store to another layout with the same messages."),
+    "export": Command("mqtool.cli.export", MOVE, "Export messages as Parquet, in full or incrementally."),
+    "append": Command("mqtool.cli.append", MOVE, "Append messages to a store as a broker would."),
+    "replay": Command("mqtool.cli.replay", MOVE, "Send messages of a store or an export again."),
+    "serve": Command("mqtool.cli.serve", SERVE, "Serve a store to real clients: broker and name server."),
 }
+
+STOPPED = frozenset({ExitCode.INTERRUPTED, ExitCode.TERMINATED})
+_PATIENCE = 0.5
+"""Seconds in which the reader of stdout has to take the end of the output of a command that was told to stop."""
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 _ClickError: type[Exception] = typer.BadParameter.__mro__[2]
 """The base of the parser's own errors; Typer does not export it, and where it lives depends on the release."""
+
+
+def _group(name: str, text: str, subcommands: Mapping[str, Any]) -> Any:
+    """Returns a command with subcommands: functions by their verbs; the docstring's place is taken by their help."""
+    one = typer.Typer(name=name, help=text, rich_markup_mode=None, add_completion=False, context_settings=_CONTEXT)
+    for verb, (function, help_text) in subcommands.items():
+        summary = help_text.strip().split("\n\n")[1].replace("\n", " ").partition(". ")[0]
+        one.command(verb, help=help_text, short_help=summary, context_settings=_CONTEXT)(function)
+    return typer.main.get_command(one)
+
+
+def leaves(command: Any, *words: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yields the words and the command of everything that can be typed and does something."""
+    if not hasattr(command, "commands"):
+        yield words, command
+        return
+    for name, inner in command.commands.items():
+        yield from leaves(inner, *words, name)
 
 
 class LazyCommands(Mapping[str, Any]):
@@ -72,6 +106,8 @@ class LazyCommands(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         found = COMMANDS[name]
         module = import_module(found.module)
+        if hasattr(module, "SUBCOMMANDS"):
+            return _group(name, module.HELP, module.SUBCOMMANDS)
         function = getattr(module, name.replace("-", "_"))
         one = typer.Typer(rich_markup_mode=None, add_completion=False)
         one.command(name, help=module.HELP, short_help=found.summary, context_settings=_CONTEXT)(function)
@@ -101,9 +137,10 @@ class LazyGroup(TyperGroup):
         return list(COMMANDS)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
-        """Writes the list of commands."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, command.summary) for name, command in COMMANDS.items()])
+        """Writes the list of commands, group by group."""
+        for group, members in groupby(COMMANDS.items(), key=lambda item: item[1].group):
+            with formatter.section(group):
+                formatter.write_dl([(name, command.summary) for name, command in members])
 
 
 app = typer.Typer(
@@ -112,7 +149,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     no_args_is_help=True,
     context_settings=_CONTEXT,
-    epilog="Data goes to stdout, all else to stderr. Exit codes: docs/exit-codes.md.",
+    epilog="Data goes to stdout, everything else to stderr. Exit codes: docs/exit-codes.md.",
 )
 
 
@@ -131,10 +168,41 @@ def mqtool(
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Print tracebacks of errors.")] = False,
 ) -> None:
-    """Look into the files of an Apache RocketMQ message store. No JVM, no broker.
+    """Inspect, repair, export and serve the message store of Apache RocketMQ. No JVM, no broker.
 
     Example: mqtool info /data/rocketmq/store
     """
+
+
+RENAMED = {
+    ("append", "--compat"): "--broker",
+    ("clean", "--at"): "--as-of",
+    ("export", "--body"): "--body-type",
+    ("export", "--mode"): "--on-damage",
+    ("export", "--redact"): "--redact-columns",
+    ("export", "--table"): "--table-format",
+    ("export", "--to"): "--output",
+    ("export", "--workers"): "--jobs",
+    ("plan", "--out"): "--output",
+    ("rebuild", "--broker-version"): "--broker",
+    ("rebuild", "--out"): "--output",
+    ("replay", "--compat"): "--broker",
+    ("replay", "--sync"): "--flush=sync",
+    ("verify", "--outfile"): "--output",
+}
+"""Options of release 0.1 that have another name now; they still work, with a note on stderr."""
+
+
+def _with_new_names(arguments: Sequence[str]) -> list[str]:
+    command = next((word for word in arguments if word in COMMANDS), "")
+    found = []
+    for word in arguments:
+        name, equals, value = word.partition("=")
+        new = RENAMED.get((command, name))
+        if new is not None:
+            note(f"{command} {name} is now {new}")
+        found.append(word if new is None else new + equals + value)
+    return found
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -143,6 +211,7 @@ def run(arguments: Sequence[str]) -> int:
     Args:
         arguments: without the program's name.
     """
+    arguments = _with_new_names(arguments)
     invocation = Invocation.of(arguments)
     try:
         group = typer.main.get_command(app)
@@ -172,7 +241,9 @@ def _end(invocation: Invocation, error: BaseException) -> ExitCode:
 
         traceback.print_exception(error)
     try:
-        if failure.code is not ExitCode.PIPE_CLOSED:
+        if failure.code in STOPPED:
+            _end_output_in_time(invocation, failure)
+        elif failure.code is not ExitCode.PIPE_CLOSED:
             _fail_on_stdout(invocation, failure)
     except OSError as closed:
         failure = failure_of(closed)
@@ -198,8 +269,43 @@ def _fail_on_stdout(invocation: Invocation, failure: Failure) -> None:
     sys.stdout.flush()
 
 
+class _NobodyReadsError(Exception):
+    """The reader of stdout takes nothing more."""
+
+
+def _end_output_in_time(invocation: Invocation, failure: Failure) -> None:
+    """Ends the output of a command that was told to stop; does not wait for a reader who has stopped reading."""
+    if threading.current_thread() is not threading.main_thread():
+        _fail_on_stdout(invocation, failure)
+        return
+
+    def give_up(number: int, frame: object) -> NoReturn:  # noqa: ARG001
+        raise _NobodyReadsError
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.setitimer(signal.ITIMER_REAL, _PATIENCE)
+    try:
+        _fail_on_stdout(invocation, failure)
+    except _NobodyReadsError:
+        pass
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
 def _terminate(number: int, frame: object) -> NoReturn:  # noqa: ARG001
     raise Terminated
+
+
+_AGAIN_S = 0.05
+
+
+def _interrupt_again(unraisable: Any) -> None:
+    """Repeats a Ctrl-C that could only be reported because it came inside a callback, such as one of fork."""
+    if isinstance(unraisable.exc_value, KeyboardInterrupt):
+        signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
+    else:
+        sys.__unraisablehook__(unraisable)
 
 
 def main() -> NoReturn:
@@ -207,8 +313,10 @@ def main() -> NoReturn:
     if sys.stdout is None or sys.stderr is None:  # closed by the caller: there is nowhere to answer to
         sys.exit(ExitCode.IO_ERROR)
     signal.signal(signal.SIGTERM, _terminate)
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    sys.unraisablehook = _interrupt_again
     code = run(sys.argv[1:])
-    if code in {ExitCode.PIPE_CLOSED, ExitCode.IO_ERROR}:
+    if code in {ExitCode.PIPE_CLOSED, ExitCode.IO_ERROR, *STOPPED}:
         # What is still buffered cannot be written; the interpreter must not try again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(code)

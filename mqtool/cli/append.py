@@ -21,6 +21,7 @@ and release, and whatever contradicts it is refused before a byte is written. In
 {"topic": "Orders", "queue_id": 0, "body": "text", "tags": "a", "keys": ["k1"], "properties": {}, "delay_level": 3},
 also as `dump` prints them, or Parquet as `export` writes it. Each row is answered by a line: its place and ids, or why
 it was refused. Rows that are refused do not keep others from being stored; with --all-or-nothing they do.
+Input that the store already holds is refused, so that a command typed twice doubles nothing (--duplicates).
 Exit code 1 if a row was refused, or if a line has no end within 256 MiB: that ends the run.
 
 impact: writes to the store, under its lock; with --dry-run nothing
@@ -35,8 +36,15 @@ class Flush(StrEnum):
     POOL = "pool"
 
 
+class Duplicates(StrEnum):
+    """Values of `--duplicates`: `engine.duplicates.Duplicates` without loading numpy; a test compares them."""
+
+    REFUSE = "refuse"
+    APPEND = "append"
+
+
 class Bytes(StrEnum):
-    """Values of `--compat`."""
+    """Values of `--broker`."""
 
     V4_9 = "4.9"
     V5_5 = "5.5"
@@ -55,10 +63,13 @@ FlushOption = Annotated[
 ]
 CompatOption = Annotated[
     Bytes | None,
-    option("--compat", help="Whose bytes where releases differ. Default: the store's own; 5.5 for a new one."),
+    option("--broker", help="Release whose on-disk format to write. Default: the store's own; 5.5 for a new one."),
 ]
 WholeOption = Annotated[
     bool, option("--all-or-nothing", help="Check all rows first; store none if one would be refused.")
+]
+DuplicatesOption = Annotated[
+    Duplicates, option("--duplicates", help="If the store already holds the first messages: write nothing, or append.")
 ]
 DryRunOption = Annotated[bool, option("--dry-run", help="Only say what would be answered; nothing is written.")]
 
@@ -73,6 +84,7 @@ def append(
     compat: CompatOption = None,
     all_or_nothing: WholeOption = False,
     dry_run: DryRunOption = False,
+    duplicates: DuplicatesOption = Duplicates.REFUSE,
     output_format: FormatOption = Format.JSONL,
     config: ConfigOption = None,
     _debug: DebugOption = False,
@@ -88,5 +100,6 @@ def append(
         all_or_nothing=all_or_nothing,
         dry_run=dry_run,
         config=config,
+        duplicates=duplicates.value,
     )
     return run(ctx.obj, request, output_format)

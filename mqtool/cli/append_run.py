@@ -15,6 +15,7 @@ from mqtool.cli.invocation import Format, Invocation, note
 from mqtool.cli.output import Output
 from mqtool.engine import Compat, FlushMode, PutStatus, StoreOptions, load, row_source
 from mqtool.engine.detect import options_for
+from mqtool.engine.duplicates import Duplicates, peeked, refuse_duplicates
 from mqtool.engine.intake import Row
 from mqtool.engine.store import open_store
 from mqtool.errors import StoreError, UsageError
@@ -35,6 +36,7 @@ class Request:
     all_or_nothing: bool
     dry_run: bool
     config: Path | None
+    duplicates: str = Duplicates.REFUSE
 
     def options(self) -> StoreOptions:
         """Returns how the store is to be opened."""
@@ -60,14 +62,19 @@ def run(invocation: Invocation, request: Request, output_format: Format) -> Exit
             if refused:
                 report.take(iter(refused))
                 return report.end("stored: nothing is, because of --all-or-nothing")
+        rows = source.rows(options)
+        if request.duplicates == Duplicates.REFUSE:
+            head, rows = peeked(rows)
+            refuse_duplicates(request.store, (judge.stored_form(row.message) for row in head))
         store = stack.enter_context(open_store(request.store, options))
+        begin = store.max_physical_offset
         if not store.recovered.clean_stop:
             note(f"{request.store}: had not been closed in order: recovered, the log goes on at {store.recovered.end}")
         try:
-            report.take(load.append(store, source.rows(options), judge))
+            report.take(load.append(store, rows, judge))
         finally:
             load.add_topics(store, report.queues)
-    return report.end("stored")
+    return report.end(f"stored after the {begin} bytes that the log already held" if begin else "stored")
 
 
 class _Report:

@@ -32,7 +32,7 @@ DryRunOption = Annotated[bool, option("--dry-run", help="Try all gates and write
 @prints(APPLY)
 def apply(
     ctx: typer.Context,
-    plan: Annotated[Path, typer.Argument(metavar="PLAN", help="File that `mqtool plan` wrote.")],
+    plan: Annotated[Path, typer.Argument(metavar="PLAN", help="File that `mqtool plan` wrote; - for stdin.")],
     *,
     yes: YesOption = False,
     dry_run: DryRunOption = False,

@@ -1,7 +1,6 @@
 """What `mqtool backup` and `mqtool restore` do once their options are read."""
 
 import os
-import shlex
 from pathlib import Path
 
 from mqtool.cli.backup_schema import BACKUP, RESTORE
@@ -10,6 +9,7 @@ from mqtool.cli.invocation import Format, Invocation
 from mqtool.cli.options import ProgressMode
 from mqtool.cli.output import Output
 from mqtool.cli.progress import progress
+from mqtool.commands import command
 from mqtool.repair.backup import backup, restore, snapshots
 from mqtool.repair.backup.snapshots import load
 
@@ -46,7 +46,7 @@ def run_backup(
         "stored": made.stored,
         "manifest": str(made.manifest),
         "notes": list(snapshot.notes),
-        "next_step": f"mqtool restore {shlex.quote(str(destination))} NEWROOT --snapshot {snapshot.name}",
+        "next_step": command("restore", destination, "./restored", "--snapshot", snapshot.name),
     }
     return Output(invocation, BACKUP, output_format).document(document)
 

@@ -2,16 +2,13 @@
 
 import unicodedata
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 from typing import Any
 
 from mqtool.cli.schema import Column
+from mqtool.cli.zones import moment
 
 CELL_WIDTH = 60
 """Characters of a cell in `--format table`; `wide` cuts nothing."""
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def escape(text: str) -> str:
@@ -45,19 +42,6 @@ def pad(text: str, to: int, right: bool) -> str:
         return text.rjust(to) if right else text.ljust(to)
     gap = " " * max(0, to - width(text))
     return gap + text if right else text + gap
-
-
-@lru_cache(maxsize=1024)
-def _second(seconds: int) -> str:
-    return f"{_EPOCH + timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%S}"
-
-
-def moment(milliseconds: int) -> str:
-    """Returns RFC 3339 in UTC with milliseconds, or the number itself where no calendar reaches."""
-    try:
-        return f"{_second(milliseconds // 1000)}.{milliseconds % 1000:03d}Z"
-    except OverflowError:
-        return str(milliseconds)
 
 
 def is_number(column: Column) -> bool:

@@ -47,6 +47,7 @@ def checks(
             "meaning": check.meaning,
             "remedy": check.remedy,
             "next_step": check.next_step,
+            "runbooks": " ".join(check.runbooks),
         }
         for check in chosen
     )

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from mqtool.cli import zones
 from mqtool.cli.entry_rows import SCHEMAS
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.field_rows import FIELD
@@ -37,6 +38,7 @@ from mqtool.cli.options import (
     TimeOption,
     TopicOption,
     UniqueKeyOption,
+    ZoneOption,
     option,
 )
 from mqtool.cli.schema import prints
@@ -90,6 +92,7 @@ def dump(
     config: ConfigOption = None,
     progress: ProgressOption = ProgressMode.AUTO,
     jobs: JobsOption = 1,
+    _zone: ZoneOption = zones.DEFAULT,
     _debug: DebugOption = False,
 ) -> ExitCode:
     """Reads the options and runs."""

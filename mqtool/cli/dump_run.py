@@ -14,6 +14,7 @@ from mqtool.cli.options import DamageMode, FileKindName
 from mqtool.cli.output import Output
 from mqtool.cli.progress import progress
 from mqtool.cli.report import Report
+from mqtool.cli.selected import require_selected
 from mqtool.errors import UsageError
 from mqtool.kinds.registry import recognise, store_of_file
 from mqtool.scan.damage import Damage
@@ -59,6 +60,8 @@ def _messages(
 ) -> ExitCode:
     if view.follow and isinstance(store, LogFiles):
         raise UsageError("--follow needs a store's root directory")
+    if not isinstance(store, LogFiles) and not view.follow:  # who follows may wait for a topic that is still to come
+        require_selected([store], filters.topic, filters.queue)
     report = Report(lines=view.damage is DamageMode.STDERR)
     wanted = filters.keywords(store.commit_log.min_offset, store.commit_log.max_offset)
     stream = MessageStream(report, filters.limit, filters.byte_limit(), view.explode)

@@ -73,8 +73,10 @@ class Rule:
 _REPORT = "this is a bug in mqtool: please report it with the output of --debug"
 
 RULES = (
+    Rule(errors.NothingToChangeError, ExitCode.NO, "nothing-to-change"),
     Rule(errors.UsageError, ExitCode.USAGE, "usage"),
     Rule(NotFoundError, ExitCode.NO, "not-found"),
+    Rule(errors.NothingFoundError, ExitCode.NO, "nothing-found"),
     Rule(errors.NotAStoreError, ExitCode.REFUSED, "not-a-store"),
     Rule(errors.StoreLockedError, ExitCode.REFUSED, "locked", "stop the broker first, or work on a copy"),
     Rule(errors.UnavailableError, ExitCode.REFUSED, "unavailable"),

@@ -1,6 +1,5 @@
 """`mqtool explain-start`: what would a broker do to this store if it were started now?"""
 
-from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -9,13 +8,14 @@ from mqtool.cli.exits import ExitCode
 from mqtool.cli.explain_start_schema import EXPLAIN_START
 from mqtool.cli.invocation import Format
 from mqtool.cli.kind_rows import EXPLAIN_KIND
-from mqtool.cli.options import ConfigOption, DebugOption, FormatOption, StoreArgument, option
+from mqtool.cli.options import Broker, ConfigOption, DebugOption, FormatOption, StoreArgument, option
 from mqtool.cli.schema import prints
 
 HELP = """
-mqtool explain-start /data/store --broker 5.5
+mqtool explain-start /data/store
 
-What would this release do to the store if it were started now? Whether it starts, or with which words it refuses;
+What would a broker do to the store if it were started now? By default one of the release that wrote the store; the
+output states which was assumed. Whether it starts, or with which words it refuses;
 where its recovery scans, where it cuts the log, which files it deletes; every queue's bounds and the messages that
 consumers no longer get; what it would accept without a word; what the files do not decide. Works on a copy or in
 place, also while a broker runs: not a byte is touched. Exit code 1 if it would not start, or messages would be lost.
@@ -24,20 +24,13 @@ impact: read-only
 """
 
 
-class Broker(StrEnum):
-    """Values of `--broker`."""
-
-    V4_9 = "4.9"
-    V5_5 = "5.5"
-
-
 @prints(EXPLAIN_START, EXPLAIN_KIND)
 def explain_start(
     ctx: typer.Context,
     store: StoreArgument,
     *,
     broker: Annotated[
-        Broker | None, option("--broker", help="The release that would be started; not for stores of other kinds.")
+        Broker | None, option("--broker", help="Release that would be started. [default: the detected one]")
     ] = None,
     quick: Annotated[
         bool, option("--quick", help="Do not read the whole log: says all but which messages are lost.")

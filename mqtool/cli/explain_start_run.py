@@ -8,9 +8,9 @@ from mqtool.cli.exits import ExitCode
 from mqtool.cli.explain_start_schema import EXPLAIN_START, VIEW
 from mqtool.cli.invocation import Format, Invocation
 from mqtool.cli.output import Output
-from mqtool.engine.recovery import Outcome, predict
-from mqtool.errors import UsageError
+from mqtool.commands import command, opened
 from mqtool.kinds.registry import recognise
+from mqtool.recovery import Outcome, predict
 
 _RANGES = 8
 """Ranges of offsets in a row of a table; JSON has all."""
@@ -30,14 +30,13 @@ def run(
     kind = recognise(path)
     if kind is not None:
         return kind_run.explain_start(invocation, kind, path, output_format)
-    if broker is None:
-        raise UsageError("--broker says which release would be started: 4.9 or 5.5")
     outcome = predict(path, broker, config, read_log=read_log, heap_bytes=heap_bytes)
     code = ExitCode.OK if outcome.runs and not outcome.lost else ExitCode.NO
+    steps = [] if code is ExitCode.OK else [command("verify", opened(path, config))]
     if output_format in (Format.TABLE, Format.WIDE):
-        view = _view(path, outcome, wide=output_format is Format.WIDE)
+        view = {**_view(path, outcome, wide=output_format is Format.WIDE), "next_steps": steps}
         return Output(invocation, VIEW, output_format).document(view, code)
-    found = {"path": str(path), "verdict": outcome.verdict, **outcome.as_dict()}
+    found = {"path": str(path), "verdict": outcome.verdict, **outcome.as_dict(), "next_steps": steps}
     return Output(invocation, EXPLAIN_START, output_format).document(found, code)
 
 
@@ -48,7 +47,7 @@ def _view(path: Path, outcome: Outcome, *, wide: bool) -> dict[str, Any]:
     return {
         "verdict": outcome.verdict,
         "store": f"{path}, {stop}",
-        "broker": f"RocketMQ {outcome.release}",
+        "broker": f"RocketMQ {outcome.release}, {outcome.release_evidence}",
         "log": None if bounds is None else f"{bounds[0]} to {bounds[1]}",
         "scan": _scan(outcome),
         "index": f"{len(outcome.index_after)} file(s), {new} of them new",

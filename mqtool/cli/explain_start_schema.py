@@ -42,6 +42,7 @@ EXPLAIN_START = OutputSchema(
     (
         _text("path", "the store's root directory"),
         _text("release", "of the broker: 4.9 or 5.5"),
+        _text("release_evidence", "why this release: given, or what it was detected or assumed from"),
         _text("verdict", "in one line"),
         _flag("clean_stop", "there is no abort file: recovered normally"),
         _number("exit", "exit code of the process; null if it keeps running or hangs", nullable=True),
@@ -73,6 +74,7 @@ EXPLAIN_START = OutputSchema(
         _texts("accepted", "what is wrong and taken without a word"),
         _texts("undecided", "what the files do not decide"),
         Column("effort", "object", "how much there is to do", show=TABLE, fields=_EFFORT),
+        _texts("next_steps", "commands to type if it would not start, or messages would be lost"),
     ),
     single=True,
 )
@@ -89,6 +91,7 @@ VIEW = OutputSchema(
         _text("scan", "from where to where recovery reads"),
         _text("index", "index files afterwards"),
         _text("time", "how long it may take"),
+        _texts("next_steps", "commands to type if it would not start, or messages would be lost"),
         Column(
             "lost",
             "array",

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from mqtool.cli import zones
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.export_schema import EXPORT
 from mqtool.cli.filters import Filters
@@ -20,13 +21,14 @@ from mqtool.cli.options import (
     RangeOption,
     TimeOption,
     TopicOption,
+    ZoneOption,
     option,
 )
 from mqtool.cli.schema import prints
 from mqtool.cli.spark_session import LOCAL, SPARK, ConfOption, MasterOption, on_spark
 
 HELP = """
-mqtool export /data/store --to orders-lake --topic Orders
+mqtool export /data/store --output orders-lake --topic Orders
 
 Write messages as Parquet: typed columns, sorted by topic, queue and offset, with statistics. DIR holds the tables
 messages, damage (what could not be read) and dead_letters (what could not be written as asked for). All files of a run
@@ -58,7 +60,7 @@ class LakeBody(StrEnum):
 
 
 class Mode(StrEnum):
-    """Values of `--mode`."""
+    """Values of `--on-damage`."""
 
     PERMISSIVE = "permissive"
     FAILFAST = "failfast"
@@ -67,12 +69,15 @@ class Mode(StrEnum):
 StoresArgument = Annotated[
     list[str], typer.Argument(metavar="STORE...", help="Roots of stores: paths, globs, URLs, NAME=PATH.")
 ]
-ToOption = Annotated[str, option("--to", metavar="DIR", help="Directory or URL; new, empty, or made with --state.")]
+ToOption = Annotated[
+    str,
+    option("--output", "-o", metavar="DIR", help="Directory or URL for the result; new, empty, or made with --state."),
+]
 StateOption = Annotated[
     str | None, option("--state", metavar="FILE", help="Remembers how far the export came; later runs go on.")
 ]
 WorkersOption = Annotated[
-    int | None, option("--workers", metavar="N", min=1, help="Processes; one a processor if not given.")
+    int | None, option("--jobs", "-j", metavar="N", min=1, help="Worker processes. Default: one a processor.")
 ]
 IncludeOption = Annotated[
     Include, option("--include", panel=CONTENT, help="What consumers can see, or half and system records too.")
@@ -81,13 +86,13 @@ ColumnsOption = Annotated[
     str | None, option("--columns", metavar="NAME,…", panel=CONTENT, help="Columns of the messages table.")
 ]
 BodyOption = Annotated[
-    LakeBody, option("--body", panel=CONTENT, help="Type of bodies; what does not fit is a dead letter.")
+    LakeBody, option("--body-type", panel=CONTENT, help="Type of bodies; values that cannot be converted are listed.")
 ]
 RedactOption = Annotated[
     list[str] | None,
-    option("--redact", metavar="NAME,…", panel=CONTENT, help="Columns whose values become salted hashes."),
+    option("--redact-columns", metavar="NAME,…", panel=CONTENT, help="Columns whose values become salted hashes."),
 ]
-ModeOption = Annotated[Mode, option("--mode", panel=CONTENT, help="Damage is reported and skipped, or ends the run.")]
+ModeOption = Annotated[Mode, option("--on-damage", panel=CONTENT, help="Report damage and skip it, or fail.")]
 PartitionOption = Annotated[
     str | None, option("--partition-by", metavar="topic,date,hour", panel=FILES, help="Directories, as in Hive.")
 ]
@@ -98,21 +103,24 @@ SplitOption = Annotated[
     str | None, option("--split", metavar="SIZE", panel=FILES, help="Log bytes of a task; each writes its own files.")
 ]
 SparkOption = Annotated[bool, option("--spark", panel=SPARK, help="Run the tasks on Spark (needs Java 17).")]
-LevelOption = Annotated[int, option("--level", panel=FILES, help="Of zstd, 1 to 22: higher is smaller and slower.")]
+LevelOption = Annotated[
+    int, option("--level", panel=FILES, help="zstd compression level, 1-22. Higher is smaller and slower.")
+]
 
 
 class TableName(StrEnum):
-    """Values of `--table`."""
+    """Values of `--table-format`."""
 
     DELTA = "delta"
     ICEBERG = "iceberg"
 
 
 RewindOption = Annotated[
-    bool, option("--rewind", help="Where a log was cut back: take back what was exported from beyond the cut.")
+    bool, option("--rewind", help="If a log was cut back, remove the exported rows of the part that was cut.")
 ]
 TableOption = Annotated[
-    TableName | None, option("--table", panel=FILES, help="Make the messages a Delta or Iceberg table too.")
+    TableName | None,
+    option("--table-format", panel=FILES, help="Also commit the messages to a Delta or Iceberg table."),
 ]
 
 
@@ -145,6 +153,7 @@ def export(
     output_format: FormatOption = Format.TABLE,
     config: ConfigOption = None,
     progress: ProgressOption = ProgressMode.AUTO,
+    _zone: ZoneOption = zones.DEFAULT,
     _debug: DebugOption = False,
 ) -> ExitCode:
     """Reads the options and runs."""

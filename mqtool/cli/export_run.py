@@ -1,5 +1,6 @@
 """What `mqtool export` does once its options are read."""
 
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,7 @@ from mqtool.cli.invocation import Format, Invocation, note
 from mqtool.cli.options import ProgressMode
 from mqtool.cli.output import Output
 from mqtool.cli.progress import Progress, progress
+from mqtool.cli.selected import require_selected
 from mqtool.cli.spark_session import OnSpark, spark_session
 from mqtool.errors import UnsupportedFormatError, UsageError
 from mqtool.export import redact
@@ -24,6 +26,7 @@ from mqtool.export.sources import Source, resolve
 from mqtool.export.tables import TableFormat
 from mqtool.export.workers import LocalRunner
 from mqtool.kinds.registry import recognise
+from mqtool.store import Store
 from mqtool.store.remote import is_url
 from mqtool.store.selection import Selection
 
@@ -59,6 +62,7 @@ class Wanted:
         sources = resolve(self.stores, self.config)
         for source in sources:
             _require_rocketmq(source)
+        require_selected(_opened(sources), self.filters.topic, self.filters.queue)
         hidden = redact.closure(_names(self.redact))
         columns = ALL_COLUMNS if self.columns is None else tuple(_names([self.columns]))
         read = ReadRequest(
@@ -83,6 +87,12 @@ class Wanted:
             with sources[0].open() as store:
                 first, end = store.commit_log.min_offset, store.commit_log.max_offset
         return Selection.of(**self.filters.keywords(first, end))
+
+
+def _opened(sources: list[Source]) -> Iterator[Store]:
+    for source in sources:
+        with source.open() as store:
+            yield store
 
 
 def _require_rocketmq(source: Source) -> None:

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from mqtool.cli import zones
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.filters import Filters
 from mqtool.cli.invocation import Format
@@ -33,6 +34,7 @@ from mqtool.cli.options import (
     TopicOption,
     UniqueKeyOption,
     WayName,
+    ZoneOption,
     option,
 )
 from mqtool.cli.schema import prints
@@ -72,6 +74,7 @@ def find(
     redact: RedactOption = False,
     config: ConfigOption = None,
     progress: ProgressOption = ProgressMode.AUTO,
+    _zone: ZoneOption = zones.DEFAULT,
     _debug: DebugOption = False,
 ) -> ExitCode:
     """Reads the options and runs."""

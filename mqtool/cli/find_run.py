@@ -12,6 +12,7 @@ from mqtool.cli.options import WayName
 from mqtool.cli.output import Output
 from mqtool.cli.progress import progress
 from mqtool.cli.report import Report
+from mqtool.cli.selected import require_selected
 from mqtool.errors import UsageError
 from mqtool.kinds.registry import recognise
 from mqtool.store import open_store
@@ -31,6 +32,7 @@ def run(
         return kind_run.find(invocation, kind, path, filters, view)
     report = Report()
     with open_store(path, config) as store:
+        require_selected([store], filters.topic, filters.queue)
         log = store.commit_log
         rows = view.rows()
         output = Output(invocation, rows.schema, view.format)

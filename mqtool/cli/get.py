@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from mqtool.cli import zones
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format
 from mqtool.cli.kind_rows import MAIN
@@ -17,6 +18,7 @@ from mqtool.cli.options import (
     RawOption,
     RedactOption,
     StoreArgument,
+    ZoneOption,
 )
 from mqtool.cli.schema import prints
 
@@ -42,6 +44,7 @@ def get(
     raw: RawOption = False,
     redact: RedactOption = False,
     config: ConfigOption = None,
+    _zone: ZoneOption = zones.DEFAULT,
     _debug: DebugOption = False,
 ) -> ExitCode:
     """Reads the options and runs."""

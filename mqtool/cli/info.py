@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from mqtool.cli import zones
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.info_schema import INFO
 from mqtool.cli.invocation import Format
@@ -15,6 +16,7 @@ from mqtool.cli.options import (
     ProgressMode,
     ProgressOption,
     StoreArgument,
+    ZoneOption,
     option,
 )
 from mqtool.cli.schema import prints
@@ -39,6 +41,7 @@ def info(
     output_format: FormatOption = Format.TABLE,
     config: ConfigOption = None,
     progress: ProgressOption = ProgressMode.AUTO,
+    _zone: ZoneOption = zones.DEFAULT,
     _debug: DebugOption = False,
 ) -> ExitCode:
     """Reads the options and runs."""

@@ -30,7 +30,8 @@ def run(
         return kind_run.info(invocation, kind, path, output_format, deep=deep is not None)
     report = Report(lines=output_format in (Format.TABLE, Format.WIDE))
     with open_store(path, config) as store:
-        found = {**describe(store), "oddities": oddities(store)}
+        unknown = store.go_on_without_unreadable()
+        found = {**describe(store), "oddities": [*unknown, *oddities(store)]}
         if deep is not None:
             found["deep"] = _deep(store, deep, report)
         return Output(invocation, INFO, output_format).document(found, report.code())

@@ -33,7 +33,9 @@ _COMMIT_LOG = (
         "what follows the last record",
         show=TABLE,
         fields=(
-            _text("kind", "clean, torn (an unfinished record), stale (records of an earlier life) or garbage"),
+            _text(
+                "kind", "clean, torn (an unfinished record), stale (records of an earlier life), garbage or unreadable"
+            ),
             _count("length", "bytes up to the last that is not zero"),
             _text("detail", "in words"),
         ),

@@ -103,7 +103,9 @@ def dump(
         output = Output(invocation, kind_rows.TABLES[chosen.name], view.format)
         body = _body_view(view)
         rows = _selected(opened, chosen, filters, report, items)
-        output.rows(kind_rows.row(row, chosen, body) for row in islice(rows, filters.limit))
+        any_row = _print(output, rows, chosen, filters.limit, body)
+        if not any_row and (filters.topic or filters.queue is not None) and filters.limit != 0:
+            _nothing_matches(report)
         return output.finish(report.code())
 
 
@@ -136,14 +138,23 @@ def find(invocation: Invocation, kind: Kind, path: Path, filters: Filters, view:
         output = Output(invocation, kind_rows.TABLES[chosen.name], view.format)
         body = _body_view(view)
         note(f"looking by reading every row of {chosen.name}")
-        any_row = False
-        for row in islice(_selected(opened, chosen, filters, report), filters.limit):
-            any_row = True
-            output.row(kind_rows.row(row, chosen, body))
-        if not any_row:
-            note("nothing matches")
-            report.missing()
+        if not _print(output, _selected(opened, chosen, filters, report), chosen, filters.limit, body):
+            _nothing_matches(report)
         return output.finish(report.code())
+
+
+def _print(output: Output, rows: Iterator[Row], table: Table, limit: int | None, body: BodyView) -> bool:
+    """Prints rows; returns whether there was one."""
+    any_row = False
+    for row in islice(rows, limit):
+        any_row = True
+        output.row(kind_rows.row(row, table, body))
+    return any_row
+
+
+def _nothing_matches(report: Report) -> None:
+    note("nothing matches")
+    report.missing()
 
 
 def _table(opened: Opened, name: str | None) -> Table:

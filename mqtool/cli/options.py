@@ -1,5 +1,6 @@
 """Options that several commands share: one spelling, one meaning, one help text each."""
 
+import contextlib
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -7,10 +8,13 @@ from typing import Annotated, Any
 
 import typer
 
-from mqtool.cli.invocation import FORMAT_OPTIONS, Format
+from mqtool.cli import zones
+from mqtool.cli.invocation import FORMAT_OPTIONS, Format, note
 
 SELECTION = "Selection"
 OUTPUT = "Output"
+_MOST_KEYS = 20
+"""Unknown keys of a configuration that are reported."""
 
 
 class Body(StrEnum):
@@ -21,6 +25,13 @@ class Body(StrEnum):
     HEX = "hex"
     BASE64 = "base64"
     JSON = "json"
+
+
+class Broker(StrEnum):
+    """Values of `--broker`: the releases whose start is known."""
+
+    V4_9 = "4.9"
+    V5_5 = "5.5"
 
 
 class ProgressMode(StrEnum):
@@ -79,7 +90,7 @@ def print_schema(ctx: typer.Context) -> None:
     from mqtool.cli.schema import document  # noqa: PLC0415
 
     outputs = getattr(ctx.command.callback, "outputs", ())
-    sys.stdout.buffer.write(encode(document(str(ctx.info_name), outputs), indent=True) + b"\n")
+    sys.stdout.buffer.write(encode(document(ctx.command_path.partition(" ")[2], outputs), indent=True) + b"\n")
 
 
 def option(*names: str, help: str, panel: str | None = None, **more: Any) -> Any:  # noqa: A002 - Typer's own word
@@ -88,9 +99,28 @@ def option(*names: str, help: str, panel: str | None = None, **more: Any) -> Any
 
 
 StoreArgument = Annotated[Path, typer.Argument(metavar="STORE", help="Root directory of a store (storePathRootDir).")]
+
+
+def _read_keys(path: Path | None) -> Path | None:
+    """Prints a line for each key that no broker reads; the command itself reports a file that cannot be read."""
+    from mqtool.errors import StoreError  # noqa: PLC0415 - `--help` reads no configuration
+    from mqtool.store import broker_config  # noqa: PLC0415 - as above
+
+    if path is not None:
+        with contextlib.suppress(StoreError):
+            for unknown in broker_config.load(path).unknown_keys()[:_MOST_KEYS]:
+                note(f"{path}: {unknown}")
+    return path
+
+
 ConfigOption = Annotated[
     Path | None,
-    option("--config", metavar="FILE", help="broker.conf with the broker's own keys; overrules what the files tell."),
+    option(
+        "--config",
+        metavar="FILE",
+        help="broker.conf with the broker's own keys; overrules what the files tell.",
+        callback=_read_keys,
+    ),
 ]
 FormatOption = Annotated[
     Format,
@@ -102,6 +132,12 @@ FormatOption = Annotated[
         help="How stdout is written; help prints the JSON Schema of the output.",
     ),
 ]
+JobsOption = Annotated[
+    int | None,
+    option(
+        "--jobs", "-j", metavar="N", min=1, help="Worker processes. Default: one, or one a processor for a large log."
+    ),
+]
 DebugOption = Annotated[bool, option("--debug", help="Print tracebacks of errors.")]
 ProgressOption = Annotated[
     ProgressMode, option("--progress", panel=OUTPUT, help="On stderr: a bar on a terminal, JSON lines, or nothing.")
@@ -111,7 +147,6 @@ RangeOption = Annotated[
     str | None,
     option(
         "--offset",
-        "-o",
         metavar="RANGE",
         panel=SELECTION,
         help="start, end, N, +N, -N, @time, or two of them as A:B, half-open.",
@@ -120,6 +155,15 @@ RangeOption = Annotated[
 TimeOption = Annotated[
     str | None,
     option("--time", metavar="A..B", panel=SELECTION, help="Store time, half-open: RFC 3339 or ms since the epoch."),
+]
+ZoneOption = Annotated[
+    str,
+    option(
+        "--tz",
+        metavar="ZONE",
+        callback=zones.choose,
+        help="Zone of times, both given and in tables: UTC, local, or a name like Europe/Berlin.",
+    ),
 ]
 TopicOption = Annotated[
     list[str] | None, option("--topic", "-t", metavar="GLOB", panel=SELECTION, help="Topic; may be repeated.")

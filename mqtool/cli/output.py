@@ -7,6 +7,7 @@ from typing import Any, BinaryIO
 from mqtool.cli import document
 from mqtool.cli.exits import QUIET, ExitCode, Failure
 from mqtool.cli.invocation import JSON_FORMATS, Format, Invocation
+from mqtool.cli.progress import hide_bars
 from mqtool.cli.render import LOOKAHEAD, Csv, JsonDocument, JsonLines, Renderer, Row, Table, Upright
 from mqtool.cli.schema import OutputSchema
 
@@ -39,7 +40,8 @@ class Output:
         self.schema = schema
         self.format = output_format
         self._stream: BinaryIO = sys.stdout.buffer
-        self._flush_rows = live or sys.stdout.isatty()
+        self._terminal = sys.stdout.isatty()
+        self._live = live
         lookahead = 1 if live else LOOKAHEAD
         self._renderer = _renderer(schema, output_format, lookahead=lookahead, upright=upright)
         self._begun = False
@@ -48,8 +50,8 @@ class Output:
     def row(self, row: Row) -> None:
         """Writes one row."""
         self._begin()
-        self._stream.write(self._renderer.row(row))
-        if self._flush_rows:
+        self._write(self._renderer.row(row))
+        if self._live:
             self._stream.flush()
 
     def rows(self, rows: Iterable[Row]) -> None:
@@ -60,7 +62,7 @@ class Output:
     def lines(self, block: bytes | memoryview) -> None:
         """Writes whole, ready lines of JSON as rows; only for JSON formats."""
         self._begin()
-        self._stream.write(self._renderer.lines(block))
+        self._write(self._renderer.lines(block))
 
     def document(self, value: dict[str, Any], code: ExitCode = ExitCode.OK) -> ExitCode:
         """Writes the one object and returns the exit code given."""
@@ -71,14 +73,14 @@ class Output:
             data = document.as_csv(value)
         else:
             data = document.as_text(self.schema, value, wide=self.format is Format.WIDE)
-        self._stream.write(data)
+        self._write(data)
         self._stream.flush()
         return code
 
     def finish(self, code: ExitCode = ExitCode.OK) -> ExitCode:
         """Ends the rows and returns the exit code given."""
         self._begin()
-        self._stream.write(self._renderer.end(code is ExitCode.OK))
+        self._write(self._renderer.end(code is ExitCode.OK))
         self._stream.flush()
         return code
 
@@ -86,13 +88,20 @@ class Output:
         """Ends the rows because of a failure; what was written before parses with it."""
         if not (self.format is Format.JSONL and failure.code in QUIET):
             renderer = JsonLines() if self.format is Format.JSON and not self._begun else self._renderer
-            self._stream.write(renderer.fail(failure))
+            self._write(renderer.fail(failure))
         self._stream.flush()
+
+    def _write(self, data: bytes | memoryview) -> None:
+        if self._terminal:
+            hide_bars()
+        self._stream.write(data)
+        if self._terminal:  # at once, or the bar would be drawn above rows that are still buffered
+            self._stream.flush()
 
     def _begin(self) -> None:
         if not self._begun:
             self._begun = True
-            self._stream.write(self._renderer.begin())
+            self._write(self._renderer.begin())
 
 
 def _renderer(schema: OutputSchema, output_format: Format, *, lookahead: int, upright: bool) -> Renderer:

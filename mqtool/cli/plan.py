@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from mqtool.cli import zones
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format
 from mqtool.cli.options import (
@@ -18,6 +19,7 @@ from mqtool.cli.options import (
     TimeOption,
     TopicOption,
     UniqueKeyOption,
+    ZoneOption,
     option,
 )
 from mqtool.cli.plan_schema import PLAN
@@ -29,15 +31,19 @@ mqtool plan rebuild consumequeue /data/store --topic Orders --queue 3 -o plan.js
 Work out a change and write it down: which files change, from which to which SHA-256, what it needs. Nothing is changed
 before `mqtool apply`. WORDS are a verb and the store:
 
+repair: verify the store and repair all that a plan can.
 rebuild consumequeue|index|metadata|timer|all: derived files made anew in place; narrowed by --topic, --queue, --file.
 The timer's are not among all.
 undelete: --topic brings topics back from the log, configuration and queues.
 truncate: cut the log at --at, a record's physical offset, so that it stays cut; without --at what lies behind its end.
 redact: blank bodies of the messages at --at (offset, TOPIC/QUEUE@OFFSET or id) or of those that match.
 trim: set the segments aside that end at or before --before, with what only leads there.
-set-aside: move files (--file) out of the way; pad: make short segments (--file) as long as the others.
+set-aside: move files (--file) out of the way.
+rename-segments: give CommitLog files (--file, or all) the names that the offsets in their records ask for.
+pad: make short segments (--file) as long as the others.
 
-Or --from findings.json, what `mqtool verify --format json` printed: the changes that mend it.
+Or --from FINDINGS, what `mqtool verify --format json` printed, `-` for stdin: the changes that repair it. Exit code 1
+if an error is left that the plan does not repair, or if there is nothing to change.
 
 impact: writes the plan file and scratch files in --work-dir; the store is only read
 """
@@ -48,9 +54,9 @@ WordsArgument = Annotated[
     list[str] | None,
     typer.Argument(metavar="[VERB [WHAT]] [STORE]", help="What to change, and the store's root.", show_default=False),
 ]
-PlanOption = Annotated[Path, option("-o", "--out", metavar="PLAN", help="New file that takes the plan.")]
+PlanOption = Annotated[Path, option("--output", "-o", metavar="PLAN", help="New file for the plan; - for stdout.")]
 FromOption = Annotated[
-    Path | None, option("--from", metavar="FINDINGS", panel=CHANGE, help="Output of verify --format json.")
+    Path | None, option("--from", metavar="FINDINGS", panel=CHANGE, help="Output of verify --format json; - for stdin.")
 ]
 FileOption = Annotated[
     list[str] | None,
@@ -87,6 +93,7 @@ def plan(
     work_dir: WorkOption = None,
     config: ConfigOption = None,
     output_format: FormatOption = Format.TABLE,
+    _zone: ZoneOption = zones.DEFAULT,
     _debug: DebugOption = False,
 ) -> ExitCode:
     """Reads the options and runs."""

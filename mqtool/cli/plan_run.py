@@ -1,18 +1,20 @@
 """What `mqtool plan` does once its options are read."""
 
 import json
-import shlex
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.filters import Filters
-from mqtool.cli.invocation import Format, Invocation
+from mqtool.cli.invocation import Format, Invocation, note
 from mqtool.cli.output import Output
 from mqtool.cli.plan_schema import PLAN
-from mqtool.errors import StoreError, UsageError
+from mqtool.cli.selected import require_selected
+from mqtool.commands import command
+from mqtool.errors import NothingToChangeError, StoreError, UsageError
 from mqtool.repair import (
     Change,
     Pad,
@@ -22,6 +24,7 @@ from mqtool.repair import (
     RebuildQueues,
     RebuildTimer,
     Redact,
+    RenameSegments,
     SetAside,
     Step,
     Trim,
@@ -30,16 +33,18 @@ from mqtool.repair import (
     make_plan,
 )
 from mqtool.repair.changes import change_to_json
-from mqtool.repair.from_findings import Mending, changes_of, findings_of
+from mqtool.repair.from_findings import Mending, changes_of, findings_of, left_by
 from mqtool.repair.plan import GATES
 from mqtool.scan.damage import Damage
 from mqtool.store.address import resolve
 from mqtool.store.files import read_file
 from mqtool.store.real_path import is_inside
 from mqtool.store.store import Store, open_store
-from mqtool.verify import CATALOGUE
+from mqtool.verify import CATALOGUE, Finding, Severity, verify
 
 _LARGEST = 1 << 28
+_FROM, _REPAIR = "from", "repair"
+"""Verbs whose changes follow from findings: those of `--from`, or those of verify now."""
 
 Changes = tuple[Change, ...]
 
@@ -59,6 +64,8 @@ class Request:
     config: Path | None
     damage: list[str] = field(default_factory=list)
     """What could not be looked at, in words."""
+    read: list[tuple[str, list[Finding]]] = field(default_factory=list)
+    """The findings, once they are read: a pipe can be read only once."""
 
     def given(self) -> set[str]:
         """Returns the names of the options that narrow a change."""
@@ -70,18 +77,40 @@ class Request:
 def run(invocation: Invocation, request: Request, output_format: Format) -> ExitCode:
     """Plans, writes the plan down and shows it."""
     verb, path = _words(request)
-    if is_inside(request.out, path):
+    to_stdout = is_dash(request.out)
+    if not to_stdout and is_inside(request.out, path):
         raise UsageError(f"{request.out}: expected a file outside of the store {path}")
-    if request.out.exists():  # said before the log is read, which can take hours; `open` below decides
+    if (
+        not to_stdout and request.out.exists()
+    ):  # said before the log is read, which can take hours; `open` below decides
         raise UsageError(f"{request.out}: expected a new file, this one exists")
     left: Mending | None = None
+    findings: tuple[Finding, ...] = ()
     with open_store(path, request.config) as store:
-        if verb == "":
-            left = _mending(store, request)
+        require_selected([store], request.filters.topic, request.filters.queue)
+        if verb in (_FROM, _REPAIR):
+            findings = verify(store).findings if verb == _REPAIR else tuple(_findings(request)[1])
+            left = changes_of(store, findings)
             changes: Changes = left.changes
+            if not changes:
+                raise NothingToChangeError(f"{path}: verify has found nothing that a plan repairs")
         else:
             changes = _VERBS[verb].make(store, request)
-    made = make_plan(path, changes, config=request.config, work_dir=request.work_dir)
+    whole = left is not None and not left.again
+    after: list[Mending] = []
+
+    def look(root: Path, config: Mapping[str, str]) -> None:
+        if left is not None and left.left:
+            after.append(left_by(left, findings, root, config))
+
+    made = make_plan(path, changes, config=request.config, work_dir=request.work_dir, must_repair=whole, look=look)
+    left = after[0] if after else left
+    is_whole = made.complete or bool(after)  # what damage kept from being made is in `left`, if it is an error
+    code = ExitCode.OK if is_whole and not request.damage and _is_enough(left) else ExitCode.NO
+    document = _document(made, request, left)
+    if to_stdout:
+        _write_to_stdout(made, document)
+        return code
     try:
         with request.out.open("x", encoding="utf-8") as file:
             file.write(made.to_json())
@@ -89,9 +118,23 @@ def run(invocation: Invocation, request: Request, output_format: Format) -> Exit
         raise UsageError(f"{request.out}: expected a new file, this one exists") from error
     except OSError as error:
         raise StoreError(f"cannot be written: {error.strerror}", request.out) from error
-    complete = made.complete and not request.damage and (left is None or not left.left)
-    code = ExitCode.OK if complete else ExitCode.NO
-    return Output(invocation, PLAN, output_format).document(_document(made, request, left), code)
+    return Output(invocation, PLAN, output_format).document(document, code)
+
+
+def _write_to_stdout(made: Plan, document: dict[str, Any]) -> None:
+    """Prints the plan itself; what is worth knowing before it is carried out goes to stderr."""
+    sys.stdout.buffer.write(made.to_json().encode())
+    sys.stdout.buffer.flush()
+    for text in document["notes"]:
+        note(text)
+    for one in document["left"]:
+        note(f"left: {one['code']}: {one['file']}: {one['remedy']}")
+    note(f"files that change: {document['files']}; next: {document['next_step']}")
+
+
+def _is_enough(mending: Mending | None) -> bool:
+    """Whether a plan repairs every error, or is the first of two that do."""
+    return mending is None or mending.again or all(one.severity is not Severity.ERROR for one in mending.left)
 
 
 def _words(request: Request) -> tuple[str, Path]:
@@ -100,33 +143,52 @@ def _words(request: Request) -> tuple[str, Path]:
     if request.findings is not None:
         if len(words) > 1 or request.given():
             raise UsageError("--from says what to change: give no verb and nothing that narrows it")
-        return "", Path(words[0]) if words else Path(_findings(request.findings)[0])
-    verb = next((verb for verb in _VERBS if words[: len(verb.split())] == verb.split()), None)
+        return _FROM, Path(words[0]) if words else Path(_findings(request)[0])
+    verb = next((verb for verb in (*_VERBS, _REPAIR) if words[: len(verb.split())] == verb.split()), None)
     if verb is None:
-        raise UsageError(f"expected one of {', '.join(_VERBS)}, found {' '.join(words[:2])!r}")
+        raise UsageError(f"expected one of {', '.join((_REPAIR, *_VERBS))}, found {' '.join(words[:2])!r}")
     rest = words[len(verb.split()) :]
     if len(rest) != 1:
         raise UsageError(f"{verb}: expected one store, found {len(rest)}")
-    odd = request.given() - _VERBS[verb].options
+    odd = request.given() - (_VERBS[verb].options if verb in _VERBS else frozenset())
     if odd:
         raise UsageError(f"{verb}: --{min(odd).replace('_', '-').replace('files', 'file')} does not go with it")
     return verb, Path(rest[0])
 
 
-def _findings(path: Path) -> tuple[str, list[Any]]:
-    try:
-        document = json.loads(read_file(path, _LARGEST))
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path}: expected JSON: {error}") from error
-    return findings_of(document, path)
+def _findings(request: Request) -> tuple[str, list[Finding]]:
+    """Returns the store and the findings that `--from` names: a file, a pipe, or `-` for stdin; read once."""
+    path = request.findings
+    assert path is not None
+    if not request.read:
+        try:
+            request.read.append(findings_of(json.loads(read_input(path, _LARGEST)), path))
+        except (ValueError, RecursionError) as error:
+            raise UsageError(f"{path}: expected JSON: {error}") from error
+    return request.read[0]
 
 
-def _mending(store: Store, request: Request) -> Mending:
-    assert request.findings is not None
-    found = changes_of(store, _findings(request.findings)[1])
-    if not found.changes:
-        raise UsageError(f"{request.findings}: nothing in it that a plan mends")
-    return found
+def is_dash(path: Path) -> bool:
+    """Whether a path is `-`: stdin or stdout."""
+    return str(path) == "-"
+
+
+def read_input(path: Path, most: int) -> bytes:
+    """Returns what a file, a pipe, or stdin for `-` holds.
+
+    Raises:
+        UsageError: it is more than `most` bytes.
+    """
+    if is_dash(path):
+        data = sys.stdin.buffer.read(most + 1)
+    elif path.is_fifo():
+        with path.open("rb") as pipe:
+            data = pipe.read(most + 1)
+    else:
+        return read_file(path, most)
+    if len(data) > most:
+        raise UsageError(f"{path}: expected at most {most} bytes")
+    return data
 
 
 def _everything(_store: Store, _request: Request) -> Changes:
@@ -194,6 +256,14 @@ def _set_aside(store: Store, request: Request) -> Changes:
     return (SetAside(_files(store, request, "set-aside")),)
 
 
+def _rename(store: Store, request: Request) -> Changes:
+    if request.files:
+        return (RenameSegments(_files(store, request, "rename-segments")),)
+    if not store.layout.misplaced:
+        raise UsageError("rename-segments: every segment has the name that its records state")
+    return (RenameSegments(tuple(file.path.relative_to(store.path).as_posix() for file in store.layout.misplaced)),)
+
+
 def _pad(store: Store, request: Request) -> Changes:
     return (Pad(_files(store, request, "pad")),)
 
@@ -229,6 +299,7 @@ _VERBS = {
     "redact": _verb(_redact, "at", "topic", "queue", "key", "unique_key", "tag", "time", "grep"),
     "trim": _verb(_trim, "before"),
     "set-aside": _verb(_set_aside, "files"),
+    "rename-segments": _verb(_rename, "files"),
     "pad": _verb(_pad, "files"),
 }
 
@@ -251,6 +322,8 @@ def step_rows(steps: tuple[Step, ...]) -> list[dict[str, Any]]:
 def _document(made: Plan, request: Request, mending: Mending | None) -> dict[str, Any]:
     left = mending.left if mending is not None else ()
     notes = [*made.notes, *request.damage]
+    if made.forecast is not None:
+        notes.insert(0, f"messages that a start loses: {made.forecast.words}")
     if mending is not None and mending.again:
         notes.append("the end of the log comes first: verify and plan again once this is finalized")
     return {
@@ -265,5 +338,5 @@ def _document(made: Plan, request: Request, mending: Mending | None) -> dict[str
         "notes": notes,
         "left": [{"code": one.code, "file": one.file, "remedy": CATALOGUE[one.code].remedy} for one in left],
         "gates": list(GATES),
-        "next_step": f"mqtool apply {shlex.quote(str(request.out))} --yes",
+        "next_step": command("apply", "-" if is_dash(request.out) else request.out, "--yes"),
     }

@@ -43,7 +43,7 @@ PLAN = OutputSchema(
         Column(
             "left",
             "array",
-            "findings that the plan does not mend (with --from)",
+            "findings that are still there after it (repair, --from)",
             show=TABLE,
             fields=(
                 _text("code", "see `mqtool checks`"),
@@ -57,9 +57,11 @@ PLAN = OutputSchema(
     single=True,
 )
 
+NEXT_STEPS = Column("next_steps", "array", "commands to type, in this order or to choose from", show=TABLE)
+
 APPLY = OutputSchema(
     "apply",
-    1,
+    2,
     "what carrying a plan out came to",
     (
         _text("store", "root of the store"),
@@ -77,7 +79,7 @@ APPLY = OutputSchema(
         _count("warnings", "findings of verify that are warnings", nullable=True),
         Column("codes", "array", "codes of these errors and warnings", show=TABLE),
         STEPS,
-        _text("next_step", "the commands to choose from"),
+        NEXT_STEPS,
     ),
     single=True,
 )
@@ -93,6 +95,7 @@ def _end(name: str, doc: str) -> OutputSchema:
             Column("dry_run", "boolean", "gates were tried, nothing was written", show=TABLE),
             _count("files", "how many files were concerned, or would be"),
             _count("freed", "bytes of disk space freed, or that would be"),
+            NEXT_STEPS,
         ),
         single=True,
     )

@@ -10,6 +10,8 @@ from mqtool.cli.options import ProgressMode
 
 INTERVAL = 0.5
 """Seconds between two JSON lines."""
+REDRAW = 0.1
+"""Seconds between two drawings of the bar."""
 
 
 class Progress(Protocol):
@@ -91,13 +93,21 @@ class JsonLinesProgress:
 
 
 class Bar:
-    """A bar that goes away when the work ends."""
+    """A bar on the last line of the terminal, removed when the work ends.
 
-    def __init__(self, what: str, start: int, end: int) -> None:
+    Rows may be printed to the same terminal meanwhile: whoever writes them calls `hide` first, and the next `update`
+    draws the bar below them. It is drawn by `update` and not by a thread, so that the two never mix.
+    """
+
+    def __init__(self, what: str, start: int, end: int, clock: Callable[[], float] = time.monotonic) -> None:
         from rich import progress as rich_progress  # noqa: PLC0415 - drawn on a terminal only
         from rich.console import Console  # noqa: PLC0415
 
+        self._terminal = sys.stderr  # while the bar is shown, rich puts a proxy in its place
         self._start = start
+        self._clock = clock
+        self._next = 0.0
+        self._hidden = True
         self._bar = rich_progress.Progress(
             rich_progress.TextColumn("{task.description}"),
             rich_progress.BarColumn(),
@@ -105,35 +115,61 @@ class Bar:
             rich_progress.TransferSpeedColumn(),
             rich_progress.TimeRemainingColumn(),
             console=Console(stderr=True),
+            auto_refresh=False,
+            redirect_stdout=False,  # `Output` writes bytes past sys.stdout and hides the bar itself
             transient=True,
         )
         self._task = self._bar.add_task(what, total=max(0, end - start))
 
     def update(self, at: int) -> None:
-        """Moves the bar."""
+        """Moves the bar; draws it again if the last time is long enough ago."""
         self._bar.update(self._task, completed=at - self._start)
+        now = self._clock()
+        if now >= self._next:
+            self._next = now + REDRAW
+            self._hidden = False
+            self._bar.refresh()
+
+    def hide(self) -> None:
+        """Clears the bar's line, until it is drawn again."""
+        if not self._hidden:
+            self._hidden = True
+            self._terminal.write("\r\x1b[2K")
+            self._terminal.flush()
 
     def __enter__(self) -> Self:
         """Shows the bar."""
+        _drawn.append(self)
         self._bar.start()
+        self._hidden = False
         return self
 
     def __exit__(self, *_: object) -> None:
         """Removes the bar."""
+        _drawn.remove(self)
         self._bar.stop()
+
+
+_drawn: list[Bar] = []
+
+
+def hide_bars() -> None:
+    """Clears bars from the terminal; called before something is printed there."""
+    for bar in _drawn:
+        bar.hide()
 
 
 def progress(mode: ProgressMode, what: str, start: int, end: int) -> Progress:
     """Returns what `--progress` asks for.
 
     Args:
-        mode: the option's value; AUTO draws a bar if stderr is a terminal and stdout is none, where data scrolls by.
+        mode: the option's value; AUTO draws a bar if stderr is a terminal.
         what: a word or two.
         start: where the work begins, e.g. a physical offset.
         end: where it will end; `end - start` is in bytes.
     """
     if mode is ProgressMode.JSON:
         return JsonLinesProgress(what, start, end)
-    if mode is ProgressMode.AUTO and sys.stderr.isatty() and not sys.stdout.isatty():
+    if mode is ProgressMode.AUTO and sys.stderr.isatty():
         return Bar(what, start, end)
     return Silent()

@@ -2,17 +2,17 @@
 
 `-o` takes `start`, `end`, `N`, `+N`, `-N`, `@time`, or two of them as `A:B`, either of which may
 be missing. `--time` takes `A..B`. A time is RFC 3339, milliseconds since the epoch, or mqadmin's
-`yyyy-MM-dd#HH:mm:ss:SSS`; without a zone it is local time, as in mqadmin.
+`yyyy-MM-dd#HH:mm:ss:SSS`; without a zone it is in the zone of the run, UTC unless `--tz` names another.
 """
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from enum import Enum
 
+from mqtool.cli import zones
 from mqtool.errors import UsageError
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MQADMIN = re.compile(r"(\d{4}-\d\d-\d\d)#(\d\d:\d\d:\d\d):(\d{3})", re.ASCII)
 _CALENDAR = re.compile(r"\d{4}-\d\d-\d\d([Tt ]\d\d:\d\d(:\d\d([.,]\d+)?)?([Zz]|[+-]\d\d:?\d\d)?)?", re.ASCII)
 _NUMBER = re.compile(r"[+-]?\d{1,19}", re.ASCII)
@@ -165,8 +165,7 @@ def _time(text: str) -> int | None:
     elif not _CALENDAR.fullmatch(text):
         return None
     try:
-        found = datetime.fromisoformat(text.replace(",", ".").upper())
-        return -((_EPOCH - found.astimezone(UTC)) // timedelta(milliseconds=1))
+        return zones.milliseconds(datetime.fromisoformat(text.replace(",", ".").upper()))
     except (ValueError, OverflowError):
         return None
 

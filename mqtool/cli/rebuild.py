@@ -25,14 +25,14 @@ from mqtool.cli.rebuild_schema import REBUILD
 from mqtool.cli.schema import prints
 
 HELP = """
-mqtool rebuild consumequeue /data/store --out rebuilt
+mqtool rebuild consumequeue /data/store --output rebuilt
 
 Make derived files anew from the CommitLog alone: queues, index, configuration, timer wheel and log. The bytes are
 those that the broker writes; docs/rebuild.md lists what can differ. All of it, or some topics, one queue, a range of
 physical offsets, one index file. Damaged ranges are skipped and reported, and messages keep their queue offsets; then
 the exit code is 1. --state FILE notes how far the run is, --resume goes on there.
 
-impact: writes below --out and the --state file, and nothing else; the store is only read
+impact: writes below --output and the --state file, and nothing else; the store is only read
 """
 
 RUN = "Run"
@@ -56,7 +56,9 @@ WhatArgument = Annotated[
         show_default=False,
     ),
 ]
-OutOption = Annotated[Path, option("--out", metavar="DIR", help="New or empty directory that takes the result.")]
+OutOption = Annotated[
+    Path, option("--output", "-o", metavar="DIR", help="New or empty directory for the rebuilt files.")
+]
 FileOption = Annotated[
     str | None, option("--file", metavar="NAME", help="Only this index file; the one before it must be whole.")
 ]
@@ -71,7 +73,7 @@ ResumeOption = Annotated[
 ]
 VersionOption = Annotated[
     str | None,
-    option("--broker-version", metavar="X.Y", help="Release whose bytes are wanted, e.g. 4.9 or 5.5."),
+    option("--broker", metavar="X.Y", help="Release whose on-disk format to write, e.g. 4.9 or 5.5."),
 ]
 
 

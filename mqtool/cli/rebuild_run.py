@@ -13,10 +13,10 @@ from mqtool.cli.options import ProgressMode
 from mqtool.cli.output import Output
 from mqtool.cli.progress import progress
 from mqtool.cli.rebuild_schema import REBUILD
+from mqtool.cli.selected import require_selected
 from mqtool.errors import UsageError
 from mqtool.formats import file_names
 from mqtool.kinds.registry import recognise
-from mqtool.rebuild.bit_maps import FilterBitMaps, bit_maps_of
 from mqtool.rebuild.digest import Wanted
 from mqtool.rebuild.log_survey import LogSurvey, survey_log
 from mqtool.rebuild.metadata import Composed, Guess, compose, write
@@ -25,6 +25,7 @@ from mqtool.rebuild.result import Result
 from mqtool.rebuild.run import OnProgress, Options, check, log_bytes, rebuild
 from mqtool.rebuild.settings import Settings, settings_of
 from mqtool.rebuild.timer import TimerResult, rebuild_timer
+from mqtool.store.filter_bit_maps import FilterBitMaps, bit_maps_of
 from mqtool.store.processes import available
 from mqtool.store.store import Store, open_store
 
@@ -86,6 +87,7 @@ def run(invocation: Invocation, request: Request, output_format: Format, mode: P
     began = time.monotonic()
     with open_store(request.store, request.config) as store:
         settings = settings_of(store, request.broker_version)
+        require_selected([store], request.topics, request.queue_id)
         check(store, request.out, resume=request.resume)
         found = _Report(request, settings)
         with progress(mode, "rebuild", 0, log_bytes(store)) as bar:
@@ -132,10 +134,6 @@ class _Report:
         if document["damage_count"] > 10:
             note(f"damage: {document['damage_count'] - 10} more ranges")
         code = ExitCode.OK if document["complete"] else ExitCode.NO
-        narrowed = self._request.topics or self._request.queue_id is not None
-        if narrowed and not document["queues"]:
-            note("no message in the log belongs to such a queue: nothing was made; `mqtool info` lists the topics")
-            code = ExitCode.NO
         return Output(invocation, REBUILD, output_format).document(document, code)
 
     def _document(self, seconds: float) -> dict[str, Any]:

@@ -1,10 +1,11 @@
-"""`mqtool recover`: what a broker does to a store at its start, done without one."""
+"""`mqtool recover`: what a broker does to a store when it starts, without a broker, and with an undo."""
 
 from enum import StrEnum
 from typing import Annotated
 
 import typer
 
+from mqtool.cli.consent import KeepOption
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.explain_start_schema import EXPLAIN_START
 from mqtool.cli.invocation import Format
@@ -15,11 +16,12 @@ from mqtool.cli.schema import prints
 HELP = """
 mqtool recover /data/store --dry-run
 
-Recover a store as a broker does when it starts, and leave it as after an orderly stop: the log is cut at the first
-record that fails, queues and index are cut and dispatched to match. With --mode careful no byte is lost by that: what
-would be cut or deleted is first moved to STORE/quarantine, and whole messages behind the damage are listed there in
-messages.jsonl, which `mqtool append` takes. --dry-run prints what `mqtool explain-start` prints. Exit code 1 if
-messages that consumers could get before are not there afterwards.
+Recover a store as a broker does when it starts, and leave it as after a clean shutdown: the log is cut at the first
+record that fails, queues and index are cut and dispatched to match. Nothing is destroyed: what is cut or deleted is
+moved to STORE/quarantine, where messages.jsonl lists the intact messages after the damage for `mqtool append`, and
+`mqtool undo STORE` restores the store byte for byte. --mode compatible cuts exactly as the broker does, without
+STORE/quarantine; --no-keep does without the undo and asks first, or takes --yes. --dry-run prints what
+`mqtool explain-start` prints. Exit code 1 if messages that consumers could get before are lost.
 
 impact: changes the store, under its lock; with --dry-run nothing
 """
@@ -39,11 +41,14 @@ class Rules(StrEnum):
     V5_5 = "5.5"
 
 
-ModeOption = Annotated[Mode, option("--mode", help="compatible: as the broker; careful: nothing is destroyed.")]
+ModeOption = Annotated[
+    Mode, option("--mode", help="careful: keep what is cut in STORE/quarantine; compatible: as the broker.")
+]
 BrokerOption = Annotated[
     Rules | None, option("--broker", help="The release whose rules hold. Default: the one that wrote the store.")
 ]
-DryRunOption = Annotated[bool, option("--dry-run", help="Only say what would happen; nothing is written.")]
+DryRunOption = Annotated[bool, option("--dry-run", help="Print what would happen; write nothing.")]
+YesOption = Annotated[bool, option("--yes", help="With --no-keep: do not ask.")]
 
 
 @prints(RECOVER, EXPLAIN_START)
@@ -51,15 +56,17 @@ def recover(
     ctx: typer.Context,
     store: StoreArgument,
     *,
-    mode: ModeOption = Mode.COMPATIBLE,
+    mode: ModeOption = Mode.CAREFUL,
     broker: BrokerOption = None,
     dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    keep: KeepOption = True,
     output_format: FormatOption = Format.TABLE,
     config: ConfigOption = None,
     _debug: DebugOption = False,
 ) -> ExitCode:
     """Reads the options and runs."""
-    from mqtool.cli.recover_run import run  # noqa: PLC0415 - `--help` loads no numpy
+    from mqtool.cli.recover_run import Request, run  # noqa: PLC0415 - `--help` loads no numpy
 
     release = None if broker is None else broker.value
-    return run(ctx.obj, store, config, output_format, mode=mode.value, broker=release, dry_run=dry_run)
+    return run(ctx.obj, Request(store, config, mode.value, release, dry_run, yes, keep), output_format)

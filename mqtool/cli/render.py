@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import orjson
 
-from mqtool.cli import cells
+from mqtool.cli import cells, colour
 from mqtool.cli.exits import Failure
 from mqtool.cli.schema import Column, OutputSchema
 
@@ -210,12 +210,13 @@ class Table(Plain):
         header = [column.name for column in self._columns]
         lines = [header, *self._held]
         self._held = []
-        self._widths = [max(cells.width(line[i]) for line in lines) for i in range(len(header))]
-        return iter([self._line(line, self._widths) for line in lines])
+        self._widths = widths = [max(cells.width(line[i]) for line in lines) for i in range(len(header))]
+        yield self._line(header, widths, colour.Style.HEADER)
+        yield from (self._line(line, widths) for line in lines[1:])
 
-    def _line(self, texts: list[str], widths: list[int]) -> bytes:
-        padded = map(cells.pad, texts, widths, self._right)
-        return "  ".join(padded).rstrip().encode("utf-8", "replace") + b"\n"
+    def _line(self, texts: list[str], widths: list[int], style: colour.Style | None = None) -> bytes:
+        line = "  ".join(map(cells.pad, texts, widths, self._right)).rstrip()
+        return (colour.paint(line, style) if style else line).encode("utf-8", "replace") + b"\n"
 
 
 class Upright(Plain):

@@ -1,11 +1,13 @@
 """`mqtool replay`: messages of a store, of JSON Lines or of an export, stored again or sent to a broker."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from mqtool.cli.append import Bytes
+from mqtool.cli import zones
+from mqtool.cli.append import Bytes, Duplicates, DuplicatesOption
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.filters import Filters
 from mqtool.cli.invocation import Format
@@ -23,6 +25,7 @@ from mqtool.cli.options import (
     TimeOption,
     TopicOption,
     UniqueKeyOption,
+    ZoneOption,
     option,
 )
 from mqtool.cli.replay_schema import REPLAY
@@ -59,9 +62,22 @@ RateOption = Annotated[float | None, option("--rate", metavar="N", help="Message
 KeepTimesOption = Annotated[
     bool, option("--keep-times", help="Keep the producers' born times; else they are those of the replay.")
 ]
-SyncOption = Annotated[bool, option("--sync", help="Bring messages to the disk as they are stored; of a --to store.")]
+
+
+class Flush(StrEnum):
+    """Values of `--flush`."""
+
+    SYNC = "sync"
+    ASYNC = "async"
+
+
+FlushOption = Annotated[
+    Flush | None,
+    option("--flush", help="When messages are on disk in a --to store: as they are stored, or at the end."),
+]
 CompatOption = Annotated[
-    Bytes | None, option("--compat", help="Whose bytes where releases differ. Default: the --to store's; 5.5 if new.")
+    Bytes | None,
+    option("--broker", help="Release whose on-disk format to write. Default: the --to store's; 5.5 for a new one."),
 ]
 DryRunOption = Annotated[bool, option("--dry-run", help="Only say what would be stored; nothing is written.")]
 
@@ -76,9 +92,10 @@ def replay(
     state: StateOption = None,
     rate: RateOption = None,
     keep_times: KeepTimesOption = False,
-    sync: SyncOption = False,
+    flush: FlushOption = None,
     compat: CompatOption = None,
     dry_run: DryRunOption = False,
+    duplicates: DuplicatesOption = Duplicates.REFUSE,
     offset: RangeOption = None,
     time: TimeOption = None,
     topic: TopicOption = None,
@@ -91,6 +108,7 @@ def replay(
     limit: LimitOption = None,
     output_format: FormatOption = Format.TABLE,
     config: ConfigOption = None,
+    _zone: ZoneOption = zones.DEFAULT,
     _debug: DebugOption = False,
 ) -> ExitCode:
     """Reads the options and runs."""
@@ -115,10 +133,11 @@ def replay(
         state,
         rate,
         keep_times,
-        sync,
+        flush,
         None if compat is None else compat.value,
         dry_run,
         filters,
         config,
+        duplicates.value,
     )
     return run(ctx.obj, wanted, output_format)

@@ -10,6 +10,8 @@ from mqtool.cli.filters import Filters
 from mqtool.cli.invocation import Format, Invocation, note
 from mqtool.cli.output import Output
 from mqtool.cli.replay_schema import REPLAY
+from mqtool.cli.selected import require_selected
+from mqtool.engine.duplicates import Duplicates
 from mqtool.engine.options import Compat
 from mqtool.errors import UnsupportedFormatError, UsageError
 from mqtool.kinds.registry import recognise
@@ -32,11 +34,12 @@ class Wanted:
     state: Path | None
     rate: float | None
     keep_times: bool
-    sync: bool
+    flush: str | None
     compat: str | None
     dry_run: bool
     filters: Filters
     config: Path | None
+    duplicates: str = Duplicates.REFUSE
 
     @property
     def is_address(self) -> bool:
@@ -51,10 +54,11 @@ class Wanted:
             self.ids,
             self.state,
             self.rate,
-            self.sync,
+            self.flush == "sync",
             self.config,
             None if self.compat is None else Compat(self.compat),
             self.dry_run,
+            self.duplicates,
         )
 
     def to_broker(self) -> SendRequest:
@@ -63,7 +67,7 @@ class Wanted:
         Raises:
             UsageError: an option makes no sense, or is about a store's files.
         """
-        for name, given in (("--sync", self.sync), ("--compat", self.compat), ("--config", self.config)):
+        for name, given in (("--flush", self.flush), ("--broker", self.compat), ("--config", self.config)):
             if given:
                 raise UsageError(f"{name} is about the files of a --to store; {self.to} is a name server")
         return SendRequest(self._source(), self.to, self.ids, self.state, self.rate, self.dry_run)
@@ -82,6 +86,9 @@ class Wanted:
 
     def _selection(self) -> Selection:
         first, end = 0, (1 << 63) - 1
+        if (self.filters.topic or self.filters.queue is not None) and Source(self.source, Selection()).is_store:
+            with open_store(self.source) as store:
+                require_selected([store], self.filters.topic, self.filters.queue)
         if self.filters.offset is not None:
             if not Source(self.source, Selection()).is_store:
                 raise UsageError("--offset means the log of a store; choose by --time or --limit")

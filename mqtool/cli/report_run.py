@@ -9,7 +9,9 @@ from mqtool.cli.output import Output
 from mqtool.cli.progress import progress
 from mqtool.cli.ranges import parse_rate
 from mqtool.cli.report_schema import REPORT
-from mqtool.cli.verify_run import SMALL, outside, require_topics, write_whole
+from mqtool.cli.selected import require_selected
+from mqtool.cli.verify_run import SMALL, outside, write_whole
+from mqtool.cli.verify_steps import next_steps
 from mqtool.errors import UsageError
 from mqtool.report import report
 from mqtool.store import open_store
@@ -35,11 +37,13 @@ def run(
     limit = parse_rate(throttle)
     with open_store(path, config) as store:
         outside(path, output)
-        require_topics(store, topics)
+        require_selected([store], topics)
         size = sum(segment.size for segment in store.commit_log.segments)
         options = Options(topics, jobs or (1 if size < SMALL else available()), limit)
         with progress(mode, "report", 0, size) as bar:
-            page, found = report(store, options, lambda done, total: bar.update(size * done // max(1, total)))
+            page, found = report(
+                store, options, lambda done, total: bar.update(size * done // max(1, total)), next_steps
+            )
             bar.update(size)
     data = page.encode("utf-8", "replace")
     write_whole(output, data)

@@ -9,30 +9,56 @@ import typer
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format
 from mqtool.cli.options import ConfigOption, DebugOption, FormatOption, TopicOption, option
-from mqtool.cli.runbook_schema import RUNBOOK, RUNBOOK_LIST, RUNBOOK_PAGE
+from mqtool.cli.runbook_schema import RUNBOOK, RUNBOOK_LIST, RUNBOOK_MATCH, RUNBOOK_PAGE
 from mqtool.cli.schema import prints
 
 HELP = """
+mqtool runbook match /data/store
+
+Runbooks: known troubles of a store, as code. `match` says which it is, `list` names all, `show` prints a page, `run`
+goes through the steps of one.
+
+impact: `run --apply` changes the store by a plan or writes the directory of --to; nothing else does
+"""
+
+LIST = """
+mqtool runbook list
+
+List the runbooks.
+
+impact: read-only
+"""
+
+SHOW = """
+mqtool runbook show RB-03
+
+Print the page of a runbook: symptom, cause, steps, limits, and the codes of verify that it is about.
+
+impact: read-only
+"""
+
+MATCH = """
+mqtool runbook match /data/store
+
+Say which runbooks fit: a store (the order is the one to run them in), a code of verify, a runbook's own id or name, or
+a line of a broker's log or a part of it (the longest match first). Exit code 1 if none does.
+
+impact: read-only
+"""
+
+RUN = """
 mqtool runbook run RB-03 /data/store
 
-Known troubles of a store, as code. `list` names them, `show ID` prints the page, `run ID STORE` goes through the steps:
-detect, explain (what a start of the broker would do and cost), plan, gates; and with --apply --yes: apply and verify.
-Without --apply nothing is changed. What was changed is taken back by `mqtool undo STORE`; what needs a new directory
-(--to) leaves the store as it is. Exit code 4 if the symptom is not there or a gate is not met; 1 if it is there and
-cannot be mended, or was not wholly mended. --protocol FILE writes the evidence as Markdown for a ticket.
+Go through the steps of a runbook: detect, explain (what a start of the broker would do and cost), plan, gates; and with
+--apply --yes: apply and verify. Without --apply nothing is changed. What was changed is undone by `mqtool undo STORE`;
+what needs a new directory (--to) leaves the store as it is. Exit code 4 if the symptom is not there or a gate is not
+met; 1 if it is there and cannot be repaired, or not completely. --protocol FILE writes the evidence as Markdown for a
+ticket.
 
 impact: with --apply changes the store by a plan or writes the directory of --to; else writes nothing but --protocol
 """
 
 INPUT = "What the runbook needs"
-
-
-class Action(StrEnum):
-    """Values of ACTION."""
-
-    LIST = "list"
-    SHOW = "show"
-    RUN = "run"
 
 
 class Broker(StrEnum):
@@ -48,12 +74,63 @@ BeforeOption = Annotated[
 ]
 
 
-@prints(RUNBOOK, RUNBOOK_LIST, RUNBOOK_PAGE)
-def runbook(
+def _ids(incomplete: str) -> list[str]:
+    from mqtool.repair.runbooks import RUNBOOKS  # noqa: PLC0415 - only for completion
+
+    return [name for name in RUNBOOKS if name.startswith(incomplete.upper())]
+
+
+IdArgument = Annotated[
+    str,
+    typer.Argument(metavar="ID", help="RB-01 to RB-22, rb1, 1, or the name.", autocompletion=_ids, show_default=False),
+]
+StoreArgument = Annotated[
+    Path, typer.Argument(metavar="STORE", help="Root directory of the store.", show_default=False)
+]
+
+
+@prints(RUNBOOK_LIST)
+def list_runbooks(
+    ctx: typer.Context, *, output_format: FormatOption = Format.TABLE, _debug: DebugOption = False
+) -> ExitCode:
+    """Reads the options and runs."""
+    from mqtool.cli.runbook_run import list_all  # noqa: PLC0415 - `--help` loads no numpy
+
+    return list_all(ctx.obj, output_format)
+
+
+@prints(RUNBOOK_PAGE)
+def show(
+    ctx: typer.Context, identity: IdArgument, *, output_format: FormatOption = Format.TABLE, _debug: DebugOption = False
+) -> ExitCode:
+    """Reads the options and runs."""
+    from mqtool.cli import runbook_run  # noqa: PLC0415 - `--help` loads no numpy
+
+    return runbook_run.show(ctx.obj, identity, output_format)
+
+
+@prints(RUNBOOK_MATCH)
+def match(
     ctx: typer.Context,
-    action: Annotated[Action, typer.Argument(metavar="ACTION", help="list, show or run.", show_default=False)],
-    identity: Annotated[str | None, typer.Argument(metavar="[ID]", help="RB-01 to RB-22, or the name.")] = None,
-    store: Annotated[Path | None, typer.Argument(metavar="[STORE]", help="Root directory of the store.")] = None,
+    what: Annotated[
+        str, typer.Argument(metavar="STORE|CODE|LINE", help="Store, code, or log line in quotes.", show_default=False)
+    ],
+    *,
+    output_format: FormatOption = Format.TABLE,
+    config: ConfigOption = None,
+    _debug: DebugOption = False,
+) -> ExitCode:
+    """Reads the options and runs."""
+    from mqtool.cli import runbook_run  # noqa: PLC0415 - `--help` loads no numpy
+
+    return runbook_run.match(ctx.obj, what, config, output_format)
+
+
+@prints(RUNBOOK)
+def run(
+    ctx: typer.Context,
+    identity: IdArgument,
+    store: StoreArgument,
     *,
     apply: Annotated[bool, option("--apply", help="Carry it out; without it, look and plan only.")] = False,
     yes: Annotated[bool, option("--yes", help="There is a backup or snapshot, or none is needed.")] = False,
@@ -78,16 +155,14 @@ def runbook(
     _debug: DebugOption = False,
 ) -> ExitCode:
     """Reads the options and runs."""
-    from mqtool.cli.runbook_run import run, show  # noqa: PLC0415 - `--help` loads no numpy
-    from mqtool.errors import UsageError  # noqa: PLC0415
+    from mqtool.cli import runbook_run  # noqa: PLC0415 - `--help` loads no numpy
     from mqtool.repair.runbooks import Request  # noqa: PLC0415
 
-    wanted = {Action.LIST: (False, False), Action.SHOW: (True, False), Action.RUN: (True, True)}[action]
-    if (identity is not None, store is not None) != wanted:
-        raise UsageError("expected `runbook list`, `runbook show ID` or `runbook run ID STORE`")
-    if identity is None or store is None:
-        return show(ctx.obj, identity, output_format)
     request = Request(
         apply, yes, config, broker.value if broker else None, tuple(copies or ()), to, tuple(topic or ()), at, before
     )
-    return run(ctx.obj, identity, store, request, protocol, output_format)
+    return runbook_run.run(ctx.obj, identity, store, request, protocol, output_format)
+
+
+SUBCOMMANDS = {"match": (match, MATCH), "list": (list_runbooks, LIST), "show": (show, SHOW), "run": (run, RUN)}
+"""Functions by verb, with their help."""

@@ -23,6 +23,18 @@ RUNBOOK_LIST = OutputSchema(
     ),
 )
 
+RUNBOOK_MATCH = OutputSchema(
+    "runbook-match",
+    1,
+    "a runbook that fits, in the order in which to run them",
+    (
+        _text("id", "which"),
+        _text("name", "the trouble"),
+        _text("why", "codes of verify, facts, or the words of its symptom"),
+        _text("next_step", "the command to type"),
+    ),
+)
+
 RUNBOOK_PAGE = OutputSchema(
     "runbook-page",
     1,
@@ -33,7 +45,7 @@ RUNBOOK_PAGE = OutputSchema(
 
 RUNBOOK = OutputSchema(
     "runbook",
-    1,
+    2,
     "what a run of a runbook came to",
     (
         _text("runbook", "id"),
@@ -45,16 +57,24 @@ RUNBOOK = OutputSchema(
         _flag("applied", "something was carried out"),
         _flag("mended", "the trouble is gone; null if nothing was carried out", nullable=True),
         Column(
+            "physically_gone",
+            "int64",
+            "messages of which the store held no intact record when the run began; null if that is not known",
+            show=TABLE,
+            nullable=True,
+        ),
+        Column(
             "lost_by_start",
             "int64",
-            "messages that consumers lose if the broker is started instead; null if it does not come to run",
+            "messages that consumers lose if the broker is started instead, those that are gone among them; null if it "
+            "does not come to run",
             show=TABLE,
             nullable=True,
         ),
         Column(
             "lost_after",
             "int64",
-            "messages that they lose when it is started now; null if that is not known",
+            "of the messages that were known, those that they lose when it is started now; null if that is not known",
             show=TABLE,
             nullable=True,
         ),
@@ -74,7 +94,7 @@ RUNBOOK = OutputSchema(
         Column(
             "plan", "object", "of a change in place, as `mqtool plan` writes it", items="any", show=DATA, nullable=True
         ),
-        _text("next_step", "the commands to choose from"),
+        Column("next_steps", "array", "commands to type, in this order or to choose from", show=TABLE),
     ),
     single=True,
 )

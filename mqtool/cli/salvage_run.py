@@ -13,6 +13,7 @@ from mqtool.errors import UsageError
 from mqtool.kinds.registry import recognise
 from mqtool.rebuild.run import log_bytes
 from mqtool.repair.salvage import Options, salvage
+from mqtool.store.readable_parts import UnreadableParts
 from mqtool.store.store import open_store
 
 
@@ -26,6 +27,7 @@ def run(
             raise UsageError(f"--with, --compact and --map are not for a store of kind {kind.name}")
         return kind_write.salvage(invocation, kind, path, target, output_format)
     with open_store(path, options.config) as store:
+        store.commit_log.unreadable = UnreadableParts()
         total = log_bytes(store)
     with progress(mode, "salvage", 0, total) as bar:
         found = salvage(path, target, options, lambda done: bar.update(min(max(done, 0), total)))

@@ -48,6 +48,7 @@ SERVE = OutputSchema(
 class Tls(StrEnum):
     """Values of `--tls`."""
 
+    DISABLED = "disabled"
     PERMISSIVE = "permissive"
     ENFORCING = "enforcing"
 
@@ -108,20 +109,20 @@ AclOption = Annotated[
     Path | None, option("--acl", metavar="FILE", panel=ACCESS, help="Accounts, as plain_acl.yml; without, all may all.")
 ]
 CertificateOption = Annotated[
-    Path | None, option("--tls-cert", metavar="FILE", panel=ACCESS, help="Certificate in PEM: the ports speak TLS.")
+    Path | None,
+    option("--tls-cert", metavar="FILE", panel=ACCESS, help="Certificate of TLS in PEM; without, a self-made one."),
 ]
 KeyOption = Annotated[
     Path | None, option("--tls-key", metavar="FILE", panel=ACCESS, help="Its key, if not in the same file.")
 ]
-TlsOption = Annotated[
-    Tls, option("--tls", panel=ACCESS, help="With a certificate: whether plain connections are taken too.")
-]
+TlsOption = Annotated[Tls, option("--tls", panel=ACCESS, help="Connections to take: plain, TLS, or both (permissive).")]
 FlushOption = Annotated[
     Flush | None,
     option("--flush", panel=STORE, help="Whether senders wait for the disk; as flushDiskType says if not given."),
 ]
 SetOption = Annotated[
-    list[str] | None, option("--set", metavar="KEY=VALUE", panel=STORE, help="A key of broker.conf; may be repeated.")
+    list[str] | None,
+    option("--set", metavar="KEY=VALUE", panel=STORE, help="A key of broker.conf; may be repeated. Unknown keys warn."),
 ]
 
 

@@ -14,6 +14,9 @@ from mqtool.server.serve import ServeOptions
 from mqtool.server.tls import TlsMode
 from mqtool.store import broker_config
 from mqtool.store.broker_config import BrokerConfig
+from mqtool.store.broker_keys import unknown_keys
+
+_LOG = logging.getLogger(__name__)
 
 
 class Request(NamedTuple):
@@ -58,7 +61,7 @@ def run(request: Request, out: BinaryIO) -> None:
             request.name_server_port,
             request.advertise,
             request.read_only,
-            _configuration(request),
+            configuration(request),
             serve.parse_flush(request.flush),
             request.admin_port,
             request.acl,
@@ -70,8 +73,8 @@ def run(request: Request, out: BinaryIO) -> None:
     )
 
 
-def _configuration(request: Request) -> BrokerConfig:
-    """Returns the keys of --config, then those of --set."""
+def configuration(request: Request) -> BrokerConfig:
+    """Returns the keys of --config, then those of --set; warns of keys that no broker knows."""
     config = broker_config.load(request.config)
     given = {}
     for pair in request.settings:
@@ -79,6 +82,9 @@ def _configuration(request: Request) -> BrokerConfig:
         if not equals or not key.strip():
             raise UsageError(f"--set: expected KEY=VALUE, found {pair!r}")
         given[key.strip()] = value.strip()
+    for unknown in unknown_keys([*config.values, *given]):
+        source = "--set" if unknown.key in given else config.source
+        _LOG.warning("%s: %s", source, unknown)
     if not given:
         return config
     return BrokerConfig({**config.values, **given}, config.directory, config.source or "--set")

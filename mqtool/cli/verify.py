@@ -11,6 +11,7 @@ from mqtool.cli.invocation import FORMAT_OPTIONS
 from mqtool.cli.kind_rows import VERIFY_KIND
 from mqtool.cli.options import (
     OUTPUT,
+    Broker,
     ConfigOption,
     DebugOption,
     ProgressMode,
@@ -32,7 +33,7 @@ checkpoint, configuration, timer, controller files. Says what is damaged, which 
 groups, and what to type next; `mqtool checks` explains the codes. --config adds a check of the configuration against
 the files. A store that a broker is writing to may be checked: only what is certain is reported.
 
-impact: read-only; writes --state and --outfile where they are given
+impact: read-only; writes --state and --output where they are given
 """
 
 WORK = "Work"
@@ -82,7 +83,8 @@ FailOnOption = Annotated[
     option("--fail-on", panel=OUTPUT, help="error: exit 1 for errors; warning: also 3 for warnings, unknown checks."),
 ]
 OutfileOption = Annotated[
-    Path | None, option("--outfile", metavar="FILE", panel=OUTPUT, help="Write to FILE, as a whole or not at all.")
+    Path | None,
+    option("--output", "-o", metavar="FILE", panel=OUTPUT, help="Write to FILE atomically instead of stdout."),
 ]
 JobsOption = Annotated[
     int | None,
@@ -100,6 +102,10 @@ MaxTimeOption = Annotated[
     option("--max-time", metavar="SECONDS", panel=WORK, min=0, help="Begin nothing after this; exit 5 if any is left."),
 ]
 
+BrokerOption = Annotated[
+    Broker | None,
+    option("--broker", panel=WORK, help="Release whose next start is judged. [default: the detected one]"),
+]
 SparkOption = Annotated[bool, option("--spark", panel=SPARK, help="Let executors of Spark read (needs Java 17).")]
 
 
@@ -113,6 +119,7 @@ def verify(
     throttle: ThrottleOption = None,
     state: StateOption = None,
     max_time: MaxTimeOption = None,
+    broker: BrokerOption = None,
     spark: SparkOption = False,
     master: MasterOption = LOCAL,
     conf: ConfOption = None,
@@ -127,6 +134,13 @@ def verify(
     from mqtool.cli.verify_run import Work, run  # noqa: PLC0415 - `--help` loads no numpy
 
     work = Work(
-        tuple(topic) if topic else None, jobs, throttle, state, max_time, progress, on_spark(spark, master, conf)
+        tuple(topic) if topic else None,
+        jobs,
+        throttle,
+        state,
+        max_time,
+        progress,
+        on_spark(spark, master, conf),
+        None if broker is None else broker.value,
     )
     return run(ctx.obj, store, config, work, output_format.value, outfile, fail_on.value)

@@ -40,7 +40,8 @@ def _case(area: Area, finding: Finding) -> str:
 
     place = finding.file + ("" if finding.position is None else f" position {finding.position}")
     name = _attribute(f"{finding.code} {place}".strip())
-    body = escape(f"{cells.escape(finding.evidence)}\nnext: {cells.escape(finding.next_step)}")
+    step = f"\nnext: {cells.escape(finding.next_step)}" if finding.next_step else ""
+    body = escape(cells.escape(finding.evidence) + step)
     message = _attribute(f"{finding.severity}: {finding.evidence}")
     failure = f"<failure type={_attribute(finding.code)} message={message}>{body}</failure>"
     return f"    <testcase classname={_attribute(area)} name={name}>\n      {failure}\n    </testcase>"
@@ -119,6 +120,8 @@ def nagios(found: Verification) -> bytes:
     errors, warnings = found.count(Severity.ERROR), found.count(Severity.WARNING)
     words = f"{found.state}, {counted(errors, 'error')}, {counted(warnings, 'warning')}"
     words += f", {counted(found.losses.messages, 'lost message')}"
+    if found.next_start and found.next_start.do_not_start:
+        words += f", {_plain(found.next_start.headline)}"
     data = (
         f"errors={errors} warnings={warnings} lost_messages={found.losses.messages} lost_bytes={found.losses.bytes}B "
         f"records={found.statistics.records} time={found.statistics.seconds}s"

@@ -8,22 +8,23 @@ from pathlib import Path
 from typing import Any
 
 from mqtool.cli import kind_run, verify_monitoring, verify_text
-from mqtool.cli.exits import ExitCode, NotFoundError
+from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Invocation, note
 from mqtool.cli.options import ProgressMode
 from mqtool.cli.progress import progress
 from mqtool.cli.ranges import parse_rate
 from mqtool.cli.render import Csv, encode
+from mqtool.cli.selected import require_selected
 from mqtool.cli.spark_session import OnSpark, spark_session
 from mqtool.cli.verify_schema import FINDING_ROWS, VERIFY
+from mqtool.cli.verify_steps import next_steps
 from mqtool.errors import UsageError
 from mqtool.kinds.registry import recognise
 from mqtool.store import Store, open_store
 from mqtool.store.named_files import require_regular
 from mqtool.store.processes import available
 from mqtool.store.real_path import is_inside
-from mqtool.store.topics import unmatched
-from mqtool.verify import Finding, Options, Severity, State, Verification
+from mqtool.verify import CATALOGUE, Finding, Options, Severity, State, Verification
 from mqtool.verify import verify as check
 from mqtool.verify.store import Progress
 
@@ -42,6 +43,7 @@ class Work:
     max_time: float | None
     progress: ProgressMode
     spark: OnSpark | None = None
+    broker: str | None = None
 
 
 def run(
@@ -56,16 +58,16 @@ def run(
     """Checks a store and writes the answer."""
     kind = recognise(path)
     if kind is not None:
-        if outfile or any((work.topics, work.jobs, work.throttle, work.state, work.max_time, work.spark)):
+        if outfile or any((work.topics, work.jobs, work.throttle, work.state, work.max_time, work.spark, work.broker)):
             raise UsageError(f"a store of kind {kind.name} is checked whole, in one process, to stdout")
         return kind_run.verify(invocation, kind, path, output_format, fail_on)
     del invocation  # a failure before the answer is a line by itself
     for written in (outfile, work.state):
         if written is not None:
             outside(path, written)
-    found = verification(path, config, work)
+    found, steps = verification(path, config, work)
     code = exit_code(found, fail_on)
-    data = render(found, output_format, code)
+    data = render(found, output_format, code, steps)
     if outfile is not None:
         write_whole(outfile, data)
     else:
@@ -76,21 +78,21 @@ def run(
     return code
 
 
-def verification(path: Path, config: Path | None, work: Work) -> Verification:
-    """Checks a store as the options say."""
+def verification(path: Path, config: Path | None, work: Work) -> tuple[Verification, tuple[str, ...]]:
+    """Checks a store as the options say; returns the answer, and commands to type next."""
     throttle = parse_rate(work.throttle)
     if work.spark is not None and any((work.jobs, work.throttle, work.state, work.max_time)):
         raise UsageError("--jobs, --throttle, --state and --max-time are for this machine, not for --spark")
     with open_store(path, config) as store:
-        require_topics(store, work.topics)
+        require_selected([store], work.topics)
         size = sum(segment.size for segment in store.commit_log.segments)
         jobs = work.jobs or (1 if size < SMALL else available())
-        options = Options(work.topics, jobs, throttle, work.state, work.max_time)
+        options = Options(work.topics, jobs, throttle, work.state, work.max_time, broker=work.broker)
         with progress(work.progress, "verify", 0, size) as bar:
             move: Progress = lambda done, total: bar.update(size * done // max(1, total))  # noqa: E731
             found = _on_spark(store, work, move) if work.spark else check(store, options, move)
             bar.update(size)
-            return found
+        return found, next_steps(store, found)
 
 
 def _on_spark(store: Store, work: Work, move: Progress) -> Verification:
@@ -98,19 +100,7 @@ def _on_spark(store: Store, work: Work, move: Progress) -> Verification:
     with spark_session(work.spark) as session:
         from mqtool.spark.verify import verify_on  # noqa: PLC0415 - an extra
 
-        return verify_on(session, store, work.topics, move)
-
-
-def require_topics(store: Store, globs: tuple[str, ...] | None) -> None:
-    """Makes sure that there is something to check: of what is not looked at nobody knows whether it is clean.
-
-    Raises:
-        NotFoundError: a glob matches no topic.
-    """
-    missing = unmatched(store, globs or ())
-    if missing:
-        names = ", ".join(map(repr, missing))
-        raise NotFoundError(f"{store.path}: no topic matches {names}; `mqtool info` lists the topics")
+        return verify_on(session, store, work.topics, move, broker=work.broker)
 
 
 def outside(store: Path, written: Path) -> None:
@@ -146,11 +136,12 @@ def exit_code(found: Verification, fail_on: str) -> ExitCode:
     return ExitCode.WARNINGS if fail_on == "warning" and doubtful else ExitCode.OK
 
 
-def render(found: Verification, output_format: str, code: ExitCode) -> bytes:
+def render(found: Verification, output_format: str, code: ExitCode, steps: tuple[str, ...] = ()) -> bytes:
     """Returns the answer in a format."""
     match output_format:
         case "json":
-            return encode({**VERIFY.head(), "ok": code is ExitCode.OK, **document(found)}, indent=True) + b"\n"
+            answer = {**VERIFY.head(), "ok": code is ExitCode.OK, **document(found, steps)}
+            return encode(answer, indent=True) + b"\n"
         case "jsonl":
             return b"".join(encode(line) + b"\n" for line in lines(found))
         case "csv":
@@ -162,12 +153,12 @@ def render(found: Verification, output_format: str, code: ExitCode) -> bytes:
             return verify_monitoring.prometheus(found, time.time())
         case "nagios":
             return verify_monitoring.nagios(found)
-    return verify_text.text(found, wide=output_format == "wide")
+    return verify_text.text(found, steps, wide=output_format == "wide")
 
 
 def finding_row(finding: Finding) -> dict[str, Any]:
     """Returns a finding as JSON."""
-    return asdict(finding)
+    return {**asdict(finding), "runbooks": " ".join(CATALOGUE[finding.code].runbooks)}
 
 
 def verdict_row(found: Verification) -> dict[str, Any]:
@@ -182,11 +173,12 @@ def verdict_row(found: Verification) -> dict[str, Any]:
         "notes": found.count(Severity.NOTE),
         "lost_bytes": found.losses.bytes,
         "lost_messages": found.losses.messages,
+        "next_start": found.next_start and {"headline": found.next_start.headline, **asdict(found.next_start)},
         **asdict(found.statistics),
     }
 
 
-def document(found: Verification) -> dict[str, Any]:
+def document(found: Verification, steps: tuple[str, ...] = ()) -> dict[str, Any]:
     """Returns the whole answer as one object."""
     rows = _rows(found)
     return {
@@ -196,6 +188,7 @@ def document(found: Verification) -> dict[str, Any]:
         "lost_ranges": rows["lost_range"],
         "lost_messages_of_queues": rows["lost_messages"],
         "lost_messages_of_groups": rows["group_loss"],
+        "next_steps": list(steps),
     }
 
 

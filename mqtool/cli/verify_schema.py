@@ -23,6 +23,7 @@ FINDING_COLUMNS = (
     _count("lost_messages", "messages proved to be gone"),
     _text("evidence", "expected and found"),
     _text("next_step", "the command to type"),
+    _text("runbooks", "runbooks about it, the one to take first; empty if there is none"),
 )
 
 _CHECK_COLUMNS = (
@@ -58,6 +59,21 @@ _GROUP_COLUMNS = (
     _count("unread", "lost messages that it will never see"),
 )
 
+_START_COLUMNS = (
+    _text("headline", "in one sentence"),
+    _text("release", "whose start: 4.9 or 5.5"),
+    _text("release_evidence", "why this release: given, or what it was detected or assumed from"),
+    _text("verdict", "as of explain-start, or why it is unknown"),
+    _count("lost_messages", "that consumers would not get; null if unknown, or if it does not start", nullable=True),
+    Column(
+        "do_not_start",
+        "boolean",
+        "the start fails, or loses more than is lost already; null if unknown",
+        show=TABLE,
+        nullable=True,
+    ),
+)
+
 _VERDICT_COLUMNS = (
     _text("store", "as given"),
     _text("status", "clean, dirty (warnings only), corrupt, or unknown (nothing found, but not all could be checked)"),
@@ -68,6 +84,14 @@ _VERDICT_COLUMNS = (
     _count("notes", "findings of this severity"),
     _count("lost_bytes", "in all"),
     _count("lost_messages", "in all"),
+    Column(
+        "next_start",
+        "object",
+        "what the next start of a broker does; null while one is running, or if the check was stopped early",
+        show=TABLE,
+        nullable=True,
+        fields=_START_COLUMNS,
+    ),
     _count("records", "sound ones that were read"),
     _count("log_bytes", "bytes of the CommitLog that were read"),
     _count("units", "of all queues"),
@@ -91,6 +115,7 @@ VERIFY = OutputSchema(
         _list("lost_ranges", "bytes of the CommitLog without a valid record", _RANGE_COLUMNS),
         _list("lost_messages_of_queues", "messages that are gone, by queue", _QUEUE_COLUMNS),
         _list("lost_messages_of_groups", "what that means for consumer groups", _GROUP_COLUMNS),
+        Column("next_steps", "array", "commands to type, the best first", show=TABLE),
     ),
     single=True,
 )
@@ -123,5 +148,6 @@ CHECKS = OutputSchema(
         _text("meaning", "what is broken, and what the broker makes of it"),
         _text("remedy", "what to do", show="wide"),
         _text("next_step", "the command to type; {store} and the like are filled in", show="wide"),
+        _text("runbooks", "runbooks about it, the one to take first; empty if there is none"),
     ),
 )

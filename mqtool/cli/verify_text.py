@@ -4,18 +4,31 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from mqtool.cli import cells
+from mqtool.cli.colour import Style, paint
 from mqtool.cli.render import Table
 from mqtool.cli.schema import TABLE, Column
 from mqtool.verify import CATALOGUE, Finding, Severity, State, Verification
+from mqtool.verify.findings import UNREADABLE
+
+STYLES = {
+    Severity.ERROR: Style.BAD,
+    Severity.WARNING: Style.DOUBTFUL,
+    State.CORRUPT: Style.BAD,
+    State.DIRTY: Style.DOUBTFUL,
+    State.UNKNOWN: Style.DOUBTFUL,
+    State.CLEAN: Style.GOOD,
+}
+"""Colours of severities and states on a terminal; what is not listed has none."""
 
 MOST = 100
 """Findings that `--format table` prints; `wide` prints all."""
 _RUNS = 8
 
 
-def text(found: Verification, *, wide: bool) -> bytes:
-    """Returns the whole answer."""
-    parts = ["\n".join(_head(found)), *_findings(found.findings, wide=wide), *_losses(found), _checks(found)]
+def text(found: Verification, steps: Sequence[str] = (), *, wide: bool) -> bytes:
+    """Returns the whole answer: the verdict, what to type first, then the details."""
+    head = [*_head(found), *(f"next: {paint(cells.escape(step), Style.COMMAND)}" for step in steps)]
+    parts = ["\n".join(head), *_findings(found.findings, wide=wide), *_losses(found), _checks(found)]
     return "\n\n".join(part for part in parts if part).encode("utf-8", "replace") + b"\n"
 
 
@@ -28,14 +41,18 @@ def _head(found: Verification) -> Iterator[str]:
     kinds = ((Severity.ERROR, "error"), (Severity.WARNING, "warning"), (Severity.NOTE, "note"))
     counts = [counted(found.count(severity), word) for severity, word in kinds if found.count(severity)]
     verdict = ", ".join(counts) or ("nothing is wrong" if found.state is State.CLEAN else "nothing wrong was found")
-    yield f"{cells.escape(found.store)}: {found.state}: {verdict}"
+    yield f"{cells.escape(found.store)}: {_coloured(found.state)}: {verdict}"
     if found.losses.bytes or found.losses.messages:
         yield f"lost: {counted(found.losses.messages, 'message')}, {counted(found.losses.bytes, 'byte')}"
+    start = found.next_start
+    if start and (start.do_not_start or found.state is not State.CLEAN):
+        yield cells.escape(start.headline)
     if found.live:
         yield "a broker is running on it: only what is certain is reported"
     if not found.complete:
         yield "stopped early: this is not all"
-    unknown = [check.area.value for check in found.checks if check.state is State.UNKNOWN]
+    unread = {CATALOGUE[finding.code].area for finding in found.findings if finding.code in UNREADABLE}
+    unknown = [one.area.value for one in found.checks if one.state is State.UNKNOWN or one.area in unread]
     if unknown:
         yield f"unknown: {', '.join(unknown)}"
 
@@ -56,7 +73,7 @@ def _finding(finding: Finding, *, wide: bool) -> Iterator[str]:
         place.append(f"physical offset {finding.physical_offset}")
     if finding.topic is not None:
         place.append(f"topic {finding.topic}" + ("" if finding.queue_id is None else f" queue {finding.queue_id}"))
-    yield f"{finding.severity}: {finding.code}: {cells.escape(', '.join(place))}"
+    yield f"{_coloured(finding.severity)}: {finding.code}: {cells.escape(', '.join(place))}"
     lost = [counted(finding.lost_messages, "message")] if finding.lost_messages else []
     lost += [counted(finding.lost_bytes, "byte")] if finding.lost_bytes else []
     yield "  " + cells.escape(finding.evidence) + (f"; lost {', '.join(lost)}" if lost else "")
@@ -64,7 +81,14 @@ def _finding(finding: Finding, *, wide: bool) -> Iterator[str]:
         check = CATALOGUE[finding.code]
         yield f"  {check.meaning}"
         yield f"  {check.remedy}"
-    yield f"  next: {cells.escape(finding.next_step)}"
+        if check.runbooks:
+            yield f"  runbook: {', '.join(check.runbooks)}"
+    if finding.next_step:
+        yield f"  next: {paint(cells.escape(finding.next_step), Style.COMMAND)}"
+
+
+def _coloured(word: Severity | State) -> str:
+    return paint(word, STYLES[word]) if word in STYLES else word
 
 
 def _losses(found: Verification) -> Iterator[str]:

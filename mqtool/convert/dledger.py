@@ -18,7 +18,6 @@ from mqtool.errors import UnsupportedFormatError
 from mqtool.formats import checkpoint as checkpoint_format
 from mqtool.formats import file_names, timer
 from mqtool.formats.checkpoint import Checkpoint
-from mqtool.rebuild.bit_maps import bit_maps_of
 from mqtool.rebuild.files import OutputFiles
 from mqtool.rebuild.listing import Listing
 from mqtool.rebuild.result import Result
@@ -27,6 +26,7 @@ from mqtool.rebuild.settings import settings_of
 from mqtool.scan.damage import Damage
 from mqtool.scan.frames import Frames
 from mqtool.store.files import list_directory, list_mapped_files
+from mqtool.store.filter_bit_maps import bit_maps_of
 from mqtool.store.layout import ledger_in_use
 from mqtool.store.store import Store, open_store
 

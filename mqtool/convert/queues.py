@@ -18,6 +18,7 @@ from mqtool.convert.segments import sync
 from mqtool.errors import FormatError, StoreError, UnsupportedFormatError, UsageError
 from mqtool.formats import config_json, consume_queue, file_names
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK, UNIT_SIZE, ConsumeQueueUnit
+from mqtool.formats.consume_queue_ext import MAX_EXT_ADDRESS
 from mqtool.formats.rocksdb_queue import (
     BOUNDS,
     CHECKPOINT_TOPIC,
@@ -36,6 +37,7 @@ from mqtool.rebuild.listing import Listing
 from mqtool.scan.damage import Damage
 from mqtool.scan.dispatch import Dispatcher
 from mqtool.store.consume_queue import Queue, has_record
+from mqtool.store.consume_queue_ext import ExtUnits
 from mqtool.store.files import list_directory, read_file
 from mqtool.store.rocksdb import is_database, rocksdict, table
 from mqtool.store.rocksdb_queues import QueueDatabase
@@ -187,7 +189,7 @@ def into_rocksdb(store: Store, target: Path) -> ConvertedQueues:
             found.units, found.queues = writer.units, len(writer.bounds)
         with QueueDatabase(staging / file_names.CONSUME_QUEUE) as made:
             for queue in store.disk_queues():
-                _differences(queue, made, log.min_offset, found)
+                _differences(queue, ExtUnits(store.path, queue.topic, queue.queue_id), made, log.min_offset, found)
         sync(staging)
     return found
 
@@ -265,8 +267,10 @@ class _Writer:
             (self._path / name).unlink(missing_ok=True)
 
 
-def _differences(queue: Queue, made: QueueDatabase, min_offset: int, found: ConvertedQueues) -> None:
-    """Compares a queue's files with what the log made of it."""
+def _differences(
+    queue: Queue, extension: ExtUnits, made: QueueDatabase, min_offset: int, found: ConvertedQueues
+) -> None:
+    """Compares a queue's files with what the log made of it, where the queues have no extension."""
     name = f"queue {queue.topic}/{queue.queue_id}"
     for number, file in enumerate(queue.files):
         units = queue.units_of(number)
@@ -279,7 +283,11 @@ def _differences(queue: Queue, made: QueueDatabase, min_offset: int, found: Conv
             offset: (unit.physical_offset, unit.size, unit.tags_code)
             for offset, unit in made.units(queue.topic, queue.queue_id, low, high - low + 1)
         }
-        for row, values in zip(rows.tolist(), units[rows].tolist(), strict=True):
+        units = units[rows].copy()
+        addressed = np.flatnonzero(units["tags_code"] <= MAX_EXT_ADDRESS)
+        if len(addressed):
+            units["tags_code"][addressed] = extension.tags_of(units["tags_code"][addressed].astype(np.int64), [])
+        for row, values in zip(rows.tolist(), units.tolist(), strict=True):
             if new.get(row + first) != values:
                 found.differences.add(f"{name} at {row + first}: file {values}, log {new.get(row + first)}")
 

@@ -1,12 +1,15 @@
 """Admission: stores that the engine must not write to, told apart before a byte is written."""
 
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mqtool.engine.options import StoreOptions
 from mqtool.errors import LayoutError, UnsupportedFormatError
 from mqtool.formats import checkpoint, codec, commit_log, file_names, index_file
+from mqtool.formats.release import MEASURED
 from mqtool.store.files import ReadFile, list_directory, read_file
+from mqtool.store.named_files import kind_of
 
 if TYPE_CHECKING:
     from mqtool.engine.opening import Opening
@@ -29,8 +32,12 @@ def check(root: Path, options: StoreOptions) -> None:
         LayoutError: its index files are not of the size that the options say; the real store would misread them.
     """
     for name in _MARKS:
-        if (root / name).is_dir():
-            raise LayoutError("expected a file, found a directory; move it away", root / name)
+        try:
+            mode = (root / name).stat().st_mode
+        except FileNotFoundError:
+            continue
+        if not stat.S_ISREG(mode):
+            raise LayoutError(f"expected a regular file, found a {kind_of(mode)}; move it away", root / name)
     names = [entry.name for entry in list_directory(root)]
     if any(name.startswith(file_names.DLEDGER_PREFIX) for name in names):
         raise UnsupportedFormatError(f"{root}: holds a DLedger log; convert it to an ordinary one first")
@@ -88,10 +95,10 @@ def check_cut(opening: "Opening") -> None:
     if _HEAD.unpack(head)[_STATED] != end or (magic & 0xFFFFFF00) != _MAGIC_FAMILY:
         return
     # One unknown magic code is a damaged record; two of them in a row are a version.
-    is_known_to_5 = magic == commit_log.MAGIC_V2 and not opening.start.settings.is_5
+    is_known_to_5 = magic == commit_log.MAGIC_V2 and opening.start.settings.release < (5, 5)
     is_unknown = magic not in _KNOWN_MAGICS and following[4:] == head[4:8]
     if is_known_to_5 or is_unknown:
         raise UnsupportedFormatError(
             f"{file.path} position {end - file.base}: a record of version {magic & 0xFFFFFFFF:08x}, which RocketMQ "
-            f"{opening.start.settings.release.known_from} does not know: it would cut the log here"
+            f"{MEASURED[opening.start.settings.release]} does not know: it would cut the log here"
         )

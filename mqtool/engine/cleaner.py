@@ -1,6 +1,7 @@
 """Cleaner: carries retention out on an open store, and removes topics. Rules and sources are in `retention`."""
 
 import logging
+from collections import deque
 from pathlib import Path
 
 from mqtool.engine import retention
@@ -11,15 +12,20 @@ from mqtool.engine.flags import RunningFlag, RunningFlags
 from mqtool.engine.index import Index
 from mqtool.engine.mapped_file import MappedFile
 from mqtool.engine.queues import Queues
-from mqtool.engine.retention import Candidate, DiskState, RetentionPolicy, Verdict
+from mqtool.engine.retention import Candidate, DiskState, EarlyDeletion, RetentionPolicy, Verdict
 
 _LOG = logging.getLogger(__name__)
 
 _QUEUE_GRACE_MS = 60_000
+_MAX_KEPT = 1_000
 
 
 class Cleaner:
-    """One turn at a time, in one thread."""
+    """One turn at a time, in one thread.
+
+    Attributes:
+        early_deletions: what went before it expired, oldest first; whoever reports it takes it out.
+    """
 
     def __init__(
         self,
@@ -42,6 +48,8 @@ class Cleaner:
         self._root = root
         self._manual_turns = 0
         self._cleaned_to = -1
+        self._early: set[Path] = set()
+        self.early_deletions: deque[EarlyDeletion] = deque(maxlen=_MAX_KEPT)
 
     def ask(self, turns: int = 20) -> None:
         """Asks for deletion in the next turns, whatever the hour (executeDeleteFilesManually)."""
@@ -68,8 +76,32 @@ class Cleaner:
             (self._flags.set if disks.refuse else self._flags.clear)(RunningFlag.DISK_FULL)
         verdicts = self.verdicts()
         self._manual_turns = max(0, self._manual_turns - 1)
+        self._early |= {verdict.path for verdict in verdicts if verdict.is_early}
+        before = self._min_offsets() if self._early else {}
         removed = self._finish_removal() + self._clean_log([verdict for verdict in verdicts if verdict.goes])
-        return removed + self._clean_derived()
+        derived = self._clean_derived()
+        self._report_early([path for path in removed if path in self._early], before)
+        return removed + derived
+
+    def _min_offsets(self) -> dict[tuple[str, int], int]:
+        return {(queue.topic, queue.queue_id): max(0, queue.min_offset) for queue in self._queues.all()}
+
+    def _report_early(self, paths: list[Path], before: dict[tuple[str, int], int]) -> None:
+        """Keeps and logs what went before it expired: nobody asked for it, and no reader may have seen it."""
+        if not paths:
+            return
+        self._early.difference_update(paths)
+        after = self._min_offsets()
+        gone = {key: (first, after[key]) for key, first in before.items() if after.get(key, first) > first}
+        deletion = EarlyDeletion(self._clock.now(), tuple(paths), gone)
+        self.early_deletions.append(deletion)
+        _LOG.error(
+            "UNEXPIRED MESSAGES WERE DELETED because the disk is too full files=%d messages=%d queues=%d; free space, "
+            "or set cleanFileForciblyEnable=false to refuse new messages instead",
+            len(paths),
+            deletion.messages,
+            len(gone),
+        )
 
     def _disks(self) -> DiskState:
         queue = self._log.queue

@@ -11,8 +11,8 @@ import os
 from typing import Any
 
 from mqtool.engine.quarantine import Quarantine
-from mqtool.engine.recovery.settings import Settings
 from mqtool.errors import LayoutError, NotAStoreError
+from mqtool.recovery.settings import Settings
 from mqtool.store import Message
 from mqtool.store.store import open_store
 

@@ -13,8 +13,9 @@ from mqtool.engine.options import Compat, StoreOptions, options_from_config
 from mqtool.errors import LayoutError, NotAStoreError
 from mqtool.formats import file_names, index_file
 from mqtool.formats.consume_queue import round_up_file_size
-from mqtool.store import broker_config, layout
+from mqtool.store import broker_config
 from mqtool.store.broker_config import BrokerConfig
+from mqtool.store.file_sizes import Known
 from mqtool.store.files import list_directory
 from mqtool.store.index_file import list_index_files
 from mqtool.store.layout import StoreLayout
@@ -88,7 +89,7 @@ def _sizes_of(found: StoreLayout, keys: BrokerConfig) -> dict[str, Any]:
     """
     told: dict[str, Any] = {}
     for option, (key, attribute) in _SIZES.items():
-        known: layout.Known | None = getattr(found, attribute)
+        known: Known | None = getattr(found, attribute)
         if known is None:
             continue
         told[option] = known.value

@@ -9,9 +9,11 @@ CommitLogDispatcherBuildConsumeQueue, CommitLogDispatcherBuildIndex (4.9.7, 5.5.
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
+from mqtool.engine.batch_queue import BatchQueue
 from mqtool.engine.commit_log import CommitLog
 from mqtool.engine.consume_queue import ConsumeQueue
 from mqtool.engine.dispatch_request import DispatchRequest, request_of
@@ -83,6 +85,11 @@ class Dispatcher:
         self._may_use_columns = not log.options.consume_queue_ext
         self._handover = Handover(rules, keys=index is not None)
         log.handover = self._handover if self._may_use_columns else None
+
+    def add_batch_topic(self, topic: str) -> None:
+        """Has records of a topic that has none yet dispatched as those of a BatchCQ."""
+        self.rules = self._columns.rules = replace(self.rules, batch_topics=self.rules.batch_topics | {topic})
+        self._handover.change_rules(self.rules)
 
     def run(self, end: int, after_file: Callable[[], None]) -> int:
         """Dispatches records up to a physical offset.
@@ -224,7 +231,7 @@ class Dispatcher:
 
     def _queue(self, request: DispatchRequest) -> None:
         queue = self._queues.find_or_create(request.topic, request.queue_id)
-        if not isinstance(queue, ConsumeQueue):
+        if isinstance(queue, BatchQueue):
             queue.put_batch(
                 BatchConsumeQueueUnit(
                     request.physical_offset,
@@ -238,7 +245,8 @@ class Dispatcher:
                 )
             )
             return
-        self._put_unit(queue, request.queue_offset, request)
+        if queue is not None:
+            self._put_unit(queue, request.queue_offset, request)
         names = request.properties.get(properties.INNER_MULTI_DISPATCH, "")
         places = request.properties.get(properties.INNER_MULTI_QUEUE_OFFSET, "")
         if names.strip() and places.strip() and multi_dispatch.applies(request.topic, self.rules):

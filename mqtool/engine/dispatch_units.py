@@ -50,7 +50,8 @@ def write_units(queues: Queues, topics: list[str], units: QueueUnits) -> int:
     for topic, queue_id, first, end, stop, has_gap in runs:
         queue = queues.find_or_create(topics[topic], queue_id)
         unit_bytes = data[start * UNIT_SIZE : stop * UNIT_SIZE]
-        if not isinstance(queue, ConsumeQueue) or has_gap or not queue.put_run(first, unit_bytes, end):
+        is_run = isinstance(queue, ConsumeQueue) and not has_gap and queue.put_run(first, unit_bytes, end)
+        if queue is not None and not is_run:
             _append(queue, units.select(order[start:stop]))
         start = stop
     return int(units.store_timestamp[-1])

@@ -14,8 +14,11 @@ from pathlib import Path
 
 from mqtool.engine import memory
 from mqtool.formats.codec import Buffer
+from mqtool.store.files import open_regular
 
 _BLOCK = 1 << 20
+_NO_UNNAMED_FILES = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT})
+"""How an open with O_TMPFILE fails where the file system, or an old kernel, does not know it."""
 
 
 class File:
@@ -122,15 +125,19 @@ class Files:
     def create(self, path: Path, size: int) -> File:
         """Creates a file of zeros, sparse; an existing one is lengthened or kept, never cut.
 
+        A new file gets its name when it has its size: a broker of 4.9 does not start on an empty file, which is what a
+        process leaves that is killed between the two. File systems without unnamed files (O_TMPFILE) have that gap.
+
         Raises:
             OSError: it cannot be made.
         """
-        fd = open_more(path, os.O_RDWR | os.O_CREAT)
-        try:
-            if os.fstat(fd).st_size < size:
-                os.ftruncate(fd, size)
-        finally:
-            os.close(fd)
+        if path.exists() or not _create_sized(path, size):
+            fd = open_more(path, os.O_RDWR | os.O_CREAT)
+            try:
+                if os.fstat(fd).st_size < size:
+                    os.ftruncate(fd, size)
+            finally:
+                os.close(fd)
         return self.open(path, size)
 
     def open(self, path: Path, size: int) -> File:
@@ -229,13 +236,47 @@ class Files:
         return -(-used * 100 // whole) / 100 if whole else -1.0
 
 
-def open_more(path: Path, flags: int) -> int:
-    """Opens a file; at the soft limit of open files it raises that limit to the hard one and tries again."""
+def _create_sized(path: Path, size: int) -> bool:
+    """Creates a file that has its size as soon as it has its name; returns whether the file system can."""
     try:
-        return os.open(path, flags | os.O_CLOEXEC, 0o644)
+        fd = open_more(path.parent, os.O_RDWR | os.O_TMPFILE)
+    except OSError as error:
+        if error.errno in _NO_UNNAMED_FILES:
+            return False
+        raise
+    try:
+        os.ftruncate(fd, size)
+        # With a dir_fd, which an absolute path ignores, Python calls linkat(2), the only one that follows the link.
+        os.link(f"/proc/self/fd/{fd}", path, src_dir_fd=fd, follow_symlinks=True)
+    except FileExistsError:  # somebody else made it meanwhile
+        return False
+    except FileNotFoundError:  # no /proc
+        return False
+    finally:
+        os.close(fd)
+    return True
+
+
+def open_more(path: Path, flags: int) -> int:
+    """Opens a regular file, or with O_DIRECTORY a directory.
+
+    At the soft limit of open files it raises that limit to the hard one and tries again.
+
+    Raises:
+        StoreError: something else is there, such as a FIFO.
+        OSError: it cannot be opened.
+    """
+    try:
+        return _open(path, flags)
     except OSError as error:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         if error.errno != errno.EMFILE or soft == hard:
             raise
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return os.open(path, flags | os.O_CLOEXEC, 0o644)
+    return _open(path, flags)
+
+
+def _open(path: Path, flags: int) -> int:
+    if flags & os.O_DIRECTORY:
+        return os.open(path, flags | os.O_CLOEXEC, 0o644)
+    return open_regular(path, flags)

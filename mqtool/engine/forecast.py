@@ -15,8 +15,9 @@ from mqtool.engine import retention
 from mqtool.engine.files import Files
 from mqtool.engine.retention import HOUR_MS, Candidate, RetentionPolicy, Trigger
 from mqtool.store import Store
-from mqtool.store.consume_queue import Queue
+from mqtool.store.consume_queue import has_record
 from mqtool.store.files import MappedFile
+from mqtool.store.waiting import WaitingKind, units_from, waiting_messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,22 @@ class Unread:
 
 
 @dataclass(frozen=True, slots=True)
+class Undelivered:
+    """Messages in one file that the broker keeps until later: delays, timers, open transactions.
+
+    Attributes:
+        kind: what they wait for.
+        topic, queue_id: the system topic's queue that keeps them.
+        messages: how many.
+    """
+
+    kind: WaitingKind
+    topic: str
+    queue_id: int
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
 class FileForecast:
     """What becomes of one file of the log.
 
@@ -48,6 +65,7 @@ class FileForecast:
         reason: why, or why not.
         goes_at: ms since epoch: when it goes if the disk stays as it is; None for the last file, which never goes.
         unread: messages in it that groups have still to read.
+        waiting: messages in it that the broker has still to deliver.
     """
 
     path: Path
@@ -58,6 +76,7 @@ class FileForecast:
     reason: str
     goes_at: int | None
     unread: tuple[Unread, ...]
+    waiting: tuple[Undelivered, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +120,7 @@ def forecast(
     candidates = [Candidate(one.path, files.modified(one.path)) for one in segments]
     verdicts = retention.judge(policy, candidates, now, trigger)
     unread = _unread(store, [one.base for one in segments])
+    waiting = _waiting(store, [one.base for one in segments])
     times = _times(policy, candidates, now, trigger)
     found = tuple(
         FileForecast(
@@ -111,9 +131,12 @@ def forecast(
             verdict.goes,
             verdict.reason,
             now if verdict.goes else time,
-            held,
+            of_groups,
+            of_broker,
         )
-        for one, candidate, verdict, time, held in zip(segments, candidates, verdicts, times, unread, strict=True)
+        for one, candidate, verdict, time, of_groups, of_broker in zip(
+            segments, candidates, verdicts, times, unread, waiting, strict=True
+        )
     )
     gone = sum(one.goes for one in found)
     return Forecast(trigger, max((*logs.values(), queues)), found, _followers(store, segments, gone))
@@ -153,29 +176,22 @@ def _unread(store: Store, bases: list[int]) -> list[tuple[Unread, ...]]:
         queue = store.queue(lag.topic, lag.queue_id)
         if queue is None or not lag.lag:
             continue
-        places = _places(queue, max(lag.consumer_offset, lag.min_offset or 0))
+        places = units_from(queue, max(lag.consumer_offset, lag.min_offset or 0))
         for (first, last), file in zip(_spans(places, bases), held, strict=True):
             if first <= last:
                 file.append(Unread(lag.group, lag.topic, lag.queue_id, first, last))
     return [tuple(one) for one in held]
 
 
-def _places(queue: Queue, start: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns queue offset and physical offset of each unit from a queue offset on, in order."""
-    offsets, physical = [], []
-    for number, file in enumerate(queue.files):
-        if file.end // queue.unit_size <= start and not queue.is_batch:
-            continue
-        units = queue.units_of(number)
-        if queue.is_batch:
-            numbers = units["base_queue_offset"].astype(np.int64)
-        else:
-            numbers = np.arange(len(units), dtype=np.int64) + file.base // queue.unit_size
-        wanted = (numbers >= start) & (numbers < queue.max_offset) & (units["size"] > 0)
-        offsets.append(numbers[wanted])
-        physical.append(units["physical_offset"][wanted].astype(np.int64))
-    empty = np.empty(0, np.int64)
-    return np.concatenate(offsets or [empty]), np.concatenate(physical or [empty])
+def _waiting(store: Store, bases: list[int]) -> list[tuple[Undelivered, ...]]:
+    """Returns for each file of the log what the broker has still to deliver from it."""
+    found: list[list[Undelivered]] = [[] for _ in bases]
+    for one in waiting_messages(store):
+        files = np.searchsorted(bases, one.physical_offsets, side="right") - 1
+        numbers, counts = np.unique(files[files >= 0], return_counts=True)
+        for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
+            found[number].append(Undelivered(one.kind, one.topic, one.queue_id, count))
+    return [tuple(one) for one in found]
 
 
 def _spans(places: tuple[np.ndarray, np.ndarray], bases: list[int]) -> list[tuple[int, int]]:
@@ -185,20 +201,26 @@ def _spans(places: tuple[np.ndarray, np.ndarray], bases: list[int]) -> list[tupl
     return [(int(offsets[begin]), int(offsets[end - 1])) if begin < end else (0, -1) for begin, end in pairwise(cuts)]
 
 
-def _followers(store: Store, segments: tuple[MappedFile, ...], gone: int) -> tuple[str, ...]:
-    """Returns files of queues and index whose last entry lies before the log's new minimum; never the last of each."""
-    if not gone:
-        return ()
-    lowest = segments[gone].base
+def derived_files_before(store: Store, lowest: int) -> list[Path]:
+    """Returns files of queues and index that only lead before a physical offset; never the last file of each.
+
+    Source: ConsumeQueue.deleteExpiredFile, IndexService.deleteExpiredFile (4.9.7, 5.5.0).
+    """
     found = []
-    for queue in store.queues():
+    for queue in store.disk_queues():
         for number, file in enumerate(queue.files[:-1]):
             units = queue.units_of(number)
-            if not len(units) or int(units["physical_offset"][-1]) >= lowest:
+            if (units["physical_offset"][has_record(units)] >= lowest).any():
                 break
             found.append(file.path)
     for index in store.disk_index_files()[:-1]:
         if index.header.end_physical_offset >= lowest:
             break
         found.append(index.path)
+    return found
+
+
+def _followers(store: Store, segments: tuple[MappedFile, ...], gone: int) -> tuple[str, ...]:
+    """Returns files of queues and index that are deleted along with the first segments."""
+    found = derived_files_before(store, segments[gone].base) if gone else []
     return tuple(path.relative_to(store.path).as_posix() for path in found)

@@ -86,6 +86,10 @@ class Handover:
         self._key_rows, self._key_hashes = np.empty(0, np.int64), np.empty(0, np.uint32)
         self.topics = self._columns.topics.names
 
+    def change_rules(self, rules: DispatchRules) -> None:
+        """Goes by other rules from now on; records that are kept already are not of what changed."""
+        self._columns.rules = rules
+
     def note(self, compiled: Kernels, written: Written) -> None:
         """Works out what becomes of records that come next in the log, and keeps it, unless it is too much."""
         found = self._by_kernel(compiled, written) or self._by_arrays(written)

@@ -94,6 +94,11 @@ class Judge:
         refused = special.refusal(self._log, state, message)
         return message if refused is None else refused.status
 
+    def stored_form(self, message: OutgoingMessage | None) -> OutgoingMessage | None:
+        """Returns a message as it will be in the log, None if there is none or the store refuses it."""
+        found = None if message is None else self.prepared(message)
+        return None if isinstance(found, PutStatus) else found
+
     def reason(self, message: OutgoingMessage) -> str:
         """Returns in words what a refused message has that it must not have."""
         state = self._log.offsets.state(message.topic, message.queue_id)

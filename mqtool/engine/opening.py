@@ -1,6 +1,6 @@
 """Opening a store: what recovery will do is computed first, and only then done.
 
-`engine.recovery` follows the real store's start without touching a byte; here its end is made true: the
+`recovery` follows the real store's start without touching a byte; here its end is made true: the
 files it would delete go, positions are set, units and keys that it would write are written. A store that
 the real one would refuse is refused in the same words, with nothing changed.
 Docs page: docs/engine.md.
@@ -22,16 +22,17 @@ from mqtool.engine.multi_dispatch import rules_of
 from mqtool.engine.options import RecoveryMode, StoreOptions
 from mqtool.engine.quarantine import Quarantine, holds_record, read_data, wipe_units
 from mqtool.engine.queues import AnyQueue, Queues
-from mqtool.engine.recovery.index import SimulatedIndex
-from mqtool.engine.recovery.ledger import Action
-from mqtool.engine.recovery.outcome import FilePlan, Outcome, Plan, QueuePlan
-from mqtool.engine.recovery.predict import outcome_of
-from mqtool.engine.recovery.requests import Requests
-from mqtool.engine.recovery.settings import Release, Settings
-from mqtool.engine.recovery.start import Start
 from mqtool.engine.reindex import reindex
 from mqtool.errors import LayoutError, StoreError
 from mqtool.formats import file_names, index_file
+from mqtool.formats.release import MEASURED, V4_9, V5_5
+from mqtool.recovery.index import SimulatedIndex
+from mqtool.recovery.ledger import Action
+from mqtool.recovery.outcome import FilePlan, Outcome, Plan, QueuePlan
+from mqtool.recovery.predict import outcome_of
+from mqtool.recovery.requests import Requests
+from mqtool.recovery.settings import Settings
+from mqtool.recovery.start import Start
 from mqtool.scan.dispatched import parse_delay_levels
 from mqtool.store.files import ReadFile
 
@@ -123,7 +124,7 @@ class Opening:
         if self.outcome.refusal is not None:
             raise LayoutError(f"cannot be opened: {self.outcome.refusal}", self._root)
         if self.outcome.hung is not None:
-            release = self._settings.release.known_from
+            release = MEASURED[self._settings.release]
             raise StoreError(f"RocketMQ {release} would never finish starting: {self.outcome.hung}", self._root)
 
     @property
@@ -197,6 +198,8 @@ class Opening:
         for (topic, queue_id), one in self._plan.queues.items():
             if one.files:
                 queue = queues.adopt(topic, queue_id, is_batch=one.kind == "BatchCQ")
+                if queue is None:
+                    continue
                 bounds = self.start.state.queues[topic, queue_id]
                 if quarantine is not None:
                     quarantine.keep_units(one)
@@ -261,7 +264,7 @@ class Opening:
 def settings_of(root: Path, options: StoreOptions, directories: tuple[Path, ...]) -> Settings:
     """Returns the model's settings for a store that is opened with these options."""
     return Settings(
-        release=Release.V4_9 if options.v4 else Release.V5_5,
+        release=V4_9 if options.v4 else V5_5,
         root=root,
         commit_log_dirs=directories,
         segment_size=options.commit_log_file_size,

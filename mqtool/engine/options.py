@@ -17,6 +17,7 @@ from mqtool.formats import consume_queue_ext as ext_format
 from mqtool.formats import index_file
 from mqtool.formats.hosts import Host
 from mqtool.scan.dispatched import DELAY_LEVELS
+from mqtool.store import file_sizes
 from mqtool.store.broker_config import BrokerConfig
 
 DEFAULT_HOST = Host("127.0.0.1", 10911)
@@ -172,10 +173,10 @@ class StoreOptions:
 
 
 _LEAST = {
-    "commit_log_file_size": 128,
-    "consume_queue_file_size": queue_format.UNIT_SIZE,
-    "consume_queue_ext_file_size": ext_format.HEAD_SIZE + ext_format.END_BLANK_SIZE,
-    "batch_consume_queue_file_size": batch_queue_format.BATCH_UNIT_SIZE,
+    "commit_log_file_size": file_sizes.COMMIT_LOG.minimum,
+    "consume_queue_file_size": file_sizes.CONSUME_QUEUE.minimum,
+    "consume_queue_ext_file_size": file_sizes.CONSUME_QUEUE_EXT.minimum,
+    "batch_consume_queue_file_size": file_sizes.BATCH_CONSUME_QUEUE.minimum,
     "index_slots": 1,
     "index_entries": 2,
     "max_message_size": 10,

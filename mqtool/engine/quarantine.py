@@ -8,9 +8,9 @@ from pathlib import Path
 
 from mqtool.engine.files import Files
 from mqtool.engine.mapped_file import MappedFile
-from mqtool.engine.recovery.outcome import QueuePlan
 from mqtool.errors import FormatError
 from mqtool.formats import commit_log
+from mqtool.recovery.outcome import QueuePlan
 from mqtool.store.files import ReadFile
 from mqtool.store.index_file import list_index_files
 

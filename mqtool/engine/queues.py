@@ -17,23 +17,35 @@ _LOG = logging.getLogger(__name__)
 
 AnyQueue = ConsumeQueue | BatchQueue
 
+_LISTED = 1000
+"""Topics that are remembered, so that each is logged once."""
+
 
 class Queues:
     """All of them. The dispatcher alone adds and writes.
 
     Attributes:
         by_key: (topic, queue id) to queue.
+        unwritable: topics of records that cannot be the name of a directory. Their queues are never made: a broker
+            follows such a name to wherever it leads (`../../x`), or stops dispatching (a NUL in it).
     """
 
     def __init__(self, options: StoreOptions, files: Files, root: Path, batch_topics: frozenset[str]) -> None:
         self.by_key: dict[tuple[str, int], AnyQueue] = {}
+        self.unwritable: set[str] = set()
         self._options = options
         self._files = files
         self._root = root
         self._batch_topics = batch_topics
 
-    def adopt(self, topic: str, queue_id: int, *, is_batch: bool) -> AnyQueue:
-        """Returns a queue that recovery found, for it to fill."""
+    def add_batch_topic(self, topic: str) -> None:
+        """Has the queues of a topic that has none yet be BatchCQ."""
+        self._batch_topics |= {topic}
+
+    def adopt(self, topic: str, queue_id: int, *, is_batch: bool) -> AnyQueue | None:
+        """Returns a queue that recovery found, for it to fill; None if its topic can be no directory."""
+        if not self._is_writable(topic):
+            return None
         queue = self.by_key[topic, queue_id] = self._make(topic, queue_id, is_batch=is_batch)
         return queue
 
@@ -41,12 +53,22 @@ class Queues:
         """Returns a queue, None if there is none."""
         return self.by_key.get((topic, queue_id))
 
-    def find_or_create(self, topic: str, queue_id: int) -> AnyQueue:
-        """Returns a queue; a new one has no file until its first unit."""
+    def find_or_create(self, topic: str, queue_id: int) -> AnyQueue | None:
+        """Returns a queue; a new one has no file until its first unit. None if its topic can be no directory."""
         found = self.by_key.get((topic, queue_id))
         if found is None:
+            if not self._is_writable(topic):
+                return None
             found = self.by_key[topic, queue_id] = self._make(topic, queue_id, is_batch=topic in self._batch_topics)
         return found
+
+    def _is_writable(self, topic: str) -> bool:
+        if file_names.is_directory_name(topic):
+            return True
+        if topic not in self.unwritable and len(self.unwritable) < _LISTED:
+            _LOG.warning("no queue for topic=%.200r: it cannot be the name of a directory", topic)
+            self.unwritable.add(topic)
+        return False
 
     def _make(self, topic: str, queue_id: int, *, is_batch: bool) -> AnyQueue:
         options, place = self._options, f"{topic}/{queue_id}"

@@ -77,6 +77,10 @@ def policy_from_config(config: BrokerConfig) -> RetentionPolicy:
         value = config.integer(key)
         if value is not None:
             found[name] = value
+    for key, name in _PER_CENT.items():
+        value = config.integer(key)
+        if value is not None:
+            found[name] = value / 100
     forcibly = config.flag("cleanFileForciblyEnable")
     if forcibly is not None:
         found["forcibly"] = forcibly
@@ -89,6 +93,7 @@ def policy_from_config(config: BrokerConfig) -> RetentionPolicy:
     return RetentionPolicy(**found)
 
 
+_PER_CENT = {"diskSpaceCleanForciblyRatio": "force_ratio", "diskSpaceWarningLevelRatio": "warning_ratio"}
 _KEYS = {
     "fileReservedTime": "reserved_hours",
     "diskMaxUsedSpaceRatio": "max_used_per_cent",
@@ -172,11 +177,33 @@ class Verdict:
         path: the file.
         goes: whether it goes in this turn.
         reason: why, or why not.
+        is_early: whether it goes before it expires, because the disk is so full.
     """
 
     path: Path
     goes: bool
     reason: str
+    is_early: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EarlyDeletion:
+    """Files of the CommitLog that went before they expired, because the disk was so full.
+
+    Attributes:
+        at_ms: when, ms since epoch.
+        paths: the files.
+        queues: by topic and queue id, the first queue offset that went and the first that is left.
+    """
+
+    at_ms: int
+    paths: tuple[Path, ...]
+    queues: dict[tuple[str, int], tuple[int, int]]
+
+    @property
+    def messages(self) -> int:
+        """How many messages went with them."""
+        return sum(end - first for first, end in self.queues.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +230,8 @@ def judge(policy: RetentionPolicy, candidates: list[Candidate], now: int, trigge
         stays = _LAST if is_last else blocked or _stays(policy, file, number, now, trigger)
         if stays and not blocked:
             blocked = stays if trigger is Trigger.NONE else _BEHIND
-        verdicts.append(Verdict(file.path, not stays, stays or _goes(policy, file, now, trigger)))
+        is_early = not stays and _expires(policy, file) > now
+        verdicts.append(Verdict(file.path, not stays, stays or _goes(policy, file, now, trigger), is_early))
     return verdicts
 
 

@@ -103,11 +103,11 @@ class Searcher:
         queue = self._queues.get(topic, queue_id)
         view = _QueueView(queue) if queue is not None and queue.files.files else None
         return by_time.offset_in_queue_by_time(
-            _LogView(self._log),
-            view,
+            _LogView(self._log),  # type: ignore[arg-type]
+            view,  # type: ignore[arg-type]
             timestamp,
             boundary,
-            is_4=self._reader.options.v4,  # type: ignore[arg-type]
+            is_4=self._reader.options.v4,
         )
 
 

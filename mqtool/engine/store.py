@@ -16,7 +16,7 @@ from mqtool.engine.flags import RunningFlag
 from mqtool.engine.hooks import Hook
 from mqtool.engine.options import StoreOptions
 from mqtool.engine.parts import Parts, assemble, flush_all, named_errors, shut_down
-from mqtool.engine.retention import RetentionPolicy, Verdict
+from mqtool.engine.retention import EarlyDeletion, RetentionPolicy, Verdict
 from mqtool.engine.store_reads import StoreReads
 
 if TYPE_CHECKING:
@@ -82,6 +82,21 @@ class MessageStore(StorePuts, StoreReads):
     def retention(self) -> list[Verdict]:
         """Returns what the next turn of retention would do to each file of the log, and why."""
         return self._open.cleaner.verdicts()
+
+    def add_batch_topic(self, topic: str) -> None:
+        """Has the queues of a new topic be BatchConsumeQueues; of a topic that has queues nothing changes."""
+        parts = self._open
+        with parts.log.lock:
+            if topic in parts.offsets.batch_topics or any(name == topic for name, _ in parts.offsets.states):
+                return
+            parts.offsets.batch_topics |= {topic}
+            parts.queues.add_batch_topic(topic)
+            parts.dispatcher.add_batch_topic(topic)
+
+    def take_early_deletions(self) -> list[EarlyDeletion]:
+        """Returns what retention deleted before it expired since the last call, because the disk was so full."""
+        found = self._open.cleaner.early_deletions
+        return [found.popleft() for _ in range(len(found))]
 
     def delete_topic(self, topic: str) -> int:
         """Removes every queue of a topic; its records stay in the log. Returns how many queues went.

@@ -157,11 +157,13 @@ class OpenedEQueue(Opened):
 
     def salvage(self, target: Path | None) -> list[Row]:
         """Reports what each message chunk still holds; with a target, writes a new store of it."""
+        missing = [saved_row(one.path, (), (), (), [one]) for one in self.store.missing_chunks()]
         if target is None:
             found = [salvage.salvage_chunk(self.store, chunk) for chunk in self.store.chunks]
         else:
             found = salvage.salvage(self.path, target, settings_of(self.path))
-        return [saved_row(one.chunk.path, one.forwards, one.backwards, one.between, one.damage) for one in found]
+        saved = [saved_row(one.chunk.path, one.forwards, one.backwards, one.between, one.damage) for one in found]
+        return sorted([*saved, *missing], key=lambda row: str(row["file"])) if missing else saved
 
     def close(self) -> None:
         """Closes its files."""

@@ -8,6 +8,7 @@ from mqtool.equeue.chunk import ChunkFile, Frame
 from mqtool.equeue.settings import Settings
 from mqtool.equeue.store import EQueueStore, StoredMessage
 from mqtool.equeue.writer import EQueueWriter
+from mqtool.errors import MessageRejectedError
 from mqtool.formats.equeue import HEADER_SIZE
 from mqtool.kinds.base import Damage
 
@@ -34,6 +35,14 @@ class Salvaged:
     def messages(self) -> list[StoredMessage]:
         """All of them in order of positions."""
         return [*self.forwards, *self.between, *self.backwards]
+
+    def discard(self, message: StoredMessage, reason: str) -> None:
+        """Moves a message to the ranges without one."""
+        for part in (self.forwards, self.between, self.backwards):
+            part[:] = [kept for kept in part if kept is not message]
+        start, end = message.frame.start, message.frame.end
+        base = self.chunk.start
+        self.damage.append(Damage(base + start, base + end, "lost", reason, self.chunk.path, HEADER_SIZE + start))
 
 
 def salvage_chunk(store: EQueueStore, chunk: ChunkFile) -> Salvaged:
@@ -106,7 +115,15 @@ def salvage(root: Path, target: Path, settings: Settings) -> list[Salvaged]:
         reports.sort(key=lambda report: report.chunk.header.chunk_number)
         with EQueueWriter(target, settings, store.shape) as writer:
             for report in reports:
-                for message in report.messages:
-                    writer.append(message.record)
+                _write(writer, report)
             writer.flush()
     return reports
+
+
+def _write(writer: EQueueWriter, report: Salvaged) -> None:
+    """Writes what was found in a chunk; a message that no store could hold counts as lost."""
+    for message in tuple(report.messages):
+        try:
+            writer.append(message.record)
+        except MessageRejectedError as error:
+            report.discard(message, str(error))

@@ -166,7 +166,7 @@ def _load(paths: tuple[Path, ...], name: str, settings: Settings, shape: Shape |
                     "ArgumentException",
                     "The key already existed in the dictionary.",
                     path,
-                    f"two files state chunk number {header.chunk_number}: move the one that is no chunk out of the folder",
+                    f"two files state chunk number {header.chunk_number}: move the one that is not a chunk elsewhere",
                 )
             )
         chunks[header.chunk_number] = LoadedChunk(file, header.chunk_number, header.capacity, not is_last, end)

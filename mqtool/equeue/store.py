@@ -20,6 +20,9 @@ from mqtool.formats.equeue_message import MessageRecord, Shape
 from mqtool.kinds.base import Damage
 from mqtool.kinds.hops import FIRST_WINDOW, WINDOW, hop
 
+MISSING_CHUNK = "missing-chunk"
+"""Kind of damage: the range of a chunk file that is missing."""
+
 _INDEX_CHUNK = 8
 """Offset of ChunkType in the header of ECommon's later line; our headers keep it in `reserved`."""
 
@@ -145,9 +148,44 @@ class EQueueStore:
         for path, reason in () if name else self.unreadable.items():
             yield Damage(0, 0, "no-chunk", reason, path, 0)
         last = self.chunks[-1] if self.chunks else None
+        missing = [] if name else self.missing_chunks()
         for chunk in sorted(self.chunks, key=lambda chunk: chunk.header.chunk_number):
+            while missing and missing[0].start < chunk.start:
+                yield missing.pop(0)
             if name in ("", chunk.path.name):
                 yield from self._records(chunk, is_last=chunk is last and not chunk.is_finished)
+        yield from missing
+
+    def missing_chunks(self) -> list[Damage]:
+        """Returns the chunks that are missing between others, or after the last one though queue entries lead there.
+
+        The broker deletes chunks from the oldest on, so those before the first are no damage.
+        """
+        numbers = {chunk.header.chunk_number for chunk in self.chunks}
+        if not numbers:
+            return []
+        unreadable = {equeue.named_number(path.name) for path in self.unreadable}
+        inside = (number for number in range(min(numbers), max(numbers)) if number not in numbers | unreadable)
+        end = (max(numbers) + 1) * self.capacity
+        named = np.concatenate([np.empty(0, np.int64), *map(self._newest_entries, self.queues)]) - 1
+        ahead = named[named >= end]
+        newest = int(ahead.max() // self.capacity) if len(ahead) else -1
+        # each chunk holds a message, so that a garbled entry proves no row of them
+        proved = range(max(numbers) + 1, newest + 1) if newest - max(numbers) <= len(ahead) else ()
+        return [self._missing_chunk(number) for number in (*inside, *proved) if number not in unreadable]
+
+    def _missing_chunk(self, number: int) -> Damage:
+        path = self.path / equeue.MESSAGE_CHUNKS / equeue.chunk_name(equeue.MESSAGE_PREFIX, number)
+        start = number * self.capacity
+        return Damage(start, start + self.capacity, MISSING_CHUNK, "the file is missing", path, 0)
+
+    def _newest_entries(self, queue: QueueFiles) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+        """Returns the positions + 1 in the entries of a queue's last two chunks."""
+        found = [
+            chunk.entries(min(chunk.header.capacity, chunk.room) // ENTRY_SIZE)["position_plus_one"].astype(np.int64)
+            for chunk in self.queue_chunks(queue)[-2:]
+        ]
+        return np.concatenate([np.empty(0, np.int64), *found])
 
     def message_of(self, sound: SoundRun, number: int) -> StoredMessage:
         """Returns one message of a run."""

@@ -7,7 +7,6 @@ such queues, and they are sound (docs/formats/equeue.md).
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +24,7 @@ from mqtool.equeue.known import (
 from mqtool.equeue.runs import SoundRun
 from mqtool.equeue.settings import settings_of
 from mqtool.equeue.start import start
-from mqtool.equeue.store import EQueueStore, StoredMessage
+from mqtool.equeue.store import MISSING_CHUNK, EQueueStore, StoredMessage
 from mqtool.equeue.verify_queues import verify_queues
 from mqtool.errors import FormatError
 from mqtool.formats import equeue, equeue_message
@@ -54,7 +53,9 @@ def verify(store: EQueueStore) -> Iterator[Finding]:
     seen = _Seen()
     for item in store.runs():
         if isinstance(item, Damage):
-            if item.end > item.start:
+            if item.kind == MISSING_CHUNK:
+                seen.damage.append(item)
+            elif item.end > item.start:
                 seen.damage.append(item)
                 detail = f"forwards: {item.detail}"
                 yield Finding("equeue-frames", Severity.ERROR, item.path, detail, _SALVAGE, item.position)
@@ -69,7 +70,8 @@ def verify(store: EQueueStore) -> Iterator[Finding]:
     yield from _tail(store)
     for queue in store.queues:
         yield from _folder(store.queue_chunks(queue), fixed=True)
-    yield from verify_queues(store, seen.messages, seen.damage)
+    named = yield from verify_queues(store, seen.messages, seen.damage)
+    yield from _missing_chunks(seen.damage, named)
     yield from _names(store)
     yield from _offsets(store)
 
@@ -196,12 +198,15 @@ def _names(store: EQueueStore) -> Iterator[Finding]:
     for path in store.listing.strays:
         detail = "a start deletes it" if path.name.endswith(equeue.TEMPORARY_SUFFIX) else "is no chunk"
         yield Finding("equeue-stray", Severity.WARNING, path, detail)
-    numbers = sorted(chunk.header.chunk_number for chunk in store.chunks)
-    for before, after in pairwise(numbers):
-        if after > before + 1:
-            detail = f"chunks {before + 1} to {after - 1} are missing between others"
-            path = store.path / equeue.MESSAGE_CHUNKS
-            yield Finding("equeue-chunk-missing", Severity.ERROR, path, detail, "restore them from a backup")
+
+
+def _missing_chunks(damage: list[Damage], named: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> Iterator[Finding]:
+    """Reports chunks that are missing, with the number of queue entries that lead there."""
+    for part in damage:
+        if part.kind == MISSING_CHUNK:
+            entries = int(((named >= part.start) & (named < part.end)).sum())
+            detail = f"is missing; {entries} queue entries lead to messages in it"
+            yield Finding("equeue-chunk-missing", Severity.ERROR, part.path, detail, "restore it from a backup")
 
 
 def _offsets(store: EQueueStore) -> Iterator[Finding]:

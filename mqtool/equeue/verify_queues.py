@@ -1,6 +1,6 @@
 """Queue entries against message records, as columns; each pair that does not agree is looked at by itself."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +15,10 @@ from mqtool.kinds.base import Damage, Finding, Severity
 _REBUILD = "rebuild the queue from the message chunks"
 
 
-def verify_queues(store: EQueueStore, messages: KnownMessages, damage: list[Damage]) -> Iterator[Finding]:
-    """Yields what does not agree between queues and messages.
+def verify_queues(
+    store: EQueueStore, messages: KnownMessages, damage: list[Damage]
+) -> Generator[Finding, None, "np.ndarray[tuple[int], np.dtype[np.int64]]"]:
+    """Yields what does not agree between queues and messages; returns the positions that entries name.
 
     Args:
         store: whose queues.
@@ -32,6 +34,7 @@ def verify_queues(store: EQueueStore, messages: KnownMessages, damage: list[Dama
                 known = comparison.known(entry.message_position)
                 yield from _entry(store, queue, first + number, entry, known, damage)
     yield from _missing(store, comparison)
+    return comparison.all_named
 
 
 class _Comparison:
@@ -71,7 +74,7 @@ class _Comparison:
 
     def unnamed(self) -> list[tuple[tuple[str, int], int]]:
         """Returns queues with the number of their messages that no entry names, in the order of the first of each."""
-        mine = self.queues[~np.isin(self.positions, self._all_named)]
+        mine = self.queues[~np.isin(self.positions, self.all_named)]
         numbers, first, counts = np.unique(mine, return_index=True, return_counts=True)
         order = np.argsort(first)
         return [
@@ -81,12 +84,13 @@ class _Comparison:
 
     def named_twice(self) -> list[tuple[int, int]]:
         """Returns positions of messages that several entries name, and how many do."""
-        found, counts = np.unique(self._all_named, return_counts=True)
+        found, counts = np.unique(self.all_named, return_counts=True)
         several = (counts > 1) & np.isin(found, self.positions)
         return list(zip(found[several].tolist(), counts[several].tolist(), strict=True))
 
     @property
-    def _all_named(self) -> np.ndarray:
+    def all_named(self) -> np.ndarray:
+        """The positions in all entries."""
         return np.concatenate([np.empty(0, np.int64), *self._named])
 
 

@@ -14,7 +14,7 @@ from mqtool.equeue.appender import ChunkAppender
 from mqtool.equeue.settings import Settings
 from mqtool.equeue.start import Start, start
 from mqtool.errors import MessageRejectedError, NotAStoreError, StoreError
-from mqtool.formats import equeue, equeue_message
+from mqtool.formats import equeue, equeue_message, file_names
 from mqtool.formats.equeue import ENTRY_SIZE, QueueEntry
 from mqtool.formats.equeue_message import EPOCH_TICKS, MessageId, MessageRecord, Shape
 from mqtool.store.files import list_directory
@@ -130,10 +130,15 @@ class EQueueWriter:
             record: its queue offset stays what it says.
             entry: also add the entry, at the end of the queue. The broker does that in another thread, so entries of
                 messages that were sent at the same time may come in another order; `append_entry` does it apart.
+
+        Raises:
+            MessageRejectedError: the record is larger than the settings allow, or its topic cannot be a folder's name.
         """
-        tag_code = equeue.tag_code(record.tag.decode())
+        # The broker reads bytes that are no UTF-8 as replacement characters (Encoding.UTF8.GetString).
+        tag_code = equeue.tag_code(record.tag.decode("utf-8", "replace"))
+        topic, queue_id = record.topic.decode("utf-8", "replace"), record.queue_id
+        self._directory(topic, queue_id)  # refuses the name before anything is written
         position = self._messages.append(lambda place: self._frame(record, place))
-        topic, queue_id = record.topic.decode(), record.queue_id
         if entry:
             self.append_entry(topic, queue_id, position, tag_code)
         self._next_offsets[topic, queue_id] = max(self.next_offset(topic, queue_id), record.queue_offset + 1)
@@ -191,7 +196,7 @@ class EQueueWriter:
         return self._queues[key]
 
     def _directory(self, topic: str, queue_id: int) -> Path:
-        if topic in ("", ".", "..") or "/" in topic or "\0" in topic:
+        if not file_names.is_directory_name(topic):
             raise MessageRejectedError(f"expected a topic that can be a folder's name, found {topic!r}")
         return self.root / equeue.QUEUE_CHUNKS / topic / str(queue_id)
 

@@ -1,6 +1,5 @@
 """Running tasks on this machine: in this process, and in others beside it."""
 
-import multiprocessing
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -8,7 +7,7 @@ from concurrent.futures.process import BrokenProcessPool
 
 from mqtool.errors import WorkerError
 from mqtool.export.task import Task, TaskResult, run_task
-from mqtool.store.processes import available, start_worker
+from mqtool.store.processes import available, process_pool, start_worker
 
 _AHEAD = 2
 """Tasks handed to each process, so that it has work while this one is busy."""
@@ -41,14 +40,11 @@ class LocalRunner:
                 done(run_task(task))
             return
         # A fork would copy the locks of Arrow's threads as they happen to stand.
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(others, mp_context=context, initializer=start_worker) as pool:
+        with process_pool(others, start_worker, copies=False) as pool:
             try:
                 _Shared(pool, others, deque(tasks), done).run()
             except BrokenProcessPool as error:
-                raise WorkerDiedError("a worker process died, maybe for want of memory: try fewer --workers") from error
-            finally:
-                pool.shutdown(wait=True, cancel_futures=True)
+                raise WorkerDiedError("a worker process died, maybe for want of memory: try fewer --jobs") from error
 
 
 class _Shared:

@@ -11,6 +11,9 @@ from mqtool.formats.fields import i64
 
 FILE_SIZE = 4096
 
+FARTHEST_AHEAD = 1 << 45
+"""Bytes after the end of the log that an offset may lie and still be taken for one of it."""
+
 MIN_TIMESTAMP_MARGIN = 3000
 """Milliseconds that 4.9 steps back from the earlier of the two times after a crash."""
 
@@ -52,6 +55,11 @@ FIELD_SINCE = {
     "logics_physical_offset": "5.5",
 }
 """First release that writes each field."""
+
+
+def is_possible_offset(offset: int, end: int) -> bool:
+    """Whether a field can state a physical offset in a log with this end, or one ahead of it, as a slave's does."""
+    return 0 <= offset < end + FARTHEST_AHEAD
 
 
 def parse(data: Buffer) -> Checkpoint:

@@ -116,6 +116,30 @@ def parse_short(text: str) -> int:
     return _parse(text, -(1 << 15), (1 << 15) - 1, "short")
 
 
+def json_int(value: object) -> int:
+    """Returns an int field of a JSON document: a number, or its digits as text, as fastjson reads it.
+
+    Raises:
+        FormatError: it is neither, or does not fit.
+    """
+    return _json(value, INT_MIN, INT_MAX, "int")
+
+
+def json_long(value: object) -> int:
+    """Returns a long field of a JSON document; raises FormatError as `json_int`."""
+    return _json(value, LONG_MIN, LONG_MAX, "long")
+
+
+def _json(value: object, lowest: int, highest: int, kind: str) -> int:
+    if isinstance(value, str):
+        return _parse(value, lowest, highest, kind)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise FormatError(f"expected a Java {kind}, found {type(value).__name__}", layout="number")
+    if not lowest <= value <= highest:
+        raise FormatError(f"expected a Java {kind}, found a number of {value.bit_length()} bits", layout="number")
+    return value
+
+
 def parse_boolean(text: str | None) -> bool:
     """Returns `Boolean.parseBoolean(text)`: only "true", in any case, is true."""
     return text is not None and text.lower() == "true"

@@ -15,6 +15,9 @@ WHEEL_SLOTS = 7 * 86_400 * 2
 """Slots of a wheel, whatever its precision."""
 
 DEFAULT_PRECISION_MS = 1000
+PRECISIONS_MS = (1000, 500, 200, 100)
+"""What timerPrecisionMs can be: the broker rounds other values down to one of these."""
+
 DEFAULT_LOG_FILE_SIZE = 100 * 1024 * 1024
 CHECKPOINT_FILE_SIZE = 4096
 NO_POSITION = -1

@@ -24,6 +24,21 @@ _unpack_prefix = PREFIX.struct.unpack_from
 pack_prefix = PREFIX.struct.pack
 
 
+class ForeignProtocolError(RemoteProtocolError):
+    """The peer speaks another protocol; the text says which, and what to do."""
+
+
+_HTTP = "an HTTP request: this port speaks RocketMQ's remoting protocol; pages and metrics are on --admin-port"
+_FOREIGN = {
+    b"PRI ": (
+        "an HTTP/2 connection, as gRPC clients of RocketMQ 5 make it: this port speaks the remoting protocol; put a "
+        "RocketMQ proxy (mqproxy) in front, with this name server as its namesrvAddr, or use a remoting client"
+    ),
+    **dict.fromkeys((b"GET ", b"HEAD", b"POST", b"PUT ", b"OPTI"), _HTTP),
+}
+"""First bytes of other protocols; no frame begins so, for its length would be more than a thousand megabytes."""
+
+
 class Framer:
     """One direction of one connection.
 
@@ -67,6 +82,9 @@ class Framer:
         while end - position >= PREFIX.size:
             length, word = _unpack_prefix(data, position)
             if not HEADER_WORD_SIZE <= length <= self._max_length:
+                advice = _FOREIGN.get(data[position : position + _LENGTH_SIZE])
+                if advice is not None:
+                    raise ForeignProtocolError(advice)
                 raise RemoteProtocolError(f"frame of {length} bytes: expected {HEADER_WORD_SIZE} to {self._max_length}")
             body = position + PREFIX.size + (word & _MAX_HEADER)
             following = position + _LENGTH_SIZE + length

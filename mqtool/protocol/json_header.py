@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from mqtool.errors import LocalProtocolError, RemoteProtocolError
+from mqtool.errors import FormatError, LocalProtocolError, RemoteProtocolError
 from mqtool.formats import java
 from mqtool.protocol.command import LANGUAGES, Command, Serialization
 
@@ -117,12 +117,9 @@ def _integer(document: dict[str, Any], name: str) -> int:
     if value is None:
         return 0
     try:
-        number = int(value) if isinstance(value, int | str) else None
-    except ValueError:
-        number = None
-    if number is None or not -_LIMIT <= number < _LIMIT:
-        raise RemoteProtocolError(f"{name} in the header: expected an integer of 32 bits, found {str(value)[:80]!r}")
-    return number
+        return java.json_int(value)
+    except FormatError as error:
+        raise RemoteProtocolError(f"{name} in the header: {error}") from error
 
 
 def _language(value: Any) -> str:

@@ -212,13 +212,20 @@ class _Composer:
             survey.last_time,
             survey.last_time,
             index_time,
-            known.master_flushed_offset,
+            self._master_flushed_offset(known.master_flushed_offset),
             0 if self._is_4 else survey.last_record,
             survey.last_record if self._store.version.line == "5.5" else 0,
         )
         reason = "times and offsets of the last record, and of the last index file that is full"
         self._guess(file_names.CHECKPOINT, "all fields", made.physic_msg_timestamp, reason)
         self.made.files[file_names.CHECKPOINT] = checkpoint_format.build(made)
+
+    def _master_flushed_offset(self, known: int) -> int:
+        """Returns the one field that the log does not prove; 0 where the stored value cannot be right."""
+        if checkpoint_format.is_possible_offset(known, self._store.commit_log.max_offset):
+            return known
+        self._guess(file_names.CHECKPOINT, "master_flushed_offset", 0, f"{known} cannot be an offset of this log")
+        return 0
 
 
 def _ranges(store: Store, survey: LogSurvey) -> dict[QueueName, QueueRange]:

@@ -150,10 +150,11 @@ class Placement:
         at = stated - self.shift
         if len(units) == 1 and at != self.next:
             then = None if following is None else following - self.shift
-            if then == self.next or (then != self.next + 1 and stated > 0 and at < self.next):
+            is_last = then is None and at < self.next  # nobody contradicts it: rather placed than dropped
+            if not is_last and (then == self.next or (then != self.next + 1 and stated > 0 and at < self.next)):
                 self._note(NoteKind.FOREIGN, stated, stated, units)
                 return
-            if then == self.next + 1 or stated == 0:
+            if is_last or then == self.next + 1 or stated == 0:
                 self._note(NoteKind.MISNUMBERED, stated, stated, units)
                 yield self._run(units)
                 return

@@ -4,9 +4,11 @@ from dataclasses import dataclass, field
 
 from mqtool.errors import UsageError
 from mqtool.formats import batch_consume_queue, consume_queue, consume_queue_ext, file_names
-from mqtool.scan.dispatched import DispatchRules
+from mqtool.scan.dispatched import DELAY_LEVELS, DispatchRules, parse_delay_levels
+from mqtool.scan.multi_dispatch import SCHEDULE_TOPIC
+from mqtool.store.delay_levels import KEY
 from mqtool.store.dispatch_rules import rules_of
-from mqtool.store.layout import Known
+from mqtool.store.file_sizes import Known
 from mqtool.store.pending import index_shape
 from mqtool.store.store import Store
 
@@ -68,12 +70,20 @@ def settings_of(store: Store, broker_version: str | None = None) -> Settings:
 def _rules(store: Store, broker_version: str | None, evidence: dict[str, str]) -> DispatchRules:
     evidence["broker_version"] = "given" if broker_version else store.version.evidence
     given = store.config.source
-    evidence["delay_levels"] = given if "messageDelayLevel" in store.config.values else DEFAULT
+    evidence["delay_levels"] = _delay_evidence(store)
     told = store.config.flag("enableMultiDispatch") is not None
     evidence["multi_dispatch"] = given if told else "the records themselves"
     if broker_version is None:
         return store.dispatch_rules
-    return rules_of(broker_version, store.config, store.metadata, store.dispatch_rules.batch_topics)
+    known = store.dispatch_rules
+    return rules_of(broker_version, store.config, store.metadata, known.delay_levels, known.batch_topics)
+
+
+def _delay_evidence(store: Store) -> str:
+    if store.config.values.get(KEY):
+        return store.config.source
+    is_default = store.dispatch_rules.delay_levels == parse_delay_levels(DELAY_LEVELS)
+    return DEFAULT if is_default else f"the units of {SCHEDULE_TOPIC}"
 
 
 def _extension(store: Store, evidence: dict[str, str]) -> bool:

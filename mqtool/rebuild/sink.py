@@ -1,6 +1,6 @@
 """Takes batches in log order and writes queues and index; knows how far it has come."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,8 @@ from mqtool.scan.dispatched import Oddity
 _BUFFERED = 64 << 20
 """Bytes of all queues together that may wait to be written."""
 
-BitMaps = Callable[[str, UnitBatch], list[bytes]]
-"""Returns the filter bit map of each unit of a topic, for its extension."""
+BitMaps = Callable[[str, Sequence[bytes], Sequence[int]], list[bytes]]
+"""Returns the filter bit maps of a topic's messages from their properties and store timestamps."""
 
 Writer = SimpleQueueWriter | BatchQueueWriter
 
@@ -79,7 +79,8 @@ class Sink:
             return
         self.result.units += len(units.offsets)
         if name in self._extensions and self._bit_maps is not None:
-            self._extensions[name].add(units, self._bit_maps(name.topic, units))
+            stored = units.properties or [b""] * len(units.offsets)
+            self._extensions[name].add(units, self._bit_maps(name.topic, stored, units.times.tolist()))
         writer.add(units)
 
     def _new(self, name: QueueName) -> Writer | None:

@@ -156,6 +156,7 @@ def _builder_of(change: Change) -> Builder:
     from mqtool.repair import (  # noqa: PLC0415 - they import `Built` from here
         configuration,
         derived,
+        recovering,
         redaction,
         timer,
         trimming,
@@ -172,6 +173,8 @@ def _builder_of(change: Change) -> Builder:
         changes.Redact: redaction.redact,
         changes.Trim: trimming.trim,
         changes.SetAside: trimming.set_aside,
+        changes.RenameSegments: trimming.rename_segments,
         changes.Pad: trimming.pad,
+        changes.Recover: recovering.recover,
     }
     return builders[type(change)]

@@ -102,6 +102,17 @@ class SetAside:
 
 
 @dataclass(frozen=True, slots=True)
+class RenameSegments:
+    """CommitLog files given the names that the physical offsets of their records ask for.
+
+    Attributes:
+        files: below the root, under their present names.
+    """
+
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Pad:
     """Segments that are too short made as long as the others, with zeros: a broker starts on no other.
 
@@ -112,8 +123,34 @@ class Pad:
     files: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Recover:
+    """What a broker does to the store when it starts, and leaves after a clean shutdown.
+
+    Attributes:
+        release: whose rules are followed, "4.9" or "5.5".
+        mode: "careful" or "compatible", see `engine.RecoveryMode`.
+        time: ms since epoch; names of new files depend on it.
+    """
+
+    release: str
+    mode: str
+    time: int
+
+
 Change = (
-    RebuildQueues | RebuildIndex | RebuildMetadata | RebuildTimer | Undelete | Truncate | Redact | Trim | SetAside | Pad
+    RebuildQueues
+    | RebuildIndex
+    | RebuildMetadata
+    | RebuildTimer
+    | Undelete
+    | Truncate
+    | Redact
+    | Trim
+    | SetAside
+    | RenameSegments
+    | Pad
+    | Recover
 )
 
 
@@ -127,12 +164,15 @@ VERBS = {
     "redact": Redact,
     "trim": Trim,
     "set-aside": SetAside,
+    "rename-segments": RenameSegments,
     "pad": Pad,
+    "recover": Recover,
 }
 """By their names in plans."""
 
 _LISTS_OF_NUMBERS = ("physical_offsets",)
-_NUMBERS = ("queue_id", "at", "before")
+_NUMBERS = ("queue_id", "at", "before", "time")
+_CHOICES = {"release": ("4.9", "5.5"), "mode": ("careful", "compatible")}
 
 
 def change_to_json(change: Change) -> dict[str, Any]:
@@ -164,6 +204,9 @@ def _value(name: str, value: Any) -> Any:
             return tuple(value)
     elif name in _NUMBERS:
         if type(value) is int or (value is None and name == "queue_id"):
+            return value
+    elif name in _CHOICES:
+        if value in _CHOICES[name]:
             return value
     elif name == "file" and (value is None or isinstance(value, str)):
         return value

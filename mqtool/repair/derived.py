@@ -8,7 +8,6 @@ import numpy as np
 from mqtool.errors import UsageError
 from mqtool.formats import file_names
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK_SIZE_FIELD
-from mqtool.rebuild.bit_maps import bit_maps_of
 from mqtool.rebuild.digest import Wanted
 from mqtool.rebuild.one_index_file import rebuild_index_file
 from mqtool.rebuild.result import Result
@@ -18,6 +17,7 @@ from mqtool.repair.building import Built, check_queues
 from mqtool.repair.changes import RebuildIndex, RebuildQueues
 from mqtool.repair.fingerprints import sha256_of
 from mqtool.store.files import list_directory, list_mapped_files
+from mqtool.store.filter_bit_maps import bit_maps_of
 from mqtool.store.layout import queue_directories
 from mqtool.store.store import Store
 
@@ -74,11 +74,10 @@ def _keep_expired(made: Path, old: Path, log_begins: int) -> None:
     The broker keeps them too: it deletes a queue's files, not its units.
     """
     dtype = CONSUME_QUEUE_UNIT.dtype
-    new = np.frombuffer(made.read_bytes(), dtype)
-    held = old.read_bytes()
-    before = np.frombuffer(held, dtype, len(held) // dtype.itemsize)
-    if len(before) != len(new):
+    made_bytes, old_bytes = made.read_bytes(), old.read_bytes()
+    if len(made_bytes) != len(old_bytes) or len(made_bytes) % dtype.itemsize:
         return
+    new, before = np.frombuffer(made_bytes, dtype), np.frombuffer(old_bytes, dtype)
     blank = (new["physical_offset"] == 0) & (new["size"] == PRE_BLANK_SIZE_FIELD)
     count = len(new) if blank.all() else int(np.argmin(blank))
     old_units = before[:count]

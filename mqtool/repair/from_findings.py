@@ -1,8 +1,8 @@
 """From what `verify` found to the changes that mend it; what no change of a store can mend is said."""
 
 import glob
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mqtool.errors import UsageError
@@ -14,12 +14,15 @@ from mqtool.repair.changes import (
     RebuildMetadata,
     RebuildQueues,
     RebuildTimer,
+    RenameSegments,
     SetAside,
     Truncate,
 )
 from mqtool.repair.paths import check_name
-from mqtool.store.store import Store
-from mqtool.verify import CATALOGUE, Area, Finding, Severity
+from mqtool.repair.sole_records import sole_records
+from mqtool.store.files import MappedFile
+from mqtool.store.store import Store, open_store
+from mqtool.verify import CATALOGUE, Area, Finding, Severity, State, verify
 
 _TAILS = ("log-torn-tail", "log-stale-tail", "log-garbage-tail")
 _IN_THE_WAY = (
@@ -29,7 +32,8 @@ _IN_THE_WAY = (
     "queue-file-extra",
     "index-stray-file",
 )
-_NOT_BY_REBUILD = ("queue-transaction-unit", "queue-ahead-of-log", "topic-only-in-log")
+_NOT_DIRECTORIES = ("queue-not-directory", "index-not-directory")
+_NOT_BY_REBUILD = ("queue-transaction-unit", "topic-only-in-log")
 _CONFIG = (
     "config-unreadable",
     "config-missing",
@@ -58,26 +62,36 @@ class Mending:
 def changes_of(store: Store, findings: Iterable[Finding]) -> Mending:
     """Returns the changes that mend findings.
 
-    The end of the log comes first and alone: all else is worked out from a log whose end is certain.
+    Files in the place of directories come first, then misnamed segments, then the end of the log, each alone: all else
+    is worked out from a log that is complete and whose end is certain.
 
     Args:
         store: opened; the one that was verified.
         findings: of `mqtool.verify.verify`, or read from its JSON.
     """
     wanted = [finding for finding in findings if finding.severity is not Severity.NOTE]
+    blocking = [one for one in wanted if one.code in _NOT_DIRECTORIES and _is_file(store, one.file)]
+    if blocking:
+        return Mending((SetAside(tuple(one.file for one in blocking)),), tuple(wanted), again=True)
+    misplaced = {file.path for file in store.layout.misplaced}
+    named = [one for one in wanted if one.code == "log-segment-name" and store.path / one.file in misplaced]
+    if named:
+        others = tuple(finding for finding in wanted if finding not in named)
+        return Mending((RenameSegments(tuple(finding.file for finding in named)),), others, again=bool(others))
     tails = [finding for finding in wanted if finding.code in _TAILS]
     if tails:
         others = tuple(finding for finding in wanted if finding not in tails)
         return Mending((Truncate(store.commit_log.max_offset),), others, again=bool(others))
-    gathered = _Gathered()
-    left = tuple(finding for finding in wanted if not gathered.take(store, finding))
-    return Mending(gathered.changes(), left)
+    gathered = _Gathered({file.path: file for file in store.layout.commit_log.files})
+    left = [finding for finding in wanted if not gathered.take(store, finding)]
+    return Mending(gathered.changes(), tuple(finding for finding in left if not gathered.removes(finding)))
 
 
 @dataclass
 class _Gathered:
     """What findings ask for together."""
 
+    segments: dict[Path, MappedFile]
     topics: set[str | None] = field(default_factory=set)
     index: bool = False
     timer: bool = False
@@ -89,10 +103,12 @@ class _Gathered:
         """Adds what mends a finding; returns whether there is something."""
         area = CATALOGUE[finding.code].area
         if finding.code in _IN_THE_WAY:
-            is_file = _is_file(store, finding.file)
-            if is_file:
+            may_go = _is_file(store, finding.file) and sole_records(store, store.path / finding.file) is None
+            if may_go:
                 self.away.add(finding.file)
-            return is_file
+            return may_go
+        if finding.code == "queue-ahead-of-log" and not store.commit_log.segments:
+            return False  # the units are all that tells of the messages
         if finding.code == "log-segment-size":
             return self._take_segment(store, finding.file)
         if area in _QUEUES and finding.code not in _NOT_BY_REBUILD:
@@ -101,7 +117,7 @@ class _Gathered:
             self.index = True
         elif area is Area.TIMER:
             self.timer = True
-        elif area is Area.CHECKPOINT and finding.code != "checkpoint-unreadable":
+        elif area is Area.CHECKPOINT and finding.code not in ("checkpoint-unreadable", "checkpoint-not-file"):
             self.files.add(file_names.CHECKPOINT)
         elif finding.code in _CONFIG:
             self.files.add(f"{file_names.CONFIG}/{_main_name(finding)}")
@@ -109,13 +125,20 @@ class _Gathered:
             return False
         return True
 
+    def removes(self, finding: Finding) -> bool:
+        """Whether a finding ends with what others ask for: a group's offset has its queue again."""
+        return finding.code == "config-offset-orphan" and finding.topic in self.topics
+
     def _take_segment(self, store: Store, name: str) -> bool:
         """An empty segment goes, a short one becomes as long as the others; one that is too long stays as it is."""
         known = store.layout.commit_log_size
-        found = next((one for one in store.layout.commit_log.files if one.path == store.path / name), None)
+        found = self.segments.get(store.path / name)
         if found is None or known is None or found.size >= known.value:
             return False
         (self.short if found.size else self.away).add(name)
+        if found.size and store.layout.commit_log.files[-1].base > found.base:
+            self.topics.add(None)  # units and entries of what was cut off lead nowhere
+            self.index = True
         return True
 
     def changes(self) -> tuple[Change, ...]:
@@ -135,6 +158,28 @@ class _Gathered:
         if self.short:
             found.append(Pad(tuple(sorted(self.short))))
         return tuple(found)
+
+
+def left_by(mending: Mending, findings: Iterable[Finding], root: Path, config: Mapping[str, str]) -> Mending:
+    """Returns a mending whose `left` are the findings that are still there after its changes.
+
+    Args:
+        mending: of a store.
+        findings: of that store, those that it was made of.
+        root: what the store looks like after the changes.
+        config: broker keys to open it with.
+    """
+    with open_store(root, config) as store:
+        after = verify(store)
+    found = {(one.code, one.file) for one in after.findings}
+    unknown = {Area.LINT, *(check.area for check in after.checks if check.state is State.UNKNOWN)}
+    left = tuple(
+        one
+        for one in findings
+        if one.severity is not Severity.NOTE
+        and ((one.code, one.file) in found or (one in mending.left and CATALOGUE[one.code].area in unknown))
+    )
+    return replace(mending, left=left, again=mending.again and bool(left))
 
 
 def _is_file(store: Store, name: str) -> bool:

@@ -1,24 +1,28 @@
 """From a wish to a plan: everything is built aside once, outside of the store, and described."""
 
+import contextlib
+import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from mqtool.errors import RefusedError, UsageError
+from mqtool.errors import NothingToChangeError, RefusedError, UsageError
 from mqtool.formats import file_names
 from mqtool.repair.building import Built, build
-from mqtool.repair.changes import Change
+from mqtool.repair.changes import Change, Trim, Truncate
 from mqtool.repair.fingerprints import fingerprint, result_of
+from mqtool.repair.outlook import PATH_KEYS, Meant, Preview
 from mqtool.repair.paths import HOME, inside
-from mqtool.repair.plan import Plan, Read, Step
+from mqtool.repair.plan import Forecast, Plan, Read, Step
 from mqtool.store.real_path import is_inside, real_path
 from mqtool.store.store import Store, open_store
 
 _BESIDE = 1 << 20
 """Bytes for the journal and directories."""
 
-_PATH_KEYS = ("storePathCommitLog", "readOnlyCommitLogStorePaths", "storePathRootDir")
+_NOT_MESSAGES = (f"{file_names.INDEX}/", f"{file_names.TIMER_LOG}/", file_names.TIMER_WHEEL)
+"""Files on which it does not depend which messages consumers get."""
 
 
 def make_plan(
@@ -27,6 +31,9 @@ def make_plan(
     *,
     config: "str | Path | Mapping[str, object] | None" = None,
     work_dir: Path | None = None,
+    broker: str | None = None,
+    must_repair: bool = False,
+    look: Callable[[Path, Mapping[str, str]], None] | None = None,
 ) -> Plan:
     """Works out what changes would do to a store; the store is only read.
 
@@ -36,11 +43,18 @@ def make_plan(
         config: broker.conf or its keys, as for `mqtool.open`.
         work_dir: takes what is built meanwhile, which can be as much as `Plan.space`; None for the system's own
             directory for such things.
+        broker: release that will be started on the result; None for the one that wrote the store.
+        must_repair: refuse changes after which a start still loses messages that are in the store, even if they make
+            nothing worse.
+        look: is called with the root of a tree of links that looks like the store after the changes, and the broker
+            keys to open it with; not called where no such tree can be made.
 
     Raises:
-        UsageError: a change makes no sense here, or there is nothing to change.
+        UsageError: a change makes no sense here.
+        NothingToChangeError: every file is already as the plan would make it.
         UnsupportedFormatError: a kind of store that is not handled.
-        RefusedError: an earlier change is neither finalized nor undone; a symbolic link is in the way.
+        RefusedError: an earlier change is neither finalized nor undone; a symbolic link is in the way; a start would
+            then lose messages that are still in the store.
         StoreError: a file cannot be read or written.
     """
     wanted = [changes] if not isinstance(changes, Sequence) else list(changes)
@@ -55,13 +69,55 @@ def make_plan(
         raise UsageError(f"{work_dir}: expected a directory outside of {root}: planning writes nothing into a store")
     with open_store(root, config) as opened, tempfile.TemporaryDirectory(prefix="mqtool-plan-", dir=work_dir) as work:
         built = build(opened, wanted, Path(work))
-        plan = _described(opened, wanted, built)
+        plan = _described(opened, wanted, built, forecast_of(opened, wanted, built, broker, must_repair=must_repair))
+        if look is not None:
+            _show(opened, built, look)
     if not plan.steps:
-        raise UsageError(f"{root}: nothing to change: all is as it should be already")
+        raise NothingToChangeError(f"{store}: nothing to change: every file is already as the plan would make it")
     return plan
 
 
-def _described(store: Store, wanted: Sequence[Change], built: Built) -> Plan:
+def _show(store: Store, built: Built, look: Callable[[Path, Mapping[str, str]], None]) -> None:
+    if any(Path(where, name).is_symlink() for where, names, _ in os.walk(store.path) for name in names):
+        return  # a tree of links has no directories that lead elsewhere
+    with contextlib.suppress(OSError), Preview(store).tree(built.files, built.removed) as (root, config):
+        look(root, config)
+
+
+def forecast_of(
+    store: Store, wanted: Sequence[Change], built: Built, broker: str | None = None, *, must_repair: bool = False
+) -> Forecast | None:
+    """Returns what a start loses before and after changes; None if it is not known, or messages do not depend on them.
+
+    Raises:
+        RefusedError: a start would then lose messages that are still in the store.
+    """
+    names = {step.path for step in steps_of(built)}
+    if not names or (not must_repair and all(name.startswith(_NOT_MESSAGES) for name in names)):
+        return None
+    files = {name: path for name, path in built.files.items() if name in names}
+    found = Preview(store, broker).compare(files, built.removed, meant_by(store, wanted))
+    if isinstance(found, str):
+        built.notes.append(f"what a start would lose afterwards is unknown: {found}")
+        return None
+    if found.does_harm or (must_repair and not found.is_repaired):
+        raise found.refusal(store.path)
+    return found.forecast
+
+
+def meant_by(store: Store, wanted: Sequence[Change]) -> Meant:
+    """Returns what of the log changes are meant to keep."""
+    log = store.commit_log
+    start, end = 0, log.max_offset
+    for change in wanted:
+        if isinstance(change, Trim):
+            start = max([start, *(one.end for one in log.segments[: log.last_used] if one.end <= change.before)])
+        elif isinstance(change, Truncate):
+            end = min(end, change.at)
+    return Meant(start) if end == log.max_offset else Meant(start, end)
+
+
+def _described(store: Store, wanted: Sequence[Change], built: Built, forecast: Forecast | None) -> Plan:
     steps = steps_of(built)
     touched = {step.path for step in steps}
     reads = []
@@ -81,6 +137,7 @@ def _described(store: Store, wanted: Sequence[Change], built: Built) -> Plan:
         tuple(reads),
         steps,
         space_of(built, steps),
+        forecast,
     )
 
 
@@ -106,7 +163,7 @@ def space_of(built: Built, steps: Sequence[Step]) -> int:
 def _config_of(store: Store) -> dict[str, str]:
     """Returns the configuration that was given, with paths that do not depend on where it lies."""
     values = dict(store.config.values)
-    for key in _PATH_KEYS:
+    for key in PATH_KEYS:
         if key in values:
             values[key] = ",".join(str(path.absolute()) for path in store.config.paths(key))
     return values

@@ -15,7 +15,7 @@ from mqtool.repair.changes import Change, change_from_json, change_to_json
 from mqtool.repair.paths import check_name
 
 SCHEMA = "mqtool.plan"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 LARGEST = 1 << 30
 """Bytes of a plan file that are read."""
 
@@ -71,6 +71,36 @@ class Read:
     fingerprint: Fingerprint
 
 
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """How many messages consumers lose by a start of the broker.
+
+    Attributes:
+        release: of the broker.
+        physically_gone: messages of which the store holds no intact record any more.
+        lost_before, lost_after: by a start before and after the change; None where the broker does not come to run.
+    """
+
+    release: str
+    physically_gone: int
+    lost_before: int | None
+    lost_after: int | None
+
+    @property
+    def is_repaired(self) -> bool:
+        """Whether a start after the change loses only what was physically gone."""
+        return self.lost_after is not None and self.lost_after <= self.physically_gone
+
+    @property
+    def words(self) -> str:
+        """The numbers in one line."""
+        before, after = (
+            "does not start" if lost is None else f"loses {lost} message(s)"
+            for lost in (self.lost_before, self.lost_after)
+        )
+        return f"RocketMQ {self.release} before: {before}; after: {after}; physically gone: {self.physically_gone}"
+
+
 @dataclass(frozen=True)
 class Plan:
     """The whole change.
@@ -87,6 +117,7 @@ class Plan:
         reads: what it was worked out from.
         steps: what becomes of which file, in order.
         space: bytes that are needed beside what is there.
+        forecast: what a start loses before and after; None if the change does not touch messages, or it is unknown.
     """
 
     store: str
@@ -100,6 +131,7 @@ class Plan:
     reads: tuple[Read, ...]
     steps: tuple[Step, ...]
     space: int
+    forecast: Forecast | None = None
 
     @property
     def digest(self) -> str:
@@ -111,6 +143,7 @@ class Plan:
         found["changes"] = [change_to_json(change) for change in self.changes]
         found["reads"] = [asdict(read) for read in self.reads]
         found["steps"] = [asdict(step) for step in self.steps]
+        found["forecast"] = None if self.forecast is None else asdict(self.forecast)
         found["gates"] = list(GATES)
         return {"schema": SCHEMA, "schema_version": SCHEMA_VERSION, **found}
 
@@ -184,7 +217,15 @@ def _plan_of(document: dict[str, Any], path: Path) -> Plan:
         tuple(reads),
         steps,
         _typed(document["space"], int),
+        _forecast(document["forecast"]),
     )
+
+
+def _forecast(value: Any) -> Forecast | None:
+    if value is None:
+        return None
+    lost = [None if value[name] is None else _typed(value[name], int) for name in ("lost_before", "lost_after")]
+    return Forecast(_typed(value["release"], str), _typed(value["physically_gone"], int), *lost)
 
 
 def _fingerprint(value: Any) -> Fingerprint | None:

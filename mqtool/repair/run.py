@@ -11,7 +11,7 @@ from mqtool.repair.building import Built, build
 from mqtool.repair.files import RepairFiles
 from mqtool.repair.fingerprints import fingerprint
 from mqtool.repair.journal import APPLIED, BEGIN, FINALIZE, STEP, SWAP, UNDO, Begin, Journal
-from mqtool.repair.making import barrier_directory, steps_of
+from mqtool.repair.making import barrier_directory, forecast_of, steps_of
 from mqtool.repair.paths import BARRIER, BUILDING, HOME, QUARANTINE, STAGING, home_of, inside, parents_of
 from mqtool.repair.plan import Plan, Step
 from mqtool.repair.takeback import remove_barrier, take_all_back
@@ -209,6 +209,8 @@ class _Run:
         with open_store(self._root, self._plan.config) as store:
             built = build(store, self._plan.changes, building)
             self._compare(store, built)
+            known = self._plan.forecast
+            forecast_of(store, self._plan.changes, built, known.release if known else None)
         for step in self._plan.steps:
             if step.after is not None:
                 self._stage(step, built, places)

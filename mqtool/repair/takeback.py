@@ -6,12 +6,15 @@ from pathlib import Path
 
 from mqtool.errors import RefusedError, StoreError
 from mqtool.repair import gates
+from mqtool.repair.changes import SetAside
 from mqtool.repair.files import RepairFiles
 from mqtool.repair.fingerprints import fingerprint
 from mqtool.repair.journal import APPLIED, BEGIN, FINALIZE, UNDO, Begin, Journal, open_journal, root_of
 from mqtool.repair.paths import JOURNAL, QUARANTINE, home_of, inside
+from mqtool.repair.sole_records import sole_records
 from mqtool.repair.trees import Places, remove_tree
 from mqtool.store.real_path import is_inside
+from mqtool.store.store import open_store
 
 
 @dataclass(frozen=True)
@@ -160,7 +163,8 @@ def finalize(
         files: the file system.
 
     Raises:
-        RefusedError: there is no journal, it is not whole or another store's; the change is not finished.
+        RefusedError: there is no journal, it is not whole or another store's; the change is not finished; or a file
+            that was set aside holds records that the store does not.
         StoreLockedError: another mqtool is taking the change back or finalizing it.
         StoreError: the journal cannot be kept.
     """
@@ -177,6 +181,7 @@ def _finalize(root: Path, keep_journal: Path | None, used: RepairFiles, *, dry_r
     if journal.kind not in (APPLIED, FINALIZE):
         todo = "mqtool undo" if journal.kind == UNDO else "mqtool apply PLAN or mqtool undo"
         raise RefusedError("journal", f"the change is not finished: {todo}", journal.path)
+    _check_sole_records(root, journal, begin)
     if dry_run:
         kept = [path for path in (home_of(root) / QUARANTINE).rglob("*") if path.is_file()]
         return Ended(root, len(kept), sum(path.stat().st_blocks * 512 for path in kept))
@@ -189,6 +194,27 @@ def _finalize(root: Path, keep_journal: Path | None, used: RepairFiles, *, dry_r
     freed = leave(root, begin, used)
     used.set_times(root, time)
     return Ended(root, count, freed)
+
+
+def _check_sole_records(root: Path, journal: Journal, begin: Begin) -> None:
+    """Raises RefusedError if a file that was only moved out of the way holds records that the store does not."""
+    if journal.kind == FINALIZE:
+        return
+    names = {name for change in begin.plan.changes if isinstance(change, SetAside) for name in change.files}
+    places = Places(root, begin.time, RepairFiles())
+    kept = [path for step in begin.plan.steps if step.path in names and (path := places.kept(step)).is_file()]
+    if not kept:
+        return
+    with open_store(root, begin.plan.config) as store:
+        for path in kept:
+            found = sole_records(store, path)
+            if found is not None:
+                raise RefusedError(
+                    "sole-records",
+                    f"this file holds {found}, and deleting it would lose them: run mqtool undo, and mqtool verify for "
+                    "the repair; or move the file out of the store to keep it, then run mqtool finalize again",
+                    path,
+                )
 
 
 def _keep(journal: Path, target: Path, root: Path) -> None:

@@ -1,14 +1,21 @@
-"""The front of the log set aside, with what only leads there; files moved out of the way, or made long enough."""
+"""The front of the log set aside, with what only leads there; files set aside, renamed, or padded."""
 
+import os
 from pathlib import Path
 
+from mqtool.engine.forecast import derived_files_before
 from mqtool.errors import UsageError
+from mqtool.formats import commit_log, file_names
 from mqtool.repair.building import Built, check_queues
-from mqtool.repair.changes import Pad, SetAside, Trim
+from mqtool.repair.changes import Pad, RenameSegments, SetAside, Trim
 from mqtool.repair.copies import copy_patched
 from mqtool.repair.paths import check_name, inside
+from mqtool.repair.sole_records import sole_records
+from mqtool.scan.frames import Frames
 from mqtool.store.consume_queue import Queue, has_record
+from mqtool.store.files import MappedFile
 from mqtool.store.store import Store
+from mqtool.store.waiting import waiting_messages
 
 
 def trim(store: Store, change: Trim, _out: Path, built: Built) -> None:
@@ -29,17 +36,14 @@ def trim(store: Store, change: Trim, _out: Path, built: Built) -> None:
         built.unhashed.add(built.name(segment.path))
     count = sum(segment.size for segment in gone)
     built.notes.append(f"{len(gone)} segments, {count} bytes: the log will begin at physical offset {begins}")
-    for queue in store.disk_queues():
-        for number, file in enumerate(queue.files[:-1]):
-            units = queue.units_of(number)
-            if (units["physical_offset"][has_record(units)] >= begins).any():
-                break
-            built.remove(file.path)
-    for index in store.disk_index_files()[:-1]:
-        if index.header.end_physical_offset >= begins:
-            break
-        built.remove(index.path)
+    for path in derived_files_before(store, begins):
+        built.remove(path)
     _tell_unread(store, begins, built)
+    built.notes.extend(
+        f"{one.before(begins)} {one.kind.value} message(s) of {one.topic}/{one.queue_id} that go are not delivered yet"
+        for one in waiting_messages(store)
+        if one.before(begins)
+    )
     built.read_log(store, full=False)
 
 
@@ -74,11 +78,41 @@ def set_aside(store: Store, change: SetAside, _out: Path, built: Built) -> None:
         if not path.is_file():
             raise UsageError(f"{path}: expected a file to set aside")
         built.remove(path)
+        sole = sole_records(store, path)
+        if sole is not None:
+            built.notes.append(f"{name} holds {sole}: mqtool finalize will refuse to delete it")
     built.read_log(store, full=False)
 
 
+def rename_segments(store: Store, change: RenameSegments, out: Path, built: Built) -> None:
+    """Gives segments the names where their records belong."""
+    by_name = {built.name(segment.path): segment for segment in store.layout.misplaced}
+    targets = {}
+    for name in change.files:
+        segment = by_name.get(check_name(name, store.path))
+        if segment is None:
+            raise UsageError(f"{name}: expected a CommitLog file whose records belong at a free physical offset")
+        targets[name] = segment.path.with_name(file_names.mapped_file_name(segment.base))
+    for name, target in targets.items():
+        source, made = store.path / name, out / built.name(target)
+        copy_patched(source, made)
+        status = source.stat()
+        made.chmod(status.st_mode & 0o7777)
+        os.utime(made, ns=(status.st_atime_ns, status.st_mtime_ns))
+        built.put(built.name(target), made)
+        built.notes.append(f"{name} becomes {built.name(target)}: its records state these physical offsets")
+    for name in targets:
+        if name not in built.files:
+            built.remove(store.path / name)
+    built.read_log(store)
+
+
 def pad(store: Store, change: Pad, out: Path, built: Built) -> None:
-    """Makes segments as long as the others."""
+    """Makes segments as long as the others.
+
+    Zeros end the log: a broker that scans them cuts everything after. So where the log goes on in a later segment, a
+    BLANK leads there from the last intact record (CommitLog.checkMessageAndReturnSize, 4.9.7 and 5.5.0).
+    """
     known = store.layout.commit_log_size
     assert known is not None
     by_name = {built.name(segment.path): segment for segment in store.layout.commit_log.files}
@@ -87,7 +121,30 @@ def pad(store: Store, change: Pad, out: Path, built: Built) -> None:
         if segment is None or not 0 < segment.size < known.value:
             size = "none" if segment is None else f"{segment.size} bytes"
             raise UsageError(f"{name}: expected a segment of 1 to {known.value - 1} bytes, found {size}")
-        copy_patched(segment.path, out / name, size=known.value)
+        end = _needs_blank(store, segment)
+        if end is None:
+            copy_patched(segment.path, out / name, size=known.value)
+        else:
+            blank = commit_log.build_blank(known.value - end)
+            copy_patched(segment.path, out / name, [(end, blank)], zeros_from=end, size=known.value)
+            built.notes.append(f"{name}: a BLANK at position {end} leads from the last record to the next segment")
         built.put(name, out / name, keep_time=True)
         built.notes.append(f"{name}: from {segment.size} to {known.value} bytes ({known.evidence})")
     built.read_log(store)
+
+
+def _needs_blank(store: Store, segment: MappedFile) -> int | None:
+    """Returns the position after the last record of a segment, if the log goes on after it and no BLANK leads there."""
+    log = store.commit_log
+    number = next((number for number, one in enumerate(log.segments) if one.path == segment.path), None)
+    if number is None or number >= log.last_used:
+        return None
+    walk = log.walk(number)
+    end = 0
+    for item in walk:
+        if isinstance(item, Frames):
+            end = item.base + int(item.positions[-1] + item.sizes[-1]) - segment.base
+    head = log.read(segment.base + end, commit_log.FRAME.size)
+    known = store.layout.commit_log_size
+    assert known is not None
+    return None if head == commit_log.build_blank(known.value - end)[: len(head)] and head else end

@@ -9,6 +9,7 @@ from typing import Any
 
 from mqtool.engine import load, open_store
 from mqtool.engine.detect import options_for
+from mqtool.engine.duplicates import Duplicates, peeked, refuse_duplicates
 from mqtool.engine.intake import Row
 from mqtool.engine.load import Ack, Judge
 from mqtool.engine.options import Compat, FlushMode, StoreOptions
@@ -40,6 +41,7 @@ class Request:
         config: of the target, or None.
         compat: whose bytes to write; None for those of the target.
         dry_run: only count.
+        duplicates: whether messages that the target already holds are stored once more.
     """
 
     source: Source
@@ -51,6 +53,7 @@ class Request:
     config: Path | None = None
     compat: Compat | None = None
     dry_run: bool = False
+    duplicates: str = Duplicates.REFUSE
 
     def shape(self) -> dict[str, Any]:
         """Returns what must stay the same between the runs of one replay."""
@@ -164,6 +167,9 @@ class _Run:
     def go(self, originals: Iterator[Original], options: StoreOptions, *, resumes: bool) -> None:
         """Opens the target, goes on where the last run ended, and stores the rest."""
         limit = self._request.source.selection.limit
+        if not resumes and self._request.duplicates == Duplicates.REFUSE:
+            head, originals = peeked(originals)
+            refuse_duplicates(self._request.target, (self._judge.stored_form(one.message) for one in head))
         with open_store(self._request.target, options) as store:
             try:
                 if resumes:

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from mqtool import words
+from mqtool.commands import command, opened
 from mqtool.report.maps import Cell, Mark, damage_map, segment_map
 from mqtool.report.timeline import Chart, chart
 from mqtool.store import Store
 from mqtool.store.lags import Lag
+from mqtool.store.waiting import Waiting, waiting_messages
 from mqtool.verify import CATALOGUE, Area, Finding, Severity, State, Verification
 from mqtool.verify.facts import Facts
 from mqtool.verify.findings import LostRange
@@ -90,6 +92,7 @@ class Content:
         cells, rows_of_cells, marks, ranges: the log drawn.
         chart: messages over time; None if there are none.
         queues, lags: queues, and groups that are behind.
+        waiting: messages that the broker has still to deliver.
         notes: what does not stand here because it would be too much, in words.
     """
 
@@ -111,11 +114,16 @@ class Content:
     chart: Chart | None
     queues: tuple[QueueRow, ...]
     lags: tuple[Lag, ...]
+    waiting: tuple[Waiting, ...] = ()
     notes: dict[str, int] = field(default_factory=dict)
+    commands: dict[str, str] = field(default_factory=dict)
 
 
-def gather(store: Store, answer: Verification, facts: Facts, made: str) -> Content:
+def gather(
+    store: Store, answer: Verification, facts: Facts, made: str, advice: tuple[str, ...] | None = None
+) -> Content:
     """Brings together what the page shows."""
+    store.go_on_without_unreadable()  # what is unknown then, the findings say
     survey, losses = facts.survey, answer.losses
     groups = grouped(answer.findings)
     lint = tuple(group for group in groups if CATALOGUE[group.code].area is Area.LINT)
@@ -129,13 +137,13 @@ def gather(store: Store, answer: Verification, facts: Facts, made: str) -> Conte
     steps = dict.fromkeys(step for group in others if group.severity is not Severity.NOTE for step in group.next_steps)
     end = max([survey.end, *(one.end for one in losses.ranges)])
     return Content(
-        store=survey.shown,
+        store=str(survey.root),
         made=made,
         answer=answer,
         verdict=VERDICTS[answer.state],
         release=_release(store),
         facts=_numbers(answer, facts, len(queues)),
-        steps=tuple(steps)[:5],
+        steps=tuple(steps)[:5] if advice is None else advice,
         groups=others,
         lint=lint,
         lint_ran=any(check.area is Area.LINT for check in answer.checks),
@@ -147,7 +155,12 @@ def gather(store: Store, answer: Verification, facts: Facts, made: str) -> Conte
         chart=chart(facts.timeline),
         queues=tuple(queues[:MOST_ROWS]),
         lags=tuple(lags[:MOST_ROWS]),
+        waiting=tuple(waiting_messages(store)[:MOST_ROWS]),
         notes=notes,
+        commands={
+            "verify": command("verify", opened(store.path, store.config.file), "--format", "json"),
+            "info": command("info", opened(store.path, store.config.file)),
+        },
     )
 
 
@@ -181,7 +194,9 @@ def _numbers(answer: Verification, facts: Facts, queues: int) -> tuple[tuple[str
     survey, counted = facts.survey, answer.statistics
     newest = words.moment(facts.newest) + " UTC" if facts.newest else "–"
     log = f"{words.size(max(0, survey.end - survey.min_offset))}, {words.counted(len(survey.segments), 'segment')}"
+    start = answer.next_start
     return (
+        ("Next start", start.headline if start else "not judged"),
         ("Messages lost", words.number(answer.losses.messages)),
         ("Bytes damaged", words.size(answer.losses.bytes)),
         ("Messages in the log", words.number(counted.records)),

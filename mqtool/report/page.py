@@ -1,5 +1,6 @@
 """The page made of its content: one file, nothing fetched from anywhere, every value escaped."""
 
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING
@@ -16,13 +17,19 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 
-def report(store: Store, options: Options | None = None, progress: Progress | None = None) -> tuple[str, Verification]:
+def report(
+    store: Store,
+    options: Options | None = None,
+    progress: Progress | None = None,
+    advise: Callable[[Store, Verification], Sequence[str]] | None = None,
+) -> tuple[str, Verification]:
     """Checks a store and returns the page as HTML, and the answer of verify that it shows.
 
     Args:
         store: only read.
         options: as for verify; messages over time are counted whatever they say.
         progress: as for verify.
+        advise: what to type first; if not given, the next steps of the first findings.
 
     Raises:
         UsageError: the state file is no such file.
@@ -31,7 +38,8 @@ def report(store: Store, options: Options | None = None, progress: Progress | No
     wanted = Options(chosen.topics, chosen.jobs, chosen.throttle, chosen.state, chosen.max_seconds, timeline=True)
     answer, facts = examine(store, wanted, progress)
     made = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC by mqtool {__version__}"
-    return render(gather(store, answer, facts, made)), answer
+    steps = None if advise is None else tuple(advise(store, answer))
+    return render(gather(store, answer, facts, made, steps)), answer
 
 
 def render(content: Content) -> str:

@@ -60,7 +60,8 @@ class Tail:
     Attributes:
         end: physical offset after the last record.
         kind: `clean` (zeros or the end of the file), `torn` (a record that was not finished: not yet, or never),
-            `stale` (whole records of an earlier life of the file), `garbage` (other bytes).
+            `stale` (whole records of an earlier life of the file), `garbage` (other bytes),
+            `unreadable` (the last file cannot be read: `end` is its end).
         length: bytes from `end` to the last byte that is not zero.
         detail: in words.
     """

@@ -5,10 +5,10 @@ Source: ConsumeQueue.multiDispatchLmqQueue, MultiDispatchUtils (5.5.0), DefaultM
 """
 
 from mqtool.errors import FormatError
-from mqtool.formats import java
+from mqtool.formats import java, service_records
 from mqtool.scan.dispatched import DispatchRules
 
-SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+SCHEDULE_TOPIC = service_records.SCHEDULE_TOPIC
 LMQ_PREFIX = "%LMQ%"
 _NEVER = ("%RETRY%", "rmq_sys_")
 _SPLITTER = ","

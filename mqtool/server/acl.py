@@ -22,7 +22,22 @@ ACCESS_KEY, SIGNATURE = "AccessKey", "Signature"
 UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 
-ADMIN_ONLY = frozenset(
+ROUTE_CHANGES = frozenset(
+    {
+        RequestCode.REGISTER_BROKER,
+        RequestCode.UNREGISTER_BROKER,
+        RequestCode.PUT_KV_CONFIG,
+        RequestCode.DELETE_KV_CONFIG,
+        RequestCode.DELETE_TOPIC_IN_NAMESRV,
+        RequestCode.REGISTER_TOPIC_IN_NAMESRV,
+        RequestCode.WIPE_WRITE_PERM_OF_BROKER,
+        RequestCode.ADD_WRITE_PERM_OF_BROKER,
+        RequestCode.UPDATE_NAMESRV_CONFIG,
+    }
+)
+"""Requests by which a name server sends clients elsewhere. RocketMQ checks none of them."""
+
+ADMIN_ONLY = ROUTE_CHANGES | frozenset(
     {
         RequestCode.UPDATE_AND_CREATE_TOPIC,
         RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
@@ -47,6 +62,8 @@ _READS: dict[int, tuple[str | None, str | None]] = {
     RequestCode.PULL_MESSAGE: ("topic", "consumerGroup"),
     RequestCode.LITE_PULL_MESSAGE: ("topic", "consumerGroup"),
     RequestCode.POP_MESSAGE: ("topic", "consumerGroup"),
+    RequestCode.PEEK_MESSAGE: ("topic", "consumerGroup"),
+    RequestCode.NOTIFICATION: ("topic", "consumerGroup"),
     RequestCode.QUERY_MESSAGE: ("topic", None),
     RequestCode.UPDATE_CONSUMER_OFFSET: ("topic", "consumerGroup"),
     RequestCode.QUERY_CONSUMER_OFFSET: ("topic", "consumerGroup"),
@@ -100,6 +117,10 @@ class Acl:
                 command, f"Check signature failed for accessKey={access_key}", "check signature failed."
             )
         return self._check_rights(command, account, peer)
+
+    def check_routes(self, command: Command, peer: Peer) -> Answer:
+        """As `check`, for a name server: everybody may ask, and an administrator's account may change routes."""
+        return self.check(command, peer) if command.code in ROUTE_CHANGES else None
 
     def _check_rights(self, command: Command, account: Account, peer: Peer) -> Answer:
         if account.admin:

@@ -168,6 +168,8 @@ class Peer(asyncio.Protocol):
         try:
             if self._entrance is not None:
                 data = self._entrance.receive(data)
+                if self._entrance.is_plain:
+                    self._entrance = None
             commands = self._framer.feed(data)
             for position, command in enumerate(commands):
                 if self._blocked:
@@ -179,7 +181,7 @@ class Peer(asyncio.Protocol):
             if self._unfinished or self._framer.buffered > _WATCHED:
                 self._watch(self._framer.buffered)
         except RemoteProtocolError as error:
-            log.info("connection closed peer=%s reason=%s", self.address, error)
+            self._side.log_violation(self, error)
             self.close()  # the commands before that place have their answers
         self._flush()
 

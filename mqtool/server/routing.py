@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from mqtool.errors import RemoteProtocolError
+from mqtool.errors import FormatError, RemoteProtocolError
+from mqtool.formats import java
 from mqtool.protocol.registration_body import document_in
 from mqtool.server.namesrv.routes import MASTER, PERM_WRITE
 
@@ -69,16 +70,16 @@ def route_in(body: bytes | memoryview) -> Route:
         found: dict[str, tuple[str, int]] = {}
         seen = []
         for one in sorted(document.get("queueDatas") or [], key=lambda one: str(one["brokerName"])):
-            name, perm, count = str(one["brokerName"]), int(one["perm"]), int(one["writeQueueNums"])
+            name, perm, count = str(one["brokerName"]), java.json_int(one["perm"]), java.json_int(one["writeQueueNums"])
             address = masters.get(name)
             seen.append(f"{name}: {'no master' if address is None else f'perm {perm}, {count} queues to write'}")
             if address is not None and perm & PERM_WRITE and 0 < count <= _MOST_QUEUES:
                 found[name] = address, count
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, FormatError) as error:
         raise RemoteProtocolError(f"route of a topic: {error!r}") from error
     return Route(tuple(found.values()), "" if found else f"no broker takes messages ({'; '.join(seen) or 'none'})")
 
 
 def _master(addresses: Mapping[Any, Any]) -> str | None:
     """Returns the address of broker id 0; ids are bare numbers or texts."""
-    return next((str(address) for number, address in addresses.items() if int(number) == MASTER), None)
+    return next((str(address) for number, address in addresses.items() if java.json_long(number) == MASTER), None)

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Self
 
 from mqtool.engine import FlushMode, MessageStore, StoreOptions, open_store
+from mqtool.engine.retention import policy_from_config
 from mqtool.errors import UsageError
 from mqtool.formats.hosts import Host
 from mqtool.server import acl_config
@@ -33,7 +34,7 @@ from mqtool.server.namesrv.routes import Registration as NearRegistration
 from mqtool.server.namesrv.server import NameServer
 from mqtool.server.replication.ha_server import HaListener
 from mqtool.server.shell import Handler, Listener, Peer
-from mqtool.server.tls import TlsMode, server_context
+from mqtool.server.tls import TlsMode, self_made_context, server_context
 from mqtool.server.web import Access, Site
 from mqtool.store.broker_config import BrokerConfig
 from mqtool.store.store import Store
@@ -57,8 +58,8 @@ class ServeOptions:
         flush: when a message reaches the disk; None for what the configuration says.
         admin_port: of metrics, health and pages for browsers; 0 takes a free one, None starts none.
         acl: a plain_acl.yml with accounts; None lets everybody do everything.
-        certificate, key: of TLS, in PEM files; None speaks no TLS.
-        tls_mode: with a certificate, whether plain connections are taken too.
+        certificate, key: of TLS, in PEM files; None for a certificate that is made for the first TLS connection.
+        tls_mode: which connections are taken: plain ones, TLS, or both.
     """
 
     store: Path
@@ -104,13 +105,14 @@ class Server:
         self.broker: Broker
         self._store: MessageStore | Store
         self._handlers: dict[int, Handler] = {}
-        self._tls = server_context(options.certificate, options.key) if options.certificate is not None else None
-        guard = Acl(acl_config.load(options.acl)).check if options.acl is not None else None
+        own = options.certificate
+        self._tls = server_context(own, options.key) if own is not None else self_made_context
+        self._acl = Acl(acl_config.load(options.acl)) if options.acl is not None else None
         self._listener = Listener(
             options.host,
             options.port,
             self._handlers,
-            guard=guard,
+            guard=self._acl.check if self._acl is not None else None,
             tls=self._tls,
             tls_mode=options.tls_mode,
             opened=self._opened,
@@ -147,7 +149,7 @@ class Server:
 
     def _open(self, shape: StoreOptions) -> MessageStore | ReadOnlyMessages:
         if not self.options.read_only:
-            self._store = open_store(self.options.store, shape)
+            self._store = open_store(self.options.store, shape, policy=policy_from_config(self.options.config))
             return self._store
         self._store = open_for_reading(self.options.store, dict(self.options.config.values))
         return ReadOnlyMessages(self._store, shape)
@@ -156,7 +158,11 @@ class Server:
         options = self.options
         if options.name_server_port is not None:
             self.name_server = NameServer(
-                options.host, options.name_server_port, tls=self._tls, tls_mode=options.tls_mode
+                options.host,
+                options.name_server_port,
+                guard=self._acl.check_routes if self._acl is not None else None,
+                tls=self._tls,
+                tls_mode=options.tls_mode,
             )
             await self.name_server.start()
             self.addresses["namesrv"] = with_port(options.advertised, self.name_server.port)
@@ -195,7 +201,17 @@ class Server:
         await self._slaves.start()
         settings.values["haListenPort"] = str(self._slaves.port)
         self.addresses["ha"] = with_port(self.options.advertised, self._slaves.port)
-        fast = Listener(self.options.host, self._listener.port - 2, self._handlers, opened=self._opened)
+        fast = Listener(
+            self.options.host,
+            self._listener.port - 2,
+            self._handlers,
+            guard=self._acl.check if self._acl is not None else None,
+            tls=self._tls,
+            tls_mode=self.options.tls_mode,
+            opened=self._opened,
+        )
+        if self._acl is not None:
+            _LOG.warning("whoever reaches port %d gets the whole log: replication has no accounts", self._slaves.port)
         try:
             await fast.start()
         except UsageError as error:

@@ -39,7 +39,7 @@ class Listener:
         default: handler of all other codes: RocketMQ's own error answer.
         guard: asked before each handler, see `Side`; an `Acl`'s `check` for instance.
         limits: bounds of each connection.
-        tls: context of `tls.server_context`; None takes no TLS connection.
+        tls: context of `tls.server_context`, or what makes it for the first TLS connection; None takes none.
         tls_mode: with a context, whether plain connections are taken too.
         opened: called with each new connection.
     """
@@ -53,7 +53,7 @@ class Listener:
         *,
         guard: Guard | None = None,
         limits: Limits | None = None,
-        tls: ssl.SSLContext | None = None,
+        tls: "ssl.SSLContext | Callable[[], ssl.SSLContext] | None" = None,
         tls_mode: TlsMode = TlsMode.PERMISSIVE,
         opened: Callable[[Peer], None] | None = None,
     ) -> None:
@@ -138,6 +138,6 @@ class Listener:
         self._sweeper = loop.call_later(limit / 8, self._sweep)
 
 
-def _pipe_maker(context: ssl.SSLContext | None) -> Callable[[], TlsPipe]:
+def _pipe_maker(context: "ssl.SSLContext | Callable[[], ssl.SSLContext] | None") -> Callable[[], TlsPipe]:
     assert context is not None
-    return lambda: TlsPipe(context)
+    return lambda: TlsPipe(context if isinstance(context, ssl.SSLContext) else context())

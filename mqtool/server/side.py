@@ -8,9 +8,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from mqtool.errors import MqtoolError
+from mqtool.errors import MqtoolError, RemoteProtocolError
 from mqtool.protocol.codes import ResponseCode
 from mqtool.protocol.command import Command
+from mqtool.protocol.frames import ForeignProtocolError
 from mqtool.server.limits import Limits
 from mqtool.server.tls import TlsPipe
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 Answer = Command | None
 Handler = Callable[[Command, "Peer"], Awaitable[Answer] | Answer]
 Guard = Callable[[Command, "Peer"], Answer]
+
+MAX_ADVISED = 1000
+"""Hosts that are remembered as advised; others are advised each time."""
 
 LAST_WITHOUT_GO_AWAY = 475
 """V5_3_1: clients of later releases connect anew and ask again when they are told to go away."""
@@ -73,3 +77,11 @@ class Side:
     peers: set["Peer"] = field(default_factory=set)
     unfinished: int = 0
     stopping: bool = False
+    _advised: set[str] = field(default_factory=set)
+
+    def log_violation(self, peer: "Peer", error: RemoteProtocolError) -> None:
+        """Logs why a connection is closed: loudly, once for each host, if its client speaks another protocol."""
+        loud = isinstance(error, ForeignProtocolError) and peer.host not in self._advised
+        if loud and len(self._advised) < MAX_ADVISED:
+            self._advised.add(peer.host)
+        log.log(logging.WARNING if loud else logging.INFO, "connection closed peer=%s reason=%s", peer.address, error)

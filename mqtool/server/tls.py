@@ -5,14 +5,21 @@ TlsSystemConfig). The cipher runs between memory buffers, so that a connection i
 event loop alike.
 """
 
+import functools
 import ssl
+import tempfile
 from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 from pathlib import Path
 
-from mqtool.errors import RemoteProtocolError, UsageError
+from mqtool.errors import RemoteProtocolError, UnavailableError, UsageError
 
 CLIENT_HELLO = 0x16
+NO_CERTIFICATE = (
+    "a TLS connection, and there is no certificate: give --tls-cert FILE, or install 'mqtool[tls]' for a self-made one"
+)
+_LEEWAY, _LIFETIME = timedelta(days=1), timedelta(days=3650)
 _READ_SIZE = 256 << 10
 
 
@@ -39,6 +46,38 @@ def server_context(certificate: Path, key: Path | None = None) -> ssl.SSLContext
     except (OSError, ssl.SSLError) as error:
         raise UsageError(f"{certificate}: no certificate with its key in PEM form: {error}") from error
     return context
+
+
+@functools.cache
+def self_made_context() -> ssl.SSLContext:
+    """Returns the context of a server without a certificate of its own: one that is made now, and signed by itself.
+
+    The real broker does the same (TlsHelper, tls.test.mode.enable). It keeps listeners out, and proves nothing: a
+    client must be told not to verify it.
+
+    Raises:
+        UnavailableError: the package `cryptography` is not installed.
+    """
+    try:
+        from cryptography import x509  # noqa: PLC0415 - only who needs it pays for it
+        from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415
+        from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415
+    except ImportError as error:
+        raise UnavailableError(NO_CERTIFICATE) from error
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "mqtool")])
+    now = datetime.now(UTC)
+    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    builder = builder.serial_number(x509.random_serial_number())
+    builder = builder.not_valid_before(now - _LEEWAY).not_valid_after(now + _LIFETIME)
+    pem = builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+    pem += key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    with tempfile.NamedTemporaryFile() as file:  # ssl reads certificates from files only
+        file.write(pem)
+        file.flush()
+        return server_context(Path(file.name))
 
 
 class TlsPipe:
@@ -95,6 +134,11 @@ class Entrance:
         self._pipe: TlsPipe | None = None
         self._known = False
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether the connection has begun, and speaks no TLS: then nothing has to stand between."""
+        return self._known and self._pipe is None
+
     def receive(self, data: bytes) -> bytes:
         """Returns the plain bytes in what the peer sent.
 
@@ -121,6 +165,9 @@ class Entrance:
             if not self._plain:
                 raise RemoteProtocolError("a plain connection where only TLS is taken")
         elif self._make is None:
-            raise RemoteProtocolError("a TLS connection where none is taken")
+            raise RemoteProtocolError("a TLS connection, and --tls is disabled")
         else:
-            self._pipe = self._make()
+            try:
+                self._pipe = self._make()
+            except UnavailableError as error:
+                raise RemoteProtocolError(str(error)) from error

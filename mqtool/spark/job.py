@@ -92,7 +92,7 @@ class SparkJob(Generic[Item, Answer]):
 
     def _cancel(self, ended: Event) -> None:
         self._context.cancelJobGroup(self._group)
-        ended.wait(30)
+        ended.wait(_INTERVAL)
 
     def _most_attempts(self) -> int:
         """Returns how often Spark tries a task; a local master does once."""

@@ -26,7 +26,11 @@ GROUP = "mqtool-verify"
 
 
 def verify_on(
-    session: "SparkSession", store: Store, topics: tuple[str, ...] | None = None, progress: Progress | None = None
+    session: "SparkSession",
+    store: Store,
+    topics: tuple[str, ...] | None = None,
+    progress: Progress | None = None,
+    broker: str | None = None,
 ) -> Verification:
     """Checks a store as `mqtool.verify.verify` does.
 
@@ -35,6 +39,7 @@ def verify_on(
         store: opened on the driver.
         topics: globs; None for all.
         progress: is told of bytes that were read, about, and of all.
+        broker: release whose next start is judged; by default the detected one.
 
     Raises:
         SparkJobError: Spark gave up, or an executor does not see the store.
@@ -45,10 +50,10 @@ def verify_on(
     longest_first = sorted(tasks, key=lambda task: -task.bytes)
     shared = session.sparkContext.broadcast(seen)
     job: SparkJob[Task, Result] = SparkJob(session, GROUP, partial(_run, shared), _size, progress)
-    answers = job.run(longest_first, f"verify {len(tasks)} parts of {seen.shown}")
+    answers = job.run(longest_first, f"verify {len(tasks)} parts of {seen.root}")
     shared.destroy()
     results = {task.key: result for task, result in zip(longest_first, answers, strict=True)}
-    judgement = Judgement(store, Facts(seen, tuple(results[task.key] for task in tasks)))
+    judgement = Judgement(store, Facts(seen, tuple(results[task.key] for task in tasks)), broker)
     judgement.judge()
     return judgement.verdict(time.monotonic() - begun, complete=True)
 

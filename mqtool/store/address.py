@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass, replace
 
-from mqtool.errors import CorruptionError, FormatError
+from mqtool.errors import CorruptionError, FormatError, UsageError
 from mqtool.formats import message_id
 from mqtool.scan.damage import Damage
 from mqtool.store.find import crc_damage, find_messages
@@ -14,6 +14,10 @@ from mqtool.store.store import Store
 _NUMBER = re.compile(r"\d{1,19}", re.ASCII)
 _PLACE = re.compile(r"(?P<topic>.+)/(?P<queue>\d{1,10})@(?P<offset>\d{1,19})", re.ASCII)
 _LARGEST = (1 << 63) - 1
+GRAMMAR = (
+    "a physical offset such as 4096, a place such as TOPIC/QUEUE@OFFSET (Orders/0@3), an offset message id "
+    "(32 or 56 hexadecimal digits), or a unique key"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,7 @@ def resolve(store: Store, address: str) -> Resolved:
 
     Raises:
         CorruptionError: the address is a physical offset where no record is.
+        UsageError: the address is like a place, but not complete, and no message has it as its unique key.
     """
     if _NUMBER.fullmatch(address) and int(address) <= _LARGEST:
         return replace(_checked(store.message_at(int(address)), "physical offset"), certain=True)
@@ -54,6 +59,8 @@ def resolve(store: Store, address: str) -> Resolved:
     if by_id and by_id.messages[0].offset_message_id == address.upper():
         return by_id
     by_key = _by_unique_key(store, address)
+    if not by_key.messages and by_id is None and re.search("[/@]", address):
+        raise UsageError(f"{address!r} is no address: expected {GRAMMAR}")
     if by_key.messages or by_id is None:
         return by_key
     found = by_id.messages[0].offset_message_id

@@ -5,13 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mqtool.errors import ConfigFileError, StoreError, UsageError
+from mqtool.store.broker_keys import LEGACY_KEYS, UnknownKey, unknown_keys
 from mqtool.store.files import read_file
-
-LEGACY_KEYS = {
-    "mapedFileSizeCommitLog": "mappedFileSizeCommitLog",
-    "mapedFileSizeConsumeQueue": "mappedFileSizeConsumeQueue",
-}
-"""Misspelt before 4.7; later brokers ignore them silently."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +22,15 @@ class BrokerConfig:
     values: Mapping[str, str] = field(default_factory=dict)
     directory: Path | None = None
     source: str = ""
+
+    @property
+    def file(self) -> Path | None:
+        """The file that they were read from, None for values given directly."""
+        return None if self.directory is None else Path(self.source)
+
+    def unknown_keys(self) -> list[UnknownKey]:
+        """Returns the keys that no broker reads; those in their old spelling are not among them."""
+        return unknown_keys(self.values)
 
     def integer(self, key: str) -> int | None:
         """Returns a whole number, None if the key is absent.
@@ -58,11 +62,15 @@ class BrokerConfig:
         return tuple(path if path.is_absolute() or not self.directory else self.directory / path for path in found)
 
 
+ConfigSource = str | Path | Mapping[str, object] | BrokerConfig | None
+"""A broker.conf, the broker's keys as a mapping, or both as they were read."""
+
+
 def load(config: "str | Path | Mapping[str, object] | BrokerConfig | None") -> BrokerConfig:
     """Reads a configuration from a properties file or takes it from a mapping.
 
     Raises:
-        ConfigFileError: the file cannot be read.
+        ConfigFileError: the file cannot be read, or is something else than a broker's configuration.
     """
     if config is None:
         return BrokerConfig()
@@ -75,7 +83,13 @@ def load(config: "str | Path | Mapping[str, object] | BrokerConfig | None") -> B
         text = read_file(path, 1 << 20).decode("utf-8", "replace")
     except StoreError as error:
         raise ConfigFileError(f"expected a properties file: {error.reason}", path) from error
-    return BrokerConfig(parse_properties(text), path.parent, str(path))
+    found = BrokerConfig(parse_properties(text), path.parent, str(path))
+    unknown = found.unknown_keys()
+    if unknown and len(unknown) == len(found.values):
+        first = unknown[0]._replace(key=unknown[0].key[:100])
+        words = f"expected a broker's properties file, found no key that a broker reads: {first}"
+        raise ConfigFileError(words, path)
+    return found
 
 
 def parse_properties(text: str) -> dict[str, str]:

@@ -18,6 +18,7 @@ from mqtool.scan.frames import Frames
 from mqtool.scan.segment_bytes import SegmentBytes, first_data
 from mqtool.scan.walk import SegmentSpan, SegmentWalk
 from mqtool.store.files import MappedFile, ReadFile
+from mqtool.store.readable_parts import UnreadableParts
 from mqtool.store.witness import QueueWitness
 
 _OPEN_FILES = 32
@@ -35,7 +36,11 @@ class CommitLog:
     Attributes:
         segments: by physical offset, over all paths.
         min_offset: physical offset of the first byte that is there; 0 if there is no segment.
+        unreadable: if it is set before anything is read, what cannot be read is noted here and counts as zeros;
+            else it is an error.
     """
+
+    unreadable: UnreadableParts | None = None
 
     def __init__(self, segments: tuple[Segment, ...], hint: "Callable[[], list[int]] | None" = None) -> None:
         """Takes the segments as found.
@@ -64,7 +69,10 @@ class CommitLog:
             raise StoreClosedError("used after close", self.segments[index].path)
         file = self._open.get(index)
         if file is None:
-            file = self._open[index] = ReadFile(self.segments[index].path)
+            segment = self.segments[index]
+            unreadable = self.unreadable
+            file = ReadFile(segment.path) if unreadable is None else unreadable.open(segment.path, segment.size)
+            self._open[index] = file
             if len(self._open) > _OPEN_FILES:
                 self._open.popitem(last=False)[1].close()
         else:
@@ -222,6 +230,10 @@ class CommitLog:
         span = SegmentSpan(segment.base, segment.size, start, data_end, is_last=is_last, entries=segment.entries)
         return walk_of(partial(self._read_in, index), span, check_crc=check_crc, witness=self.witness)
 
+    def reader(self, index: int) -> Callable[[int, int], bytes]:
+        """Returns the positional read of a segment."""
+        return partial(self._read_in, index)
+
     def _read_in(self, index: int, position: int, count: int) -> bytes:
         return self._file(index).read(position, count)
 
@@ -249,6 +261,19 @@ class CommitLog:
             last = walk.last_record_end
             return last, Tail(last, "clean", 0, "a BLANK ends the last segment")
         return walk.end, walk.tail or Tail(walk.end, "clean", 0, "a BLANK ends the segment; the next one is empty")
+
+    def accept_unreadable_end(self) -> str:
+        """Takes the end of the last file for the log's end where that cannot be read; returns why, "" if it can be."""
+        try:
+            _ = self._end
+        except StoreClosedError:
+            raise
+        except StoreError as error:
+            end = self.segments[-1].end
+            self._end = end, Tail(end, "unreadable", 0, str(error))
+            self.last_used = len(self.segments) - 1
+            return str(error)
+        return ""
 
     def _proved_start(self, segment: Segment) -> int:
         """Returns the latest position in a segment that is hinted at and holds a sound record."""

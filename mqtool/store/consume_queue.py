@@ -13,7 +13,7 @@ import numpy as np
 
 from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK_SIZE_FIELD
-from mqtool.store.files import ReadFile, list_mapped_files
+from mqtool.store.files import MappedFileList, ReadFile, list_mapped_files
 
 _BLOCK = 1 << 18
 _KEPT = 32 << 20
@@ -62,6 +62,7 @@ class Queue:
         path: Path,
         bounds: Callable[[], tuple[int, int]],
         cache: UnitCache | None = None,
+        files: MappedFileList | None = None,
     ) -> None:
         """Takes a queue directory.
 
@@ -69,12 +70,16 @@ class Queue:
             topic, queue_id, kind, path: see the attributes.
             bounds: returns minimum and maximum physical offset of the CommitLog.
             cache: shared with other queues.
+            files: what the directory holds; listed if it is not given.
+
+        Raises:
+            StoreError: the directory cannot be listed.
         """
         self.topic = topic
         self.queue_id = queue_id
         self.kind = kind
         self.path = path
-        listed = list_mapped_files(path)
+        listed = list_mapped_files(path) if files is None else files
         self.files = listed.files
         self.strays = listed.strays
         self._bounds = bounds
@@ -88,7 +93,7 @@ class Queue:
 
     @property
     def file_units(self) -> int:
-        """Units that one file holds."""
+        """Units that the first file holds."""
         return self.files[0].size // self._unit.size if self.files else 0
 
     def units_of(self, number: int) -> np.ndarray:

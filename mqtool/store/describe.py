@@ -13,8 +13,8 @@ from mqtool.formats import file_names, timer
 from mqtool.scan.damage import Damage
 from mqtool.store.consume_queue import Queue
 from mqtool.store.entries import unit_positions
+from mqtool.store.file_sizes import Known
 from mqtool.store.files import ReadFile, list_mapped_files, read_file
-from mqtool.store.layout import Known
 from mqtool.store.store import Store
 
 Description = dict[str, Any]

@@ -1,7 +1,7 @@
 """The rules of dispatch that a store's broker followed, from its release, its configuration and its files."""
 
 from mqtool.errors import UsageError
-from mqtool.scan.dispatched import DELAY_LEVELS, DispatchRules, parse_delay_levels
+from mqtool.scan.dispatched import DispatchRules
 from mqtool.store.broker_config import BrokerConfig
 from mqtool.store.metadata import Metadata
 
@@ -9,7 +9,11 @@ _INDEX_TAGS_SINCE = (5, 5)
 
 
 def rules_of(
-    line: str | None, config: BrokerConfig, metadata: Metadata, batch_topics: "set[str] | frozenset[str]" = frozenset()
+    line: str | None,
+    config: BrokerConfig,
+    metadata: Metadata,
+    delay_levels: tuple[int, ...],
+    batch_topics: "set[str] | frozenset[str]" = frozenset(),
 ) -> DispatchRules:
     """Returns the rules.
 
@@ -17,6 +21,7 @@ def rules_of(
         line: release, e.g. "4.9" or "5.5"; one that is not known is taken for a new one.
         config: broker.conf.
         metadata: tells topics with BatchConsumeQueues.
+        delay_levels: delay of each level, ms.
         batch_topics: more such topics.
 
     Raises:
@@ -29,7 +34,7 @@ def rules_of(
         index_tags=release >= _INDEX_TAGS_SINCE,
         multi_dispatch=True if multi_dispatch is None else multi_dispatch,
         lmq_everywhere=release < (5,),
-        delay_levels=parse_delay_levels(config.values.get("messageDelayLevel") or DELAY_LEVELS),
+        delay_levels=delay_levels,
         batch_topics=frozenset(configured | batch_topics),
     )
 

@@ -24,7 +24,10 @@ class _LocalBytes:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._fd = _open_regular(path)
+        try:
+            self._fd = open_regular(path, os.O_RDONLY)
+        except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+            raise StoreError(f"cannot be opened: {_reason(error)}", path) from error
         self.size = os.fstat(self._fd).st_size
 
     def read(self, position: int, count: int) -> bytes:
@@ -126,13 +129,24 @@ class ReadFile:
         self.close()
 
 
-def _open_regular(path: Path) -> int:
-    """Opens a regular file and nothing else: a FIFO would wait for a writer, a device might act on being opened."""
+def open_regular(path: Path, flags: int) -> int:
+    """Opens a regular file and nothing else: a FIFO would wait for its other end, a device might act on being opened.
+
+    To be written it must be no symbolic link either: that would lead out of the store.
+
+    Raises:
+        StoreError: something else is there.
+        OSError, ValueError: it cannot be opened; the name holds a NUL.
+    """
+    writes = bool(flags & (os.O_WRONLY | os.O_RDWR))
+    if writes:
+        flags |= os.O_NOFOLLOW
     try:
-        _require_regular(path, os.stat(path).st_mode)  # noqa: PTH116 - the same call as below, on a path
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
-        raise StoreError(f"cannot be opened: {_reason(error)}", path) from error
+        _require_regular(path, os.stat(path, follow_symlinks=not writes).st_mode)  # noqa: PTH116 - as os.open below
+    except FileNotFoundError:
+        if not flags & os.O_CREAT:
+            raise
+    descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY, 0o644)
     try:
         _require_regular(path, os.fstat(descriptor).st_mode)  # what the name meant may have changed
     except StoreError:

@@ -1,19 +1,19 @@
 """What lies where in a store directory, and how large its files are.
 
-Sizes come from the files themselves or from a broker's configuration; each says where it came from.
+Sizes come from the files themselves or from a broker's configuration (`file_sizes`); each says where it came from.
 The root is taken as it is: nothing is searched for above or beside it.
 """
 
 import re
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from mqtool.errors import LayoutError, NotAStoreError, StoreError
 from mqtool.formats import commit_log, dledger, file_names
-from mqtool.formats.consume_queue import round_up_file_size
 from mqtool.store.broker_config import BrokerConfig
+from mqtool.store.file_sizes import BATCH_CONSUME_QUEUE, COMMIT_LOG, CONSUME_QUEUE, CONSUME_QUEUE_EXT, FileSize, Known
 from mqtool.store.files import (
     MappedFile,
     MappedFileList,
@@ -22,6 +22,7 @@ from mqtool.store.files import (
     require_directory,
     subdirectories,
 )
+from mqtool.store.misplaced import in_place, misplaced
 
 _INTEGER = re.compile("-?[0-9]{1,10}")
 _MARKS = (
@@ -47,14 +48,6 @@ _KNOWN = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
-    """A size and where it is known from."""
-
-    value: int
-    evidence: str
-
-
 @dataclass(frozen=True)
 class StoreLayout:
     """Where the parts of a store are.
@@ -63,6 +56,7 @@ class StoreLayout:
         root: the store's root directory.
         commit_log_dirs: one, or several with multi-path CommitLogs.
         commit_log: segments of all of them by physical offset, and what else lies there.
+        misplaced: files of `commit_log` under a wrong name, at the offset where their records belong.
         commit_log_size, consume_queue_size, consume_queue_ext_size, batch_consume_queue_size: bytes of a file of
             each kind; None where there is neither a file nor a configuration.
         dledger_dirs: directories of DLedger mode; the data files of the one that is in use are among `commit_log`.
@@ -78,6 +72,12 @@ class StoreLayout:
     batch_consume_queue_size: Known | None
     dledger_dirs: tuple[Path, ...]
     oddities: tuple[str, ...]
+    misplaced: tuple[MappedFile, ...] = ()
+
+    @cached_property
+    def segments(self) -> tuple[MappedFile, ...]:
+        """Segments by physical offset, misplaced ones where their records belong."""
+        return in_place(self.commit_log, self.misplaced)
 
     def path(self, name: str) -> Path:
         """Returns the path of a part of the root."""
@@ -90,37 +90,33 @@ def detect(root: Path, config: BrokerConfig) -> StoreLayout:
     Raises:
         NotAStoreError: nothing of a store is there.
         LayoutError: a directory that the configuration names is missing.
+        UsageError: a configured size can be none.
     """
     require_directory(root)
     ledgers = tuple(root / e.name for e in subdirectories(root) if e.name.startswith(file_names.DLEDGER_PREFIX))
     directories = _commit_log_dirs(root, config, has_ledger=bool(ledgers))
     if not directories and not ledgers and not any((root / mark).exists() for mark in _MARKS):
         raise NotAStoreError(f"holds none of {', '.join(_MARKS[:5])}; {_hint(root)}", root)
-    listed = with_ledger(list_mapped_files(*directories), ledger_in_use(ledgers, config))
+    plain = list_mapped_files(*directories)
+    listed = with_ledger(plain, ledger_in_use(ledgers, config))
     oddities = [f"{path.name} in {path.parent.name}/ is no segment" for path in listed.strays]
-    commit_log_size = _size(config.integer("mappedFileSizeCommitLog"), listed.files, "commitlog", oddities)
-    configured = config.integer("mappedFileSizeConsumeQueue")
-    queue_files = _queue_files(root / file_names.CONSUME_QUEUE)
+
+    def size(kind: FileSize, files: Sequence[MappedFile] | None = None) -> Known | None:
+        return kind.decide(config, _queue_files(root / kind.directory) if files is None else files, oddities)
+
+    commit_log_size = size(COMMIT_LOG, listed.files)
+    moved = misplaced(plain, commit_log_size.value if commit_log_size else None)
     return StoreLayout(
         root,
         directories,
         listed,
-        commit_log_size,
-        _size(round_up_file_size(configured) if configured else None, queue_files, "consumequeue", oddities),
-        _size(
-            config.integer("mappedFileSizeConsumeQueueExt"),
-            _queue_files(root / file_names.CONSUME_QUEUE_EXT),
-            "consumequeue_ext",
-            oddities,
-        ),
-        _size(
-            config.integer("mapperFileSizeBatchConsumeQueue"),
-            _queue_files(root / file_names.BATCH_CONSUME_QUEUE),
-            "batchconsumequeue",
-            oddities,
-        ),
+        commit_log_size or size(COMMIT_LOG, moved),
+        size(CONSUME_QUEUE),
+        size(CONSUME_QUEUE_EXT),
+        size(BATCH_CONSUME_QUEUE),
         ledgers,
         tuple(oddities),
+        moved,
     )
 
 
@@ -198,23 +194,6 @@ def queue_directories(directory: Path) -> list[tuple[str, int, Path]]:
     queues = [(topic.name, q) for topic in subdirectories(directory) for q in subdirectories(directory / topic.name)]
     numbered = [(name, int(q.name), directory / name / q.name) for name, q in queues if _INTEGER.fullmatch(q.name)]
     return sorted(numbered, key=lambda item: item[:2])
-
-
-def _size(configured: int | None, files: Iterable[MappedFile], kind: str, oddities: list[str]) -> Known | None:
-    """Returns the size of a kind of file: configured, else what most of them have."""
-    counted = Counter(file.size for file in files)
-    if configured is not None:
-        odd = sum(count for size, count in counted.items() if size != configured)
-        if odd:
-            oddities.append(f"{odd} {kind} file(s) are not of the configured {configured} bytes")
-        return Known(configured, "configuration")
-    if not counted:
-        return None
-    size, count = max(counted.items(), key=lambda item: (item[1], item[0]))
-    if len(counted) > 1:
-        sizes = ", ".join(f"{n} × {s} bytes" for s, n in sorted(counted.items()))
-        oddities.append(f"{kind} files differ in size: {sizes}")
-    return Known(size, f"{count} of {counted.total()} {kind} files")
 
 
 def _hint(root: Path) -> str:

@@ -52,10 +52,7 @@ def in_processes(
 ) -> Iterator[Lines | Damage]:
     """Does as `spread` with so many processes beside this one."""
     with worker_pool(workers, start_worker) as pool:
-        try:
-            yield from spread(log, items, make, pool, workers)
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+        yield from spread(log, items, make, pool, workers)
 
 
 def spread(

@@ -9,7 +9,12 @@ from pathlib import Path
 
 from mqtool.errors import UsageError
 
-_KINDS = {stat.S_IFDIR: "directory", stat.S_IFIFO: "FIFO", stat.S_IFSOCK: "socket"}
+_KINDS = {
+    stat.S_IFDIR: "directory",
+    stat.S_IFIFO: "FIFO",
+    stat.S_IFSOCK: "socket",
+    stat.S_IFLNK: "symbolic link",
+}
 
 
 def kind_of(mode: int) -> str:

@@ -26,7 +26,7 @@ def _log(store: Store) -> Iterator[str]:
         yield f"the log from physical offset {entries[0].base} on is a DLedger log, {entries[0].path.parent}"
     elif store.layout.dledger_dirs:
         yield f"{store.layout.dledger_dirs[0].name}/ is there, and no data file of a DLedger log in use"
-    if log.tail.kind != "clean":
+    if log.tail.kind not in ("clean", "unreadable"):  # the latter is told first, with what else is not known
         yield f"behind the last record: {log.tail.kind}, {log.tail.length} bytes: {log.tail.detail}"
     for before, after in pairwise(store.layout.commit_log.files):
         if before.end < after.base:
@@ -41,7 +41,7 @@ def _log(store: Store) -> Iterator[str]:
 def _queues(store: Store) -> Iterator[str]:
     log = store.commit_log
     dispatched = max((queue.max_physical_offset for queue in store.disk_queues()), default=0)
-    if log.segments and dispatched < log.max_offset:
+    if log.segments and dispatched < log.max_offset and log.tail.kind != "unreadable":
         yield f"the queues end at physical offset {dispatched}, the log at {log.max_offset}"
     for queue in store.queues():
         name = f"{queue.topic}/{queue.queue_id}"

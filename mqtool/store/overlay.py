@@ -13,7 +13,7 @@ from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK
 from mqtool.formats.index_file import HEADER, HEADER_SIZE
 from mqtool.scan.index_build import IndexFileBuilder
 from mqtool.store.consume_queue import Queue, UnitCache
-from mqtool.store.files import MappedFile, ReadFile
+from mqtool.store.files import MappedFile, MappedFileList, ReadFile
 from mqtool.store.index_file import IndexFile
 
 Patch = tuple[int, bytes]
@@ -88,14 +88,15 @@ class RecoveredQueue(Queue):
             disk: the queue below.
             pending: units to lay over it.
             first: queue offset of the first of them; a BatchConsumeQueue has them behind its last unit instead.
-            file_size: bytes of a file, for a queue that has none.
+            file_size: bytes of a file of the store, at least one unit.
             bounds: as for `Queue`.
         """
-        super().__init__(disk.topic, disk.queue_id, disk.kind, disk.path, bounds, UnitCache())
+        listed = MappedFileList(disk.files, disk.strays)
+        super().__init__(disk.topic, disk.queue_id, disk.kind, disk.path, bounds, UnitCache(), listed)
         self.disk = disk
         self.pending = pending
         self._patches: dict[int, list[Patch]] = {}
-        size = disk.files[0].size if disk.files else file_size // disk.unit_size * disk.unit_size
+        size = file_size // disk.unit_size * disk.unit_size
         at, data = (self._batch_end() if disk.is_batch else first * disk.unit_size), pending.tobytes()
         if not disk.files and not disk.is_batch:
             data = CONSUME_QUEUE_UNIT.build(PRE_BLANK) * (at % size // disk.unit_size) + data
@@ -103,7 +104,8 @@ class RecoveredQueue(Queue):
         known = {file.base: file for file in disk.files}
         while data:
             base = at - at % size
-            known.setdefault(base, MappedFile(disk.path / f"{base:020d}", base, size))
+            if base not in known or known[base].size < size:  # none yet, or created and never given its size
+                known[base] = MappedFile(disk.path / f"{base:020d}", base, size)
             self._patches.setdefault(base, []).append((at - base, data[: base + size - at]))
             at, data = base + size, data[base + size - at :]
         self.files = tuple(known[base] for base in sorted(known))

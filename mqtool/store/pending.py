@@ -10,19 +10,20 @@ CommitLog.recoverAbnormally, isMappedFileMatchedRecover, IndexService.load, Cons
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
-from mqtool.errors import StoreError
 from mqtool.formats import batch_consume_queue, commit_log, consume_queue, file_names, index_file
 from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
 from mqtool.formats.checkpoint import Checkpoint
-from mqtool.formats.commit_log import Record
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
 from mqtool.scan.damage import Damage
 from mqtool.scan.dispatch import Dispatcher
 from mqtool.scan.dispatched import Dispatched, DispatchRules, QueueUnits
 from mqtool.scan.index_build import IndexBuilder, IndexFileBuilder
+from mqtool.scan.recovery_rules import RecoveryRules
+from mqtool.scan.scan_start import ledger_scan_start, scan_start
 from mqtool.store.broker_config import BrokerConfig
 from mqtool.store.commit_log import CommitLog
 from mqtool.store.consume_queue import Queue
@@ -33,9 +34,6 @@ from mqtool.store.overlay import Patch, RecoveredIndexFile, RecoveredQueue
 MOST_QUEUE_BYTES = 128 << 20
 """Bytes of the log that are read for queues: they are asked for whenever a store is described."""
 MOST_INDEX_BYTES = 2 << 30
-
-_MOST_SEGMENTS_BACK = 10
-"""commitLogRecoverMaxNum of 5.5."""
 
 QueueKey = tuple[str, int]
 
@@ -62,7 +60,7 @@ def pending_units(
         log: the CommitLog.
         queues: as they are on disk.
         rules: for dispatch.
-        scan_from: where recovery begins, see `scan_start`.
+        scan_from: where recovery begins, see `recovery_start`.
     """
     start = scan_from
     if log.max_offset - start > MOST_QUEUE_BYTES:
@@ -210,7 +208,7 @@ def recovered_index(
         known_until: indexMsgTimestamp of the checkpoint, 0 if there is none.
         rules: for dispatch.
         shape: slots and places for entries of new files.
-        scan_from: where recovery begins, see `scan_start`.
+        scan_from: where recovery begins, see `recovery_start`.
 
     Returns:
         Those that the checkpoint knows as full, and what is made of the records that recovery scans; `disk` itself
@@ -244,27 +242,13 @@ def recovered_index(
     return found
 
 
-def scan_start(log: CommitLog, checkpoint: Checkpoint, line: str | None) -> int:
-    """Returns the physical offset at which recovery after a crash begins to scan."""
-    segments = log.segments[: log.last_used + 1]
-    for back, segment in enumerate(reversed(segments)):
-        if line == "5.5" and back >= _MOST_SEGMENTS_BACK - 1:
-            return segment.base
-        try:
-            first = log.record(segment.base)
-        except StoreError:
-            continue
-        if first.store_timestamp != 0 and _is_safe(first, checkpoint, line):
-            return segment.base
-    return log.min_offset
-
-
-def _is_safe(first: Record, checkpoint: Checkpoint, line: str | None) -> bool:
-    """Whether all before a segment is known to have been flushed, by the first record in it."""
-    if line != "5.5":
-        return first.store_timestamp <= checkpoint.min_timestamp
-    if commit_log.body_crc(first.body) != first.body_crc and first.body:
-        return False
-    if checkpoint.logics_physical_offset > 0:
-        return first.physical_offset <= checkpoint.logics_physical_offset
-    return first.store_timestamp <= checkpoint.logics_msg_timestamp
+def recovery_start(log: CommitLog, segment_size: int, checkpoint: Checkpoint, rules: RecoveryRules) -> int:
+    """Returns the physical offset at which recovery after a crash begins to dispatch a log that has segments."""
+    ledger = [number for number, segment in enumerate(log.segments) if segment.entries]
+    if ledger:
+        if rules.release < (5, 5):
+            return log.min_offset
+        number = ledger_scan_start([partial(log.reader, number) for number in ledger], checkpoint, rules)
+        return log.segments[ledger[number]].base
+    readers = [partial(log.reader, number) for number in range(len(log.segments))]
+    return log.segments[scan_start(readers, segment_size, checkpoint, rules, clean_stop=False).segment].base

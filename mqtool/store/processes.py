@@ -30,6 +30,7 @@ def leave_interrupts() -> None:
     """Makes a process leave Ctrl-C to its parent, which tells it when to end, and end when it is told so."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a copy has its parent's handler
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM,))
 
 
 @contextmanager
@@ -46,12 +47,41 @@ def worker_pool(
         initializer: called first in each.
         arguments: of the initializer.
     """
-    from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415 - one process does without
-    from multiprocessing import get_context  # noqa: PLC0415
-
     fork = sys.platform == "linux" and threading.active_count() == 1
-    with ProcessPoolExecutor(count, get_context("fork" if fork else "spawn"), initializer, arguments) as pool:
+    with process_pool(count, initializer, arguments, copies=fork) as pool:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # 3.12 and later count the library's threads too
             pool.submit(int)  # starts them all
         yield pool
+
+
+@contextmanager
+def process_pool(
+    count: int, initializer: Callable[..., object], arguments: tuple[Any, ...] = (), *, copies: bool
+) -> "Iterator[ProcessPoolExecutor]":
+    """Gives processes, and ends them at once if an exception, such as Ctrl-C, leaves their work unneeded.
+
+    Without that the parent would wait for a throttled worker, which can take hours, or leave it behind. They are
+    killed, which also ends one that was stopped; none holds anything that has to be put in order.
+
+    Args:
+        count: of processes.
+        initializer: called first in each, with `arguments`; it calls `leave_interrupts`.
+        arguments: of the initializer.
+        copies: of this process, not new ones.
+    """
+    from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415 - one process does without
+    from multiprocessing import active_children  # noqa: PLC0415
+
+    from mqtool.store.worker_process import context  # noqa: PLC0415
+
+    others = set(active_children())
+    pool = ProcessPoolExecutor(count, context(copies=copies), initializer, arguments)
+    try:
+        yield pool
+        pool.shutdown(wait=True, cancel_futures=True)
+    except BaseException:
+        for process in set(active_children()) - others:
+            process.kill()
+        pool.shutdown(wait=True, cancel_futures=True)
+        raise

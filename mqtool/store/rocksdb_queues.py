@@ -10,7 +10,7 @@ from mqtool.formats import java
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, DEFAULT_FILE_SIZE, ConsumeQueueUnit
 from mqtool.formats.rocksdb_queue import BOUNDS, ROCKS_UNIT, UNITS, RocksUnit, parse_unit_key, queue_prefix, unit_key
 from mqtool.store.consume_queue import Queue, UnitCache
-from mqtool.store.files import MappedFile, ReadFile
+from mqtool.store.files import MappedFile, MappedFileList, ReadFile
 from mqtool.store.rocksdb import Database, is_database
 
 MOST_OFFSETS = 10**11
@@ -96,13 +96,12 @@ class RocksQueue(Queue):
             offsets: of the first and the last unit.
             bounds, cache: as for `Queue`.
         """
-        path = database.path / name[0] / str(name[1])
-        super().__init__(*name, "SimpleCQ", path, bounds, cache)
-        self._database = database
+        path = database.path / name[0] / str(name[1])  # only a name: a topic in a database need not be a directory's
         first, last = (offset * CONSUME_QUEUE_UNIT.size for offset in offsets)
         bases = range(first - first % DEFAULT_FILE_SIZE, last + 1, DEFAULT_FILE_SIZE)
-        self.files = tuple(MappedFile(path / f"{base:020d}", base, DEFAULT_FILE_SIZE) for base in bases)
-        self.strays = ()
+        files = tuple(MappedFile(path / f"{base:020d}", base, DEFAULT_FILE_SIZE) for base in bases)
+        super().__init__(*name, "SimpleCQ", path, bounds, cache, MappedFileList(files, ()))
+        self._database = database
         self._end = offsets[1] + 1
 
     def modified_ms(self, number: int) -> int:  # noqa: ARG002 - no file of it has a time of its own

@@ -4,7 +4,8 @@ The five things to read first: `messages` (walk the log), `batches` (the same as
 (as a consumer), `query_message` (by key), `offset_in_queue_by_time`. All else says what is there.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+import contextlib
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -23,19 +24,21 @@ from mqtool.store import broker_config, layout, metadata, remote, version
 from mqtool.store.by_time import Boundary, offset_in_queue_by_time
 from mqtool.store.commit_log import CommitLog
 from mqtool.store.consume_queue import Queue, UnitCache
+from mqtool.store.delay_levels import delay_levels
 from mqtool.store.dispatch_rules import rules_of
 from mqtool.store.index_file import IndexFile, list_index_files
 from mqtool.store.lags import Lag, lags_of
 from mqtool.store.message import Message, from_record
-from mqtool.store.pending import index_shape, recovered_index, recovered_queues, scan_start
+from mqtool.store.pending import index_shape, recovered_index, recovered_queues, recovery_start
 from mqtool.store.pull import GetResult, get_message
 from mqtool.store.query import query_message
+from mqtool.store.recovery_rules import recovery_rules
 from mqtool.store.rocksdb_queues import RocksQueues
 from mqtool.store.selection import Selection
 from mqtool.store.witness import QueueWitness
 
 
-def open_store(path: str | Path, config: "str | Path | Mapping[str, object] | None" = None) -> "Store":
+def open_store(path: str | Path, config: broker_config.ConfigSource = None) -> "Store":
     """Opens a store directory for reading; writes nothing, takes no lock, is safe beside a running broker.
 
     Args:
@@ -58,11 +61,11 @@ class Store:
     rocksdb: RocksQueues | None = None
     """The queues that are in RocksDB, once queues have been asked for."""
 
-    def __init__(self, path: Path, config: "str | Path | Mapping[str, object] | None" = None) -> None:
+    def __init__(self, path: Path, config: broker_config.ConfigSource = None) -> None:
         self.path = path
         self.config = broker_config.load(config)
         self.layout = layout.detect(path, self.config)
-        self.commit_log = CommitLog(self.layout.commit_log.files, self._hints)
+        self.commit_log = CommitLog(self.layout.segments, self.newest_records)
         self.commit_log.witness = QueueWitness(self.disk_queues)
         self.commit_log.is_named = self._is_named
         self._closed = False
@@ -119,10 +122,14 @@ class Store:
     def _bounds(self) -> tuple[int, int]:
         return self.commit_log.min_offset, self.commit_log.max_offset
 
-    def _hints(self) -> list[int]:
-        """Physical offsets of the newest records that the queues name, for finding the end of the log."""
-        found = (queue.last_unit() for queue in self.disk_queues())
-        return [int(last[2]["physical_offset"]) for last in found if last is not None]
+    def newest_records(self) -> list[int]:
+        """Returns the physical offset of the newest record that each readable queue names."""
+        found = []
+        for queue in self.disk_queues():
+            with contextlib.suppress(StoreError):
+                last = queue.last_unit()
+                found += [] if last is None else [int(last[2]["physical_offset"])]
+        return found
 
     def _is_named(self, record: Record) -> bool:
         """Whether the unit at the very place in a queue that a record states leads to it."""
@@ -133,18 +140,29 @@ class Store:
     def dispatch_rules(self) -> DispatchRules:
         """How the broker dispatched records to queues and index."""
         batch_topics = {queue.topic for queue in self.disk_queues() if queue.is_batch}
-        return rules_of(self.version.line, self.config, self.metadata, batch_topics)
+        levels = delay_levels(self.config, self.disk_queues(), self.commit_log)
+        return rules_of(self.version.line, self.config, self.metadata, levels, batch_topics)
 
     @cached_property
     def _queues(self) -> dict[tuple[str, int], Queue]:
         log, disk = self.commit_log, self._disk_queues
-        if self.clean_stop or (self.rocksdb and self.rocksdb.is_there):
+        start = self.recovery_start
+        if start is None or (self.rocksdb and self.rocksdb.is_there):
             return disk
-        return disk | recovered_queues(log, disk, self.dispatch_rules, self.layout, self._scan_start)
+        return disk | recovered_queues(log, disk, self.dispatch_rules, self.layout, start)
 
     @cached_property
-    def _scan_start(self) -> int:
-        return scan_start(self.commit_log, self.checkpoint or Checkpoint(), self.version.line)
+    def recovery_start(self) -> int | None:
+        """Physical offset at which a broker's start begins to dispatch again; None after a clean stop or without a log.
+
+        The rules are those of the detected release, see `Version.release`.
+        """
+        if self.clean_stop or not self.commit_log.segments:
+            return None
+        size = self.layout.commit_log_size
+        rules = recovery_rules(self.config, self.version.release)
+        segment_size = size.value if size else self.commit_log.segments[0].size
+        return recovery_start(self.commit_log, segment_size, self.checkpoint or Checkpoint(), rules)
 
     def disk_queues(self) -> list[Queue]:
         """Returns all queues by topic and queue id, as they are on disk."""
@@ -153,6 +171,27 @@ class Store:
     def queues(self) -> list[Queue]:
         """Returns all queues by topic and queue id, after a crash as a broker's start will complete them."""
         return [self._queues[key] for key in sorted(self._queues)]
+
+    def go_on_without_unreadable(self) -> list[str]:
+        """Answers from what can be read, where a segment is unreadable that decides the log's end or what a start adds.
+
+        The log then ends where its last file does, and the queues are those on disk. That is for descriptions; whoever
+        changes or deletes a file must not go on.
+
+        Returns:
+            What is not known, in sentences.
+        """
+        unknown = []
+        if failure := self.commit_log.accept_unreadable_end():
+            unknown.append(f"the end of the log is unknown: {failure}")
+        try:
+            _ = self._queues
+        except StoreClosedError:
+            raise
+        except StoreError as error:
+            self._queues = self._disk_queues
+            unknown.append(f"what a start adds to the queues is unknown: {error}")
+        return unknown
 
     def queue(self, topic: str, queue_id: int) -> Queue | None:
         """Returns one queue, None if there is none."""
@@ -168,13 +207,12 @@ class Store:
 
     @cached_property
     def _index(self) -> list[IndexFile]:
-        if self.clean_stop or not self.commit_log.segments:
+        start = self.recovery_start
+        if start is None:
             return self._disk_index
         known_until = self.checkpoint.index_msg_timestamp if self.checkpoint else 0
         shape = index_shape(self._disk_index, self.config)
-        return recovered_index(
-            self.commit_log, self._disk_index, known_until, self.dispatch_rules, shape, self._scan_start
-        )
+        return recovered_index(self.commit_log, self._disk_index, known_until, self.dispatch_rules, shape, start)
 
     def index_files(self) -> list[IndexFile]:
         """Returns the index files, oldest first; after a crash those that a broker's start will leave.

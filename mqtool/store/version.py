@@ -7,6 +7,7 @@ from mqtool.errors import StoreError
 from mqtool.formats import checkpoint as checkpoint_format
 from mqtool.formats import file_names
 from mqtool.formats.checkpoint import Checkpoint
+from mqtool.formats.release import Release, assumed_release
 from mqtool.store.files import read_file
 from mqtool.store.metadata import Metadata
 
@@ -22,6 +23,11 @@ class Version:
 
     line: str | None
     evidence: str
+
+    @property
+    def release(self) -> Release:
+        """The known release whose rules are assumed for the store: 4.9 or 5.5."""
+        return assumed_release(self.line)
 
     @property
     def is_4(self) -> bool:

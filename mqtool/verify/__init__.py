@@ -4,7 +4,7 @@
 """
 
 from mqtool.verify.catalogue import CATALOGUE, Check
-from mqtool.verify.findings import Area, Finding, Losses, Severity, State, Verification
+from mqtool.verify.findings import Area, Finding, Losses, NextStart, Severity, State, Verification
 from mqtool.verify.store import Options, examine, verify
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "Check",
     "Finding",
     "Losses",
+    "NextStart",
     "Options",
     "Severity",
     "State",

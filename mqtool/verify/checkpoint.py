@@ -11,6 +11,7 @@ from mqtool.formats import checkpoint as layout
 from mqtool.formats import file_names
 from mqtool.formats.checkpoint import Checkpoint
 from mqtool.store.files import read_file
+from mqtool.store.named_files import kind_of
 from mqtool.verify.index_file import IndexFacts
 from mqtool.verify.notebook import Notebook
 from mqtool.verify.survey import Survey
@@ -35,6 +36,9 @@ def check_checkpoint(survey: Survey, newest: int, index: Sequence[IndexFacts], b
         if survey.segments and survey.end > 0:
             book.add("checkpoint-missing", path, "no such file")
         return
+    if not path.is_file():
+        book.add("checkpoint-not-file", path, f"expected a file, found a {kind_of(path.stat().st_mode)}")
+        return
     try:
         data = read_file(path)
     except StoreError as error:
@@ -45,7 +49,7 @@ def check_checkpoint(survey: Survey, newest: int, index: Sequence[IndexFacts], b
     found = layout.parse(data)
     for name in (field.name for field in fields(found)):
         value = getattr(found, name)
-        if value < 0:
+        if value < 0 or (name == "master_flushed_offset" and not layout.is_possible_offset(value, survey.end)):
             book.add("checkpoint-bad-value", path, f"{name} is {value}", position=layout.CHECKPOINT.offset(name))
     if survey.segments and not survey.live and not survey.has_dledger:
         _ahead(survey, found, newest, book)

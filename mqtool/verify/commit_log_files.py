@@ -8,9 +8,10 @@ from itertools import pairwise
 from pathlib import Path
 
 from mqtool.errors import FormatError, StoreError
-from mqtool.formats import commit_log, java
+from mqtool.formats import commit_log, file_names, java
 from mqtool.formats.checkpoint import Checkpoint
-from mqtool.store.files import MappedFile, MappedFileList, ReadFile
+from mqtool.store.files import MappedFile, ReadFile
+from mqtool.store.layout import StoreLayout
 from mqtool.verify.consume_queue import Run
 from mqtool.verify.findings import Severity
 from mqtool.verify.notebook import Notebook
@@ -25,13 +26,13 @@ _WITNESSES = 2
 
 
 def check_files(
-    survey: Survey, files: MappedFileList, size: int | None, ahead: Sequence[Run], book: Notebook
+    survey: Survey, layout: StoreLayout, size: int | None, ahead: Sequence[Run], book: Notebook
 ) -> list[DamagedRange]:
     """Looks at names and lengths.
 
     Args:
         survey: the store.
-        files: all files of the log's directories, and what else lies there.
+        layout: which files the log's directories hold.
         size: bytes of a segment, None if unknown.
         ahead: units of all queues that point at or beyond the end of the log.
         book: where findings go.
@@ -39,14 +40,24 @@ def check_files(
     Returns:
         Ranges that no file covers.
     """
-    named = well_named(files.files, size)
-    for segment in files.files:
-        _length(survey, segment, segment == files.files[-1], size, book)
-        if segment not in named:
+    directory = survey.root / file_names.COMMIT_LOG
+    if directory.exists() and not directory.is_dir():
+        book.add("log-not-directory", directory, "a file, not a directory: no message is found")
+    moved = {segment.path for segment in layout.misplaced}
+    named = well_named(layout.segments, size)
+    is_named = {segment.path for segment in named}
+    for segment in layout.segments:
+        _length(survey, segment, segment is layout.segments[-1], size, book)
+        if segment.path in moved:
+            name = file_names.mapped_file_name(segment.base)
+            book.add("log-segment-name", segment.path, f"expected the name {name}: that is where its records belong")
+        elif segment.path not in is_named:
             words = f"expected a multiple of {size}; the first record states {_stated(segment)}"
             book.add("log-segment-name", segment.path, words)
-    for path in files.strays:
-        _stray(survey, path, size, book)
+    last_name = max((segment.path.name for segment in survey.segments), default="")
+    for path in layout.commit_log.strays:
+        if path not in moved:
+            _stray(survey, path, size, path.name > last_name, book)
     named = tuple(segment for segment in named if segment.size)
     for before, after in pairwise(named):
         if before.end > after.base and before.size in (size, after.size):
@@ -92,14 +103,13 @@ def _length(survey: Survey, segment: MappedFile, is_last: bool, size: int | None
     )
 
 
-def _stray(survey: Survey, path: Path, size: int | None, book: Notebook) -> None:
+def _stray(survey: Survey, path: Path, size: int | None, is_last: bool, book: Notebook) -> None:
     severity: Severity | None = None
     if path.is_dir():
         words = "a directory"
         severity = None if survey.is_4 else Severity.NOTE
     else:
         length = path.stat().st_size if path.is_file() else 0
-        is_last = all(path.name > segment.path.name for segment in survey.segments)
         words = f"{length} bytes under a name that is no physical offset of 20 digits"
         if length == 0 and is_last and not survey.is_4:
             severity = Severity.WARNING

@@ -151,7 +151,7 @@ def _offset(
         if offset > 0 and not survey.has_rocksdb:
             words = f"group {group}: offset {offset}, the queue has no files"
             book.add("config-offset-orphan", path, words, queue=queue)
-    elif offset > _end(facts) and not survey.live:
+    elif offset > _end(facts) and not survey.live and not facts.failure:
         words = f"group {group}: offset {offset}, the queue ends at {_end(facts)}"
         book.add("config-offset-ahead", path, words, queue=queue)
 

@@ -11,8 +11,8 @@ import numpy as np
 from mqtool.errors import StoreError
 from mqtool.formats import commit_log
 from mqtool.formats.consume_queue import MAX_EXT_ADDRESS, PRE_BLANK_SIZE_FIELD
+from mqtool.store.consume_queue_ext import ExtUnits
 from mqtool.store.files import MappedFile
-from mqtool.verify.consume_queue_ext import ExtUnits
 from mqtool.verify.fingerprints import Buckets, Sums, mix_batches, mix_units, queue_key
 from mqtool.verify.survey import QueueFiles, Survey, unit_chunks
 from mqtool.verify.throttle import Throttle
@@ -64,7 +64,7 @@ class QueueFacts:
         lost: units that point between segments.
         late: units older than the log behind ones that are not.
         chunks: (file number, first unit in it, how many, least and largest physical offset) of each block read.
-        failure: why reading stopped, "" if it did not.
+        failure, failed_file: why reading stopped, and at which file; "" if it did not.
     """
 
     topic: str
@@ -84,6 +84,7 @@ class QueueFacts:
     ext_problems: list[tuple[int, str, str]] = field(default_factory=list)
     chunks: list[tuple[int, int, int, int, int]] = field(default_factory=list)
     failure: str = ""
+    failed_file: str = ""
 
 
 def check_queue(survey: Survey, queue: QueueFiles, buckets: Buckets, sums: Sums, throttle: Throttle) -> QueueFacts:
@@ -92,7 +93,8 @@ def check_queue(survey: Survey, queue: QueueFiles, buckets: Buckets, sums: Sums,
     try:
         scan.run()
     except StoreError as error:
-        scan.facts.failure = str(error)
+        key = queue.topic, queue.queue_id, queue.is_batch
+        return QueueFacts(*key, failure=error.reason, failed_file=str(error.path))
     return scan.facts
 
 

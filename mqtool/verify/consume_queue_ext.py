@@ -1,90 +1,33 @@
 """ConsumeQueueExt: where its units are, and what tags codes they hold."""
 
-from collections.abc import Iterable
-from functools import cached_property
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mqtool.errors import FormatError, StoreError
-from mqtool.formats import file_names
-from mqtool.formats.consume_queue_ext import END_BLANK_SIZE, HEAD_SIZE, parse_ext_unit
-from mqtool.formats.java import LONG_MIN
+from mqtool.formats import commit_log
+from mqtool.formats.commit_log import Record
+from mqtool.formats.consume_queue_ext import (
+    HEAD_SIZE,
+    MAX_EXT_ADDRESS,
+    ConsumeQueueExtUnit,
+    ext_offset,
+    parse_ext_unit,
+)
+from mqtool.store.consume_queue_ext import ExtUnits
+from mqtool.store.file_sizes import Known
 from mqtool.store.files import MappedFile, ReadFile, list_mapped_files
-from mqtool.store.layout import Known
+from mqtool.store.filter_bit_maps import FilterBitMaps
 from mqtool.verify.notebook import Notebook
-from mqtool.verify.survey import Survey
+from mqtool.verify.survey import QueueFiles, Survey
+from mqtool.verify.throttle import Throttle
 
 if TYPE_CHECKING:  # it imports this module
     from mqtool.verify.consume_queue import QueueFacts
 
-MOST_PROBLEMS = 1000
-
-
-class ExtUnits:
-    """The extension of one queue; read when an address is met."""
-
-    def __init__(self, root: Path, topic: str, queue_id: int) -> None:
-        self.path = root / file_names.CONSUME_QUEUE_EXT / topic / str(queue_id)
-
-    @cached_property
-    def _units(self) -> tuple[np.ndarray, np.ndarray, list[str]]:
-        """Offsets and tags codes of all units by offset, and what is malformed in words."""
-        offsets: list[int] = []
-        tags: list[int] = []
-        problems: list[str] = []
-        for file in list_mapped_files(self.path).files:
-            try:
-                with ReadFile(file.path) as opened:
-                    data = opened.read(0, min(opened.data_end(), file.size))
-            except StoreError as error:
-                problems.append(str(error))
-                continue
-            problem = _read(file, data, offsets, tags)
-            if problem:
-                problems.append(f"{file.path.name}: {problem}")
-        return np.array(offsets, np.int64), np.array(tags, np.int64), problems
-
-    @property
-    def malformed(self) -> list[str]:
-        """What cannot be read, in words."""
-        return self._units[2]
-
-    def tags_of(self, addresses: np.ndarray, problems: list[tuple[int, str, str]]) -> np.ndarray:
-        """Returns the tags codes at addresses; 0 and a problem where there is no unit.
-
-        Args:
-            addresses: as ConsumeQueue units hold them.
-            problems: gets (offset, code, evidence).
-        """
-        offsets, tags, malformed = self._units
-        wanted = addresses - LONG_MIN
-        at = np.minimum(np.searchsorted(offsets, wanted), max(0, len(offsets) - 1))
-        found = offsets[at] == wanted if len(offsets) else np.zeros(len(wanted), bool)
-        for index in np.flatnonzero(~found).tolist()[: MOST_PROBLEMS - len(problems)]:
-            where = int(wanted[index])
-            evidence = f"no unit at extension offset {where}" + (f"; {malformed[0]}" if malformed else "")
-            problems.append((where, "ext-dangling-address", evidence))
-        return np.where(found, tags[at] if len(tags) else 0, 0)
-
-
-def _read(file: MappedFile, data: bytes, offsets: list[int], tags: list[int]) -> str:
-    """Reads one file's units; returns what ends the reading too early, "" if nothing does."""
-    at = 0
-    while at + HEAD_SIZE <= len(data):
-        if file.size - at <= END_BLANK_SIZE:
-            break
-        try:
-            unit = parse_ext_unit(data, at)
-        except FormatError as error:
-            return str(error)
-        if unit is None:
-            break
-        offsets.append(file.base + at)
-        tags.append(unit.tags_code)
-        at += unit.size
-    return ""
+_WINDOW = 1 << 20
 
 
 def check_extensions(survey: Survey, facts: "Iterable[QueueFacts]", size: Known | None, book: Notebook) -> None:
@@ -102,3 +45,88 @@ def check_extensions(survey: Survey, facts: "Iterable[QueueFacts]", size: Known 
                 book.add("ext-bad-unit", units.path, words, queue=queue.key)
         for _, code, words in found.ext_problems:
             book.add(code, queue.path, words, queue=queue.key)
+
+
+def compare_extensions(survey: Survey, bit_maps: FilterBitMaps, book: Notebook) -> None:
+    """Reports units of extensions whose time or filter bits are not those of their records.
+
+    A bit too many does no harm: the broker then evaluates the filter on the message. It may come from a filter that
+    was removed since. A missing bit keeps the message from its group (ExpressionMessageFilter.isMatchedByConsumeQueue).
+    """
+    log = _Window(survey.segments)
+    throttle = Throttle(survey.throttle)
+    for queue in survey.queues:
+        directory = ExtUnits(survey.root, queue.topic, queue.queue_id).path
+        if queue.is_batch or not survey.wants(queue.topic) or not directory.is_dir():
+            continue
+        times, bits = _Wrong(), _Wrong()
+        for number, unit, record in _pairs(survey, queue, log, _Window(list_mapped_files(directory).files)):
+            throttle.spend(record.total_size)
+            if unit.store_timestamp != record.store_timestamp:
+                times.add(number, f"time {unit.store_timestamp}, the record was stored at {record.store_timestamp}")
+            (due,) = bit_maps(queue.topic, [record.properties], [record.store_timestamp])
+            if len(due) == len(unit.bit_map) and any(
+                want & ~found for want, found in zip(due, unit.bit_map, strict=True)
+            ):
+                bits.add(number, f"bit map {unit.bit_map.hex()}, the filters that the record passes set {due.hex()}")
+        for code, wrong in (("ext-wrong-unit", times), ("ext-missing-bits", bits)):
+            if wrong.count:
+                words = f"{wrong.count} unit(s), the first of queue offset {wrong.first}: {wrong.evidence}"
+                book.add(code, directory, words, queue=queue.key)
+
+
+@dataclass
+class _Wrong:
+    """Units with the same fault."""
+
+    count: int = 0
+    first: int = -1
+    evidence: str = ""
+
+    def add(self, number: int, evidence: str) -> None:
+        """Counts one."""
+        if not self.count:
+            self.first, self.evidence = number, evidence
+        self.count += 1
+
+
+def _pairs(
+    survey: Survey, queue: QueueFiles, log: "_Window", extension: "_Window"
+) -> Iterator[tuple[int, ConsumeQueueExtUnit, Record]]:
+    """Yields (queue offset, unit of the extension, record) where both can be read; other findings report the rest."""
+    try:
+        for file, first, units in queue.chunks():
+            physical = units["physical_offset"].astype(np.int64)
+            inside = (physical >= survey.min_offset) & (physical < survey.end) & (units["size"] > 0)
+            for row in np.flatnonzero(inside & (units["tags_code"] <= MAX_EXT_ADDRESS)).tolist():
+                at = int(physical[row])
+                position = ext_offset(int(units["tags_code"][row]))
+                try:
+                    size = int.from_bytes(extension.read(position, 2), "big", signed=True)
+                    unit = parse_ext_unit(extension.read(position, size)) if size >= HEAD_SIZE else None
+                    record = commit_log.parse_record(log.read(at, int(units["size"][row])))
+                except FormatError:
+                    continue
+                if unit is not None and record.physical_offset == at:
+                    yield file.base // queue.unit.size + first + row, unit, record
+    except StoreError:
+        return
+
+
+class _Window:
+    """Files by offset, read in blocks: offsets mostly ascend."""
+
+    def __init__(self, files: Sequence[MappedFile]) -> None:
+        self._files = files
+        self._start = 0
+        self._data = b""
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Returns bytes of one file; fewer where it ends."""
+        if not self._start <= offset <= offset + size <= self._start + len(self._data):
+            file = next((file for file in self._files if file.base <= offset < file.end), None)
+            if file is None:
+                return b""
+            with ReadFile(file.path) as opened:
+                self._start, self._data = offset, opened.read(offset - file.base, max(size, _WINDOW))
+        return self._data[offset - self._start : offset - self._start + size]

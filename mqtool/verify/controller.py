@@ -15,12 +15,24 @@ from mqtool.verify.notebook import Notebook
 from mqtool.verify.survey import Survey
 
 
-def check_controller(survey: Survey, book: Notebook) -> str | None:
-    """Looks at the epoch file; returns in words what was looked at, None if the store has none."""
+def check_controller(survey: Survey, enabled: bool | None, book: Notebook) -> str | None:
+    """Checks the epoch file; returns in words what was checked, None if the store has no need of one.
+
+    Args:
+        survey: the store.
+        enabled: enableControllerMode as configured, None if not: then brokerIdentity tells, which a broker writes
+            when a controller has registered it.
+        book: where findings go.
+    """
     path = survey.root / file_names.EPOCH_FILE
     backup = path.with_name(path.name + file_names.BACKUP_SUFFIX)
     if not path.exists() and not backup.exists():
-        return None
+        identity = survey.root / file_names.BROKER_IDENTITY
+        reason = "enableControllerMode=true" if enabled else f"{identity.name} is there" if identity.is_file() else ""
+        if not reason or enabled is False or survey.end <= survey.min_offset:
+            return None
+        book.add("epoch-missing", path, f"neither it nor its .bak; {reason}, the log ends at {survey.end}")
+        return "0 epochs"
     entries, problem = _read(path)
     if problem:
         _, of_backup = _read(backup)

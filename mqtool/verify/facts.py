@@ -80,7 +80,9 @@ class Facts:
         detail = UnitDetail(self.survey, self.queues, damages)
         for _, _, records in self._differing("units", "queues"):
             detail.compare(records)
-        return detail.found
+        unread = {(facts.topic, facts.queue_id) for facts in self.queues if facts.failure}
+        odd = [units for units in detail.found.odd if units.queue not in unread]
+        return Disagreement(odd, [run for run in detail.found.missing if run.queue not in unread])
 
     def compare_index(self, damages: list[DamagedRange]) -> IndexDisagreement:
         """Compares index and log; what differs is looked at entry by entry."""

@@ -51,6 +51,8 @@ class Area(enum.StrEnum):
 
 
 _STATE_OF = {Severity.ERROR: State.CORRUPT, Severity.WARNING: State.DIRTY, Severity.NOTE: State.CLEAN}
+UNREADABLE = frozenset({"log-unreadable", "queue-unreadable", "index-unreadable", "checkpoint-unreadable"})
+"""Codes of read errors: they say that a check could not be made, not that what it would have read is wrong."""
 _RANK = (State.CORRUPT, State.DIRTY, State.UNKNOWN, State.CLEAN)
 
 
@@ -198,6 +200,37 @@ class Statistics:
 
 
 @dataclass(frozen=True, slots=True)
+class NextStart:
+    """What a start would do.
+
+    Attributes:
+        release: whose start.
+        release_evidence: why that release: given, detected or assumed.
+        verdict: `Outcome.verdict`, or why it is unknown.
+        lost_messages: provable messages of the topics asked for that consumers would not get; None if unknown.
+        do_not_start: the start fails, or loses more than is lost already; None if unknown.
+    """
+
+    release: str
+    release_evidence: str
+    verdict: str
+    lost_messages: int | None = None
+    do_not_start: bool | None = None
+
+    @property
+    def headline(self) -> str:
+        """One sentence: what happens, and what not to do."""
+        if self.do_not_start is None:
+            return f"what a start of {self.release} loses is unknown: {self.verdict}"
+        if self.lost_messages is None:
+            return f"{self.release} {self.verdict}; do not start the broker"
+        count = f"{self.lost_messages} message{'' if self.lost_messages == 1 else 's'}"
+        if self.do_not_start:
+            return f"a start of {self.release} loses {count}; do not start the broker"
+        return f"a start of {self.release} loses {f'{count}, lost already' if self.lost_messages else 'no message'}"
+
+
+@dataclass(frozen=True, slots=True)
 class Verification:
     """The whole answer.
 
@@ -210,6 +243,7 @@ class Verification:
         findings: in a stable order.
         losses: what is gone.
         statistics: how much was looked at.
+        next_start: what the next start of a broker does; None while one is running, or if it was stopped early.
     """
 
     store: str
@@ -220,6 +254,7 @@ class Verification:
     findings: tuple[Finding, ...]
     losses: Losses = field(default_factory=Losses)
     statistics: Statistics = field(default_factory=Statistics)
+    next_start: NextStart | None = None
 
     def count(self, severity: Severity) -> int:
         """Returns how many findings have a severity."""
@@ -228,7 +263,7 @@ class Verification:
 
 def state_of(findings: Iterable[Finding]) -> State:
     """Returns the state that findings alone imply."""
-    return worst(_STATE_OF[finding.severity] for finding in findings)
+    return worst(State.UNKNOWN if one.code in UNREADABLE else _STATE_OF[one.severity] for one in findings)
 
 
 def worst(states: Iterable[State]) -> State:

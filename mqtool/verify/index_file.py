@@ -200,7 +200,7 @@ class _Scan:
             facts.bad_header.append(f"counts {header.entry_count} entries, {facts.entries} are written")
         if not 0 <= header.hash_slot_count <= shape.slots:
             facts.bad_header.append(f"counts {header.hash_slot_count} of {shape.slots} slots in use")
-        if header.begin_timestamp > header.end_timestamp or header.begin_timestamp < 0:
+        if min(header.begin_timestamp, header.end_timestamp) < 0:  # the end may be the earlier one: clocks step back
             facts.bad_header.append(f"times from {header.begin_timestamp} to {header.end_timestamp}")
         if header.begin_physical_offset > header.end_physical_offset or header.begin_physical_offset < 0:
             facts.bad_header.append(f"offsets from {header.begin_physical_offset} to {header.end_physical_offset}")

@@ -1,6 +1,7 @@
 """Facts about the index, and its disagreement with the CommitLog, as findings."""
 
 from collections.abc import Collection, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from mqtool.errors import StoreError
@@ -43,6 +44,7 @@ class IndexReport:
                 self._entry(self._facts[number], odd)
         for number, facts in enumerate(self._facts):
             self._file(facts, foreign.get(number, set()), wrong)
+        self._order()
         for missing in detail.missing:
             if missing.records > 1 or missing.start not in wrong:
                 self._missing(missing)
@@ -119,6 +121,17 @@ class IndexReport:
             span=(odd.physical_offset, odd.physical_offset + 1),
         )
 
+    def _order(self) -> None:
+        """Compares each file with the one before it by name: a query goes by that order (IndexService)."""
+        filled = [facts for facts in self._facts if facts.first_entry >= 0 and not facts.failure]
+        ordered = sorted(filled, key=lambda facts: facts.first_entry)
+        if any(before.last_entry > after.first_entry for before, after in pairwise(ordered)):
+            return  # after a crash a broker indexes again, in later files, what older ones have already
+        for before, after in pairwise(filled):
+            if before.last_entry > after.first_entry and not (before.bad_header or after.bad_header):
+                words = f"begins at {after.first_entry}, {before.path.name} before it ends at {before.last_entry}"
+                self._book.add("index-order", after.path, words, position=0)
+
     def _missing(self, missing: MissingKeys) -> None:
         if self._survey.live and missing.end > self._indexed_end():
             return  # dispatch may not have come so far
@@ -167,6 +180,9 @@ def check_absent(
         Why the index could not be checked, "" if there is nothing to check.
     """
     path = survey.root / file_names.INDEX
+    if path.exists() and not path.is_dir():
+        book.add("index-not-directory", path, "a file, not a directory: no message is found by key")
+        return ""
     if survey.index.files:
         return "no index file tells how many slots it has; give --config broker.conf"
     if not keyed or enabled is False:

@@ -2,8 +2,10 @@
 
 from mqtool.errors import StoreError, UnavailableError
 from mqtool.formats import file_names
+from mqtool.scan.multi_dispatch import SCHEDULE_TOPIC
 from mqtool.store import Store
-from mqtool.store.layout import Known
+from mqtool.store.file_sizes import BATCH_CONSUME_QUEUE, COMMIT_LOG, CONSUME_QUEUE, FileSize, Known
+from mqtool.store.filter_bit_maps import bit_maps_of
 from mqtool.verify import checkpoint, commit_log_files, config, consume_queue_ext, controller, lint, queue_files
 from mqtool.verify import recovery as recovery_plan
 from mqtool.verify.compaction import CompactionCheck
@@ -16,19 +18,23 @@ from mqtool.verify.findings import (
     Finding,
     Losses,
     LostRange,
+    Severity,
     State,
     Statistics,
     Verification,
     state_of,
     worst,
 )
+from mqtool.verify.index_detail import IndexDisagreement
 from mqtool.verify.index_findings import IndexReport, check_absent
 from mqtool.verify.log_findings import LogReport, WrongRecords, judge_jumps, refine, time_spikes
 from mqtool.verify.losses import Ledger, account, cut_off, losses_of
+from mqtool.verify.next_start import next_start, without_timer
 from mqtool.verify.notebook import Notebook, area_of, in_order
-from mqtool.verify.queue_findings import QueueReport, absent_queues
+from mqtool.verify.queue_findings import Dispatched, QueueReport, absent_queues
 from mqtool.verify.rocksdb_queue import RocksCheck
 from mqtool.verify.segment import DamagedRange
+from mqtool.verify.service_records import ServiceRecordCheck
 from mqtool.verify.timer import TOPIC as TIMER_TOPIC
 from mqtool.verify.timer import TimerCheck
 from mqtool.verify.unit_detail import Disagreement
@@ -40,13 +46,14 @@ _BIG = (Area.COMMIT_LOG, Area.CONSUME_QUEUE)
 class Judgement:
     """The findings of one run."""
 
-    def __init__(self, store: Store, facts: Facts) -> None:
+    def __init__(self, store: Store, facts: Facts, broker: str | None = None) -> None:
         self._store = store
         self._facts = facts
+        self._broker = broker
         self._survey = facts.survey
         self._config = store.config
-        self._book = Notebook(store.path, self._survey.shown)
-        self._recovery = recovery_plan.plan(self._survey, store.checkpoint)
+        self._book = Notebook(store.path, self._survey.config)
+        self._recovery = recovery_plan.plan(self._survey, store)
         self._details: dict[Area, str] = {}
         self._unknown: dict[Area, str] = {}
         self._losses = Losses()
@@ -55,6 +62,9 @@ class Judgement:
         """Makes all findings."""
         facts = self._facts
         damages = self._log_files()
+        if self._log_failure:
+            self._judge_log_alone(damages)
+            return
         units = facts.compare_units(damages)
         refine(self._store.commit_log, units.odd)
         ledger = Ledger(damages)
@@ -72,6 +82,25 @@ class Judgement:
         ranges.sort(key=lambda part: part.start)
         self._losses = losses_of(ledger, ranges, self._store.metadata.consumer_offsets)
 
+    @property
+    def _log_failure(self) -> str:
+        """Why the log could not be read to its end, "" if it was."""
+        return next((facts.failure for facts in self._facts.segments if facts.failure), self._survey.failure)
+
+    def _judge_log_alone(self, damages: list[DamagedRange]) -> None:
+        """Reports what the readable segments prove by themselves; nothing can be compared with the others."""
+        ranges = self._log(Ledger(damages), WrongRecords({}, []), Disagreement())
+        bodies = (body for found in self._facts.segments for body in found.bad_bodies)
+        ranges += [self._bad_body(physical, size) for *_, physical, size in bodies]
+        ranges.sort(key=lambda part: part.start)
+        self._losses = Losses(tuple(ranges))
+        self._unknown[Area.COMMIT_LOG] = self._log_failure
+        areas = [Area.CONSUME_QUEUE, Area.INDEX, Area.CHECKPOINT, Area.CONFIG]
+        if any(queue.is_batch for queue in self._survey.queues):
+            areas.append(Area.BATCH_CONSUME_QUEUE)
+        for area in areas:
+            self._unknown[area] = "not compared: the CommitLog could not be read"
+
     def verdict(self, seconds: float, *, complete: bool) -> Verification:
         """Returns the answer; of a check that was stopped early only what is certain already."""
         facts, survey = self._facts, self._survey
@@ -86,8 +115,11 @@ class Judgement:
             round(seconds, 3),
         )
         state = worst(check.state for check in checks)
+        start = next_start(self._store, survey, state, self._losses.messages, self._broker) if complete else None
+        timer = [one for one in found if area_of(one) is Area.TIMER and one.severity is Severity.ERROR]
+        start = without_timer(start) if start is not None and timer else start
         return Verification(
-            survey.shown, state, survey.live, complete, checks, in_order(found), self._losses, statistics
+            str(survey.root), state, survey.live, complete, checks, in_order(found), self._losses, statistics, start
         )
 
     def _checks(self, found: list[Finding], *, complete: bool) -> list[CheckState]:
@@ -112,13 +144,12 @@ class Judgement:
         checkpoint_found = self._store.checkpoint
         if commit_log_files.is_missing(survey, checkpoint_found):
             self._book.add("log-missing", self._store.path / file_names.COMMIT_LOG, "no segment")
-        ahead = [run for queue in facts.queues for run in (*queue.ahead, *queue.lost)]
-        size = _size(self._store.layout.commit_log_size, [file.size for file in self._store.layout.commit_log.files])
-        gaps = commit_log_files.check_files(survey, self._store.layout.commit_log, size, ahead, self._book)
+        ahead = [] if self._log_failure else [run for queue in facts.queues for run in (*queue.ahead, *queue.lost)]
+        size = _size(
+            COMMIT_LOG, self._store.layout.commit_log_size, [file.size for file in self._store.layout.segments]
+        )
+        gaps = commit_log_files.check_files(survey, self._store.layout, size, ahead, self._book)
         damages = facts.damages() + gaps
-        for segment in facts.segments:
-            if segment.failure:
-                self._unknown[Area.COMMIT_LOG] = segment.failure
         if survey.has_dledger:
             self._unknown[Area.COMMIT_LOG] = "the DLedger log has no data file, or is not in use"
         words = f"{facts.records} record(s) in {len(survey.segments)} segment(s), {survey.min_offset} to {survey.end}"
@@ -139,31 +170,50 @@ class Judgement:
         for odd in units.odd:
             if odd.code == "queue-shifted-unit" and odd.start in wrong.offsets:
                 odd.code = "log-wrong-offset"
-        simple = _size(layout.consume_queue_size, [f.size for q in survey.queues if not q.is_batch for f in q.files])
-        batch = _size(layout.batch_consume_queue_size, [f.size for q in survey.queues if q.is_batch for f in q.files])
+        simple = _size(
+            CONSUME_QUEUE, layout.consume_queue_size, [f.size for q in survey.queues if not q.is_batch for f in q.files]
+        )
+        batch = _size(
+            BATCH_CONSUME_QUEUE,
+            layout.batch_consume_queue_size,
+            [f.size for q in survey.queues if q.is_batch for f in q.files],
+        )
         behind = {run.queue for run in units.missing}
         for queue, found in zip(survey.queues, facts.queues, strict=True):
             if survey.wants(queue.topic):
                 size = batch if queue.is_batch else simple
-                queue_files.check_queue_files(survey, queue, found, size, self._book, is_whole=queue.key not in behind)
+                is_whole = queue.key not in behind and not found.failure
+                queue_files.check_queue_files(survey, queue, found, size, self._book, is_whole=is_whole)
+                if found.failure:
+                    area = Area.BATCH_CONSUME_QUEUE if queue.is_batch else Area.CONSUME_QUEUE
+                    self._unknown[area] = f"{queue.topic}/{queue.queue_id}: {found.failure}"
         queue_files.check_trees(survey, self._book)
-        QueueReport(survey, self._recovery, self._book, facts.queues, units, ledger).write()
+        dispatched = Dispatched(self._store.commit_log, facts.queues, self._store.checkpoint)
+        QueueReport(survey, self._recovery, self._book, facts.queues, units, ledger, dispatched).write()
         explained: dict[tuple[str, int], int] = {}
         for odd in units.odd:
             if odd.code == "log-wrong-queue" and odd.expected is not None:
                 explained[odd.expected[0]] = explained.get(odd.expected[0], 0) + odd.last - odd.first + 1
         metadata = self._store.metadata
-        absent_queues(
+        undecided = absent_queues(
             survey,
             facts.span,
             explained,
             metadata.topics,
             readable=metadata.topics_file is not None,
             recovery=self._recovery,
+            dispatched=dispatched,
             book=self._book,
         )
+        if undecided:
+            self._unknown[Area.CONSUME_QUEUE] = undecided
         self._queue_details()
         consume_queue_ext.check_extensions(survey, facts.queues, layout.consume_queue_ext_size, self._book)
+        if (survey.root / file_names.CONSUME_QUEUE_EXT).is_dir() and not survey.has_dledger:
+            bit_maps = bit_maps_of(self._store)
+            consume_queue_ext.compare_extensions(survey, bit_maps, self._book)
+            if bit_maps.problems:
+                self._unknown[Area.CONSUME_QUEUE_EXT] = f"bit maps could not be compared: {bit_maps.problems[0]}"
 
     def _queue_details(self) -> None:
         survey, facts = self._survey, self._facts
@@ -172,7 +222,7 @@ class Judgement:
             if mine or not is_batch:
                 self._details[area] = f"{sum(found.units for found in mine)} unit(s) in {len(mine)} queue(s)"
         if (survey.root / file_names.CONSUME_QUEUE_EXT).is_dir():
-            self._details[Area.CONSUME_QUEUE_EXT] = "compared with the units that point there"
+            self._details[Area.CONSUME_QUEUE_EXT] = "compared with the units that point there and with their records"
         if survey.has_rocksdb:
             try:
                 self._details[Area.CONSUME_QUEUE] = RocksCheck(self._store, survey, self._book).run()
@@ -180,6 +230,9 @@ class Judgement:
                 self._unknown[Area.CONSUME_QUEUE] = str(error)
         elif survey.has_dledger:
             self._unknown[Area.CONSUME_QUEUE] = "units may point into the DLedger log, which is not read"
+        if any(finding.code == "queue-other-delay" for finding in self._book.findings()):
+            words = f"units of {SCHEDULE_TOPIC} show several delays of a level: give --config with messageDelayLevel"
+            self._unknown[Area.CONSUME_QUEUE] = words
 
     def _index(self, damages: list[DamagedRange]) -> None:
         survey, facts = self._survey, self._facts
@@ -194,7 +247,10 @@ class Judgement:
         known = [finding for segment in facts.segments for finding in segment.findings] + self._book.findings()
         wrong = {finding.physical_offset for finding in known if area_of(finding) is Area.COMMIT_LOG}
         report = IndexReport(survey, self._store.commit_log, facts.index, self._recovery, self._book)
-        report.write(facts.compare_index(damages), wrong)
+        failure = next((found.failure for found in facts.index if found.failure), "")
+        report.write(IndexDisagreement() if failure else facts.compare_index(damages), wrong)
+        if failure:
+            self._unknown[Area.INDEX] = failure
         if survey.has_dledger:
             self._unknown[Area.INDEX] = "entries may point into the DLedger log, which is not read"
 
@@ -205,7 +261,8 @@ class Judgement:
         checkpoint.check_shutdown(survey, book)
         self._details[Area.CHECKPOINT] = "fields against log and index"
         self._details[Area.SHUTDOWN] = "a broker is running" if survey.live else "abort file"
-        timer = TimerCheck(survey, self._by_key().get((TIMER_TOPIC, 0)), book)
+        precision = self._config.integer("timerPrecisionMs")
+        timer = TimerCheck(survey, self._by_key().get((TIMER_TOPIC, 0)), self._facts.newest, precision, book)
         try:
             if timer.is_there:
                 self._details[Area.TIMER] = timer.run()
@@ -220,7 +277,14 @@ class Judgement:
                     self._details[area] = check.run()
             except StoreError as error:
                 self._unknown[area] = str(error)
-        epochs = controller.check_controller(survey, book)
+        if not survey.has_dledger and not survey.has_rocksdb:
+            try:
+                unread = ServiceRecordCheck(self._store, survey, book).run()
+            except StoreError as error:
+                unread = f"messages that wait for a service of the broker were not all looked at: {error}"
+            if unread:
+                self._unknown[Area.COMMIT_LOG] = unread
+        epochs = controller.check_controller(survey, self._config.flag("enableControllerMode"), book)
         if epochs is not None:
             self._details[Area.CONTROLLER] = epochs
         if self._config.values:
@@ -243,8 +307,8 @@ class Judgement:
         return {(facts.topic, facts.queue_id): facts for facts in self._facts.queues}
 
 
-def _size(known: Known | None, sizes: list[int]) -> int | None:
+def _size(kind: FileSize, known: Known | None, sizes: list[int]) -> int | None:
     """Returns what files should measure: as configured, unless none of several does and the configuration is wrong."""
     if known is None:
         return None
-    return lint.misfit(known.value, sizes) or known.value
+    return lint.misfit(known.value, [size for size in sizes if kind.is_possible(size)]) or known.value

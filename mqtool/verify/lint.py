@@ -9,8 +9,10 @@ from pathlib import Path
 from mqtool.errors import UsageError
 from mqtool.formats import file_names
 from mqtool.formats.consume_queue import round_up_file_size
-from mqtool.store.broker_config import LEGACY_KEYS, BrokerConfig
+from mqtool.store.broker_config import BrokerConfig
+from mqtool.store.broker_keys import LEGACY_KEYS
 from mqtool.store.real_path import real_path
+from mqtool.verify.index_shape import Shape, find_shape
 from mqtool.verify.notebook import Notebook
 from mqtool.verify.survey import Survey
 
@@ -27,6 +29,8 @@ def check_lint(survey: Survey, config: BrokerConfig, book: Notebook) -> None:
     for old, new in LEGACY_KEYS.items():
         if old in config.values:
             book.add("lint-legacy-key", path, f"{old}={config.values[old]}; brokers read {new}")
+    for unknown in config.unknown_keys():
+        book.add("lint-unknown-key", path, str(unknown))
     _sizes(survey, config, path, book)
     _ratios(config, path, book)
     for root in config.paths("storePathRootDir")[:1]:
@@ -44,8 +48,6 @@ def misfit(configured: int | None, sizes: list[int]) -> int | None:
 
 def _sizes(survey: Survey, config: BrokerConfig, path: Path, book: Notebook) -> None:
     queue = config.integer("mappedFileSizeConsumeQueue")
-    shape = survey.index.shape
-    indexed = config.integer("maxHashSlotNum") and config.integer("maxIndexNum")
     rules = (
         ("mappedFileSizeCommitLog", config.integer("mappedFileSizeCommitLog"), [s.size for s in survey.segments]),
         (
@@ -59,15 +61,40 @@ def _sizes(survey: Survey, config: BrokerConfig, path: Path, book: Notebook) -> 
             [file.size for q in survey.queues if q.is_batch for file in q.files],
         ),
         (
-            "maxHashSlotNum and maxIndexNum",
-            shape.file_size if shape and indexed else None,
-            [size for _, size in survey.index.files],
+            "mappedFileSizeConsumeQueueExt",
+            config.integer("mappedFileSizeConsumeQueueExt"),
+            _sizes_in(survey.root / file_names.CONSUME_QUEUE_EXT, "*/*/*"),
+        ),
+        (
+            "mappedFileSizeTimerLog",
+            config.integer("mappedFileSizeTimerLog"),
+            _sizes_in(survey.root / file_names.TIMER_LOG, "*"),
         ),
     )
     for key, wanted, sizes in rules:
         common = misfit(wanted, sizes)
         if common is not None:
-            book.add("lint-size", path, f"{key}: expected files of {wanted} bytes, most have {common}")
+            words = f"{key}={config.values.get(key, wanted)}: expected files of {wanted} bytes; "
+            book.add(
+                "lint-size", path, f"{words}{sizes.count(common)} of {len(sizes)} have {common}: {key}={common} fits"
+            )
+    _index_shape(survey, config, path, book)
+
+
+def _sizes_in(directory: Path, pattern: str) -> list[int]:
+    return [file.stat().st_size for file in directory.glob(pattern) if file.name.isdigit() and file.is_file()]
+
+
+def _index_shape(survey: Survey, config: BrokerConfig, path: Path, book: Notebook) -> None:
+    """Compares maxHashSlotNum and maxIndexNum with what the entries of the index files prove."""
+    slots, places = config.integer("maxHashSlotNum"), config.integer("maxIndexNum")
+    sizes = [size for _, size in survey.index.files]
+    if slots is None or places is None or Shape(slots, places).file_size in sizes or not sizes:
+        return
+    found = find_shape(survey.index.files, None, None)
+    words = f"maxHashSlotNum={slots}, maxIndexNum={places}: expected files of {Shape(slots, places).file_size} bytes; "
+    fits = f": maxHashSlotNum={found.slots}, maxIndexNum={found.places} fit" if found else ""
+    book.add("lint-size", path, f"{words}none of {len(sizes)} has that size{fits}")
 
 
 def _ratios(config: BrokerConfig, path: Path, book: Notebook) -> None:

@@ -9,7 +9,9 @@ import os
 import struct
 from pathlib import Path
 
+from mqtool.errors import StoreError
 from mqtool.formats import file_names
+from mqtool.store.files import open_regular
 
 _FLOCK = struct.Struct("hhqqi4x")
 _LOCKS = Path("/proc/locks")
@@ -21,8 +23,8 @@ def is_held(root: Path) -> bool:
     try:
         if _is_ours(path):
             return True
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
+        descriptor = open_regular(path, os.O_RDONLY)
+    except (OSError, StoreError):
         return False
     try:
         asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)

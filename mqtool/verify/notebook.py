@@ -1,10 +1,11 @@
 """Where rules write findings down: places made relative, next steps filled in, floods held back."""
 
-import shlex
+import glob
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+from mqtool.commands import PLAN_FILE, fill, opened
 from mqtool.verify.catalogue import CATALOGUE
 from mqtool.verify.findings import Area, Finding, Severity
 
@@ -19,15 +20,15 @@ class Notebook:
         root: the store's root directory.
     """
 
-    def __init__(self, root: Path, shown: str | None = None) -> None:
+    def __init__(self, root: Path, config: Path | None = None) -> None:
         """Starts empty.
 
         Args:
-            root: the store's root directory.
-            shown: how the user named it; stands in next steps.
+            root: the store's root directory as the user named it.
+            config: the file of `--config`, if there was one.
         """
         self.root = root
-        self._shown = shown or str(root)
+        self._config = config
         self._findings: list[Finding] = []
         self._counts: Counter[str] = Counter()
 
@@ -107,20 +108,18 @@ class Notebook:
     def _next_step(
         self, template: str, path: Path, span: tuple[int, int] | None, topic: str | None, queue_id: int | None
     ) -> str:
-        shown = Path(self._shown)
-        inside = shown / self.relative(path) if path.is_absolute() else shown / path
-        start, end = span or (0, 0)
-        text = template if span else template.replace(" -o {offsets}", "")
-        if topic is None:
-            text = text.replace(" --topic {topic}", "").replace(" --queue {queue_id}", "")
-        elif queue_id is None:
-            text = text.replace(" --queue {queue_id}", "")
-        return text.format(
-            store=shlex.quote(self._shown),
-            path=shlex.quote(str(inside)),
-            offsets=f"{start}:{end}",
-            topic=shlex.quote(topic or ""),
-            queue_id=queue_id,
+        name = self.relative(path)
+        return fill(
+            template,
+            {
+                "store": opened(self.root, self._config),
+                "path": self.root / name,
+                "name": name,
+                "offsets": span and f"{span[0]}:{span[1]}",
+                "topic": None if topic is None else glob.escape(topic),
+                "queue_id": None if topic is None else queue_id,
+                "plan": PLAN_FILE,
+            },
         )
 
 

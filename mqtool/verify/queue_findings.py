@@ -2,8 +2,14 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from mqtool.errors import StoreError
+from mqtool.formats import file_names
+from mqtool.formats.checkpoint import Checkpoint
 from mqtool.scan.multi_dispatch import is_lmq
+from mqtool.store.commit_log import CommitLog
+from mqtool.store.files import ReadFile, list_mapped_files
 from mqtool.verify.config import SYSTEM_TOPICS
 from mqtool.verify.consume_queue import QueueFacts, Run
 from mqtool.verify.continuity import QueueSpan
@@ -27,6 +33,7 @@ class QueueReport:
         queues: facts of each queue of the survey, in its order.
         detail: where queues and log disagree.
         ledger: what is lost.
+        dispatched: which records a running broker has given to their queues.
     """
 
     survey: Survey
@@ -35,6 +42,7 @@ class QueueReport:
     queues: list[QueueFacts]
     detail: Disagreement
     ledger: Ledger
+    dispatched: "Dispatched"
     _files: dict[Queue, QueueFiles] = field(default_factory=dict)
     _facts: dict[Queue, QueueFacts] = field(default_factory=dict)
     _occupied: dict[Queue, list[Interval]] = field(default_factory=dict)
@@ -50,15 +58,17 @@ class QueueReport:
         for run in self.detail.missing:
             missing.setdefault(run.queue, []).append((run.first, run.last))
         for units in self.detail.odd:
-            self._odd(units)
+            self._odd(units, missing.get(units.queue, []))
         for queue, facts in zip(self.survey.queues, self.queues, strict=True):
             if self.survey.wants(queue.topic):
                 self._invalid(queue, facts, missing.get(queue.key, []))
         for run in self.detail.missing:
             self._missing(run)
 
-    def _odd(self, units: OddUnits) -> None:
+    def _odd(self, units: OddUnits, missing: list[Interval]) -> None:
         queue = self._files[units.queue]
+        if units.is_hole and _overlap(units.first_offset, units.last_offset, missing):
+            units.code = "queue-duplicate-unit"  # the log has these messages: the units are in their place
         self._occupy(units.queue, units.first_offset, units.last_offset)
         if not units.code or units.code.startswith("log-"):
             return
@@ -68,7 +78,7 @@ class QueueReport:
 
     def _invalid(self, queue: QueueFiles, facts: QueueFacts, missing: list[Interval]) -> None:
         if facts.failure:
-            self.book.add("queue-unreadable", queue.path, facts.failure, queue=queue.key)
+            self.book.add("queue-unreadable", Path(facts.failed_file), facts.failure, queue=queue.key)
         kinds = (("queue-hole", facts.holes, "of zeros"), ("queue-bad-unit", facts.bad, "that cannot be"))
         for code, runs, what in kinds:
             for run in runs:
@@ -111,7 +121,7 @@ class QueueReport:
 
     def _missing_part(self, queue: QueueFiles, facts: QueueFacts, run: MissingUnit, first: int, last: int) -> None:
         at_end = first >= (facts.max_offset if queue.is_batch else facts.used_end)
-        if self.survey.live and at_end:
+        if self.survey.live and at_end and not self._is_missing_now(queue, first, run.start):
             return  # dispatch may not have come so far
         in_file = queue.is_batch or place(queue, first)[1] is not None
         code = "queue-missing-units" if at_end or in_file else "queue-file-missing"
@@ -129,6 +139,20 @@ class QueueReport:
             queue=queue.key,
             severity=Severity.WARNING if mended else None,
         )
+
+    def _is_missing_now(self, queue: QueueFiles, first: int, physical_offset: int) -> bool:
+        """Whether a running broker has dispatched a record, and its unit is not there even now."""
+        if queue.is_batch or not self.dispatched.has(physical_offset):
+            return False
+        size, files = queue.unit.size, list_mapped_files(queue.path).files
+        file = next((file for file in files if file.base <= first * size < file.end), None)
+        if file is None:
+            return True
+        try:
+            with ReadFile(file.path) as opened:
+                return not any(opened.read(first * size - file.base, size))
+        except StoreError:  # deleted meanwhile
+            return False
 
     def _physical_at(self, queue: Queue, number: int) -> int:
         """Returns where in the log the records of missing units begin, -1 if the log does not have them."""
@@ -174,8 +198,9 @@ def absent_queues(
     *,
     readable: bool,
     recovery: Recovery,
+    dispatched: "Dispatched",
     book: Notebook,
-) -> None:
+) -> str:
     """Reports queues of which the log holds messages and the disk no files.
 
     Args:
@@ -185,10 +210,17 @@ def absent_queues(
         topics: as configured.
         readable: whether that is known.
         recovery: what the next start mends.
+        dispatched: which records a running broker has given to their queues.
         book: where findings go.
+
+    Returns:
+        Why it is not known whether queues are missing, "" if it is.
     """
     if survey.has_rocksdb or survey.has_dledger:
-        return
+        return ""
+    in_the_way = {name for name in _TREES if _is_in_the_way(survey.root / name)}
+    blocked = dict.fromkeys(sorted(in_the_way), 0)
+    undecided = 0
     here = {queue.key for queue in survey.queues}
     topics_here, configured = {queue.topic for queue in survey.queues}, set(topics)
     deleted: dict[str, list[int]] = {}
@@ -200,16 +232,56 @@ def absent_queues(
         is_own = is_lmq(topic) or topic.startswith(SYSTEM_TOPICS)
         if readable and topic not in configured and topic not in topics_here and not is_own:
             deleted.setdefault(topic, []).append(count)
+        elif (tree := _tree(survey, topic)) in in_the_way:
+            blocked[tree] += count
         elif not survey.live:
             _absent(survey, span, number, count, recovery, book)
+        elif not list_mapped_files(survey.root / tree / topic / str(queue[1])).files:  # it was made meanwhile
+            if dispatched.has(int(span.first_at[number])):
+                _absent(survey, span, number, count, recovery, book)
+            else:
+                undecided += 1
+    for tree, count in blocked.items():
+        words = f"a file, not a directory; {count} message(s) of the CommitLog are in no queue"
+        book.add("queue-not-directory", survey.root / tree, words)
     for topic, counts in sorted(deleted.items()):
         words = f"{sum(counts)} message(s) in {len(counts)} queue(s)"
         book.add("topic-only-in-log", survey.root / "consumequeue" / topic, words, queue=(topic, None))
+    return f"a broker is writing: {undecided} queue(s) are missing or not made yet" if undecided else ""
+
+
+_TREES = (file_names.CONSUME_QUEUE, file_names.BATCH_CONSUME_QUEUE)
+
+
+def _is_in_the_way(path: Path) -> bool:
+    return path.exists() and not path.is_dir()
+
+
+def _tree(survey: Survey, topic: str) -> str:
+    return _TREES[topic in survey.rules.batch_topics]
+
+
+class Dispatched:
+    """Which records of a running broker's log have been given to their queues: it takes them in the log's order."""
+
+    def __init__(self, log: CommitLog, queues: Iterable[QueueFacts], checkpoint: Checkpoint | None) -> None:
+        self._log = log
+        self._newest = max((high for facts in queues for *_, high in facts.chunks), default=-1)
+        self._checkpoint = checkpoint or Checkpoint()
+
+    def has(self, physical_offset: int) -> bool:
+        """Whether that is certain for the record at an offset: a queue or the checkpoint knows a later one."""
+        if physical_offset < max(self._newest, self._checkpoint.logics_physical_offset):
+            return True
+        try:
+            return self._log.record(physical_offset).store_timestamp < self._checkpoint.logics_msg_timestamp
+        except StoreError:
+            return False
 
 
 def _absent(survey: Survey, span: QueueSpan, number: int, count: int, recovery: Recovery, book: Notebook) -> None:
     queue = span.queues[number]
-    tree = "batchconsumequeue" if queue[0] in survey.rules.batch_topics else "consumequeue"
+    tree = _tree(survey, queue[0])
     first_at, last_at = int(span.first_at[number]), int(span.last_at[number])
     all_built = not survey.queues and survey.clean_stop
     mended = all_built or recovery.mends_records(first_at)

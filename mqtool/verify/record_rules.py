@@ -3,6 +3,9 @@
 Framing (magic, lengths, own physical offset) is `scan.walk`'s; these rules see sound frames only.
 """
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+
 import numpy as np
 
 from mqtool.errors import FormatError
@@ -97,28 +100,13 @@ class RecordRules:
             self._add("log-bad-record-crc", frames, int(rows[index]), evidence)
 
     def _fields(self, frames: Frames, times: np.ndarray) -> None:
-        queue_id, born = frames.column("queue_id"), frames.column("born_timestamp")
-        if queue_id.min() >= 0 and times.min() > 0 and born.min() >= 0 and frames.has_plain_ports:
-            return
-        born_port, store_port = _ports(frames)
-        rules = (
-            (queue_id < 0, "queue id {}", queue_id),
-            (times <= 0, "store time {} ms", times),
-            (born < 0, "born time {} ms", born),
-            (born_port >= _PORTS, "born port {}", born_port),
-            (store_port >= _PORTS, "store port {}", store_port),
-        )
-        for broken, words, values in rules:
-            for row in np.flatnonzero(broken).tolist():
-                self._add("log-bad-field", frames, row, words.format(values[row]))
+        for field in impossible_fields(frames, times):
+            for row in np.flatnonzero(field.broken).tolist():
+                self._add("log-bad-field", frames, row, field.words.format(field.values[row]))
 
     def _compression(self, frames: Frames) -> None:
-        flags = frames.column("sys_flag")
-        for row in np.flatnonzero(flags & SysFlag.COMPRESSED).tolist():
-            start = int(frames.body_start[row])
-            head = bytes(frames.view[start : start + min(4, int(frames.body_length[row]))])
-            if not _begins_compressed(head, int(flags[row])):
-                self._add("log-bad-compression", frames, row, f"the body begins with {head.hex() or 'nothing'}")
+        for row, head in not_compressed(frames):
+            self._add("log-bad-compression", frames, row, f"the body begins with {head.hex() or 'nothing'}")
 
     def _times(self, frames: Frames, times: np.ndarray) -> None:
         offsets = frames.positions + frames.base
@@ -176,6 +164,48 @@ def report_without_crc(book: Notebook, segment: MappedFile, count: int, first: i
     if count:
         evidence = f"{count} record(s) with a body and CRC 0, the first at {first}"
         book.add("log-crc-zero", segment.path, evidence, position=first - segment.base, span=(first, segment.end))
+
+
+@dataclass(frozen=True)
+class ImpossibleField:
+    """A field of some records that holds what no broker writes.
+
+    Attributes:
+        name: which.
+        words: how it is told, with a place for the value.
+        broken: bool per record.
+        values: int64 per record.
+    """
+
+    name: str
+    words: str
+    broken: np.ndarray
+    values: np.ndarray
+
+
+def impossible_fields(frames: Frames, times: np.ndarray) -> tuple[ImpossibleField, ...]:
+    """Returns the fields of which some record holds what no broker writes; `times` are the store timestamps."""
+    queue_id, born = frames.column("queue_id"), frames.column("born_timestamp")
+    if queue_id.min() >= 0 and times.min() > 0 and born.min() >= 0 and frames.has_plain_ports:
+        return ()
+    born_port, store_port = _ports(frames)
+    return (
+        ImpossibleField("queue_id", "queue id {}", queue_id < 0, queue_id),
+        ImpossibleField("store_timestamp", "store time {} ms", times <= 0, times),
+        ImpossibleField("born_timestamp", "born time {} ms", born < 0, born),
+        ImpossibleField("born_port", "born port {}", born_port >= _PORTS, born_port),
+        ImpossibleField("store_port", "store port {}", store_port >= _PORTS, store_port),
+    )
+
+
+def not_compressed(frames: Frames) -> Iterator[tuple[int, bytes]]:
+    """Yields the records whose flags say that the body is compressed though it is not, with how the body begins."""
+    flags = frames.column("sys_flag")
+    for row in np.flatnonzero(flags & SysFlag.COMPRESSED).tolist():
+        start = int(frames.body_start[row])
+        head = bytes(frames.view[start : start + min(4, int(frames.body_length[row]))])
+        if not _begins_compressed(head, int(flags[row])):
+            yield row, head
 
 
 def spikes(times: np.ndarray) -> list[int]:

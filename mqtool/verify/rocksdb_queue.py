@@ -4,6 +4,7 @@ Source: RocksDBConsumeQueueStore, RocksDBConsumeQueueTable, RocksDBConsumeQueueO
 """
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 
@@ -13,7 +14,9 @@ from mqtool.formats.rocksdb_queue import CHECKPOINT_TOPIC, MAX, ROCKS_BOUND, Roc
 from mqtool.scan.damage import Damage
 from mqtool.scan.dispatch import Dispatcher
 from mqtool.scan.dispatched import QueueUnits
+from mqtool.scan.multi_dispatch import SCHEDULE_TOPIC
 from mqtool.store import Store
+from mqtool.store.delay_levels import is_possible_delay
 from mqtool.store.rocksdb_queues import QueueDatabase
 from mqtool.verify.findings import Severity
 from mqtool.verify.notebook import Notebook
@@ -81,8 +84,16 @@ class RocksCheck:
             return
         self._matched[name] += 1
         if found != expected:
+            same_record = replace(found, tags_code=expected.tags_code) == expected
+            is_other_delay = same_record and self._is_other_delay(name, found)
+            code = "queue-other-delay" if is_other_delay else "rocksdb-wrong-unit"
             words = f"unit at queue offset {offset}: expected {_words(expected)}, found {_words(found)}"
-            self._book.add("rocksdb-wrong-unit", self._path, words, span=at, queue=name)
+            self._book.add(code, self._path, words, span=at, queue=name)
+
+    def _is_other_delay(self, name: Name, unit: RocksUnit) -> bool:
+        """Whether a delayed message is due as some messageDelayLevel has it, where none is configured."""
+        known = name[0] != SCHEDULE_TOPIC or self._survey.delays_given
+        return not known and is_possible_delay(unit.tags_code - unit.store_timestamp)
 
     def _count(self, database: QueueDatabase, name: Name, first: int, last: int) -> int:
         """Counts a queue's units; reports those that no record of the log calls for."""

@@ -80,7 +80,7 @@ def _meet(before: SegmentFacts, after: SegmentFacts) -> bool:
 
 
 def _findings(survey: Survey, parts: Sequence[SegmentFacts]) -> list[Finding]:
-    book, segment = Notebook(survey.root, survey.shown), survey.segments[parts[0].number]
+    book, segment = Notebook(survey.root, survey.config), survey.segments[parts[0].number]
     time_spikes(survey, parts, book)
     without = [part for part in parts if part.without_crc]
     if without:

@@ -35,6 +35,7 @@ class Options:
         state: file that keeps finished tasks, None for none.
         max_seconds: after which no task is begun.
         timeline: count messages by topic and minute, for a report.
+        broker: release whose next start is judged, "4.9" or "5.5"; by default the detected one.
     """
 
     topics: tuple[str, ...] | None = None
@@ -43,6 +44,7 @@ class Options:
     state: Path | None = None
     max_seconds: float | None = None
     timeline: bool = False
+    broker: str | None = None
 
 
 def verify(store: Store, options: Options | None = None, progress: Progress | None = None) -> Verification:
@@ -67,7 +69,7 @@ def examine(
     seen = survey(store, chosen.topics, throttle=throttle, timeline=chosen.timeline)
     deadline = None if chosen.max_seconds is None else begun + chosen.max_seconds
     facts, complete = _read(seen, chosen, progress or (lambda _done, _total: None), deadline)
-    judgement = Judgement(store, facts)
+    judgement = Judgement(store, facts, chosen.broker)
     if complete:
         judgement.judge()
     return judgement.verdict(time.monotonic() - begun, complete=complete), facts

@@ -11,14 +11,15 @@ from pathlib import Path
 
 import numpy as np
 
+from mqtool.errors import StoreError
 from mqtool.formats import file_names
 from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
 from mqtool.formats.codec import Unit
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
 from mqtool.scan.damage import Damage, Tail
-from mqtool.scan.dispatched import DELAY_LEVELS, DispatchRules, parse_delay_levels
+from mqtool.scan.dispatched import DispatchRules
 from mqtool.scan.multi_dispatch import is_lmq
-from mqtool.store import Store
+from mqtool.store import Store, delay_levels
 from mqtool.store.commit_log import CommitLog
 from mqtool.store.consume_queue import Queue, UnitCache
 from mqtool.store.files import MappedFile, ReadFile, list_directory, list_mapped_files
@@ -93,7 +94,8 @@ class Survey:
     """The moment that is judged.
 
     Attributes:
-        root, shown: the store's root; how the user named it.
+        root: the store's root as the user named it.
+        config: the file of `--config`, if there was one.
         segments: of the CommitLog, by physical offset.
         last_used: number of the last segment that holds anything.
         min_offset, end: bounds of the log; `end` is behind its last record.
@@ -103,15 +105,17 @@ class Survey:
         clean_stop: there is no abort file.
         line: release line, "4.9" or "5.5"; None if nothing tells.
         rules: how records are dispatched.
+        delays_given: the configuration states messageDelayLevel; else `rules` has what most units show.
         topics: globs that narrow the check, None for all.
         has_dledger, has_rocksdb: parts of the log or the queues are there and not read.
         throttle: bytes per second and process, None for no limit.
         timeline: whether messages are counted by topic and minute.
         index: the index files.
+        failure: why the end of the log could not be found, "" if it was; if not, `end` is the last file's.
     """
 
     root: Path
-    shown: str
+    config: Path | None
     segments: tuple[MappedFile, ...]
     last_used: int
     min_offset: int
@@ -122,12 +126,14 @@ class Survey:
     clean_stop: bool
     line: str | None
     rules: DispatchRules
+    delays_given: bool = False
     topics: tuple[str, ...] | None = None
     has_dledger: bool = False
     has_rocksdb: bool = False
     throttle: int | None = None
     timeline: bool = False
     index: IndexPlan = field(default_factory=IndexPlan)
+    failure: str = ""
 
     @property
     def is_4(self) -> bool:
@@ -161,21 +167,22 @@ def survey(
     """Looks at a store."""
     queues = tuple(_queues(store.path))
     live = lock.is_held(store.path)
-    log, behind = _used_log(store, live=live)
+    log, behind, failure = _found_end(store, live=live)
     try:
         return Survey(
             root=store.path,
-            shown=str(store.path),
+            config=store.config.file,
             segments=log.segments,
-            last_used=log.last_used if log.segments else 0,
+            last_used=len(log.segments) - 1 if failure else log.last_used if log.segments else 0,
             min_offset=log.min_offset,
-            end=max(log.max_offset, log.min_offset),
+            end=log.segments[-1].end if failure else max(log.max_offset, log.min_offset),
             behind=behind,
             queues=queues,
             live=live,
             clean_stop=store.clean_stop,
             line=store.version.line,
             rules=_rules(store, queues),
+            delays_given=bool(store.config.values.get(delay_levels.KEY)),
             topics=topics,
             has_dledger=_unread_ledger(store),
             has_rocksdb=_has_rocksdb(store.path),
@@ -186,6 +193,7 @@ def survey(
                 store.config.integer("maxHashSlotNum"),
                 store.config.integer("maxIndexNum"),
             ),
+            failure=failure,
         )
     finally:
         log.close()
@@ -196,16 +204,26 @@ def well_named(files: tuple[MappedFile, ...], size: int | None) -> tuple[MappedF
     return tuple(file for file in files if not size or file.base % size == 0 or file.size != size)
 
 
+def _found_end(store: Store, *, live: bool) -> tuple[CommitLog, tuple[tuple[MappedFile, Tail], ...], str]:
+    """Returns what `_used_log` does; all segments and the reason where they cannot be read."""
+    try:
+        log, behind = _used_log(store, live=live)
+        _ = log.max_offset
+    except StoreError as error:
+        return CommitLog(store.layout.segments), (), str(error)
+    return log, behind, ""
+
+
 def _used_log(store: Store, *, live: bool) -> tuple[CommitLog, tuple[tuple[MappedFile, Tail], ...]]:
     """Returns the log up to the last segment that holds a record, and what fills files behind it if not zeros.
 
     A copy of another segment, or garbage, is data but no part of the log.
     """
     known = store.layout.commit_log_size
-    files = well_named(store.layout.commit_log.files, known.value if known else None)
+    files = well_named(store.layout.segments, known.value if known else None)
     behind: list[tuple[MappedFile, Tail]] = []
     while True:
-        log = CommitLog(files, lambda: _newest(store))
+        log = CommitLog(files, store.newest_records)
         log.witness = store.commit_log.witness
         if not log.segments or log.last_used == 0 or live:
             return log, tuple(behind)
@@ -216,12 +234,6 @@ def _used_log(store: Store, *, live: bool) -> tuple[CommitLog, tuple[tuple[Mappe
         behind.append((segment, walk.tail))
         log.close()
         files = tuple(file for file in files if file.base < segment.base)
-
-
-def _newest(store: Store) -> list[int]:
-    """Returns the physical offset of each queue's newest unit, for finding the end of the log."""
-    found = (queue.last_unit() for queue in store.disk_queues())
-    return [int(last[2]["physical_offset"]) for last in found if last is not None]
 
 
 def _queues(root: Path) -> Iterator[QueueFiles]:
@@ -237,14 +249,13 @@ def _rules(store: Store, queues: tuple[QueueFiles, ...]) -> DispatchRules:
     configured = {
         name for name, topic in store.metadata.topics.items() if topic.attributes and topic.queue_type == "BatchCQ"
     }
-    levels = store.config.values.get("messageDelayLevel", DELAY_LEVELS)
     line = store.version.line
     topics = {queue.topic for queue in queues} | {queue.topic for queue in store.disk_queues()}
     return DispatchRules(
         index_tags=line is None or line.startswith("5.5"),
         multi_dispatch=any(is_lmq(topic) for topic in topics) or bool(store.config.flag("enableMultiDispatch")),
         lmq_everywhere=line is not None and line.startswith("4"),
-        delay_levels=parse_delay_levels(levels),
+        delay_levels=store.dispatch_rules.delay_levels,
         batch_topics=frozenset(configured | {queue.topic for queue in queues if queue.is_batch}),
     )
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from mqtool.errors import StoreError
-from mqtool.formats import commit_log, file_names, timer
+from mqtool.errors import FormatError, StoreError
+from mqtool.formats import commit_log, file_names, properties, timer
 from mqtool.store.files import MappedFile, ReadFile, list_mapped_files, read_file
 from mqtool.verify.consume_queue import QueueFacts
 from mqtool.verify.notebook import Notebook
@@ -16,43 +16,60 @@ from mqtool.verify.survey import Survey
 
 TOPIC = "rmq_sys_wheel_timer"
 _HEAD_SIZE = commit_log.field_offset("physical_offset") + 8
+_MOST_DIGITS = 20
+_NO_UNITS = np.empty(0, [("position", np.int64), ("due", np.int64), ("physical", np.int64)])
 _TOTAL, _PHYSICAL = commit_log.field_offset("total_size"), commit_log.field_offset("physical_offset")
 
 
 class TimerCheck:
     """Looks at a store's timer."""
 
-    def __init__(self, survey: Survey, queue: QueueFacts | None, book: Notebook) -> None:
-        """Takes the queue of parked messages, None if there is none."""
+    def __init__(
+        self, survey: Survey, queue: QueueFacts | None, newest: int, precision: int | None, book: Notebook
+    ) -> None:
+        """Takes what was found before.
+
+        Args:
+            survey: the store.
+            queue: of parked messages, None if there is none.
+            newest: latest store timestamp in the log, 0 if it holds no record.
+            precision: timerPrecisionMs, None if the configuration does not state it: then the slots do.
+            book: where findings go.
+        """
         self._survey = survey
         self._queue = queue
+        self._newest = newest
+        self._precision = precision
         self._book = book
         listed = list_mapped_files(survey.root / file_names.TIMER_LOG)
         self._files = listed.files
-        self._positions = np.empty(0, np.int64)
+        self._units = _NO_UNITS
 
     @property
     def is_there(self) -> bool:
-        """Whether the store has a timer."""
-        return bool(self._files) or (self._survey.root / file_names.TIMER_WHEEL).exists()
+        """Whether the store has a timer, or had one that read parked messages."""
+        if self._files or (self._survey.root / file_names.TIMER_WHEEL).exists():
+            return True
+        return self._queue is not None and self._saved().last_timer_queue_offset > 0
 
     def run(self) -> str:
         """Looks at all parts; returns in words what was looked at."""
         size = max((file.size for file in self._files), default=0)
-        positions = []
+        parts = [_NO_UNITS]
         for number, file in enumerate(self._files):
             if file.size != size:
                 self._book.add("timer-log-size", file.path, f"expected {size} bytes, found {file.size}")
             if number and self._files[number - 1].end < file.base:
                 self._book.add("timer-log-gap", file.path, f"the file before ends at {self._files[number - 1].end}")
-            positions.append(self._units(file))
-        self._positions = np.concatenate(positions) if positions else np.empty(0, np.int64)
+            parts.append(self._read(file))
+        self._units = np.concatenate(parts)
         checkpoint = self._checkpoint()
         slots = self._wheel(checkpoint)
-        return f"{len(self._positions)} timer log unit(s), {slots} slot(s) that wait"
+        self._parked(checkpoint)
+        return f"{len(self._units)} timer log unit(s), {slots} slot(s) that wait"
 
-    def _units(self, file: MappedFile) -> np.ndarray:
-        """Checks the units of one file; returns their positions."""
+    def _read(self, file: MappedFile) -> np.ndarray:
+        """Checks the units of one file; returns their positions, deliver times and records."""
         with ReadFile(file.path) as opened:
             data = opened.read(0, min(opened.data_end(), file.size))
         found = []
@@ -71,9 +88,9 @@ class TimerCheck:
                 words = f"position {position} names {previous} as the one before it"
                 self._book.add("timer-bad-chain", file.path, words, position=at)
             self._record(file, at, unit)
-            found.append(position)
+            found.append((position, unit.write_time + unit.delay, unit.physical_offset))
             at += timer.LOG_UNIT_SIZE
-        return np.array(found, np.int64)
+        return np.array(found, _NO_UNITS.dtype)
 
     def _is_before(self, previous: int, position: int) -> bool:
         """Whether a position can be that of an earlier unit; files that expired are not looked for."""
@@ -103,12 +120,19 @@ class TimerCheck:
         with ReadFile(segment.path) as opened:
             return opened.read(physical - segment.base, _HEAD_SIZE)
 
-    def _checkpoint(self) -> timer.TimerCheckpoint:
-        path = self._survey.root / file_names.CONFIG / file_names.TIMER_CHECKPOINT
+    @property
+    def _checkpoint_path(self) -> Path:
+        return self._survey.root / file_names.CONFIG / file_names.TIMER_CHECKPOINT
+
+    def _saved(self) -> timer.TimerCheckpoint:
+        """Returns what config/timercheck states; zeros if it cannot be read, as the broker has it."""
         try:
-            found = timer.parse_checkpoint(read_file(path))
+            return timer.parse_checkpoint(read_file(self._checkpoint_path))
         except StoreError:
             return timer.TimerCheckpoint()
+
+    def _checkpoint(self) -> timer.TimerCheckpoint:
+        path, found = self._checkpoint_path, self._saved()
         end = max((file.end for file in self._files), default=0)
         if found.last_timer_log_flush_position > end:
             words = f"lastTimerLogFlushPos {found.last_timer_log_flush_position}, the timer log ends at {end}"
@@ -136,19 +160,70 @@ class TimerCheck:
             data = file.read(0, file.size)
         slots = np.frombuffer(data, timer.SLOT.dtype)
         times = slots["time"].astype(np.int64)
-        waiting = np.flatnonzero(
-            (times > 0)
-            & (times * timer.DEFAULT_PRECISION_MS > checkpoint.last_read_time_ms)
-            & (slots["last_position"] >= 0)
-        )
-        positions = set(self._positions.tolist())
+        used = np.flatnonzero((times > 0) & (slots["last_position"] >= 0))
+        precision = self._precision or self._inferred_precision(times[used], slots["last_position"][used])
+        waiting = used[times[used] > checkpoint.last_read_time_ms // precision]
+        positions = set(self._units["position"].tolist())
         for row in waiting.tolist() if not self._survey.live else ():
             first, last = int(slots["first_position"][row]), int(slots["last_position"][row])
             for position in {first, last} - positions:
                 if self._kept(position):
-                    words = f"slot of {times[row] * timer.DEFAULT_PRECISION_MS} ms leads to position {position}"
+                    words = f"slot of {times[row] * precision} ms leads to position {position}"
                     self._book.add("timer-bad-slot", path, words, position=row * timer.SLOT_SIZE)
         return len(waiting)
+
+    def _inferred_precision(self, times: np.ndarray, last: np.ndarray) -> int:
+        """Returns the timerPrecisionMs with which most slots are those of their newest units."""
+        if not len(self._units) or not len(times):
+            return timer.DEFAULT_PRECISION_MS
+        at = np.minimum(np.searchsorted(self._units["position"], last), len(self._units) - 1)
+        known = self._units["position"][at] == last
+        times, due = times[known], self._units["due"][at[known]]
+        return max(timer.PRECISIONS_MS, key=lambda precision: int((due // precision == times).sum()))
+
+    def _parked(self, checkpoint: timer.TimerCheckpoint) -> None:
+        """Reports messages that the timer has read, that still wait, and that its log does not have.
+
+        A message that was due when the timer read it never gets a unit. One that is due after the newest record was
+        stored cannot be such a message. The broker deletes a file of the timer log only after the CommitLog has lost
+        the records of all its units (TimerMessageStore.start).
+        """
+        queue = next((queue for queue in self._survey.queues if queue.key == (TOPIC, 0) and not queue.is_batch), None)
+        if queue is None or self._survey.live or self._survey.has_dledger:
+            return
+        bound = max(checkpoint.last_read_time_ms, self._newest)
+        missing = []
+        for file, first, units in queue.chunks():
+            physical = units["physical_offset"].astype(np.int64)
+            number = file.base // queue.unit.size + first + np.arange(len(units))
+            inside = (physical >= self._survey.min_offset) & (physical < self._survey.end) & (units["size"] > 0)
+            read = inside & (number < checkpoint.last_timer_queue_offset) & ~np.isin(physical, self._units["physical"])
+            for row in np.flatnonzero(read).tolist():
+                due = self._due(int(physical[row]), int(units["size"][row]))
+                if due is not None and due > bound:
+                    missing.append((int(number[row]), due))
+        if missing:
+            first_offset, first_due = missing[0]
+            words = (
+                f"{len(missing)} message(s) of {TOPIC} wait and have no unit; "
+                f"the first has queue offset {first_offset} and is due at {first_due} ms"
+            )
+            self._book.add("timer-missing-unit", self._survey.root / file_names.TIMER_LOG, words)
+
+    def _due(self, physical: int, size: int) -> int | None:
+        """Returns the deliver time of a parked record, None if it is not one."""
+        segment = next((s for s in self._survey.segments if s.base <= physical < s.end), None)
+        if segment is None or size > segment.end - physical:
+            return None
+        with ReadFile(segment.path) as opened:
+            data = opened.read(physical - segment.base, size)
+        try:
+            record = commit_log.parse_record(data)
+            due = properties.decode(record.properties).get(properties.TIMER_OUT_MS, "")
+        except FormatError:
+            return None
+        is_parked = record.topic == TOPIC.encode() and record.physical_offset == physical
+        return int(due) if is_parked and due.isascii() and due.isdigit() and len(due) < _MOST_DIGITS else None
 
     def _kept(self, position: int) -> bool:
         """Whether the timer log should have a position: expired files are gone."""

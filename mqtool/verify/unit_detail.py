@@ -11,9 +11,11 @@ import numpy as np
 
 from mqtool.errors import StoreError
 from mqtool.formats.consume_queue import MAX_EXT_ADDRESS
+from mqtool.scan.multi_dispatch import SCHEDULE_TOPIC
+from mqtool.store.consume_queue_ext import ExtUnits
+from mqtool.store.delay_levels import is_possible_delay
 from mqtool.store.files import ReadFile
 from mqtool.verify.consume_queue import Kinds, QueueFacts
-from mqtool.verify.consume_queue_ext import ExtUnits
 from mqtool.verify.fingerprints import mix_batches, mix_units, queue_key
 from mqtool.verify.records import Records
 from mqtool.verify.segment import DamagedRange
@@ -59,6 +61,11 @@ class OddUnits:
             and self.is_batch == other.is_batch
             and self.last + 1 == other.first
         )
+
+    @property
+    def is_hole(self) -> bool:
+        """Whether they stand in for messages that are gone, all with the unit of the next one that is left."""
+        return self.code == "queue-filled-hole"
 
     def extend(self, other: "OddUnits") -> None:
         """Takes the next unit in."""
@@ -250,7 +257,16 @@ class UnitDetail:
             return
         own = int(same[0])
         explained[own] = absent[own]
-        self._add(odd, index, *_differs(odd, index, expected, own, absent=bool(absent[own])))
+        code, evidence = _differs(odd, index, expected, own, absent=bool(absent[own]))
+        if code == "queue-wrong-tags" and self._is_other_delay(odd, index, int(expected.time[own])):
+            code = "queue-other-delay"
+        self._add(odd, index, code, evidence)
+
+    def _is_other_delay(self, odd: _Side, index: int, stored: int) -> bool:
+        """Whether a delayed message is due as some messageDelayLevel has it, where none is configured."""
+        topic = self._facts[int(odd.queue[index])][0].topic
+        known = topic != SCHEDULE_TOPIC or self._survey.delays_given
+        return not known and is_possible_delay(int(odd.tags[index]) - stored)
 
     @staticmethod
     def _without_unit(
@@ -338,6 +354,8 @@ def _differs(odd: _Side, index: int, expected: _Side, own: int, *, absent: bool)
     found, due = int(odd.offset[index]), int(expected.offset[own])
     if found != due:
         code = "queue-shifted-unit" if absent else "queue-duplicate-unit"
+        if not absent and found < due and odd.tags[index] == 0 and odd.size[index] == expected.size[own]:
+            code = "queue-filled-hole"  # what SimpleQueueWriter puts where messages are gone
         return code, f"queue offset {found} points at the record with queue offset {due}"
     if odd.size[index] != expected.size[own]:
         return "queue-wrong-size", f"size {odd.size[index]}, the record has {expected.size[own]}"

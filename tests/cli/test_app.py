@@ -45,14 +45,14 @@ SILENT = {"none", "interrupt", "terminate", "pipe"}
 
 @pytest.fixture(autouse=True)
 def _probe(monkeypatch):
-    monkeypatch.setitem(app.COMMANDS, "probe", app.Command("tests.cli.probe", "A command made for tests."))
+    monkeypatch.setitem(app.COMMANDS, "probe", app.Command("tests.cli.probe", "Test", "A command made for tests."))
 
 
 def spawn(*arguments: str, **options) -> subprocess.Popen[bytes]:
     """Starts the real program with the probe among its commands."""
     source = (
         "from mqtool.cli import app\n"
-        "app.COMMANDS['probe'] = app.Command('tests.cli.probe', 'A command made for tests.')\n"
+        "app.COMMANDS['probe'] = app.Command('tests.cli.probe', 'Test', 'A command made for tests.')\n"
         "app.main()"
     )
     environment = os.environ | {"PYTHONPATH": str(ROOT)}

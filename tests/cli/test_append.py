@@ -8,7 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 import mqtool as library
+from mqtool.cli import append
 from mqtool.cli.exits import ExitCode
+from mqtool.engine import duplicates
 from tests.cli.answers import problems
 from tests.support.damage import held_lock
 from tests.support.stores import copy_store, store_fixture, tree_digest
@@ -158,11 +160,11 @@ def test_what_dump_and_export_wrote_is_stored_again_with_equal_fields(mqtool, tm
     root = copy_store(name, tmp_path)
     dump = tmp_path / "dump"
     dump.write_bytes(mqtool("dump", root, "-f", "jsonl", "--body", "base64").stdout)
-    mqtool("export", root, "--to", tmp_path / "lake", "--include", "all")
+    mqtool("export", root, "--output", tmp_path / "lake", "--include", "all")
     source = messages(root)
     for number, origin in enumerate((dump, tmp_path / "lake")):
         made = tmp_path / f"made-{number}"
-        result = mqtool("append", made, "--from", origin, "--compat", name[7:10])
+        result = mqtool("append", made, "--from", origin, "--broker", name[7:10])
         assert [answer for answer in result.lines if not answer["stored"]] == []
 
         def what(found):
@@ -224,7 +226,7 @@ def test_every_flush_mode_leaves_the_same_log(mqtool, tmp_path, flush, compat):
     config = tmp_path / "broker.conf"
     config.write_text("mappedFileSizeCommitLog=16384\n", "utf-8")
     result = mqtool(
-        "append", tmp_path / "new", "--from", source, "--flush", flush, "--compat", compat, "--config", config
+        "append", tmp_path / "new", "--from", source, "--flush", flush, "--broker", compat, "--config", config
     )
     assert result.code == ExitCode.OK
     found = messages(tmp_path / "new")
@@ -278,3 +280,42 @@ def test_input_that_cannot_be_read_is_one_line(mqtool, tmp_path, source):
 def test_answers_have_the_documented_fields_and_no_others(mqtool, tmp_path):
     result = mqtool("append", tmp_path / "new", "--from", write(tmp_path / "in", [*GOOD, BAD[0]]), "-f", "json")
     assert problems("append", result.document) == []
+
+
+def unique(count):
+    return [{"topic": "Twice", "body": f"b{n}", "unique_key": f"7F000001{n:024X}"} for n in range(count)]
+
+
+def test_input_that_the_store_already_holds_is_refused_and_nothing_is_written(mqtool, tmp_path):
+    root, source = tmp_path / "new", write(tmp_path / "in", unique(3))
+    assert mqtool("append", root, "--from", source).code == ExitCode.OK
+    before = tree_digest(root)
+    again = mqtool("append", root, "--from", source)
+    assert again.code == ExitCode.REFUSED
+    assert "already stored at physical offset 0" in again.stderr
+    assert "--duplicates append" in again.stderr
+    assert tree_digest(root) == before
+
+
+def test_duplicates_are_appended_where_that_is_asked_for(mqtool, tmp_path):
+    root, source = tmp_path / "new", write(tmp_path / "in", unique(3))
+    assert mqtool("append", root, "--from", source).code == ExitCode.OK
+    assert mqtool("append", root, "--from", source, "--duplicates", "append").code == ExitCode.OK
+    assert len(messages(root)) == 6
+
+
+def test_a_delayed_message_is_found_in_its_delay_queue(mqtool, tmp_path):
+    root, source = tmp_path / "new", write(tmp_path / "in", [{**unique(1)[0], "delay_level": 3}])
+    assert mqtool("append", root, "--from", source).code == ExitCode.OK
+    assert mqtool("append", root, "--from", source).code == ExitCode.REFUSED
+
+
+def test_messages_without_a_unique_key_are_appended_and_the_log_before_them_is_reported(mqtool, tmp_path):
+    root, source = tmp_path / "new", write(tmp_path / "in", GOOD)
+    assert "already held" not in mqtool("append", root, "--from", source).stderr
+    assert "bytes that the log already held" in mqtool("append", root, "--from", source).stderr
+    assert len(messages(root)) == 6
+
+
+def test_the_values_of_duplicates_are_those_of_the_engine():
+    assert [*append.Duplicates] == [*duplicates.Duplicates]

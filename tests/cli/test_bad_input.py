@@ -28,7 +28,7 @@ OTHERS = {
     "verify": lambda path, new: ["verify", path, "--format", "json"],
     "report": lambda path, new: ["report", path, "-o", new],
     "diff": lambda path, new: ["diff", ORDERS, path],
-    "rebuild": lambda path, new: ["rebuild", "consumequeue", path, "--out", new],
+    "rebuild": lambda path, new: ["rebuild", "consumequeue", path, "--output", new],
     "plan": lambda path, new: ["plan", "rebuild", "consumequeue", path, "-o", new],
     "undo": lambda path, new: ["undo", path],
     "finalize": lambda path, new: ["finalize", path, "--yes"],

@@ -24,16 +24,23 @@ def aged(root, hours_ago):
     return now
 
 
+def store_files(root):
+    """Returns the files of a store; what mqtool keeps for an undo is none of them."""
+    paths = (path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file())
+    return {path for path in paths if not path.startswith(".mqtool/")}
+
+
+@pytest.mark.parametrize("keep", [[], ["--no-keep"]], ids=str)
 @pytest.mark.parametrize("name", NAMES)
-def test_what_a_dry_run_says_is_what_goes(mqtool, tmp_path, name):
+def test_what_a_dry_run_says_is_what_goes(mqtool, tmp_path, name, keep):
     root = copy_store(name, tmp_path)
     aged(root, lambda count: [100 - 40 * (number > count // 2) for number in range(count)])
-    before = {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()}
+    before = store_files(root)
     digest = tree_digest(root)
     said = mqtool("clean", root, "--dry-run", "--now", "-f", "json").document
     assert tree_digest(root) == digest
-    result = mqtool("clean", root, "--now", "-f", "json")
-    after = {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()}
+    result = mqtool("clean", root, "--now", "--yes", *keep, "-f", "json")
+    after = store_files(root)
     going = {one["file"] for one in said["files"] if one["goes"]}
     assert going
     assert before - after == going | set(said["followers"]) == set(result.document["removed"])
@@ -55,13 +62,17 @@ def test_files_go_from_the_front_when_they_have_expired_and_never_the_last(mqtoo
 @pytest.mark.parametrize(
     ("arguments", "goes", "words"),
     [
-        (["--at", "2026-11-21T12:00:00Z", "--used", "50"], False, "neither the hour nor the disk"),
-        (["--at", "2026-11-21T12:00:00Z", "--used", "80"], False, "it expires in"),
-        (["--at", "2026-11-21T12:00:00Z", "--used", "86"], True, "too full to wait"),
-        (["--at", "2027-11-21T12:00:00Z", "--used", "80"], True, "it has expired"),
-        (["--at", "2027-11-21T12:00:00Z", "--used", "50"], False, "neither the hour nor the disk"),
-        (["--at", "2027-11-21T12:00:00Z", "--used", "50", "--now"], True, "it was asked for"),
-        (["--at", "2026-11-21T12:00:00Z", "--used", "50", "--now", "--reserved-hours", "0"], True, "it was asked for"),
+        (["--as-of", "2026-11-21T12:00:00Z", "--used", "50"], False, "neither the hour nor the disk"),
+        (["--as-of", "2026-11-21T12:00:00Z", "--used", "80"], False, "it expires in"),
+        (["--as-of", "2026-11-21T12:00:00Z", "--used", "86"], True, "too full to wait"),
+        (["--as-of", "2027-11-21T12:00:00Z", "--used", "80"], True, "it has expired"),
+        (["--as-of", "2027-11-21T12:00:00Z", "--used", "50"], False, "neither the hour nor the disk"),
+        (["--as-of", "2027-11-21T12:00:00Z", "--used", "50", "--now"], True, "it was asked for"),
+        (
+            ["--as-of", "2026-11-21T12:00:00Z", "--used", "50", "--now", "--reserved-hours", "0"],
+            True,
+            "it was asked for",
+        ),
     ],
     ids=str,
 )
@@ -113,8 +124,8 @@ def test_unread_messages_are_those_at_and_behind_the_committed_offsets(mqtool, t
 def test_a_store_that_was_not_closed_in_order_is_left_alone(mqtool, tmp_path):
     root = copy_store("crash-5.5.0", tmp_path)
     before = tree_digest(root)
-    result = mqtool("clean", root, "--now")
-    assert (result.code, "mqtool recover" in result.stderr) == (ExitCode.REFUSED, True)
+    result = mqtool("clean", root, "--now", "--yes")
+    assert (result.code, f"mqtool recover {root}" in result.stderr) == (ExitCode.REFUSED, True)
     assert tree_digest(root) == before
     assert mqtool("clean", root, "--now", "--dry-run").code == ExitCode.OK
 
@@ -122,11 +133,15 @@ def test_a_store_that_was_not_closed_in_order_is_left_alone(mqtool, tmp_path):
 def test_a_store_in_use_is_left_alone_but_can_be_looked_at(mqtool, tmp_path):
     root = copy_store("orders-5.5.0", tmp_path)
     with held_lock(root / "lock"):
-        assert mqtool("clean", root, "--now").code == ExitCode.REFUSED
+        (root / "abort").touch()  # as while a broker runs
+        result = mqtool("clean", root, "--now", "--yes")
+        assert result.code == ExitCode.REFUSED
+        assert "deletes expired files itself" in result.stderr
+        assert "recover" not in result.stderr
         assert mqtool("clean", root, "--now", "--dry-run").code == ExitCode.OK
 
 
-@pytest.mark.parametrize("arguments", [["--at", "1"], ["--used", "80"], ["--dry-run", "--at", "soon"]], ids=str)
+@pytest.mark.parametrize("arguments", [["--as-of", "1"], ["--used", "80"], ["--dry-run", "--as-of", "soon"]], ids=str)
 def test_options_that_make_no_sense_are_a_usage_error(mqtool, tmp_path, arguments):
     root = copy_store("orders-5.5.0", tmp_path)
     before = tree_digest(root)
@@ -137,3 +152,51 @@ def test_options_that_make_no_sense_are_a_usage_error(mqtool, tmp_path, argument
 def test_json_has_the_documented_fields_and_no_others(mqtool, tmp_path):
     root = copy_store("orders-5.5.0", tmp_path)
     assert problems("clean", mqtool("clean", root, "--dry-run", "--used", "95", "-f", "json").document) == []
+
+
+def test_nothing_is_deleted_without_consent(mqtool, tmp_path):
+    root = copy_store("orders-5.5.0", tmp_path)
+    aged(root, lambda count: [100] * count)
+    before = tree_digest(root)
+    result = mqtool("clean", root, "--now", "-f", "json")
+    assert (result.code, result.document["removed"]) == (ExitCode.REFUSED, [])
+    assert "--yes" in result.stderr
+    assert result.document["next_step"] == f"mqtool clean {root} --yes --now"
+    assert result.document["unread_going"] > 0
+    assert tree_digest(root) == before
+
+
+def test_an_answer_at_the_terminal_is_consent(mqtool, tmp_path, monkeypatch):
+    root = copy_store("orders-5.5.0", tmp_path)
+    aged(root, lambda count: [100] * count)
+    asked = []
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("mqtool.cli.consent.sys.stderr.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("typer.confirm", lambda question, **_: asked.append(question) or len(asked) > 1)
+    assert mqtool("clean", root, "--now", "-f", "json").document["removed"] == []
+    assert len(mqtool("clean", root, "--now", "-f", "json").document["removed"]) > 1
+    assert "undelivered message(s)" in asked[0]
+
+
+def test_clean_can_be_undone(mqtool, tmp_path):
+    root = copy_store("orders-5.5.0", tmp_path)
+    aged(root, lambda count: [100] * count)
+    before = tree_digest(root)
+    document = mqtool("clean", root, "--now", "--yes", "-f", "json").document
+    assert (document["undo"], document["next_step"]) == (f"mqtool undo {root}", f"mqtool finalize {root} --yes")
+    assert tree_digest(root) != before
+    assert mqtool(*document["undo"].split()[1:]).code == ExitCode.OK
+    assert tree_digest(root) == before
+
+
+def test_clean_counts_messages_that_the_broker_has_not_delivered_yet(mqtool, tmp_path):
+    root = copy_store("orders-5.5.0", tmp_path)
+    aged(root, lambda count: [100] * count)
+    document = mqtool("clean", root, "--dry-run", "--now", "-f", "json").document
+    size = document["files"][0]["size"]
+    # delays of the levels 6 to 18 lie at the physical offsets 337496 to 341917, eight timers at 474454 to 479540
+    going = {one["file"]: one["waiting"] for one in document["files"] if one["goes"] and one["waiting"]}
+    bases = [offset // size * size for offset in (337_496, 474_454)]
+    assert going == {f"commitlog/{bases[0]:020d}": 14, f"commitlog/{bases[1]:020d}": 8}
+    assert document["waiting_going"] == 22
+    assert {one["kind"] for one in document["waiting"]} == {"delay", "timer"}

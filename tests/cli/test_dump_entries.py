@@ -206,8 +206,8 @@ def test_markers_are_told_with_what_they_hold(mqtool):
 @pytest.mark.parametrize(
     ("options", "wanted"),
     [
-        (["-o", "2:5"], lambda row: 2 <= row["queue_offset"] < 5),
-        (["-o", "-3"], None),
+        (["--offset", "2:5"], lambda row: 2 <= row["queue_offset"] < 5),
+        (["--offset", "-3"], None),
         (["--topic", "Or*"], lambda row: fnmatchcase(row["topic"], "Or*")),
         (["--topic", "Orders", "--queue", "1"], lambda row: (row["topic"], row["queue_id"]) == ("Orders", 1)),
     ],

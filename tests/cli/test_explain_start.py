@@ -89,8 +89,21 @@ def test_an_unknown_release_is_a_usage_error(mqtool, tmp_path):
     assert mqtool("explain-start", tmp_path, "--broker", "5.1").code == ExitCode.USAGE
 
 
-def test_the_release_has_no_default(mqtool, tmp_path):
-    assert mqtool("explain-start", tmp_path).code == ExitCode.USAGE
+@pytest.mark.parametrize(("fixture", "release"), [("orders-4.9.7", "4.9"), ("orders-5.5.0", "5.5")])
+def test_the_release_is_the_detected_one_by_default(mqtool, tmp_path, fixture, release):
+    result = mqtool("explain-start", copy_store(fixture, tmp_path), "-f", "json")
+    assert (result.code, result.document["release"]) == (ExitCode.OK, release)
+    assert result.document["release_evidence"].startswith("detected: ")
+
+
+def test_a_release_that_nothing_reveals_is_assumed_and_the_table_says_so(mqtool, tmp_path):
+    (tmp_path / "commitlog").mkdir()
+    result = mqtool("explain-start", tmp_path)
+    assert "\nbroker   RocketMQ 5.5, assumed: nothing in the store tells\n" in result.text
+
+
+def test_a_release_that_was_given_is_said_to_be(explain):
+    assert explain(WHOLE, "-f", "json").document["release_evidence"] == "given"
 
 
 def test_a_missing_directory_is_no_store(mqtool, tmp_path):

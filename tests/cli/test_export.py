@@ -20,7 +20,7 @@ SCHEMA = json.loads((ROOT / "docs" / "schemas" / "export.json").read_text("utf-8
 
 
 def test_the_report_counts_what_was_written(mqtool, tmp_path):
-    result = mqtool("export", STORE, "--to", tmp_path / "lake", "--workers", 1, "--format", "json")
+    result = mqtool("export", STORE, "--output", tmp_path / "lake", "--jobs", 1, "--format", "json")
     found = result.document
     assert result.code == 0
     counts = {"messages": len(COMMITTED), "damage": 0, "dead_letters": 0}
@@ -36,19 +36,19 @@ def test_options_reach_the_export(mqtool, tmp_path):
     result = mqtool(
         "export",
         f"b={STORE}",
-        "--to",
+        "--output",
         tmp_path / "lake",
         "--include",
         "all",
         "--columns",
         "topic,record_class,body",
-        "--body",
+        "--body-type",
         "text",
         "--topic",
         "RMQ_SYS*",
         "--partition-by",
         "topic",
-        "--workers",
+        "--jobs",
         1,
         "--split",
         "50K",
@@ -67,16 +67,16 @@ def test_options_reach_the_export(mqtool, tmp_path):
 
 
 def test_a_range_of_offsets_and_times(mqtool, tmp_path):
-    mqtool("export", STORE, "--to", tmp_path / "a", "--offset", "100001:200001", "--workers", 1)
+    mqtool("export", STORE, "--output", tmp_path / "a", "--offset", "100001:200001", "--jobs", 1)
     expected = [row for row in COMMITTED if 100_001 <= row["physical_offset"] < 200_001]
     assert lake.in_log_order(lake.rows(tmp_path / "a")) == expected
     middle = sorted(row["store_timestamp"] for row in COMMITTED)[400]
-    mqtool("export", STORE, "--to", tmp_path / "b", "--time", f"{middle.isoformat()}..", "--workers", 1)
+    mqtool("export", STORE, "--output", tmp_path / "b", "--time", f"{middle.isoformat()}..", "--jobs", 1)
     assert lake.in_log_order(lake.rows(tmp_path / "b")) == [r for r in COMMITTED if r["store_timestamp"] >= middle]
 
 
 def test_a_second_run_with_state_adds_nothing(mqtool, tmp_path):
-    arguments = ("export", STORE, "--to", tmp_path / "lake", "--state", tmp_path / "state", "--workers", 1)
+    arguments = ("export", STORE, "--output", tmp_path / "lake", "--state", tmp_path / "state", "--jobs", 1)
     assert mqtool(*arguments).code == 0
     again = mqtool(*arguments, "--format", "json")
     assert (again.code, again.document["outcome"], again.document["messages"]) == (0, "nothing-new", 0)
@@ -89,16 +89,16 @@ def test_damage_is_exit_code_1_and_named(mqtool, tmp_path):
     data = bytearray(segment.read_bytes())
     data[COMMITTED[3]["physical_offset"] + 88] ^= 1
     segment.write_bytes(data)
-    result = mqtool("export", store, "--to", tmp_path / "lake", "--workers", 1, "--format", "json")
+    result = mqtool("export", store, "--output", tmp_path / "lake", "--jobs", 1, "--format", "json")
     assert (result.code, result.document["ok"], result.document["damage"]) == (1, False, 1)
     assert f"1 damaged range(s), {COMMITTED[3]['store_size']} bytes" in result.stderr
-    result = mqtool("export", store, "--to", tmp_path / "other", "--workers", 1, "--mode", "failfast")
+    result = mqtool("export", store, "--output", tmp_path / "other", "--jobs", 1, "--on-damage", "failfast")
     assert (result.code, "bad-crc" in result.stderr) == (1, True)
     assert not (tmp_path / "other" / "messages").exists()
 
 
 def test_an_output_that_exists_is_refused(mqtool, tmp_path):
-    arguments = ("export", STORE, "--to", tmp_path / "lake", "--workers", 1)
+    arguments = ("export", STORE, "--output", tmp_path / "lake", "--jobs", 1)
     mqtool(*arguments)
     before = tree_digest(tmp_path / "lake" / "messages")
     result = mqtool(*arguments)
@@ -112,7 +112,7 @@ def test_an_output_that_exists_is_refused(mqtool, tmp_path):
         (["nowhere"], 4, "no such directory"),
         ([STORE, "--columns", "topics"], 2, "unknown column 'topics'"),
         ([STORE, "--partition-by", "tag"], 2, "cannot partition by 'tag'"),
-        ([STORE, "--redact", "topic"], 2, "cannot be redacted"),
+        ([STORE, "--redact-columns", "topic"], 2, "cannot be redacted"),
         ([STORE, "--file-size", "0"], 2, "at least one byte"),
         ([STORE, "--level", "99"], 2, "levels 1 to 22"),
         ([STORE, f"x={STORE}"], 2, "are the same store"),
@@ -146,20 +146,21 @@ def test_an_output_that_exists_is_refused(mqtool, tmp_path):
     ],
 )
 def test_what_makes_no_sense_is_said_in_one_line_and_writes_nothing(mqtool, tmp_path, arguments, code, words):
-    result = mqtool("export", *arguments, "--to", tmp_path / "lake", "--workers", 1)
+    result = mqtool("export", *arguments, "--output", tmp_path / "lake", "--jobs", 1)
     assert (result.code, words in result.stderr, result.stderr.count("\n")) == (code, True, 1)
     assert not (tmp_path / "lake").exists()
 
 
 def test_a_target_that_is_a_file_is_refused(mqtool, tmp_path):
     (tmp_path / "lake").write_text("mine")
-    result = mqtool("export", STORE, "--to", tmp_path / "lake")
+    result = mqtool("export", STORE, "--output", tmp_path / "lake")
     assert (result.code, "is a file" in result.stderr) == (2, True)
     assert (tmp_path / "lake").read_text() == "mine"
 
 
-def test_a_target_that_cannot_be_written_to_is_an_io_error(mqtool):
-    result = mqtool("export", STORE, "--to", "/proc/lake", "--workers", 1)
+def test_a_target_that_cannot_be_written_to_is_an_io_error(mqtool, tmp_path):
+    (tmp_path / "file").touch()
+    result = mqtool("export", STORE, "--output", tmp_path / "file" / "lake", "--jobs", 1)
     assert (result.code, result.stderr.count("\n")) == (74, 1)
 
 
@@ -168,7 +169,7 @@ def test_a_full_disk_is_named_with_its_file_and_leaves_nothing_that_looks_whole(
         "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000));"
         "from mqtool.cli.app import run; sys.exit(run(sys.argv[1:]))"
     )
-    command = [sys.executable, "-c", limited, "export", str(STORE), "--to", str(tmp_path / "lake"), "--workers", "1"]
+    command = [sys.executable, "-c", limited, "export", str(STORE), "--output", str(tmp_path / "lake"), "--jobs", "1"]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stderr.count("\n")) == (74, 1)
     assert f"{tmp_path}/lake/_mqtool/staging" in ran.stderr
@@ -177,7 +178,7 @@ def test_a_full_disk_is_named_with_its_file_and_leaves_nothing_that_looks_whole(
 
 def test_spark_without_java_is_said_in_one_line(mqtool, tmp_path, monkeypatch):
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    result = mqtool("export", STORE, "--to", tmp_path / "lake", "--spark")
+    result = mqtool("export", STORE, "--output", tmp_path / "lake", "--spark")
     assert result.code == 4
     assert "Spark needs" in result.stderr
     assert result.stderr.count("\n") == 1
@@ -190,14 +191,14 @@ def test_spark_with_an_old_java_is_said_in_one_line(mqtool, tmp_path, monkeypatc
     program.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_402\"' >&2\n")
     program.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    result = mqtool("export", STORE, "--to", tmp_path / "lake", "--spark")
+    result = mqtool("export", STORE, "--output", tmp_path / "lake", "--spark")
     assert (result.code, "Java 17 or newer and found 8" in result.stderr) == (4, True)
 
 
 def test_several_stores_are_told_apart(mqtool, tmp_path):
     for name in (NAME, "ipv6"):
         copy_store(name, tmp_path / name)
-    result = mqtool("export", f"{tmp_path}/*/store", "--to", tmp_path / "lake", "--workers", 1)
+    result = mqtool("export", f"{tmp_path}/*/store", "--output", tmp_path / "lake", "--jobs", 1)
     assert result.code == 0
     brokers = lake.table(tmp_path / "lake")["broker"].to_pylist()
     assert {name: brokers.count(name) for name in set(brokers)} == {

@@ -100,7 +100,7 @@ def test_following_ends_at_its_limit(mqtool):
 
 def test_rows_are_shown_at_once_and_ctrl_c_ends_quietly():
     store = str(fixture(f"{ORDERS}/store"))
-    command = [sys.executable, "-m", "mqtool", "dump", store, "-F", "-f", "jsonl", "-o", "-600"]
+    command = [sys.executable, "-m", "mqtool", "dump", store, "-F", "-f", "jsonl", "--offset", "-600"]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     expected = [row for row in ROWS if row["physical_offset"] >= 529502 - 600]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as process:

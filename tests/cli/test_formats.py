@@ -28,13 +28,13 @@ def arguments(command, name, path, out):
     if command == "dump" and name in PARTS:
         path = path / PARTS[name]
     if command == "rebuild":
-        return [command, "timer" if name == "timer" else "consumequeue", path, "--out", out]
+        return [command, "timer" if name == "timer" else "consumequeue", path, "--output", out]
     if command == "convert":
         return [command, WHAT[name], path, out]
     more = {
         "get": [ADDRESSES.get(name, "0")],
         "find": ["--limit", "1", "--tag", "TagA"],
-        "export": ["--to", out],
+        "export": ["--output", out],
         "salvage": [out],
         "dump": ["--limit", "1"],
         "explain-start": ["--broker", "5.5"] if name == "dledger" else [],

@@ -83,7 +83,7 @@ def test_a_message_of_an_inner_batch_is_at_its_own_queue_offset(mqtool):
 
 @pytest.mark.parametrize(
     "address",
-    ["17", "529502", "99999999999", "Orders/0@9999", "Orders/99@0", "Nothing/0@0", "F" * 32, "no such key", "0/0"],
+    ["17", "529502", "99999999999", "Orders/0@9999", "Orders/99@0", "Nothing/0@0", "F" * 32, "no such key"],
 )
 def test_nothing_there_is_an_answer_on_stderr_and_exit_code_1(mqtool, address):
     result = mqtool("get", STORE, address, "--format", "jsonl")

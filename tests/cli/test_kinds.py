@@ -56,6 +56,12 @@ def test_dump_prints_every_message(mqtool):
         validate(row, kind_rows.TABLES["equeue-message"], line=True)
 
 
+@pytest.mark.parametrize("select", [["--topic", "TYPO"], ["--queue", "99"]], ids=str)
+def test_dump_of_a_topic_or_queue_that_does_not_exist_ends_with_1(mqtool, select):
+    result = mqtool("dump", SMALL, "--format", "jsonl", *select)
+    assert (result.code, result.lines, "nothing matches" in result.stderr) == (1, [], True)
+
+
 def test_dump_prints_every_record_of_a_database(mqtool):
     result = mqtool("dump", PLAIN, "--format", "json")
     assert [row["position"] for row in result.document["rows"]] == [

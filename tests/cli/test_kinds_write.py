@@ -14,7 +14,7 @@ EQUEUE = ("equeue-small", "equeue-unicode", "equeue-mixed-batch", "equeue-2.2.0"
 def test_export_writes_every_message_as_parquet(mqtool, tmp_path, name):
     store = fixture(f"{name}/store")
     before = tree_digest(store)
-    result = mqtool("export", store, "--to", tmp_path / "lake", "--format", "json")
+    result = mqtool("export", store, "--output", tmp_path / "lake", "--format", "json")
     expected = read_lines(fixture(f"{name}/answers/messages.jsonl"))
     assert result.code == 0
     rows = {row["table"]: row["rows"] for row in result.document["rows"]}
@@ -31,13 +31,13 @@ def test_export_of_a_damaged_store_says_so(mqtool, tmp_path):
     with chunk.open("r+b") as file:
         file.seek(300)
         file.write(b"\xff" * 40)
-    result = mqtool("export", store, "--to", tmp_path / "lake", "--format", "json")
+    result = mqtool("export", store, "--output", tmp_path / "lake", "--format", "json")
     assert result.code == 1
     assert sum(row["damage"] for row in result.document["rows"]) >= 1
 
 
 def test_export_of_tfchunk_has_the_records_of_its_reader(mqtool, tmp_path):
-    result = mqtool("export", fixture("tfchunk/plain/store"), "--to", tmp_path / "lake")
+    result = mqtool("export", fixture("tfchunk/plain/store"), "--output", tmp_path / "lake")
     made = pq.read_table(tmp_path / "lake/tfchunk-record.parquet").to_pylist()
     assert result.code == 0
     assert len(made) == len(read_lines(fixture("tfchunk/plain/answers/records.jsonl")))
@@ -45,7 +45,7 @@ def test_export_of_tfchunk_has_the_records_of_its_reader(mqtool, tmp_path):
 
 def test_rebuild_makes_the_queue_chunks_that_were_there(mqtool, tmp_path):
     store = fixture("equeue-small/store")
-    result = mqtool("rebuild", "consumequeue", store, "--out", tmp_path / "made", "--format", "json")
+    result = mqtool("rebuild", "consumequeue", store, "--output", tmp_path / "made", "--format", "json")
     assert result.code == 0
     assert {row["filled"] for row in result.document["rows"]} == {0}
     made = {path.relative_to(tmp_path / "made"): path.stat().st_size for path in (tmp_path / "made").rglob("*chunk-0*")}
@@ -55,12 +55,12 @@ def test_rebuild_makes_the_queue_chunks_that_were_there(mqtool, tmp_path):
 
 @pytest.mark.parametrize("what", ["index", "metadata", "timer"])
 def test_only_queues_can_be_rebuilt_of_equeue(mqtool, tmp_path, what):
-    assert mqtool("rebuild", what, fixture("equeue-small/store"), "--out", tmp_path / "made").code == 2
+    assert mqtool("rebuild", what, fixture("equeue-small/store"), "--output", tmp_path / "made").code == 2
     assert list(tmp_path.iterdir()) == []
 
 
 def test_nothing_can_be_rebuilt_of_tfchunk(mqtool, tmp_path):
-    result = mqtool("rebuild", "all", fixture("tfchunk/plain/store"), "--out", tmp_path / "made")
+    result = mqtool("rebuild", "all", fixture("tfchunk/plain/store"), "--output", tmp_path / "made")
     assert (result.code, "tfchunk" in result.stderr) == (4, True)
 
 
@@ -87,7 +87,9 @@ def test_salvage_of_tfchunk_writes_its_records(mqtool, tmp_path):
     assert made == len(read_lines(fixture("tfchunk/plain/answers/records.jsonl")))
 
 
-@pytest.mark.parametrize("command", [("export", "--to"), ("rebuild", "--out"), ("salvage", "")], ids=["e", "r", "s"])
+@pytest.mark.parametrize(
+    "command", [("export", "--output"), ("rebuild", "--output"), ("salvage", "")], ids=["e", "r", "s"]
+)
 def test_a_target_inside_the_store_or_in_use_is_refused(mqtool, tmp_path, command):
     store = copy_tree(fixture("equeue-small/store"), tmp_path / "store")
     (tmp_path / "taken").mkdir()

@@ -15,10 +15,10 @@ ORDERS = fixture("orders-5.5.0/store")
 MESSAGE = b'{"topic": "T", "body": "b"}\n'
 NAMED = {
     "verify --state": lambda path, new: ["verify", ORDERS, "--state", path],
-    "verify --outfile": lambda path, new: ["verify", ORDERS, "--outfile", path],
+    "verify --output": lambda path, new: ["verify", ORDERS, "--output", path],
     "report": lambda path, new: ["report", ORDERS, "-o", path],
-    "rebuild --state": lambda path, new: ["rebuild", "consumequeue", ORDERS, "--out", new, "--state", path],
-    "export --state": lambda path, new: ["export", ORDERS, "--to", new, "--state", path],
+    "rebuild --state": lambda path, new: ["rebuild", "consumequeue", ORDERS, "--output", new, "--state", path],
+    "export --state": lambda path, new: ["export", ORDERS, "--output", new, "--state", path],
     "append": lambda path, new: ["append", new, "--from", path],
     "append --dry-run": lambda path, new: ["append", new, "--from", path, "--dry-run"],
     "replay": lambda path, new: ["replay", path, "--to", new],
@@ -67,15 +67,15 @@ def test_a_directory_for_a_file_is_wrong_usage(mqtool, tmp_path, command, make):
 
 
 CIRCLES = {
-    "export to": lambda path, new: ["export", ORDERS, "--to", path],
-    "export to a table": lambda path, new: ["export", ORDERS, "--to", path, "--table", "delta"],
-    "export from": lambda path, new: ["export", path, "--to", new],
-    "export --state": lambda path, new: ["export", ORDERS, "--to", new, "--state", path],
+    "export to": lambda path, new: ["export", ORDERS, "--output", path],
+    "export to a table": lambda path, new: ["export", ORDERS, "--output", path, "--table-format", "delta"],
+    "export from": lambda path, new: ["export", path, "--output", new],
+    "export --state": lambda path, new: ["export", ORDERS, "--output", new, "--state", path],
     "verify --state": lambda path, new: ["verify", ORDERS, "--state", path],
-    "verify --outfile": lambda path, new: ["verify", ORDERS, "--outfile", path / "below"],
+    "verify --output": lambda path, new: ["verify", ORDERS, "--output", path / "below"],
     "report": lambda path, new: ["report", ORDERS, "-o", path / "below"],
     "convert": lambda path, new: ["convert", "file-queues", ORDERS, path],
-    "rebuild": lambda path, new: ["rebuild", "consumequeue", ORDERS, "--out", path],
+    "rebuild": lambda path, new: ["rebuild", "consumequeue", ORDERS, "--output", path],
     "salvage": lambda path, new: ["salvage", ORDERS, path],
     "backup": lambda path, new: ["backup", ORDERS, path],
     "append --from": lambda path, new: ["append", new, "--from", path],
@@ -221,7 +221,7 @@ def test_what_a_driver_of_object_storage_raises_is_an_error_of_reading_or_writin
 
     monkeypatch.setattr(memory, call, refusing)
     result = mqtool(
-        "export", ORDERS, "--to", f"memory://refusing-{call}", "--state", "memory://refusing/state", "--workers", 1
+        "export", ORDERS, "--output", f"memory://refusing-{call}", "--state", "memory://refusing/state", "--jobs", 1
     )
     assert (result.code, "no credentials" in result.stderr) == (74, True), result.stderr
 
@@ -231,7 +231,7 @@ INSIDE = {
         "rebuild",
         "consumequeue",
         store,
-        "--out",
+        "--output",
         new,
         "--state",
         store / name,
@@ -258,7 +258,7 @@ def test_nothing_is_written_into_the_store_that_is_looked_at(mqtool, tmp_path, c
 
 def test_a_file_that_holds_no_notes_is_not_replaced_by_those_of_a_rebuild(mqtool, tmp_path):
     (tmp_path / "mine").write_text("mine")
-    result = mqtool("rebuild", "consumequeue", ORDERS, "--out", tmp_path / "new", "--state", tmp_path / "mine")
+    result = mqtool("rebuild", "consumequeue", ORDERS, "--output", tmp_path / "new", "--state", tmp_path / "mine")
     assert (result.code, (tmp_path / "mine").read_text()) == (2, "mine")
     assert not (tmp_path / "new").exists()
 

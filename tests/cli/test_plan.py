@@ -1,8 +1,12 @@
 """`mqtool plan`, `apply`, `undo`, `finalize`: what they print, how they end, which options go together."""
 
+import io
 import json
+import os
+import re
 import shlex
 import shutil
+import threading
 
 import pytest
 
@@ -44,16 +48,100 @@ def test_the_whole_way_from_findings_to_a_clean_store_and_back(mqtool, store, tm
     assert any("mqtool plan rebuild consumequeue" in step for step in steps)
     plan = mqtool("plan", "--from", tmp_path / "findings.json", "-o", tmp_path / "plan.json", "--format", "json")
     assert (plan.code, [row["path"] for row in plan.document["steps"]]) == (
-        1,
+        0,
         ["consumequeue/Orders/2/00000000000000000000"],
     )
-    assert [row["code"] for row in plan.document["left"]] == ["config-offset-orphan"]
+    assert plan.document["left"] == [], "the group has its queue again"
     assert tree_digest(store) == before
     done = mqtool("apply", tmp_path / "plan.json", "--yes", "--format", "json")
     assert (done.code, done.document["status"], done.document["errors"], done.document["files"]) == (0, "clean", 0, 1)
     back = mqtool("undo", store, "--format", "json")
     assert (back.code, back.document["files"]) == (0, 1)
     assert tree_digest(store) == before
+
+
+def test_verify_names_the_one_plan_first_and_plan_and_apply_go_through(mqtool, store, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    shutil.rmtree(store / "index")
+    text = mqtool("verify", store).text.splitlines()
+    first = next(line for line in text if line.startswith("next: "))
+    assert text.index(first) < next(number for number, line in enumerate(text) if line.startswith("  next: "))
+    assert mqtool("verify", store, "--format", "json").document["next_steps"] == [first.removeprefix("next: ")]
+    assert shlex.split(first)[1:] == ["mqtool", "plan", "repair", str(store), "-o", "plan.json"]
+    plan = mqtool(*shlex.split(first)[2:], "--format", "json")
+    assert (plan.code, plan.document["next_step"]) == (0, "mqtool apply plan.json --yes")
+    done = mqtool(*shlex.split(plan.document["next_step"])[1:], "--format", "json")
+    assert (done.code, done.document["status"]) == (0, "clean")
+
+
+def test_findings_come_from_a_pipe(mqtool, store, monkeypatch, tmp_path):
+    findings = mqtool("verify", store, "--format", "json").stdout
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(findings)))
+    assert mqtool("plan", "--from", "-", "-o", tmp_path / "stdin.json").code == 0
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(findings,))
+    writer.start()
+    assert mqtool("plan", "--from", tmp_path / "pipe", "-o", tmp_path / "fifo.json").code == 0
+    writer.join()
+    stdin, fifo = (json.loads((tmp_path / name).read_text()) for name in ("stdin.json", "fifo.json"))
+    assert stdin["steps"] == fifo["steps"] != []
+
+
+def test_a_plan_goes_through_a_pipe(mqtool, store, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    planned = mqtool("plan", "repair", store, "-o", "-")
+    assert (planned.code, json.loads(planned.stdout)["schema"]) == (0, "mqtool.plan")
+    assert "next: mqtool apply - --yes" in planned.stderr
+    assert not (tmp_path / "-").exists()
+    before = tree_digest(store)
+    for words, code in (([], 4), (["--dry-run"], 0), (["--yes"], 0)):
+        assert tree_digest(store) == before
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(planned.stdout)))
+        done = mqtool("apply", "-", *words, "--format", "json")
+        assert done.code == code
+    assert done.document["status"] == "clean"
+
+
+def test_a_zeroed_end_of_the_log_leaves_nothing_that_the_plan_repairs_with_it(mqtool, tmp_path):
+    root = copy_store("orders-4.9.7", tmp_path)
+    with library.open(root) as opened:
+        segment, end = opened.commit_log.segments[-1], opened.commit_log.max_offset
+    with segment.path.open("r+b") as file:
+        file.seek(end - segment.base - 3000)
+        file.write(bytes(3000))
+    planned, done = _planned_and_applied(mqtool, root, tmp_path / "plan.json")
+    assert (planned.code, planned.document["left"], planned.document["complete"]) == (0, [], True)
+    assert not any("plan again" in note for note in planned.document["notes"])
+    assert (done.document["status"], done.document["errors"]) == ("clean", 0)
+
+
+def test_a_truncated_segment_leaves_nothing_that_the_plan_repairs_with_it(mqtool, tmp_path):
+    root = copy_store("crash-4.9.7", tmp_path)
+    os.truncate(root / "commitlog" / "00000000000000393216", 30000)
+    (root / "abort").unlink()
+    planned, done = _planned_and_applied(mqtool, root, tmp_path / "plan.json")
+    assert (planned.code, planned.document["left"]) == (0, [])
+    assert done.document["errors"] == 0
+    lines = mqtool("verify", root).text.splitlines()
+    assert any(line.startswith("note: queue-filled-hole: ") for line in lines)
+    assert not any(line.strip() == "next:" for line in lines), "there is nothing to type about a hole"
+
+
+def _planned_and_applied(mqtool, root, plan):
+    planned = mqtool("plan", "repair", root, "-o", plan, "--format", "json")
+    return planned, mqtool("apply", plan, "--yes", "--format", "json")
+
+
+def test_a_plan_that_leaves_an_error_or_changes_nothing_ends_with_1(mqtool, tmp_path):
+    root = damage_case("flip-compressed@5.5.0-crash", tmp_path)
+    shutil.rmtree(root / "index")
+    left = mqtool("plan", "repair", root, "-o", tmp_path / "plan.json", "--format", "json")
+    assert (left.code, [row["code"] for row in left.document["left"]]) == (1, ["log-bad-compression", "abort-present"])
+    whole = copy_store(ORDERS, tmp_path / "whole")
+    for words in (["repair"], ["rebuild", "index"]):
+        nothing = mqtool("plan", *words, whole, "-o", tmp_path / "none.json", "--format", "json")
+        assert (nothing.code, nothing.document["error"]["kind"]) == (1, "nothing-to-change")
+    assert not (tmp_path / "none.json").exists()
 
 
 def test_finalize_needs_a_word_and_says_what_it_freed(mqtool, store, tmp_path):
@@ -207,22 +295,27 @@ def test_a_store_without_a_change_ends_with_4(mqtool, command):
     assert (result.code, result.stderr.count("\n")) == (4, 1)
 
 
-def test_next_steps_of_findings_are_commands_that_work(mqtool, tmp_path):
-    root = copy_store(ORDERS, tmp_path)
-    shutil.rmtree(root / "consumequeue" / "Orders" / "2")
-    min((root / "index").iterdir()).write_bytes(b"x")
-    (root / "commitlog" / "a note.txt").write_text("x")
-    (root / "checkpoint").write_bytes(b"short")
-    (root / "config" / "topics.json").write_bytes(b"{")
-    (root / "config" / "topics.json.bak").write_bytes(b"{")
+def test_the_advice_of_a_plan_that_is_refused_runs_as_printed(mqtool, tmp_path):
+    """A cut segment with a second hole: no plan in place holds, and neither verify nor the refusal prints one."""
+    root = copy_store("crash-4.9.7", tmp_path)
+    with (root / "commitlog" / "00000000000000393216").open("r+b") as file:
+        file.truncate(30000)
+        file.seek(5000)
+        file.write(bytes(200))
+    before = tree_digest(root)
+    steps = mqtool("verify", root, "--format", "json").document["next_steps"]
+    assert [step.split()[3] for step in steps] == ["RB-13", "RB-05"], steps
+    refused = mqtool("plan", "repair", root, "-o", tmp_path / "plan.json")
+    advice = re.search(r"losses: .*(mqtool salvage \S+ \S+)", refused.stderr)
+    assert advice, refused.stderr
+    words = shlex.split(advice[1])
+    assert mqtool(*words[1:]).code in (0, 1)
+    assert mqtool("verify", words[-1], "--format", "json").document["status"] != "corrupt"
+    assert tree_digest(root) == before
 
-    tried = set()
-    for row in mqtool("verify", root, "--format", "json").document["findings"]:
-        words = shlex.split(row["next_step"])
-        if words[:2] == ["mqtool", "plan"] and row["code"] not in tried:
-            tried.add(row["code"])
-            out = tmp_path / f"{row['code']}.json"
-            words[words.index("PLAN")] = str(out)
-            assert mqtool(*words[1:]).code in (0, 1), row
-            assert out.exists(), row
-    assert {"queue-missing", "index-file-size", "log-stray-file", "checkpoint-size", "config-unreadable"} <= tried
+
+def test_verify_prints_no_plan_where_what_it_leaves_keeps_the_broker_from_starting(mqtool, tmp_path):
+    root = damage_case("segment-missing-last@4.9.7-crash", tmp_path)
+    steps = mqtool("verify", root, "--format", "json").document["next_steps"]
+    assert [step.split()[3] for step in steps] == ["RB-13"], steps
+    assert mqtool("plan", "repair", root, "-o", tmp_path / "plan.json").code == 4

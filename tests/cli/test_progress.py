@@ -1,11 +1,15 @@
 """Progress goes to stderr only, as JSON lines where asked for."""
 
 import json
+import re
+import subprocess
+import sys
 
 import pytest
 
 from mqtool.cli.options import ProgressMode
-from mqtool.cli.progress import INTERVAL, JsonLinesProgress, Silent, progress
+from mqtool.cli.progress import INTERVAL, Bar, JsonLinesProgress, Silent, progress
+from tests.support.terminal import ROOT, run_on_terminal
 
 
 class Clock:
@@ -54,10 +58,52 @@ def test_there_is_no_progress_where_nobody_looks(mode, capsys):
     assert lines(capsys) == []
 
 
-@pytest.mark.parametrize(("stdout", "shown"), [(True, False), (False, True)])
-def test_a_bar_is_drawn_on_a_terminal_unless_data_scrolls_there(monkeypatch, stdout, shown):
+@pytest.mark.parametrize("stdout", [True, False])
+def test_a_bar_is_drawn_whenever_stderr_is_a_terminal(monkeypatch, stdout):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     monkeypatch.setattr("sys.stdout.isatty", lambda: stdout)
     with progress(ProgressMode.AUTO, "dump", 0, 10) as bar:
         bar.update(5)
-    assert (not isinstance(bar, Silent)) is shown
+    assert isinstance(bar, Bar)
+
+
+STORE = "fixtures/orders-5.5.0/store"
+CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+def visible(screen: str) -> list[str]:
+    """Returns the lines a terminal would show in the end: what was cleared or overwritten is not among them."""
+    lines = []
+    for line in screen.split("\n"):
+        shown = line.rsplit("\x1b[2K", 1)[-1].rsplit("\r", 1)[-1]
+        lines.append(CONTROL.sub("", shown))
+    return [line for line in lines if line.strip()]
+
+
+def test_on_a_terminal_a_bar_is_drawn_and_the_rows_are_intact():
+    code, screen = run_on_terminal(["dump", STORE, "--format", "jsonl"])
+    plain = subprocess.run(
+        [sys.executable, "-m", "mqtool", "dump", STORE, "--format", "jsonl"], cwd=ROOT, capture_output=True, check=True
+    )
+    assert code == 0
+    assert "━" in screen
+    shown = [json.loads(line) for line in visible(screen) if line.startswith("{")]
+    assert shown == [json.loads(line) for line in plain.stdout.splitlines()]
+
+
+def test_verify_on_a_terminal_draws_a_bar_and_colours_the_state():
+    code, screen = run_on_terminal(["verify", STORE])
+    assert code == 0
+    assert "━" in screen
+    assert "\x1b[32mclean\x1b[0m" in screen
+
+
+@pytest.mark.parametrize("setting", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_colour_can_be_switched_off(setting):
+    _, screen = run_on_terminal(["verify", STORE, "--progress", "none"], **setting)
+    assert ": clean: " in screen
+    assert "\x1b[3" not in screen
+
+
+def test_output_that_is_not_a_terminal_is_never_coloured(mqtool):
+    assert b"\x1b" not in mqtool("verify", ROOT / STORE).stdout

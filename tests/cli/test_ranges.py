@@ -1,13 +1,22 @@
 """The range and time syntax."""
 
 from datetime import UTC, datetime, timedelta, timezone
+from time import tzset
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mqtool.cli.ranges import Anchor, Point, Range, parse_range, parse_size, parse_time, parse_times
+from mqtool.cli.zones import DEFAULT, choose, moment, parse_zone
 from mqtool.errors import UsageError
+
+
+@pytest.fixture
+def chosen_zone():
+    yield choose
+    choose(DEFAULT)
+
 
 START, END = Point(Anchor.START), Point(Anchor.END)
 
@@ -138,8 +147,49 @@ def test_a_moment_with_a_zone_is_exact_to_the_millisecond_rounded_up(text, expec
         ("2023-11-14", (2023, 11, 14)),
     ],
 )
-def test_a_moment_without_a_zone_is_local_time(text, parts):
-    assert parse_time(text) == round(datetime(*parts).astimezone().timestamp() * 1000)
+@pytest.mark.parametrize("zone", ["UTC", "local", "America/New_York"])
+def test_a_moment_without_a_zone_is_in_the_zone_of_the_run(text, parts, zone, chosen_zone):
+    chosen_zone(zone)
+    expected = datetime(*parts, tzinfo=parse_zone(zone)).astimezone()
+    assert parse_time(text) == round(expected.timestamp() * 1000)
+
+
+def test_a_moment_without_a_zone_is_utc_unless_one_is_chosen(monkeypatch):
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    tzset()
+    try:
+        assert parse_time("2023-11-14T22:13:20") == 1700000000000
+        assert moment(1700000000000) == "2023-11-14T22:13:20.000Z"
+    finally:
+        monkeypatch.undo()
+        tzset()
+
+
+@pytest.mark.parametrize(
+    ("zone", "text"),
+    [
+        ("UTC", "2023-11-14T22:13:20.007Z"),
+        ("Europe/Berlin", "2023-11-14T23:13:20.007+01:00"),
+        ("America/New_York", "2023-11-14T17:13:20.007-05:00"),
+        ("Asia/Kolkata", "2023-11-15T03:43:20.007+05:30"),
+    ],
+)
+def test_a_moment_is_printed_in_the_zone_of_the_run_with_its_offset_and_read_back(zone, text, chosen_zone):
+    chosen_zone(zone)
+    assert moment(1700000000007) == text
+    assert parse_time(text) == 1700000000007
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "local"])
+def test_a_moment_that_no_calendar_reaches_is_printed_as_a_number(zone, chosen_zone):
+    chosen_zone(zone)
+    assert moment((1 << 63) - 1) == str((1 << 63) - 1)
+
+
+@pytest.mark.parametrize("zone", ["", "Mars/Olympus", "../etc/passwd", "+01:00"])
+def test_a_zone_that_does_not_exist_is_a_usage_error_that_says_what_is_expected(zone):
+    with pytest.raises(UsageError, match="expected UTC, local or a name like"):
+        parse_zone(zone)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import pytest
 
 import mqtool as library
+from mqtool import errors
 from mqtool.cli.exits import ExitCode
 from tests.cli.answers import problems
 from tests.support.damage import base_config, damage_answers, damage_case, held_lock
@@ -38,9 +39,10 @@ def recover(mqtool, tmp_path):
     return call
 
 
+@pytest.mark.parametrize("keep", [[], ["--no-keep", "--yes"]], ids=str)
 @pytest.mark.parametrize("case", CUT)
-def test_a_compatible_recovery_comes_to_what_the_broker_came_to(recover, case):
-    root, result = recover(case)
+def test_a_compatible_recovery_comes_to_what_the_broker_came_to(recover, case, keep):
+    root, result = recover(case, "--mode", "compatible", *keep)
     answer = answer_of(case)
     assert result.document["end"] == answer["after_start"]["max"]
     lost = {}
@@ -54,7 +56,7 @@ def test_a_compatible_recovery_comes_to_what_the_broker_came_to(recover, case):
 @pytest.mark.parametrize("case", CUT)
 def test_a_careful_recovery_keeps_every_byte_that_it_cuts(recover, tmp_path, case):
     before = tree(damage_case(case, tmp_path / "before"))
-    root, result = recover(case, "--mode", "careful")
+    root, result = recover(case)
     after = tree(root)
     kept = b"".join(data for name, data in after.items() if name.startswith("quarantine/"))
     for name, data in before.items():
@@ -72,7 +74,7 @@ def test_a_careful_recovery_keeps_every_byte_that_it_cuts(recover, tmp_path, cas
 def test_what_a_careful_recovery_lists_can_be_appended_and_the_store_is_whole_then(recover, mqtool, tmp_path, case):
     source = bodies(damage_case(f"none@{case.partition('@')[2]}", tmp_path / "whole"))
     damaged = bodies(damage_case(case, tmp_path / "again"))
-    root, result = recover(case, "--mode", "careful")
+    root, result = recover(case)
     listings = [root / name for name in result.document["quarantined"] if name.endswith("messages.jsonl")]
     assert bool(listings) == bool(result.document["cut_messages"])
     for listing in listings:
@@ -101,11 +103,8 @@ def test_a_whole_store_stays_as_it_is_but_for_its_marks(mqtool, tmp_path):
     result = mqtool("recover", root, "-f", "json")
     assert (result.code, result.document["clean_stop"], result.document["lost"]) == (ExitCode.OK, True, [])
     after = tree(root)
-    assert {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)} <= {
-        "checkpoint",
-        "abort.bak",
-        "lock",
-    }
+    changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+    assert {name for name in changed if not name.startswith(".mqtool/")} <= {"checkpoint", "abort.bak", "lock"}
 
 
 def test_a_store_that_the_broker_would_refuse_is_refused_in_its_words(mqtool, tmp_path):
@@ -120,7 +119,8 @@ def test_a_store_in_use_is_refused(mqtool, tmp_path):
     root = copy_store("orders-5.5.0", tmp_path)
     before = tree_digest(root)
     with held_lock(root / "lock"):
-        assert mqtool("recover", root).code == ExitCode.REFUSED
+        result = mqtool("recover", root)
+    assert (result.code, "nothing to recover" in result.stderr) == (ExitCode.REFUSED, True)
     assert tree_digest(root) == before
 
 
@@ -133,5 +133,50 @@ def test_what_is_no_store_of_files_is_refused(mqtool, tmp_path, what):
 
 
 def test_json_has_the_documented_fields_and_no_others(recover):
-    _, result = recover(CUT[0], "--mode", "careful")
+    _, result = recover(CUT[0])
     assert problems("recover", result.document) == []
+
+
+@pytest.mark.parametrize("mode", ["careful", "compatible"])
+@pytest.mark.parametrize("case", CUT)
+def test_recover_can_be_undone(mqtool, tmp_path, case, mode):
+    root = damage_case(case, tmp_path / "damaged")
+    before = tree_digest(root)
+    config = base_config(case.partition("@")[2])
+    result = mqtool("recover", root, "--mode", mode, "--config", config, "-f", "json")
+    assert tree_digest(root) != before
+    assert result.document["undo"] == f"mqtool undo {root}"
+    assert mqtool("undo", root).code == ExitCode.OK
+    assert tree_digest(root) == before
+
+
+def test_without_an_undo_recover_needs_consent(mqtool, tmp_path):
+    root = damage_case(CUT[1], tmp_path / "damaged")
+    before = tree_digest(root)
+    result = mqtool("recover", root, "--no-keep", "--config", base_config(CUT[1].partition("@")[2]))
+    assert (result.code, "--yes" in result.stderr) == (ExitCode.REFUSED, True)
+    assert tree_digest(root) == before
+
+
+def test_the_next_step_of_recover_brings_cut_messages_back(recover, mqtool):
+    root, result = recover("recent-flip-body@4.9.7-clean")
+    words = result.document["next_step"].split()
+    assert words[:3] == ["mqtool", "append", str(root)]
+    assert "--from" in words
+    assert mqtool(*words[1:]).code == ExitCode.OK
+    assert mqtool("undo", root).code == ExitCode.REFUSED  # it would take the appended messages away
+
+
+def test_recovery_writes_nothing_through_links(tmp_path):
+    from mqtool.repair import Recover, make_plan
+
+    root = damage_case(CUT[0], tmp_path / "damaged")
+    before = tree_digest(root)
+    plan = make_plan(root, Recover("5.5", "careful", 1_795_221_000_000), config=base_config("5.5.0-crash"))
+    assert plan.steps
+    assert tree_digest(root) == before
+    (tmp_path / "elsewhere").mkdir()
+    (root / "index").rename(tmp_path / "elsewhere" / "index")
+    (root / "index").symlink_to(tmp_path / "elsewhere" / "index")
+    with pytest.raises(errors.RefusedError, match="symbolic link"):
+        make_plan(root, Recover("5.5", "careful", 1_795_221_000_000), config=base_config("5.5.0-crash"))

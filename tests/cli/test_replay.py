@@ -23,7 +23,7 @@ def test_the_report_counts_what_was_stored(mqtool, tmp_path):
 def test_what_dump_prints_is_replayed(mqtool, tmp_path):
     printed = mqtool("dump", STORE, "--topic", "Keyed", "--format", "jsonl")
     (tmp_path / "lines").write_bytes(printed.stdout)
-    options = ("--keep-times", "--rate", "100000", "--sync", "--compat", "4.9", "--ids", tmp_path / "ids")
+    options = ("--keep-times", "--rate", "100000", "--flush", "sync", "--broker", "4.9", "--ids", tmp_path / "ids")
     assert mqtool("replay", tmp_path / "lines", "--to", tmp_path / "new", *options).code == 0
     found = mqtool("dump", tmp_path / "new", "--format", "jsonl").lines
     keyed = [row for row in COMMITTED if row["topic"] == "Keyed"]
@@ -64,7 +64,7 @@ def test_a_range_of_offsets_is_of_a_store(mqtool, tmp_path):
         ([STORE, "--to", "new", "--rate", "0"], 2, "expected a rate above 0"),
         ([STORE, "--to", "new", "--grep", "("], 2, "is no regular expression"),
         (["lines", "--to", "127.0.0.1:1"], 6, "cannot connect to 127.0.0.1:1"),
-        (["lines", "--to", "127.0.0.1:1", "--sync"], 2, "--sync is about the files of a --to store"),
+        (["lines", "--to", "127.0.0.1:1", "--flush", "sync"], 2, "--flush is about the files of a --to store"),
         ([STORE, "--to", "127.0.0.1:1", "--rate", "0"], 2, "expected a rate above 0"),
         ([STORE, "--to", "127.0.0.1:1", "--ids", STORE / "ids"], 2, "lies inside the source"),
         (["lines", "--to", "new", "--offset", "1:2"], 2, "--offset means the log of a store"),

@@ -70,6 +70,14 @@ def test_the_queues_are_those_of_the_broker(report):
             assert f"{row['topic']} {row['queueId']} {row['minOffset']} {row['maxOffset']} " in text
 
 
+def test_messages_that_the_broker_has_not_delivered_are_named(mqtool, tmp_path):
+    target = tmp_path / "page.html"
+    assert mqtool("report", fixture("metadata-4.9.7/store"), "-o", target).code in (0, 1)
+    text = target.read_text("utf-8")
+    assert "2 transaction message(s) in RMQ_SYS_TRANS_HALF_TOPIC/0" in text
+    assert "2 delay message(s) in SCHEDULE_TOPIC_XXXX/17" in text
+
+
 def test_every_topic_is_drawn_with_its_messages(report):
     text = Page(report(HEALTHY)).text
     counts: dict[str, int] = {}

@@ -141,7 +141,7 @@ def test_topics_narrow_the_findings(mqtool, corrupt):
 @pytest.mark.parametrize("name", ["report", "state"])
 def test_nothing_is_written_into_the_store(mqtool, tmp_path, name):
     store = copy_store("rollover-5.5.0", tmp_path)
-    option = {"report": "--outfile", "state": "--state"}[name]
+    option = {"report": "--output", "state": "--state"}[name]
     result = mqtool("verify", store, option, store / "file")
     assert (result.code, (store / "file").exists()) == (2, False)
 
@@ -160,3 +160,13 @@ def test_a_store_that_is_being_written_to_has_no_findings(tmp_path):
                 assert (found.live, found.findings, found.losses.messages) == (True, (), 0)
     finally:
         writer.close()
+
+
+def test_text_json_and_nagios_say_not_to_start_the_broker(mqtool, tmp_path):
+    store = damage_case("recent-flip-body@4.9.7-clean", tmp_path)
+    words = "a start of 4.9 loses 50 messages; do not start the broker"
+    assert mqtool("verify", store).text.splitlines()[2] == words
+    assert f", {words} | " in mqtool("verify", store, "-f", "nagios").text.splitlines()[0]
+    assert mqtool("verify", store, "-f", "json").document["next_start"]["headline"] == words
+    given = mqtool("verify", store, "--broker", "5.5", "-f", "json").document["next_start"]
+    assert (given["release_evidence"], given["lost_messages"], given["do_not_start"]) == ("given", 1, False)

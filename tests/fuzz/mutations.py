@@ -27,7 +27,7 @@ class Mutator:
         said = []
         for _ in range(self.random.choice((1, 1, 1, 2, 3))):
             path = self.random.choice(list(self._whole))
-            kind = self.random.choice(_KINDS)
+            kind = self.random.choice(KINDS)
             data = self._whole[path]
             path.write_bytes(kind(self.random, data) if data else self.random.randbytes(9))
             said.append(f"{kind.__name__} {path.relative_to(self.root)}")
@@ -82,7 +82,7 @@ def lost(source: random.Random, data: bytes) -> bytes:
     return data[:at] + data[at + source.choice((1, 4, 20, 100)) :]
 
 
-_KINDS: tuple[Callable[[random.Random, bytes], bytes], ...] = (bits, bits, number, number, block, cut, moved, lost)
+KINDS: tuple[Callable[[random.Random, bytes], bytes], ...] = (bits, bits, number, number, block, cut, moved, lost)
 
 
 def _place(source: random.Random, data: bytes) -> int:

@@ -14,11 +14,11 @@ import pytest
 
 import mqtool
 from mqtool.convert import dledger, queues
-from mqtool.engine.recovery import predict
 from mqtool.errors import MqtoolError
 from mqtool.kinds.base import Damage
 from mqtool.kinds.registry import Kind, recognise
 from mqtool.rebuild.timer import rebuild_timer
+from mqtool.recovery import predict
 from mqtool.store.target import open_target
 from mqtool.verify.store import verify
 from tests.fuzz.mutations import Mutator, fresh_copy

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from mqtool.engine.recovery import Outcome, predict
-from mqtool.engine.recovery.losses import ranges
-from mqtool.engine.recovery.reading import OK
+from mqtool.recovery import Outcome, predict
+from mqtool.recovery.losses import ranges
+from mqtool.recovery.reading import OK
 from mqtool.store.broker_config import parse_properties
 from tests.support.damage import DamageCase, base_config, base_messages, damage_case, held_locks
 from tests.support.stores import fixture, read_lines
@@ -17,6 +17,7 @@ ASKED = ("exit", "after_start", "queues", "lost", "deleted")
 
 MORE = (
     "hung",
+    "counted",
     "refusal",
     "readable",
     "repeated",
@@ -71,7 +72,7 @@ def in_terms_of_answers(outcome: Outcome, messages: list[dict[str, Any]], store:
 
 def _consumed(outcome: Outcome, messages: list[dict[str, Any]]) -> dict[str, Any]:
     if not outcome.runs:
-        return {"lost": None, "readable": None, "repeated": None}
+        return {"lost": None, "counted": None, "readable": None, "repeated": None}
     served: dict[tuple[str, int], int] = {}
     for name, reading in outcome.readings.items():
         for physical in reading.physical[reading.states == OK].tolist():
@@ -85,7 +86,13 @@ def _consumed(outcome: Outcome, messages: list[dict[str, Any]]) -> dict[str, Any
         if times != 1:
             (repeated if times else lost).setdefault(name, []).append(message["offset"])
     readable = len(queued) - sum(map(len, lost.values()))
-    return {"lost": _ranges(lost), "repeated": _ranges(repeated), "readable": readable}
+    known = {(f"{m['topic']}/{m['queue']}", m["offset"]) for m in queued}
+    counted: dict[str, list[int]] = {}
+    for name, runs in (outcome.lost or {}).items():
+        here = [offset for first, last in runs for offset in range(first, last + 1) if (name, offset) in known]
+        if here:
+            counted[name] = here
+    return {"lost": _ranges(lost), "counted": _ranges(counted), "repeated": _ranges(repeated), "readable": readable}
 
 
 def _ranges(offsets: Mapping[str, Iterable[int]]) -> dict[str, list[list[int]]]:
@@ -118,6 +125,7 @@ def answered(answer: dict[str, Any]) -> dict[str, Any]:
         "queues": queues and {name: [q["min"], q["max"], q["next"]] for name, q in queues.items()},
         "runs": queues and {name: q["runs"] for name, q in queues.items()},
         "lost": answer["lost"],
+        "counted": answer["lost"],
         "readable": answer["readable"],
         "repeated": answer.get("repeated"),
         "deleted": files["deleted"],
@@ -154,10 +162,20 @@ def differences(
 
 
 def agrees(field: str, mine: Any, theirs: Any) -> bool:
-    """Whether a field is right. A refusal is, if the broker's words are among ours or ours among theirs."""
+    """Whether a field is right.
+
+    A refusal is, if the broker's words are among ours or ours among theirs; messages counted as lost are, if they are
+    lost: what neither a record nor a unit proves is not counted.
+    """
+    if field == "counted" and mine is not None and theirs is not None:
+        return all(_offsets(runs) <= _offsets(theirs.get(name, [])) for name, runs in mine.items())
     if field != "refusal" or mine is None or theirs is None:
         return bool(mine == theirs)
     return mine in theirs or theirs in mine
+
+
+def _offsets(runs: list[list[int]]) -> set[int]:
+    return {offset for first, last in runs for offset in range(first, last + 1)}
 
 
 def more_cases() -> dict[str, tuple[DamageCase, dict[str, Any]]]:

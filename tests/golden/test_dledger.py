@@ -181,7 +181,7 @@ def test_a_ledger_is_described_with_its_directory_and_first_time():
 def test_an_export_in_pieces_holds_every_message_once(tmp_path):
     fixture = next(store for store in LEDGERS if store.name == "dledger-mixed-5.5.0")
     assert (
-        run(["export", str(fixture.directory), "--to", str(tmp_path / "lake"), "--split", "4096", "--workers", "1"])
+        run(["export", str(fixture.directory), "--output", str(tmp_path / "lake"), "--split", "4096", "--jobs", "1"])
         == 0
     )
     rows = pq.read_table(tmp_path / "lake" / "messages").to_pylist()

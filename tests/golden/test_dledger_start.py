@@ -2,8 +2,8 @@
 
 import pytest
 
-from mqtool.engine.recovery import predict
 from mqtool.errors import UnsupportedFormatError, UsageError
+from mqtool.recovery import predict
 from tests.support import dledger_cases
 from tests.support.dledger_cases import ANSWERS, in_terms_of_answers, keys
 from tests.support.stores import copy_store, fixture, read_lines, tree_digest

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mqtool.engine.recovery import Plan, predict
+from mqtool.recovery import Plan, predict
 from tests.golden.agreement import ASKED, MORE, agrees, answered, more_answers, more_cases, predicted
 from tests.support.damage import CASES, damage_answers
 from tests.support.stores import StoreFixture, answers, copy_store, fixture, store_fixture, summary

@@ -103,9 +103,9 @@ def test_a_store_without_timer_messages_gets_an_empty_wheel(tmp_path):
 def test_the_command_says_what_it_had_to_guess(tmp_path, capsys):
     source = store_fixture("timer-5.5.0")
     code = run(
-        ["rebuild", "timer", str(source.directory), "--out", str(tmp_path / "made"), "--config", str(source.config)]
+        ["rebuild", "timer", str(source.directory), "--output", str(tmp_path / "made"), "--config", str(source.config)]
     )
     printed = capsys.readouterr().out
     assert code == 0
     assert "22 of 25 units" in printed
-    assert run(["rebuild", "timer", str(source.directory), "--out", str(tmp_path / "made2"), "--jobs", "2"]) == 2
+    assert run(["rebuild", "timer", str(source.directory), "--output", str(tmp_path / "made2"), "--jobs", "2"]) == 2

@@ -26,7 +26,7 @@ from mqtool.repair import (
 )
 from mqtool.repair.paths import HOME
 from mqtool.verify import Severity, State, verify
-from tests.support.damage import CASES, damage_case
+from tests.support.damage import CASES, base_config, damage_case
 from tests.support.stores import STORES, copy_store, store_fixture, tree_digest
 
 OTHER = ("dledger", "ha-", "controller", "rocksdb", "multipath", "metadata", "default-sizes", "tieredstore")
@@ -324,3 +324,22 @@ def test_a_store_put_right_by_its_findings_has_none_that_a_plan_mends(tmp_path):
     assert found.state is State.CORRUPT
     done = put_right(root, mending.changes)
     assert done.verification.state is State.CLEAN
+
+
+@pytest.mark.parametrize("base", ["4.9.7-clean", "5.5.0-clean"])
+def test_units_beyond_a_log_that_ends_in_zeros_are_in_the_plan(base, tmp_path):
+    root = damage_case(f"tail-zeroed@{base}", tmp_path)
+    with mqtool.open(root, base_config(base)) as store:
+        found = verify(store)
+        mending = changes_of(store, found.findings)
+    assert "queue-ahead-of-log" in {one.code for one in found.findings}
+    assert mending.left == ()
+    assert put_right(root, mending.changes).verification.state is State.CLEAN
+
+
+def test_units_are_kept_where_no_log_is_left(tmp_path):
+    root = damage_case("commitlog-deleted@5.5.0-clean", tmp_path)
+    with mqtool.open(root) as store:
+        mending = changes_of(store, verify(store).findings)
+    assert {"log-missing", "queue-ahead-of-log"} <= {one.code for one in mending.left}
+    assert not any(isinstance(change, RebuildQueues) for change in mending.changes)

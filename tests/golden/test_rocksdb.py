@@ -10,8 +10,11 @@ from mqtool.cli.app import run
 from mqtool.convert.queues import into_files, into_rocksdb
 from mqtool.errors import UnsupportedFormatError
 from mqtool.formats.rocksdb_queue import CHECKPOINT_TOPIC, MAX, ROCKS_BOUND, ROCKS_UNIT, parse_bound_key, unit_key
+from mqtool.store.describe import describe
+from mqtool.store.oddities import oddities
 from mqtool.store.rocksdb_queues import QueueDatabase
 from mqtool.verify.store import verify
+from tests.support.builder import StoreBuilder
 from tests.support.stores import answers, copy_store, store_fixture, tree_digest
 
 if importlib.util.find_spec("rocksdict") is None:
@@ -119,7 +122,7 @@ def test_queues_become_files_that_a_rebuild_from_the_log_would_make(tmp_path):
     before = tree_digest(ROOT)
     with mqtool.open(ROOT, config) as store:
         found = into_files(store, tmp_path / "files")
-    assert run(["rebuild", "consumequeue", str(ROOT), "--out", str(tmp_path / "made"), "--config", str(config)]) == 0
+    assert run(["rebuild", "consumequeue", str(ROOT), "--output", str(tmp_path / "made"), "--config", str(config)]) == 0
     expected = {p.relative_to(tmp_path / "made"): p.read_bytes() for p in (tmp_path / "made").rglob("*") if p.is_file()}
     assert {path: (tmp_path / "files" / path).read_bytes() for path in expected} == expected
     assert (found.queues, found.units, found.differences.count) == (3, 47, 0)
@@ -154,6 +157,32 @@ def test_differences_between_files_and_log_are_listed(tmp_path):
         found = into_rocksdb(store, tmp_path / "rocks")
     assert found.differences.count == 1
     assert "Orders/0 at 0" in found.differences.items[0]
+
+
+@pytest.mark.parametrize("name", ["cqext-4.9.7", "cqext-5.5.0"])
+def test_tags_codes_that_an_extension_holds_are_no_differences(name, tmp_path):
+    root = copy_store(name, tmp_path)
+    with mqtool.open(root, store_fixture(name).config) as store:
+        found = into_rocksdb(store, tmp_path / "made")
+    assert found.units > 0
+    assert found.differences.items == []
+
+
+@pytest.mark.parametrize("topic", ["nul\0topic", "../.."])
+def test_a_queue_in_rocksdb_need_not_have_a_topic_that_can_be_a_directory(topic, tmp_path):
+    builder = StoreBuilder(segment_size=1 << 14, slots=20, entries=300)
+    for number in range(4):
+        builder.put(b"body %d" % number, topic=topic)
+    root = builder.write(tmp_path / "store", queues=False)
+    (root / "abort").touch()
+    (tmp_path / "made" / "0").mkdir(parents=True)  # what `../..` leads to
+    (tmp_path / "made" / "0" / "foreign").touch()
+    with mqtool.open(root) as store:
+        into_rocksdb(store, tmp_path / "made" / "store")
+    with mqtool.open(tmp_path / "made" / "store") as store:
+        [queue] = describe(store)["queues"]
+        assert (queue["topic"], queue["min_offset"], queue["max_offset"]) == (topic, 0, 4)
+        assert not any("foreign" in oddity for oddity in oddities(store))
 
 
 def test_the_wrong_kind_of_source_is_refused(tmp_path):

@@ -81,8 +81,8 @@ segment-long: log-segment-size
 segment-name-text: log-stray-file
 segment-name-text-small: log-stray-file
 segment-name-text-empty: log-stray-file@4 log-stray-file:w@5
-segment-name-odd: log-segment-name log-segment-missing
-segment-name-short: log-stray-file log-segment-missing
+segment-name-odd: log-segment-name
+segment-name-short: log-segment-name
 segment-copy-last: log-stale-tail:w
 segment-subdirectory: log-stray-file@4 log-stray-file:n@5
 commitlog-deleted: log-missing queue-ahead-of-log
@@ -139,7 +139,7 @@ checkpoint-logics-phy-ahead: checkpoint-ahead:w
 checkpoint-negative: checkpoint-bad-value:w checkpoint-behind:w
 checkpoint-short: checkpoint-size:w checkpoint-behind:w
 checkpoint-empty: checkpoint-size:w checkpoint-zero:w
-checkpoint-directory: checkpoint-unreadable
+checkpoint-directory: checkpoint-not-file
 abort-directory: abort-bad
 lock-held:
 lock-missing:

@@ -6,27 +6,29 @@ import pytest
 
 from tests.house.modules import ROOT, modules
 
-BASE = {"errors", "units", "words"}
+BASE = {"errors", "units", "words", "commands"}
 READING = BASE | {"formats", "kernels", "scan", "store"}
 ALLOWED = {
     "errors": set(),
     "units": set(),
     "words": set(),
+    "commands": set(),
     "pages": BASE,
     "formats": BASE,
     "protocol": BASE | {"formats"},
     "kernels": BASE | {"formats"},
     "scan": BASE | {"formats", "kernels"},
     "store": BASE | {"formats", "scan"},
-    "verify": READING,
+    "recovery": READING,
+    "verify": READING | {"recovery"},
     "rebuild": READING,
     "diff": READING,
     "report": READING | {"verify", "pages"},
-    "engine": READING,
+    "engine": READING | {"recovery"},
     "export": READING,
     "replay": READING | {"engine", "export"},
     "spark": READING | {"export", "verify", "kinds"},
-    "repair": READING | {"verify", "rebuild", "engine", "diff", "convert", "replay"},
+    "repair": READING | {"recovery", "verify", "rebuild", "engine", "diff", "convert", "replay"},
     "kinds": READING,
     "convert": READING | {"rebuild"},
     "equeue": READING | {"kinds"},
@@ -46,7 +48,7 @@ ONLY_IN = {
     "llvmlite": {"kernels"},
     "mmap": {"engine"},  # reading may meet a file that shrinks, which would end the process
     "pyarrow": {"scan", "kinds", "store", "verify", "engine", "repair", "export", "spark", "cli"},
-    "numpy": set(ALLOWED) - {"errors", "units", "words", "__init__", "__main__"},
+    "numpy": set(ALLOWED) - {"errors", "units", "words", "commands", "__init__", "__main__"},
     "pyspark": {"spark"},
     "rocksdict": {"store"},
     "uvloop": {"server"},

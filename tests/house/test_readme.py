@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.house.modules import ROOT
+from tests.support.stores import copy_store
 
 README = (ROOT / "README.md").read_text("utf-8")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -52,6 +53,16 @@ def test_the_library_example_of_the_readme_runs():
     source = next(text for kind, text in BLOCKS if kind == "python")
     printed = run(sys.executable, "-c", source)
     assert "FOUND 4\n" in printed
+
+
+def test_the_library_example_of_the_readme_survives_a_damaged_store(tmp_path):
+    store = copy_store("orders-5.5.0", tmp_path / "fixtures" / "orders-5.5.0")
+    segment = store / "commitlog" / f"{0:020}"
+    data = bytearray(segment.read_bytes())
+    data[100] ^= 1  # in the body of the first record, which the example selects
+    segment.write_bytes(data)
+    source = next(text for kind, text in BLOCKS if kind == "python")
+    assert "damaged: " in run(sys.executable, "-c", source, cwd=tmp_path)
 
 
 def test_the_changes_of_the_readme_can_be_made_and_taken_back(tmp_path):

@@ -60,7 +60,11 @@ def test_after_the_runbook_the_real_store_serves_everything_in_order_and_once(na
 
 
 BESIDE = {
-    "a bit in the third last segment, 4.9": ("RB-05", "third-last-flip-magic@4.9.7-clean", 1),
+    "a bit in the third last segment, 4.9": (
+        "RB-05",
+        "third-last-flip-magic@4.9.7-clean",
+        0,
+    ),  # a unit vouches for the record
     "a page of zeros in the last segment, 5.5": ("RB-05", "tail-page-hole@5.5.0-crash", None),
     "a middle segment gone, 5.5": ("RB-13", "segment-missing-middle@5.5.0-clean", None),
 }
@@ -77,7 +81,7 @@ def test_a_new_store_serves_all_that_was_not_physically_lost(name, rocketmq, tmp
     alone = count(served(broker.answers(root, config, work=tmp_path / "alone")), base)
     run(RUNBOOKS[book], root, Request(apply=True, backup_acknowledged=True, to=tmp_path / "new", config=config))
     after = served(broker.answers(tmp_path / "new", config, work=tmp_path / "after"))
-    expected = {key: [at for at in offsets if at in left] for key, offsets in known(base).items()}
+    expected = {key: [at for at in offsets if gone == 0 or at in left] for key, offsets in known(base).items()}
     assert {key: sorted(set(offsets)) for key, offsets in after.items()} == expected
     assert all(offsets == sorted(offsets) for offsets in after.values())
     lost = sum(map(len, known(base).values())) - count(after, base)

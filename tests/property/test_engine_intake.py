@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mqtool.engine import Compat, PutStatus, load, open_store
 from mqtool.engine.hooks import OutgoingMessage
 from mqtool.engine.intake import NoMessageError, Row, message_of
-from mqtool.formats import commit_log
+from mqtool.formats import commit_log, file_names
 from tests.support.engine import HeldClock, findings_of, small_options
 from tests.support.engine_faults import fast_directory, remove
 
@@ -93,6 +93,9 @@ def test_what_a_dry_run_says_is_what_becomes_of_a_row(compat, rows):
         ]
         assert all(ack.stored is (ack.status is PutStatus.PUT_OK) for ack in done)
         if any(ack.stored for ack in done):
-            assert findings_of(directory / "store", options, "log-bad-compression") == []
+            # A delayed message whose topic cannot be a directory is never delivered, and `verify` says so.
+            odd = not all(file_names.is_directory_name(str(row.get("topic"))) for row in rows if isinstance(row, dict))
+            declared = ("log-bad-compression", *(["log-unusable-message"] if odd else []))
+            assert findings_of(directory / "store", options, *declared) == []
     finally:
         remove(directory)

@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,8 +10,7 @@ import mqtool
 from mqtool.engine import bit_maps as engine
 from mqtool.engine.dispatch_request import DispatchRequest
 from mqtool.formats import config_json, properties
-from mqtool.rebuild.bit_maps import bit_maps_of
-from mqtool.rebuild.queue_writer import UnitBatch
+from mqtool.store.filter_bit_maps import bit_maps_of
 
 TOPIC = "Filtered"
 BITS = 32
@@ -50,13 +48,10 @@ def from_engine(text, held):
 
 def from_rebuild(directory, text, held):
     (directory / "config" / "consumerFilter.json").write_bytes(text)
-    batch = UnitBatch.empty()
-    batch.offsets, batch.times = np.arange(1), np.array([1], np.int64)
-    batch.properties = [properties.encode(held.items())]
     with mqtool.open(directory) as store:
         found = bit_maps_of(store)
     assert found.problems == []
-    return found(TOPIC, batch)[0]
+    return found(TOPIC, [properties.encode(held.items())], [1])[0]
 
 
 @given(FILTERS, st.dictionaries(st.sampled_from("abc"), VALUES))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from mqtool.engine.recovery import Outcome
+from mqtool.recovery import Outcome
 from tests.support.rocketmq import RocketMQ, free_ports
 from tests.support.stores import copy_store, fixture, read_lines, shape_keys, store_fixture
 

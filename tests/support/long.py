@@ -1,6 +1,7 @@
 """Which tests run only when they are asked for."""
 
 LONG = {
+    "tests/cli/test_next_steps.py::test_next_steps_of_findings_run_as_printed_by_a_relative_and_an_absolute_name[every case]",
     "tests/golden/test_export.py::test_cut_into_many_tasks_and_directories_the_rows_stay_the_same[crash-5.5.0]",
     "tests/golden/test_rocksdb.py::test_the_real_broker_starts_on_the_result_and_serves_it[files]",
     "tests/interop/test_broker.py::test_a_broker_serves_a_fixture_and_stops_in_order[5.5.0]",

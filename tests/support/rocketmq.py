@@ -346,12 +346,27 @@ def cluster_information(name_server: str) -> bytes:
 
 
 def free_ports(count: int) -> range:
-    """Consecutive ports of the loopback that nobody listened on a moment ago."""
+    """Consecutive ports of the loopback that nobody listened on a moment ago.
+
+    They are below the ports that the kernel gives to outgoing connections, which could take one before a broker does;
+    each process of a test run draws from its own block and never twice in a row the same.
+    """
     while True:
+        start = next(_PORTS)
         with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
-            first = stack.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]
-            if first + count > 1 << 16:
-                continue
-            for port in range(first + 1, first + count):
+            for port in range(start, start + count):
                 stack.enter_context(socket.create_server(("127.0.0.1", port)))
-            return range(first, first + count)
+            return range(start, start + count)
+
+
+def _port_starts() -> Iterator[int]:
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % WORKER_BLOCKS
+    first = FIRST_PORT + worker * PORTS_OF_A_WORKER
+    steps = range(first, first + PORTS_OF_A_WORKER, PORTS_A_BROKER)
+    turn = os.getpid() % len(steps)  # two runs beside each other rarely meet
+    yield from itertools.cycle([*steps[turn:], *steps[:turn]])
+
+
+FIRST_PORT, WORKER_BLOCKS, PORTS_OF_A_WORKER, PORTS_A_BROKER = 10_000, 16, 1_280, 8
+"""Blocks of ports, 10,000 to 30,479; Linux gives 32,768 and above to outgoing connections."""
+_PORTS = _port_starts()

@@ -7,16 +7,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from mqtool.engine.recovery.lock import lock_holder
 from mqtool.errors import RefusedError, StoreError, UnsupportedFormatError, UsageError
 from mqtool.formats import file_names
+from mqtool.recovery.lock import lock_holder
 from mqtool.repair.backup import snapshots
-from mqtool.repair.backup.order import list_files
+from mqtool.repair.backup.order import databases_of, list_files, state_of
 from mqtool.repair.backup.pieces import PIECE, Pieces
 from mqtool.repair.backup.snapshots import FileEntry, Piece, Snapshot
 from mqtool.repair.salvage.aside import sync
 from mqtool.store.real_path import is_inside
 from mqtool.store.store import Store, open_store
+
+_ATTEMPTS = 10
+"""Copies of a RocksDB; it changes its set of files once in many megabytes of writes."""
 
 OnProgress = Callable[[int], None]
 """`on_progress(done)`: bytes read so far."""
@@ -138,7 +141,11 @@ class _Making:
         files = [*self._copied(listed.first, None)]
         end = self._end() if is_live else None
         listed = list_files(self._root) if is_live else listed
-        files += self._copied(listed.derived, None)
+        databases = databases_of(listed.derived)
+        apart = [name for name in listed.derived if name.rpartition("/")[0] not in databases]
+        files += self._copied(tuple(apart), None)
+        for directory in databases:
+            files += self._copy_database(directory)
         files += self._copied(listed.log, end)
         files += self._copied(listed.last, None)
         self.pieces.sync()
@@ -148,6 +155,25 @@ class _Making:
         """Returns the end of the log as it is now."""
         with open_store(self._root, self._store.config.values) as now:
             return now.commit_log.max_offset
+
+    def _copy_database(self, directory: str) -> list[FileEntry]:
+        """Copies a RocksDB in one state, though a broker may have it open: what changed is copied again."""
+        for _ in range(_ATTEMPTS):
+            try:
+                before = state_of(self._root, directory)
+                found = [self._copy(name, None) for name in before.names]
+                if state_of(self._root, directory) == before:
+                    return found
+            except FileNotFoundError:  # compaction removes files
+                continue
+            except OSError as error:
+                raise StoreError(f"cannot be read: {error.strerror}", self._root / directory) from error
+        raise RefusedError(
+            "live",
+            f"this RocksDB was written to during each of {_ATTEMPTS} copies: run the backup again when the broker has "
+            "less to do, stop the broker, or back up a snapshot of the disk",
+            self._root / directory,
+        )
 
     def _copied(self, names: tuple[str, ...], end: int | None) -> Iterator[FileEntry]:
         for name in names:

@@ -7,6 +7,8 @@ What refers to something is copied before what it refers to, and the log last, u
 3. then the end of the log is noted; what a broker appends from here on is not part of the backup;
 4. index, queues and all else: units beyond the noted end are cut by recovery, missing ones are dispatched again from
    the checkpoint on (R6 and R8 of docs/recovery.md);
+   A RocksDB among them (`rocksdbstore`, tables in `config`) is copied as one state: its manifest names the files that
+   belong together, so it is copied again if that, or the set of its files, changed meanwhile;
 5. the log, up to the noted end; bytes behind it are left out;
 6. topics and groups last: a table that is too new does no harm, one that is too old would hide a topic.
 
@@ -15,7 +17,7 @@ Sources: DefaultMessageStore.recover, CommitLog.recoverAbnormally, ConsumeQueue.
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,6 +67,51 @@ def list_files(root: Path) -> Listing:
     first = sorted(phases[0], key=lambda name: (name != file_names.CHECKPOINT, name))
     derived, log, last = (tuple(sorted(phases[phase])) for phase in (1, 2, 3))
     return Listing(tuple(first), derived, log, last, empty)
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseState:
+    """What tells two states of an open RocksDB apart; only its newest write-ahead log grows without changing it.
+
+    Attributes:
+        names: below the root, in the order to copy them: manifest and tables before the write-ahead logs.
+        current: bytes of CURRENT, which names the manifest.
+        manifests: bytes of each manifest, which grows with every flush and compaction.
+    """
+
+    names: tuple[str, ...]
+    current: bytes
+    manifests: tuple[int, ...]
+
+
+_CURRENT = "CURRENT"
+_MANIFEST = "MANIFEST-"
+_WAL = ".log"
+_OWN_LOG = "LOG"
+"""RocksDB's text log; it says nothing about the data."""
+
+
+def databases_of(names: Iterable[str]) -> tuple[str, ...]:
+    """Returns the directories of RocksDBs among the files of a store."""
+    return tuple(sorted({name.rpartition("/")[0] for name in names if name.rpartition("/")[2] == _CURRENT}))
+
+
+def state_of(root: Path, directory: str) -> DatabaseState:
+    """Looks at a RocksDB.
+
+    Raises:
+        OSError: a file cannot be read, or was removed meanwhile.
+    """
+    with os.scandir(root / directory) as entries:
+        found = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
+    own = sorted(name for name in found if not name.startswith(_OWN_LOG) or name == "LOCK")
+    own.sort(key=lambda name: (name.endswith(_WAL), name))
+    manifests = [root / directory / name for name in own if name.startswith(_MANIFEST)]
+    return DatabaseState(
+        tuple(f"{directory}/{name}" for name in own),
+        (root / directory / _CURRENT).read_bytes(),
+        tuple(path.stat().st_size for path in manifests),
+    )
 
 
 def _phase(name: str) -> int:

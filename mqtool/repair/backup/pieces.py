@@ -9,6 +9,7 @@ import zstandard
 
 from mqtool.errors import RefusedError, StoreError
 from mqtool.repair.salvage.aside import sync
+from mqtool.store.files import read_file
 
 PIECE = 4 << 20
 """Bytes of a piece at most; a file is cut at multiples of it."""
@@ -84,12 +85,13 @@ class Pieces:
         """
         path = self.path(digest)
         try:
-            packed = path.read_bytes() if path.stat().st_size <= 2 * PIECE else b""
+            packed = read_file(path, 2 * PIECE)
             data = zstandard.ZstdDecompressor().decompress(packed, max_output_size=PIECE)
-        except FileNotFoundError as error:
-            raise RefusedError("backup-damaged", "this piece of the backup is not there", path) from error
-        except OSError as error:
-            raise RefusedError("backup-damaged", f"this piece cannot be read: {error.strerror}", path) from error
+        except StoreError as error:
+            words = f"this piece cannot be read: {error.reason}"
+            if not path.exists():
+                words = "this piece of the backup is not there"
+            raise RefusedError("backup-damaged", words, path) from error
         except zstandard.ZstdError as error:
             raise RefusedError("backup-damaged", f"this piece cannot be unpacked: {error}", path) from error
         if len(data) != length or _SHA256(data).hexdigest() != digest:

@@ -6,10 +6,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from mqtool.errors import RefusedError
+from mqtool.errors import RefusedError, StoreError
 from mqtool.repair.backup.pieces import PIECE
 from mqtool.repair.paths import check_name
 from mqtool.repair.salvage.aside import sync
+from mqtool.store.files import read_file
 
 SCHEMA = "mqtool.snapshot"
 SCHEMA_VERSION = 1
@@ -143,14 +144,12 @@ def load(destination: Path, name: str | None = None) -> Snapshot:
 
 def _read(path: Path) -> Snapshot:
     try:
-        if path.stat().st_size > _LARGEST_MANIFEST:
-            raise RefusedError("backup-damaged", "a manifest cannot be as large as that", path)
-        document = json.loads(path.read_bytes())
+        document = json.loads(read_file(path, _LARGEST_MANIFEST))
         stated = document.pop("digest")
         if document.pop("schema") != SCHEMA or document.pop("schema_version") != SCHEMA_VERSION:
             raise RefusedError("backup-version", f"expected schema {SCHEMA}, version {SCHEMA_VERSION}", path)
         found = _snapshot_of(document, path)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (OSError, StoreError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise RefusedError("backup-damaged", f"the manifest cannot be read: {error}", path) from error
     if stated != found.digest:
         raise RefusedError("backup-damaged", "the manifest is not as it was written: its digest differs", path)

@@ -10,10 +10,28 @@ print(protocol.markdown())                                       # to paste into
 Every change is a plan of `mqtool.repair` or a new directory: both can be taken back. Docs pages: docs/runbooks/.
 """
 
-from mqtool.repair.runbooks.catalogue import RUNBOOKS
-from mqtool.repair.runbooks.model import Request, Runbook
+from mqtool.repair.runbooks.catalogue import ORDER, RUNBOOKS, needed
+from mqtool.repair.runbooks.match import Match, book_of, by_code, by_line, by_name, by_store
+from mqtool.repair.runbooks.model import Case, Request, Runbook
 from mqtool.repair.runbooks.page import page
 from mqtool.repair.runbooks.protocol import Protocol, Step
 from mqtool.repair.runbooks.run import run
 
-__all__ = ["RUNBOOKS", "Protocol", "Request", "Runbook", "Step", "page", "run"]
+__all__ = [
+    "ORDER",
+    "RUNBOOKS",
+    "Case",
+    "Match",
+    "Protocol",
+    "Request",
+    "Runbook",
+    "Step",
+    "book_of",
+    "by_code",
+    "by_line",
+    "by_name",
+    "by_store",
+    "needed",
+    "page",
+    "run",
+]

@@ -1,11 +1,30 @@
-"""All runbooks by id."""
+"""All runbooks by id, and which of them a store needs first."""
+
+from collections.abc import Iterable
 
 from mqtool.repair.runbooks.copy_books import COPY_BOOKS
 from mqtool.repair.runbooks.derived_books import DERIVED_BOOKS
 from mqtool.repair.runbooks.log_books import LOG_BOOKS
 from mqtool.repair.runbooks.model import Runbook
 from mqtool.repair.runbooks.start_books import START_BOOKS
+from mqtool.verify import CATALOGUE, Finding
 
 RUNBOOKS: dict[str, Runbook] = {
     book.id: book for book in sorted((*LOG_BOOKS, *DERIVED_BOOKS, *START_BOOKS, *COPY_BOOKS), key=lambda book: book.id)
 }
+
+ORDER = (
+    *("RB-18", "RB-11"),  # nobody else writes, and there is room
+    *("RB-01", "RB-20", "RB-13", "RB-05", "RB-14", "RB-04"),  # the log, which all else is made from
+    *("RB-15", "RB-19", "RB-10"),  # other layouts, topics
+    *("RB-07", "RB-03", "RB-02", "RB-06", "RB-17"),  # what is derived from the log
+    "RB-09",  # tables and checkpoint, which refer to all of this
+    *("RB-08", "RB-12", "RB-16", "RB-21", "RB-22"),  # the start, and jobs that need a healthy store
+)
+"""Ids in the order in which runbooks are run where a store needs several."""
+
+
+def needed(findings: Iterable[Finding]) -> tuple[Runbook, ...]:
+    """Returns the runbooks that some findings name first, in the order in which to run them."""
+    codes = {one.code for one in findings}
+    return tuple(RUNBOOKS[name] for name in ORDER if any(CATALOGUE[code].runbooks[:1] == (name,) for code in codes))

@@ -4,15 +4,17 @@ from collections.abc import Callable, Iterable
 from glob import escape
 from pathlib import Path
 
+from mqtool.commands import command, opened
 from mqtool.convert.dledger import convert
 from mqtool.diff import LogDifference, compare
 from mqtool.engine.options import Compat
-from mqtool.engine.recovery.lock import lock_holder
 from mqtool.errors import CorruptionError, StoreError, UsageError
 from mqtool.formats import file_names
+from mqtool.recovery.lock import lock_holder
 from mqtool.repair.backup import backup, restore
 from mqtool.repair.changes import Redact, Truncate
 from mqtool.repair.runbooks.model import Advice, Aside, Case, Detection, InPlace, Proposal, Runbook, required_copies
+from mqtool.repair.runbooks.steps import run_again
 from mqtool.replay.originals import Source
 from mqtool.replay.run import Request as Replayed
 from mqtool.replay.run import replay
@@ -123,16 +125,20 @@ def _selected(case: Case) -> Detection:
     return Detection(bool(counts), facts)
 
 
-def _replay(case: Case, _found: Detection) -> Proposal:
+def _replay(case: Case, found: Detection) -> Proposal:
     if case.request.topics:
         return Aside(f"a new store with the messages of {', '.join(case.request.topics)} of {case.root}", _again(case))
+    store, topic = opened(case.root, case.request.config), found.evidence[0].partition(": ")[0]
     return Advice(
         (
-            f"mqtool runbook run RB-16 {case.root} --topic TOPIC --to DIR",
-            f"or choose by --time, --key, --tag or --grep: mqtool dump {case.root} --format jsonl",
-            "edit the lines; mqtool replay stores them again, with new ids",
-            f"or keep them as a table: mqtool export {case.root} --to DIR",
-        )
+            "choose whole topics with --topic, or messages by --time, --key, --tag or --grep of mqtool dump",
+            "edit the lines of dump; mqtool replay stores them again, with new ids",
+            "or keep them as a table with mqtool export",
+        ),
+        (
+            run_again("RB-16", case.root, case.request, "--topic", topic),
+            command("dump", store, "--format", "jsonl"),
+        ),
     )
 
 

@@ -2,12 +2,9 @@
 
 from mqtool.repair.changes import SetAside, Undelete
 from mqtool.repair.runbooks.log_books import mend_findings
-from mqtool.repair.runbooks.model import Case, Detection, InPlace, Runbook, by_codes
-from mqtool.verify import CATALOGUE, Area
+from mqtool.repair.runbooks.model import Case, Detection, InPlace, Runbook, by_findings, codes_of
 
-_INDEX = tuple(code for code, check in CATALOGUE.items() if check.area is Area.INDEX and code != "index-unreadable")
 _NO_UNIT = "no unit in it: "
-_TOPICS = ("topic-only-in-log", "config-topic-missing")
 
 
 def _empty_last_files(case: Case) -> Detection:
@@ -17,7 +14,7 @@ def _empty_last_files(case: Case) -> Detection:
         for queue in case.store.disk_queues()
         if queue.files and not len(queue.units_of(len(queue.files) - 1))
     }
-    names.update(finding.file for finding in case.findings(("queue-file-extra",)))
+    names.update(finding.file for finding in case.findings(codes_of("RB-07")))
     return Detection(bool(names), tuple(f"{_NO_UNIT}{name}" for name in sorted(names)))
 
 
@@ -27,8 +24,14 @@ def _set_empty_aside(_case: Case, found: Detection) -> InPlace:
 
 def _vanished(case: Case) -> Detection:
     wanted = case.request.topics
-    found = tuple(one for one in case.findings(_TOPICS) if not wanted or one.topic in wanted)
+    named = tuple(one for one in case.findings(codes_of("RB-10")) if not wanted or one.topic in wanted)
+    logged = _topics_of_log(case) if named else set()
+    found = tuple(one for one in named if one.topic in logged)
     return Detection(bool(found), tuple(f"{one.code}: {one.topic}: {one.evidence}" for one in found), found)
+
+
+def _topics_of_log(case: Case) -> set[str]:
+    return {topic for batch in case.store.batches(["topic"]) for topic in batch.column(0).unique().to_pylist()}
 
 
 def _undelete(_case: Case, found: Detection) -> InPlace:
@@ -52,16 +55,7 @@ DERIVED_BOOKS = (
             "makes only these queues anew, each message at its own queue offset",
         ),
         "Messages whose records are gone leave holes; consumers go on over them.",
-        by_codes(
-            "queue-shifted-unit",
-            "queue-duplicate-unit",
-            "queue-hole",
-            "queue-foreign-unit",
-            "queue-wrong-size",
-            "queue-wrong-tags",
-            "queue-bad-unit",
-            "queue-wrong-batch",
-        ),
+        by_findings("RB-02"),
         mend_findings,
     ),
     Runbook(
@@ -76,11 +70,12 @@ DERIVED_BOOKS = (
         "one queue that is whole keeps the others from being made.",
         "Deleting the rest too and starting: on a clean store all come back, after a crash only the scanned part.",
         (
+            "sets a file aside that lies in the place of the directory `consumequeue`; then run it again",
             "makes the queues anew that are missing or end too early",
             "keeps queue offsets, so consumers go on where they were",
         ),
         "What retention has removed from the log does not come back.",
-        by_codes("queue-missing", "queue-missing-units", "queue-file-missing"),
+        by_findings("RB-03"),
         mend_findings,
     ),
     Runbook(
@@ -90,6 +85,7 @@ DERIVED_BOOKS = (
             "a query by key or unique key finds nothing for old messages after an unclean restart",
             "new messages are not found by key, and there is no error",
             "a query never ends",
+            "`load file …/index/… error java.lang.NumberFormatException` or `Failed to create file …/index/…`",
         ),
         "Index files are gone, cut or contradict themselves; after an unclean stop the broker deletes the newest at "
         "load. "
@@ -97,7 +93,7 @@ DERIVED_BOOKS = (
         "Nothing: no start of the broker makes them anew.",
         ("checks headers, slots, chains, addresses and times", "makes the index anew from the log"),
         "Keys of messages that retention has removed are gone.",
-        by_codes(*_INDEX),
+        by_findings("RB-06"),
         mend_findings,
     ),
     Runbook(
@@ -119,20 +115,23 @@ DERIVED_BOOKS = (
         "config-json-corrupted-after-power-loss",
         (
             "`delayOffset.json`, `consumerOffset.json` or `topics.json` cannot be read",
+            "`load …/config/… failed, and try to load backup file`",
             "the broker ends while loading",
+            "`checkpoint` is missing, too short, or holds times that cannot be",
             "consumers begin again at the first or last message",
         ),
-        "A table was being written when the power went; its `.bak` may be torn too.",
+        "A table or the checkpoint was being written when the power failed; a table's `.bak` may be torn too.",
         "With a whole `.bak` the broker loads it. Without one it starts with an empty table, or ends and writes an "
         "empty "
         "table over the old one while it does.",
         (
             "reads each table and its `.bak`",
             "keeps what can be read, and completes it from the log and the queues",
+            "makes a new checkpoint from the log and the index",
             "tells every value that is a guess",
         ),
         "Consumer offsets that no file holds are not known: those groups begin where their configuration says.",
-        by_codes("config-unreadable", "config-missing", "config-offset-ahead", "config-offset-negative"),
+        by_findings("RB-09"),
         mend_findings,
     ),
     Runbook(

@@ -1,12 +1,14 @@
 """Runbooks about the log: files in the way, torn ends, bad bytes, missing segments, false alarms."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from mqtool.formats import commit_log
 from mqtool.repair.changes import SetAside
 from mqtool.repair.from_findings import changes_of
-from mqtool.repair.runbooks.model import Advice, Aside, Case, Detection, InPlace, Proposal, Runbook, by_codes
+from mqtool.repair.runbooks.model import Advice, Aside, Case, Detection, InPlace, Proposal, Runbook, by_findings
+from mqtool.repair.runbooks.steps import explain_start, run_again
 from mqtool.repair.salvage import Options, salvage
 from mqtool.store.files import ReadFile
 
@@ -29,15 +31,15 @@ def salvage_aside(case: Case, _found: Detection) -> Proposal:
     def make(target: Path) -> Iterable[str]:
         made = salvage(case.root, target, options)
         yield f"records: {made.records}, by copy {made.records_by_copy}"
-        yield f"messages that are gone: {made.lost}; bytes of the log without a record: {made.lost_bytes}"
+        yield f"bytes of the log without a record: {made.lost_bytes}"
         for row in made.queues:
             if row.lost:
-                yield f"lost {row.topic}/{row.queue_id}: {row.lost_offsets}"
+                yield f"gone {row.topic}/{row.queue_id}: {row.lost_offsets}"
         for group in made.groups:
             yield f"group {group.group} will never see {group.unread} message(s) of {group.topic}/{group.queue_id}"
         yield f"verify: {made.verify}"
 
-    return Aside(f"every provable record of {case.root}{copies}", make)
+    return Aside(f"every provable record of {case.root}{copies}", make, repairs=True)
 
 
 def _clear_way(case: Case, found: Detection) -> Proposal:
@@ -46,10 +48,10 @@ def _clear_way(case: Case, found: Detection) -> Proposal:
     if lint:
         return Advice(
             (
-                f"mqtool runbook run RB-01 {case.root} --config broker.conf",
-                "the configuration is to be changed, not the files; run it again with the new one",
+                "the configuration is to be changed, not the files; without it the sizes are those of the files",
                 *lint,
-            )
+            ),
+            (run_again("RB-01", case.root, replace(case.request, config=None)),),
         )
     mending = changes_of(case.store, found.findings)
     away = {
@@ -62,7 +64,7 @@ def _clear_way(case: Case, found: Detection) -> Proposal:
     changes = [change for change in mending.changes if change not in known]
     if away:
         changes.append(SetAside(tuple(sorted(away))))
-    return InPlace(tuple(changes), tuple(one for one in mending.left if one.file not in away))
+    return InPlace(tuple(changes), tuple(one for one in mending.left if one.file not in away), mending.again)
 
 
 def _is_below(case: Case, name: str) -> bool:
@@ -80,14 +82,14 @@ def _old_rule(case: Case, found: Detection) -> Advice:
     words = "unknown" if isinstance(start, str) else start.verdict
     return Advice(
         (
-            f"mqtool explain-start {case.root} --broker {case.broker}",
             "the records are as they were written: CRC 0 with a body is what some releases stored, not damage",
             (
-                f"RocketMQ {case.broker} on this store: {words}; choose a release that takes CRC 0, or start without the "
-                f"CRC check"
+                f"RocketMQ {case.broker} on this store: {words}; choose a release that takes CRC 0, or start without "
+                "the CRC check"
             ),
             f"{len(found.findings)} finding(s) under the old rule; do not cut the log for them",
-        )
+        ),
+        (explain_start(case),),
     )
 
 
@@ -107,23 +109,15 @@ LOG_BOOKS = (
         "the file by hand, and with it, at times, its messages.",
         (
             "tells strays, empty or short segments, queue files of a wrong length and configuration apart",
-            "sets aside what holds no record; makes short segments as long as the others, with zeros",
+            "renames segments whose records state that they belong under another name",
+            "sets aside what holds no record, or only records that the log has too",
+            "makes short segments as long as the others, with zeros",
             "makes queue files of a wrong length anew from the log",
-            "touches no file in which a record could be",
+            "sets aside no file whose records are found nowhere else",
         ),
         "A segment of a wrong length with records in it stays: `mqtool salvage` keeps its messages. If the "
         "configuration is wrong, the configuration is to be changed, not the files.",
-        by_codes(
-            "log-stray-file",
-            "log-segment-size",
-            "queue-file-size",
-            "queue-stray-file",
-            "ext-file-size",
-            "timer-log-size",
-            "lint-size",
-            "lint-legacy-key",
-            "log-segment-name",
-        ),
+        by_findings("RB-01"),
         _clear_way,
     ),
     Runbook(
@@ -144,7 +138,7 @@ LOG_BOOKS = (
             "fills what lies behind with zeros, so that it stays cut",
         ),
         "What was never written whole cannot be brought back. If whole records lie behind the damage it is RB-05.",
-        by_codes("log-torn-tail", "log-stale-tail", "log-garbage-tail"),
+        by_findings("RB-04"),
         mend_findings,
     ),
     Runbook(
@@ -153,6 +147,7 @@ LOG_BOOKS = (
         (
             "`[BUG]dispatch message to consume queue error, COMMITLOG OFFSET: …`",
             "a slave repeats `found a illegal magic code 0x…` and its queues stop growing",
+            "`CRC check failed. bodyCRC=…, currentCRC=…`",
             "clients cannot decode a message",
         ),
         "Bytes of the log are not what was written: a bad sector, a page of zeros, a bit.",
@@ -165,18 +160,7 @@ LOG_BOOKS = (
             "puts all provable records into a new store at their old offsets, holes filled",
         ),
         "What no copy has is lost, and listed. The new store needs the space of the old one.",
-        by_codes(
-            "log-bad-body",
-            "log-bad-record-crc",
-            "log-bad-offset",
-            "log-bad-lengths",
-            "log-bad-header",
-            "log-zeros",
-            "log-bad-blank",
-            "log-no-blank",
-            "log-cut",
-            "log-unreadable",
-        ),
+        by_findings("RB-05"),
         salvage_aside,
         ("--to /data/salvaged",),
     ),
@@ -185,6 +169,7 @@ LOG_BOOKS = (
         "missing-or-duplicate-segment",
         (
             "a file in the middle of `commitlog/` is gone",
+            "`The commitlog files are deleted, and delete the consume queue files`",
             "the same name in two directories of a multi-path log, one empty",
             "`the mappedFile queue's data is damaged, the adjacent mappedFile's offset don't match`",
         ),
@@ -196,7 +181,7 @@ LOG_BOOKS = (
             "puts everything into a new store; what no copy has becomes a hole that the broker walks across",
         ),
         "Without a copy the messages of the segment are lost, and listed by queue.",
-        by_codes("log-segment-missing", "log-segment-overlap", "log-missing"),
+        by_findings("RB-13"),
         salvage_aside,
         ("--with /data/slave", "--to /data/salvaged"),
     ),
@@ -215,7 +200,7 @@ LOG_BOOKS = (
             "says what the release that is to be started would do to them",
         ),
         "It changes nothing: the store is right, the choice is the release.",
-        by_codes("log-crc-zero"),
+        by_findings("RB-20"),
         _old_rule,
     ),
 )

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from mqtool.engine.recovery import Outcome, predict
 from mqtool.errors import MqtoolError, UsageError
+from mqtool.recovery import Outcome, predict
 from mqtool.repair.changes import Change
 from mqtool.store.store import Store
-from mqtool.verify import Finding, Verification, verify
+from mqtool.verify import CATALOGUE, Finding, Verification, verify
 
 
 @dataclass(frozen=True)
@@ -123,10 +123,13 @@ class Aside:
     Attributes:
         what: in words.
         make: makes `to`, returns facts in words.
+        repairs: the new directory has the messages of this store at their offsets, without its damage; else it is a
+            copy, or another kind of store.
     """
 
     what: str
     make: Callable[[Path], Iterable[str]]
+    repairs: bool = False
 
 
 @dataclass(frozen=True)
@@ -135,10 +138,12 @@ class Advice:
 
     Attributes:
         words: what to do, one step each.
+        next_steps: commands to type.
         missing: what this release cannot do, "" if it is not for a program to decide.
     """
 
     words: tuple[str, ...]
+    next_steps: tuple[str, ...] = ()
     missing: str = ""
 
 
@@ -173,12 +178,22 @@ class Runbook:
     propose: Callable[[Case, Detection], Proposal] = field(repr=False)
     needs: tuple[str, ...] = ()
 
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """Codes of verify that it is about."""
+        return codes_of(self.id)
 
-def by_codes(*codes: str) -> Callable[[Case], Detection]:
-    """Returns a detection by findings of verify."""
+
+def codes_of(runbook: str) -> tuple[str, ...]:
+    """Returns the codes of verify that name a runbook."""
+    return tuple(code for code, check in CATALOGUE.items() if runbook in check.runbooks)
+
+
+def by_findings(runbook: str) -> Callable[[Case], Detection]:
+    """Returns a detection by the findings that name a runbook."""
 
     def detect(case: Case) -> Detection:
-        found = case.findings(codes)
+        found = case.findings(codes_of(runbook))
         return Detection(bool(found), words_of(found), found)
 
     return detect

@@ -16,6 +16,12 @@ Without `--apply` it ends after the plan and has changed nothing. `--protocol FI
 """
 
 
+def _codes(book: Runbook) -> str:
+    """Returns the codes of verify that it is about."""
+    codes = ", ".join(f"`{code}`" for code in book.codes)
+    return f"{codes} (`mqtool checks CODE` explains one)" if codes else "No code of `mqtool verify` shows it by itself."
+
+
 def page(book: Runbook) -> str:
     """Returns the page as Markdown."""
     options = "".join(f" {need}" for need in book.needs)
@@ -43,6 +49,10 @@ $ mqtool runbook run {book.id} /data/store{options} --apply --yes --protocol tic
 ## What it does
 
 {does}
+
+## Findings
+
+{_codes(book)}
 
 ## Limits
 

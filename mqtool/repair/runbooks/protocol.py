@@ -41,12 +41,15 @@ class Protocol:
         present: whether the trouble is there.
         applied: whether something was carried out.
         mended: whether the trouble is gone; None if nothing was carried out.
-        lost_by_start: messages that consumers lose if the broker is started instead; None if it does not start.
-        lost_after: messages that they lose when the broker is started now; None if that is not known.
+        gone: messages of which the store held no intact record when the run began; None if that is not known.
+        lost_by_start: messages that consumers lose if the broker is started instead, those that are gone among them;
+            None if it does not start.
+        lost_after: of the messages that were known when the run began, those that consumers lose when the broker is
+            started now; None if that is not known.
         plan: JSON of the plan, None if nothing changes in place.
         made: the new directory, if one was made.
         steps: in order.
-        next_step: the commands to choose from.
+        next_steps: commands to type, in this order or to choose from.
     """
 
     runbook: str
@@ -57,12 +60,13 @@ class Protocol:
     present: bool = False
     applied: bool = False
     mended: bool | None = None
+    gone: int | None = None
     lost_by_start: int | None = None
     lost_after: int | None = None
     plan: dict[str, Any] | None = None
     made: Path | None = None
     steps: list[Step] = field(default_factory=list)
-    next_step: str = ""
+    next_steps: tuple[str, ...] = ()
 
     def add(self, name: str, status: str, summary: str, evidence: tuple[str, ...] = ()) -> None:
         """Notes a step."""
@@ -83,6 +87,7 @@ class Protocol:
             "present": self.present,
             "applied": self.applied,
             "mended": self.mended,
+            "physically_gone": self.gone,
             "lost_by_start": self.lost_by_start,
             "lost_after": self.lost_after,
             "made": None if self.made is None else str(self.made),
@@ -91,12 +96,16 @@ class Protocol:
                 for step in self.steps
             ],
             "plan": self.plan,
-            "next_step": self.next_step,
+            "next_steps": list(self.next_steps),
         }
 
     def markdown(self) -> str:
         """Returns the protocol for a ticket."""
-        lost = {"lost by starting the broker as it was": self.lost_by_start, "lost now": self.lost_after}
+        lost = {
+            "whose records are physically gone": self.gone,
+            "lost by starting the broker as it was": self.lost_by_start,
+            "lost by starting it now": self.lost_after,
+        }
         lines = [
             f"# {self.runbook} {self.name}",
             "",
@@ -113,8 +122,8 @@ class Protocol:
             lines += [f"## {number}. {step.name}: {step.status}", "", step.summary, ""]
             if step.evidence:
                 lines += ["```text", *(fact.replace("```", "'''") for fact in step.evidence), "```", ""]
-        if self.next_step:
-            lines += [f"Next: `{self.next_step}`", ""]
+        if self.next_steps:
+            lines += ["Next:", "", "```sh", *self.next_steps, "```", ""]
         return "\n".join(lines)
 
 

@@ -1,16 +1,16 @@
 """Running a runbook: the same steps for all of them, each with its evidence; nothing is changed unless asked for."""
 
 import json
-import shlex
 from dataclasses import replace
 from pathlib import Path
 
-from mqtool.engine.recovery import Outcome
-from mqtool.errors import MqtoolError, RefusedError, StoreError, UsageError
+from mqtool.commands import salvage_aside
+from mqtool.errors import MqtoolError, NothingToChangeError, RefusedError, StoreError, UsageError
 from mqtool.repair.changes import change_to_json
 from mqtool.repair.gates import check_backup
 from mqtool.repair.making import make_plan
-from mqtool.repair.plan import Plan
+from mqtool.repair.outlook import LOSSES, Comparison, Preview
+from mqtool.repair.plan import Forecast, Plan
 from mqtool.repair.run import apply
 from mqtool.repair.runbooks.model import (
     Advice,
@@ -18,15 +18,15 @@ from mqtool.repair.runbooks.model import (
     Case,
     Detection,
     InPlace,
-    Proposal,
     Request,
     Runbook,
     start_of,
     words_of,
 )
 from mqtool.repair.runbooks.protocol import DONE, FAILED, REFUSED, SKIPPED, Protocol
+from mqtool.repair.runbooks.steps import after_change, after_directory, match, run_again, with_directory
 from mqtool.store.store import open_store
-from mqtool.verify import State, verify
+from mqtool.verify import CATALOGUE, State, verify
 
 _FILES_TOLD = 100
 
@@ -55,41 +55,40 @@ def run(book: Runbook, root: Path, request: Request | None = None) -> Protocol:
         protocol.present = found.present
         if not found.present:
             protocol.add("detect", REFUSED, "the symptom is not there: nothing to do", found.evidence)
+            protocol.next_steps = (match(root, asked),)
             return protocol
         protocol.add("detect", DONE, f"the symptom is there: {len(found.findings)} finding(s)", found.evidence)
-        _explain(protocol, case)
+        preview = Preview(store, case.broker)
+        _explain(protocol, case, preview)
         proposal = book.propose(case, found)
         wrong = case.findings(("lint-size",)) if asked.config is not None and isinstance(proposal, InPlace) else ()
     if wrong:
         protocol.add("plan", REFUSED, "the configuration does not fit the files: RB-01 comes first", words_of(wrong))
+        protocol.next_steps = (run_again("RB-01", root, asked),)
     elif isinstance(proposal, Advice):
         _advise(protocol, proposal)
     elif isinstance(proposal, Aside):
-        _make(protocol, proposal, asked)
+        _make(protocol, book, proposal, asked, preview)
     else:
-        _change(protocol, book, proposal, asked, found)
+        _change(protocol, book, proposal, case, found)
     return protocol
 
 
-def _explain(protocol: Protocol, case: Case) -> None:
+def _explain(protocol: Protocol, case: Case, preview: Preview) -> None:
     start = case.start
     if isinstance(start, str):
         protocol.add("explain", SKIPPED, f"what a start would do is not known: {start}")
         return
-    protocol.lost_by_start = lost(start)
+    now = preview.unchanged
     facts = [f"lost {name}: {_runs(ranges)}" for name, ranges in (start.lost or {}).items()]
+    if isinstance(now, Comparison):
+        protocol.lost_by_start, protocol.gone = now.lost_before, now.gone
+        facts.append(f"messages whose records are physically gone already: {now.gone}")
     facts += [f"deleted: {name}" for name in start.files.deleted]
     facts += [*start.why, *start.accepted]
     minutes = start.effort.least_minutes, start.effort.most_minutes
     facts.append(f"recovery reads {start.effort.scanned_bytes} bytes: {minutes[0]} to {minutes[1]} minutes")
     protocol.add("explain", DONE, f"RocketMQ {start.release} on the store as it is: {start.verdict}", tuple(facts))
-
-
-def lost(start: "Outcome | str") -> int | None:
-    """Returns how many messages consumers lose by a start; None if it does not come to run, or is not known."""
-    if isinstance(start, str) or not start.runs or start.lost is None:
-        return None
-    return sum(last - first + 1 for ranges in start.lost.values() for first, last in ranges)
 
 
 def _runs(ranges: tuple[tuple[int, int], ...]) -> str:
@@ -99,10 +98,12 @@ def _runs(ranges: tuple[tuple[int, int], ...]) -> str:
 def _advise(protocol: Protocol, advice: Advice) -> None:
     summary = f"not in this release: {advice.missing}" if advice.missing else "this is for a person to decide"
     protocol.add("plan", SKIPPED, summary, advice.words)
-    protocol.next_step = advice.words[0] if advice.words else ""
+    protocol.next_steps = advice.next_steps
 
 
-def _make(protocol: Protocol, proposal: Aside, request: Request) -> None:
+def _make(protocol: Protocol, book: Runbook, proposal: Aside, request: Request, preview: Preview) -> None:
+    if request.to is None or not request.apply:
+        protocol.next_steps = (with_directory(book.id, protocol.store, request),)
     if request.to is None:
         protocol.add("plan", DONE, f"{proposal.what}; --to names the new directory")
         protocol.add("apply", SKIPPED, "--to and --apply carry it out")
@@ -117,38 +118,55 @@ def _make(protocol: Protocol, proposal: Aside, request: Request) -> None:
     after = start_of(request.to, protocol.broker, request.config)
     with open_store(request.to) as made:
         state = verify(made).state
-    protocol.lost_after = lost(after)
-    protocol.mended = after.runs if not isinstance(after, str) else state is not State.CORRUPT
     words = after if isinstance(after, str) else after.verdict
-    protocol.add(
-        "verify",
-        DONE if protocol.mended else FAILED,
-        f"verify: {state.value}",
-        (f"RocketMQ {protocol.broker} on the new directory: {words}",),
+    evidence = [f"RocketMQ {protocol.broker} on the new directory: {words}"]
+    if proposal.repairs:
+        found = preview.compare_with(request.to)
+        protocol.lost_after = None if isinstance(found, str) else found.lost_after
+        protocol.mended = state is not State.CORRUPT if isinstance(found, str) else found.is_repaired
+        evidence.append(found if isinstance(found, str) else found.forecast.words)
+    else:
+        protocol.mended = after.runs if not isinstance(after, str) else state is not State.CORRUPT
+    status = DONE if protocol.mended else FAILED
+    protocol.add("verify", status, f"verify: {state.value}", tuple(evidence))
+    protocol.next_steps = after_directory(request.to, protocol.broker)
+
+
+def _change(protocol: Protocol, book: Runbook, proposal: InPlace, case: Case, found: Detection) -> None:
+    request = case.request
+    left = tuple(
+        f"left: {one.code} {one.file}: {CATALOGUE[one.code].remedy}" for one in proposal.left if one in found.findings
     )
-    protocol.next_step = f"mqtool verify {shlex.quote(str(request.to))}"
-
-
-def _change(protocol: Protocol, book: Runbook, proposal: InPlace, request: Request, found: Detection) -> None:
-    left = tuple(f"left: {one.code} {one.file}" for one in proposal.left if one in found.findings)
-    if not proposal.changes:
-        protocol.add("plan", REFUSED, "nothing in the store itself mends this", left)
+    try:
+        plan = _plan(protocol, proposal, request)
+    except NothingToChangeError:
+        plan = None
+    except RefusedError as error:
+        if error.gate != LOSSES:
+            raise
+        protocol.add("plan", REFUSED, str(error), left)
+        protocol.next_steps = (salvage_aside(protocol.store),)
         return
-    plan = make_plan(protocol.store, proposal.changes, config=request.config)
+    if plan is None:
+        protocol.add("plan", REFUSED, "no change of these files repairs this", left)
+        if any(book.id not in CATALOGUE[one.code].runbooks for one in case.verification.findings):
+            protocol.next_steps = (match(protocol.store, request),)
+        return
     protocol.plan = json.loads(plan.to_json())
     protocol.add("plan", DONE, _summary(plan, proposal), (*_files(plan), *plan.notes, *left))
-    store = shlex.quote(str(protocol.store))
     try:
         apply(plan, dry_run=True)
         if request.apply:
             check_backup(protocol.store, acknowledged=request.backup_acknowledged)
     except RefusedError as error:
         protocol.add("gate", REFUSED, str(error))
+        if error.gate == "backup":
+            protocol.next_steps = (run_again(book.id, protocol.store, request, "--apply", "--yes"),)
         return
     protocol.add("gate", DONE, "lock, writers, space, places and fingerprints are as they must be")
     if not request.apply:
         protocol.add("apply", SKIPPED, "dry run: --apply --yes carries it out")
-        protocol.next_step = f"mqtool runbook run {book.id} {store} --apply --yes"
+        protocol.next_steps = (run_again(book.id, protocol.store, request, "--apply", "--yes"),)
         return
     done = apply(plan, backup_acknowledged=True)
     protocol.applied = True
@@ -158,8 +176,16 @@ def _change(protocol: Protocol, book: Runbook, proposal: InPlace, request: Reque
         f"{len(done.steps)} file(s) changed; the old ones are in {done.quarantine}",
         (f"journal: {done.journal}",),
     )
-    _prove(protocol, book, proposal, request)
-    protocol.next_step = f"mqtool undo {store}, or once all is well mqtool finalize {store} --yes"
+    _prove(protocol, book, proposal, request, plan.forecast)
+    mended = protocol.mended is True
+    protocol.next_steps = after_change(protocol.store, request, protocol.broker, mended=mended)
+
+
+def _plan(protocol: Protocol, proposal: InPlace, request: Request) -> Plan | None:
+    if not proposal.changes:
+        return None
+    whole = not proposal.again
+    return make_plan(protocol.store, proposal.changes, config=request.config, broker=protocol.broker, must_repair=whole)
 
 
 def _summary(plan: Plan, proposal: InPlace) -> str:
@@ -175,7 +201,7 @@ def _files(plan: Plan) -> tuple[str, ...]:
     return (*lines[:_FILES_TOLD], f"and {more} more files") if more > 0 else tuple(lines)
 
 
-def _prove(protocol: Protocol, book: Runbook, proposal: Proposal, request: Request) -> None:
+def _prove(protocol: Protocol, book: Runbook, proposal: InPlace, request: Request, forecast: Forecast | None) -> None:
     """Looks for the trouble again, and at the broker's start again."""
     with open_store(protocol.store, request.config) as store:
         case = Case(store, replace(request, broker=protocol.broker))
@@ -184,10 +210,13 @@ def _prove(protocol: Protocol, book: Runbook, proposal: Proposal, request: Reque
         except (StoreError, UsageError, MqtoolError) as error:
             protocol.add("verify", FAILED, f"the store cannot be looked at: {error}")
             return
-        protocol.mended = not again.present or (isinstance(proposal, InPlace) and proposal.again)
+        loses_more = forecast is not None and not forecast.is_repaired
+        protocol.mended = proposal.again or not (again.present or loses_more)
+        protocol.lost_after = None if forecast is None else forecast.lost_after
         start = case.start
-        protocol.lost_after = lost(start)
         words = start if isinstance(start, str) else start.verdict
-        facts = (f"verify: {case.verification.state.value}", f"RocketMQ {protocol.broker}: {words}", *again.evidence)
+        facts = [f"verify: {case.verification.state.value}", f"RocketMQ {protocol.broker}: {words}"]
+        facts += [] if forecast is None else [forecast.words]
+        facts += again.evidence
         summary = "the symptom is gone" if not again.present else "the symptom is still there"
-        protocol.add("verify", DONE if protocol.mended else FAILED, summary, facts)
+        protocol.add("verify", DONE if protocol.mended else FAILED, summary, tuple(facts))

@@ -4,16 +4,30 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
+from mqtool.commands import command, opened
 from mqtool.convert.queues import into_files, into_rocksdb
-from mqtool.engine.recovery.lock import lock_holder
 from mqtool.formats import file_names
+from mqtool.recovery.lock import lock_holder
 from mqtool.repair.changes import Change, RebuildIndex, RebuildMetadata, RebuildQueues, SetAside, Trim, Truncate
 from mqtool.repair.from_findings import changes_of
-from mqtool.repair.runbooks.model import Advice, Aside, Case, Detection, InPlace, Proposal, Runbook, words_of
+from mqtool.repair.runbooks.model import (
+    Advice,
+    Aside,
+    Case,
+    Detection,
+    InPlace,
+    Proposal,
+    Runbook,
+    by_findings,
+    codes_of,
+    words_of,
+)
+from mqtool.repair.runbooks.steps import explain_start, run_again
 from mqtool.store.real_path import real_path
 from mqtool.store.rocksdb import is_database
 from mqtool.store.store import open_store
-from mqtool.verify import Finding, Severity
+from mqtool.store.waiting import waiting_messages
+from mqtool.verify import CATALOGUE, Finding, Severity
 
 _TAILS = ("log-torn-tail", "log-stale-tail", "log-garbage-tail")
 _TIMER_TOPIC = "rmq_sys_wheel_timer"
@@ -40,7 +54,7 @@ def _unclean(case: Case) -> Detection:
             f"{effort.scanned_bytes} bytes, {effort.scanned_records} records to scan: "
             f"{effort.least_minutes} to {effort.most_minutes} minutes"
         )
-    return Detection(True, tuple(facts), case.findings(("abort-present",)))
+    return Detection(True, tuple(facts), case.findings(codes_of("RB-08")))
 
 
 def _close_in_order(case: Case, _found: Detection) -> Proposal:
@@ -48,10 +62,10 @@ def _close_in_order(case: Case, _found: Detection) -> Proposal:
     if damage:
         return Advice(
             (
-                f"mqtool runbook run RB-05 {case.root}",
                 "the log is damaged: forcing its end would hide that",
                 *words_of(damage),
-            )
+            ),
+            (run_again(_first_book(damage), case.root, case.request),),
         )
     if case.findings(_TAILS):
         return InPlace((Truncate(case.store.commit_log.max_offset),), again=True)
@@ -61,6 +75,12 @@ def _close_in_order(case: Case, _found: Detection) -> Proposal:
         SetAside((file_names.ABORT,)),
     )
     return InPlace((*changes, RebuildIndex()) if case.store.disk_index_files() else changes)
+
+
+def _first_book(findings: list[Finding]) -> str:
+    """Returns the runbook of the first of some findings that has one; RB-05 compares with copies if none has."""
+    named = (book for one in findings for book in CATALOGUE[one.code].runbooks[:1])
+    return next(named, "RB-05")
 
 
 def _full(case: Case) -> Detection:
@@ -94,12 +114,14 @@ def _make_room(case: Case, _found: Detection) -> Proposal:
         for lag in case.store.lags()
         if lag.lag
     ]
-    return Advice((f"mqtool runbook run RB-11 {case.root} --before OFFSET", *offers, *unread))
-
-
-def _timer(case: Case) -> Detection:
-    found = tuple(one for one in case.verification.findings if one.code.startswith("timer-"))
-    return Detection(bool(found), words_of(found), found)
+    waiting = [
+        f"{len(one.queue_offsets)} {one.kind.value} message(s) of {one.topic}/{one.queue_id} are not delivered yet, "
+        f"from physical offset {int(one.physical_offsets.min())} on"
+        for one in waiting_messages(case.store)
+    ]
+    ends = [segment.end for segment in log.segments[: log.last_used][:1]]
+    steps = tuple(run_again("RB-11", case.root, case.request, "--before", end) for end in ends)
+    return Advice((*offers, *unread, *waiting), steps)
 
 
 def _renew_timer(case: Case, found: Detection) -> InPlace:
@@ -142,11 +164,11 @@ def file_system_of(path: Path, mounts: Path) -> str:
 def _separate(case: Case, _found: Detection) -> Advice:
     return Advice(
         (
-            f"mqtool verify {case.root}",
             "let only one broker have this storePathRootDir; give the other one its own",
             "a second broker recovers before it asks for the lock: it cuts files and deletes index files of the first",
             "stop the first in order, then verify; what is missing is mended by RB-03 and RB-06",
-        )
+        ),
+        (command("verify", opened(case.root, case.request.config)),),
     )
 
 
@@ -161,10 +183,11 @@ def _formats(case: Case) -> Detection:
         f"queues in RocksDB: {'yes' if in_rocksdb else 'no'}",
         f"written by {own}, to be opened by {case.broker}",
     ]
+    damage = case.findings(codes_of("RB-19"))
     odd = in_rocksdb is not wants_rocksdb or own != case.broker
-    if not odd:
+    if not odd and not damage:
         return Detection(False, tuple(facts))
-    found = case.findings(("rocksdb-missing-unit", "rocksdb-bound", "queue-missing", "queue-missing-units"))
+    found = case.findings((*codes_of("RB-19"), *codes_of("RB-03")))
     return Detection(True, (*facts, *words_of(found)), found)
 
 
@@ -172,10 +195,8 @@ def _switch(case: Case, _found: Detection) -> Proposal:
     in_rocksdb = is_database(case.root / file_names.CONSUME_QUEUE)
     if in_rocksdb is (case.store.config.values.get("storeType") == _ROCKSDB):
         return Advice(
-            (
-                f"mqtool explain-start {case.root} --broker {case.broker}",
-                "make queues whole before the release is changed (RB-03), on a store that was stopped in order",
-            )
+            ("make queues whole before the release is changed (RB-03), on a store that was stopped in order",),
+            (explain_start(case),),
         )
     kind = "files" if in_rocksdb else "a RocksDB"
 
@@ -239,13 +260,13 @@ START_BOOKS = (
         "Timer wheel or timer log lead to what is not in the log any more, after the log was cut.",
         "Files of the timer are deleted, and what waits in them is forgotten.",
         (
-            "checks every slot, chain and address of the timer against the log, and says which files are wrong, and where",
+            "checks every slot, chain and address of the timer against the log, and reports which files are wrong",
             "makes wheel, timer log and timer checkpoint anew from the messages of `rmq_sys_wheel_timer`",
             "sets the read time back for what was delivered before and is not in the log any more, and only for that",
             "makes the queue of that topic anew if it is damaged",
         ),
         "Messages whose parked records are gone from the log are gone; a replica may have them (RB-05).",
-        _timer,
+        by_findings("RB-17"),
         _renew_timer,
     ),
     Runbook(
@@ -271,7 +292,7 @@ START_BOOKS = (
         "Both kinds are written for a period, or all is sent again.",
         (
             "says which kinds of queues are there and what they lack",
-            "writes a copy of the store with queues of the other kind (`--to`), if `storeType` in `--config` wants them",
+            "writes a copy of the store with queues of the other kind (`--to`) if `storeType` in `--config` wants them",
             "says what the release that is to be started would do (`--broker`)",
         ),
         "A change of release alone is only explained. Messages in BatchConsumeQueues stay in files.",

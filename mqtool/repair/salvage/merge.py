@@ -12,11 +12,14 @@ import numpy as np
 from mqtool.errors import CorruptionError, RefusedError
 from mqtool.formats import commit_log
 from mqtool.formats.commit_log import Record
+from mqtool.repair.salvage.fields import put_right
+from mqtool.repair.salvage.vouched import Vouched
 from mqtool.scan.damage import Damage
 from mqtool.scan.frames import Frames
 from mqtool.store.commit_log import CommitLog
 from mqtool.store.store import Store
 
+_EVER = 1 << 62
 _NOTED = 1000
 """Conflicts that are listed; all are counted."""
 
@@ -68,7 +71,10 @@ class Merge:
         self.common = [0] * len(stores)
         self.conflicts = 0
         self.conflict_offsets: list[int] = []
+        self._changed: set[int] = set()
+        self._times = [0] * len(stores)
         self._logs = [store.commit_log for store in stores]
+        self._vouched = [Vouched(store) for store in stores]
         self._paths = [store.path for store in stores]
 
     def runs(self) -> Iterator[Run]:
@@ -102,9 +108,7 @@ class Merge:
         if number == len(self._logs):
             return
         log, at = self._logs[number], start
-        for item in log.frames(start, end):
-            if isinstance(item, Damage):
-                continue
+        for item in self._frames(number, start, end):
             for run in _split(item, number, end):
                 if at is None or (run.start > at and not blank_between(log, at, run.start)):
                     yield from self._runs(number + 1, at, run.start)
@@ -112,6 +116,40 @@ class Merge:
                 at = run.end
         if end is None or at is None or at < end:
             yield from self._runs(number + 1, at, end)
+
+    def _frames(self, number: int, start: int | None, end: int | None) -> Iterator[Frames]:
+        """Yields what one copy has: records that prove themselves, and those that only its queues vouch for."""
+        log, vouched = self._logs[number], self._vouched[number]
+        last = log.min_offset if start is None else start
+        for item in log.frames(start, end):
+            if isinstance(item, Damage):
+                yield from self._only_here(number, vouched.records(item.start, item.end))
+                last = max(last, item.end)
+            else:
+                yield self._put_right(number, vouched.queued(item))
+                last = int(item.base + item.positions[-1] + item.sizes[-1]) if len(item) else last
+        if end is None:
+            yield from self._only_here(number, vouched.records(last, _EVER))
+
+    @property
+    def put_right(self) -> list[int]:
+        """Physical offsets of records with a field that was not what was written; such fields have no checksum."""
+        return sorted(self._changed.union(*(vouched.put_right for vouched in self._vouched)))
+
+    def _put_right(self, number: int, frames: Frames) -> Frames:
+        if not len(frames):
+            return frames
+        made, changed = put_right(frames, self._times[number])
+        self._changed.update(changed)
+        self._times[number] = int(made.column("store_timestamp")[-1])
+        return made
+
+    def _only_here(self, number: int, records: Iterator[Frames]) -> Iterator[Frames]:
+        """Leaves out records that another copy has intact."""
+        others = [log for other, log in enumerate(self._logs) if other != number]
+        for record in records:
+            if all(_sound(log, record.base) is None for log in others):
+                yield record
 
     def _compare(self, run: Run) -> None:
         """Holds the first copy's records to the other copies."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mqtool.engine.recovery.losses import ranges
+from mqtool.recovery.losses import ranges
 from mqtool.repair.salvage.new_log import Hole
 from mqtool.store.consume_queue import Queue, has_record
 from mqtool.store.store import Store
@@ -50,6 +50,7 @@ class Salvaged:
         records_by_copy: how many came from each copy, `store` first.
         bytes: of these records.
         holes: ranges of the old log that hold nothing provable.
+        has_unread: bytes could not be read that may hold records, and no copy has these.
         queues: what is there and what is lost, by topic and queue id.
         groups: what the losses mean for consumer groups.
         conflicts: records that differ between copies where no checksum decides; those of `store` were taken.
@@ -69,6 +70,7 @@ class Salvaged:
     records_by_copy: list[int] = field(default_factory=list)
     bytes: int = 0
     holes: list[Hole] = field(default_factory=list)
+    has_unread: bool = False
     queues: list[QueueRow] = field(default_factory=list)
     groups: list[GroupLoss] = field(default_factory=list)
     conflicts: int = 0
@@ -92,7 +94,7 @@ class Salvaged:
     @property
     def is_complete(self) -> bool:
         """Whether nothing is known to be lost."""
-        return not (self.lost or self.holes or self.unplaced)
+        return not (self.lost or self.holes or self.unplaced or self.has_unread)
 
     def as_dict(self) -> dict[str, Any]:
         """Returns all of it as JSON's values."""

@@ -6,10 +6,17 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mqtool.errors import FormatError, LayoutError, RefusedError, StoreError, UnsupportedFormatError, UsageError
+from mqtool.errors import (
+    FormatError,
+    LayoutError,
+    NothingFoundError,
+    RefusedError,
+    StoreError,
+    UnsupportedFormatError,
+    UsageError,
+)
 from mqtool.formats import checkpoint, config_files, config_json, file_names
 from mqtool.formats.config_json import JsonStyle
-from mqtool.rebuild.bit_maps import bit_maps_of
 from mqtool.rebuild.files import OutputFiles
 from mqtool.rebuild.log_survey import survey_log
 from mqtool.rebuild.metadata import compose
@@ -20,6 +27,8 @@ from mqtool.repair.salvage.merge import Merge
 from mqtool.repair.salvage.new_log import KeptLog, MovedLog
 from mqtool.repair.salvage.report import Salvaged, account
 from mqtool.store.files import list_directory, read_file
+from mqtool.store.filter_bit_maps import bit_maps_of
+from mqtool.store.readable_parts import UnreadableParts
 from mqtool.store.real_path import is_inside
 from mqtool.store.store import Store, open_store
 from mqtool.verify import verify
@@ -61,7 +70,8 @@ def salvage(
         RefusedError: the target is taken; the copies are not of one log.
         LayoutError: segments of several sizes cannot be kept in place.
         UnsupportedFormatError: the log is a DLedger log.
-        StoreError: nothing provable is there; a file cannot be read or written.
+        NothingFoundError: nothing provable is there.
+        StoreError: a file cannot be read or written.
     """
     chosen = options or Options()
     if chosen.compact != (chosen.map_file is not None):
@@ -70,6 +80,8 @@ def salvage(
         raise RefusedError("target", "expected a name that is not taken for the map of offsets", chosen.map_file)
     with contextlib.ExitStack() as stack:
         stores = [stack.enter_context(open_store(path, chosen.config)) for path in (root, *chosen.copies)]
+        for store in stores:
+            store.commit_log.unreadable = UnreadableParts()
         _check(stores, target, chosen)
         with built_aside(target) as work:
             return _Salvage(stores, target, chosen, work).run(on_progress or (lambda _done: None))
@@ -102,7 +114,8 @@ def _segment_size(stores: list[Store]) -> int:
     for store in stores:
         if store.layout.commit_log_size is not None:
             return store.layout.commit_log_size.value
-    raise StoreError("expected a CommitLog, found no segment in any copy", stores[0].path)
+    words = "expected a CommitLog, found no copy with a segment that tells its size; nothing was made"
+    raise NothingFoundError(words, stores[0].path)
 
 
 class _Salvage:
@@ -122,8 +135,10 @@ class _Salvage:
         log = self._copy_log(on_progress)
         self._derive()
         self._keep_config()
+        gone = self._gone(log)
         with open_store(self._new) as made:
-            account(self._found, self._stores, self._gone(log), made)
+            account(self._found, self._stores, gone, made)
+        self._found.has_unread = self._is_unread(gone)
         if isinstance(log, MovedLog):
             self._write_map(log)
         with open_store(self._new, self._options.config) as made:
@@ -146,7 +161,9 @@ class _Salvage:
             if isinstance(log, MovedLog):
                 log.flush()
         if log.end is None:
-            raise StoreError("expected at least one provable record, found none; nothing was made", self._found.store)
+            raise NothingFoundError(
+                "expected at least one provable record, found none; nothing was made", self._found.store
+            )
         merge.check_history({number for number, count in enumerate(found.records_by_copy) if count})
         found.records, found.holes, found.unplaced = log.records, log.holes, log.unplaced
         found.conflicts = merge.conflicts
@@ -155,6 +172,12 @@ class _Salvage:
             found.notes.append(
                 f"{merge.conflicts} record(s) differ between copies in fields that no checksum covers; "
                 f"those of {found.store} were taken: physical offsets {some}"
+            )
+        if merge.put_right:
+            some = ", ".join(map(str, merge.put_right[:10]))
+            found.notes.append(
+                f"{len(merge.put_right)} record(s) had fields without a checksum that were not what was written; "
+                f"they were put right, by the queues and neighbours: physical offsets {some}"
             )
         return log
 
@@ -168,6 +191,16 @@ class _Salvage:
             with open_store(self._new) as made:
                 first = made.commit_log.min_offset
         return sorted([(0, first), *ranges, (log.end, _EVER)] if first else [*ranges, (log.end, _EVER)])
+
+    def _is_unread(self, gone: list[tuple[int, int]]) -> bool:
+        """Whether something that could not be read lies where the new log has nothing."""
+        unread = [
+            part
+            for log in (store.commit_log for store in self._stores)
+            for segment in log.segments
+            for part in (log.unreadable.ranges(segment.path, segment.base) if log.unreadable else ())
+        ]
+        return any(start < end_gone and start_gone < end for start, end in unread for start_gone, end_gone in gone)
 
     def _derive(self) -> None:
         """Makes queues and index from the new log."""
@@ -191,11 +224,15 @@ class _Salvage:
         with open_store(self._new, self._options.config) as made:
             survey = survey_log(made, self._settings.rules)
             composed = compose(made, survey)
+        moved = _POSITIONS & {guess.file for guess in composed.guesses}
         for name, data in self._of_release(composed.files, survey.last_record).items():
             table = name.removeprefix(f"{file_names.CONFIG}/")
             if table not in self._found.config:
                 (self._new / name).write_bytes(data)
                 self._found.config[table] = "made anew from the log and what could be read"
+            elif table in moved:
+                (self._new / name).write_bytes(data)
+                self._found.config[table] = "copied, with offsets beyond the end of their queues put back"
 
     def _of_release(self, files: dict[str, bytes], last: int) -> dict[str, bytes]:
         """Lets the checkpoint tell the release of the first copy, as that of an orderly stop does."""
@@ -221,6 +258,8 @@ class _Salvage:
 
     def _note_parts(self) -> None:
         root, notes = self._found.store, self._found.notes
+        for store in self._stores:
+            notes += store.commit_log.unreadable.sentences() if store.commit_log.unreadable else []
         for part in (file_names.TIMER_LOG, file_names.TIMER_WHEEL, file_names.COMPACTION, file_names.ROCKSDB_STORE):
             if (root / part).exists():
                 notes.append(f"{part} was not copied: the broker makes it anew, or it goes without")
@@ -234,6 +273,10 @@ class _Salvage:
                 "a consumer that asks for a lost queue offset gets the next message that is left, so around "
                 "holes one that does not select by tags may get a message more than once"
             )
+
+
+_POSITIONS = {file_names.CONSUMER_OFFSETS, file_names.LMQ_CONSUMER_OFFSETS, file_names.DELAY_OFFSETS}
+"""Tables of positions in queues: one beyond the end of its queue would pass over the messages that come next."""
 
 
 def _tables(stores: list[Store]) -> list[tuple[str, bytes]]:

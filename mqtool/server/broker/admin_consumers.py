@@ -214,7 +214,11 @@ class ConsumerAdmin:
     # -- offsets -------------------------------------------------------------------------------------------------
 
     def reset_offset(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
-        """INVOKE_BROKER_TO_RESET_OFFSET: the next pull of each queue is sent there."""
+        """INVOKE_BROKER_TO_RESET_OFFSET: the next pull or pop of each queue is sent there.
+
+        A 5.x broker moves offsets in either direction whatever `isForce` says (useServerSideResetOffset); 4.9 moves
+        them forward only with it.
+        """
         broker, topic, group = self._broker, text(command, "topic"), text(command, "group")
         config = broker.topics.get(topic)
         if config is None:
@@ -227,14 +231,17 @@ class ConsumerAdmin:
         table = {}
         for queue_id in queues:
             lowest, highest = broker.messages.queue_bounds(topic, queue_id)
-            if one >= 0 and given >= 0:
-                offset = min(max(given, lowest), highest)
+            if one >= 0 and given != -1:
+                if not lowest <= given <= highest + 1:
+                    remark = f"Target offset {given} not in consume queue range [{lowest}-{highest}]"
+                    raise RefusalError(ResponseCode.SYSTEM_ERROR, remark)
+                offset = given
             elif at < 0:
                 offset = highest
             else:
                 offset = broker.messages.offset_in_queue_by_time(topic, queue_id, at, Boundary.LOWER)
             known = broker.offsets.get(group, topic, queue_id)
-            if not flag(command, "isForce") and known is not None and offset > known:
+            if broker.is_v4 and not flag(command, "isForce") and known is not None and offset > known:
                 offset = known
             broker.offsets.reset(group, topic, queue_id, offset)
             table[QueueName(broker.settings.text("brokerName"), queue_id, topic)] = offset

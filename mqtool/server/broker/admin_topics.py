@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from mqtool.errors import FormatError
 from mqtool.formats.beans import bean_of, document_of
 from mqtool.formats.config_files import DataVersion, GroupConfig, TopicConfig
+from mqtool.formats.service_records import MAX_QUEUES
 from mqtool.protocol.codes import ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker import names
@@ -59,8 +60,12 @@ class TopicAdmin:
         problem = names.topic_problem(config.topic_name)
         if problem is None and names.is_system_topic(config.topic_name):
             problem = f"The topic[{config.topic_name}] is conflict with system topic."
-        if problem is None and not 0 < config.read_queue_nums + config.write_queue_nums <= 1 << 16:
-            problem = f"The topic[{config.topic_name}] has {config.read_queue_nums} queues to read"
+        counts = config.read_queue_nums, config.write_queue_nums
+        if problem is None and not (any(counts) and all(0 <= count <= MAX_QUEUES for count in counts)):
+            problem = (
+                f"The topic[{config.topic_name}] has {counts[0]} queues to read and {counts[1]} to write: "
+                f"expected 0 to {MAX_QUEUES}, not both 0"
+            )
         if problem is not None:
             raise RefusalError(ResponseCode.INVALID_PARAMETER, problem)
         if self._broker.topics.get(config.topic_name) != config:

@@ -88,8 +88,9 @@ def queue_names_of(value: object) -> set[QueueName]:
         RefusalError: it lists something else.
     """
     try:
-        return {QueueName(str(one["brokerName"]), int(one["queueId"]), str(one["topic"])) for one in value or []}  # type: ignore[attr-defined]
-    except (KeyError, TypeError, ValueError) as error:
+        rows: Any = value or []
+        return {QueueName(str(one["brokerName"]), java.json_int(one["queueId"]), str(one["topic"])) for one in rows}
+    except (KeyError, TypeError, FormatError) as error:
         raise RefusalError(ResponseCode.SYSTEM_ERROR, f"body lists something else than queues: {error!r}") from error
 
 

@@ -5,7 +5,7 @@ Source: QueryAssignmentProcessor, MessageRequestModeManager, AllocateMessageQueu
 
 from typing import TYPE_CHECKING, Any
 
-from mqtool.formats import config_json, file_names
+from mqtool.formats import config_json, file_names, java
 from mqtool.protocol.codes import ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker import names
@@ -50,7 +50,7 @@ class Assignments:
         self._modes.setdefault(topic, {})[group] = {
             "consumerGroup": group,
             "mode": mode,
-            "popShareQueueNum": int(found.get("popShareQueueNum") or 0),
+            "popShareQueueNum": java.json_int(found.get("popShareQueueNum") or 0),
             "topic": topic,
         }
         self._broker.keeper.mark(file_names.MESSAGE_REQUEST_MODE)

@@ -15,6 +15,7 @@ from mqtool.errors import FormatError, MqtoolError
 from mqtool.formats import hosts
 from mqtool.formats.config_files import PERM_READ, PERM_WRITE, TopicConfig
 from mqtool.formats.hosts import Host
+from mqtool.formats.service_records import MAX_QUEUES
 from mqtool.protocol.codes import ResponseCode
 from mqtool.protocol.command import FLAG_ONEWAY, Command
 from mqtool.server.broker import handlers
@@ -26,6 +27,7 @@ from mqtool.server.broker.assignment import Assignments
 from mqtool.server.broker.client_manage import ClientProcessor
 from mqtool.server.broker.clients import Clients
 from mqtool.server.broker.consumer_manage import ConsumerProcessor
+from mqtool.server.broker.early_deletions import EarlyDeletions
 from mqtool.server.broker.groups import GroupTable
 from mqtool.server.broker.held import HeldRequests
 from mqtool.server.broker.keeper import Keeper, configs_of
@@ -40,6 +42,7 @@ from mqtool.server.broker.schedule import Schedule
 from mqtool.server.broker.send import SendProcessor
 from mqtool.server.broker.send_back import SendBackProcessor
 from mqtool.server.broker.settings import Settings
+from mqtool.server.broker.skipped import SkippedRecords
 from mqtool.server.broker.stats import Stats
 from mqtool.server.broker.tasks import Tasks
 from mqtool.server.broker.timer import Timer
@@ -52,14 +55,16 @@ from mqtool.server.side import Handler
 _LOG = logging.getLogger(__name__)
 
 _HOUSEKEEPING_S = 10.0
+_WATCH_S = 1.0
 
 
 class Broker:
     """One broker on an open store.
 
     Attributes:
-        settings, topics, groups, offsets, clients, locks, stats: its tables.
+        settings, topics, groups, offsets, clients, locks, stats, skipped: its tables.
         tasks: what runs beside requests.
+        early_deletions: unexpired messages that were deleted because the disk was full.
         messages: the store.
         held: requests that wait for messages.
         address: "host:port" under which clients reach it.
@@ -92,8 +97,9 @@ class Broker:
         self.keeper = Keeper(configs, durable=store.options.sync)
         self.topics = TopicTable(self.keeper, settings)
         self.groups = GroupTable(self.keeper, settings)
-        self.offsets = OffsetTable(self.keeper)
-        self.locks, self.stats = QueueLocks(), Stats()
+        self.offsets = OffsetTable(self.keeper, lmq=store.options.lmq)
+        self.locks, self.stats, self.skipped = QueueLocks(), Stats(), SkippedRecords()
+        self.early_deletions = EarlyDeletions(self.offsets)
         self.held = HeldRequests(lambda topic, queue_id: store.queue_bounds(topic, queue_id)[1])
         self._writer = Writer(store, self.held.touch, self.held.flushed) if isinstance(store, MessageStore) else None
         self.schedule, self.timer = Schedule(self), Timer(self)
@@ -106,6 +112,8 @@ class Broker:
         self.pops = PopProcessor(self)
         self.clients = Clients(self.client_requests.notify)
         self.topics.on_change.append(self.register_soon)
+        if isinstance(store, MessageStore):
+            self.topics.on_batch_topic = store.add_batch_topic
         self._opaque = 0
         self.tasks = Tasks()
 
@@ -126,8 +134,10 @@ class Broker:
         self.timer.start()
         for name in self.keeper.names():
             self.keeper.mark(name)
-        for service in (self.schedule.run(), self.timer.run(), self.pops.run()):
-            self.tasks.spawn(service)
+        for turn in (self.schedule.turn, self.timer.turn, self.pops.revive.turns):
+            self.tasks.forever(turn)
+        self.tasks.every(self._interval("flushConsumerOffsetInterval"), self.pops.orders.persist)
+        self.tasks.every(lambda: _WATCH_S, lambda: self.early_deletions.add(self._engine.take_early_deletions()))
         self.tasks.every(self._interval("transactionCheckInterval"), self.transactions.check)
         self.tasks.every(self._interval("flushConsumerOffsetInterval"), self.offsets.persist)
         self.tasks.every(self._interval("flushDelayOffsetInterval"), self.schedule.persist)
@@ -172,7 +182,7 @@ class Broker:
         """Adds topics that have queues but no entry: a kill came between a first message and the table's file."""
         queues: dict[str, int] = {}
         for topic, queue_id in self.messages.queues():
-            queues[topic] = max(queues.get(topic, 0), queue_id + 1)
+            queues[topic] = min(max(queues.get(topic, 0), queue_id + 1), MAX_QUEUES)
         for topic, number in queues.items():
             if self.topics.get(topic) is None and not topic.startswith("%LMQ%"):
                 self.topics.create_for_send_back(topic, number)

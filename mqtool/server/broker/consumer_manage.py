@@ -5,6 +5,7 @@ Source: ConsumerManageProcessor, AdminBrokerProcessor (5.5.0).
 
 from typing import TYPE_CHECKING
 
+from mqtool.formats.service_records import MAX_QUEUES
 from mqtool.protocol.codes import ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker.answers import RefusalError, body, body_of, flag, number, ok, queue_names_of, text
@@ -60,6 +61,8 @@ class ConsumerProcessor:
         if "commitOffset" not in command.fields:
             raise RefusalError(ResponseCode.INVALID_PARAMETER, "Offset is null")
         offset = number(command, "commitOffset")
+        if not 0 <= queue_id < MAX_QUEUES:  # each is an entry of the table of offsets
+            raise RefusalError(ResponseCode.INVALID_PARAMETER, f"queueId {queue_id}: expected 0 to {MAX_QUEUES - 1}")
         if offset >= 0 and not broker.offsets.has_reset(group, topic, queue_id):
             broker.offsets.commit(group, topic, queue_id, offset)
         return ok(command)

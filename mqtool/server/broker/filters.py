@@ -52,7 +52,7 @@ def subscription_of(topic: str, expression: str, version: int, kind: str) -> Sub
 def subscription_from(found: dict[str, Any]) -> Subscription:
     """Returns the subscription that a heartbeat's body states; an expression that is none lets nothing through."""
     topic, expression = str(found.get("topic", "")), str(found.get("subString") or ALL)
-    version, kind = int(found.get("subVersion") or 0), str(found.get("expressionType") or TAG)
+    version, kind = java.json_long(found.get("subVersion") or 0), str(found.get("expressionType") or TAG)
     try:
         return subscription_of(topic, expression, version, kind)
     except UsageError:

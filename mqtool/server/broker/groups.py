@@ -4,6 +4,7 @@ import time
 
 from mqtool.formats import config_files, file_names
 from mqtool.formats.config_files import DataVersion, GroupConfig, SubscriptionGroups
+from mqtool.scan.multi_dispatch import is_lmq
 from mqtool.server.broker import names
 from mqtool.server.broker.keeper import Keeper
 from mqtool.server.broker.settings import Settings
@@ -52,12 +53,14 @@ class GroupTable:
         return config_files.build_groups(groups, self._keeper.configs.style)
 
     def get(self, group: str) -> GroupConfig | None:
-        """Returns a group, None if there is none of this name."""
+        """Returns a group, None if there is none of this name; an LMQ group is always there with enableLmq."""
+        if is_lmq(group) and self._settings.flag("enableLmq"):  # LmqSubscriptionGroupManager
+            return default_group(group)
         return self.table.get(group)
 
     def find(self, group: str) -> GroupConfig | None:
         """Returns a group, created if that is allowed; None if there is none."""
-        found = self.table.get(group)
+        found = self.get(group)
         allowed = self._settings.flag("autoCreateSubscriptionGroup") or group.startswith(names.SYSTEM_GROUP_PREFIX)
         if found is None and allowed and names.group_problem(group) is None:
             found = default_group(group)

@@ -71,6 +71,10 @@ class HeldRequests:
         if self._held:
             self._pace.hurry()
 
+    def waiting(self, topic: str, queue_id: int) -> int:
+        """Returns how many requests wait for a queue."""
+        return len(self._held.get((topic, queue_id), ()))
+
     def is_expected(self, topic: str, queue_id: int) -> bool:
         """Whether a message was put to a queue that may not be dispatched yet."""
         offset = self._undispatched.get((topic, queue_id))

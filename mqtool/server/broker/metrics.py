@@ -64,6 +64,21 @@ def _families(broker: "Broker") -> Iterator[tuple[str, str, str, list[tuple[_Lab
     ]
     yield "rocketmq_consumer_connections", "gauge", "Consumers", online
     yield "rocketmq_consumer_lag_messages", "gauge", "Messages that a group has not consumed", list(_lags(broker))
+    early = broker.early_deletions
+    yield (
+        "mqtool_unexpired_messages_deleted_total",
+        "counter",
+        "Messages deleted before they expired, on a full disk",
+        [({}, early.messages)],
+    )
+    unread: list[tuple[_Labels, float]] = [
+        ({"topic": topic, "consumer_group": group}, count) for (topic, group), count in sorted(early.unread.items())
+    ]
+    yield "mqtool_unread_messages_deleted_total", "counter", "Those of them that a group had not read", unread
+    skipped: list[tuple[_Labels, float]] = [
+        ({"service": service}, count) for service, count in sorted(broker.skipped.counts.items())
+    ]
+    yield "mqtool_skipped_messages_total", "counter", "Messages that a service could not use", skipped
     totals = broker.stats.items()
     for item, (name, doc) in _COUNTERS.items():
         yield name, "counter", doc, [(_labels(item, key), total) for (one, key), total in totals.items() if one == item]

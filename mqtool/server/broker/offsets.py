@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from mqtool.formats import config_files, file_names
 from mqtool.formats.config_files import TOPIC_GROUP_SEPARATOR, ConsumerOffsets, split_topic_group
+from mqtool.scan.multi_dispatch import is_lmq
 from mqtool.server.broker.keeper import Keeper
 from mqtool.server.broker.topics import next_version
 
@@ -13,28 +14,44 @@ def key_of(topic: str, group: str) -> str:
     return f"{topic}{TOPIC_GROUP_SEPARATOR}{group}"
 
 
+def _is_light(key: str) -> bool:
+    return is_lmq(split_topic_group(key)[1])
+
+
 class OffsetTable:
     """Offsets of all groups. The file is written at intervals, by whoever calls `persist`."""
 
-    def __init__(self, keeper: Keeper) -> None:
-        """Loads consumerOffset.json.
+    def __init__(self, keeper: Keeper, *, lmq: bool = False) -> None:
+        """Loads the file.
+
+        Args:
+            keeper: of the configuration files.
+            lmq: enableLmq: the file is lmqConsumerOffset.json, with a table of its own for LMQ groups
+                (LmqConsumerOffsetManager).
 
         Raises:
             ConfigFileError: it cannot be understood.
         """
-        loaded = keeper.configs.load(file_names.CONSUMER_OFFSETS, config_files.parse_consumer_offsets)
+        self._name = file_names.LMQ_CONSUMER_OFFSETS if lmq else file_names.CONSUMER_OFFSETS
+        self._lmq = lmq
+        loaded = keeper.configs.load(self._name, config_files.parse_consumer_offsets)
         self._loaded = loaded or ConsumerOffsets({}, pull_offset_table={})
         self._table = {key: dict(offsets) for key, offsets in self._loaded.offset_table.items()}
+        if lmq:
+            self._table |= {key: {0: offset} for key, offset in (self._loaded.lmq_offset_table or {}).items()}
         self._pulled: dict[str, dict[int, int]] = {}
         self._resets: dict[str, dict[int, int]] = {}
         self._version = self._loaded.data_version
         self._changed = False
         self._keeper = keeper
-        keeper.register(file_names.CONSUMER_OFFSETS, self._build)
+        keeper.register(self._name, self._build)
 
     def _build(self) -> bytes:
         table = {key: dict(sorted(offsets.items())) for key, offsets in self._table.items()}
-        offsets = replace(self._loaded, offset_table=table, data_version=self._version)
+        light = None
+        if self._lmq:
+            light = {key: table.pop(key)[0] for key in list(table) if _is_light(key) and 0 in table[key]}
+        offsets = replace(self._loaded, offset_table=table, lmq_offset_table=light, data_version=self._version)
         return config_files.build_consumer_offsets(offsets, self._keeper.configs.style)
 
     def encoded(self) -> bytes:
@@ -46,11 +63,11 @@ class OffsetTable:
         if self._changed:
             self._changed = False
             self._version = next_version(self._version)
-            self._keeper.mark(file_names.CONSUMER_OFFSETS)
+            self._keeper.mark(self._name)
 
     def get(self, group: str, topic: str, queue_id: int) -> int | None:
         """Returns a committed offset, None if there is none; a reset that is under way counts as committed."""
-        key = key_of(topic, group)
+        key, queue_id = key_of(topic, group), self._place(group, queue_id)
         reset = self._resets.get(key)
         if reset is not None and queue_id in reset:
             return reset[queue_id]
@@ -59,12 +76,16 @@ class OffsetTable:
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Sets an offset, also backwards."""
-        key = key_of(topic, group)
+        key, queue_id = key_of(topic, group), self._place(group, queue_id)
         offsets = self._table.get(key)
         if offsets is None:
             offsets = self._table[key] = {}
         offsets[queue_id] = offset
         self._changed = True
+
+    def _place(self, group: str, queue_id: int) -> int:
+        """Returns the queue id that an offset is kept under: 0 for an LMQ group, whatever the request names."""
+        return 0 if self._lmq and is_lmq(group) else queue_id
 
     def of(self, group: str, topic: str) -> dict[int, int]:
         """Returns a group's offsets in a topic, by queue."""

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, NamedTuple
 from mqtool.engine import GetResult, GetStatus
 from mqtool.engine.filters import MessageFilter
 from mqtool.formats import properties
+from mqtool.formats.service_records import CheckPoint, QueueKey
 from mqtool.protocol.codes import ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker import names
 from mqtool.server.broker.answers import RefusalError, number
 from mqtool.server.broker.pop_ack import PopAcks
+from mqtool.server.broker.pop_look import PopLooks
 from mqtool.server.broker.pop_order import OrderInfo, OrderTable
 from mqtool.server.broker.pop_records import (
     ORDER_REVIVE_QUEUE,
-    CheckPoint,
-    QueueKey,
     build_extra_info,
     check_point_message,
     retry_flag,
@@ -62,13 +62,9 @@ class PopProcessor:
         acks = PopAcks(broker, self.revive.topic, self.orders)
         self.ack, self.batch_ack, self.change_invisible = acks.ack, acks.batch_ack, acks.change_invisible
         self._ahead: dict[QueueKey, int] = {}
+        looks = PopLooks(broker, self.orders, self._ahead)
+        self.notify, self.peek, self.polling_info = looks.notify, looks.peek, looks.polling_info
         self._turns = itertools.count()
-
-    async def run(self) -> None:
-        """Has messages come again whose time is over, for as long as the broker runs."""
-        seconds = self._broker.settings.number("flushConsumerOffsetInterval") / 1000
-        self._broker.tasks.every(lambda: seconds, self.orders.persist)
-        await self.revive.run()
 
     async def close(self) -> None:
         """Nothing is left to do: what is out is written down."""

@@ -3,11 +3,15 @@
 Source: AckMessageProcessor, ChangeInvisibleTimeProcessor (5.5.0).
 """
 
+import asyncio
 import base64
 import binascii
 import time
 from typing import TYPE_CHECKING, Any
 
+from mqtool.errors import FormatError
+from mqtool.formats import java
+from mqtool.formats.service_records import Ack, CheckPoint, QueueKey
 from mqtool.protocol.codes import ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker import names
@@ -15,10 +19,7 @@ from mqtool.server.broker.answers import RefusalError, body_of, flag, number, ok
 from mqtool.server.broker.pop_order import OrderTable
 from mqtool.server.broker.pop_records import (
     ORDER_REVIVE_QUEUE,
-    Ack,
-    CheckPoint,
     ExtraInfo,
-    QueueKey,
     ack_message,
     check_point_message,
     parse_extra_info,
@@ -30,8 +31,11 @@ if TYPE_CHECKING:
     from mqtool.engine.hooks import OutgoingMessage
     from mqtool.server.broker.broker import Broker
 
-_MOST_BITS = 65_536
-"""More than any answer hands out, however far apart a filter leaves them."""
+MAX_BITS = 65_536
+"""Offsets that one entry of a batch spans: more than any answer hands out, however far apart a filter leaves them."""
+MAX_ACKED = 65_536
+"""Acknowledgements that one request holds."""
+_ACKS_AT_ONCE = 64
 
 
 class PopAcks:
@@ -64,10 +68,20 @@ class PopAcks:
         acks, name = found.get("acks"), str(found.get("brokerName") or self._broker.settings.text("brokerName"))
         if not isinstance(acks, list) or not acks:
             raise RefusalError(ResponseCode.NO_MESSAGE, "")
-        for one in acks:
-            key, info, offsets = _batch_of(one, name)
+        batches, total = [], 0
+        for place, one in enumerate(acks):
+            batches.append(_batch_of(one, name))
+            total += max(1, len(batches[-1][2]))
+            if total > MAX_ACKED:
+                remark = f"more than {MAX_ACKED} acknowledgements in one request"
+                raise RefusalError(ResponseCode.INVALID_PARAMETER, remark)
+            if place % _ACKS_AT_ONCE == 0:
+                await asyncio.sleep(0)  # others are served meanwhile
+        for place, (key, info, given) in enumerate(batches):
+            if place % _ACKS_AT_ONCE == 0:
+                await asyncio.sleep(0)
             lowest, highest = self._broker.messages.queue_bounds(key.topic, key.queue_id)
-            offsets = [offset for offset in offsets if lowest <= offset <= highest]
+            offsets = [offset for offset in given if lowest <= offset <= highest]
             if info.revive_queue == ORDER_REVIVE_QUEUE:
                 for offset in offsets:
                     self._ack_in_order(key, offset, info.pop_time, peer)
@@ -160,10 +174,12 @@ def _batch_of(one: Any, broker_name: str) -> tuple[QueueKey, ExtraInfo, list[int
         group, topic, retry = str(one["c"]), str(one["t"]), str(one.get("r", "0"))
         if retry != "0":
             topic = names.pop_retry_topic(group, topic) if retry == "1" else f"{names.RETRY_PREFIX}{group}+{topic}"
-        bits = int.from_bytes(base64.b64decode(str(one["b"])), "little")
-        info = ExtraInfo(int(one["so"]), int(one["pt"]), int(one["it"]), int(one["rq"]), broker_name)
-        offsets = [info.start + place for place in range(min(_MOST_BITS, bits.bit_length())) if bits >> place & 1]
-        return QueueKey(group, topic, int(one["q"])), info, offsets
-    except (KeyError, TypeError, ValueError, AttributeError, binascii.Error) as error:
+        coded = str(one["b"])[: MAX_BITS // 4]  # base64 of that many bits is shorter
+        bits = int.from_bytes(base64.b64decode(coded)[: MAX_BITS // 8], "little")
+        times = java.json_long(one["pt"]), java.json_long(one["it"])
+        info = ExtraInfo(java.json_long(one["so"]), *times, java.json_int(one["rq"]), broker_name)
+        offsets = [info.start + place for place, bit in enumerate(f"{bits:b}"[::-1]) if bit == "1"]
+        return QueueKey(group, topic, java.json_int(one["q"])), info, offsets
+    except (KeyError, TypeError, ValueError, AttributeError, FormatError, binascii.Error) as error:
         remark = f"body is no list of acknowledgements: {error!r}"[:200]
         raise RefusalError(ResponseCode.SYSTEM_ERROR, remark) from error

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mqtool.errors import FormatError
-from mqtool.formats import config_json, file_names
+from mqtool.formats import config_json, file_names, java
 from mqtool.formats.codec import Buffer
+from mqtool.formats.service_records import QueueKey
 from mqtool.server.broker.keeper import Keeper
 from mqtool.server.broker.offsets import key_of
-from mqtool.server.broker.pop_records import QueueKey
 
 _DAY_MS = 86_400_000
 _LEVEL = "QUEUE"
@@ -78,16 +78,16 @@ def _info_of(found: Any) -> OrderInfo | None:
     try:
         first, *rest = found["o"]
         return OrderInfo(
-            int(found["popTime"]),
-            int(found.get("i") or 0),
-            [int(first), *(first + int(one) for one in rest)],
+            java.json_long(found["popTime"]),
+            java.json_long(found.get("i") or 0),
+            [java.json_long(first), *(first + java.json_long(one) for one in rest)],
             found.get("a"),
-            {int(one): int(at) for one, at in (found.get("ot") or {}).items()},
-            {int(one): int(times) for one, times in (found.get("oc") or {}).items()},
-            int(found.get("cm") or 0),
-            int(found.get("l") or 0),
+            {java.json_long(one): java.json_long(at) for one, at in (found.get("ot") or {}).items()},
+            {java.json_long(one): java.json_int(times) for one, times in (found.get("oc") or {}).items()},
+            java.json_long(found.get("cm") or 0),
+            java.json_long(found.get("l") or 0),
         )
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, TypeError, ValueError, AttributeError, FormatError):
         return None
 
 
@@ -100,7 +100,9 @@ def parse_order_infos(data: Buffer) -> dict[str, dict[int, OrderInfo]]:
     found = config_json.parse(data).get("table") or {}
     if not isinstance(found, dict) or not all(isinstance(one, dict) for one in found.values()):
         raise FormatError("expected a table of tables", layout="configuration")
-    table = {str(key): {int(one): _info_of(info) for one, info in queues.items()} for key, queues in found.items()}
+    table = {
+        str(key): {java.json_int(one): _info_of(info) for one, info in queues.items()} for key, queues in found.items()
+    }
     return {key: {one: info for one, info in queues.items() if info} for key, queues in table.items()}
 
 

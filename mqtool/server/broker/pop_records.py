@@ -7,83 +7,22 @@ AckMessageProcessor.appendAck, PopCheckPoint, AckMsg, BatchAckMsg, ExtraInfoUtil
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from mqtool.engine.hooks import OutgoingMessage
-from mqtool.formats import properties
+from mqtool.errors import FormatError
+from mqtool.formats import java, properties
+from mqtool.formats.service_records import ACK_TAG, BATCH_ACK_TAG, CHECK_POINT_TAG, Ack, CheckPoint
 from mqtool.protocol.codes import ResponseCode
 from mqtool.server.broker import names
 from mqtool.server.broker.answers import RefusalError
 
-CHECK_POINT_TAG = "ck"
-ACK_TAG = "ack"
-BATCH_ACK_TAG = "bAck"
 ORDER_REVIVE_QUEUE = 999
 """Stands where the queue of a check point does, for messages popped in order: those have none."""
 
 _EARLIER_MS = 1000
 _NOT_ONE = -1
 _WORDS = 7
-
-
-class QueueKey(NamedTuple):
-    """A queue as one group sees it."""
-
-    group: str
-    topic: str
-    queue_id: int
-
-
-@dataclass(slots=True)
-class CheckPoint:
-    """Messages of one queue that went out in one answer.
-
-    Attributes:
-        key: group and queue.
-        start: queue offset that the others are counted from.
-        offsets: queue offset of each message.
-        pop_time, invisible_ms: when they went out, ms since epoch, and for how long.
-        broker_name: of the broker that handed them out.
-        suspend: they come again without counting as tried.
-        revive_offset: where the check point lies in its revive queue.
-        done: those that are acknowledged, or came again already.
-    """
-
-    key: QueueKey
-    start: int
-    offsets: list[int]
-    pop_time: int
-    invisible_ms: int
-    broker_name: str
-    suspend: bool = False
-    revive_offset: int = 0
-    done: set[int] = field(default_factory=set)
-
-    @property
-    def revive_time(self) -> int:
-        """When what is not acknowledged comes again; ms since epoch."""
-        return self.pop_time + self.invisible_ms
-
-    @property
-    def identity(self) -> tuple[QueueKey, int, int, str]:
-        """What acknowledgements name it by."""
-        return self.key, self.start, self.pop_time, self.broker_name
-
-
-class Ack(NamedTuple):
-    """Messages of one check point that are consumed."""
-
-    key: QueueKey
-    start: int
-    offsets: list[int]
-    pop_time: int
-    broker_name: str
-
-    @property
-    def identity(self) -> tuple[QueueKey, int, int, str]:
-        """That of their check point."""
-        return self.key, self.start, self.pop_time, self.broker_name
 
 
 class ExtraInfo(NamedTuple):
@@ -104,8 +43,9 @@ def parse_extra_info(given: str) -> ExtraInfo:
     """
     words = given.split(properties.KEY_SEPARATOR)
     try:
-        return ExtraInfo(int(words[0]), int(words[1]), int(words[2]), int(words[3]), words[5])
-    except (IndexError, ValueError) as error:
+        start, pop_time, invisible_ms = map(java.parse_long, words[:3])
+        return ExtraInfo(start, pop_time, invisible_ms, java.parse_int(words[3]), words[5])
+    except (IndexError, ValueError, FormatError) as error:
         remark = f"extraInfo: expected {_WORDS} or 8 words with numbers, found {given[:200]!r}"
         raise RefusalError(ResponseCode.SYSTEM_ERROR, remark) from error
 
@@ -190,30 +130,3 @@ def _message(
     data = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
     encoded = properties.encode(found.items())
     return OutgoingMessage(topic, queue_id, data, encoded, born_host=host, store_host=host)
-
-
-def parse(tag: str, body: bytes, broker_name: str) -> "CheckPoint | Ack | None":
-    """Reads what lies in the revive topic.
-
-    Args:
-        tag: what it says it is.
-        body: of the message.
-        broker_name: that of acknowledgements that name none.
-
-    Returns:
-        None if it is nothing that has to be heeded, such as a check point that was taken back.
-    """
-    try:
-        found = json.loads(body)
-        key = QueueKey(str(found["c"]), str(found["t"]), int(found["q"]))
-        start, pop_time, name = int(found["so"]), int(found["pt"]), str(found.get("bn") or "")
-        if tag == CHECK_POINT_TAG:
-            diffs = found.get("d") or range(int(found["n"]))
-            offsets = [start + int(diff) for diff in diffs]
-            return CheckPoint(key, start, offsets, pop_time, int(found["it"]), name, bool(found.get("sp")))
-        if tag in (ACK_TAG, BATCH_ACK_TAG):
-            offsets = list(map(int, found["aol"])) if tag == BATCH_ACK_TAG else [int(found["ao"])]
-            return Ack(key, start, offsets, pop_time, name if name.strip() else broker_name)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        pass
-    return None

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from mqtool.engine.filters import MessageFilter
 from mqtool.errors import UsageError
 from mqtool.formats.config_files import PERM_READ
+from mqtool.formats.service_records import QueueKey
 from mqtool.protocol.codes import ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker import names
 from mqtool.server.broker.answers import RefusalError, flag, number, text
 from mqtool.server.broker.filters import filter_of
 from mqtool.server.broker.pop_ack import illegal_queue
-from mqtool.server.broker.pop_records import QueueKey
 from mqtool.server.broker.pull import FAQ, readable
 from mqtool.server.peer import Peer
 

@@ -5,22 +5,19 @@ their messages is over; what a check point lacks then comes again. The group CID
 offset of a revive queue, the last check point that is done with. Source: PopReviveService (5.5.0).
 """
 
-import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from mqtool.errors import FormatError, MqtoolError
+from mqtool.errors import FormatError
 from mqtool.formats import properties
+from mqtool.formats.service_records import REVIVE_GROUP, Ack, CheckPoint, QueueKey, revive_record
 from mqtool.server.broker import names
-from mqtool.server.broker.pop_records import Ack, CheckPoint, QueueKey, parse
-from mqtool.server.broker.stored import again, stored
+from mqtool.server.broker.stored import Stored, again, stored
 
 if TYPE_CHECKING:
     from mqtool.server.broker.broker import Broker
 
 _LOG = logging.getLogger(__name__)
-
-REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
 
 _PERIOD_S = 0.2
 _AT_ONCE = 32
@@ -35,12 +32,14 @@ class _ReviveQueue:
         queue_id: of the queue.
         next_offset: queue offset to read next.
         points: check points, in the order in which they lie there.
+        last_done: queue offset of the last check point that is done with.
     """
 
     def __init__(self, queue_id: int, next_offset: int) -> None:
         self.queue_id = queue_id
         self.next_offset = next_offset
         self.points: dict[tuple[QueueKey, int, int, str], CheckPoint] = {}
+        self.last_done = next_offset - 1
 
 
 class Revive:
@@ -62,15 +61,11 @@ class Revive:
         config = self._broker.topics.get(self.topic)
         return max(1, config.write_queue_nums) if config is not None else 1
 
-    async def run(self) -> None:
-        """Has messages come again whose time is over, for as long as the broker runs."""
-        while True:
-            await asyncio.sleep(_PERIOD_S)
-            for queue_id in range(self.queue_count):
-                try:
-                    self.turn(queue_id)
-                except MqtoolError as error:
-                    _LOG.error("a revive queue was not worked off queue=%d error=%s", queue_id, error)
+    def turns(self) -> float:
+        """Works off every revive queue; returns the seconds until the next turn."""
+        for queue_id in range(self.queue_count):
+            self.turn(queue_id)
+        return _PERIOD_S
 
     def turn(self, queue_id: int) -> None:
         """Reads what has come to a revive queue, and puts again what is due."""
@@ -84,21 +79,24 @@ class Revive:
             queue = self._queues[queue_id] = _ReviveQueue(queue_id, 0 if last is None else last + 1)
         self._read(queue)
         for identity, point in list(queue.points.items()):
-            if point.revive_time >= until or not self._revive(point):
-                return
+            if point.revive_time >= until:
+                continue  # one that waits longer keeps nobody else waiting
+            if not self._revive(point):
+                break
             del queue.points[identity]
-            broker.offsets.commit(REVIVE_GROUP, self.topic, queue_id, point.revive_offset)
+            queue.last_done = max(queue.last_done, point.revive_offset)
+        first_open = min((point.revive_offset for point in queue.points.values()), default=queue.last_done + 1)
+        done = min(queue.last_done, first_open - 1)
+        if done >= 0 and done != broker.offsets.get(REVIVE_GROUP, self.topic, queue_id):
+            broker.offsets.commit(REVIVE_GROUP, self.topic, queue_id, done)
 
     def _read(self, queue: _ReviveQueue) -> None:
         """Reads a revive queue to its end."""
         while True:
             found = self._broker.messages.get_message(self.topic, queue.queue_id, queue.next_offset, _AT_ONCE)
             for queue_offset, data in zip(found.queue_offsets, found.records, strict=True):
-                try:
-                    message = stored(data)
-                    self._note(queue, message.properties.get(properties.TAGS, ""), message.record.body, queue_offset)
-                except FormatError as error:
-                    _LOG.warning("passed over in the revive topic queue_offset=%d error=%s", queue_offset, error)
+                with self._broker.skipped.guard("pop revive", self.topic, queue.queue_id, queue_offset):
+                    self._note(queue, stored(data), queue_offset)
                 queue.next_offset = queue_offset + 1
             if found.records:
                 continue
@@ -107,15 +105,21 @@ class Revive:
                 return
             queue.next_offset = following
 
-    def _note(self, queue: _ReviveQueue, tag: str, body: bytes, queue_offset: int) -> None:
-        found = parse(tag, body, self._broker.settings.text("brokerName"))
+    def _note(self, queue: _ReviveQueue, message: Stored, queue_offset: int) -> None:
+        broker = self._broker
+        tag = message.properties.get(properties.TAGS, "")
+        found = revive_record(tag, message.record.body, broker.settings.text("brokerName"))
         if isinstance(found, CheckPoint):
+            latest = message.record.store_timestamp + broker.settings.number("timerMaxDelaySec") * 1000
+            if found.revive_time > latest:  # it comes through the timer, when its own time is over
+                reason = f"body: expected a time that is over, found {found.revive_time} ms"
+                raise FormatError(reason, layout="revive record")
             found.revive_offset = queue_offset
             queue.points[found.identity] = found
         elif isinstance(found, Ack):
             point = queue.points.get(found.identity)
             if point is not None:
-                point.done.update(found.offsets)
+                point.done.update(offset for offset in found.offsets if offset in point.offsets)
 
     def _revive(self, point: CheckPoint) -> bool:
         """Puts again what is not acknowledged; returns whether a check point is done with."""
@@ -125,7 +129,10 @@ class Revive:
         for offset in point.offsets:
             if offset in point.done:
                 continue
-            if not self._put_again(point, offset):
+            is_done = True
+            with broker.skipped.guard("pop revive", key.topic, key.queue_id, offset):
+                is_done = self._put_again(point, offset)
+            if not is_done:
                 return False
             point.done.add(offset)
         return True
@@ -148,7 +155,7 @@ class Revive:
         changed[_ORIGIN_GROUP] = key.group
         times = message.record.reconsume_times + (not point.suspend)
         outgoing = again(message, topic, 0, changed, broker.store_host)._replace(reconsume_times=times)
-        result = broker.writer.put_as_it_is(outgoing._replace(born_host=broker.store_host))
+        result = broker.writer.deliver(outgoing._replace(born_host=broker.store_host))
         if result.ok:
             broker.stats.put(topic, 0, 1, result.size)
         else:

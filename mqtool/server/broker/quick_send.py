@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mqtool.engine import AppendStatus, PutStatus
 from mqtool.engine.hooks import OutgoingMessage
+from mqtool.engine.metadata import BATCH_QUEUES
 from mqtool.formats import java, message_id, properties
 from mqtool.formats.commit_log import TRANSACTION_MASK
 from mqtool.formats.config_files import PERM_WRITE, TopicConfig
@@ -184,6 +185,8 @@ class QuickSends:
         config = self._topics.get(topic)
         self._known.pop(topic, None)
         if config is None or topic in names.NOT_FOR_SENDERS or topic.startswith(names.RETRY_PREFIX):
+            return None
+        if config.queue_type == BATCH_QUEUES:  # its batches stay together
             return None
         queues = max(config.write_queue_nums, config.read_queue_nums)
         multi = MULTI_TAGS if config.topic_filter_type == "MULTI_TAG" else 0

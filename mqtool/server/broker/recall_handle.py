@@ -4,6 +4,7 @@ import base64
 import binascii
 from typing import NamedTuple
 
+from mqtool.errors import FormatError
 from mqtool.formats import java
 from mqtool.protocol.codes import ResponseCode
 from mqtool.server.broker.answers import RefusalError
@@ -31,7 +32,7 @@ def parse_handle(handle: str) -> RecallHandle:
     try:
         version, topic, broker_name, at, message_id = base64.urlsafe_b64decode(handle).decode("utf-8").split(" ")
         if version == _VERSION:
-            return RecallHandle(topic, broker_name, int(at), message_id)
-    except (ValueError, binascii.Error):
+            return RecallHandle(topic, broker_name, java.parse_long(at), message_id)
+    except (ValueError, FormatError, binascii.Error):
         pass
     raise RefusalError(ResponseCode.ILLEGAL_OPERATION, "recall failed, handle is invalid")

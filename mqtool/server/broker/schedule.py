@@ -4,23 +4,19 @@ Each level is a queue of the schedule topic, in order of time; a position per le
 Source: ScheduleMessageService (4.9.7, 5.5.0).
 """
 
-import asyncio
-import logging
 import time
 from typing import TYPE_CHECKING
 
-from mqtool.errors import FormatError
-from mqtool.formats import config_files, file_names, properties
+from mqtool.formats import config_files, file_names, properties, service_records
 from mqtool.formats.config_files import DataVersion, DelayOffsets
 from mqtool.scan.dispatched import parse_delay_levels
 from mqtool.scan.multi_dispatch import SCHEDULE_TOPIC
-from mqtool.server.broker.stored import again, stored
+from mqtool.server.broker.stored import Stored, again, stored
 from mqtool.server.broker.topics import next_version
 
 if TYPE_CHECKING:
     from mqtool.server.broker.broker import Broker
 
-_LOG = logging.getLogger(__name__)
 _PERIOD_S = 0.1
 _AT_ONCE = 32
 
@@ -64,18 +60,13 @@ class Schedule:
             self._version = next_version(self._version)
             self._broker.keeper.mark(file_names.DELAY_OFFSETS)
 
-    async def run(self) -> None:
-        """Delivers for as long as the broker runs."""
-        while True:
-            await asyncio.sleep(_PERIOD_S)
-            for level, delay in enumerate(self._levels, 1):
-                try:
-                    await self.deliver(level, delay)
-                except FormatError as error:
-                    _LOG.error("a delayed message is no record level=%d error=%s", level, error)
-                    self._move(level, self.offset_of(level) + 1)
+    def turn(self) -> float:
+        """Delivers what is due in every level; returns the seconds until the next turn."""
+        for level, delay in enumerate(self._levels, 1):
+            self.deliver(level, delay)
+        return _PERIOD_S
 
-    async def deliver(self, level: int, delay: int) -> int:
+    def deliver(self, level: int, delay: int) -> int:
         """Delivers what is due in one level; returns how many messages.
 
         Args:
@@ -88,26 +79,34 @@ class Schedule:
             found = broker.messages.get_message(SCHEDULE_TOPIC, level - 1, at, _AT_ONCE)
             now = time.time_ns() // 1_000_000
             for queue_offset, data in zip(found.queue_offsets, found.records, strict=True):
-                message = stored(data)
-                due = message.record.store_timestamp + delay
-                if now < due <= now + delay:
+                is_done = True
+                with broker.skipped.guard("delay", SCHEDULE_TOPIC, level - 1, queue_offset):
+                    is_done = self._deliver_one(stored(data), delay, now)
+                if not is_done:
                     self._move(level, queue_offset)
                     return delivered
-                real = message.properties
-                topic, queue_id = real.get(properties.REAL_TOPIC), real.get(properties.REAL_QUEUE_ID, "0")
-                if topic is not None:
-                    changed = {**real, properties.WAIT: "false"}
-                    outgoing = again(message, topic, int(queue_id), changed, broker.store_host)
-                    result = broker.writer.put_as_it_is(outgoing)
-                    if not result.ok:
-                        self._move(level, queue_offset)
-                        return delivered
-                    broker.stats.put(topic, int(queue_id), 1, result.size)
                 delivered += 1
             if not found.records:
                 self._move(level, found.next_begin_offset if at < found.max_offset else at)
                 return delivered
             self._move(level, found.next_begin_offset)
+
+    def _deliver_one(self, message: Stored, delay: int, now: int) -> bool:
+        """Delivers a message; returns False if it is not due, or the store does not take messages now.
+
+        Raises:
+            FormatError, MessageRejectedError: the message does not say where it belongs, or cannot be stored there.
+        """
+        broker = self._broker
+        due = message.record.store_timestamp + delay
+        if now < due <= now + delay:
+            return False
+        topic, queue_id = service_records.scheduled_destination(message.properties)
+        changed = {**message.properties, properties.WAIT: "false"}
+        result = broker.writer.deliver(again(message, topic, queue_id, changed, broker.store_host))
+        if result.ok:
+            broker.stats.put(topic, queue_id, 1, result.size)
+        return result.ok
 
     def _move(self, level: int, offset: int) -> None:
         if self._offsets.get(level) != offset and (offset or level in self._offsets):

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 from mqtool.engine import AppendStatus, PutResult, PutStatus
 from mqtool.engine.hooks import OutgoingMessage
-from mqtool.formats import java, properties
-from mqtool.formats.commit_log import TRANSACTION_MASK
+from mqtool.engine.metadata import BATCH_QUEUES
+from mqtool.errors import FormatError
+from mqtool.formats import java, message_batch, properties
+from mqtool.formats.commit_log import TRANSACTION_MASK, SysFlag
 from mqtool.formats.config_files import TopicConfig
 from mqtool.protocol.codes import ResponseCode
 from mqtool.protocol.command import Command
@@ -30,6 +32,9 @@ from mqtool.server.peer import Peer
 
 if TYPE_CHECKING:
     from mqtool.server.broker.broker import Broker
+
+
+_INNER_BATCH = int(SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP)
 
 
 class SendProcessor:
@@ -73,11 +78,16 @@ class SendProcessor:
             queue_id = random.randrange(max(1, config.write_queue_nums))  # noqa: S311 - spreads load, hides nothing
         sys_flag = header.sys_flag | (MULTI_TAGS if config.topic_filter_type == "MULTI_TAG" else 0)
         if header.batch:
+            encoded = self._properties(header, needs_key=False)
+            is_inner = config.queue_type == BATCH_QUEUES and bool(unique_key_of(encoded)) and not broker.is_v4
+            if is_inner:
+                sys_flag |= _INNER_BATCH
+                encoded += f"{properties.INNER_NUM}\x01{_count_in(data)}\x02".encode()
             message = OutgoingMessage(
                 header.topic,
                 queue_id,
-                b"",
-                self._properties(header, needs_key=False),
+                data if is_inner else b"",
+                encoded,
                 header.flag,
                 sys_flag,
                 header.born_timestamp,
@@ -88,7 +98,10 @@ class SendProcessor:
             if header.topic.startswith(names.RETRY_PREFIX):
                 remark = f"batch request does not support retry group {header.topic}"
                 raise RefusalError(ResponseCode.MESSAGE_ILLEGAL, remark)
-            result = broker.writer.put_batch(header.topic, queue_id, data, message)
+            if is_inner:
+                result = broker.writer.put(message)
+            else:
+                result = broker.writer.put_batch(header.topic, queue_id, data, message)
         else:
             encoded = self._properties(header, needs_key=True)
             message = OutgoingMessage(
@@ -141,6 +154,8 @@ class SendProcessor:
             "MSG_REGION": settings["regionId"],
             "TRACE_ON": settings["traceOn"],
         }
+        if message.sys_flag & _INNER_BATCH:  # so the client knows that one record holds its batch
+            fields["batchUniqId"] = fields["transactionId"] = unique_key_of(message.properties)
         if not header.batch:
             key = unique_key_of(message.properties)
             if key:
@@ -221,6 +236,14 @@ def _ids_of(result: PutResult) -> str:
         return result.offset_message_id
     host = offset_id_start(result.store_host)
     return ",".join([f"{host}{offset:016X}" for offset in result.physical_offsets])
+
+
+def _count_in(body: bytes) -> int:
+    """Returns how many messages a batch holds; raises RefusalError if it is none."""
+    try:
+        return sum(1 for _ in message_batch.split(body))
+    except FormatError as error:
+        raise RefusalError(*REFUSED[PutStatus.MESSAGE_ILLEGAL]) from error
 
 
 def is_prepared(given: str) -> bool:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 
 from mqtool.engine.options import StoreOptions
-from mqtool.errors import UsageError
+from mqtool.errors import FormatError, UsageError
 from mqtool.formats import java
 from mqtool.store.broker_config import BrokerConfig
 
@@ -94,8 +94,8 @@ class Settings:
             UsageError: the value is none.
         """
         try:
-            return int(self.values[key])
-        except ValueError as error:
+            return java.parse_long(self.values[key].strip())
+        except FormatError as error:
             raise UsageError(f"{key}: expected a whole number, found {self.values[key]!r}") from error
 
     def flag(self, key: str) -> bool:
@@ -111,8 +111,8 @@ class Settings:
         for key, value in changes.items():
             if key in FIXED and value != self.values.get(key):
                 raise UsageError(f"{key}: cannot be changed while the broker runs")
-            if DEFAULTS.get(key, "").isdigit() and not value.lstrip("-").isdigit():
-                raise UsageError(f"{key}: expected a whole number, found {value!r}")
+            if DEFAULTS.get(key, "").isdigit():
+                Settings({key: value})  # refuses what is no number
         self.values.update(changes)
         self.version += 1
         self.changed_at = time.time_ns() // 1_000_000

@@ -5,11 +5,10 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from mqtool.errors import MqtoolError
-
 _LOG = logging.getLogger(__name__)
 
 _SHORTEST_S = 0.05
+_AFTER_FAILURE_S = 1.0
 
 
 class Tasks:
@@ -29,6 +28,29 @@ class Tasks:
         if not task.cancelled() and task.exception() is not None:
             _LOG.error("a service ended error=%r", task.exception())
 
+    def forever(self, turn: Callable[[], Awaitable[float] | float]) -> None:
+        """Repeats a service's turn until the broker stops; an error is logged, and the next turn tries again.
+
+        Args:
+            turn: does what there is to do; returns how many seconds to wait for the next turn.
+        """
+        self.spawn(self._turns(turn))
+
+    @staticmethod
+    async def _turns(turn: Callable[[], Awaitable[float] | float]) -> None:
+        failure = ""
+        while True:
+            try:
+                pause = turn()
+                seconds = pause if isinstance(pause, int | float) else await pause
+                failure = ""
+            except Exception as error:  # noqa: BLE001 - whatever it is, the service goes on
+                seconds = _AFTER_FAILURE_S
+                if repr(error) != failure:  # an error that lasts, such as a full disk, is logged once
+                    failure = repr(error)
+                    _LOG.error("a turn failed work=%s error=%s", getattr(turn, "__qualname__", turn), failure)
+            await asyncio.sleep(seconds)
+
     def every(self, seconds: Callable[[], float], work: Callable[[], Awaitable[None] | None]) -> None:
         """Does something again and again.
 
@@ -46,8 +68,8 @@ class Tasks:
                 awaitable = work()
                 if awaitable is not None:
                     await awaitable
-            except (MqtoolError, OSError) as error:
-                _LOG.error("a turn failed work=%s error=%s", getattr(work, "__qualname__", work), error)
+            except Exception as error:  # noqa: BLE001 - as above
+                _LOG.error("a turn failed work=%s error=%r", getattr(work, "__qualname__", work), error)
 
     async def stop(self) -> None:
         """Ends them all."""

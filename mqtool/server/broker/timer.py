@@ -4,15 +4,13 @@ They are parked in a topic of their own, filed in the wheel under their time, an
 come. Source: HookUtils.transformTimerMessage, TimerMessageStore, RecallMessageProcessor (5.5.0).
 """
 
-import asyncio
-import logging
 import time
 from typing import TYPE_CHECKING
 
 from mqtool.engine import PutStatus
 from mqtool.engine.hooks import OutgoingMessage
 from mqtool.errors import FormatError
-from mqtool.formats import java, properties
+from mqtool.formats import java, properties, service_records
 from mqtool.formats.timer import TimerLogUnit, TimerMagic
 from mqtool.protocol.codes import ResponseCode
 from mqtool.protocol.command import Command
@@ -25,8 +23,6 @@ from mqtool.server.peer import Peer
 
 if TYPE_CHECKING:
     from mqtool.server.broker.broker import Broker
-
-_LOG = logging.getLogger(__name__)
 
 _PERIOD_S = 0.1
 _AT_ONCE = 64
@@ -48,6 +44,8 @@ class Timer:
         self._precision = max(1, broker.settings.number("timerPrecisionMs"))
         self._read_ms = 0
         self._queue_offset = 0
+        self._slot_done = 0
+        self._is_refused = False
         self._is_dirty = False
 
     # -- on the way in -------------------------------------------------------------------------------------------
@@ -86,7 +84,7 @@ class Timer:
         parked = self.rewrite(message)
         if isinstance(parked, PutStatus) or parked.topic != names.TIMER_TOPIC:
             return None
-        out = int(properties.decode(parked.properties)[properties.TIMER_OUT_MS])
+        out = service_records.deliver_ms(properties.decode(parked.properties))
         return RecallHandle(message.topic, broker_name, out + 1, key).text
 
     async def recall(self, command: Command, peer: Peer) -> Command:
@@ -149,22 +147,21 @@ class Timer:
             self._files.close()
             self._files = None
 
-    async def run(self) -> None:
-        """Files and delivers for as long as the broker runs."""
-        while self._files is not None:
-            behind = self.turn()
-            await asyncio.sleep(0 if behind else _PERIOD_S)
+    def turn(self) -> float:
+        """Files what has come, delivers what is due, and notes how far that is.
 
-    def turn(self) -> bool:
-        """Files what has come, delivers what is due, and notes how far that is; returns whether more is due."""
-        assert self._files is not None
+        Returns:
+            Seconds until the next turn; 0 if more is due.
+        """
+        if self._files is None:
+            return _PERIOD_S
         now = time.time_ns() // 1_000_000
         self._enqueue(now)
         self._dequeue(now)
         if self._is_dirty:
             self._is_dirty = False
             self._files.save(self._read_ms, self._queue_offset)
-        return self._read_ms < self._floor(now)
+        return 0 if self._read_ms < self._floor(now) and not self._is_refused else _PERIOD_S
 
     @property
     def delivered_until(self) -> int:
@@ -195,7 +192,11 @@ class Timer:
         while True:
             found = self._broker.messages.get_message(names.TIMER_TOPIC, 0, self._queue_offset, _AT_ONCE)
             for queue_offset, data in zip(found.queue_offsets, found.records, strict=True):
-                self._file(stored(data), now)
+                is_done = True
+                with self._broker.skipped.guard("timer", names.TIMER_TOPIC, 0, queue_offset):
+                    is_done = self._file(stored(data), now)
+                if not is_done:
+                    return
                 self._queue_offset = queue_offset + 1
                 self._is_dirty = True
             if found.records:
@@ -207,22 +208,23 @@ class Timer:
             if following == found.max_offset:
                 return
 
-    def _file(self, message: Stored, now: int) -> None:
+    def _file(self, message: Stored, now: int) -> bool:
+        """Files a message, or delivers it if its slot is past; returns False if the store does not take it now.
+
+        Raises:
+            FormatError, MessageRejectedError: the message does not say when or where it is to go.
+        """
         assert self._files is not None
         found = message.properties
-        try:
-            due = self._floor(java.parse_long(found[properties.TIMER_OUT_MS]))
-        except (KeyError, FormatError):
-            _LOG.warning("a timer message has no time physical_offset=%d", message.record.physical_offset)
-            return
+        due = self._floor(service_records.deliver_ms(found))
         magic, write = TimerMagic.DEFAULT, self._floor(now)
         if properties.TIMER_DEL_UNIQUE_KEY in found:
             magic |= TimerMagic.DELETE
         window = _ROLL_WINDOW_SLOTS * self._precision
         if due < self._read_ms:
-            if not magic & TimerMagic.DELETE:
-                self._deliver(message, write, now)
-            return
+            return bool(magic & TimerMagic.DELETE) or self._deliver(message, write, now)
+        if not magic & TimerMagic.DELETE:
+            service_records.destination(found, default_queue="0")
         if due - write >= window:
             magic |= TimerMagic.ROLL
             due = write + (window // 2 if due - write - window < window // 3 else window)
@@ -230,6 +232,7 @@ class Timer:
         topic = found.get(properties.REAL_TOPIC)
         topic_hash = java.string_hash(topic) if topic else 0
         self._files.add(due, write, magic, record.physical_offset, record.total_size, topic_hash)
+        return True
 
     def _dequeue(self, now: int) -> None:
         """Delivers the slots whose time is over; a slot is not early by any part of a second."""
@@ -237,55 +240,68 @@ class Timer:
         current = min(self._floor(now), self._read_ms + _SLOTS_AT_ONCE * self._precision)
         while self._read_ms < current:
             units = self._files.units(self._read_ms)
-            if units:
-                self._deliver_units(units, now)
+            self._is_refused = not self._deliver_units(units, now)
+            if self._is_refused:
+                return
+            self._slot_done = 0
             self._read_ms += self._precision
             self._is_dirty = self._is_dirty or bool(units) or self._read_ms == current
 
-    def _deliver_units(self, units: list[TimerLogUnit], now: int) -> None:
+    def _deliver_units(self, units: list[TimerLogUnit], now: int) -> bool:
+        """Delivers a slot; returns False if the store refused one: the next turn goes on with that one."""
         deleted = set()
         for unit in units:
             if unit.magic & TimerMagic.DELETE:
                 message = self._parked(unit)
                 if message is not None:
                     deleted.add(message.properties.get(properties.TIMER_DEL_UNIQUE_KEY, ""))
-        for unit in units:
+        for unit in units[self._slot_done :]:
             message = None if unit.magic & TimerMagic.DELETE else self._parked(unit)
-            if message is None:
-                continue
-            key = message.unique_key
-            if key in deleted or f"{message.properties.get(properties.REAL_TOPIC)}+{key}" in deleted:
-                continue
-            if unit.magic & TimerMagic.ROLL:
-                rolls = int(message.properties.get(properties.TIMER_ROLL_TIMES, "0")) + 1
-                changed = {**message.properties, properties.TIMER_ROLL_TIMES: str(rolls)}
-                outgoing = again(message, names.TIMER_TOPIC, 0, changed, self._broker.store_host)
-                self._broker.writer.put_as_it_is(outgoing)
-            else:
-                self._deliver(message, unit.write_time, now)
+            if message is not None and not self._is_deleted(message, deleted):
+                is_done = True
+                with self._broker.skipped.guard("timer", names.TIMER_TOPIC, 0, message.record.queue_offset):
+                    roll = unit.magic & TimerMagic.ROLL
+                    is_done = self._roll(message) if roll else self._deliver(message, unit.write_time, now)
+                if not is_done:
+                    return False
+            self._slot_done += 1
+        return True
+
+    @staticmethod
+    def _is_deleted(message: Stored, deleted: set[str]) -> bool:
+        key = message.unique_key
+        return key in deleted or f"{message.properties.get(properties.REAL_TOPIC)}+{key}" in deleted
 
     def _parked(self, unit: TimerLogUnit) -> Stored | None:
+        """Returns the message of a unit, None if it has left the log or the unit points at none."""
         data = self._broker.messages.message_at(unit.physical_offset)
-        return stored(data) if data is not None else None
+        try:
+            return stored(data) if data is not None else None
+        except FormatError as error:
+            place = f"timer log unit at physical offset {unit.physical_offset}: {error}"
+            self._broker.skipped.note("timer", names.TIMER_TOPIC, 0, -1 - unit.physical_offset, place)
+            return None
 
-    def _deliver(self, message: Stored, enqueued: int, now: int) -> None:
-        """Puts a message where it belongs; it keeps saying when it was to come."""
+    def _roll(self, message: Stored) -> bool:
+        """Parks a message once more, whose time lies beyond the wheel; returns False if the store refuses it."""
+        rolls = service_records.roll_times(message.properties) + 1
+        changed = {**message.properties, properties.TIMER_ROLL_TIMES: str(rolls)}
+        return self._broker.writer.deliver(again(message, names.TIMER_TOPIC, 0, changed, self._broker.store_host)).ok
+
+    def _deliver(self, message: Stored, enqueued: int, now: int) -> bool:
+        """Puts a message where it belongs, with its delivery time; returns False if the store refuses it now."""
         found = message.properties
-        topic = found.get(properties.REAL_TOPIC)
-        if topic is None:
-            return
+        topic, queue_id = service_records.destination(found, default_queue="0")
         changed = {
             **found,
             properties.TIMER_ENQUEUE_MS: str(enqueued),
             properties.TIMER_DEQUEUE_MS: str(now),
             properties.WAIT: "false",
         }
-        queue_id = int(found.get(properties.REAL_QUEUE_ID, "0"))
-        result = self._broker.writer.put_as_it_is(again(message, topic, queue_id, changed, self._broker.store_host))
+        result = self._broker.writer.deliver(again(message, topic, queue_id, changed, self._broker.store_host))
         if result.ok:
             self._broker.stats.put(topic, queue_id, 1, result.size)
-        else:
-            _LOG.error("a timer message was not delivered topic=%s status=%s", topic, result.status.value)
+        return result.ok
 
 
 def _due(name: str, value: int, now: int) -> int:

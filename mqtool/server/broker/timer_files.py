@@ -8,6 +8,7 @@ TimerLog, TimerCheckpoint, TimerMessageStore.recoverAndRevise (5.5.0).
 import os
 from pathlib import Path
 
+from mqtool.engine.files import open_more
 from mqtool.errors import FormatError
 from mqtool.formats import file_names, timer
 from mqtool.formats.commit_log import MAGIC_BLANK
@@ -40,7 +41,7 @@ class TimerFiles:
         self._check_path = root / file_names.CONFIG / file_names.TIMER_CHECKPOINT
         self._logs: dict[int, int] = {}
         self._directory.mkdir(parents=True, exist_ok=True)
-        self._wheel = os.open(root / file_names.TIMER_WHEEL, os.O_RDWR | os.O_CREAT, 0o644)
+        self._wheel = open_more(root / file_names.TIMER_WHEEL, os.O_RDWR | os.O_CREAT)
         if os.fstat(self._wheel).st_size != timer.WHEEL_FILE_SIZE:
             os.ftruncate(self._wheel, timer.WHEEL_FILE_SIZE)
         data = read_file(self._check_path) if self._check_path.is_file() else b""
@@ -126,7 +127,7 @@ class TimerFiles:
         descriptor = self._logs.get(base)
         if descriptor is None:
             path = self._directory / file_names.mapped_file_name(base)
-            descriptor = self._logs[base] = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            descriptor = self._logs[base] = open_more(path, os.O_RDWR | os.O_CREAT)
             if os.fstat(descriptor).st_size != self._size:
                 os.ftruncate(descriptor, self._size)
         return descriptor
@@ -197,7 +198,7 @@ class TimerFiles:
             self.checkpoint.counter + 1,
         )
         self._check_path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self._check_path, os.O_WRONLY | os.O_CREAT, 0o644)
+        descriptor = open_more(self._check_path, os.O_WRONLY | os.O_CREAT)
         try:
             os.pwrite(descriptor, timer.build_checkpoint(self.checkpoint), 0)
         finally:

@@ -3,16 +3,21 @@
 Source: TopicConfigManager (5.5.0).
 """
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import replace
 
+from mqtool.engine.metadata import BATCH_QUEUES
 from mqtool.formats import config_files, file_names
 from mqtool.formats.config_files import PERM_INHERIT, PERM_READ, PERM_WRITE, DataVersion, TopicConfig, Topics
-from mqtool.scan.multi_dispatch import SCHEDULE_TOPIC
+from mqtool.formats.service_records import MAX_QUEUES
+from mqtool.scan.multi_dispatch import SCHEDULE_TOPIC, is_lmq
 from mqtool.server.broker import names
 from mqtool.server.broker.keeper import Keeper
 from mqtool.server.broker.settings import Settings
+
+_LOG = logging.getLogger(__name__)
 
 UNIT = 1
 UNIT_SUBSCRIPTION = 2
@@ -25,12 +30,22 @@ def next_version(version: DataVersion | None) -> DataVersion:
     return DataVersion(counter + 1, time.time_ns() // 1_000_000, (version.state_version or 0) if version else 0)
 
 
+def _bounded(config: TopicConfig) -> TopicConfig:
+    """Returns a topic with no more queues than a topic may have: loops over them follow its numbers."""
+    reads, writes = (min(max(0, count), MAX_QUEUES) for count in (config.read_queue_nums, config.write_queue_nums))
+    if (reads, writes) == (config.read_queue_nums, config.write_queue_nums):
+        return config
+    _LOG.warning("topics.json: topic has more queues than %d topic=%s", MAX_QUEUES, config.topic_name)
+    return replace(config, read_queue_nums=reads, write_queue_nums=writes)
+
+
 class TopicTable:
     """The topics of a broker.
 
     Attributes:
         table: by name.
         data_version: of the table.
+        on_batch_topic: called with a topic whose queues are BatchConsumeQueues.
         on_change: called after each change, to tell name servers.
     """
 
@@ -41,8 +56,11 @@ class TopicTable:
             ConfigFileError: it cannot be understood.
         """
         loaded = keeper.configs.topics()
-        self.table: dict[str, TopicConfig] = dict(loaded.topic_config_table)
+        self.table: dict[str, TopicConfig] = {
+            name: _bounded(config) for name, config in loaded.topic_config_table.items()
+        }
         self.data_version = loaded.data_version or DataVersion(0, time.time_ns() // 1_000_000, 0)
+        self.on_batch_topic: Callable[[str], None] = lambda _topic: None
         self.on_change: list[Callable[[], None]] = []
         self._extra = loaded.extra
         self._keeper = keeper
@@ -81,12 +99,17 @@ class TopicTable:
         return found
 
     def get(self, topic: str) -> TopicConfig | None:
-        """Returns a topic, None if there is none of this name."""
-        return self.table.get(topic)
+        """Returns a topic, None if there is none of this name; an LMQ is always there with enableLmq."""
+        found = self.table.get(topic)
+        if found is None and is_lmq(topic) and self._settings.flag("enableLmq"):  # LmqTopicConfigManager
+            return plain_topic(topic, 1)
+        return found
 
     def put(self, config: TopicConfig) -> None:
         """Adds or replaces a topic."""
         self.table[config.topic_name] = config
+        if config.queue_type == BATCH_QUEUES:
+            self.on_batch_topic(config.topic_name)
         self._changed()
 
     def delete(self, topic: str) -> bool:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from mqtool.engine import GetStatus
 from mqtool.engine.hooks import OutgoingMessage
 from mqtool.errors import FormatError
-from mqtool.formats import message_id, properties
+from mqtool.formats import message_id, properties, service_records
 from mqtool.formats.commit_log import TRANSACTION_MASK, SysFlag
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
-IMMUNITY = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 PREPARED_QUEUE_OFFSET = "TRAN_PREPARED_QUEUE_OFFSET"
 _COMMIT = int(SysFlag.TRANSACTION_COMMIT)
 _ROLLBACK = int(SysFlag.TRANSACTION_ROLLBACK)
@@ -72,11 +70,11 @@ class Transactions:
             return None
         half = self._half_of(command)
         if decision == _COMMIT:
-            result = await self._broker.writer.store(self._committed(half, number(command, "commitLogOffset")))
+            place = service_records.destination(half.properties)
+            result = await self._broker.writer.store(self._committed(half, place, number(command, "commitLogOffset")))
             if not result.ok:
                 raise RefusalError(ResponseCode.SYSTEM_ERROR, f"the message could not be stored: {result.status.value}")
-            topic = half.properties[properties.REAL_TOPIC]
-            self._broker.stats.put(topic, 0, 1, result.size)
+            self._broker.stats.put(place.topic, 0, 1, result.size)
         await self._note_done(half.record.queue_offset)
         return ok(command)
 
@@ -96,10 +94,8 @@ class Transactions:
             raise RefusalError(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
         return half
 
-    def _committed(self, half: Stored, half_offset: int) -> OutgoingMessage:
-        found = half.properties
-        topic, queue_id = found[properties.REAL_TOPIC], int(found[properties.REAL_QUEUE_ID])
-        message = again(half, topic, queue_id, {**found, properties.WAIT: "false"}, self._broker.store_host)
+    def _committed(self, half: Stored, place: service_records.Destination, half_offset: int) -> OutgoingMessage:
+        message = again(half, *place, {**half.properties, properties.WAIT: "false"}, self._broker.store_host)
         return message._replace(sys_flag=half.record.sys_flag | _COMMIT, prepared_transaction_offset=half_offset)
 
     async def _note_done(self, half_queue_offset: int) -> None:
@@ -130,13 +126,17 @@ class Transactions:
             if half_at in self._done:
                 half_at += 1
                 continue
-            half = self._half_at(half_at)
-            if half is None:
+            data = self._half_at(half_at)
+            if data is None:
                 half_at = self._after_hole(half_at)
                 if self._half_at(half_at) is None:
                     break
                 continue
-            if half.record.store_timestamp >= started or not await self._settle(half, started):
+            is_done = True
+            with self._broker.skipped.guard("transaction", names.HALF_TOPIC, 0, half_at):
+                half = stored(data)
+                is_done = half.record.store_timestamp < started and await self._settle(half, started)
+            if not is_done:
                 break
             half_at += 1
         self._commit(half_at)
@@ -144,38 +144,43 @@ class Transactions:
     async def _settle(self, half: Stored, now: int) -> bool:
         """Asks about one half, or gives it up; returns False if it and those behind it are too young."""
         settings, found = self._broker.settings, half.properties
+        try:
+            place = service_records.destination(found)
+        except FormatError:
+            await self._give_up(half)  # nobody can commit it; its bytes stay where given-up messages are
+            raise
         age = now - half.record.born_timestamp
-        checked = int(found.get(CHECK_TIMES, "0"))
+        checked = service_records.check_times(found)
         if age > _OLDEST_MS or checked >= settings.number("transactionCheckMax"):
             await self._give_up(half)
             return True
         immunity = settings.number("transactionTimeOut")
-        own = found.get(IMMUNITY, "")
-        if own.isdigit() and age < int(own) * 1000:  # it wants to be left alone; those behind it do not wait for that
+        own = service_records.lenient_number(found.get(service_records.IMMUNITY))
+        if age < own * 1000:  # it wants to be left alone; those behind it do not wait for that
             await self._put_back(half, checked)
             return True
         if age < immunity:
             return False
         put = await self._put_back(half, checked + 1)
         if put is not None:
-            self._ask(half, *put)
+            self._ask(half, place, *put)
         return True
 
     async def _put_back(self, half: Stored, times: int) -> tuple[int, int] | None:
         """Stores a half again, at the end; returns its new physical and queue offset."""
-        changed = {**half.properties, CHECK_TIMES: str(times)} if times else dict(half.properties)
+        changed = {**half.properties, service_records.CHECK_TIMES: str(times)} if times else dict(half.properties)
         changed.setdefault(PREPARED_QUEUE_OFFSET, str(half.record.queue_offset))
         result = await self._broker.writer.store(again(half, names.HALF_TOPIC, 0, changed, self._broker.store_host))
         return (result.physical_offset, result.queue_offset) if result.ok else None
 
-    def _ask(self, half: Stored, physical_offset: int, queue_offset: int) -> None:
+    def _ask(self, half: Stored, place: service_records.Destination, physical_offset: int, queue_offset: int) -> None:
         """Sends CHECK_TRANSACTION_STATE to one producer of the group."""
         broker, found = self._broker, half.properties
         peer = broker.clients.producer_of(found.get(properties.PRODUCER_GROUP, ""))
         if peer is None:
             _LOG.warning("no producer to ask group=%s", found.get(properties.PRODUCER_GROUP))
             return
-        topic, queue_id = found[properties.REAL_TOPIC], int(found[properties.REAL_QUEUE_ID])
+        topic, queue_id = place
         key = half.unique_key
         fields = {
             "topic": topic,
@@ -202,9 +207,10 @@ class Transactions:
         known = self._broker.offsets.get(names.TRANSACTION_GROUP, topic, 0)
         return min(max(lowest, 0 if known is None else known), highest)
 
-    def _half_at(self, queue_offset: int) -> Stored | None:
+    def _half_at(self, queue_offset: int) -> "memoryview | bytes | None":
+        """Returns the record at a queue offset of the half topic, None if there is none."""
         found = self._broker.messages.get_message(names.HALF_TOPIC, 0, queue_offset, 1)
-        return stored(found.records[0]) if found.records else None
+        return found.records[0] if found.records else None
 
     def _after_hole(self, queue_offset: int) -> int:
         """Returns where halves go on behind an offset whose message is gone."""
@@ -213,11 +219,17 @@ class Transactions:
         return max(queue_offset, found.next_begin_offset) if gone else queue_offset
 
     def _read_ops(self, half_at: int) -> None:
-        """Takes over which halves are done with, from op messages that were not read yet."""
+        """Takes over which halves are done with, from op messages that were not read yet.
+
+        An op message can end only halves that were there before it, so larger numbers are not kept.
+        """
+        end = self._broker.messages.queue_bounds(names.HALF_TOPIC, 0)[1]
         while True:
             found = self._broker.messages.get_message(names.OP_TOPIC, 0, self._op_read, 32)
             for number_, data in zip(found.queue_offsets, found.records, strict=True):
-                offsets = _offsets_in(stored(data).record.body)
+                offsets: list[int] = []
+                with self._broker.skipped.guard("transaction", names.OP_TOPIC, 0, number_):
+                    offsets = [one for one in service_records.op_offsets(stored(data).record.body) if one < end]
                 self._done.update(offset for offset in offsets if offset >= half_at)
                 self._ops.append((number_, max(offsets, default=-1)))
             if not found.records:
@@ -232,8 +244,3 @@ class Transactions:
             op_at = self._ops.popleft()[0] + 1
         self._broker.offsets.commit(names.TRANSACTION_GROUP, names.HALF_TOPIC, 0, half_at)
         self._broker.offsets.commit(names.TRANSACTION_GROUP, names.OP_TOPIC, 0, op_at)
-
-
-def _offsets_in(body: bytes) -> list[int]:
-    pieces = body.decode("ascii", "replace").split(",")
-    return [int(piece) for piece in pieces if piece.strip().isdigit()]

@@ -13,9 +13,14 @@ from collections.abc import Callable, Iterable
 from mqtool.engine import AppendStatus, MessageStore, PutResult, PutStatus
 from mqtool.engine.batch import BatchMessage
 from mqtool.engine.hooks import Hook, OutgoingMessage, delay_message
+from mqtool.errors import MessageRejectedError
 
 _DELAY_MARK = b"DELAY\x01"
 _APPENDED = AppendStatus.PUT_OK
+_REFUSED = frozenset(
+    {PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED, PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED}
+)
+"""Answers about the message, not about the store."""
 _NO_WAIT = b"WAIT\x01false"
 
 Rewrite = Callable[[OutgoingMessage], OutgoingMessage | PutStatus]
@@ -78,6 +83,19 @@ class Writer:
         if result.append_status is _APPENDED:
             self._arrived(message.topic, message.queue_id, result.queue_offset)
             self._flush_soon(result, None)
+        return result
+
+    def deliver(self, message: OutgoingMessage) -> PutResult:
+        """Appends one message whose time has come, as `put_as_it_is`.
+
+        Raises:
+            MessageRejectedError: the store refuses it for what it is; another try would not help.
+        """
+        result = self.put_as_it_is(message)
+        if result.status in _REFUSED:
+            raise MessageRejectedError(
+                f"the store refuses the message for topic {message.topic}: {result.status.value}"
+            )
         return result
 
     def put_batch(

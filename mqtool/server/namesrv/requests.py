@@ -100,7 +100,7 @@ class Requests:
     def register(self, command: Command, peer: Peer) -> Command:
         """103: a broker says that it is there, and which topics it has."""
         fields = command.fields
-        crc = int(fields.get("bodyCrc32") or 0)
+        crc = java.parse_long(fields.get("bodyCrc32") or "0")
         if crc and crc != registration_body.body_crc(command.body):
             return command.reply(ResponseCode.SYSTEM_ERROR, "crc32 not match")
         body = registration_body.parse(
@@ -110,11 +110,11 @@ class Requests:
         one = Registration(
             needed(command, "clusterName"),
             needed(command, "brokerName"),
-            int(needed(command, "brokerId")),
+            java.parse_long(needed(command, "brokerId")),
             needed(command, "brokerAddr"),
             fields.get("haServerAddr") or "",
             body,
-            int(lifetime) / 1000 if lifetime else EXPIRY_SECONDS,
+            java.parse_long(lifetime) / 1000 if lifetime else EXPIRY_SECONDS,
             None if acting is None else java.parse_boolean(acting),
             fields.get("__ZONE_NAME"),
         )
@@ -138,7 +138,8 @@ class Requests:
         fields = command.fields
         address = fields.get("brokerAddr", "")
         broker_name = fields.get("brokerName", "")
-        if self.routes.unregister(fields.get("clusterName", ""), broker_name, int(fields.get("brokerId", 0)), address):
+        broker_id = java.parse_long(fields.get("brokerId", "0"))
+        if self.routes.unregister(fields.get("clusterName", ""), broker_name, broker_id, address):
             self._lowest_changed(broker_name, address)
         return command.reply(ResponseCode.SUCCESS)
 
@@ -217,14 +218,14 @@ class Requests:
             queues = [
                 QueueData(
                     str(row["brokerName"]),
-                    int(row["readQueueNums"]),
-                    int(row["writeQueueNums"]),
-                    int(row["perm"]),
-                    int(row.get("topicSysFlag", 0)),
+                    java.json_int(row["readQueueNums"]),
+                    java.json_int(row["writeQueueNums"]),
+                    java.json_int(row["perm"]),
+                    java.json_int(row.get("topicSysFlag", 0)),
                 )
                 for row in rows
             ]
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError, FormatError) as error:
             raise RemoteProtocolError(f"queueDatas: {error!r}") from error
         self.routes.put_topic(needed(command, "topic"), queues)
         return command.reply(ResponseCode.SUCCESS)

@@ -56,7 +56,7 @@ class NameServer:
         settings: dict[str, str] | None = None,
         guard: Guard | None = None,
         limits: Limits | None = None,
-        tls: ssl.SSLContext | None = None,
+        tls: "ssl.SSLContext | Callable[[], ssl.SSLContext] | None" = None,
         tls_mode: TlsMode = TlsMode.PERMISSIVE,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

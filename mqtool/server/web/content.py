@@ -96,6 +96,9 @@ def health(snapshot: Snapshot, messages: Messages) -> list[tuple[str, str]]:
 
 def verdict(snapshot: Snapshot) -> tuple[str, str]:
     """Returns the state of the broker in one word, and in a sentence."""
+    if snapshot.is_losing:
+        sentence = "The disk is so full that unexpired messages are being deleted. Free space, or set"
+        return "losing messages", f"{sentence} cleanFileForciblyEnable=false to refuse new messages instead."
     if snapshot.problem is not None:
         return "not ready", f"The broker does not do all its work: {snapshot.problem}."
     if not snapshot.is_writable:

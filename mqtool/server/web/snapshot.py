@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mqtool.formats.config_files import TopicConfig
 from mqtool.server.broker import names
+from mqtool.server.broker.skipped import Skipped
 from mqtool.server.broker.stats import GROUP_GET_NUMS, TOPIC_PUT_NUMS
 
 if TYPE_CHECKING:
@@ -48,6 +49,11 @@ class Snapshot:
         producers: how many are connected.
         held: pulls that wait for messages.
         own_topics: the broker's own.
+        is_losing: whether unexpired messages were deleted lately, because the disk was full.
+        early_messages: how many since the start.
+        unread: messages among them that a group had not read, by topic and group.
+        skipped: the newest messages that services could not use.
+        skipped_total: how many there were since the start.
     """
 
     name: str
@@ -67,6 +73,11 @@ class Snapshot:
     producers: int
     held: int
     own_topics: set[str]
+    is_losing: bool
+    early_messages: int
+    unread: dict[tuple[str, str], int]
+    skipped: list[Skipped]
+    skipped_total: int
 
 
 def take(broker: "Broker") -> Snapshot:
@@ -99,6 +110,11 @@ def take(broker: "Broker") -> Snapshot:
         sum(map(len, broker.clients.producers.values())),
         broker.held.count,
         {topic for topic in broker.topics.table if names.is_system_topic(topic) or topic in made},
+        broker.early_deletions.is_recent,
+        broker.early_deletions.messages,
+        dict(broker.early_deletions.unread),
+        broker.skipped.newest,
+        broker.skipped.counts.total(),
     )
 
 

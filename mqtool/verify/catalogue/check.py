@@ -15,7 +15,9 @@ class Check:
         severity: unless the module that finds it says otherwise; then `meaning` says when.
         meaning: what is broken, and what the broker makes of it.
         remedy: what to do, in words.
-        next_step: the command to type; `{store}`, `{topic}`, `{queue_id}`, `{offsets}` and `{path}` are filled in.
+        next_step: the command to type; `Notebook` fills in `{store}`, `{path}`, `{name}`, `{topic}`, `{queue_id}`,
+            `{offsets}` and `{plan}`.
+        runbooks: ids of the runbooks that are about it, the one to take first.
     """
 
     code: str
@@ -24,3 +26,9 @@ class Check:
     meaning: str
     remedy: str
     next_step: str
+    runbooks: tuple[str, ...] = ()
+
+
+def run(runbook: str) -> str:
+    """Returns the next step that runs a runbook, dry."""
+    return f"mqtool runbook run {runbook} {{store}}"

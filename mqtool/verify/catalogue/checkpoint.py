@@ -1,17 +1,17 @@
 """Codes of the checkpoint."""
 
-from mqtool.verify.catalogue.check import Check
+from mqtool.verify.catalogue.check import Check, run
 from mqtool.verify.findings import Area, Severity
 
-_METADATA = "mqtool plan rebuild metadata {store} --file checkpoint -o PLAN"
+_METADATA = "mqtool plan rebuild metadata {store} --file checkpoint -o {plan}"
 
 
-def _error(code: str, meaning: str, remedy: str, next_step: str) -> Check:
-    return Check(code, Area.CHECKPOINT, Severity.ERROR, meaning, remedy, next_step)
+def _error(code: str, meaning: str, remedy: str, next_step: str, *runbooks: str) -> Check:
+    return Check(code, Area.CHECKPOINT, Severity.ERROR, meaning, remedy, next_step, runbooks)
 
 
-def _warning(code: str, meaning: str, remedy: str, next_step: str) -> Check:
-    return Check(code, Area.CHECKPOINT, Severity.WARNING, meaning, remedy, next_step)
+def _warning(code: str, meaning: str, remedy: str, next_step: str, *runbooks: str) -> Check:
+    return Check(code, Area.CHECKPOINT, Severity.WARNING, meaning, remedy, next_step, runbooks)
 
 
 CHECKS = (
@@ -20,12 +20,14 @@ CHECKS = (
         "There is no checkpoint. The broker starts; after a crash it deletes every index file and scans the whole log.",
         "Nothing after an orderly stop; else build it anew first.",
         _METADATA,
+        "RB-09",
     ),
     _warning(
         "checkpoint-size",
         "The checkpoint is not 4096 bytes long; what is missing counts as 0.",
         "Build it anew.",
         _METADATA,
+        "RB-09",
     ),
     _warning(
         "checkpoint-zero",
@@ -33,6 +35,7 @@ CHECKS = (
         "crash the broker deletes every index file and scans the whole log.",
         "Build it anew.",
         _METADATA,
+        "RB-09",
     ),
     _warning(
         "checkpoint-ahead",
@@ -40,6 +43,7 @@ CHECKS = (
         "at the end.",
         "Build it anew.",
         _METADATA,
+        "RB-09",
     ),
     _warning(
         "checkpoint-behind",
@@ -47,17 +51,27 @@ CHECKS = (
         "does not index all of its messages again.",
         "Build it anew.",
         _METADATA,
+        "RB-09",
     ),
     _warning(
         "checkpoint-bad-value",
-        "A field of the checkpoint is negative.",
+        "A field of the checkpoint is negative, or no offset that a log as long as this one can have.",
         "Build it anew.",
         _METADATA,
+        "RB-09",
     ),
     _error(
         "checkpoint-unreadable",
-        "The checkpoint is no file that can be read: the broker refuses to start.",
+        "The system reported an error while reading.",
+        "Make it readable, or move it out of the store and build it anew.",
+        run("RB-09"),
+        "RB-09",
+    ),
+    _error(
+        "checkpoint-not-file",
+        "Something that is no file lies in the place of the checkpoint: the broker refuses to start.",
         "Move it out of the store and build it anew.",
-        _METADATA,
+        run("RB-09"),
+        "RB-09",
     ),
 )

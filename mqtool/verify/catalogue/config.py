@@ -1,18 +1,17 @@
 """Codes of config/."""
 
-from mqtool.verify.catalogue.check import Check
+from mqtool.verify.catalogue.check import Check, run
 from mqtool.verify.findings import Area, Severity
 
 _INFO = "mqtool info {store}"
-_METADATA = "mqtool plan rebuild metadata {store} -o PLAN"
 
 
-def _error(code: str, meaning: str, remedy: str, next_step: str) -> Check:
-    return Check(code, Area.CONFIG, Severity.ERROR, meaning, remedy, next_step)
+def _error(code: str, meaning: str, remedy: str, next_step: str, *runbooks: str) -> Check:
+    return Check(code, Area.CONFIG, Severity.ERROR, meaning, remedy, next_step, runbooks)
 
 
-def _warning(code: str, meaning: str, remedy: str, next_step: str) -> Check:
-    return Check(code, Area.CONFIG, Severity.WARNING, meaning, remedy, next_step)
+def _warning(code: str, meaning: str, remedy: str, next_step: str, *runbooks: str) -> Check:
+    return Check(code, Area.CONFIG, Severity.WARNING, meaning, remedy, next_step, runbooks)
 
 
 CHECKS = (
@@ -21,20 +20,24 @@ CHECKS = (
         "A configuration file cannot be read, and neither can its .bak: the broker does not start, and overwrites "
         "the file with an empty table. (A warning if the .bak is good: the broker takes that.)",
         "Copy both aside, then take the .bak or build the file anew.",
-        _METADATA,
+        run("RB-09"),
+        "RB-09",
     ),
     _error(
         "config-missing",
         "A configuration file and its .bak are gone: the broker starts with an empty table. (A warning if the .bak "
         "is there: the broker takes that.)",
         "Build it anew before the broker starts.",
-        _METADATA,
+        run("RB-09"),
+        "RB-09",
     ),
     _warning(
         "config-topic-missing",
         "A topic has queues but no configuration: clients are told that it does not exist.",
         "Make the topic again with at least as many queues.",
-        _METADATA,
+        run("RB-09"),
+        "RB-09",
+        "RB-10",
     ),
     _error(
         "config-queue-type",
@@ -47,13 +50,15 @@ CHECKS = (
         "A group's consumer offset lies beyond the end of the queue: it gets nothing, or is set back to the queue's "
         "end.",
         "Reset the group's offset; look whether the queue lost its end.",
-        _INFO,
+        run("RB-09"),
+        "RB-09",
     ),
     _error(
         "config-offset-negative",
         "A group's consumer offset is negative.",
         "Reset the group's offset.",
-        _INFO,
+        run("RB-09"),
+        "RB-09",
     ),
     _warning(
         "config-offset-orphan",

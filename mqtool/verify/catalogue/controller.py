@@ -6,11 +6,18 @@ from mqtool.verify.findings import Area, Severity
 _DUMP = "mqtool dump {path}"
 
 
-def _error(code: str, meaning: str, remedy: str, next_step: str) -> Check:
-    return Check(code, Area.CONTROLLER, Severity.ERROR, meaning, remedy, next_step)
+def _error(code: str, meaning: str, remedy: str, next_step: str, *runbooks: str) -> Check:
+    return Check(code, Area.CONTROLLER, Severity.ERROR, meaning, remedy, next_step, runbooks)
 
 
 CHECKS = (
+    _error(
+        "epoch-missing",
+        "A broker of controller mode has messages, but neither epochFileCheckpoint nor its .bak: it does not know "
+        "which master wrote which part of its log, and cannot find where the log agrees with a replica's.",
+        "Copy it from a replica that was in sync.",
+        "mqtool info {store}",
+    ),
     _error(
         "epoch-unreadable",
         "epochFileCheckpoint cannot be read, and neither can its .bak. (A warning if the .bak can.)",

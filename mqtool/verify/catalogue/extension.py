@@ -3,11 +3,11 @@
 from mqtool.verify.catalogue.check import Check
 from mqtool.verify.findings import Area, Severity
 
-_REBUILD = "mqtool plan rebuild consumequeue {store} --topic {topic} --queue {queue_id} -o PLAN"
+_REBUILD = "mqtool plan rebuild consumequeue {store} --topic {topic} --queue {queue_id} -o {plan}"
 
 
-def _error(code: str, meaning: str, remedy: str, next_step: str) -> Check:
-    return Check(code, Area.CONSUME_QUEUE_EXT, Severity.ERROR, meaning, remedy, next_step)
+def _error(code: str, meaning: str, remedy: str, next_step: str, *runbooks: str) -> Check:
+    return Check(code, Area.CONSUME_QUEUE_EXT, Severity.ERROR, meaning, remedy, next_step, runbooks)
 
 
 CHECKS = (
@@ -16,12 +16,14 @@ CHECKS = (
         "The file's length is not that of extension files: the broker refuses to start.",
         "Compare with mappedFileSizeConsumeQueueExt.",
         _REBUILD,
+        "RB-01",
     ),
     _error(
         "ext-bad-unit",
         "A unit of the extension is malformed; the rest of its file cannot be read.",
         "The CommitLog still has the messages: build the queue anew.",
         _REBUILD,
+        "RB-02",
     ),
     _error(
         "ext-dangling-address",
@@ -29,11 +31,21 @@ CHECKS = (
         "property get nothing for it.",
         "The CommitLog still has the messages: build the queue anew.",
         _REBUILD,
+        "RB-02",
     ),
     _error(
         "ext-wrong-unit",
-        "A unit of the extension states another tags code or time than the record it belongs to.",
-        "The CommitLog still has the messages: build the queue anew.",
+        "A unit of the extension states another time than its record: consumers that filter by property look at its "
+        "bits though they should not, or the other way round.",
+        "The CommitLog still has the messages: rebuild the queue.",
         _REBUILD,
+        "RB-02",
+    ),
+    _error(
+        "ext-missing-bits",
+        "A unit's bit map lacks bits of a consumer group whose filter the message passes: the group does not get it.",
+        "The CommitLog still has the messages: rebuild the queue.",
+        _REBUILD,
+        "RB-02",
     ),
 )

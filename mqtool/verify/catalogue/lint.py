@@ -1,17 +1,17 @@
 """Codes of the configuration that is given."""
 
-from mqtool.verify.catalogue.check import Check
+from mqtool.verify.catalogue.check import Check, run
 from mqtool.verify.findings import Area, Severity
 
 _INFO = "mqtool info {store}"
 
 
-def _error(code: str, meaning: str, remedy: str, next_step: str) -> Check:
-    return Check(code, Area.LINT, Severity.ERROR, meaning, remedy, next_step)
+def _error(code: str, meaning: str, remedy: str, next_step: str, *runbooks: str) -> Check:
+    return Check(code, Area.LINT, Severity.ERROR, meaning, remedy, next_step, runbooks)
 
 
-def _warning(code: str, meaning: str, remedy: str, next_step: str) -> Check:
-    return Check(code, Area.LINT, Severity.WARNING, meaning, remedy, next_step)
+def _warning(code: str, meaning: str, remedy: str, next_step: str, *runbooks: str) -> Check:
+    return Check(code, Area.LINT, Severity.WARNING, meaning, remedy, next_step, runbooks)
 
 
 CHECKS = (
@@ -19,13 +19,21 @@ CHECKS = (
         "lint-legacy-key",
         "The configuration has a key in its old spelling, which brokers ignore: the default applies.",
         "Spell it as the broker does.",
+        run("RB-01"),
+        "RB-01",
+    ),
+    _warning(
+        "lint-unknown-key",
+        "The configuration has a key that no broker reads: it is ignored, and the default applies.",
+        "Spell it as the broker does.",
         _INFO,
     ),
     _error(
         "lint-size",
         "The configured size is not that of the files: the broker refuses to start, or misreads them.",
-        "Correct the configuration.",
-        _INFO,
+        "Give the key the value that fits the files; the finding names both.",
+        run("RB-01"),
+        "RB-01",
     ),
     _warning(
         "lint-disk-ratio",

@@ -1,27 +1,25 @@
 """Codes of the CommitLog."""
 
-from mqtool.verify.catalogue.check import Check
+from mqtool.verify.catalogue.check import Check, run
 from mqtool.verify.findings import Area, Severity
 
-_LOOK = "mqtool dump {store} -o {offsets} --damage rows --format jsonl"
-_DIFF = "mqtool diff {store} REPLICA"
-_INFO = "mqtool info {store}"
-_AWAY = "mqtool plan set-aside {store} --file {path} -o PLAN"
-_PAD = "mqtool plan pad {store} --file {path} -o PLAN"
-_CUT = "mqtool plan truncate {store} -o PLAN"
-_FIRST = "mqtool dump {path} --limit 1"
+_LOOK = "mqtool dump {store} --offset {offsets} --damage rows --format jsonl"
+_EXPLAIN = "mqtool explain-start {store}"
+_QUEUE = "mqtool dump {store} --topic {topic} --queue {queue_id}"
+_CUT = "mqtool plan truncate {store} -o {plan}"
+_RENAME = "mqtool plan rename-segments {store} --file {name} -o {plan}"
 
 
-def _error(code: str, meaning: str, remedy: str, next_step: str) -> Check:
-    return Check(code, Area.COMMIT_LOG, Severity.ERROR, meaning, remedy, next_step)
+def _error(code: str, meaning: str, remedy: str, next_step: str, *runbooks: str) -> Check:
+    return Check(code, Area.COMMIT_LOG, Severity.ERROR, meaning, remedy, next_step, runbooks)
 
 
-def _warning(code: str, meaning: str, remedy: str, next_step: str) -> Check:
-    return Check(code, Area.COMMIT_LOG, Severity.WARNING, meaning, remedy, next_step)
+def _warning(code: str, meaning: str, remedy: str, next_step: str, *runbooks: str) -> Check:
+    return Check(code, Area.COMMIT_LOG, Severity.WARNING, meaning, remedy, next_step, runbooks)
 
 
-def _note(code: str, meaning: str, remedy: str, next_step: str) -> Check:
-    return Check(code, Area.COMMIT_LOG, Severity.NOTE, meaning, remedy, next_step)
+def _note(code: str, meaning: str, remedy: str, next_step: str, *runbooks: str) -> Check:
+    return Check(code, Area.COMMIT_LOG, Severity.NOTE, meaning, remedy, next_step, runbooks)
 
 
 CHECKS = (
@@ -30,26 +28,40 @@ CHECKS = (
         "There is no segment, though queues, index or checkpoint say that there were. At its next start the broker "
         "deletes every queue.",
         "Do not start the broker. Bring the segments back from a replica or a backup first.",
-        _INFO,
+        run("RB-13"),
+        "RB-13",
+    ),
+    _error(
+        "log-not-directory",
+        "A file lies in the place of the CommitLog's directory: the broker finds no message, deletes the queues and "
+        "cannot store a new message.",
+        "Do not start the broker. Move the file out of the store, then bring the segments back from a replica or a "
+        "backup.",
+        _EXPLAIN,
+        "RB-13",
     ),
     _error(
         "log-segment-missing",
         "No file covers a range between two segments, or up to where queues point. The broker starts and skips the "
         "range (4.9 may hang instead).",
         "Fetch these bytes from a replica: it holds the same physical offsets.",
-        _DIFF,
+        run("RB-13"),
+        "RB-13",
     ),
     _error(
         "log-segment-overlap",
         "Two files cover the same physical offsets, in one directory or in several.",
         "Compare them, keep the one that agrees with its neighbours, move the other out of the store.",
-        _INFO,
+        run("RB-13"),
+        "RB-13",
     ),
     _error(
         "log-segment-name",
-        "The file's name is no multiple of the segment size, so its records state other offsets than theirs.",
-        "Give it the name that the physical offset in its first record states.",
-        _FIRST,
+        "The file's name is not the physical offset at which its records belong: somebody renamed it. The broker "
+        "refuses to start, or does not find its messages.",
+        "Give it the name that its records state.",
+        _RENAME,
+        "RB-01",
     ),
     _error(
         "log-segment-size",
@@ -57,87 +69,99 @@ CHECKS = (
         "of a 5.x store, which the broker deletes.)",
         "Compare with mappedFileSizeCommitLog. A short file with records needs zeros up to its length, an empty one "
         "moves out.",
-        _PAD,
+        run("RB-01"),
+        "RB-01",
     ),
     _warning(
         "log-segment-extra",
         "A file of zeros lies beyond the end of the log. The broker deletes it. (A note if it follows the last "
         "segment: a broker that was killed leaves such a file, one that stopped in order does not.)",
         "Nothing. If the store was said to be stopped in order, ask who removed the abort file.",
-        _INFO,
+        _EXPLAIN,
     ),
     _error(
         "log-stray-file",
         "Something that is no segment lies among the segments: the broker refuses to start, or takes it for a "
         "segment. (A warning or a note where it only deletes or ignores it.)",
         "Move it out of the store.",
-        _AWAY,
+        run("RB-01"),
+        "RB-01",
     ),
     _error(
         "log-bad-body",
         "The framing is intact, but the body is not what was written: its CRC differs. The broker serves it, or "
         "cuts the log here if its recovery meets it.",
         "Fetch these bytes from a replica: it holds the same physical offsets.",
-        _LOOK,
+        run("RB-05"),
+        "RB-05",
     ),
     _error(
         "log-bad-record-crc",
         "The record's own CRC over all its bytes (__CRC32#) differs: some field is not what was written.",
         "Fetch these bytes from a replica: it holds the same physical offsets.",
-        _LOOK,
+        run("RB-05"),
+        "RB-05",
     ),
     _note(
         "log-crc-zero",
         "Records state CRC 0 though they have a body. Some releases wrote them so; a newer broker that checks CRCs "
         "takes them for corrupt and cuts the log there.",
         "Start with checkCRCOnRecover=false after an upgrade.",
-        _LOOK,
+        run("RB-20"),
+        "RB-20",
     ),
     _error(
         "log-bad-offset",
         "The record states another physical offset than the one at which it lies. The broker serves it, and "
         "dispatches it to the stated offset if its recovery meets it.",
         "Fetch these bytes from a replica: it holds the same physical offsets.",
-        _LOOK,
+        run("RB-05"),
+        "RB-05",
     ),
     _error(
         "log-bad-lengths",
         "The lengths inside the record do not add up to its size. The broker cuts the log here if its recovery "
         "meets it.",
         "Fetch these bytes from a replica: it holds the same physical offsets.",
-        _LOOK,
+        run("RB-05"),
+        "RB-05",
     ),
     _error(
         "log-bad-header",
         "No record starts where one should. The broker cuts the log here if its recovery meets it.",
         "Fetch these bytes from a replica: it holds the same physical offsets.",
-        _LOOK,
+        run("RB-05"),
+        "RB-05",
     ),
     _error(
         "log-zeros",
         "Zeros where records were. The broker cuts the log here if its recovery meets them, else it serves them.",
         "Fetch these bytes from a replica: it holds the same physical offsets.",
-        _LOOK,
+        run("RB-05"),
+        "RB-05",
     ),
     _error(
         "log-bad-blank",
         "The BLANK at the end of a segment does not cover the rest of it. No message is lost; the broker ignores "
         "the length.",
         "Write the length anew, or take the segment from a replica.",
-        _LOOK,
+        run("RB-05"),
+        "RB-05",
     ),
     _error(
         "log-no-blank",
         "The segment does not end in a BLANK though the log goes on. No message is lost yet, but a broker whose "
         "recovery meets this deletes all later segments (4.9 looks at the last three).",
         "Write the eight bytes of the BLANK before the broker starts, or take the segment from a replica.",
-        _LOOK,
+        run("RB-05"),
+        "RB-05",
     ),
     _error(
         "log-cut",
         "The file ended before its records did.",
         "Fetch these bytes from a replica: it holds the same physical offsets.",
-        _DIFF,
+        run("RB-05"),
+        "RB-05",
     ),
     _error(
         "log-bad-field",
@@ -184,20 +208,21 @@ CHECKS = (
         "The queue offsets of neighbouring records of a queue skip numbers, and there is no damage between them "
         "that would explain it. A rejected message or an earlier cut leaves such a gap, and so does a lost record.",
         "Compare with a replica. Consumers see this as skipped offsets.",
-        _DIFF,
+        _QUEUE,
     ),
     _warning(
         "log-offset-repeat",
         "Queue offsets of a queue occur again: it was cut and went on, or its topic was made anew. (A note where it "
         "begins again at 0.)",
         "Nothing, if the topic was deleted and made again; else see what was cut with a replica.",
-        _DIFF,
+        _QUEUE,
     ),
     _warning(
         "log-torn-tail",
         "The last record was not written to its end. The broker cuts it off at its next start.",
         "Nothing, if no producer got an answer for it; lost messages are listed if a queue knows them.",
         _CUT,
+        "RB-04",
     ),
     _warning(
         "log-stale-tail",
@@ -205,17 +230,28 @@ CHECKS = (
         "the broker may take them for new ones when the log grows up to them.",
         "Overwrite them with zeros while the broker is stopped.",
         _CUT,
+        "RB-04",
     ),
     _warning(
         "log-garbage-tail",
         "Bytes that are no record lie behind the end of the log. The broker ignores them.",
         "Nothing. Ask what wrote them.",
         _CUT,
+        "RB-04",
     ),
     _error(
         "log-unreadable",
         "The system reported an error while reading.",
         "Copy what can be read to another disk, then verify the copy.",
-        _DIFF,
+        run("RB-05"),
+        "RB-05",
+    ),
+    _warning(
+        "log-unusable-message",
+        "The background service of a system topic (delays, timers, transactions, POP) cannot use this message: a real "
+        "broker tries it again for ever and delivers nothing after it; mqtool serve skips it. (A note if the service "
+        "has passed it already.)",
+        "Look at the message, then move the service's position past it, or serve the store with mqtool.",
+        _LOOK,
     ),
 )

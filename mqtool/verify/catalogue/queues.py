@@ -1,25 +1,24 @@
 """Codes of the queues."""
 
-from mqtool.verify.catalogue.check import Check
+from mqtool.verify.catalogue.check import Check, run
 from mqtool.verify.findings import Area, Severity
 
-_DIFF = "mqtool diff {store} REPLICA"
-_REBUILD = "mqtool plan rebuild consumequeue {store} --topic {topic} --queue {queue_id} -o PLAN"
-_AWAY = "mqtool plan set-aside {store} --file {path} -o PLAN"
-_RECORD = "mqtool dump {store} -o {offsets} --format jsonl"
+_REBUILD = "mqtool plan rebuild consumequeue {store} --topic {topic} --queue {queue_id} -o {plan}"
+_AWAY = "mqtool plan set-aside {store} --file {name} -o {plan}"
+_RECORD = "mqtool dump {store} --offset {offsets} --format jsonl"
 _TOPIC = "mqtool dump {store} --topic {topic}"
 
 
-def _error(code: str, meaning: str, remedy: str, next_step: str) -> Check:
-    return Check(code, Area.CONSUME_QUEUE, Severity.ERROR, meaning, remedy, next_step)
+def _error(code: str, meaning: str, remedy: str, next_step: str, *runbooks: str) -> Check:
+    return Check(code, Area.CONSUME_QUEUE, Severity.ERROR, meaning, remedy, next_step, runbooks)
 
 
-def _warning(code: str, meaning: str, remedy: str, next_step: str) -> Check:
-    return Check(code, Area.CONSUME_QUEUE, Severity.WARNING, meaning, remedy, next_step)
+def _warning(code: str, meaning: str, remedy: str, next_step: str, *runbooks: str) -> Check:
+    return Check(code, Area.CONSUME_QUEUE, Severity.WARNING, meaning, remedy, next_step, runbooks)
 
 
-def _note(code: str, meaning: str, remedy: str, next_step: str) -> Check:
-    return Check(code, Area.CONSUME_QUEUE, Severity.NOTE, meaning, remedy, next_step)
+def _note(code: str, meaning: str, remedy: str, next_step: str, *runbooks: str) -> Check:
+    return Check(code, Area.CONSUME_QUEUE, Severity.NOTE, meaning, remedy, next_step, runbooks)
 
 
 CHECKS = (
@@ -30,6 +29,7 @@ CHECKS = (
         "the broker builds them all.)",
         "The CommitLog still has the messages: build the queue anew.",
         _REBUILD,
+        "RB-03",
     ),
     _error(
         "queue-missing-units",
@@ -37,6 +37,7 @@ CHECKS = (
         "away again. (A warning where the broker's next start writes them.)",
         "The CommitLog still has the messages: build the queue anew.",
         _REBUILD,
+        "RB-03",
     ),
     _error(
         "queue-hole",
@@ -44,6 +45,7 @@ CHECKS = (
         "looks at this file. (A warning where the broker's next start writes them.)",
         "The CommitLog still has the messages: build the queue anew.",
         _REBUILD,
+        "RB-02",
     ),
     _error(
         "queue-file-missing",
@@ -51,6 +53,7 @@ CHECKS = (
         "them.)",
         "The CommitLog still has the messages: build the queue anew.",
         _REBUILD,
+        "RB-03",
     ),
     _error(
         "queue-file-size",
@@ -58,6 +61,7 @@ CHECKS = (
         "file of a 5.x store, which the broker deletes.)",
         "Compare with mappedFileSizeConsumeQueue; build the queue anew if the configuration is right.",
         _REBUILD,
+        "RB-01",
     ),
     _warning(
         "queue-file-extra",
@@ -65,13 +69,15 @@ CHECKS = (
         "after its log was cut.",
         "Set it aside while the broker is stopped.",
         _AWAY,
+        "RB-07",
     ),
     _error(
         "queue-stray-file",
         "Something that is no queue file lies among the queues: the broker refuses to start. (A note where it "
         "ignores it.)",
         "Set it aside.",
-        _AWAY,
+        run("RB-01"),
+        "RB-01",
     ),
     _error(
         "queue-bad-unit",
@@ -79,36 +85,49 @@ CHECKS = (
         "queue here, if it looks at this file. (A warning where the broker's next start writes them.)",
         "The CommitLog still has the messages: build the queue anew.",
         _REBUILD,
+        "RB-02",
     ),
     _error(
         "queue-dangling-unit",
         "A unit points into the CommitLog where no record starts.",
         "The CommitLog still has the messages: build the queue anew.",
         _REBUILD,
+        "RB-02",
     ),
     _error(
         "queue-foreign-unit",
         "A unit points at a record of another queue: consumers get a foreign message.",
         "The CommitLog still has the messages: build the queue anew.",
         _REBUILD,
+        "RB-02",
     ),
     _error(
         "queue-shifted-unit",
         "A unit points at a record of this queue that states another queue offset: the queue has slipped.",
         "The CommitLog still has the messages: build the queue anew.",
         _REBUILD,
+        "RB-02",
     ),
     _error(
         "queue-wrong-size",
         "A unit states another size than its record has.",
         "The CommitLog still has the messages: build the queue anew.",
         _REBUILD,
+        "RB-02",
     ),
     _error(
         "queue-wrong-tags",
         "A unit's tags code is not that of its record's tags: consumers that filter miss it or get it wrongly.",
         "The CommitLog still has the messages: build the queue anew.",
         _REBUILD,
+        "RB-02",
+    ),
+    _note(
+        "queue-other-delay",
+        "A unit of SCHEDULE_TOPIC_XXXX is due after another delay than most of its level. No file of a store states "
+        "the delays: the broker's messageDelayLevel was changed, or the unit is wrong. The check is `unknown`.",
+        "Give the broker's configuration with --config.",
+        _TOPIC,
     ),
     _error(
         "queue-transaction-unit",
@@ -121,25 +140,45 @@ CHECKS = (
         "Two units point at the same record: consumers get it twice.",
         "The CommitLog still has the messages: build the queue anew.",
         _REBUILD,
+        "RB-02",
+    ),
+    _note(
+        "queue-filled-hole",
+        "The messages of some queue offsets are gone, and a rebuild or a salvage has put the unit of the next message "
+        "that is left in their place: consumers skip them, and one that does not select by tags may get that message "
+        "again.",
+        "Nothing, unless another copy of the log still has the messages: then salvage both copies together.",
+        "",
     ),
     _error(
         "queue-wrong-batch",
         "A unit of a batch queue states another first offset, batch size or time than its record.",
         "The CommitLog still has the messages: build the queue anew.",
         _REBUILD,
+        "RB-02",
     ),
     _error(
         "queue-ahead-of-log",
         "Units point at or beyond the end of the CommitLog: messages were dispatched that are not there any more. "
         "The broker cuts the units at its next start; the messages are lost.",
         "Fetch the end of the log from a replica before the broker starts.",
-        _DIFF,
+        run("RB-13"),
+        "RB-13",
+    ),
+    _error(
+        "queue-not-directory",
+        "A file lies in the place of the directory of all queues: the broker starts, finds no queue and cannot make "
+        "one. Consumers get nothing, though the messages are in the CommitLog.",
+        "Set it aside, then build the queues again.",
+        _AWAY,
+        "RB-03",
     ),
     _error(
         "queue-unreadable",
         "The system reported an error while reading.",
         "Build the queue anew.",
         _REBUILD,
+        "RB-02",
     ),
     _note(
         "topic-only-in-log",
@@ -147,5 +186,6 @@ CHECKS = (
         "deleted, or its configuration is lost.",
         "Nothing, if it was deleted on purpose.",
         _TOPIC,
+        "RB-10",
     ),
 )

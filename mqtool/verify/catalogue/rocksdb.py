@@ -1,13 +1,11 @@
 """Codes of ConsumeQueues in RocksDB."""
 
-from mqtool.verify.catalogue.check import Check
+from mqtool.verify.catalogue.check import Check, run
 from mqtool.verify.findings import Area, Severity
-
-_CONVERT = "mqtool convert rocksdb-queues {store} DST"
 
 
 def _error(code: str, meaning: str, remedy: str) -> Check:
-    return Check(code, Area.CONSUME_QUEUE, Severity.ERROR, meaning, remedy, _CONVERT)
+    return Check(code, Area.CONSUME_QUEUE, Severity.ERROR, meaning, remedy, run("RB-19"), ("RB-19",))
 
 
 CHECKS = (

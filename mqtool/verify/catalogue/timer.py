@@ -3,11 +3,11 @@
 from mqtool.verify.catalogue.check import Check
 from mqtool.verify.findings import Area, Severity
 
-_REBUILD = "mqtool plan rebuild timer {store} -o PLAN"
+_REBUILD = "mqtool plan rebuild timer {store} -o {plan}"
 
 
-def _error(code: str, meaning: str, remedy: str, next_step: str) -> Check:
-    return Check(code, Area.TIMER, Severity.ERROR, meaning, remedy, next_step)
+def _error(code: str, meaning: str, remedy: str, next_step: str, *runbooks: str) -> Check:
+    return Check(code, Area.TIMER, Severity.ERROR, meaning, remedy, next_step, runbooks)
 
 
 CHECKS = (
@@ -16,47 +16,64 @@ CHECKS = (
         "The timer wheel is not 38,707,200 bytes long: the timer does not start.",
         "Make the timer's files anew from the log.",
         _REBUILD,
+        "RB-17",
     ),
     _error(
         "timer-log-size",
         "A timer log file has another length than its neighbours: the broker refuses to start.",
         "Compare with mappedFileSizeTimerLog; make the timer's files anew from the log.",
         _REBUILD,
+        "RB-17",
+        "RB-01",
     ),
     _error(
         "timer-log-gap",
         "A file of the timer log is gone: chains that lead there end.",
         "Messages that wait there are not delivered; make the timer's files anew from the log.",
         _REBUILD,
+        "RB-17",
     ),
     _error(
         "timer-bad-unit",
         "A unit of the timer log is malformed: what follows in its file is not read.",
         "Messages that wait there are not delivered; make the timer's files anew from the log.",
         _REBUILD,
+        "RB-17",
     ),
     _error(
         "timer-bad-chain",
         "A unit of the timer log names a predecessor that is none.",
         "Messages behind it are not delivered; make the timer's files anew from the log.",
         _REBUILD,
+        "RB-17",
     ),
     _error(
         "timer-dangling-unit",
         "A unit of the timer log points into the CommitLog where no such record is: the timer stops there.",
         "Make the timer's files anew from the log; fetch the record from a replica if it is missing.",
         _REBUILD,
+        "RB-17",
     ),
     _error(
         "timer-bad-slot",
         "A slot of the timer wheel leads to positions that the timer log does not have.",
         "Make the timer's files anew from the log.",
         _REBUILD,
+        "RB-17",
+    ),
+    _error(
+        "timer-missing-unit",
+        "Messages that the timer has read still wait, and the timer log has no unit for them: a file of it is missing, "
+        "or all of it. They are not delivered.",
+        "The CommitLog still has the messages: rebuild the timer's files from it.",
+        _REBUILD,
+        "RB-17",
     ),
     _error(
         "timer-checkpoint-ahead",
         "config/timercheck lies beyond the timer log or its queue: messages are skipped.",
         "Make the timer's files anew from the log.",
         _REBUILD,
+        "RB-17",
     ),
 )

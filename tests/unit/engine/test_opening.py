@@ -1,6 +1,7 @@
 """Who may open a store, what is refused and in which words, and what an opening leaves behind."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from mqtool.engine import Compat, open_store
+from mqtool.engine.files import Files
 from mqtool.errors import LayoutError, StoreClosedError, StoreLockedError, UnsupportedFormatError
 from mqtool.formats import commit_log
 from tests.support.damage import held_lock
@@ -207,3 +209,22 @@ def test_topics_tell_which_queues_hold_batches(in_memory, opened):
     store.dispatch()
     assert (store.path / "batchconsumequeue" / "B" / "0").is_dir()
     assert (store.path / "consumequeue" / "S" / "0").is_dir()
+
+
+@pytest.mark.parametrize("call", ["ftruncate", "link"])
+def test_a_file_appears_with_its_size_or_not_at_all(tmp_path, monkeypatch, call):
+    """A kill between the two leaves no file without a size: a broker of 4.9 would not start on it."""
+
+    def killed(*_arguments, **_named):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, call, killed)
+        with pytest.raises(KeyboardInterrupt):
+            Files().create(tmp_path / "file", 4096)
+    assert list(tmp_path.iterdir()) == []
+    Files().create(tmp_path / "file", 4096).close()
+    (tmp_path / "file").write_bytes(b"kept")
+    Files().create(tmp_path / "file", 8192).close()
+    assert (tmp_path / "file").read_bytes() == b"kept".ljust(8192, b"\0")
+    assert (tmp_path / "file").stat().st_mode & 0o111 == 0

@@ -1,11 +1,14 @@
 """Configuration composed from a log: what is guessed, what is kept, what is put right."""
 
+from dataclasses import replace
+
 import pytest
 
 import mqtool
 from mqtool.formats import checkpoint, config_files
 from mqtool.rebuild.log_survey import survey_log
 from mqtool.rebuild.metadata import compose
+from mqtool.verify import verify
 from tests.support.stores import copy_store, store_fixture
 from tests.unit.rebuild.model import record
 from tests.unit.rebuild.test_run import make_store
@@ -118,3 +121,16 @@ def test_damage_on_the_way_is_counted(tmp_path):
     segment.write_bytes(data)
     survey, _ = composed(root)
     assert (survey.damage.count, survey.records) == (1, 4)
+
+
+@pytest.mark.parametrize(("known", "kept"), [(0, 0), (9_999_999, 9_999_999), (-2, 0), (0x4141414141414141, 0)])
+def test_a_field_that_the_log_does_not_prove_is_kept_where_it_can_be(known, kept, tmp_path):
+    root = copy_store("orders-5.5.0", tmp_path)
+    path = root / "checkpoint"
+    path.write_bytes(checkpoint.build(replace(checkpoint.parse(path.read_bytes()), master_flushed_offset=known)))
+    with mqtool.open(root) as store:
+        found = {one.code for one in verify(store).findings}
+    assert found == (set() if known == kept else {"checkpoint-bad-value"})
+    _, made = composed(root)
+    assert checkpoint.parse(made.files["checkpoint"]).master_flushed_offset == kept
+    assert ("master_flushed_offset" in told(made, "checkpoint")) == (known != kept)

@@ -53,7 +53,7 @@ CASES = {
     "made anew": ([0, 1, 2, 0, 1], {0: 3, 1: 4}, [(NoteKind.RESTARTED, 0, 2)]),
     "end lost and written again": ([3, 4, 5, 4, 5, 6], {3: 0, 4: 3, 5: 4, 6: 5}, [(NoteKind.RESTARTED, 4, 5)]),
     "a zero at the end is appended": ([0, 1, 0], {0: 0, 1: 1, 2: 2}, [(NoteKind.MISNUMBERED, 0, 0)]),
-    "an old one at the end is left out": ([0, 1, 2, 1], {0: 0, 1: 1, 2: 2}, [(NoteKind.FOREIGN, 1, 1)]),
+    "a smaller one at the end is appended": ([0, 1, 2, 1], {0: 0, 1: 1, 2: 2, 3: 3}, [(NoteKind.MISNUMBERED, 1, 1)]),
 }
 
 

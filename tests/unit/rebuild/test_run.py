@@ -11,7 +11,6 @@ from mqtool.errors import StoreError, UsageError
 from mqtool.formats import commit_log
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
 from mqtool.rebuild import parts, run
-from mqtool.rebuild.bit_maps import bit_maps_of
 from mqtool.rebuild.digest import Wanted
 from mqtool.rebuild.placement import NoteKind
 from mqtool.rebuild.run import Options, rebuild
@@ -19,6 +18,7 @@ from mqtool.rebuild.settings import settings_of
 from mqtool.scan import segment_bytes
 from mqtool.scan.damage import DamageKind
 from mqtool.store import cuts
+from mqtool.store.filter_bit_maps import bit_maps_of
 from mqtool.store.index_file import IndexFile
 from tests.support.stores import copy_store, store_fixture
 from tests.unit.rebuild.model import laid_out, record

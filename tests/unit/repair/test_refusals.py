@@ -11,7 +11,15 @@ import sys
 import pytest
 
 import mqtool
-from mqtool.errors import NotAStoreError, RefusedError, StoreError, StoreLockedError, UnsupportedFormatError, UsageError
+from mqtool.errors import (
+    NotAStoreError,
+    NothingToChangeError,
+    RefusedError,
+    StoreError,
+    StoreLockedError,
+    UnsupportedFormatError,
+    UsageError,
+)
 from mqtool.repair import (
     Pad,
     Plan,
@@ -130,7 +138,7 @@ def test_a_plan_with_words_that_it_should_not_have(plan, root):
 
 
 def test_a_plan_of_another_release(plan, root):
-    check_refused("plan-version", lambda: Plan.from_json(signed(plan, schema_version=2)), root)
+    check_refused("plan-version", lambda: Plan.from_json(signed(plan, schema_version=1)), root)
 
 
 @pytest.mark.parametrize(
@@ -370,7 +378,7 @@ def test_a_journal_of_another_store(plan, root, tmp_path):
 
 
 def test_nothing_to_change(root):
-    with pytest.raises(UsageError, match="nothing to change"):
+    with pytest.raises(NothingToChangeError, match="nothing to change"):
         make_plan(root, RebuildQueues(("Exact",)))
 
 

@@ -1,5 +1,6 @@
 """Accounts: what a real broker of 4.9.7 refused is refused in its words, and nothing else is."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -8,9 +9,12 @@ import pytest
 
 from mqtool.errors import ConfigFileError
 from mqtool.protocol import Command
-from mqtool.server.acl import Acl, sign
+from mqtool.server.acl import ROUTE_CHANGES, Acl, sign
 from mqtool.server.acl_config import AclConfig, Right, address_matches, load
-from tests.support.acl import ACCOUNTS, refusal, requests
+from mqtool.server.client import Connection
+from mqtool.server.serve import ServeOptions, Server
+from mqtool.store.broker_config import BrokerConfig
+from tests.support.acl import ACCOUNTS, refusal, requests, signed
 
 pytest.importorskip("yaml")
 
@@ -130,3 +134,40 @@ def test_a_broken_file_is_named(tmp_path, text):
     path.write_text(text, "utf-8")
     with pytest.raises(ConfigFileError, match=r"plain_acl\.yml: "):
         load(path)
+
+
+@pytest.mark.parametrize("code", sorted(ROUTE_CHANGES))
+def test_a_name_server_with_accounts_takes_changes_of_routes_from_administrators_only(config, code):
+    acl, peer = Acl(config), At()
+
+    def answer(command: Command) -> Command | None:
+        return acl.check_routes(command, peer)  # type: ignore[arg-type]
+
+    def request() -> Command:
+        return Command(code, fields={"brokerName": "evil", "topic": "Open"})
+
+    assert [one and one.code for one in (answer(request()), answer(signed(request(), "ReaderKey")))] == [16, 16]
+    assert answer(signed(request(), "AdminKey")) is None
+
+
+def test_everybody_may_ask_a_name_server_with_accounts_for_routes(config):
+    command = Command(105, fields={"topic": "Open"})
+    assert Acl(config).check_routes(command, At()) is None  # type: ignore[arg-type]
+
+
+def test_the_port_for_real_slaves_asks_for_accounts_too(tmp_path):
+    (tmp_path / "plain_acl.yml").write_text(ACCOUNTS, "utf-8")
+    keys = BrokerConfig({"haListenPort": "0"}, source="test")
+    options = ServeOptions(tmp_path / "store", config=keys, acl=tmp_path / "plain_acl.yml")
+
+    async def main() -> list[int]:
+        async with Server(options) as server:
+            host, port = server.addresses["broker"].split(":")
+            codes = []
+            for address in (f"{host}:{port}", f"{host}:{int(port) - 2}"):
+                connection = await Connection.open(address)
+                codes.append((await connection.call(Command(21), 20)).code)
+                connection.close()
+            return codes
+
+    assert asyncio.run(main()) == [16, 16]

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from mqtool.errors import UsageError
+from mqtool.errors import UnavailableError, UsageError
 from mqtool.protocol import Command
 from mqtool.server.client import Connection
+from mqtool.server.serve import ServeOptions, Server
 from mqtool.server.shell import Listener, Peer
-from mqtool.server.tls import TlsMode, server_context
+from mqtool.server.tls import NO_CERTIFICATE, TlsMode, self_made_context, server_context
 
 
 @pytest.fixture(scope="module")
@@ -137,3 +138,62 @@ def test_a_certificate_that_is_none_is_named(tmp_path):
     (tmp_path / "certificate.pem").write_text("none", "utf-8")
     with pytest.raises(UsageError, match=r"certificate\.pem: no certificate"):
         server_context(tmp_path / "certificate.pem")
+
+
+def test_without_a_certificate_one_is_made_and_both_kinds_are_served(run):
+    pytest.importorskip("cryptography")
+
+    async def main() -> list[bytes]:
+        async with serving(tls=self_made_context) as listener:
+            return [await ask(listener, tls) for tls in (trusting(), None)]
+
+    assert run(main()) == [b"body", b"body"]
+
+
+def test_a_server_takes_tls_with_its_defaults(tmp_path):
+    pytest.importorskip("cryptography")
+
+    async def main() -> int:
+        async with Server(ServeOptions(tmp_path / "store")) as server:
+            connection = await Connection.open(server.addresses["broker"], tls=trusting())
+            try:
+                return (await connection.call(Command(28), 20)).code
+            finally:
+                connection.close()
+
+    assert asyncio.run(main()) == 0
+
+
+def test_a_tls_connection_without_a_certificate_is_closed_with_advice(run, caplog):
+    def none() -> ssl.SSLContext:
+        raise UnavailableError(NO_CERTIFICATE)
+
+    async def main() -> bytes:
+        async with serving(tls=none) as listener:
+            with pytest.raises(ConnectionError):
+                await ask(listener, trusting())
+            return await ask(listener, None)
+
+    caplog.set_level("INFO")
+    assert run(main()) == b"body"
+    assert "--tls-cert" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("first", "advice"),
+    [(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "mqproxy"), (b"GET / HTTP/1.1\r\n\r\n", "--admin-port")],
+    ids=["http2", "http1"],
+)
+def test_a_client_of_another_protocol_is_turned_away_with_advice_once(run, caplog, first, advice):
+    async def main() -> None:
+        async with serving() as listener:
+            for _ in range(2):
+                reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+                writer.write(first)
+                assert await reader.read() == b""
+                writer.close()
+
+    caplog.set_level("INFO")
+    run(main())
+    loud = [one for one in caplog.records if one.levelname == "WARNING" and advice in one.getMessage()]
+    assert len(loud) == 1

@@ -76,10 +76,11 @@ def test_a_file_that_is_swapped_for_a_fifo_between_two_looks_is_refused(tmp_path
     regular.write_bytes(b"x")
     status = regular.stat()
     make_fifo(tmp_path / "file")
-    monkeypatch.setattr("mqtool.store.files.os.stat", lambda path: status)
     before = sum(1 for _ in Path("/proc/self/fd").iterdir())
-    with pytest.raises(StoreError, match="found a FIFO"):
-        ReadFile(tmp_path / "file")
+    with monkeypatch.context() as patched:
+        patched.setattr("mqtool.store.files.os.stat", lambda _path, **_options: status)
+        with pytest.raises(StoreError, match="found a FIFO"):
+            ReadFile(tmp_path / "file")
     assert sum(1 for _ in Path("/proc/self/fd").iterdir()) == before
 
 

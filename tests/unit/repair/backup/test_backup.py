@@ -319,3 +319,51 @@ def kept_manifest(factory):
         work = factory.mktemp("kept")
         _KEPT.append(backup(copy_store("rollover-5.5.0", work), work / "backup").manifest)
     return _KEPT[0]
+
+
+def database(root, generation: int) -> None:
+    """The files of a RocksDB after some flushes: the manifest names the tables and the log that belong to it."""
+    directory = root / "rocksdbstore"
+    directory.mkdir(exist_ok=True)
+    for left in directory.glob("*.log"):
+        left.unlink()
+    (directory / f"{generation:06}.sst").write_bytes(b"table %d" % generation)
+    (directory / f"{generation:06}.log").write_bytes(b"writes after %d" % generation)
+    with (directory / "MANIFEST-000001").open("ab") as manifest:
+        manifest.write(b"flush %d\n" % generation)
+    (directory / "CURRENT").write_bytes(b"MANIFEST-000001\n")
+
+
+@pytest.mark.parametrize("at", ["CURRENT", "MANIFEST-000001", "000001.sst", "000001.log"])
+def test_an_open_database_is_copied_in_one_state(at, tmp_path, monkeypatch):
+    root = copy_store("orders-5.5.0", tmp_path)
+    database(root, 1)
+    copy, flushed = making._Making._copy, []
+
+    def flushes_before(self, name, limit):
+        if name == f"rocksdbstore/{at}" and not flushed:
+            database(root, 2)
+            flushed.append(name)
+        return copy(self, name, limit)
+
+    monkeypatch.setattr(making._Making, "_copy", flushes_before)
+    backup(root, tmp_path / "backup")
+    restore(tmp_path / "backup", tmp_path / "again")
+    assert flushed
+    assert contents(tmp_path / "again") == contents(root)
+
+
+def test_a_database_that_never_rests_is_refused(tmp_path, monkeypatch):
+    root = copy_store("orders-5.5.0", tmp_path)
+    database(root, 1)
+    copy, generations = making._Making._copy, iter(range(2, 1000))
+
+    def flushes_before(self, name, limit):
+        if name == "rocksdbstore/CURRENT":
+            database(root, next(generations))
+        return copy(self, name, limit)
+
+    monkeypatch.setattr(making._Making, "_copy", flushes_before)
+    with pytest.raises(RefusedError, match="rocksdbstore"):
+        backup(root, tmp_path / "backup")
+    assert snapshots(tmp_path / "backup") == []

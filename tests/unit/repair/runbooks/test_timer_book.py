@@ -3,16 +3,18 @@
 import json
 import shutil
 
+import numpy as np
 import pytest
 
 import mqtool
 from mqtool.cli.app import run as cli
 from mqtool.errors import UnsupportedFormatError, UsageError
 from mqtool.formats import timer
+from mqtool.rebuild.timer import rebuild_timer
 from mqtool.repair import RebuildTimer, Truncate, apply, finalize, make_plan, undo
 from mqtool.repair.runbooks import RUNBOOKS, Request, run
 from mqtool.verify import verify
-from tests.support.stores import copy_store, store_fixture, tree_digest
+from tests.support.stores import copy_store, shape_keys, store_fixture, tree_digest
 
 NAME = "timer-5.5.0"
 CONFIG = store_fixture(NAME).config
@@ -31,6 +33,12 @@ def lost_log(root):
     (root / PARTS[3]).unlink()
 
 
+def lost_timer(root):
+    """Takes the wheel and the whole timer log; the timer checkpoint is left."""
+    (root / "timerwheel").unlink()
+    shutil.rmtree(root / "timerlog")
+
+
 def short_wheel(root):
     """Cuts the wheel, as a full disk does."""
     with (root / "timerwheel").open("r+b") as file:
@@ -47,6 +55,9 @@ FAULTS = {
     "log file too short": (short_log, "timer-log-size"),
     "wheel too short": (short_wheel, "timer-wheel-size"),
     "log file gone": (lost_log, "timer-bad-slot"),
+    "older log file gone": (lambda root: (root / PARTS[2]).unlink(), "timer-missing-unit"),
+    "all log files gone": (lambda root: shutil.rmtree(root / "timerlog"), "timer-missing-unit"),
+    "wheel and log gone": (lost_timer, "timer-missing-unit"),
     "unit of another message": (
         lambda root: patch(root / PARTS[2], timer.LOG_UNIT_SIZE + 28, (777).to_bytes(8, "big")),
         "timer-dangling-unit",
@@ -75,6 +86,33 @@ def test_the_broker_s_own_files_come_back_and_the_fault_too(fault, tmp_path):
     assert [(root / part).read_bytes() == old for part, old in zip(PARTS, whole, strict=True)] == [True] * len(PARTS)
     undo(root)
     assert tree_digest(root) == before
+
+
+def test_each_waiting_message_without_a_unit_is_counted(tmp_path):
+    root = copy_store(NAME, tmp_path)
+    waiting = 25 - 3 - 6  # units of both files, less those delivered, less those of the second file
+    (root / PARTS[2]).unlink()
+    with mqtool.open(root) as store:
+        (found,) = verify(store).findings
+    assert (found.code, found.evidence.split()[0]) == ("timer-missing-unit", str(waiting))
+
+
+def test_the_precision_of_the_wheel_is_read_from_its_slots(tmp_path):
+    root = copy_store(NAME, tmp_path)
+    with mqtool.open(root, {**shape_keys(CONFIG), "timerPrecisionMs": "100"}) as store:
+        rebuild_timer(store, tmp_path / "made")
+    shutil.rmtree(root / "timerlog")
+    shutil.copytree(tmp_path / "made", root, dirs_exist_ok=True)
+    read_to = timer.parse_checkpoint((root / PARTS[1]).read_bytes()).last_read_time_ms
+    times = np.frombuffer((root / "timerwheel").read_bytes(), timer.SLOT.dtype)["time"].astype(np.int64)
+    waiting, delivered = int((times * 100 > read_to).sum()), int(((times > 0) & (times * 100 <= read_to)).sum())
+    assert waiting > 0
+    assert delivered > 0
+    for config in (None, {"timerPrecisionMs": "100"}):
+        with mqtool.open(root, config) as store:
+            found = verify(store)
+        (detail,) = (check.detail for check in found.checks if check.area == "timer")
+        assert (found.findings, detail) == ((), f"25 timer log unit(s), {waiting} slot(s) that wait")
 
 
 def test_after_a_cut_the_timer_leads_to_nothing_that_is_gone(tmp_path):

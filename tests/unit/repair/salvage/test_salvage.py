@@ -12,13 +12,14 @@ from mqtool.cli.app import run as cli
 from mqtool.errors import RefusedError, StoreError, UsageError
 from mqtool.formats import commit_log
 from mqtool.formats.commit_log import MIN_RECORD_SIZE
+from mqtool.repair.outlook import Preview
 from mqtool.repair.salvage import Options, aside, salvage
 from mqtool.repair.salvage.filler import LARGEST, fillers
 from mqtool.store import Message
 from mqtool.verify import Severity, verify
 from tests.cli.answers import problems
 from tests.support.builder import StoreBuilder
-from tests.support.damage import base_messages, damage_case
+from tests.support.damage import CASES, base_messages, damage_case
 from tests.support.stores import copy_store, copy_tree, fixture, tree_digest
 
 BASES = ["4.9.7-clean", "5.5.0-crash"]
@@ -59,7 +60,7 @@ def test_a_healthy_store_comes_out_with_the_same_records_and_is_clean(name, tmp_
 
 
 @pytest.mark.parametrize("base", BASES)
-@pytest.mark.parametrize("kind", ["old-flip-magic", "tail-page-hole", "old-zero-segment", "segment-missing-middle"])
+@pytest.mark.parametrize("kind", ["old-flip-body", "tail-page-hole", "old-zero-segment", "segment-missing-middle"])
 def test_every_record_that_was_not_hit_is_where_it_was(kind, base, tmp_path):
     root = damage_case(f"{kind}@{base}", tmp_path)
     found, left = salvage(root, tmp_path / "new"), records(root)
@@ -193,12 +194,21 @@ def test_a_target_inside_the_store_is_refused(tmp_path):
         salvage(root, root / "new")
 
 
-def test_a_store_without_a_provable_record_gives_nothing(tmp_path):
-    root = copy_store("orders-5.5.0", tmp_path)
+def _zero_log(root):
     for segment in (root / "commitlog").iterdir():
         segment.write_bytes(bytes(segment.stat().st_size))
-    with pytest.raises(StoreError, match="provable"):
-        salvage(root, tmp_path / "new")
+
+
+def _no_log(root):
+    shutil.rmtree(root / "commitlog")
+
+
+@pytest.mark.parametrize(("harm", "words"), [(_zero_log, "provable record"), (_no_log, "no copy with a segment")])
+def test_a_store_without_a_provable_record_gives_nothing_and_exit_code_1(harm, words, tmp_path, capsys):
+    root = copy_store("orders-5.5.0", tmp_path)
+    harm(root)
+    assert cli(["salvage", str(root), str(tmp_path / "new")]) == 1
+    assert words in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["store"]
 
 
@@ -260,3 +270,118 @@ def test_the_command_tells_by_its_exit_code_and_keeps_to_its_schema(tmp_path, ca
         cli(["salvage", str(copy_store("orders-5.5.0", tmp_path / "whole")), str(tmp_path / "two"), "--compact"]) == 0
     )
     assert (tmp_path / "two.map.csv").is_file()
+
+
+SERVED = ["flip-physical-offset", "flip-rollback", "flip-prepared", "old-flip-magic", "blank-early"]
+
+
+@pytest.mark.parametrize("kind", [name for name in SERVED if f"{name}@4.9.7-clean" in CASES])
+def test_a_message_that_the_broker_serves_is_salvaged_though_a_field_without_checksum_is_damaged(kind, tmp_path):
+    root = damage_case(f"{kind}@4.9.7-clean", tmp_path)
+    with mqtool.open(root) as store:
+        preview = Preview(store, "4.9")
+        assert preview.unchanged.lost_before == 0
+    found = salvage(root, tmp_path / "new")
+    assert found.lost == 0
+    assert preview.compare_with(tmp_path / "new").lost_after == 0
+    assert not errors(tmp_path / "new")
+
+
+@pytest.mark.parametrize("stated", [0, 3])
+def test_the_last_message_of_a_queue_is_salvaged_though_it_states_a_smaller_queue_offset(stated, tmp_path):
+    root = damage_case("none@4.9.7-clean", tmp_path)
+    with mqtool.open(root) as store:
+        unit = store.queue("Orders", 0).units()[-1]
+        at = int(unit["physical_offset"])
+        segment = store.commit_log.segments[store.commit_log.segment_at(at)]
+        preview = Preview(store, "4.9")
+    with segment.path.open("r+b") as file:
+        file.seek(at - segment.base + commit_log.field_offset("queue_offset"))
+        file.write(stated.to_bytes(8, "big"))
+    assert preview.unchanged.lost_before == 0
+    salvage(root, tmp_path / "new")
+    assert preview.compare_with(tmp_path / "new").lost_after == 0
+
+
+def written(root, message, name, value, width):
+    """Overwrites a fixed field of a record's head, before its hosts."""
+    with mqtool.open(root) as store:
+        segment = store.commit_log.segments[store.commit_log.segment_at(message.physical_offset)]
+    with segment.path.open("r+b") as file:
+        file.seek(message.physical_offset - segment.base + commit_log.field_offset(name))
+        file.write(value.to_bytes(width, "big", signed=True))
+
+
+IN_PLACE = [
+    "flip-queue-id-negative@5.5.0-crash",
+    "flip-queue-offset@4.9.7-clean",
+    "flip-queue-offset@5.5.0-crash",
+    "flip-compressed@5.5.0-crash",
+    "flip-born-timestamp@5.5.0-crash",
+    "flip-store-timestamp@5.5.0-crash",
+    "timestamp-zero-first@5.5.0-crash",
+    "segment-missing-last@4.9.7-clean",
+    "tail-zeroed-segment@5.5.0-crash",
+]
+
+
+@pytest.mark.parametrize("case", IN_PLACE)
+def test_a_salvaged_store_is_never_corrupt(case, tmp_path):
+    root = damage_case(case, tmp_path)
+    found = salvage(root, tmp_path / "new")
+    assert (found.verify, errors(tmp_path / "new")) in [("clean", set()), ("dirty", set())]
+
+
+@pytest.mark.parametrize("back", [1, 3, 1000])
+def test_records_in_a_row_with_too_small_queue_offsets_stay_where_their_units_are(back, tmp_path):
+    root = copy_store("orders-5.5.0", tmp_path)
+    with mqtool.open(root) as store:
+        mine = [one for one in store.messages() if (one.topic, one.queue_id) == ("Orders", 0)]
+        whole = {one.physical_offset: one.queue_offset for one in store.messages()}
+    for message in mine[10:15]:
+        written(root, message, "queue_offset", max(0, message.queue_offset - back), 8)
+    found = salvage(root, tmp_path / "new")
+    assert found.verify == "clean"
+    assert any("put right" in note for note in found.notes)
+    with mqtool.open(tmp_path / "new") as store:
+        assert {one.physical_offset: one.queue_offset for one in store.messages()} == whole
+        queue = next(one for one in store.disk_queues() if (one.topic, one.queue_id) == ("Orders", 0))
+        assert queue.units()["physical_offset"].tolist() == [one.physical_offset for one in mine]
+
+
+def test_units_that_are_wrong_change_no_record(tmp_path):
+    """A queue file moved by one unit, and the files of two queues swapped: it is the records that are right."""
+    root = copy_store("orders-5.5.0", tmp_path)
+    before = records(root)
+    name = "00000000000000000000"
+    queue = root / "consumequeue" / "Orders"
+    data = (queue / "0" / name).read_bytes()
+    (queue / "0" / name).write_bytes(data[:200] + data[220:] + bytes(20))
+    first, second = (root / "consumequeue" / "Payments" / number / name for number in ("0", "1"))
+    one, other = first.read_bytes(), second.read_bytes()
+    first.write_bytes(other)
+    second.write_bytes(one)
+    with mqtool.open(root) as store:
+        last = [message for message in store.messages() if message.topic == "Orders" and message.queue_id == 1][-1]
+    written(root, last, "queue_offset", 5000, 8)  # the units are asked
+    before = records(root)
+    salvage(root, tmp_path / "new")
+    made = records(tmp_path / "new")
+    assert {at for at in before if made.get(at) != before[at]} <= {last.physical_offset}
+
+
+@pytest.mark.parametrize("kind", [4, 12])
+@pytest.mark.parametrize("place", [0, -1])
+def test_a_message_that_is_turned_into_a_part_of_a_transaction_is_found_and_kept(kind, place, tmp_path):
+    root = copy_store("txbits-4.9.7", tmp_path)
+    with mqtool.open(root) as store:
+        message = [one for one in store.messages() if one.topic == "TxBits" and one.sys_flag & 4 == 0][place]
+        before = {one.physical_offset for one in store.messages()}
+    written(root, message, "sys_flag", message.sys_flag & ~12 | kind, 4)
+    with mqtool.open(root) as store:
+        found = [
+            one.evidence for one in verify(store).findings if one.code in ("log-wrong-flags", "queue-transaction-unit")
+        ]
+    assert len(found) == 1
+    assert salvage(root, tmp_path / "new").verify == "clean"
+    assert set(records(tmp_path / "new")) == before

@@ -156,11 +156,14 @@ def test_a_check_point_and_its_acknowledgements_lie_in_the_revive_topic(client, 
     answer = pop(client, topic, invisible=1500, group="GWritten")
     assert ack(client, topic, answer, 1, group="GWritten").code == 0
     queue = int(answer.fields["reviveQid"])
-    tags = lambda: [
-        (facts["properties"]["TAGS"], json.loads(body))
-        for facts, body in records(client.pull(REVIVE, queue))  # noqa: E731
-        if json.loads(body)["c"] == "GWritten"
-    ]
+
+    def tags():
+        return [
+            (facts["properties"]["TAGS"], json.loads(body))
+            for facts, body in records(client.pull(REVIVE, queue))
+            if json.loads(body)["c"] == "GWritten"
+        ]
+
     until(lambda: len(tags()) == 2)
     common = {"bn": "broker-a", "c": "GWritten", "pt": int(answer.fields["popTime"]), "q": 0, "so": 0, "t": topic}
     assert tags() == [

@@ -1,0 +1,73 @@
+"""The one zone in which a run reads and prints times: UTC, or what `--tz` names."""
+
+from datetime import UTC, datetime, timedelta, tzinfo
+from functools import lru_cache
+
+from mqtool.errors import UsageError
+
+DEFAULT = "UTC"
+LOCAL = "local"
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SECOND_LENGTH = len("1970-01-01T00:00:00")
+
+
+def parse_zone(name: str) -> tzinfo | None:
+    """Returns a zone by its name in the IANA time zone database; None for this machine's own zone.
+
+    Raises:
+        UsageError: there is no such zone.
+    """
+    if name == LOCAL:
+        return None
+    if name == DEFAULT:
+        return UTC
+    from zoneinfo import ZoneInfo  # noqa: PLC0415 - few runs need it
+
+    try:
+        return ZoneInfo(name)
+    except (OSError, ValueError, LookupError):
+        raise UsageError(
+            f"--tz {name}: no such time zone; expected {DEFAULT}, {LOCAL} or a name like Europe/Berlin"
+        ) from None
+
+
+class _Chosen:
+    """The zone of this run."""
+
+    zone: tzinfo | None = UTC
+
+
+def choose(name: str) -> str:
+    """Makes a zone the one of this run; returns its name, as callbacks of options do."""
+    _Chosen.zone = parse_zone(name)
+    return name
+
+
+def milliseconds(moment: datetime) -> int:
+    """Returns milliseconds since the epoch, rounded up; a moment without a zone is in the zone of this run.
+
+    Raises:
+        OverflowError: no calendar reaches so far.
+    """
+    if moment.tzinfo is None and _Chosen.zone is not None:
+        moment = moment.replace(tzinfo=_Chosen.zone)
+    return -((_EPOCH - moment.astimezone(UTC)) // timedelta(milliseconds=1))
+
+
+def moment(milliseconds: int) -> str:
+    """Returns RFC 3339 with milliseconds in the zone of this run; the number itself where no calendar reaches."""
+    try:
+        second, offset = _second(milliseconds // 1000, _Chosen.zone)
+    except (OverflowError, ValueError, OSError):
+        return str(milliseconds)
+    return f"{second}.{milliseconds % 1000:03d}{offset}"
+
+
+@lru_cache(maxsize=1024)
+def _second(seconds: int, zone: tzinfo | None) -> tuple[str, str]:
+    """Returns a second without its offset from UTC, and the offset."""
+    found = _EPOCH + timedelta(seconds=seconds)
+    text = (found if zone is UTC else found.astimezone(zone)).isoformat()
+    offset = text[_SECOND_LENGTH:]
+    return text[:_SECOND_LENGTH], "Z" if zone is UTC else offset

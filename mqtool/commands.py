@@ -1,0 +1,69 @@
+"""Command lines that mqtool prints for its user to type: the one place that builds them, quoted for a POSIX shell."""
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+
+PLAN_FILE = "plan.json"
+"""Where a printed `mqtool plan` writes to."""
+
+
+def command(*words: object) -> str:
+    """Returns the command line of some words after `mqtool`; a tuple among them stands for its items."""
+    return shlex.join(["mqtool", *_flat(words)])
+
+
+def opened(root: "str | Path", config: object = None) -> tuple[str, ...]:
+    """Returns the words that open a store again as it was opened.
+
+    Args:
+        root: as the user named it.
+        config: what was given with `--config`; keys given from Python have no words.
+    """
+    named = path_word(root)
+    return (named, "--config", path_word(config)) if isinstance(config, str | Path) else (named,)
+
+
+def path_word(path: "str | Path") -> str:
+    """Returns a path as a word that no command takes for an option."""
+    text = str(path)
+    return f"./{text}" if text.startswith("-") else text
+
+
+def fill(template: str, values: Mapping[str, object]) -> str:
+    """Returns a command line with values in the places of `{name}`.
+
+    Args:
+        template: words apart by blanks, `{name}` is a word of its own.
+        values: a word, a tuple of words, or None: then the place goes with the option before it.
+    """
+    words: list[str] = []
+    for word in template.split():
+        value = values[word[1:-1]] if word.startswith("{") else word
+        if value is not None:
+            words += _flat((value,))
+        elif words[-1].startswith("-"):
+            words.pop()
+    return shlex.join(words)
+
+
+def new_directory(root: Path) -> Path:
+    """Returns a name next to a store that nothing has yet."""
+    named = root if root.name not in ("", "..") else root.resolve()
+    names = (named.with_name(f"{named.name}.new{number or ''}") for number in range(1000))
+    return next(name for name in names if not name.exists())
+
+
+def salvage_aside(root: Path) -> str:
+    """Returns the command that puts every intact record into a new store."""
+    return command("salvage", root, new_directory(root))
+
+
+def _flat(words: tuple[object, ...]) -> list[str]:
+    found: list[str] = []
+    for word in words:
+        if isinstance(word, tuple):
+            found += _flat(word)
+        else:
+            found.append(path_word(word) if isinstance(word, Path) else str(word))
+    return found

@@ -1,0 +1,249 @@
+"""What the broker's background services expect of the messages in their own topics.
+
+Delays, timers, transactions and POP keep their work in system topics. Clients and other stores can put anything there,
+so each service reads a message with one of these functions, and passes over a message that raises FormatError.
+`verify` calls the same functions. Numbers follow Java's `parseInt` and `parseLong`, and no allocation follows a number
+in a message. Source: ScheduleMessageService, TimerMessageStore, TransactionalMessageServiceImpl,
+PopReviveService (5.5.0).
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from mqtool.errors import FormatError
+from mqtool.formats import file_names, java, properties
+
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+TIMER_TOPIC = "rmq_sys_wheel_timer"
+HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+REVIVE_TOPIC_PREFIX = "rmq_sys_REVIVE_LOG_"
+TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
+REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
+
+MAX_QUEUES = 1 << 16
+"""Queues that a topic may have; no loop or list follows a larger number."""
+MAX_POINT = 127
+"""Messages of one check point: a Java byte (PopCheckPoint.num)."""
+
+CHECK_POINT_TAG = "ck"
+ACK_TAG = "ack"
+BATCH_ACK_TAG = "bAck"
+
+CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
+IMMUNITY = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+
+
+class Destination(NamedTuple):
+    """Where a waiting message belongs."""
+
+    topic: str
+    queue_id: int
+
+
+class QueueKey(NamedTuple):
+    """A queue as one group sees it."""
+
+    group: str
+    topic: str
+    queue_id: int
+
+
+@dataclass(slots=True)
+class CheckPoint:
+    """Messages of one queue that went out in one answer.
+
+    Attributes:
+        key: group and queue.
+        start: queue offset that the others are counted from.
+        offsets: queue offset of each message.
+        pop_time, invisible_ms: when they went out, ms since epoch, and for how long.
+        broker_name: of the broker that handed them out.
+        suspend: they come again without counting as tried.
+        revive_offset: where the check point lies in its revive queue.
+        done: those that are acknowledged, or came again already.
+    """
+
+    key: QueueKey
+    start: int
+    offsets: list[int]
+    pop_time: int
+    invisible_ms: int
+    broker_name: str
+    suspend: bool = False
+    revive_offset: int = 0
+    done: set[int] = field(default_factory=set)
+
+    @property
+    def revive_time(self) -> int:
+        """When what is not acknowledged comes again; ms since epoch."""
+        return self.pop_time + self.invisible_ms
+
+    @property
+    def identity(self) -> tuple[QueueKey, int, int, str]:
+        """What acknowledgements name it by."""
+        return self.key, self.start, self.pop_time, self.broker_name
+
+
+class Ack(NamedTuple):
+    """Messages of one check point that are consumed."""
+
+    key: QueueKey
+    start: int
+    offsets: list[int]
+    pop_time: int
+    broker_name: str
+
+    @property
+    def identity(self) -> tuple[QueueKey, int, int, str]:
+        """That of their check point."""
+        return self.key, self.start, self.pop_time, self.broker_name
+
+
+def destination(found: Mapping[str, str], *, default_queue: str | None = None) -> Destination:
+    """Returns the topic and queue of a waiting message.
+
+    Args:
+        found: its properties.
+        default_queue: stands for a missing REAL_QID; None demands one.
+
+    Raises:
+        FormatError: REAL_TOPIC or REAL_QID is missing, or names no topic or queue.
+    """
+    topic = found.get(properties.REAL_TOPIC)
+    if not topic or not file_names.is_directory_name(topic):
+        raise _unexpected(properties.REAL_TOPIC, "the name of a topic", topic)
+    queue_id = _number(found, properties.REAL_QUEUE_ID, default_queue, java.parse_int)
+    if not 0 <= queue_id < MAX_QUEUES:
+        raise _unexpected(properties.REAL_QUEUE_ID, f"0 to {MAX_QUEUES - 1}", str(queue_id))
+    return Destination(topic, queue_id)
+
+
+def deliver_ms(found: Mapping[str, str]) -> int:
+    """Returns when a timer message is due, ms since epoch; raises FormatError if it does not say."""
+    return _number(found, properties.TIMER_OUT_MS, None, java.parse_long)
+
+
+def roll_times(found: Mapping[str, str]) -> int:
+    """Returns how often a timer message was put off; raises FormatError if that is not a number."""
+    return _number(found, properties.TIMER_ROLL_TIMES, "0", java.parse_int)
+
+
+def lenient_number(text: str | None) -> int:
+    """Returns a number of a transaction's properties, -1 where the broker cannot parse it (getInt, getLong)."""
+    try:
+        return java.parse_long(text or "")
+    except FormatError:
+        return -1
+
+
+def check_times(found: Mapping[str, str]) -> int:
+    """Returns how often the producer of a half message was asked; -1 if the property is not a number."""
+    return lenient_number(found[CHECK_TIMES]) if CHECK_TIMES in found else 0
+
+
+def op_offsets(body: bytes) -> list[int]:
+    """Returns the queue offsets of the half messages that an op message ends.
+
+    Raises:
+        FormatError: one of them is not a queue offset.
+    """
+    pieces = [piece for piece in bytes(body).decode("ascii", "replace").split(",") if piece.strip()]
+    offsets = [java.parse_long(piece) for piece in pieces]
+    if offsets and min(offsets) < 0:
+        raise _unexpected("body", "queue offsets", str(min(offsets)))
+    return offsets
+
+
+def revive_record(tag: str, body: bytes, broker_name: str = "") -> "CheckPoint | Ack | None":
+    """Reads a message of the revive topic.
+
+    Args:
+        tag: its tag.
+        body: of the message.
+        broker_name: that of acknowledgements that name none.
+
+    Returns:
+        None if the tag is not one of POP's: the broker ignores such a message.
+
+    Raises:
+        FormatError: the body is not what its tag announces.
+    """
+    if tag not in (CHECK_POINT_TAG, ACK_TAG, BATCH_ACK_TAG):
+        return None
+    try:
+        found = json.loads(bytes(body))
+        return _check_point(found) if tag == CHECK_POINT_TAG else _ack(found, tag, broker_name)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise FormatError(f"body: expected {tag!r} of POP, found {error!r}"[:300], layout="revive record") from error
+
+
+def _check_point(found: dict[str, Any]) -> CheckPoint:
+    start, count = java.json_long(found["so"]), java.json_int(found["n"])
+    diffs = found.get("d") or range(count if 0 <= count <= MAX_POINT else 0)
+    if not 0 <= count <= MAX_POINT or len(diffs) > MAX_POINT:
+        raise _unexpected("n", f"0 to {MAX_POINT} messages", str(max(count, len(diffs))))
+    offsets = [start + java.json_int(diff) for diff in diffs]
+    times = java.json_long(found["pt"]), java.json_long(found["it"])
+    name = str(found.get("bn") or "")
+    return CheckPoint(_key(found), start, offsets, *times, name, suspend=bool(found.get("sp")))
+
+
+def _ack(found: dict[str, Any], tag: str, broker_name: str) -> Ack:
+    offsets = [java.json_long(one) for one in (found["aol"] if tag == BATCH_ACK_TAG else [found["ao"]])]
+    name = str(found.get("bn") or "")
+    start, pop_time = java.json_long(found["so"]), java.json_long(found["pt"])
+    return Ack(_key(found), start, offsets, pop_time, name if name.strip() else broker_name)
+
+
+def _key(found: dict[str, Any]) -> QueueKey:
+    queue_id = java.json_int(found["q"])
+    if not 0 <= queue_id < MAX_QUEUES:
+        raise _unexpected("q", f"0 to {MAX_QUEUES - 1}", str(queue_id))
+    return QueueKey(str(found["c"]), str(found["t"]), queue_id)
+
+
+def problem_of(topic: str, found: Mapping[str, str], body: bytes) -> str | None:
+    """Returns why the service of a system topic cannot use a message, None if it can or the topic has no service."""
+    try:
+        if topic == SCHEDULE_TOPIC:
+            scheduled_destination(found)
+        elif topic == TIMER_TOPIC:
+            deliver_ms(found)
+            roll_times(found)
+            if properties.TIMER_DEL_UNIQUE_KEY not in found:
+                destination(found, default_queue="0")
+        elif topic == HALF_TOPIC:
+            destination(found)
+        elif topic == OP_TOPIC:
+            op_offsets(body)
+        elif topic.startswith(REVIVE_TOPIC_PREFIX):
+            revive_record(found.get(properties.TAGS, ""), body)
+    except FormatError as error:
+        return str(error)
+    return None
+
+
+def scheduled_destination(found: Mapping[str, str]) -> Destination:
+    """Returns where a delayed message belongs; raises FormatError as `destination`, and for a half message's topic."""
+    place = destination(found, default_queue="0")
+    if place.topic == HALF_TOPIC:  # the broker discards it as well
+        raise _unexpected(properties.REAL_TOPIC, "a topic of clients", place.topic)
+    return place
+
+
+def _number(found: Mapping[str, str], name: str, default: str | None, parse: Callable[[str], int]) -> int:
+    text = found.get(name, default)
+    if text is None:
+        raise _unexpected(name, "a number", None)
+    try:
+        return parse(text)
+    except FormatError as error:
+        raise FormatError(f"{name}: {error}", layout="service record") from error
+
+
+def _unexpected(name: str, expected: str, found: str | None) -> FormatError:
+    shown = "nothing" if found is None else repr(found[:80])
+    return FormatError(f"{name}: expected {expected}, found {shown}", layout="service record")

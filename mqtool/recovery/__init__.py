@@ -1,0 +1,9 @@
+"""What a broker's start does to a store: computed as data first, then shown, or carried out.
+
+`predict` answers for the releases 4.9 and 5.5. Docs page: docs/recovery.md.
+"""
+
+from mqtool.recovery.outcome import FileChanges, Outcome, Plan, QueueOutcome, QueuePlan
+from mqtool.recovery.predict import predict
+
+__all__ = ["FileChanges", "Outcome", "Plan", "QueueOutcome", "QueuePlan", "predict"]

@@ -1,0 +1,145 @@
+"""One BatchConsumeQueue while 5.5 starts: its units stand for records that hold several messages.
+
+A model like `queues`, whose words it shares. Source: BatchConsumeQueue (5.5.0).
+"""
+
+import numpy as np
+
+from mqtool.formats import file_names
+from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT, BATCH_UNIT_SIZE
+from mqtool.formats.release import V5_5
+from mqtool.recovery.ledger import Action, Ledger, StartHangs
+from mqtool.recovery.mapped_files import Entry
+from mqtool.recovery.queue_files import QueueFiles, valid_run
+from mqtool.recovery.settings import Settings
+
+_LAST_FILES = 3
+
+
+class BatchQueue:
+    """A BatchConsumeQueue of 46-byte units.
+
+    Attributes:
+        topic, queue_id: whose.
+        files: with positions; their bases count bytes and say nothing of queue offsets.
+        max_physical_offset: *start* of the record of the last unit; -1 at first.
+        min_offset, max_offset: queue offsets; -1 and 0 for an empty queue.
+    """
+
+    kind = "BatchCQ"
+
+    def __init__(self, topic: str, queue_id: int, settings: Settings, ledger: Ledger) -> None:
+        directory = settings.root / file_names.BATCH_CONSUME_QUEUE / topic / str(queue_id)
+        self.topic = topic
+        self.queue_id = queue_id
+        self.files = QueueFiles(directory, settings.batch_file_size, BATCH_CONSUME_QUEUE_UNIT, ledger)
+        self.max_physical_offset = -1
+        self.min_offset = -1
+        self.max_offset = 0
+        self._ledger = ledger
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.queue_id}"
+
+    def load(self, entries: list[Entry]) -> None:
+        """Takes the files; raises StartEnds where the broker refuses one."""
+        self.files.load(entries, release=V5_5)
+
+    def recover(self) -> None:
+        """Finds the end by the units themselves, from the third last file on; deletes files beyond it."""
+        files = self.files.files
+        if not files:
+            return
+        number = max(0, len(files) - _LAST_FILES)
+        while True:
+            units = files[number].units()
+            run = valid_run(_valid(units))
+            if run:
+                self.max_physical_offset = int(units["physical_offset"][run - 1])
+            if run * BATCH_UNIT_SIZE != self.files.file_size or number + 1 == len(files):
+                break
+            number += 1
+        self.files.truncate_dirty(files[number].base + run * BATCH_UNIT_SIZE)
+        self._revise()
+
+    def truncate(self, physical_offset: int) -> None:
+        """Drops the units at or beyond the log's end; the first unit of a file is taken without a look at its size."""
+        self.max_physical_offset = physical_offset - 1
+        while self.files.files:
+            file = self.files.files[-1]
+            units = file.units()
+            if int(units["physical_offset"][0]) >= physical_offset:
+                self.files.delete_last()
+                continue
+            if len(units) == 1:
+                raise StartHangs("load() in BatchConsumeQueue.truncateDirtyLogicFiles: files of one unit")
+            good = _valid(units) & (units["physical_offset"] < physical_offset)
+            good[0] = True
+            run = valid_run(good)
+            self.files.set_position(file, run * BATCH_UNIT_SIZE)
+            self.max_physical_offset = int(units["physical_offset"][run - 1])
+            break
+        self._revise()
+
+    def _revise(self) -> None:
+        self._revise_min()
+        newest = next((one for one in reversed(self.files.files[-2:]) if one.wrote >= BATCH_UNIT_SIZE), None)
+        if newest is None:
+            self.max_offset = 0
+            return
+        unit = newest.units()[newest.wrote // BATCH_UNIT_SIZE - 1]
+        self.max_offset = int(unit["base_queue_offset"]) + int(unit["batch_size"])
+
+    def _revise_min(self) -> None:
+        first = self.files.files[0] if self.files.files else None
+        if first is None:
+            self.min_offset, self.max_offset = -1, 0
+        else:
+            self.min_offset = int(first.units()["base_queue_offset"][0]) if first.wrote >= BATCH_UNIT_SIZE else -1
+
+    def correct_min(self, min_physical_offset: int) -> None:
+        """Finds the first unit that points into the log, in the first file."""
+        self._revise_min()
+        if not self.files.files:
+            return
+        first = self.files.files[0]
+        units = first.units()[: first.wrote // BATCH_UNIT_SIZE]
+        inside = units["physical_offset"] >= min_physical_offset
+        expired = len(units) if not inside.any() else int(np.argmax(inside))
+        if expired:
+            unit = units[expired - 1]
+            self.min_offset = int(unit["base_queue_offset"]) + int(unit["batch_size"])
+
+    def put(self, unit: tuple[int, int, int, int], first_offset: int, batch_size: int) -> None:
+        """Adds a unit, or not.
+
+        Args:
+            unit: physical offset, size, tags code and store timestamp of the record.
+            first_offset: queue offset of its first message.
+            batch_size: messages in it.
+        """
+        if first_offset < 0 or batch_size < 0 or unit[0] <= self.max_physical_offset:
+            return
+        file = self.files.last_for_append(self.files.max_offset)
+        if file.changed_from is None:
+            self._ledger.do(Action.APPEND, file.path, file.wrote)
+        file.append((*unit, first_offset, batch_size, -1, 0))
+        self.max_physical_offset = unit[0]
+        self.max_offset = first_offset + batch_size
+        if file.is_first and self.min_offset == -1:
+            self._revise_min()
+
+    def destroy(self) -> None:
+        """Deletes every file."""
+        self.files.destroy()
+        self.max_physical_offset, self.min_offset, self.max_offset = -1, -1, 0
+
+
+def _valid(units: np.ndarray) -> np.ndarray:
+    valid: np.ndarray = (
+        (units["physical_offset"] >= 0)
+        & (units["size"] > 0)
+        & (units["base_queue_offset"] >= 0)
+        & (units["batch_size"] > 0)
+    )
+    return valid

@@ -1,0 +1,92 @@
+"""From the steps of a start to the difference between the directory before and after.
+
+A file that is deleted and made again under its name is neither deleted nor created.
+"""
+
+from pathlib import Path
+
+from mqtool.formats import file_names, index_file
+from mqtool.formats.index_file import IndexHeader
+from mqtool.recovery.ledger import Action
+from mqtool.recovery.mapped_files import list_entries
+from mqtool.recovery.outcome import FileChanges, IndexSummary
+from mqtool.recovery.queue_files import UnitContent
+from mqtool.recovery.start import Start
+from mqtool.store.files import ReadFile, read_file
+
+
+def file_changes(start: Start) -> FileChanges:
+    """Returns what is deleted, created and changed."""
+    present = _presence(start)
+    before = {path: path.is_file() for path in present}
+    root = start.settings.root
+
+    def names(paths: list[Path]) -> tuple[str, ...]:
+        return tuple(sorted(path.relative_to(root).as_posix() for path in paths if path.is_relative_to(root)))
+
+    return FileChanges(
+        deleted=names([path for path, there in present.items() if before[path] and not there]),
+        created=names([path for path, there in present.items() if not before[path] and there]),
+        changed=names([path for path in _changed(start) if path.is_file() and present.get(path, True)]),
+    )
+
+
+def _presence(start: Start) -> dict[Path, bool]:
+    """Returns whether each file that a step made or deleted is there in the end."""
+    present: dict[Path, bool] = {}
+    for step in start.ledger.steps:
+        if step.action is Action.DELETE:
+            present[step.path] = False
+        elif step.action is Action.CREATE:
+            present[step.path] = True
+        elif step.action is Action.WRITE and not step.path.exists():
+            present.setdefault(step.path, True)
+    return present
+
+
+def _changed(start: Start) -> set[Path]:
+    found = {step.path for step in start.ledger.steps if step.action in (Action.GROW, Action.WRITE)}
+    found |= {file.path for file in start.state.index.files if file.path is not None and file.added}
+    for queue in start.state.queues.values():
+        found |= {one.path for one in queue.files.files if _differs(one.content)}
+    backup = start.settings.root / file_names.ABORT_BACKUP
+    if backup in found and backup.is_file() and read_file(backup) == _abort_content(start):
+        found.discard(backup)
+    return found
+
+
+def _differs(content: UnitContent) -> bool:
+    return content.path.is_file() and content.is_changed
+
+
+def _abort_content(start: Start) -> bytes:
+    return read_file(start.abort) if start.had_abort else b""
+
+
+def index_after(start: Start) -> tuple[IndexSummary, ...]:
+    """Returns all files in index/ in the order of their names, those included that the broker does not take."""
+    known = {file.path: file for file in start.state.index.files if file.path is not None}
+    gone = {path for path, there in _presence(start).items() if not there}
+    found: list[tuple[str, IndexSummary]] = []
+    for entry in list_entries(start.settings.root / file_names.INDEX) or []:
+        if entry.is_directory or entry.path in gone:
+            continue
+        file = known.get(entry.path)
+        found.append((entry.name, file.summary if file else _summary(entry.path)))
+    # the clock's name sorts behind the names of older files, and before text
+    newest = max((name for name, _ in found if name.isdigit()), default="") + ":"
+    new = [(newest, file.summary) for file in start.state.index.files if file.path is None]
+    return tuple(summary for _, summary in sorted(found + new, key=lambda one: one[0]))
+
+
+def _summary(path: Path) -> IndexSummary:
+    with ReadFile(path) as file:
+        data = file.read(0, index_file.HEADER_SIZE)
+    header: IndexHeader = index_file.HEADER.parse(data.ljust(index_file.HEADER_SIZE, b"\0"))
+    return (
+        path.name,
+        header.begin_physical_offset,
+        header.end_physical_offset,
+        header.hash_slot_count,
+        header.index_count,
+    )

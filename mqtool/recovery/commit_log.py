@@ -1,0 +1,193 @@
+"""Recovery of the CommitLog: what the scan dispatches, and where the log ends; `scan.scan_start` says where it begins.
+
+Both ways, after an orderly stop and after a crash, by the rules of either release. Source:
+CommitLog.recoverNormally, recoverAbnormally, isMappedFileMatchedRecover, StoreCheckpoint,
+ConsumeQueueStore.isMappedFileMatchedRecover, IndexService.isMappedFileMatchedRecover (4.9.7, 5.5.0).
+"""
+
+from functools import partial
+
+import numpy as np
+
+from mqtool.recovery.dispatch import dispatch
+from mqtool.recovery.log_scan import SegmentScan
+from mqtool.recovery.mapped_files import SimulatedFile
+from mqtool.recovery.requests import Requests
+from mqtool.recovery.state import StoreState
+from mqtool.scan.frames import Frames
+from mqtool.scan.record_check import RecordCheck
+from mqtool.scan.scan_start import scan_start
+
+_LARGE_ARRAY = 64 << 20
+"""No record is so long; a heap may not have that much in one piece."""
+
+
+class LogRecovery:
+    """One recovery of the log.
+
+    Attributes:
+        queues_end: largest end of any queue after the queues were recovered.
+    """
+
+    def __init__(self, state: StoreState, *, normally: bool | None = None) -> None:
+        """Takes a store whose queues have been recovered.
+
+        Args:
+            state: the store.
+            normally: recover as after an orderly stop; by default as the abort file says.
+        """
+        self._state = state
+        self._normally = state.clean_stop if normally is None else normally
+        self._settings = state.settings
+        self._check = RecordCheck(state.settings, recovering=True)
+        self._files = state.log.files
+        self.queues_end = state.queues_end
+
+    def run(self) -> None:
+        """Scans, dispatches, sets back positions, deletes what lies behind the end.
+
+        Raises:
+            StartEnds: an exception leaves load().
+        """
+        state = self._state
+        if not self._files:
+            state.ledger.because(
+                "there is no segment: every queue's files are deleted, the log starts at 0 "
+                "(CommitLog: The commitlog files are deleted, and delete the consume queue files)"
+            )
+            for queue in state.queues.values():
+                queue.destroy()
+            return
+        number = self._start()
+        state.scanned.from_offset = self._files[number].base
+        end = self._scan(number)
+        state.scanned.end_offset = end
+        if self._settings.release >= (5, 5):
+            self._truncate_queues(state.queues_end, end)
+        self._cut(end)
+        if self._settings.release < (5, 5):
+            self._truncate_queues(self.queues_end, end)
+
+    def _truncate_queues(self, queues_end: int, end: int) -> None:
+        if queues_end < end:
+            return
+        if queues_end > end:
+            self._state.ledger.because(
+                f"a queue reaches to {queues_end}, the log ends at {end}: every queue loses the units at or beyond the "
+                "log's end (truncateDirtyLogicFiles)"
+            )
+        self._state.truncate_queues(end)
+
+    def _cut(self, end: int) -> None:
+        state = self._state
+        before = {file.path for file in state.log.files}
+        state.flushed_where = end
+        state.log.truncate_dirty(end)
+        gone = len(before) - len(state.log.files)
+        if gone:
+            state.ledger.because(
+                f"{gone} segment(s) that begin after the end of the log, {end}, are deleted "
+                "(MappedFileQueue.truncateDirtyFiles)"
+            )
+
+    def _start(self) -> int:
+        """Returns the number of the segment at which the scan begins."""
+        state = self._state
+        found = scan_start(
+            [partial(state.segments.reader, file) for file in self._files],
+            self._settings.segment_size,
+            state.checkpoint,
+            self._settings,
+            clean_stop=self._normally,
+            queues_end=self.queues_end,
+        )
+        name = self._files[found.segment].path.name
+        state.ledger.because(f"the scan starts at segment {name}: {found.reason}")
+        return found.segment
+
+    def _scan(self, number: int) -> int:
+        """Returns the physical offset at which the log ends."""
+        confirm = self._first_confirm(number)
+        while True:
+            file = self._files[number]
+            scan = SegmentScan(self._check, self._state.segments.reader(file), self._settings.segment_size)
+            cut = self._scan_segment(file, scan)
+            if scan.last_start is not None:
+                confirm = file.base + scan.last_start
+            if cut or not scan.stop.ok:
+                break
+            if number + 1 >= len(self._files):
+                break
+            number += 1
+        end = file.base + scan.end
+        self._note_end(file, scan, end)
+        self._note_memory()
+        if self._settings.release >= (5, 5) and self._settings.dledger is None:
+            self._state.update_checkpoint(confirm_physical_offset=confirm)
+        return end
+
+    def _first_confirm(self, number: int) -> int:
+        if not self._normally:
+            return self._files[number].base
+        return 0 if self._settings.sync_flush else self._state.log.max_offset
+
+    def _scan_segment(self, file: SimulatedFile, scan: SegmentScan) -> bool:
+        """Scans and dispatches one segment; returns whether a stated offset ended it (5.5, on request)."""
+        for frames, at in scan:
+            taken, foreign = self._inside(file, frames)
+            self._count(file, taken, at)
+            self._dispatch(taken)
+            if foreign:
+                scan.end = at + int(taken.positions[-1] + taken.sizes[-1]) if len(taken) else at
+                scan.last_start = at + int(taken.positions[-1]) if len(taken) else None
+                return True
+        return False
+
+    def _inside(self, file: SimulatedFile, frames: Frames) -> tuple[Frames, bool]:
+        if self._normally or not self._settings.check_offset_on_recover:
+            return frames, False
+        stated = frames.column("physical_offset")
+        inside = (stated >= file.base) & (stated <= file.base + self._settings.segment_size)
+        if inside.all():
+            return frames, False
+        return frames.select(slice(0, int(np.argmin(inside)))), True
+
+    def _count(self, file: SimulatedFile, frames: Frames, at: int) -> None:
+        scanned = self._state.scanned
+        scanned.records += len(frames)
+        scanned.bytes += int(frames.sizes.sum())
+        lying = np.flatnonzero(frames.column("physical_offset") != frames.positions + (file.base + at))
+        if len(lying):
+            where = file.base + at + int(frames.positions[lying[0]])
+            self._state.ledger.accept(
+                f"{len(lying)} record(s) that state another physical offset than their own, the first at {where}: "
+                "recovery does not compare them"
+            )
+
+    def _dispatch(self, frames: Frames) -> None:
+        if self._normally:
+            if self._settings.release < (5, 5):
+                return
+            behind = frames.column("physical_offset") > self.queues_end
+            frames = frames.select(behind)
+            if len(frames):
+                self._state.ledger.because(
+                    f"records that state a physical offset above {self.queues_end}, the largest end of a queue, are "
+                    "dispatched; the one exactly there is not (CommitLog.recoverNormally, 5.5)"
+                )
+        dispatch(self._state, Requests(frames, self._check))
+
+    def _note_memory(self) -> None:
+        asked = self._check.largest_array
+        if asked > _LARGE_ARRAY:
+            self._state.ledger.leave_open(
+                f"whether the broker's heap has {asked} bytes in one piece, which bytes that are no record ask for: if "
+                f"not, it ends with an OutOfMemoryError; a heap of {self._settings.heap_bytes} bytes was taken (--heap)"
+            )
+
+    def _note_end(self, file: SimulatedFile, scan: SegmentScan, end: int) -> None:
+        reason = "a BLANK ends the last segment" if scan.stop.ok else (scan.stop.reason or "no record")
+        self._state.ledger.because(
+            f"the log ends at {end}, position {scan.end} of segment {file.path.name}: {reason} "
+            "(CommitLog.checkMessageAndReturnSize)"
+        )

@@ -1,0 +1,123 @@
+"""The tables in config/ that a broker loads before its store, and whether it can.
+
+A table that is missing or empty counts as an empty one; one that cannot be parsed is replaced by its
+.bak; only where both cannot be parsed the broker ends. Source: ConfigManager.load, loadBak,
+BrokerController.initialize (4.9.7); BrokerController.initializeMetadata (5.5.0).
+"""
+
+from pathlib import Path
+
+from mqtool.errors import FormatError, StoreError
+from mqtool.formats import config_files, file_names
+from mqtool.formats.release import Release
+from mqtool.recovery import table_shapes, table_text
+from mqtool.recovery.ledger import Action, Ledger, load_fails
+from mqtool.recovery.settings import Settings
+from mqtool.store.files import read_file
+
+_TABLES_4 = (
+    file_names.TOPICS,
+    file_names.CONSUMER_OFFSETS,
+    file_names.SUBSCRIPTION_GROUPS,
+    file_names.CONSUMER_FILTERS,
+)
+_TABLES_5 = (
+    file_names.TOPICS,
+    file_names.TOPIC_QUEUE_MAPPING,
+    file_names.CONSUMER_OFFSETS,
+    file_names.SUBSCRIPTION_GROUPS,
+    file_names.CONSUMER_FILTERS,
+    file_names.CONSUMER_ORDER_INFO,
+)
+
+
+def load_tables(settings: Settings, ledger: Ledger) -> dict[str, str]:
+    """Loads the tables in the broker's order.
+
+    Returns:
+        Types of queues other than SimpleCQ by topic (5.5).
+
+    Raises:
+        StartEnds: a table and its backup cannot be parsed.
+    """
+    found = b""
+    for name in _TABLES_5 if settings.release >= (5, 5) else _TABLES_4:
+        chosen = _with_lmq(name, settings)
+        data = load_table(settings, ledger, chosen)
+        if data is None:
+            _note_overwritten(settings, ledger)
+            raise load_fails(f"load {tried_last(_path(settings, chosen), release=settings.release)} Failed")
+        if name == file_names.TOPICS:
+            found = data
+    return _queue_types(found) if settings.release >= (5, 5) else {}
+
+
+def load_table(settings: Settings, ledger: Ledger, name: str) -> bytes | None:
+    """Returns what a table is loaded from, its file or its backup; b"" for an empty table; None if neither parses."""
+    path = _path(settings, name)
+    data = _content(path)
+    if data and _is_taken(settings, ledger, name, data):
+        return data
+    backup = _content(path.with_name(path.name + file_names.BACKUP_SUFFIX))
+    if path.is_file():
+        instead = "its .bak" if backup else "an empty table"
+        ledger.accept(f"config/{name} is empty or cannot be read: {instead} is taken (ConfigManager.load)")
+    elif not backup and name in (file_names.TOPICS, file_names.CONSUMER_OFFSETS):
+        ledger.accept(f"config/{name} is missing: an empty table is taken (ConfigManager.load)")
+    if backup is None or not backup:
+        return b""
+    return backup if _is_taken(settings, ledger, name, backup) else None
+
+
+def tried_last(path: Path, *, release: Release) -> Path:
+    """Returns the file that the broker names when a table and its backup cannot be parsed."""
+    return path.with_name(path.name + file_names.BACKUP_SUFFIX) if release >= (5, 5) else path
+
+
+def _with_lmq(name: str, settings: Settings) -> str:
+    return file_names.LMQ_CONSUMER_OFFSETS if settings.lmq and name == file_names.CONSUMER_OFFSETS else name
+
+
+def _path(settings: Settings, name: str) -> Path:
+    return settings.root / file_names.CONFIG / name
+
+
+def _content(path: Path) -> bytes | None:
+    try:
+        return read_file(path) if path.is_file() else None
+    except StoreError:
+        return None
+
+
+def _is_taken(settings: Settings, ledger: Ledger, name: str, data: bytes) -> bool:
+    """Whether the release's parser takes a table: its text, and the values in it."""
+    try:
+        document = table_text.read_table(data, release=settings.release)
+    except (ValueError, RecursionError):
+        if not table_text.is_cut(data):
+            ledger.leave_open(f"whether the broker's parser takes config/{name}, which is not JSON: taken as no")
+        return False
+    return table_shapes.fits(name, document, release=settings.release)
+
+
+def _note_overwritten(settings: Settings, ledger: Ledger) -> None:
+    tables = [_with_lmq(file_names.CONSUMER_OFFSETS, settings)]
+    if settings.release >= (5, 5):
+        tables += [file_names.TOPICS, file_names.SUBSCRIPTION_GROUPS]
+    for name in tables:
+        ledger.do(Action.WRITE, _path(settings, name))
+    ledger.because(
+        "a broker that cannot load its tables writes them as they are on its way out: "
+        f"{', '.join(tables)}: overwritten with empty or default tables (BrokerController.shutdown)"
+    )
+
+
+def _queue_types(data: bytes) -> dict[str, str]:
+    if not data:
+        return {}
+    try:
+        topics = config_files.parse_topics(data)
+    except FormatError:
+        return {}
+    types = {name: topic.queue_type for name, topic in topics.topic_config_table.items()}
+    return {name: kind for name, kind in types.items() if kind != "SimpleCQ"}

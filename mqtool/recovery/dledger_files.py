@@ -1,0 +1,96 @@
+"""The two lists of files of a DLedger log while a broker starts: data and index. Nothing is mapped, made or deleted.
+
+Source: MmapFileList, DefaultMmapFile, DLedgerMmapFileStore.load (dledger 0.3.1.2, 0.3.2).
+"""
+
+import itertools
+from collections.abc import Iterable
+from pathlib import Path
+
+from mqtool.errors import FormatError
+from mqtool.formats import java
+from mqtool.formats.release import V5_5, Release
+from mqtool.recovery.ledger import Action, exits, load_fails
+from mqtool.recovery.mapped_files import Entry, MappedFiles, SimulatedFile, base_of
+
+
+class LedgerFile(SimulatedFile):
+    """One file of a list.
+
+    Attributes:
+        start: bytes at its front that no longer count.
+    """
+
+    def __init__(self, path: Path, base: int, wrote: int, *, is_new: bool = False, is_first: bool = False) -> None:
+        super().__init__(path, base, wrote, is_new=is_new, is_first=is_first)
+        self.start = 0
+
+
+class DataFile(LedgerFile):
+    """A file of entries, each of which holds a record."""
+
+    entries = True
+
+
+class LedgerFiles(MappedFiles[LedgerFile]):
+    """Files in the order of their names."""
+
+    kind = LedgerFile
+
+    def _loaded(self, entry: Entry, base: int) -> LedgerFile:
+        return self.kind(entry.path, base, self.file_size)
+
+    def _made(self, path: Path, base: int, *, is_first: bool) -> LedgerFile:
+        return self.kind(path, base, 0, is_new=True, is_first=is_first)
+
+    def load(self, entries: Iterable[Entry], *, release: Release = V5_5) -> None:  # noqa: ARG002 - alike in both releases
+        """Takes the files of a directory (MmapFileList.doLoad).
+
+        Raises:
+            StartEnds: DLedger refuses one of them.
+        """
+        for entry in sorted(entries, key=lambda one: java.utf16_units(one.name)):
+            if entry.size != self.file_size:
+                words = "length not matched message store config value, please check it manually"
+                raise exits(f"{entry.path}\t{entry.size} {words}")
+            try:
+                base = base_of(entry.name)
+            except FormatError:
+                words = f'load exception java.lang.NumberFormatException: For input string: "{entry.name}"'
+                raise load_fails(words) from None
+            self.files.append(self._loaded(entry, base))
+
+    @property
+    def min_offset(self) -> int:
+        """Where the first file's bytes begin to count, 0 if there is none."""
+        return self.files[0].base + self.files[0].start if self.files else 0
+
+    def adjoins(self) -> bool:
+        """Whether each file begins where the one before it ends (checkSelf)."""
+        return all(after.base - before.base == self.file_size for before, after in itertools.pairwise(self.files))
+
+    def reset(self, offset: int) -> None:
+        """Drops what lies before an offset (MmapFileList.resetOffset)."""
+        kept = []
+        for file in self.files:
+            if file.base <= offset:
+                if offset >= file.base + self.file_size:
+                    self._ledger.do(Action.DELETE, file.path)
+                    continue
+                file.start = self.remainder(offset)
+            kept.append(file)
+        self.files = kept
+
+    def rebuild_at(self, offset: int) -> bool:
+        """Deletes all files and begins again at an offset (MmapFileList.rebuildWithPos)."""
+        self.truncate_dirty(-1)
+        self.last_for_append(offset)
+        self.truncate_dirty(offset)
+        self.reset(offset)
+        return offset == self.max_offset == self.min_offset
+
+
+class DataFiles(LedgerFiles):
+    """The files of entries."""
+
+    kind = DataFile

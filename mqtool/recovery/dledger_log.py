@@ -1,0 +1,162 @@
+"""The CommitLog of a broker in DLedger mode: plain segments first, where there are any, then files of entries.
+
+Source: DLedgerCommitLog (4.9.7, 5.5.0).
+"""
+
+from functools import partial
+
+from mqtool.formats import codec, commit_log, dledger
+from mqtool.recovery.commit_log import LogRecovery
+from mqtool.recovery.dispatch import dispatch
+from mqtool.recovery.dledger_files import DataFiles, LedgerFiles
+from mqtool.recovery.dledger_recovery import Found, LedgerRecovery
+from mqtool.recovery.entry_scan import EntryScan
+from mqtool.recovery.ledger import Action, load_fails
+from mqtool.recovery.mapped_files import Segments, SimulatedFile, list_entries
+from mqtool.recovery.requests import Requests
+from mqtool.recovery.state import StoreState
+from mqtool.scan.record_check import RecordCheck
+from mqtool.scan.scan_start import ledger_scan_start
+
+_HEADS = tuple(codec.struct_of(head) for head in commit_log.HEADS)
+_NAMES = tuple(field.name for field in commit_log.HEADS[0])
+
+
+class MixedLog(Segments):
+    """Both lists as the one address space that they are.
+
+    Attributes:
+        plain, data: the lists.
+        divided: where the second begins; -1 where there is none.
+        found: what DLedger's recovery came to.
+    """
+
+    def __init__(self, plain: Segments, data: DataFiles, divided: int, found: Found) -> None:
+        super().__init__(plain.directory, plain.file_size, plain._ledger)
+        self.plain = plain
+        self.data = data
+        self.divided = divided
+        self.found = found
+        self.files = [*plain.files, *data.files]
+
+    @property
+    def min_offset(self) -> int:
+        """Where the log begins (DLedgerCommitLog.getMinOffset)."""
+        return self.plain.min_offset if self.plain.files else self.data.min_offset
+
+    @property
+    def committed(self) -> int:
+        """Where the log ends before a leader is there (DLedgerCommitLog.getMaxOffset)."""
+        return self.found.committed_position if self.found.committed_position > 0 else max(self.data.min_offset, 0)
+
+    @property
+    def max_offset(self) -> int:
+        """Where it ends once its own node leads, or the leader agrees: after the last entry."""
+        return self.found.entry_end if self.found.end_index >= 0 else self.committed
+
+    def find(self, offset: int, *, or_first: bool = False) -> SimulatedFile | None:
+        """Returns the file that covers an offset, of the list that it belongs to."""
+        if offset < self.divided:
+            return self.plain.find(offset, or_first=or_first)
+        return self.data.find(offset, or_first=or_first)
+
+
+class LedgerLogRecovery:
+    """Recovery of such a log, in place of `commit_log.LogRecovery`."""
+
+    def __init__(self, state: StoreState) -> None:
+        assert state.settings.dledger is not None
+        self._state = state
+        self._settings = state.settings
+        self._place = state.settings.dledger
+        self._data = DataFiles(self._place.data, self._settings.segment_size, state.ledger)
+        self._index = LedgerFiles(self._place.directory / dledger.INDEX, dledger.DEFAULT_INDEX_FILE_SIZE, state.ledger)
+        self._check = RecordCheck(state.settings, recovering=True)
+
+    def run(self) -> MixedLog:
+        """Recovers and returns the log.
+
+        Raises:
+            StartEnds: the process ends.
+        """
+        plain, queues_end = self._state.log, self._state.queues_end
+        self._data.load(list_entries(self._data.directory) or [])
+        self._index.load(list_entries(self._index.directory) or [])
+        if not self._data.files:
+            return self._first_time(plain)
+        self._state.loaded_segments += tuple(self._data.files)
+        divided = self._data.files[0].base
+        log = MixedLog(plain, self._data, divided, self._recover_ledger())
+        self._state.log = log
+        if self._settings.release >= (5, 5) and not self._state.clean_stop:
+            self._dispatch_again(self._state.checkpoint.logics_physical_offset)
+        elif queues_end >= self._data.max_offset:
+            self._truncate_queues(queues_end, self._data.max_offset, "the log ends at")
+        return log
+
+    def _recover_ledger(self) -> Found:
+        found = LedgerRecovery(self._place.directory, self._data, self._index, self._state.ledger).run()
+        scanned = self._state.scanned
+        scanned.from_offset, scanned.end_offset = found.scan_from, found.end
+        scanned.records, scanned.bytes = found.entries, max(0, found.end - found.scan_from)
+        return found
+
+    def _truncate_queues(self, reach: int, end: int, words: str) -> None:
+        if reach > end:
+            self._state.ledger.because(
+                f"queues reach to {reach}, {words} {end}: every queue loses the units at or beyond that "
+                "(DLedgerCommitLog, truncateDirtyLogicFiles)"
+            )
+        self._state.truncate_queues(end)
+
+    def _dispatch_again(self, reach: int) -> None:
+        """Follows dledgerRecoverAbnormally of 5.5, which forgets the entries' headers when it adds up how far it came.
+
+        Args:
+            reach: the checkpoint's offset of the queues.
+        """
+        files = self._data.files
+        readers = [partial(self._state.segments.reader, file) for file in files]
+        number = ledger_scan_start(readers, self._state.checkpoint, self._settings)
+        self._state.ledger.because(f"records from file {files[number].path.name} on are dispatched again (5.5)")
+        while True:
+            file, size = files[number], 0
+            scan = EntryScan(self._check, self._state.segments.reader(file), self._settings.segment_size)
+            for frames, _ in scan:
+                size += int(frames.sizes.sum())
+                dispatch(self._state, Requests(frames, self._check))
+            number += 1
+            if not scan.stop.ok or number >= len(files):
+                break
+        end = file.base + size
+        if reach >= end:
+            self._truncate_queues(
+                reach,
+                end,
+                "by the checkpoint; 5.5 adds up records without the 48 bytes before each and takes the log to end at",
+            )
+
+    def _first_time(self, plain: Segments) -> MixedLog:
+        """The first start in DLedger mode: the plain log is recovered, closed, and DLedger goes on behind it."""
+        normally = True if self._settings.release < (5, 5) else None
+        LogRecovery(self._state, normally=normally).run()
+        divided = self._close(plain)
+        found = Found(divided, divided) if self._data.files else Found()
+        return MixedLog(plain, self._data, divided, found)
+
+    def _close(self, plain: Segments) -> int:
+        """Ends the plain log with a BLANK and makes the first data file (setRecoverPosition)."""
+        last = plain.last
+        if last is None:
+            return -1
+        left = plain.file_size - last.wrote
+        if left < commit_log.FRAME.size:
+            raise load_fails("load exception java.nio.BufferUnderflowException")
+        head = self._state.segments.reader(last)(last.wrote, commit_log.FRAME.size)
+        if commit_log.FRAME.unpack(head)[1] != commit_log.MAGIC_BLANK:
+            self._state.ledger.do(Action.WRITE, last.path)
+        last.wrote = plain.file_size
+        divided = last.base + plain.file_size
+        self._state.ledger.because(f"the plain log is closed with a BLANK; DLedger's begins at {divided}")
+        self._data.last_for_append(divided)
+        return divided

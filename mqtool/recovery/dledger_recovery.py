@@ -1,0 +1,272 @@
+"""DLedger's own recovery: from entry to entry, each against its index unit, to the first that does not fit.
+
+Records are not looked at: one that is damaged in a sound entry stays. Source: DLedgerMmapFileStore.recover,
+reviseLedgerBeginIndex, updateCommittedIndex (dledger 0.3.1.2, 0.3.2).
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from mqtool.errors import FormatError, StoreError
+from mqtool.formats import dledger, java
+from mqtool.formats.dledger import BLANK_ENTRY_SIZE, ENTRY, ENTRY_HEADER_SIZE, INDEX_UNIT, INDEX_UNIT_SIZE, EntryHeader
+from mqtool.recovery.dledger_files import LedgerFile, LedgerFiles
+from mqtool.recovery.ledger import Action, Ledger, exits, load_fails
+from mqtool.recovery.state import SegmentFiles
+from mqtool.store import broker_config
+from mqtool.store.files import read_file
+
+_LAST_FILES = 3
+_WINDOW = 1 << 20
+_NONE = -1
+_FAILS = "load exception io.openmessaging.storage.dledger.exception.DLedgerException: [code=414,name=DISK_ERROR,desc=]"
+
+
+@dataclass(slots=True)
+class Found:
+    """What recovery makes of a log.
+
+    Attributes:
+        scan_from, end: log positions between which entries were followed; `end` is where the next one goes.
+        entry_end: after the last entry; differs from `end` where a blank entry follows.
+        begin_index, end_index: numbers of the first and last entry, -1 for none.
+        committed_index, committed_position: how far a majority has it, by the file `checkpoint`; -1 if that is silent.
+        entries: how many were followed.
+    """
+
+    scan_from: int = 0
+    end: int = 0
+    entry_end: int = _NONE
+    begin_index: int = _NONE
+    end_index: int = _NONE
+    committed_index: int = _NONE
+    committed_position: int = _NONE
+    entries: int = 0
+
+
+class LedgerRecovery:
+    """One recovery of a DLedger log.
+
+    Attributes:
+        found: what came of it.
+    """
+
+    def __init__(self, directory: Path, data: LedgerFiles, index: LedgerFiles, ledger: Ledger) -> None:
+        """Takes the files as they were loaded; `data` has at least one."""
+        self._directory = directory
+        self._data = data
+        self._index = index
+        self._ledger = ledger
+        self._segments = SegmentFiles()
+        self._window = b""
+        self._window_at: tuple[Path | None, int] = (None, 0)
+        self._written: dict[int, bytes] = {}
+        self._writes = False
+        self._last_term = _NONE
+        self._reason = ""
+        self.found = Found()
+
+    def run(self) -> Found:
+        """Follows the entries, cuts both lists, reads the checkpoint.
+
+        Raises:
+            StartEnds: the process ends, or an exception leaves load().
+        """
+        try:
+            self._check_lists("before")
+            last = self._data.files[-1]
+            self._scan(self._first_file())
+            if last.base - self.found.end > self._data.file_size:
+                raise exits(
+                    "[MONITOR]The processOffset is too small, you should check it manually before truncating the data "
+                    f"from {self.found.end}"
+                )
+            self._cut()
+            self._check_lists("after")
+            self._commit()
+        finally:
+            self._segments.close()
+        return self.found
+
+    def _check_lists(self, when: str) -> None:
+        for files, name in ((self._data, "data"), (self._index, "index")):
+            if not files.adjoins():
+                raise load_fails(f"{_FAILS} check {name} file order failed {when} recovery")
+
+    def _first_file(self) -> int:
+        """Returns the number of the file to begin with: the third from the end, or one before it."""
+        number = max(0, len(self._data.files) - _LAST_FILES)
+        while number > 0 and not self._begins_well(self._data.files[number]):
+            number -= 1
+        return number
+
+    def _begins_well(self, file: LedgerFile) -> bool:
+        head = self._head(file, 0)
+        if len(head) < ENTRY_HEADER_SIZE:
+            return False
+        entry = ENTRY.parse(head)
+        adds_up = entry.size > ENTRY_HEADER_SIZE and java.to_int32(entry.body_length + ENTRY_HEADER_SIZE) == entry.size
+        is_here = entry.magic >= dledger.MAGIC_ENTRY and entry.position == file.base
+        return is_here and adds_up and self._is_indexed(entry)
+
+    def _head(self, file: LedgerFile, at: int) -> bytes:
+        """Returns the bytes of an entry's header, fewer at the end of the file."""
+        path, start = self._window_at
+        if path != file.path or not start <= at <= start + len(self._window) - ENTRY_HEADER_SIZE:
+            self._window = b"" if file.is_new else self._segments.reader(file)(at, _WINDOW)
+            self._window_at, start = (file.path, at), at
+        return self._window[at - start : at - start + ENTRY_HEADER_SIZE]
+
+    def _scan(self, number: int) -> None:
+        files = self._data.files
+        self.found.scan_from = self.found.end = files[number].base
+        at = 0
+        while True:
+            file = files[number]
+            size = self._step(file, at)
+            if size is None:
+                break
+            if size:
+                at += size
+                self.found.end += size
+                self.found.entry_end = file.base + at
+                continue
+            self.found.end = file.base + self._data.file_size
+            number += 1
+            if number >= len(files):
+                self._reason = "a blank entry ends the last file"
+                break
+            at, self.found.end = 0, files[number].base
+        self._ledger.because(
+            f"DLedger follows {self.found.entries} entries from {self.found.scan_from} and cuts its log at "
+            f"{self.found.end}: {self._reason} (DLedgerMmapFileStore.recover)"
+        )
+
+    def _step(self, file: LedgerFile, at: int) -> int | None:
+        """Returns the size of the entry at a place if it is taken, 0 for a blank entry, None where the log ends."""
+        head = self._head(file, at)
+        if len(head) >= BLANK_ENTRY_SIZE:
+            blank = dledger.BLANK_ENTRY.parse(head)
+            if blank.magic == dledger.MAGIC_BLANK_ENTRY:
+                return 0
+            if blank.remaining == 0:
+                self._reason = "no entry follows"
+                return None
+        if len(head) < ENTRY_HEADER_SIZE:
+            self._reason = "the file ends"
+            return None
+        entry = ENTRY.parse(head)
+        self._reason = self._fault(entry, file, at)
+        if self._reason or not self._put(entry):
+            return None
+        self.found.end_index, self._last_term = entry.index, entry.term
+        self.found.entries += 1
+        return entry.size
+
+    def _fault(self, entry: EntryHeader, file: LedgerFile, at: int) -> str:
+        """Returns why an entry is not taken, "" if it is."""
+        before = self.found.end_index
+        if entry.position != file.base + at:
+            return f"an entry states position {entry.position}"
+        if java.to_int32(entry.body_length + ENTRY_HEADER_SIZE) != entry.size:
+            return f"an entry of size {entry.size} states a body of {entry.body_length}"
+        if not 0 <= at + entry.size <= self._data.file_size:
+            return f"an entry of size {entry.size} does not fit into the file"
+        if entry.magic != dledger.MAGIC_ENTRY:
+            return f"an entry has magic {entry.magic}"
+        if before != _NONE and entry.index != before + 1:
+            return f"an entry has number {entry.index}, the one before it {before}"
+        if entry.term < self._last_term:
+            return f"an entry is of term {entry.term}, the one before it of {self._last_term}"
+        return "" if entry.size > ENTRY_HEADER_SIZE else f"an entry has size {entry.size}"
+
+    def _is_indexed(self, entry: EntryHeader) -> bool:
+        """Whether the index has the same to say of an entry."""
+        data = self._unit(entry.index)
+        if data is None:
+            return False
+        unit = INDEX_UNIT.parse(data)
+        return (unit.magic, unit.position, unit.size, unit.index, unit.term) == (
+            entry.magic,
+            entry.position,
+            entry.size,
+            entry.index,
+            entry.term,
+        )
+
+    def _unit(self, number: int) -> bytes | None:
+        offset = java.to_int64(number * INDEX_UNIT_SIZE)
+        file = self._index.find(offset, or_first=offset == 0)
+        at = self._index.remainder(offset)
+        if file is None or not 0 <= at <= file.wrote - INDEX_UNIT_SIZE:
+            return None
+        if offset in self._written:
+            return self._written[offset]
+        return bytes(INDEX_UNIT_SIZE) if file.is_new else self._segments.reader(file)(at, INDEX_UNIT_SIZE)
+
+    def _put(self, entry: EntryHeader) -> bool:
+        """Compares an entry with the index, or writes its unit where an earlier one was wrong already."""
+        offset = java.to_int64(entry.index * INDEX_UNIT_SIZE)
+        if not self._writes:
+            if self._is_indexed(entry):
+                return True
+            self._ledger.because(
+                f"the index does not name entry {entry.index} as it is: its units are written anew from there on"
+            )
+            self._index.truncate_dirty(offset)
+            if self._index.max_offset != offset and not self._index.rebuild_at(offset):
+                self._reason = f"the index cannot be begun at entry {entry.index}"
+                return False
+            self._writes = True
+        file = self._index.last_for_append(0)
+        place = file.base + file.wrote
+        self._written[place] = INDEX_UNIT.build(
+            dledger.IndexUnit(entry.magic, entry.position, entry.size, entry.index, entry.term)
+        )
+        if self._differs(file, place):
+            self._ledger.do(Action.WRITE, file.path)
+        file.wrote += INDEX_UNIT_SIZE
+        if place != offset:
+            self._reason = f"the index goes on at {place}, not at the unit of entry {entry.index}"
+        return place == offset
+
+    def _differs(self, file: LedgerFile, place: int) -> bool:
+        if file.is_new or any(step.path == file.path and step.action is Action.WRITE for step in self._ledger.steps):
+            return False
+        return self._segments.reader(file)(place - file.base, INDEX_UNIT_SIZE) != self._written[place]
+
+    def _cut(self) -> None:
+        found = self.found
+        if found.end_index != _NONE:
+            first = self._data.files[0]
+            found.begin_index = ENTRY.parse(self._head(first, first.start).ljust(ENTRY_HEADER_SIZE, b"\0")).index
+            self._index.reset(java.to_int64(found.begin_index * INDEX_UNIT_SIZE))
+        self._data.truncate_dirty(found.end)
+        self._index.truncate_dirty(java.to_int64((found.end_index + 1) * INDEX_UNIT_SIZE))
+
+    def _commit(self) -> None:
+        """Takes over the committed index (updateCommittedIndex)."""
+        text = self._stated()
+        if not text:
+            self._ledger.because("DLedger's checkpoint names no committed index: nothing counts until a leader says so")
+            return
+        try:
+            number = java.parse_long(text)
+        except FormatError:
+            raise load_fails(f'load exception java.lang.NumberFormatException: For input string: "{text}"') from None
+        found = self.found
+        if number < 0 or found.end_index == _NONE or number < found.begin_index:
+            return
+        number = min(number, found.end_index)
+        data = self._unit(number)
+        if data is None:
+            raise load_fails(f"{_FAILS} Get null index for {number}")
+        unit = INDEX_UNIT.parse(data)
+        found.committed_index, found.committed_position = number, unit.position + unit.size
+
+    def _stated(self) -> str:
+        try:
+            text = read_file(self._directory / dledger.CHECKPOINT).decode("utf-8", "replace")
+        except StoreError:
+            return ""
+        return broker_config.parse_properties(text).get(dledger.COMMITTED_INDEX, "").strip()

@@ -1,0 +1,74 @@
+"""A broker's start in DLedger mode, up to the moment at which its node leads or follows.
+
+Source: DefaultMessageStore.start, DLedgerServer.startup, DLedgerMmapFileStore.persistCheckPoint (4.9.7, 5.5.0;
+dledger 0.3.1.2, 0.3.2).
+"""
+
+from mqtool.errors import FormatError, StoreError
+from mqtool.formats import dledger
+from mqtool.formats.dledger import LedgerState
+from mqtool.recovery.dledger_log import LedgerLogRecovery, MixedLog
+from mqtool.recovery.ledger import Action, StartHangs
+from mqtool.recovery.reput import dispatch_on
+from mqtool.recovery.start import Start
+from mqtool.store.files import read_file
+
+
+class LedgerStart(Start):
+    """One start of one store in DLedger mode."""
+
+    def _recover_log(self) -> None:
+        log = LedgerLogRecovery(self.state).run()
+        self.state.log = log
+
+    @property
+    def _log(self) -> MixedLog:
+        assert isinstance(self.state.log, MixedLog)
+        return self.state.log
+
+    @property
+    def _confirm_offset(self) -> int:
+        return self.state.log.max_offset
+
+    def _dispatch_rest(self) -> None:
+        """Follows dispatch to what counts as committed before a leader is there, then to the end of the log."""
+        state, log = self.state, self._log
+        if self.settings.release < (5, 5) or self.settings.recheck_reput:
+            state.reput_from = max(log.min_offset, state.queues_end, 0)
+        else:
+            state.reput_from = max(log.committed, log.min_offset)
+            self.ledger.because(
+                f"dispatch goes on from {state.reput_from}, what was committed; queues that end before get nothing "
+                "(DefaultMessageStore.start, 5.5)"
+            )
+        try:
+            dispatch_on(state)
+        except StartHangs as hang:
+            if state.reput_from < log.committed:
+                raise
+            self.ledger.accept(f"dispatch comes no further than {state.reput_from}: {hang.where}")
+        state.note_offsets()
+        self.ledger.leave_open(
+            "what the other nodes of the group hold: entries that the one that leads does not have are cut off later; "
+            "a node that is alone leads by itself"
+        )
+        self.ledger.leave_open("currterm and checkpoint.bak, which an election and a timer write")
+
+    def _stop(self) -> None:
+        super()._stop()
+        if self.ending.runs:
+            self._write_ledger_checkpoint()
+
+    def _write_ledger_checkpoint(self) -> None:
+        place = self.settings.dledger
+        assert place is not None
+        path = place.directory / dledger.CHECKPOINT
+        end = self._log.found.end_index
+        try:
+            stated = dledger.parse_state(read_file(path)) if path.exists() else None
+        except (StoreError, FormatError):
+            stated = LedgerState(None, None)
+        if stated is None:
+            self.ledger.do(Action.CREATE, path)
+        elif stated != LedgerState(end, end):
+            self.ledger.do(Action.WRITE, path)

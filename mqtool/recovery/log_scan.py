@@ -1,0 +1,132 @@
+"""Following the records of one segment as recovery does: as fast as numpy, to the first that fails.
+
+`scan.frames.hop` finds the chain by magic and TOTALSIZE; whole windows of it are tested with array
+arithmetic, to the same answers as `record_check`, which decides the places where the chain ends.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from mqtool.formats import commit_log, properties
+from mqtool.scan.frames import Frames
+from mqtool.scan.hops import Hop, Stop, hop
+from mqtool.scan.record_check import SCHEDULE_TOPIC, Checked, Read, RecordCheck
+
+WINDOW = 8 << 20
+_INNER_BASE = properties.INNER_BASE.encode()
+
+
+class SegmentScan:
+    """Iterator over the records of a segment that pass the test, in order, window by window.
+
+    Attributes:
+        end: position after the last record that passed.
+        stop: what the test said of the bytes there; known after the last item.
+        last_start: position of the last record that passed; None if none did.
+    """
+
+    def __init__(self, check: RecordCheck, read: Read, limit: int, start: int = 0) -> None:
+        """Prepares a scan.
+
+        Args:
+            check: the test and its rules.
+            read: reads the segment.
+            limit: where its buffer ends.
+            start: position of the first record.
+        """
+        self._check = check
+        self._read = read
+        self._limit = limit
+        self.end = start
+        self.stop = Checked(-1, ok=False)
+        self.last_start: int | None = None
+
+    def __iter__(self) -> Iterator[tuple[Frames, int]]:
+        """Yields records that passed, and the position in the segment of their view's first byte."""
+        if self._check.rules.force_property_crc:
+            yield from self._one_by_one()
+            return
+        while True:
+            at = self.end
+            view = memoryview(self._read(at, min(WINDOW, self._limit - at)))
+            chain = self._hop(view)
+            frames = Frames(view, 0, chain.positions, chain.sizes)
+            good = self._passing(frames)
+            if good:
+                self.last_start = at + int(chain.positions[good - 1])
+                self.end = at + int(chain.positions[good - 1] + chain.sizes[good - 1])
+                yield frames.select(slice(0, good)), at
+            if good == len(frames) and good and chain.stop in (Stop.MORE, Stop.END) and at + len(view) < self._limit:
+                continue
+            one = self._one()
+            if one is None:
+                return
+            yield one
+
+    def _hop(self, view: memoryview) -> Hop:
+        return hop(view, 0)
+
+    def _one_by_one(self) -> Iterator[tuple[Frames, int]]:
+        """Tests each record exactly: the CRC of a whole record has no columnar form."""
+        while (one := self._one()) is not None:
+            yield one
+
+    def _one(self) -> tuple[Frames, int] | None:
+        """Returns the record at `end` if the exact test lets it through: one longer than a window, for example."""
+        self.stop = self._check.check(self._read, self.end, self._limit)
+        if not (self.stop.ok and self.stop.size > 0):
+            return None
+        view = memoryview(self._read(self.end, self.stop.size))
+        frames = Frames(view, 0, np.zeros(1, np.int64), np.array([self.stop.size], np.int64))
+        self.last_start = start = self.end
+        self.end += self.stop.size
+        return frames, start
+
+    def _passing(self, frames: Frames) -> int:
+        """Returns how many records from the first on pass."""
+        if not len(frames):
+            return 0
+        good = frames.adds_up
+        if self._check.rules.release < (5, 5):
+            good = good & (frames.column("magic_code") == commit_log.MAGIC_V1)
+        if self._check.check_crc:
+            good = good & frames.crc_matches
+        passing = len(good) if good.all() else int(np.argmin(good))
+        return self._before_bad_number(frames, passing)
+
+    def _before_bad_number(self, frames: Frames, passing: int) -> int:
+        """Returns the number of the first record whose properties make the broker's parsing of a number fail."""
+        rows = _rows_of_schedule(frames, passing)
+        if self._check.rules.release >= (5, 5):
+            rows = sorted({*rows, *_rows_with(frames, passing, _INNER_BASE)})
+        for number in rows:
+            topic, stored = topic_and_properties(frames, number)
+            if not self._check.numbers_pass(topic, stored):
+                return number
+        return passing
+
+
+def _rows_of_schedule(frames: Frames, passing: int) -> list[int]:
+    rows = np.flatnonzero(frames.topic_length[:passing] == len(SCHEDULE_TOPIC)).tolist()
+    return [row for row in rows if topic_and_properties(frames, row)[0] == SCHEDULE_TOPIC]
+
+
+def _rows_with(frames: Frames, passing: int, word: bytes) -> set[int]:
+    text = frames.view.obj if isinstance(frames.view.obj, bytes) else bytes(frames.view)
+    rows: set[int] = set()
+    at = text.find(word)
+    while at >= 0:
+        rows.add(int(np.searchsorted(frames.positions, at, side="right")) - 1)
+        at = text.find(word, at + 1)
+    return {row for row in rows if 0 <= row < passing}
+
+
+def topic_and_properties(frames: Frames, row: int) -> tuple[bytes, bytes]:
+    """Returns topic and properties string of one sound frame, as stored."""
+    topic = int(frames.topic_start[row])
+    stored = int(frames.properties_start[row])
+    return (
+        bytes(frames.view[topic : topic + int(frames.topic_length[row])]),
+        bytes(frames.view[stored : stored + int(frames.properties_length[row])]),
+    )

@@ -1,0 +1,247 @@
+"""Which messages consumers no longer get after a start, of those that the store provably holds now.
+
+A message is proven by a whole record in the log, or by a unit in a queue whose record is gone or damaged.
+Messages before the log's present minimum have expired and count as neither.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK_SIZE_FIELD, UNIT_SIZE
+from mqtool.recovery.proof import Proof
+from mqtool.recovery.queue_files import QueueFile
+from mqtool.recovery.reading import OK, QueueReading
+from mqtool.recovery.state import QueueKey
+
+Ranges = tuple[tuple[int, int], ...]
+"""First and last queue offset, both included."""
+
+
+@dataclass(frozen=True)
+class Losses:
+    """What a start costs; None where it is not known.
+
+    Attributes:
+        lost: queue offsets by queue.
+        unqueued: messages whose whole records stay in the log, but in no queue.
+        readable: proven messages that consumers get intact.
+        repeated: queue offsets by queue of messages that they get more than once.
+    """
+
+    lost: Mapping[QueueKey, Ranges] | None
+    unqueued: int
+    readable: int | None
+    repeated: Mapping[QueueKey, Ranges] | None
+
+
+UNKNOWN = Losses(None, 0, None, None)
+"""Nobody reads, or the log was not read for it."""
+
+
+@dataclass(frozen=True)
+class Claims:
+    """What units of one queue speak for, as the files are on disk before the start.
+
+    Attributes:
+        offsets: int64, queue offsets.
+        physical: int64, where the records should be.
+        expired: units that point before the log's minimum; they speak for nothing.
+    """
+
+    offsets: np.ndarray
+    physical: np.ndarray
+    expired: int = 0
+
+
+def claims_of(files: Iterable[QueueFile], log_min: int) -> Claims:
+    """Reads the units of a queue; those of a BatchConsumeQueue claim nothing.
+
+    Args:
+        files: of one queue.
+        log_min: where the log begins.
+    """
+    offsets, physical, expired = [np.empty(0, np.int64)], [np.empty(0, np.int64)], 0
+    for file in files:
+        if file.content.unit is not CONSUME_QUEUE_UNIT:
+            continue
+        units = file.content.on_disk()
+        real = (units["size"] > 0) & (units["size"] != PRE_BLANK_SIZE_FIELD)
+        inside = real & (units["physical_offset"] >= log_min)
+        expired += int((real & ~inside).sum())
+        offsets.append(np.flatnonzero(inside) + file.base // UNIT_SIZE)
+        physical.append(units["physical_offset"][inside].astype(np.int64))
+    return Claims(np.concatenate(offsets), np.concatenate(physical), expired)
+
+
+def losses_of(
+    proof: Proof, claims: Mapping[QueueKey, Claims], readings: Mapping[QueueKey, QueueReading], end: int
+) -> Losses:
+    """Compares what is proven with what is delivered.
+
+    Args:
+        proof: records in the log before the start.
+        claims: what units spoke for before the start.
+        readings: pulls after the start.
+        end: physical offset at which the log then ends.
+    """
+    delivered = np.zeros(len(proof.position), np.int64)
+    others = 0
+    for reading in readings.values():
+        ok = reading.states == OK
+        np.add.at(delivered, reading.records[ok & (reading.records >= 0)], 1)
+        others += len(set(reading.physical[ok & (reading.records < 0)].tolist()))
+    lost: dict[QueueKey, Ranges] = {}
+    repeated: dict[QueueKey, Ranges] = {}
+    comparison = _Comparison(proof, claims, readings, delivered)
+    readable = others
+    for key in dict.fromkeys((*proof.queues, *claims)):
+        _put(lost, key, comparison.lost(key, readings.get(key)))
+        _put(repeated, key, comparison.offsets(comparison.rows(key, delivered > 1)))
+        readable += int(proof.messages[comparison.rows(key, delivered > 0)].sum())
+    unqueued = proof.queued & (delivered == 0) & (proof.physical < end)
+    return Losses(lost, int(unqueued.sum()), readable, repeated)
+
+
+class _Comparison:
+    """Records and units of the same messages, matched.
+
+    Where a record says that it belongs to one queue, and only another queue has a unit for it, the unit is
+    believed: the fields that name a record's queue have no CRC.
+    """
+
+    def __init__(
+        self,
+        proof: Proof,
+        claims: Mapping[QueueKey, Claims],
+        readings: Mapping[QueueKey, QueueReading],
+        delivered: np.ndarray,
+    ) -> None:
+        none = [np.empty(0, np.int64)]
+        self._proof = proof
+        self._claims = claims
+        self._delivered = delivered
+        self._rows = _rows_by_queue(proof)
+        self._place = proof.queue_offset.copy()
+        for key, rows in self._rows.items():
+            queued = rows[proof.queued[rows]]
+            self._place[queued] = places(
+                proof.queue_offset[queued],
+                np.maximum(proof.messages[queued], 1),
+                proof.physical[queued],
+                claims.get(key),
+            )
+        self._belongs = ~_among(proof.physical, np.concatenate([*none, *(one.physical for one in claims.values())]))
+        for key, rows in self._rows.items():
+            if key in claims:
+                self._belongs[rows] |= _among(proof.physical[rows], claims[key].physical)
+        fine = none
+        for key, reading in readings.items():
+            found = reading.physical[reading.states == OK]
+            fine.append(found[_among(found, claims[key].physical)] if key in claims else found[:0])
+        self._fine = np.concatenate(fine)
+
+    def rows(self, key: QueueKey, chosen: np.ndarray) -> np.ndarray:
+        """Returns the proven records of a queue that get a unit and are among the chosen."""
+        rows = self._rows.get(key, np.empty(0, np.int64))
+        return rows[self._proof.queued[rows] & self._belongs[rows] & chosen[rows]]
+
+    def offsets(self, rows: np.ndarray) -> np.ndarray:
+        """Returns every queue offset of some records; a batch has several."""
+        counts = np.maximum(self._proof.messages[rows], 1)
+        first = np.repeat(self._place[rows] - np.cumsum(counts) + counts, counts)
+        return np.asarray(first + np.arange(counts.sum()))
+
+    def lost(self, key: QueueKey, reading: QueueReading | None) -> np.ndarray:
+        """Returns the queue offsets of messages that are not delivered."""
+        claims = self._claims.get(key)
+        rows = self.rows(key, self._delivered == 0)
+        gone = self.offsets(rows[~self._is_replaced(rows, claims, reading)])
+        return np.union1d(gone, self._only_claimed(key, claims, reading))
+
+    def _is_replaced(self, rows: np.ndarray, claims: Claims | None, reading: QueueReading | None) -> np.ndarray:
+        """Whether no unit leads to a record, and another record that states the same queue offset is delivered there.
+
+        Nobody got such a message before the start either: its offset was given to a later one.
+        """
+        if reading is None:
+            return np.zeros(len(rows), bool)
+        served = reading.offsets[(reading.states == OK) & (reading.stated == reading.offsets)]
+        replaced = _among(self._place[rows], served) & (self._proof.messages[rows] <= 1)
+        if claims is not None:
+            replaced &= ~_among(self._proof.physical[rows], claims.physical)
+        return np.asarray(replaced)
+
+    def _only_claimed(self, key: QueueKey, claims: Claims | None, reading: QueueReading | None) -> np.ndarray:
+        """Returns offsets that a unit alone speaks for: no proven record is there, and nothing is delivered."""
+        if claims is None:
+            return np.empty(0, np.int64)
+        known = self.rows(key, self._proof.queued)
+        left = ~_among(claims.offsets, self._place[known]) & ~_among(claims.physical, self._proof.physical[known])
+        if reading is not None:
+            left[left] &= ~_among(claims.physical[left], reading.physical[reading.states == OK])
+        left[left] &= ~_among(claims.physical[left], self._fine)
+        return claims.offsets[left]
+
+
+def places(stated: np.ndarray, counts: np.ndarray, physical: np.ndarray, claims: Claims | None) -> np.ndarray:
+    """Returns the queue offset of each queued record of one queue.
+
+    It is the one that the record states, unless that contradicts both neighbours: the field has no CRC. Then it is
+    where a unit has the record, or after the record before.
+
+    Args:
+        stated: queue offsets that the records state, in the order of the log.
+        counts: messages of each record.
+        physical: where the records are.
+        claims: units of the queue before the start.
+    """
+    after = stated + counts
+    fits = np.zeros(len(stated), bool)
+    fits[1:] = stated[1:] == after[:-1]
+    fits[:-1] |= after[:-1] == stated[1:]
+    disordered = np.zeros(len(stated), bool)
+    disordered[1:] = stated[1:] < after[:-1]
+    disordered[:-1] |= after[:-1] > stated[1:]
+    if claims is not None and len(claims.physical):
+        disordered |= _among(physical, claims.physical)
+    found = stated.copy()
+    for at in np.flatnonzero(disordered & ~fits).tolist():
+        units = np.empty(0, np.int64) if claims is None else claims.offsets[claims.physical == physical[at]]
+        if len(units):
+            found[at] = stated[at] if stated[at] in units else units[0]
+        elif at:
+            found[at] = found[at - 1] + counts[at - 1]
+    return found
+
+
+def _among(values: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Bool per value: whether it is one of the wanted; fast where those ascend, as offsets do."""
+    if not len(wanted) or not len(values):
+        return np.zeros(len(values), bool)
+    ordered = wanted if (wanted[1:] >= wanted[:-1]).all() else np.sort(wanted)
+    at = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
+    return np.asarray(ordered[at] == values)
+
+
+def _rows_by_queue(proof: Proof) -> dict[QueueKey, np.ndarray]:
+    order = np.argsort(proof.queue, kind="stable")
+    edges = np.searchsorted(proof.queue[order], np.arange(len(proof.queues) + 1))
+    return {key: order[edges[number] : edges[number + 1]] for number, key in enumerate(proof.queues)}
+
+
+def _put(found: dict[QueueKey, Ranges], key: QueueKey, offsets: np.ndarray) -> None:
+    if len(offsets):
+        found[key] = tuple(ranges(offsets))
+
+
+def ranges(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Yields runs of consecutive numbers as (first, last)."""
+    ordered = np.unique(np.fromiter(numbers, np.int64))
+    if not len(ordered):
+        return
+    breaks = np.flatnonzero(np.diff(ordered) != 1) + 1
+    starts = np.concatenate([[0], breaks])
+    ends = np.concatenate([breaks, [len(ordered)]]) - 1
+    yield from zip(ordered[starts].tolist(), ordered[ends].tolist(), strict=True)

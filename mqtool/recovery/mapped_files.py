@@ -1,0 +1,252 @@
+"""The broker's list of fixed-size files of one directory, with positions, as it is while it starts.
+
+A model of MappedFileQueue: nothing is mapped, created or deleted; what would be is noted in the ledger.
+Source: MappedFileQueue, MappedFile (4.9.7); MappedFileQueue, DefaultMappedFile (5.5.0).
+"""
+
+import os
+import stat
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from mqtool.errors import FormatError
+from mqtool.formats import file_names, java
+from mqtool.formats.release import Release
+from mqtool.recovery.ledger import Action, Ledger, load_fails
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One name in a directory, as java.io.File sees it."""
+
+    path: Path
+    size: int
+    is_directory: bool
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return self.path.name
+
+
+def list_entries(directory: Path) -> list[Entry] | None:
+    """Lists a directory in the order of the system, as File.listFiles does; None where that returns null.
+
+    Java takes a path with a NUL for one that does not exist.
+    """
+    try:
+        with os.scandir(directory) as found:
+            return [_entry(Path(one.path)) for one in found]
+    except (OSError, ValueError):
+        return None
+
+
+def _entry(path: Path) -> Entry:
+    try:
+        status = path.stat()
+    except OSError:  # a link that leads nowhere: java.io.File says length 0, no directory
+        return Entry(path, 0, is_directory=False)
+    return Entry(path, status.st_size, stat.S_ISDIR(status.st_mode))
+
+
+def obstacle(directory: Path) -> Path | None:
+    """Returns what lies in the place of a directory, or of one above it, so that it cannot be made; None if nothing."""
+    found = next((path for path in (directory, *directory.parents) if os.path.lexists(path)), None)
+    return None if found is None or found.is_dir() else found
+
+
+def base_of(name: str) -> int:
+    """Returns file_from_offset by the broker's own rule, Long.parseLong.
+
+    Raises:
+        FormatError: no number; Java throws NumberFormatException.
+    """
+    return java.parse_long(name)
+
+
+def is_a_directory(path: Path) -> str:
+    """Returns Java's words for opening a directory as a file."""
+    return f"java.io.FileNotFoundException: {path} (Is a directory)"
+
+
+class SimulatedFile:
+    """One file of a list.
+
+    Attributes:
+        path: where it is, or would be made.
+        base: file_from_offset.
+        wrote: bytes that count as written; what lies behind is not read.
+        is_new: made by this start: it begins as zeros.
+        is_first: made while the list was empty.
+        entries: each record in it is the body of a DLedger entry.
+    """
+
+    entries = False
+
+    def __init__(self, path: Path, base: int, wrote: int, *, is_new: bool = False, is_first: bool = False) -> None:
+        self.path = path
+        self.base = base
+        self.wrote = wrote
+        self.is_new = is_new
+        self.is_first = is_first
+
+
+F = TypeVar("F", bound=SimulatedFile)
+
+
+class MappedFiles(ABC, Generic[F]):
+    """Files in the order of their names; what a file is made of, a subclass says.
+
+    Attributes:
+        directory: where new ones are made.
+        file_size: configured bytes of each.
+        files: those that are part of the list now.
+    """
+
+    def __init__(self, directory: Path, file_size: int, ledger: Ledger) -> None:
+        self.directory = directory
+        self.file_size = file_size
+        self.files: list[F] = []
+        self._ledger = ledger
+
+    def load(self, entries: Iterable[Entry], *, release: Release) -> None:
+        """Takes the files of a directory (MappedFileQueue.doLoad).
+
+        Raises:
+            StartEnds: the broker refuses one of them.
+        """
+        ordered = sorted(entries, key=lambda entry: java.utf16_units(entry.name))
+        for number, entry in enumerate(ordered):
+            if release >= (5, 5) and entry.is_directory:
+                continue
+            if release >= (5, 5) and entry.size == 0 and number == len(ordered) - 1:
+                self._ledger.do(Action.DELETE, entry.path)
+                self._ledger.because(
+                    "a file of 0 bytes that is the last by name is deleted (MappedFileQueue.doLoad, 5.5)"
+                )
+                continue
+            self._take(entry)
+
+    def _take(self, entry: Entry) -> None:
+        if entry.size != self.file_size:
+            words = "length not matched message store config value, please check it manually"
+            raise load_fails(f"{entry.path} {entry.size} {words}")
+        try:
+            base = base_of(entry.name)
+        except FormatError:
+            words = f'load exception java.lang.NumberFormatException: For input string: "{entry.name}"'
+            raise load_fails(words) from None
+        if entry.is_directory:
+            raise load_fails(f"load file {entry.path} error {is_a_directory(entry.path)}")
+        self.files.append(self._loaded(entry, base))
+
+    @abstractmethod
+    def _loaded(self, entry: Entry, base: int) -> F:
+        """Returns the model of a file that is there."""
+
+    @abstractmethod
+    def _made(self, path: Path, base: int, *, is_first: bool) -> F:
+        """Returns the model of a file that is made."""
+
+    @property
+    def last(self) -> F | None:
+        """The last file by name."""
+        return self.files[-1] if self.files else None
+
+    @property
+    def min_offset(self) -> int:
+        """Base of the first file, -1 if there is none (CommitLog.getMinOffset)."""
+        return self.files[0].base if self.files else -1
+
+    @property
+    def max_offset(self) -> int:
+        """End of the last file's written bytes, 0 if there is no file (MappedFileQueue.getMaxOffset)."""
+        return self.files[-1].base + self.files[-1].wrote if self.files else 0
+
+    def find(self, offset: int, *, or_first: bool = False) -> F | None:
+        """Returns the file that covers an offset, by name order (MappedFileQueue.findMappedFileByOffset).
+
+        The number of the file is guessed from the first one's base, then the list is searched: with equal or
+        odd bases the guess decides.
+        """
+        if not self.files:
+            return None
+        first, size = self.files[0], self.file_size
+        if first.base <= offset < self.files[-1].base + size:
+            guess = java.divide(offset, size) - java.divide(first.base, size)
+            if 0 <= guess < len(self.files) and self._covers(self.files[guess], offset):
+                return self.files[guess]
+            found = next((file for file in self.files if self._covers(file, offset)), None)
+            if found is not None:
+                return found
+        return first if or_first else None
+
+    def _covers(self, file: F, offset: int) -> bool:
+        return file.base <= offset < file.base + self.file_size
+
+    def truncate_dirty(self, offset: int) -> None:
+        """Sets back the file that holds an offset, deletes those after it (MappedFileQueue.truncateDirtyFiles)."""
+        kept = []
+        for file in self.files:
+            if file.base + self.file_size > offset:
+                if offset < file.base:
+                    self._ledger.do(Action.DELETE, file.path)
+                    continue
+                self.set_position(file, self.remainder(offset))
+            kept.append(file)
+        self.files = kept
+
+    def set_position(self, file: F, position: int) -> None:
+        """Sets where a file's data ends."""
+        if file.wrote != position:
+            self._ledger.do(Action.TRUNCATE, file.path, position)
+        file.wrote = position
+
+    def delete_last(self) -> None:
+        """Deletes the last file (MappedFileQueue.deleteLastMappedFile)."""
+        self._ledger.do(Action.DELETE, self.files.pop().path)
+
+    def destroy(self) -> None:
+        """Deletes every file."""
+        for file in self.files:
+            self._ledger.do(Action.DELETE, file.path)
+        self.files = []
+
+    def last_for_append(self, start_offset: int) -> F:
+        """Returns the last file, or a new one if there is none or it is full (MappedFileQueue.getLastMappedFile).
+
+        Args:
+            start_offset: decides the base of the very first file only.
+        """
+        last = self.last
+        if last is not None and last.wrote != self.file_size:
+            return last
+        base = start_offset - self.remainder(start_offset) if last is None else last.base + self.file_size
+        path = self.directory / _file_name(base)
+        made = self._made(path, base, is_first=last is None)
+        if all(file.path != path for file in self.files):
+            self._ledger.do(Action.CREATE, path, self.file_size)
+        self.files.append(made)
+        return made
+
+    def remainder(self, offset: int) -> int:
+        """Returns Java's `offset % file_size`, which has the sign of the offset."""
+        return offset - java.divide(offset, self.file_size) * self.file_size
+
+
+class Segments(MappedFiles[SimulatedFile]):
+    """The files of the CommitLog."""
+
+    def _loaded(self, entry: Entry, base: int) -> SimulatedFile:
+        return SimulatedFile(entry.path, base, self.file_size)
+
+    def _made(self, path: Path, base: int, *, is_first: bool) -> SimulatedFile:
+        return SimulatedFile(path, base, 0, is_new=True, is_first=is_first)
+
+
+def _file_name(base: int) -> str:
+    digits = file_names.MAPPED_FILE_NAME_DIGITS
+    return f"{base:0{digits}d}" if base >= 0 else f"-{-base:0{digits}d}"

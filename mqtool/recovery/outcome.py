@@ -1,0 +1,230 @@
+"""The outcome of a start, as data: what the broker would answer, and the plan that an engine can carry out.
+
+One meaning: `mqtool explain-start` prints it, the engine's own recovery executes it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mqtool.formats.checkpoint import Checkpoint
+from mqtool.recovery.ledger import Step
+from mqtool.recovery.losses import Ranges
+from mqtool.recovery.reading import QueueReading
+
+GIVEN = "given"
+"""The release was chosen by whoever asks."""
+
+IndexSummary = tuple[str, int, int, int, int]
+"""Name (or "new"), begin and end physical offset, used slots, entry counter (one more than entries)."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueOutcome:
+    """One queue after the start.
+
+    Attributes:
+        min_offset, max_offset: queue offsets that are served; the maximum is exclusive.
+        next_offset: what the next message gets; None if the broker does not know the queue.
+    """
+
+    min_offset: int
+    max_offset: int
+    next_offset: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class FileChanges:
+    """What is different in the directory after the start and an orderly stop. Paths are relative to the root.
+
+    Attributes:
+        deleted, created, changed: regular files; a created index file is `index/<new-N>`: its name is the clock's.
+    """
+
+    deleted: tuple[str, ...] = ()
+    created: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FilePlan:
+    """One file that is kept.
+
+    Attributes:
+        path: where it is or is made.
+        base: offset of its first byte.
+        end: bytes that count as written.
+        is_new: made by the start, of full length and zeros but for what is appended.
+    """
+
+    path: Path
+    base: int
+    end: int
+    is_new: bool
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePlan:
+    """What a queue consists of afterwards.
+
+    Attributes:
+        kind: "SimpleCQ" or "BatchCQ".
+        files: in order.
+        max_physical_offset: up to where it holds records; what dispatch skips.
+        appended: by file, position of the first new unit and the units' bytes.
+    """
+
+    kind: str
+    files: tuple[FilePlan, ...]
+    max_physical_offset: int
+    appended: tuple[tuple[Path, int, bytes], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What recovery does to a store; nothing of it has been done.
+
+    Attributes:
+        steps: in the broker's order.
+        segments: the log's files that are kept, with the end of their data.
+        scan_from, cut_at: physical offsets: where the scan starts, where the log ends; None if nothing was scanned.
+        dispatch_from: physical offset from which dispatch goes on while the store runs.
+        queues: by topic and queue id.
+        index_files: kept ones, in order.
+        checkpoint: its fields afterwards.
+    """
+
+    steps: tuple[Step, ...]
+    segments: tuple[FilePlan, ...]
+    scan_from: int | None
+    cut_at: int | None
+    dispatch_from: int
+    queues: Mapping[tuple[str, int], QueuePlan]
+    index_files: tuple[Path, ...]
+    checkpoint: Checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How much the start has to do, and how long that may take.
+
+    Attributes:
+        scanned_bytes, scanned_records, dispatched_records: by recovery and the first dispatch.
+        least_minutes, most_minutes: with all in the page cache, and from a slow disk.
+    """
+
+    scanned_bytes: int
+    scanned_records: int
+    dispatched_records: int
+    least_minutes: float
+    most_minutes: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a release would make of a store that it is started on now.
+
+    Attributes:
+        release: "4.9" or "5.5".
+        clean_stop: no abort file is there: recovered normally.
+        exit: exit code of the process; None if it keeps running, or hangs.
+        refusal: the broker's own words; None if it starts.
+        hung: where the start hangs; None if it does not.
+        after_start: minimum and maximum physical offset; None if it did not come so far.
+        queues: by "topic/queue"; None unless it runs.
+        lost: queue offsets by "topic/queue" that are proven now and not delivered then; None unless it runs,
+            or where the log was not read for it.
+        readable: messages that consumers get intact; None as for lost.
+        repeated: queue offsets that consumers get more than once.
+        index_after: index files after the start and an orderly stop.
+        abort_after: the abort file is there then.
+        files: what is different then.
+        why, accepted, undecided: rules applied; faults taken without a word; what the files do not decide.
+        effort: how much there is to do.
+        readings: what consumers get at every queue offset, by "topic/queue"; empty as for lost.
+        plan: what recovery does; None if load() did not come so far.
+        evidence: where sizes of files are known from.
+        release_evidence: why this release: given, detected, or assumed.
+    """
+
+    release: str
+    clean_stop: bool
+    exit: int | None
+    refusal: str | None
+    hung: str | None
+    after_start: tuple[int, int] | None
+    queues: Mapping[str, QueueOutcome] | None
+    lost: Mapping[str, Ranges] | None
+    readable: int | None
+    repeated: Mapping[str, Ranges] | None
+    index_after: tuple[IndexSummary, ...]
+    abort_after: bool
+    files: FileChanges
+    why: tuple[str, ...]
+    accepted: tuple[str, ...]
+    undecided: tuple[str, ...]
+    effort: Effort
+    readings: Mapping[str, QueueReading] = field(default_factory=dict, repr=False)
+    plan: Plan | None = field(default=None, repr=False)
+    evidence: Mapping[str, str] = field(default_factory=dict)
+    release_evidence: str = GIVEN
+
+    @property
+    def runs(self) -> bool:
+        """Whether the broker serves."""
+        return self.exit is None and self.hung is None
+
+    @property
+    def verdict(self) -> str:
+        """The outcome in one line."""
+        if self.exit is not None:
+            return f"does not start, exit {self.exit}: {self.refusal}"
+        if self.hung is not None:
+            return f"never finishes starting: {self.hung}"
+        if self.lost is None:
+            return "starts; which messages are lost was not looked at"
+        lost = sum(last - first + 1 for ranges in self.lost.values() for first, last in ranges)
+        return f"starts, but consumers lose {lost} message(s)" if lost else "starts, and no message is lost"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns what can be written as JSON: a broker's answer by its field names, and why."""
+        return {
+            "release": self.release,
+            "release_evidence": self.release_evidence,
+            "clean_stop": self.clean_stop,
+            "exit": self.exit,
+            "refusal": self.refusal,
+            "hung": self.hung,
+            "after_start": self.after_start and dict(zip(("min", "max"), self.after_start, strict=True)),
+            "scan_from": self.plan and self.plan.scan_from,
+            "cut_at": self.plan and self.plan.cut_at,
+            "queues": self.queues and {name: _queue(queue) for name, queue in self.queues.items()},
+            "lost": _lists(self.lost),
+            "readable": self.readable,
+            "repeated": _lists(self.repeated),
+            "index_after": [list(summary) for summary in self.index_after],
+            "abort_after": self.abort_after,
+            "files": {
+                "deleted": list(self.files.deleted),
+                "created": list(self.files.created),
+                "changed": list(self.files.changed),
+            },
+            "why": list(self.why),
+            "accepted": list(self.accepted),
+            "undecided": list(self.undecided),
+            "effort": {
+                "scanned_bytes": self.effort.scanned_bytes,
+                "scanned_records": self.effort.scanned_records,
+                "dispatched_records": self.effort.dispatched_records,
+                "minutes": [self.effort.least_minutes, self.effort.most_minutes],
+            },
+        }
+
+
+def _queue(queue: QueueOutcome) -> dict[str, int | None]:
+    return {"min": queue.min_offset, "max": queue.max_offset, "next": queue.next_offset}
+
+
+def _lists(found: Mapping[str, Ranges] | None) -> dict[str, list[list[int]]] | None:
+    return None if found is None else {name: [list(one) for one in ranges] for name, ranges in found.items()}

@@ -1,0 +1,207 @@
+"""`predict`: the start of a broker on a store, as data, without touching a byte."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from mqtool.errors import LayoutError, NotAStoreError
+from mqtool.formats import file_names
+from mqtool.formats.release import Release, release_of
+from mqtool.recovery import changes, losses
+from mqtool.recovery.delivery import Delivery
+from mqtool.recovery.dledger_start import LedgerStart
+from mqtool.recovery.lock import lock_holder
+from mqtool.recovery.outcome import GIVEN, Effort, FilePlan, Outcome, Plan, QueueOutcome, QueuePlan
+from mqtool.recovery.proof import prove
+from mqtool.recovery.queue_files import QueueFile
+from mqtool.recovery.reading import STATES, QueueReading, Reader
+from mqtool.recovery.settings import read_config, settings_of
+from mqtool.recovery.start import Start
+from mqtool.recovery.state import AnyQueue, QueueKey
+from mqtool.store import open_store
+from mqtool.store.broker_config import BrokerConfig
+from mqtool.store.version import Version
+
+_CACHED_BYTES_PER_MINUTE = 60 * (500 << 20)
+_DISK_BYTES_PER_MINUTE = 60 * (80 << 20)
+_DISPATCHED_PER_MINUTE = 60 * 150_000
+
+
+def predict(
+    store_dir: "str | Path",
+    broker: str | None = None,
+    config: "str | Path | Mapping[str, object] | BrokerConfig | None" = None,
+    *,
+    whole_broker: bool = True,
+    read_log: bool = True,
+    heap_bytes: int | None = None,
+) -> Outcome:
+    """Says what a broker would do if it were started on a store now.
+
+    Args:
+        store_dir: root of the store.
+        broker: the release, "4.9" or "5.5", or a version of it; by default the one that the store was written by.
+        config: the broker's own keys; without them sizes come from the files.
+        whole_broker: load the tables in config/ too, as a broker does.
+        read_log: read the whole log to say which messages are lost; without it `lost` and `readable` are None.
+        heap_bytes: the broker's heap, for 4.9, which may ask it for one array of any record's stated size.
+
+    Raises:
+        UsageError: the release's start is not known.
+        NotAStoreError: the directory is none.
+        UnsupportedFormatError: not a file-based store.
+        StoreError: a file cannot be read.
+    """
+    root = Path(store_dir)
+    keys = read_config(config)
+    release, evidence = (release_of(broker), GIVEN) if broker is not None else detect_release(root, keys)
+    settings = settings_of(root, release, keys, whole_broker=whole_broker, heap=heap_bytes)
+    kind = Start if settings.dledger is None else LedgerStart
+    lock = root / file_names.LOCK
+    start = kind(settings, lock_holder(lock))
+    if lock.exists() and not os.access(lock, os.R_OK):
+        start.ledger.leave_open(
+            "whether a process holds the lock file, which cannot be read: then the broker exits with -1"
+        )
+    start.run()
+    return replace(outcome_of(start, read_log=read_log), release_evidence=evidence)
+
+
+def detect_release(root: Path, config: BrokerConfig) -> tuple[Release, str]:
+    """Returns the release whose start is assumed where none is given, and why in words."""
+    try:
+        with open_store(root, config) as store:
+            found = store.version
+    except (LayoutError, NotAStoreError):
+        found = Version(None, "nothing in the store tells")
+    return found.release, evidence_of(found)
+
+
+def evidence_of(version: Version) -> str:
+    """Returns in words why `version.release` stands for a store's release."""
+    if version.line == str(version.release):
+        return f"detected: {version.evidence}"
+    if version.line is None:
+        return f"assumed: {version.evidence}"
+    return f"assumed for a {version.line} store: {version.evidence}"
+
+
+def outcome_of(start: Start, *, read_log: bool = True) -> Outcome:
+    """Sums up a start that has been run."""
+    state, ending, ledger = start.state, start.ending, start.ledger
+    readings, found = _consumers(start) if ending.runs and read_log else ({}, losses.UNKNOWN)
+    return Outcome(
+        release=str(start.settings.release),
+        clean_stop=state.clean_stop,
+        exit=ending.exit,
+        refusal=ending.refusal,
+        hung=ending.hung,
+        after_start=(state.log.min_offset, state.log.max_offset) if ending.started else None,
+        queues=_queues(start) if ending.runs else None,
+        lost=_named(found.lost),
+        readable=found.readable,
+        repeated=_named(found.repeated),
+        index_after=changes.index_after(start),
+        abort_after=_abort_after(start),
+        files=changes.file_changes(start),
+        why=tuple(ledger.why),
+        accepted=tuple(ledger.accepted),
+        undecided=tuple(ledger.undecided),
+        effort=_effort(start),
+        readings=readings,
+        plan=_plan(start) if ending.loaded else None,
+        evidence=start.settings.evidence,
+    )
+
+
+def _name(key: QueueKey) -> str:
+    return f"{key[0]}/{key[1]}"
+
+
+def _named(found: "Mapping[QueueKey, losses.Ranges] | None") -> "dict[str, losses.Ranges] | None":
+    return None if found is None else {_name(key): found[key] for key in sorted(found)}
+
+
+def _queues(start: Start) -> dict[str, QueueOutcome]:
+    queues = sorted(start.state.queues.items())
+    offsets = start.state.next_offsets
+    return {_name(key): QueueOutcome(queue.min_offset, queue.max_offset, offsets.get(key)) for key, queue in queues}
+
+
+def _consumers(start: Start) -> tuple[dict[str, QueueReading], losses.Losses]:
+    state = start.state
+    proof = prove(start.settings, state.loaded_segments)
+    reader = Reader(state, proof)
+    readings = {key: reader.read(queue) for key, queue in sorted(state.queues.items())}
+    state.segments.close()
+    log_min = state.loaded_segments[0].base if state.loaded_segments else 0
+    claims = {key: losses.claims_of(files, log_min) for key, files in state.loaded_queues.items()}
+    found = losses.losses_of(proof, claims, readings, state.log.max_offset)
+    expired = sum(one.expired for one in claims.values())
+    if expired:
+        start.ledger.accept(f"{expired} unit(s) of queues point before the log's minimum, {log_min}: taken as expired")
+    _note_deliveries(start, readings)
+    if found.unqueued:
+        start.ledger.accept(
+            f"{found.unqueued} message(s) whose records are whole stay in the log, but in no queue: nobody gets them"
+        )
+    return {_name(key): reading for key, reading in readings.items()}, found
+
+
+def _note_deliveries(start: Start, readings: Mapping[QueueKey, QueueReading]) -> None:
+    for key, reading in readings.items():
+        for number, state in enumerate(STATES):
+            count = int((reading.states == number).sum())
+            if count and state is not Delivery.OK:
+                start.ledger.accept(f"queue {_name(key)}: {count} of {len(reading.states)} offsets give {state}")
+        shifted = int(((reading.states == STATES.index(Delivery.OK)) & (reading.stated != reading.offsets)).sum())
+        if shifted:
+            start.ledger.accept(f"queue {_name(key)}: {shifted} message(s) at another offset than their records state")
+
+
+def _abort_after(start: Start) -> bool:
+    path = start.abort.relative_to(start.settings.root).as_posix()
+    found = changes.file_changes(start)
+    return path in found.created or (start.had_abort and path not in found.deleted)
+
+
+def _effort(start: Start) -> Effort:
+    scanned = start.state.scanned
+    dispatching = scanned.dispatched / _DISPATCHED_PER_MINUTE
+    return Effort(
+        scanned.bytes,
+        scanned.records,
+        scanned.dispatched,
+        round(scanned.bytes / _CACHED_BYTES_PER_MINUTE + dispatching, 2),
+        round(scanned.bytes / _DISK_BYTES_PER_MINUTE + dispatching, 2),
+    )
+
+
+def _plan(start: Start) -> Plan:
+    state = start.state
+    return Plan(
+        steps=tuple(start.ledger.steps),
+        segments=tuple(FilePlan(one.path, one.base, one.wrote, one.is_new) for one in state.log.files),
+        scan_from=state.scanned.from_offset,
+        cut_at=state.scanned.end_offset,
+        dispatch_from=state.reput_from,
+        queues={key: _queue_plan(queue) for key, queue in state.queues.items()},
+        index_files=tuple(file.path for file in state.index.files if file.path is not None),
+        checkpoint=state.checkpoint,
+    )
+
+
+def _queue_plan(queue: AnyQueue) -> QueuePlan:
+    files = queue.files.files
+    return QueuePlan(
+        queue.kind,
+        tuple(FilePlan(one.path, one.base, one.wrote, one.is_new) for one in files),
+        queue.max_physical_offset,
+        tuple(_appended(one) for one in files if one.changed_from is not None),
+    )
+
+
+def _appended(file: QueueFile) -> tuple[Path, int, bytes]:
+    start = file.changed_from or 0
+    return file.path, start, file.units().tobytes()[start : file.wrote]

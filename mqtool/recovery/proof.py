@@ -1,0 +1,163 @@
+"""The messages that a store provably holds now: whole records in its segments, before anything is cut.
+
+Stricter than the broker's test: a record counts if magic, lengths, CRC and its own physical offset agree.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from mqtool.formats import commit_log, properties
+from mqtool.recovery.mapped_files import SimulatedFile
+from mqtool.recovery.requests import Requests
+from mqtool.recovery.settings import Settings
+from mqtool.recovery.state import QueueKey
+from mqtool.scan.entries import walk_of
+from mqtool.scan.frames import Frames
+from mqtool.scan.record_check import RecordCheck
+from mqtool.scan.walk import SegmentSpan
+from mqtool.store.files import ReadFile
+
+_PLACE_BITS = 40
+_HIGHEST_PORT = 0xFFFF
+
+
+@dataclass(frozen=True)
+class Proof:
+    """Proven records in the order of segments and positions; every array has one item per record.
+
+    Attributes:
+        segments: the files, numbered.
+        segment: int64, number of the file.
+        position: int64, in the file.
+        size: int64.
+        queue: int64, number in `queues`.
+        queue_offset: int64, of the first message.
+        messages: int64, 1 but for batches.
+        queued: bool, gets a unit: no transaction, or committed.
+        decodable: bool, a client can make sense of it.
+        queues: topic and queue id of each number.
+    """
+
+    segments: tuple[SimulatedFile, ...]
+    segment: np.ndarray
+    position: np.ndarray
+    size: np.ndarray
+    queue: np.ndarray
+    queue_offset: np.ndarray
+    messages: np.ndarray
+    queued: np.ndarray
+    decodable: np.ndarray
+    queues: tuple[QueueKey, ...]
+
+    @cached_property
+    def physical(self) -> np.ndarray:
+        """int64, physical offset of each record."""
+        bases = np.array([file.base for file in self.segments] + [0])
+        return np.asarray(bases[self.segment] + self.position)
+
+    @cached_property
+    def _places(self) -> np.ndarray:
+        return (self.segment << _PLACE_BITS) | self.position
+
+    def at(self, segment: np.ndarray, position: np.ndarray) -> np.ndarray:
+        """Returns the number of the record at each place, -1 where none is proven."""
+        if not len(self.position):
+            return np.full(len(segment), -1)
+        wanted = (segment << _PLACE_BITS) | position
+        number = np.minimum(np.searchsorted(self._places, wanted), len(self._places) - 1)
+        return np.where(self._places[number] == wanted, number, -1)
+
+
+class _Columns:
+    """Grows by one window at a time."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._check = RecordCheck(settings, recovering=True)
+        self._release = settings.release
+        self.queues: dict[QueueKey, int] = {}
+        self.parts: list[tuple[np.ndarray, ...]] = []
+
+    def add(self, number: int, base: int, frames: Frames) -> None:
+        """Takes the sound frames of one window."""
+        requests = Requests(frames, self._check)
+        position = frames.positions + (frames.base - base)
+        self.parts.append(
+            (
+                np.full(len(frames), number),
+                position,
+                frames.sizes,
+                self._queue_numbers(requests),
+                requests.queue_offset.astype(np.int64),
+                self._messages(requests),
+                requests.queued,
+                self._decodable(frames),
+            )
+        )
+
+    def joined(self, segments: Sequence[SimulatedFile]) -> Proof:
+        """Returns all columns end to end."""
+        none = [np.empty(0, np.int64)] * 6 + [np.empty(0, bool)] * 2
+        joined = [np.concatenate(column) for column in zip(none, *self.parts, strict=True)]
+        segment, position, size, queue, offset, messages, queued, decodable = joined
+        return Proof(
+            tuple(segments), segment, position, size, queue, offset, messages, queued, decodable, tuple(self.queues)
+        )
+
+    def _queue_numbers(self, requests: Requests) -> np.ndarray:
+        found = np.empty(len(requests), np.int64)
+        for topic, queue_id, rows in requests.by_queue(np.arange(len(requests))):
+            found[rows] = self.queues.setdefault((topic, queue_id), len(self.queues))
+        return found
+
+    def _messages(self, requests: Requests) -> np.ndarray:
+        counts = np.ones(len(requests), np.int64)
+        inner = requests.frames.column("sys_flag") & commit_log.SysFlag.INNER_BATCH
+        for row in np.flatnonzero(inner).tolist():
+            number = requests.property_of(row, properties.INNER_NUM) or "1"
+            counts[row] = int(number) if number.isascii() and number.isdigit() else 1
+        return counts
+
+    def _decodable(self, frames: Frames) -> np.ndarray:
+        ports = np.maximum(_port(frames, "born_host", 0x10), _port(frames, "store_host", 0x20))
+        fine = (ports <= _HIGHEST_PORT) & (
+            (frames.column("magic_code") == commit_log.MAGIC_V1) | (self._release >= (5, 5))
+        )
+        unknown = np.flatnonzero(frames.column("body_crc") == 0)  # the walk lets these through, consumers do not
+        if len(unknown):
+            fine[unknown] &= frames.select(unknown).crc_matches
+        return np.asarray(fine)
+
+
+def prove(settings: Settings, segments: Sequence[SimulatedFile]) -> Proof:
+    """Walks all segments.
+
+    Args:
+        settings: of the start that the proof is for.
+        segments: as loaded, in the order of their names.
+    """
+    columns = _Columns(settings)
+    for number, file in enumerate(segments):
+        with ReadFile(file.path) as opened:
+            span = SegmentSpan(file.base, opened.size, data_end=opened.data_end(), entries=file.entries)
+            for item in walk_of(opened.read, span):
+                if isinstance(item, Frames):
+                    columns.add(number, file.base, item)
+    return columns.joined(segments)
+
+
+def _port(frames: Frames, host: str, wide: int) -> np.ndarray:
+    """Returns the unsigned port behind a host's address; Java refuses one above 65535."""
+    start = np.empty(len(frames), np.int64)
+    flags = frames.column("sys_flag")
+    for shape in range(4):
+        chosen = frames.host_shape == shape
+        start[chosen] = commit_log.field_offset(host, shape)
+    at = frames.positions + start + np.where(flags & wide, 16, 4)
+    data = frames.bytes
+    found = np.zeros(len(frames), np.int64)
+    for index in range(4):
+        found = (found << 8) | data[at + index]
+    return found

@@ -1,0 +1,107 @@
+"""The units in a queue's files as they are on disk, and as a start would leave them.
+
+Reads whole files, never writes: appended units live in memory until the plan is carried out.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mqtool.formats.codec import Unit
+from mqtool.recovery.ledger import Ledger
+from mqtool.recovery.mapped_files import Entry, MappedFiles, SimulatedFile
+from mqtool.store.files import ReadFile
+
+
+class UnitContent:
+    """The units of one file, shared by every entry of a list that maps it.
+
+    Attributes:
+        changed_from: position of the first unit that was written in memory; None if none was.
+    """
+
+    def __init__(self, path: Path, unit: Unit[Any], size: int, *, is_new: bool) -> None:
+        """Takes a file of `size` bytes; a new one is zeros, whatever lies at its path."""
+        self.path = path
+        self.unit = unit
+        self.is_new = is_new
+        self.changed_from: int | None = None
+        self._count = size // unit.size
+        self._written: np.ndarray | None = None
+
+    def units(self) -> np.ndarray:
+        """Returns the units of the whole file, whatever counts as written."""
+        if self._written is not None:
+            return self._written
+        return np.zeros(self._count, self.unit.dtype) if self.is_new else self.on_disk()
+
+    def on_disk(self) -> np.ndarray:
+        """Returns the units that the file holds now."""
+        found = np.zeros(self._count * self.unit.size, np.uint8)
+        with ReadFile(self.path) as file:
+            data = file.read(0, min(file.data_end(), len(found)))
+        found[: len(data)] = np.frombuffer(data, np.uint8)
+        return found.view(self.unit.dtype)
+
+    def write(self, position: int, values: tuple[int, ...]) -> None:
+        """Sets the unit at a position."""
+        if self._written is None:
+            self._written = self.units().copy()
+        if self.changed_from is None or position < self.changed_from:
+            self.changed_from = position
+        self._written[position // self.unit.size] = values
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether other bytes would be in the file afterwards than are in it now."""
+        return (self.is_new or self._written is not None) and bool((self.units() != self.on_disk()).any())
+
+
+class QueueFile(SimulatedFile):
+    """One file of a queue.
+
+    Attributes:
+        content: its units.
+    """
+
+    def __init__(self, path: Path, base: int, wrote: int, content: UnitContent, *, is_first: bool = False) -> None:
+        super().__init__(path, base, wrote, is_new=content.is_new, is_first=is_first)
+        self.content = content
+
+    @property
+    def changed_from(self) -> int | None:
+        """Position of the first unit that was written in memory; None if none was."""
+        return self.content.changed_from
+
+    def units(self) -> np.ndarray:
+        """Returns the units of the whole file, whatever counts as written."""
+        return self.content.units()
+
+    def append(self, values: tuple[int, ...]) -> None:
+        """Writes one unit at the end of what counts as written."""
+        self.content.write(self.wrote, values)
+        self.wrote += self.content.unit.size
+
+
+class QueueFiles(MappedFiles[QueueFile]):
+    """The files of one queue."""
+
+    def __init__(self, directory: Path, file_size: int, unit: Unit[Any], ledger: Ledger) -> None:
+        super().__init__(directory, file_size, ledger)
+        self.unit = unit
+
+    def _loaded(self, entry: Entry, base: int) -> QueueFile:
+        content = UnitContent(entry.path, self.unit, self.file_size, is_new=False)
+        return QueueFile(entry.path, base, self.file_size, content)
+
+    def _made(self, path: Path, base: int, *, is_first: bool) -> QueueFile:
+        """Makes a file; where one of the list has its path under another base, both map the same bytes."""
+        shared = next((file.content for file in self.files if file.path == path), None)
+        content = shared or UnitContent(path, self.unit, self.file_size, is_new=True)
+        return QueueFile(path, base, 0, content, is_first=is_first)
+
+
+def valid_run(valid: np.ndarray) -> int:
+    """Returns how many items are true before the first that is not."""
+    return len(valid) if valid.all() else int(np.argmin(valid))

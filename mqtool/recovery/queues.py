@@ -1,0 +1,206 @@
+"""One ConsumeQueue while the broker starts: recovered, truncated, appended to, its minimum corrected.
+
+A model: units are read, appended in memory, and never written. Where the two releases differ, it says so.
+Source: ConsumeQueue (4.9.7, 5.5.0).
+"""
+
+import numpy as np
+
+from mqtool.formats import file_names, java
+from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK, PRE_BLANK_SIZE_FIELD, UNIT_SIZE
+from mqtool.recovery.ledger import Action, Ledger, StartHangs
+from mqtool.recovery.mapped_files import Entry
+from mqtool.recovery.queue_files import QueueFile, QueueFiles, valid_run
+from mqtool.recovery.settings import Settings
+
+_LAST_FILES = 3
+
+
+class SimpleQueue:
+    """A ConsumeQueue of 20-byte units.
+
+    Attributes:
+        topic, queue_id: whose.
+        files: with positions.
+        max_physical_offset: end of the record of the last unit, as the broker remembers it; -1 at first.
+    """
+
+    kind = "SimpleCQ"
+
+    def __init__(self, topic: str, queue_id: int, settings: Settings, ledger: Ledger) -> None:
+        directory = settings.root / file_names.CONSUME_QUEUE / topic / str(queue_id)
+        self.topic = topic
+        self.queue_id = queue_id
+        self.files = QueueFiles(directory, settings.queue_file_size, CONSUME_QUEUE_UNIT, ledger)
+        self.max_physical_offset = -1
+        self._min_logic = 0
+        self._release = settings.release
+        self._ledger = ledger
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.queue_id}"
+
+    @property
+    def min_offset(self) -> int:
+        """Queue offset from which the broker serves."""
+        return java.divide(self._min_logic, UNIT_SIZE)
+
+    @property
+    def max_offset(self) -> int:
+        """Queue offset after the last unit."""
+        return java.divide(self.files.max_offset, UNIT_SIZE)
+
+    @property
+    def min_logic(self) -> int:
+        """The minimum in bytes, below which nothing is looked up."""
+        return self._min_logic
+
+    def load(self, entries: list[Entry]) -> None:
+        """Takes the files; raises StartEnds where the broker refuses one."""
+        self.files.load(entries, release=self._release)
+
+    def recover(self) -> None:
+        """Finds the end by the units themselves, from the third last file on; deletes files beyond it."""
+        files = self.files.files
+        if not files:
+            return
+        number = max(0, len(files) - _LAST_FILES)
+        while True:
+            units = files[number].units()
+            run = valid_run((units["physical_offset"] >= 0) & (units["size"] > 0))
+            if run:
+                self.max_physical_offset = _end_of(units[run - 1])
+            if run < len(units) or number + 1 == len(files):
+                break
+            number += 1
+        self._note_early_end(number, run)
+        self.files.truncate_dirty(files[number].base + run * UNIT_SIZE)
+
+    def _note_early_end(self, number: int, run: int) -> None:
+        units = self.files.files[number].units()
+        behind = bool((units["physical_offset"][run:] != 0).any()) or bool((units["size"][run:] != 0).any())
+        if behind or number + 1 < len(self.files.files):
+            at = java.divide(self.files.files[number].base, UNIT_SIZE) + run
+            self._ledger.because(
+                f"queue {self} ends before unit {at}, the first with an offset below 0 or a size of 0 or less; units "
+                "behind it are overwritten later, files behind it deleted (ConsumeQueue.recover)"
+            )
+
+    def truncate(self, physical_offset: int) -> None:
+        """Drops the units at or beyond the log's end (ConsumeQueue.truncateDirtyLogicFiles).
+
+        The first unit of a file is taken without a look at its size.
+        """
+        self.max_physical_offset = physical_offset
+        while self.files.files:
+            file = self.files.files[-1]
+            units = file.units()
+            if int(units["physical_offset"][0]) >= physical_offset:
+                self.files.delete_last()
+                continue
+            if len(units) == 1:
+                raise StartHangs("load() in ConsumeQueue.truncateDirtyLogicFiles: files of one unit")
+            good = (units["physical_offset"] >= 0) & (units["size"] > 0) & (units["physical_offset"] < physical_offset)
+            good[0] = True
+            run = valid_run(good)
+            if int(units["size"][0]) <= 0:
+                number = java.divide(file.base, UNIT_SIZE)
+                self._ledger.accept(f"queue {self}: unit {number} is empty, yet counts (truncateDirtyLogicFiles)")
+            self.files.set_position(file, run * UNIT_SIZE)
+            self.max_physical_offset = _end_of(units[run - 1])
+            return
+
+    def correct_min(self, min_physical_offset: int) -> None:
+        """Finds the first unit that points into the log (ConsumeQueue.correctMinOffset)."""
+        if self._release >= (5, 5):
+            self._correct_min_5(min_physical_offset)
+            return
+        if not self.files.files or not self.files.files[0].wrote:
+            return
+        file = self.files.files[0]
+        inside = file.units()["physical_offset"][: file.wrote // UNIT_SIZE] >= min_physical_offset
+        if inside.any():
+            self._min_logic = file.base + int(np.argmax(inside)) * UNIT_SIZE
+
+    def _correct_min_5(self, min_physical_offset: int) -> None:
+        if self._min_logic >= self.files.max_offset or not self.files.files:
+            return
+        last = self.files.files[-1]
+        if last.wrote >= UNIT_SIZE:
+            newest = int(last.units()["physical_offset"][last.wrote // UNIT_SIZE - 1])
+            if newest < min_physical_offset:
+                self._min_logic = last.base + last.wrote
+                return
+        first = self.files.files[0]
+        start = self._min_logic - first.base
+        intact = start >= 0
+        start = max(start, 0)
+        if start + UNIT_SIZE > first.wrote:  # nothing is there, or less than a unit: its name is no multiple of one
+            return
+        offsets = first.units()["physical_offset"][start // UNIT_SIZE : first.wrote // UNIT_SIZE]
+        if intact and int(offsets[0]) >= min_physical_offset:
+            return
+        found = _first_at_or_after(offsets, min_physical_offset)
+        if found is not None:
+            self._min_logic = first.base + start + found * UNIT_SIZE
+
+    def put(self, physical_offset: int, size: int, tags_code: int, queue_offset: int) -> None:
+        """Adds a unit, or not (ConsumeQueue.putMessagePositionInfo)."""
+        end = java.to_int64(physical_offset + size)
+        if end <= self.max_physical_offset:
+            return
+        expected = java.to_int64(queue_offset * UNIT_SIZE)
+        file = self.files.last_for_append(expected)
+        if file.is_first and queue_offset != 0 and file.wrote == 0:
+            self._pre_blank(file, expected)
+        if queue_offset != 0:
+            current = file.wrote + file.base
+            if expected < current:
+                return
+            if expected != current:
+                self._ledger.accept(
+                    f"queue {self}: a record that states queue offset {queue_offset} is put at "
+                    f"{java.divide(current, UNIT_SIZE)}; from there on they differ"
+                )
+        self.max_physical_offset = end
+        if file.changed_from is None:
+            self._ledger.do(Action.APPEND, file.path, file.wrote)
+        file.append((physical_offset, size, tags_code))
+
+    def _pre_blank(self, file: QueueFile, expected: int) -> None:
+        """Fills the front of a new queue's first file (ConsumeQueue.fillPreBlank)."""
+        self._min_logic = expected
+        until = self.files.remainder(expected)
+        if until > 0:
+            self._ledger.do(Action.APPEND, file.path, 0, until // UNIT_SIZE)
+            self._ledger.because(
+                f"queue {self} is made anew from queue offset {java.divide(expected, UNIT_SIZE)}; its file's front is "
+                f"filled with blank units of size {PRE_BLANK_SIZE_FIELD} (ConsumeQueue.fillPreBlank)"
+            )
+        for _ in range(0, until, UNIT_SIZE):
+            file.append((PRE_BLANK.physical_offset, PRE_BLANK.size, PRE_BLANK.tags_code))
+
+    def destroy(self) -> None:
+        """Deletes every file."""
+        self.files.destroy()
+        self.max_physical_offset = -1
+        self._min_logic = 0
+
+
+def _end_of(unit: np.void) -> int:
+    return java.to_int64(int(unit["physical_offset"]) + int(unit["size"]))
+
+
+def _first_at_or_after(offsets: np.ndarray, wanted: int) -> int | None:
+    """Returns the unit that 5.5's search ends at, which is the first one only where offsets ascend."""
+    low, high = 0, len(offsets) - 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        value = int(offsets[middle])
+        if value == wanted:
+            low = high = middle
+        elif value > wanted:
+            high = middle
+        else:
+            low = middle
+    return next((at for at in range(low, high + 1) if int(offsets[at]) >= wanted), None)

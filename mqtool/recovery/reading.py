@@ -1,0 +1,196 @@
+"""What consumers get after a start: one pull of one message at every queue offset.
+
+Follows DefaultMessageStore.getMessage and CommitLog.getMessage (4.9.7, 5.5.0) over the positions that the
+start left; units that hit a proven record need no look at its bytes.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from mqtool.formats import java
+from mqtool.formats.batch_consume_queue import BATCH_UNIT_SIZE
+from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, UNIT_SIZE
+from mqtool.recovery.batch_queues import BatchQueue
+from mqtool.recovery.delivery import Delivery, decode
+from mqtool.recovery.mapped_files import F, MappedFiles, SimulatedFile
+from mqtool.recovery.proof import Proof
+from mqtool.recovery.queues import SimpleQueue
+from mqtool.recovery.state import AnyQueue, StoreState
+
+STATES = tuple(Delivery)
+_NUMBER = {state: number for number, state in enumerate(STATES)}
+OK = _NUMBER[Delivery.OK]
+_SCAN_UNITS = 800
+"""A pull looks at that many units at most (maxFilterMessageSize 16,000 bytes)."""
+_NONE = -1
+
+
+@dataclass(frozen=True)
+class QueueReading:
+    """One queue as consumers find it; every array has one item per queue offset.
+
+    Attributes:
+        offsets: int64, queue offsets.
+        states: int8, number in STATES.
+        physical: int64, where the delivered record starts; -1 where none is.
+        stated: int64, queue offset that the delivered record states.
+        records: int64, number of the record in the proof; -1 where it is not proven.
+    """
+
+    offsets: np.ndarray
+    states: np.ndarray
+    physical: np.ndarray
+    stated: np.ndarray
+    records: np.ndarray
+
+    def runs(self) -> Iterator[tuple[int, int, str]]:
+        """Yields (first, last, state) of equal neighbours; `stored-offset+N` where the record states another offset."""
+        if not len(self.offsets):
+            return
+        shift = np.where(self.states == OK, self.stated - self.offsets, 0)
+        changes = (np.diff(self.states) != 0) | (np.diff(shift) != 0)
+        starts = np.concatenate([[0], np.flatnonzero(changes) + 1])
+        ends = np.concatenate([starts[1:], [len(self.offsets)]]) - 1
+        for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+            state = str(STATES[self.states[start]])
+            named = f"stored-offset{int(shift[start]):+d}" if shift[start] else state
+            yield int(self.offsets[start]), int(self.offsets[end]), named
+
+
+class Reader:
+    """Pulls from every queue of a state."""
+
+    def __init__(self, state: StoreState, proof: Proof) -> None:
+        self._state = state
+        self._proof = proof
+        self._numbers = {file.path: number for number, file in enumerate(proof.segments)}
+        self._queues = {key: number for number, key in enumerate(proof.queues)}
+
+    def read(self, queue: AnyQueue) -> QueueReading:
+        """Pulls at every queue offset from the minimum to the maximum."""
+        if isinstance(queue, BatchQueue):
+            return self._read_batches(queue)
+        offsets, file, units = _simple_units(queue)
+        reading = self._pull(queue, offsets, units)
+        absent = file == _NONE
+        reading.states[absent] = _NUMBER[Delivery.NO_FILE]
+        reading.physical[absent] = _NONE
+        self._look_ahead(reading, file, units)
+        return reading
+
+    def _read_batches(self, queue: BatchQueue) -> QueueReading:
+        units = [one.units()[: one.wrote // BATCH_UNIT_SIZE] for one in queue.files.files]
+        joined = np.concatenate(units) if units else None
+        if joined is None or not len(joined):
+            return _empty_reading()
+        inside = joined["base_queue_offset"] + joined["batch_size"] > queue.min_offset
+        joined = joined[inside]
+        return self._pull(queue, joined["base_queue_offset"].astype(np.int64), joined)
+
+    def _pull(self, queue: AnyQueue, offsets: np.ndarray, units: np.ndarray) -> QueueReading:
+        physical, size = units["physical_offset"].astype(np.int64), units["size"].astype(np.int64)
+        segment, position = _locate(self._state.log, physical, or_first=True)
+        states = np.full(len(offsets), _NUMBER[Delivery.REMOVED], np.int8)
+        start = np.full(len(offsets), _NONE)
+        stated = np.full(len(offsets), _NONE)
+        wrote = np.array([_NONE if file.is_new else file.wrote for file in self._state.log.files] + [_NONE])[segment]
+        readable = (segment != _NONE) & (position + size <= wrote)
+        states[(segment != _NONE) & ((size < 0) | (position + size > java.INT_MAX))] = _NUMBER[Delivery.ERROR]
+        readable &= size >= 0
+        bases = np.array([file.base for file in self._state.log.files] + [0])
+        start[readable] = bases[segment[readable]] + position[readable]
+        records = self._match(queue, segment, position, size, readable)
+        proven = records != _NONE
+        states[proven] = OK
+        stated[proven] = self._proof.queue_offset[records[proven]]
+        for at in np.flatnonzero(readable & ~proven).tolist():
+            states[at], stated[at] = self._decode(queue, int(segment[at]), int(position[at]), int(size[at]))
+        return QueueReading(offsets, states, start, stated, records)
+
+    def _match(
+        self, queue: AnyQueue, segment: np.ndarray, position: np.ndarray, size: np.ndarray, readable: np.ndarray
+    ) -> np.ndarray:
+        """Returns the proven record of this queue that each unit names exactly, -1 for none."""
+        numbers = np.array([self._numbers.get(file.path, _NONE) for file in self._state.log.files] + [_NONE])[segment]
+        found = np.where(readable, self._proof.at(numbers, position), _NONE)
+        hit = np.flatnonzero(found != _NONE)
+        record = found[hit]
+        mine = self._queues.get((queue.topic, queue.queue_id), _NONE)
+        same = (self._proof.size[record] == size[hit]) & (self._proof.queue[record] == mine)
+        found[hit[~(same & self._proof.decodable[record])]] = _NONE
+        return found
+
+    def _decode(self, queue: AnyQueue, segment: int, position: int, size: int) -> tuple[int, int]:
+        file = self._state.log.files[segment]
+        raw = self._state.segments.reader(file)(position, size)
+        seen = decode(raw, queue.topic, queue.queue_id, release=self._state.settings.release)
+        return _NUMBER[seen.delivery], seen.queue_offset
+
+    def _look_ahead(self, reading: QueueReading, file: np.ndarray, units: np.ndarray) -> None:
+        """Finds what a pull that gets nothing at its own offset goes on to.
+
+        It leaves out units up to the next segment and delivers the first one after that, of the same queue file.
+        """
+        waiting = np.flatnonzero((reading.states == _NUMBER[Delivery.REMOVED]) | (units["size"] == 0) & (file != _NONE))
+        landing = np.full(len(file), _NONE)
+        for at in waiting[::-1].tolist():
+            following = self._next(reading, file, units, at)
+            if following is not None:
+                readable = reading.physical[following] != _NONE and units["size"][following] > 0
+                landing[at] = following if readable else landing[following]
+            empty = following is not None and units["size"][at] == 0
+            if empty or (landing[at] != _NONE and landing[at] - at < _SCAN_UNITS):
+                reading.states[at] = _NUMBER[Delivery.SKIPPED]
+                reading.physical[at] = _NONE
+
+    def _next(self, reading: QueueReading, file: np.ndarray, units: np.ndarray, at: int) -> int | None:
+        segment = self._state.settings.segment_size
+        physical = int(units["physical_offset"][at])
+        roll = physical + segment - (physical - java.divide(physical, segment) * segment)
+        floor = roll if reading.physical[at] == _NONE else np.iinfo(np.int64).min
+        end = min(len(file), at + _SCAN_UNITS)
+        ahead = np.flatnonzero((units["physical_offset"][at + 1 : end] >= floor) & (file[at + 1 : end] == file[at]))
+        return at + 1 + int(ahead[0]) if len(ahead) else None
+
+
+def _simple_units(queue: SimpleQueue) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns queue offsets, number of the file that holds each unit (-1: none), and the units."""
+    first, last = queue.min_offset, queue.max_offset
+    offsets = np.arange(first, max(first, last))
+    file = np.full(len(offsets), _NONE)
+    units = np.zeros(len(offsets), CONSUME_QUEUE_UNIT.dtype)
+    where, position = _locate(queue.files, offsets * UNIT_SIZE)
+    for number, one in enumerate(queue.files.files):
+        mine = np.flatnonzero((where == number) & (position < one.wrote) & (offsets * UNIT_SIZE >= queue.min_logic))
+        if len(mine):
+            file[mine] = number
+            units[mine] = one.units()[position[mine] // UNIT_SIZE]
+    return offsets, file, units
+
+
+def _locate(files: MappedFiles[F], offsets: np.ndarray, *, or_first: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the number of the file that `find` gives for each offset (-1: none), and the position in it."""
+    size = files.file_size
+    numbers = {id(one): number for number, one in enumerate(files.files)}
+
+    def number_of(found: SimulatedFile | None) -> int:
+        return _NONE if found is None else numbers[id(found)]
+
+    edges = sorted({edge for one in files.files for edge in _edges(one.base, size)})
+    found = np.array([_NONE] + [number_of(files.find(edge)) for edge in edges])
+    where = found[np.searchsorted(np.array(edges, np.int64), offsets, side="right")]
+    if or_first:  # the log's first segment answers for offset 0, whatever its base
+        where[offsets == 0] = number_of(files.find(0, or_first=True))
+    return where, np.fmod(offsets, size)
+
+
+def _edges(base: int, size: int) -> tuple[int, ...]:
+    """Returns the offsets at which the answer of `find` may change, around one file."""
+    return base, base + size, base - base % size, base - base % size + size
+
+
+def _empty_reading() -> QueueReading:
+    none = np.empty(0, np.int64)
+    return QueueReading(none, np.empty(0, np.int8), none, none, none)

@@ -1,0 +1,104 @@
+"""The first dispatch: from where it goes on, over which bytes, and whether it ever ends.
+
+4.9 starts it at the largest end of any queue and waits for it; 5.5 only where it is told to
+(recheckReputOffsetFromCq). Source: DefaultMessageStore.start, ReputMessageService.doReput (4.9.7, 5.5.0).
+"""
+
+from mqtool.formats import java
+from mqtool.recovery.dispatch import dispatch
+from mqtool.recovery.entry_scan import scan_of
+from mqtool.recovery.ledger import StartEnds, StartHangs
+from mqtool.recovery.mapped_files import SimulatedFile
+from mqtool.recovery.requests import Requests
+from mqtool.recovery.state import StoreState
+from mqtool.scan.record_check import HeapExhausted, RecordCheck
+
+_WAIT = "start() waits for dispatch"
+
+
+def dispatch_from_queues(state: StoreState) -> None:
+    """Dispatches what lies behind the largest end of any queue.
+
+    Raises:
+        StartHangs: dispatch cannot reach the end of the log.
+    """
+    state.reput_from = max(state.log.min_offset, state.queues_end, 0)
+    end = state.log.max_offset
+    if state.reput_from < end:
+        state.ledger.because(
+            f"dispatch goes on from {state.reput_from}, the largest end of any queue, to {end}; start() waits for it "
+            "(DefaultMessageStore.start)"
+        )
+    dispatch_on(state)
+    if state.reput_from != state.log.max_offset:
+        state.ledger.because(
+            f"dispatch stands at {state.reput_from}, the log ends at {state.log.max_offset}: "
+            "abort stays after an orderly stop"
+        )
+
+
+def dispatch_on(state: StoreState) -> None:
+    """Dispatches from where dispatch stands to the end of the log.
+
+    Raises:
+        StartHangs: dispatch cannot reach it.
+    """
+    check = RecordCheck(state.settings, recovering=False)
+    while state.reput_from < state.log.max_offset:
+        before = state.reput_from
+        try:
+            _reput(state, check)
+        except (StartEnds, HeapExhausted) as end_of_thread:
+            raise StartHangs(f"{_WAIT}, which died: {end_of_thread.refusal}") from None
+        if state.reput_from == before:
+            raise StartHangs(f"{_WAIT} at {before}, which finds nothing there; the log ends at {state.log.max_offset}")
+
+
+def _reput(state: StoreState, check: RecordCheck) -> None:
+    """Dispatches the readable rest of one segment (one buffer of doReput)."""
+    state.reput_from = max(state.reput_from, state.log.min_offset)
+    file = state.log.find(state.reput_from, or_first=state.reput_from == 0)
+    if file is None:
+        return
+    position = state.log.remainder(state.reput_from)
+    if not 0 <= position < file.wrote:
+        return
+    state.reput_from = file.base + position
+    _reput_segment(state, check, file, position)
+
+
+def _reput_segment(state: StoreState, check: RecordCheck, file: SimulatedFile, position: int) -> None:
+    size, done = file.wrote - position, 0
+    while done < size:
+        scan = scan_of(check, state.segments.reader(file), file, file.wrote, position)
+        for frames, _ in scan:
+            dispatch(state, Requests(frames, check))
+            state.scanned.bytes += int(frames.sizes.sum())
+        passed = scan.end - position
+        done += passed
+        position = scan.end
+        state.reput_from += passed
+        if done >= size:
+            return
+        if scan.stop.ok:
+            segment = state.settings.segment_size
+            state.reput_from += segment - (state.reput_from - java.divide(state.reput_from, segment) * segment)
+            return
+        if scan.stop.size <= 0:
+            _skip_rest(state, size - done)
+            return
+        # a half message: the offset moves by what it states, the buffer by what was read of it
+        state.ledger.accept(f"dispatch passes over a record at {file.base + position}: {scan.stop.reason}")
+        state.reput_from += scan.stop.size
+        position += scan.stop.consumed
+
+
+def _skip_rest(state: StoreState, rest: int) -> None:
+    """Passes over what is left of the buffer behind a record that cannot be read; only a master does."""
+    if not state.settings.is_master and state.settings.dledger is None:
+        return
+    state.ledger.accept(
+        f"dispatch passes over {rest} bytes from {state.reput_from} on, to the end of the segment: no record there; "
+        "all behind it in that segment gets into no queue (ReputMessageService.doReput)"
+    )
+    state.reput_from += rest

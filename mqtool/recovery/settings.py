@@ -1,0 +1,177 @@
+"""What decides a start besides the store's files: the release, and the broker's own keys.
+
+A key that nobody gave has the release's default, except for sizes of files: those the files tell.
+Source: MessageStoreConfig, BrokerConfig (4.9.7, 5.5.0).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mqtool.errors import LayoutError, NotAStoreError
+from mqtool.formats import batch_consume_queue, consume_queue, consume_queue_ext, file_names, index_file
+from mqtool.formats.release import Release
+from mqtool.recovery import scope
+from mqtool.recovery.dledger_place import LedgerPlace, ledger_place
+from mqtool.scan.recovery_rules import RecoveryRules
+from mqtool.store import broker_config, layout
+from mqtool.store.broker_config import BrokerConfig
+from mqtool.store.file_sizes import Known
+from mqtool.store.index_file import list_index_files
+from mqtool.store.recovery_rules import recovery_rules
+
+DEFAULT_SEGMENT_SIZE = 1 << 30
+_COMMIT_LOG_KEYS = ("storePathCommitLog", "readOnlyCommitLogStorePaths")
+_LEFT_OVER = {
+    file_names.LOCK,
+    file_names.ABORT,
+    file_names.ABORT_BACKUP,
+    file_names.ROCKSDB_STORE,
+    file_names.TIMER_WHEEL,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(RecoveryRules):
+    """Everything a start depends on that is not in the data files; the recovery rules among it.
+
+    Attributes:
+        root: the store's root.
+        commit_log_dirs: directories of segments; several with a multi-path CommitLog.
+        segment_size, queue_file_size, batch_file_size, ext_file_size: bytes of a file of each kind.
+        index_slots, index_entries: maxHashSlotNum, maxIndexNum; None where neither configuration nor files tell.
+        whole_broker: also the tables in config/ are loaded, as a broker does; the bare store does not.
+        index_enabled: messageIndexEnable (and indexFileWriteEnable).
+        sync_flush: flushDiskType is SYNC_FLUSH.
+        recheck_reput: recheckReputOffsetFromCq (5.5).
+        is_master, is_slave: brokerId is 0; brokerRole is SLAVE.
+        multi_dispatch, lmq, queue_ext: enableMultiDispatch, enableLmq, enableConsumeQueueExt.
+        evidence: where sizes came from.
+        dledger: where the log is that DLedger keeps; None without DLedger mode.
+        unfollowed: parts of the store that a start touches and that are not followed here, in words.
+    """
+
+    root: Path
+    commit_log_dirs: tuple[Path, ...]
+    segment_size: int
+    queue_file_size: int
+    batch_file_size: int
+    ext_file_size: int
+    index_slots: int | None
+    index_entries: int | None
+    whole_broker: bool = True
+    index_enabled: bool = True
+    sync_flush: bool = False
+    recheck_reput: bool = False
+    is_master: bool = True
+    is_slave: bool = False
+    multi_dispatch: bool = False
+    lmq: bool = False
+    queue_ext: bool = False
+    evidence: Mapping[str, str] = field(default_factory=dict)
+    dledger: LedgerPlace | None = None
+    unfollowed: tuple[str, ...] = ()
+
+
+def settings_of(
+    root: Path, release: Release, config: BrokerConfig, *, whole_broker: bool = True, heap: int | None = None
+) -> Settings:
+    """Puts together what the files and the configuration tell.
+
+    Raises:
+        NotAStoreError: the directory is neither a store nor empty.
+        UnsupportedFormatError: another engine than the file-based one would open the store.
+    """
+    scope.refuse_other_engines(root, config)
+    found = _layout(root, config)
+    segment = _known(found.commit_log_size if found else None, DEFAULT_SEGMENT_SIZE)
+    queue = _known(found.consume_queue_size if found else None, consume_queue.DEFAULT_FILE_SIZE)
+    batch = _known(found.batch_consume_queue_size if found else None, batch_consume_queue.DEFAULT_FILE_SIZE)
+    ext = _known(found.consume_queue_ext_size if found else None, consume_queue_ext.DEFAULT_FILE_SIZE)
+    slots, entries = _index_sizes(root, config)
+    return Settings(
+        **vars(recovery_rules(config, release, heap)),
+        root=root,
+        commit_log_dirs=_commit_log_dirs(root, config, found),
+        segment_size=segment.value,
+        queue_file_size=queue.value,
+        batch_file_size=batch.value,
+        ext_file_size=ext.value,
+        index_slots=slots,
+        index_entries=entries,
+        whole_broker=whole_broker,
+        **_keys_of(config, release),
+        is_master=(config.integer("brokerId") or 0) == 0,
+        evidence={"segments": segment.evidence, "queue files": queue.evidence},
+        dledger=ledger_place(root, config),
+        unfollowed=scope.unfollowed(root, config),
+    )
+
+
+def _keys_of(config: BrokerConfig, release: Release) -> dict[str, Any]:
+    """Returns the keys that are flags or names; keys that 4.9 does not know do nothing there."""
+
+    def flag(key: str, *, default: bool = False, since: tuple[int, int] = (4, 9)) -> bool:
+        value = config.flag(key) if release >= since else None
+        return default if value is None else value
+
+    index = flag("messageIndexEnable", default=True)
+    return {
+        "index_enabled": index and flag("indexFileWriteEnable", default=True, since=(5, 5)),
+        "sync_flush": config.values.get("flushDiskType", "").strip() == "SYNC_FLUSH",
+        "recheck_reput": flag("recheckReputOffsetFromCq", since=(5, 5)),
+        "is_slave": config.values.get("brokerRole", "").strip() == "SLAVE",
+        "multi_dispatch": flag("enableMultiDispatch"),
+        "lmq": flag("enableLmq"),
+        "queue_ext": flag("enableConsumeQueueExt"),
+    }
+
+
+def read_config(config: "str | Path | Mapping[str, object] | BrokerConfig | None") -> BrokerConfig:
+    """Reads the broker's keys; see `store.broker_config.load`."""
+    return broker_config.load(config)
+
+
+def _layout(root: Path, config: BrokerConfig) -> layout.StoreLayout | None:
+    """Looks at the directory; None if nothing is left in it: a broker makes a new store there."""
+    try:
+        return layout.detect(root, config)
+    except LayoutError:  # a directory of segments is gone: to a broker that is a log without files
+        rest = {key: value for key, value in config.values.items() if key not in _COMMIT_LOG_KEYS}
+        return layout.detect(root, BrokerConfig(rest, config.directory, config.source))
+    except NotAStoreError:
+        if root.is_dir() and all(path.name in _LEFT_OVER for path in root.iterdir()):
+            return None
+        raise
+
+
+def _commit_log_dirs(root: Path, config: BrokerConfig, found: layout.StoreLayout | None) -> tuple[Path, ...]:
+    """Returns where the broker looks for segments: where it is told to, else in commitlog/ and nowhere else."""
+    default = root / file_names.COMMIT_LOG
+    named = tuple(path for key in _COMMIT_LOG_KEYS for path in config.paths(key))
+    detected = found.commit_log_dirs if found else ()
+    if named:
+        places = {path.name: path for path in detected}
+        return tuple(places.get(path.name, root / path.name) for path in named)
+    return (default,) if default in detected or not detected else detected
+
+
+def _known(found: Known | None, default: int) -> Known:
+    return found or Known(default, "the broker's default")
+
+
+def _index_sizes(root: Path, config: BrokerConfig) -> tuple[int | None, int | None]:
+    """Returns slots and entries: configured, the default ones if the files have that size, or what the files tell."""
+    slots, entries = config.integer("maxHashSlotNum"), config.integer("maxIndexNum")
+    if slots is not None or entries is not None:
+        return slots or index_file.DEFAULT_SLOTS, entries or index_file.DEFAULT_ENTRIES
+    default = index_file.file_size(index_file.DEFAULT_SLOTS, index_file.DEFAULT_ENTRIES)
+    directory = root / file_names.INDEX
+    sizes = {path.stat().st_size for path in directory.iterdir() if path.is_file()} if directory.is_dir() else set()
+    if sizes <= {default}:
+        return index_file.DEFAULT_SLOTS, index_file.DEFAULT_ENTRIES
+    for file in list_index_files(directory)[0]:
+        if file.slot_count is not None:
+            return file.slot_count, file.max_entries
+    return None, None

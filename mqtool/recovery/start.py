@@ -1,0 +1,260 @@
+"""A broker's start, from the first file it looks at to the moment it runs, and the stop after it.
+
+The order of things, which decides what has happened already when one of them fails: tables, log, queues,
+checkpoint, index, recovery, and only then the lock. Source: DefaultMessageStore.load, start, shutdown,
+StoreCheckpoint (4.9.7, 5.5.0).
+"""
+
+import itertools
+from dataclasses import dataclass
+
+from mqtool.errors import FormatError
+from mqtool.formats import checkpoint, file_names, java
+from mqtool.recovery.batch_queues import BatchQueue
+from mqtool.recovery.commit_log import LogRecovery
+from mqtool.recovery.configuration import load_table, load_tables, tried_last
+from mqtool.recovery.ledger import Action, Ledger, StartEnds, StartHangs, load_fails, throws
+from mqtool.recovery.mapped_files import is_a_directory, list_entries
+from mqtool.recovery.queues import SimpleQueue
+from mqtool.recovery.reput import dispatch_from_queues
+from mqtool.recovery.settings import Settings
+from mqtool.recovery.state import StoreState
+from mqtool.scan.record_check import HeapExhausted
+from mqtool.store.files import read_file
+
+
+@dataclass(slots=True)
+class Ending:
+    """How far a start came.
+
+    Attributes:
+        loaded: load() got past its files: positions are known.
+        started: start() was entered.
+        exit: the process's exit code; None if it runs or hangs.
+        refusal: the broker's words.
+        hung: where it hangs.
+    """
+
+    loaded: bool = False
+    started: bool = False
+    exit: int | None = None
+    refusal: str | None = None
+    hung: str | None = None
+
+    @property
+    def runs(self) -> bool:
+        """Whether the broker serves."""
+        return self.exit is None and self.hung is None
+
+
+class Start:
+    """One start of one store.
+
+    Attributes:
+        state: the store, as far as the start has come.
+        ending: how it ended.
+    """
+
+    def __init__(self, settings: Settings, lock_holder: int | None = None) -> None:
+        """Takes a store as it is.
+
+        Args:
+            settings: of the start.
+            lock_holder: process that holds the lock; None if none does, or it is the caller's own.
+        """
+        self.ledger = Ledger()
+        self.lock_holder = lock_holder
+        self.settings = settings
+        self.state = StoreState(settings, self.ledger)
+        self.ending = Ending()
+        self.abort = settings.root / file_names.ABORT
+        self.had_abort = self.abort.is_file()
+
+    def run(self) -> Ending:
+        """Goes through the start, and through an orderly stop if it comes to run."""
+        at_once = False
+        try:
+            self._construct()
+            self._load()
+            self.ending.loaded = True
+            self.ending.started = True
+            self._start()
+        except StartEnds as end:
+            self.ending.exit, self.ending.refusal, at_once = end.exit, end.refusal, end.at_once
+        except HeapExhausted as end:
+            self.ending.exit, self.ending.refusal = -1, end.refusal
+        except StartHangs as hang:
+            self.ending.hung = hang.where
+        finally:
+            self.state.segments.close()
+        if self.ending.hung is None and not at_once:
+            self._stop()
+        return self.ending
+
+    def _construct(self) -> None:
+        if self.settings.whole_broker:
+            self.state.queue_types = load_tables(self.settings, self.ledger)
+        lock = self.settings.root / file_names.LOCK
+        if lock.is_dir():
+            raise load_fails(is_a_directory(lock))
+
+    def _load(self) -> None:
+        state, ledger = self.state, self.ledger
+        state.clean_stop = not self.abort.exists()
+        for part in self.settings.unfollowed:
+            ledger.leave_open(part)
+        if not state.clean_stop:
+            ledger.because("abort is there: the store was not closed in order and is recovered abnormally")
+        entries = [one for path in self.settings.commit_log_dirs for one in list_entries(path) or []]
+        state.log.load(entries, release=self.settings.release)
+        self._note_gaps()
+        self._load_queues()
+        state.note_loaded()
+        self._load_checkpoint()
+        state.index.load(clean_stop=state.clean_stop, index_timestamp=state.checkpoint.index_msg_timestamp)
+        for queue in state.queues.values():
+            queue.recover()
+        self._recover_log()
+        state.note_offsets()
+        self._after_recovery()
+
+    def _recover_log(self) -> None:
+        LogRecovery(self.state).run()
+
+    def _after_recovery(self) -> None:
+        refusal = self.state.index.refusal
+        if refusal and self.settings.release >= (5, 5):
+            self.ledger.because("the index cannot be loaded: load() fails, but only after recovery (5.5)")
+            raise load_fails(refusal)
+        if refusal:
+            self.ledger.accept(f"the index is off from there on: {refusal} (IndexService.load, result ignored by 4.9)")
+        if self.settings.release >= (5, 5) and not self.settings.whole_broker:
+            return
+        if load_table(self.settings, self.ledger, file_names.DELAY_OFFSETS) is None:
+            path = self.settings.root / file_names.CONFIG / file_names.DELAY_OFFSETS
+            raise load_fails(f"load {tried_last(path, release=self.settings.release)} Failed")
+
+    def _note_gaps(self) -> None:
+        files = self.state.log.files
+        for before, after in itertools.pairwise(files):
+            if after.base - before.base != self.settings.segment_size:
+                self.ledger.accept(
+                    f"segments {before.path.name} and {after.path.name} do not adjoin"
+                    + (": one ERROR in the log" if self.settings.release >= (5, 5) else "")
+                    + "; what was between them cannot be read"
+                )
+
+    def _load_queues(self) -> None:
+        self._load_queue_tree(file_names.CONSUME_QUEUE, "SimpleCQ")
+        if self.settings.release >= (5, 5):
+            self._load_queue_tree(file_names.BATCH_CONSUME_QUEUE, "BatchCQ")
+
+    def _load_queue_tree(self, tree: str, kind: str) -> None:
+        """Takes every directory topic/number, in the order in which the system lists them."""
+        for topic in list_entries(self.settings.root / tree) or []:
+            for entry in list_entries(topic.path) or []:
+                try:
+                    queue_id = java.parse_int(entry.name)
+                except FormatError:
+                    self.ledger.accept(f"{tree}/{topic.name}/{entry.name} is no queue id: it is passed over")
+                    continue
+                self._load_queue(topic.name, queue_id, kind)
+
+    def _load_queue(self, topic: str, queue_id: int, kind: str) -> None:
+        expected = self.state.queue_types.get(topic, "SimpleCQ")
+        if self.settings.release >= (5, 5) and expected != kind:
+            words = f"The queue type of topic: {topic} should be {kind}, but is {expected}"
+            raise load_fails(f"load exception java.lang.RuntimeException: {words}")
+        make = SimpleQueue if kind == "SimpleCQ" else BatchQueue
+        queue = make(topic, queue_id, self.settings, self.ledger)
+        self.state.queues[topic, queue_id] = queue
+        queue.load(list_entries(queue.files.directory) or [])
+
+    def _load_checkpoint(self) -> None:
+        path = self.settings.root / file_names.CHECKPOINT
+        if path.is_dir():
+            raise load_fails(f"load exception {is_a_directory(path)}")
+        if not path.exists():
+            self.ledger.do(Action.CREATE, path, checkpoint.FILE_SIZE)
+            self.state.loaded_checkpoint = self.state.checkpoint
+            return
+        data = read_file(path)
+        if len(data) < checkpoint.FILE_SIZE:
+            self.ledger.do(Action.GROW, path, checkpoint.FILE_SIZE)
+            self.ledger.accept(f"checkpoint has {len(data)} bytes: it is lengthened with zeros, missing fields are 0")
+        self.state.checkpoint = self.state.loaded_checkpoint = checkpoint.parse(data)
+
+    def _start(self) -> None:
+        holder = self.lock_holder
+        if holder is not None:
+            self.ledger.because(
+                f"process {holder} holds the lock; that is noticed only in start(), after load() has cut and deleted"
+            )
+            raise throws(f"java.lang.RuntimeException: {self._lock_words}")
+        self._dispatch_rest()
+        self._create_abort()
+
+    def _dispatch_rest(self) -> None:
+        if self.settings.release < (5, 5) or self.settings.recheck_reput:
+            dispatch_from_queues(self.state)
+            self.state.note_offsets()
+        else:
+            self.state.reput_from = self._confirm_offset
+
+    @property
+    def _lock_words(self) -> str:
+        if self.settings.release >= (5, 5):
+            return "Lock failed, MQ already started, lock status: null"
+        return "Lock failed,MQ already started"
+
+    @property
+    def _confirm_offset(self) -> int:
+        return self.state.flushed_where if self.settings.sync_flush else self.state.log.max_offset
+
+    def _create_abort(self) -> None:
+        if self.settings.release < (5, 5):
+            if not self.abort.exists():
+                self.ledger.do(Action.CREATE, self.abort)
+            return
+        if not self.abort.exists():
+            self.ledger.do(Action.CREATE, self.abort)
+        if self.abort.is_dir():
+            raise throws(is_a_directory(self.abort))
+        backup = self.settings.root / file_names.ABORT_BACKUP
+        if backup.is_dir():
+            raise throws(is_a_directory(backup))
+        self.ledger.do(Action.WRITE if backup.exists() else Action.CREATE, backup)
+        self.ledger.do(Action.WRITE, self.abort)
+
+    def _stop(self) -> None:
+        """Follows shutdown(): of 4.9 only after a start that ended well, of 5.5 after every one."""
+        if self.settings.release < (5, 5) and not self.ending.runs:
+            return
+        if self.settings.release >= (5, 5) and self.state.loaded_checkpoint is not None:
+            self.state.index.flush_all()
+        self._write_checkpoint()
+        end = self.state.log.max_offset if self.settings.release < (5, 5) else self._confirm_offset
+        if self.state.is_writeable and end == self.state.reput_from and self.abort_present:
+            self.ledger.do(Action.DELETE, self.abort)
+
+    @property
+    def abort_present(self) -> bool:
+        """Whether the file is there by now, by the steps so far."""
+        made = any(step.path == self.abort and step.action is Action.CREATE for step in self.ledger.steps)
+        return made or self.abort.exists()
+
+    def _write_checkpoint(self) -> None:
+        state = self.state
+        if state.loaded_checkpoint is None:
+            return
+        if state.last_queued is not None:
+            fields = {"logics_msg_timestamp": state.last_queued.store_timestamp}
+            if self.settings.release >= (5, 5):
+                fields["logics_physical_offset"] = state.last_queued.physical_offset
+            state.update_checkpoint(**{name: value for name, value in fields.items() if value > 0})
+            if self.settings.is_slave or self.settings.dledger is not None:
+                state.update_checkpoint(physic_msg_timestamp=state.last_queued.store_timestamp)
+        if state.index.full_until is not None:
+            state.update_checkpoint(index_msg_timestamp=state.index.full_until)
+        if state.checkpoint != state.loaded_checkpoint:
+            self.ledger.do(Action.WRITE, self.settings.root / file_names.CHECKPOINT)

@@ -1,0 +1,148 @@
+"""A store between the first and the last thing that a start does: all models together.
+
+Mutable on purpose: recovery, dispatch and start change it step by step, as the broker does; `outcome`
+is what is left of it.
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from mqtool.formats.checkpoint import Checkpoint
+from mqtool.recovery.batch_queues import BatchQueue
+from mqtool.recovery.index import SimulatedIndex
+from mqtool.recovery.ledger import Ledger
+from mqtool.recovery.mapped_files import Segments, SimulatedFile
+from mqtool.recovery.queue_files import QueueFile
+from mqtool.recovery.queues import SimpleQueue
+from mqtool.recovery.settings import Settings
+from mqtool.scan.record_check import Read
+from mqtool.store.files import ReadFile
+
+AnyQueue = SimpleQueue | BatchQueue
+QueueKey = tuple[str, int]
+_OPEN_FILES = 16
+
+
+@dataclass(slots=True)
+class Scanned:
+    """How much recovery and dispatch had to look at.
+
+    Attributes:
+        from_offset: physical offset at which the scan began; None if there was nothing to scan.
+        end_offset: where the log ends by it.
+        records, bytes: how many passed the test.
+        dispatched: records given to the queues and the index.
+    """
+
+    from_offset: int | None = None
+    end_offset: int | None = None
+    records: int = 0
+    bytes: int = 0
+    dispatched: int = 0
+
+
+@dataclass(slots=True)
+class LastQueued:
+    """The record that was last given to a queue; its time and place go into the checkpoint."""
+
+    store_timestamp: int
+    physical_offset: int
+
+
+class SegmentFiles:
+    """Opened segments, a few at a time."""
+
+    def __init__(self) -> None:
+        self._open: dict[Path, ReadFile] = {}
+
+    def reader(self, file: SimulatedFile) -> Read:
+        """Returns the positional read of a segment."""
+        opened = self._open.pop(file.path, None) or ReadFile(file.path)
+        self._open[file.path] = opened
+        if len(self._open) > _OPEN_FILES:
+            oldest = next(iter(self._open))
+            self._open.pop(oldest).close()
+        return opened.read
+
+    def close(self) -> None:
+        """Closes all."""
+        while self._open:
+            self._open.popitem()[1].close()
+
+
+class StoreState:
+    """Everything that a start reads and changes.
+
+    Attributes:
+        settings, ledger: of this start.
+        clean_stop: no abort file was there.
+        log: segments with positions.
+        queues: by topic and queue id, those in directories and those that dispatch made.
+        index: the index files.
+        checkpoint: as it would be written; `loaded_checkpoint` as it was read, None before that.
+        next_offsets: what the next append to each queue takes, as the broker noted it last.
+        flushed_where: end of the log by recovery.
+        reput_from: where dispatch stands.
+        is_writeable: no error flag is set.
+        scanned: how much was looked at.
+        queue_types: of topics with queues of another type than SimpleCQ.
+        last_queued: the record that was last given to a queue.
+        loaded_segments, loaded_queues: files as they were loaded, before recovery.
+    """
+
+    def __init__(self, settings: Settings, ledger: Ledger) -> None:
+        self.settings = settings
+        self.ledger = ledger
+        self.clean_stop = True
+        self.log = Segments(settings.commit_log_dirs[0], settings.segment_size, ledger)
+        self.segments = SegmentFiles()
+        self.queues: dict[QueueKey, AnyQueue] = {}
+        self.index = SimulatedIndex(settings, ledger)
+        self.loaded_checkpoint: Checkpoint | None = None
+        self.checkpoint = Checkpoint()
+        self.next_offsets: dict[QueueKey, int] = {}
+        self.flushed_where = 0
+        self.reput_from = 0
+        self.is_writeable = True
+        self.scanned = Scanned()
+        self.queue_types: dict[str, str] = {}
+        self.last_queued: LastQueued | None = None
+        self.loaded_segments: tuple[SimulatedFile, ...] = ()
+        self.loaded_queues: dict[QueueKey, tuple[QueueFile, ...]] = {}
+
+    def queue(self, topic: str, queue_id: int) -> AnyQueue:
+        """Returns a queue, made in memory if it is not there (findConsumeQueue, findOrCreateConsumeQueue)."""
+        found = self.queues.get((topic, queue_id))
+        if found is None:
+            kind = (
+                BatchQueue
+                if self.settings.release >= (5, 5) and self.queue_types.get(topic) == "BatchCQ"
+                else SimpleQueue
+            )
+            found = self.queues[topic, queue_id] = kind(topic, queue_id, self.settings, self.ledger)
+        return found
+
+    @property
+    def queues_end(self) -> int:
+        """Largest physical offset that any queue remembers, -1 without queues."""
+        return max((queue.max_physical_offset for queue in self.queues.values()), default=-1)
+
+    def note_loaded(self) -> None:
+        """Keeps the lists of files as they are before recovery."""
+        self.loaded_segments = tuple(self.log.files)
+        self.loaded_queues = {key: tuple(queue.files.files) for key, queue in self.queues.items()}
+
+    def truncate_queues(self, physical_offset: int) -> None:
+        """Drops units at or beyond the end of the log from every queue."""
+        for queue in self.queues.values():
+            queue.truncate(physical_offset)
+
+    def note_offsets(self) -> None:
+        """Notes every queue's next offset and corrects its minimum (recoverTopicQueueTable)."""
+        for key, queue in self.queues.items():
+            self.next_offsets[key] = queue.max_offset
+            queue.correct_min(self.log.min_offset)
+
+    def update_checkpoint(self, **fields: int) -> None:
+        """Changes fields of the checkpoint."""
+        self.checkpoint = replace(self.checkpoint, **fields)

@@ -1,0 +1,407 @@
+"""What a store holds and what its next start would deliver, and the one rule for every repair.
+
+After a repair, a start loses no message that was there before it: `Comparison.lost_after` is never more than
+`Comparison.gone`, the messages whose records no byte of the store held any more. Plans, runbooks and salvage are all
+judged here, before files change places.
+"""
+
+import os
+import tempfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from mqtool.commands import salvage_aside
+from mqtool.errors import MqtoolError, RefusedError
+from mqtool.formats import file_names
+from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
+from mqtool.formats.release import release_of
+from mqtool.recovery.losses import Claims, claims_of, losses_of
+from mqtool.recovery.mapped_files import SimulatedFile
+from mqtool.recovery.predict import predict
+from mqtool.recovery.proof import Proof, prove
+from mqtool.recovery.queue_files import QueueFile, UnitContent
+from mqtool.recovery.reading import OK, QueueReading
+from mqtool.recovery.settings import settings_of
+from mqtool.recovery.state import QueueKey
+from mqtool.repair.plan import Forecast
+from mqtool.store.store import Store, open_store
+
+PATH_KEYS = ("storePathCommitLog", "readOnlyCommitLogStorePaths", "storePathRootDir")
+"""Broker keys that hold paths."""
+
+LOSSES = "losses"
+"""Gate: after a repair a start loses no message that is still in the store."""
+
+_EVER = 1 << 62
+_NONE = np.empty(0, np.int64)
+
+
+def release_for(store: Store, broker: str | None = None) -> str:
+    """Returns the release that a repair is judged for: the given one, or the one that wrote the store."""
+    return broker or ("4.9" if store.version.is_4 else "5.5")
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """One store and its next start.
+
+    Attributes:
+        starts: the broker comes to run.
+        verdict: the start in one line.
+        present: int64, ascending: physical offsets of intact records that belong into a queue.
+        messages: int64, how many messages each of them holds.
+        gone: physical offsets of messages of which only a queue's unit is left, by queue and queue offset.
+        served: int64, ascending: physical offsets of records that consumers get intact after the start.
+        served_offsets: int64, ascending, by queue: queue offsets at which they get the record that belongs there.
+    """
+
+    starts: bool
+    verdict: str
+    present: np.ndarray
+    messages: np.ndarray
+    gone: Mapping[QueueKey, Mapping[int, int]]
+    served: np.ndarray
+    served_offsets: Mapping[QueueKey, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A store before and after a repair, by the messages that were known before it.
+
+    Attributes:
+        release: whose start is predicted.
+        gone: messages that were physically gone before: no intact record is left, and no start serves them.
+        lost_before: messages that a start before the repair loses; None if the broker does not come to run.
+        lost_after: messages that a start after the repair loses; None if the broker does not come to run.
+        removed: messages whose intact records the repair takes away, though nobody asked for that.
+        newly_lost: messages that a start served before and does not serve after.
+        known: messages that are known, those that are gone among them.
+        verdict_after: the start after the repair in one line.
+    """
+
+    release: str
+    gone: int
+    lost_before: int | None
+    lost_after: int | None
+    removed: int
+    newly_lost: int
+    known: int
+    verdict_after: str
+
+    @property
+    def is_repaired(self) -> bool:
+        """Whether a start now loses only what was physically gone."""
+        return self.forecast.is_repaired and not self.newly_lost
+
+    @property
+    def does_harm(self) -> bool:
+        """Whether the repair loses messages, now or by the start that it makes possible."""
+        if self.lost_after is None:
+            return self.lost_before is not None or self.removed > 0
+        if self.lost_before is None:
+            return self.lost_after > self.gone
+        return self.newly_lost > 0 or self.lost_after > max(self.lost_before, self.gone)
+
+    @property
+    def forecast(self) -> Forecast:
+        """The numbers as a plan keeps them."""
+        return Forecast(self.release, self.gone, self.lost_before, self.lost_after)
+
+    def refusal(self, root: Path) -> RefusedError:
+        """Returns why a repair is refused, with the ways that lose nothing."""
+        return RefusedError(
+            LOSSES,
+            "after this change a start would lose messages that are still in the store, so nothing was changed "
+            f"({self.forecast.words}). Salvage keeps every intact record: {salvage_aside(root)} (RB-05); add "
+            "--with COPY if another copy of the log is at hand (RB-13)",
+            root,
+        )
+
+
+@dataclass(frozen=True)
+class Meant:
+    """What a repair is meant to keep: the user may ask to cut the front or the end of the log off.
+
+    Attributes:
+        start, end: physical offsets; messages outside count for nothing.
+        moves: (old, new, length) of stretches of the log that the repair moves, ascending; empty if none does.
+    """
+
+    start: int = 0
+    end: int = _EVER
+    moves: Sequence[tuple[int, int, int]] = field(default_factory=tuple)
+
+    def inside(self, physical: np.ndarray) -> np.ndarray:
+        """Bool per physical offset: whether it is to be kept."""
+        return np.asarray((physical >= self.start) & (physical < self.end))
+
+    def moved(self, physical: np.ndarray) -> np.ndarray:
+        """Returns where records are after the repair; -1 for those that it leaves out."""
+        if not self.moves:
+            return physical
+        old, new, length = np.array(self.moves, np.int64).T
+        number = np.maximum(np.searchsorted(old, physical, side="right") - 1, 0)
+        shift = physical - old[number]
+        return np.where((shift >= 0) & (shift < length[number]), new[number] + shift, -1)
+
+
+def outlook(root: Path, release: str, config: "Mapping[str, object] | str | Path | None" = None) -> "Outlook | str":
+    """Returns what a store holds and what its start would deliver, or why that cannot be said."""
+    try:
+        return _outlook(root, release, config)
+    except MqtoolError as error:
+        return str(error)
+
+
+def _outlook(root: Path, release: str, config: "Mapping[str, object] | str | Path | None") -> Outlook:
+    start = predict(root, release, config)
+    with open_store(root, config) as store:
+        settings = settings_of(root, release_of(release), store.config)
+        segments = [
+            SimulatedFile(one.path, one.base, one.size)
+            for one in (*store.layout.commit_log.files, *store.layout.misplaced)
+        ]
+        proof = prove(settings, segments)
+        claims = _claims(store)
+        misplaced = store.layout.misplaced
+    readings: dict[QueueKey, QueueReading] = {}
+    if start.runs:
+        found = ((_key(name), reading) for name, reading in start.readings.items())
+        readings = {key: reading for key, reading in found if file_names.is_directory_name(key[0])}
+    belonging = _belonging(proof, claims)
+    served, served_offsets = _served(readings)
+    for one in misplaced:  # a broker reads them at the offsets that their names state
+        if one.path.name.isdecimal() and int(one.path.name) < _EVER:
+            shift = served - int(one.path.name)
+            moved = (shift >= 0) & (shift < one.size) & ~np.isin(served, proof.physical)
+            served = np.unique(np.where(moved, one.base + shift, served))
+    order = np.argsort(proof.physical[belonging], kind="stable")
+    return Outlook(
+        start.runs,
+        start.verdict,
+        proof.physical[belonging][order],
+        np.maximum(proof.messages[belonging][order], 1),
+        _gone(proof, claims, readings),
+        served,
+        served_offsets,
+    )
+
+
+def _key(name: str) -> QueueKey:
+    topic, _, queue_id = name.rpartition("/")
+    return topic, int(queue_id)
+
+
+def _claims(store: Store) -> dict[QueueKey, Claims]:
+    found = {}
+    for queue in store.disk_queues():
+        if not queue.is_batch:
+            files = [
+                QueueFile(
+                    one.path, one.base, one.size, UnitContent(one.path, CONSUME_QUEUE_UNIT, one.size, is_new=False)
+                )
+                for one in queue.files
+            ]
+            found[queue.topic, queue.queue_id] = claims_of(files, store.commit_log.min_offset)
+    return found
+
+
+def _belonging(proof: Proof, claims: Mapping[QueueKey, Claims]) -> np.ndarray:
+    """Returns the records that belong into a queue, as far as no unit of another queue claims them.
+
+    The fields that name a queue have no checksum. A topic that would lead out of the store gets no queue from us,
+    whatever a broker makes of it.
+    """
+    claimed = np.concatenate([_NONE, *(one.physical for one in claims.values())])
+    belongs = ~np.isin(proof.physical, claimed)
+    for number, key in enumerate(proof.queues):
+        if key in claims:
+            belongs |= (proof.queue == number) & np.isin(proof.physical, claims[key].physical)
+    inside = np.array([file_names.is_directory_name(topic) for topic, _ in proof.queues], bool)
+    return np.flatnonzero(belongs & proof.queued & proof.decodable & inside[proof.queue])
+
+
+def _gone(
+    proof: Proof, claims: Mapping[QueueKey, Claims], readings: Mapping[QueueKey, QueueReading]
+) -> dict[QueueKey, dict[int, int]]:
+    everything = {key: _all_served(proof, key, readings.get(key)) for key in dict.fromkeys((*proof.queues, *claims))}
+    lost = losses_of(proof, claims, everything, 0).lost or {}
+    found = {}
+    for key, ranges in lost.items():
+        if key not in claims:
+            continue
+        places = dict(zip(claims[key].offsets.tolist(), claims[key].physical.tolist(), strict=True))
+        offsets = [at for first, last in ranges for at in range(first, last + 1) if at in places]
+        if offsets:
+            found[key] = {at: places[at] for at in offsets}
+    return found
+
+
+def _all_served(proof: Proof, key: QueueKey, reading: QueueReading | None) -> QueueReading:
+    """Returns a reading in which every proven record of a queue is delivered, besides what really is."""
+    number = proof.queues.index(key) if key in proof.queues else -1
+    rows = np.flatnonzero(proof.queue == number)
+    ok = np.full(len(rows), OK, np.int8)
+    mine = QueueReading(proof.queue_offset[rows], ok, proof.physical[rows], proof.queue_offset[rows], rows)
+    if reading is None:
+        return mine
+    return QueueReading(
+        np.concatenate([mine.offsets, reading.offsets]),
+        np.concatenate([mine.states, reading.states]),
+        np.concatenate([mine.physical, reading.physical]),
+        np.concatenate([mine.stated, reading.stated]),
+        np.concatenate([rows, np.full(len(reading.records), -1)]),  # the prediction numbers records by its own proof
+    )
+
+
+def _served(readings: Mapping[QueueKey, QueueReading]) -> tuple[np.ndarray, dict[QueueKey, np.ndarray]]:
+    physical, offsets = [_NONE], {}
+    for key, reading in readings.items():
+        ok = reading.states == OK
+        physical.append(reading.physical[ok])
+        offsets[key] = np.unique(reading.offsets[ok & (reading.stated == reading.offsets)])
+    return np.unique(np.concatenate(physical)), offsets
+
+
+def compare(before: Outlook, after: Outlook, release: str, meant: Meant | None = None) -> Comparison:
+    """Compares a store before and after a repair, by what was known before."""
+    kept = meant or Meant()
+    known = np.union1d(before.present, before.served)
+    known = known[kept.inside(known)]
+    counts = np.ones(len(known), np.int64)
+    mine = np.isin(known, before.present)
+    counts[mine] = before.messages[np.searchsorted(before.present, known[mine])]
+    now = kept.moved(known)
+    gone = {
+        key: [at for at, place in places.items() if kept.start <= place < kept.end]
+        for key, places in before.gone.items()
+    }
+    lost_gone = sum(len(np.setdiff1d(at, after.served_offsets.get(key, _NONE))) for key, at in gone.items())
+    were, are = np.isin(known, before.served), np.isin(now, after.served)
+    count_gone = sum(map(len, gone.values()))
+    there = np.union1d(after.present, after.served)
+    return Comparison(
+        release,
+        count_gone,
+        count_gone + int(counts[~were].sum()) if before.starts else None,
+        lost_gone + int(counts[~are].sum()) if after.starts else None,
+        int(counts[~np.isin(now, there)].sum()),
+        int(counts[were & ~are].sum()),
+        int(counts.sum()) + count_gone,
+        after.verdict,
+    )
+
+
+class Preview:
+    """Judges changes of one store before they happen, on trees of links that look like the store then.
+
+    The broker's lock is left out: a start is predicted for the time when nobody else has the store.
+
+    Attributes:
+        release: whose start is predicted.
+    """
+
+    def __init__(self, store: Store, broker: str | None = None) -> None:
+        """Takes the store as it is.
+
+        Args:
+            store: opened; only read.
+            broker: release that will be started; None for the one that wrote the store.
+        """
+        self._is_ledger = bool(store.layout.dledger_dirs)
+        self._root = store.path
+        self._config = store.config.values
+        self.release = release_for(store, broker)
+
+    @cached_property
+    def before(self) -> "Outlook | str":
+        """The outlook of the store as it is, or why there is none."""
+        return self._outlook({}, frozenset())
+
+    @cached_property
+    def unchanged(self) -> "Comparison | str":
+        """The store compared with itself: what is gone, and what a start loses."""
+        return self.before if isinstance(self.before, str) else compare(self.before, self.before, self.release)
+
+    def compare(
+        self, files: Mapping[str, Path], removed: Collection[str], meant: Meant | None = None
+    ) -> "Comparison | str":
+        """Compares the store with what a change makes of it.
+
+        Args:
+            files: new files, by their path below the root.
+            removed: paths that go.
+            meant: what is to be kept.
+
+        Returns:
+            The comparison, or why nothing can be said.
+        """
+        after = self._outlook(files, removed) if isinstance(self.before, Outlook) else self.before
+        if isinstance(self.before, str) or isinstance(after, str):
+            return self.before if isinstance(self.before, str) else str(after)
+        return compare(self.before, after, self.release, meant)
+
+    def compare_with(self, root: Path, meant: Meant | None = None) -> "Comparison | str":
+        """Compares the store with another one that was made from it."""
+        if isinstance(self.before, str):
+            return self.before
+        after = outlook(root, self.release, _without_paths(self._config))
+        return after if isinstance(after, str) else compare(self.before, after, self.release, meant)
+
+    def _outlook(self, files: Mapping[str, Path], removed: Collection[str]) -> "Outlook | str":
+        if self._is_ledger:
+            return "a DLedger log: losses are only compared for plain CommitLogs"
+        try:
+            with self.tree(files, removed) as (directory, config):
+                found = outlook(directory, self.release, config)
+        except OSError as error:
+            return f"{error.filename}: a preview cannot be made: {error.strerror}"
+        return found if isinstance(found, Outlook) else found.replace(str(directory), str(self._root))
+
+    @contextmanager
+    def tree(self, files: Mapping[str, Path], removed: Collection[str]) -> Iterator[tuple[Path, dict[str, str]]]:
+        """Makes a tree of links that looks like the store after a change, for as long as the context lasts.
+
+        Args:
+            files, removed: as for `compare`.
+
+        Yields:
+            Its root, and the broker keys to open it with.
+
+        Raises:
+            OSError: no such tree can be made.
+        """
+        with tempfile.TemporaryDirectory(prefix="mqtool-preview-") as directory:
+            _link(self._root, Path(directory), files, removed)
+            config = dict(self._config)
+            for key in PATH_KEYS:
+                if key in config:
+                    config[key] = config[key].replace(str(self._root), directory)
+            yield Path(directory), config
+
+
+def _without_paths(config: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in config.items() if key not in PATH_KEYS}
+
+
+def _link(root: Path, directory: Path, files: Mapping[str, Path], removed: Collection[str]) -> None:
+    """Makes a tree of links that looks like a store after a change, without what is ours and the lock."""
+    for where, directories, names in os.walk(root):
+        below = Path(where).relative_to(root)
+        if below == Path():
+            directories[:] = [name for name in directories if name != file_names.ASIDE]
+        for name in directories:
+            (directory / below / name).mkdir()
+        for name in names:
+            inner = (below / name).as_posix()
+            if inner not in files and inner not in removed and inner != file_names.LOCK:
+                (directory / inner).symlink_to((Path(where) / name).absolute())
+    for name, path in files.items():
+        target = directory / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.symlink_to(path.resolve())

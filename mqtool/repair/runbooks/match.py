@@ -1,0 +1,95 @@
+"""Which runbook is it? By a store, by a code of verify, or by a line of a broker's log."""
+
+import re
+from dataclasses import dataclass
+
+from mqtool.errors import UsageError
+from mqtool.repair.runbooks.catalogue import ORDER, RUNBOOKS
+from mqtool.repair.runbooks.model import Case, Runbook
+from mqtool.verify import CATALOGUE
+
+_JOBS = frozenset({"RB-12", "RB-14", "RB-15", "RB-16", "RB-19", "RB-21", "RB-22"})
+"""Not troubles that a store shows by itself: these match by their codes only."""
+
+_FEWEST_WORDS = 3
+"""Of a part of a log line: fewer are in too many lines."""
+
+
+@dataclass(frozen=True)
+class Match:
+    """One runbook that fits.
+
+    Attributes:
+        book: which.
+        why: codes, or words of its symptom.
+    """
+
+    book: Runbook
+    why: str
+
+
+def book_of(text: str) -> Runbook:
+    """Returns the runbook of an id (`RB-03`, `rb3`, `3`) or a name.
+
+    Raises:
+        UsageError: there is none.
+    """
+    number = re.fullmatch(r"(?:rb)?[-_ ]?0*(\d{1,2})", text.strip(), re.IGNORECASE)
+    wanted = f"RB-{int(number[1]):02}" if number else ""
+    for book in RUNBOOKS.values():
+        if book.id == wanted or text.strip().casefold() == book.name.casefold():
+            return book
+    raise UsageError(f"{text!r}: expected one of {', '.join(RUNBOOKS)}; mqtool runbook list")
+
+
+def by_name(text: str) -> tuple[Match, ...]:
+    """Returns the runbook that is named by its id or name, as in `book_of`; empty if none is."""
+    try:
+        book = book_of(text)
+    except UsageError:
+        return ()
+    return (Match(book, book.symptom[0]),)
+
+
+def by_code(code: str) -> tuple[Match, ...]:
+    """Returns the runbooks of a code of verify, the one to take first."""
+    return tuple(Match(RUNBOOKS[name], code) for name in CATALOGUE[code].runbooks)
+
+
+def by_line(line: str) -> tuple[Match, ...]:
+    """Returns the runbooks whose symptoms quote a line of a broker's log, or a part of one, the longest match first."""
+    text = " ".join(line.split()).casefold()
+    found: dict[str, tuple[int, Match]] = {}
+    for name in ORDER:
+        for words in _quoted(RUNBOOKS[name]):
+            pieces = [piece.strip().casefold() for piece in words.split("…") if piece.strip()]
+            length = _matched(pieces, text)
+            if length > found.get(name, (0,))[0]:
+                found[name] = length, Match(RUNBOOKS[name], words)
+    return tuple(match for _, match in sorted(found.values(), key=lambda item: -item[0]))
+
+
+def _matched(pieces: list[str], text: str) -> int:
+    """Returns how many characters of a quotation a line has, 0 if it is another; a line may be cut at both ends."""
+    if re.search(".*".join(map(re.escape, pieces)), text):
+        return sum(map(len, pieces))
+    is_part = len(text.split()) >= _FEWEST_WORDS and any(text in piece for piece in pieces)
+    return len(text) if is_part else 0
+
+
+def _quoted(book: Runbook) -> list[str]:
+    """Returns what symptoms quote of a broker's log: more than one word between backticks."""
+    return [words for line in book.symptom for words in line.split("`")[1::2] if " " in words]
+
+
+def by_store(case: Case) -> tuple[Match, ...]:
+    """Returns the runbooks whose trouble a store has, in the order in which to run them."""
+    found = []
+    for name in ORDER:
+        book = RUNBOOKS[name]
+        findings = case.findings(book.codes)
+        detection = book.detect(case) if findings or name not in _JOBS else None
+        if detection is not None and detection.present:
+            codes = sorted({one.code for one in findings})
+            found.append(Match(book, ", ".join(codes) or detection.evidence[0]))
+    return tuple(found)

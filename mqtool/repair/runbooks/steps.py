@@ -1,0 +1,49 @@
+"""What to type after a run of a runbook: every command with the options that the run was given."""
+
+from pathlib import Path
+
+from mqtool.commands import command, new_directory, opened
+from mqtool.repair.runbooks.model import Case, Request
+
+
+def run_again(book: str, root: Path, request: Request, *more: object) -> str:
+    """Returns the command that runs a runbook with the same options and some more."""
+    return command("runbook", "run", book, opened(root, request.config), _options(request), more)
+
+
+def explain_start(case: Case) -> str:
+    """Returns the command that says what the release of a run would do to its store."""
+    return command("explain-start", opened(case.root, case.request.config), "--broker", case.broker)
+
+
+def match(root: Path, request: Request) -> str:
+    """Returns the command that says which runbooks a store needs, in their order."""
+    return command("runbook", "match", opened(root, request.config))
+
+
+def with_directory(book: str, root: Path, request: Request) -> str:
+    """Returns the command that carries out a runbook that makes a new directory."""
+    more: tuple[object, ...] = () if request.to else ("--to", new_directory(root))
+    return run_again(book, root, request, *more, "--apply")
+
+
+def after_directory(made: Path, broker: str) -> tuple[str, ...]:
+    """Returns what to do with a new store: look at it, and at what a broker would do to it."""
+    return command("verify", made), command("explain-start", made, "--broker", broker)
+
+
+def after_change(root: Path, request: Request, broker: str, *, mended: bool) -> tuple[str, ...]:
+    """Returns what to do after a change in place: undo it, or see what a broker would do, and free the space."""
+    if not mended:
+        return command("undo", root), match(root, request)
+    start = command("explain-start", opened(root, request.config), "--broker", broker)
+    return start, command("undo", root), command("finalize", root, "--yes")
+
+
+def _options(request: Request) -> tuple[str, ...]:
+    """Returns the options of a run but `--apply` and `--yes`."""
+    named = {"--broker": request.broker, "--to": request.to, "--at": request.at, "--before": request.before}
+    words = [word for name, value in named.items() if value is not None for word in (name, str(value))]
+    words += [word for path in request.copies for word in ("--with", str(path))]
+    words += [word for topic in request.topics for word in ("--topic", topic)]
+    return tuple(words)

@@ -1,0 +1,240 @@
+"""Records that a queue's unit vouches for, where only fields without a checksum are damaged.
+
+Consumers get such messages: a pull reads as many bytes as the unit says and decodes them, and no client looks at the
+physical offset, 4.9 not even at the magic code (MessageDecoder.decode, 4.9.7 and 5.5.0). A record counts if its
+lengths add up, its body has its CRC, and topic, queue and queue offset are those of the unit.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from mqtool.engine.record import with_crc
+from mqtool.errors import FormatError, StoreError
+from mqtool.formats import commit_log, properties
+from mqtool.formats.commit_log import FRAME, MAGIC_V1, MAGIC_V2, TRANSACTION_MASK, SysFlag
+from mqtool.rebuild.settings import settings_of
+from mqtool.scan.dispatch import Dispatcher
+from mqtool.scan.frames import Frames
+from mqtool.store.consume_queue import Queue, has_record
+from mqtool.store.store import Store
+from mqtool.verify.continuity import Continuity
+
+_OFFSET_AT = commit_log.field_offset("physical_offset")
+_FLAG_AT = commit_log.field_offset("sys_flag")
+_CRC_MARK = f"{properties.CRC32}\x01".encode()
+_QUEUE_ID_AT = commit_log.field_offset("queue_id")
+_QUEUE_OFFSET_AT = commit_log.field_offset("queue_offset")
+_FARTHEST = 4096
+"""Units that are looked at for one that its record agrees with."""
+_UNQUEUED = (SysFlag.TRANSACTION_PREPARED, SysFlag.TRANSACTION_ROLLBACK)
+
+
+@dataclass(frozen=True)
+class _Units:
+    """Units of all queues, by physical offset."""
+
+    physical: np.ndarray
+    size: np.ndarray
+    queue: np.ndarray
+    offset: np.ndarray
+
+
+class Vouched:
+    """What the units of one store vouch for.
+
+    Attributes:
+        put_right: physical offsets of records whose queue id or queue offset was not what was written.
+    """
+
+    def __init__(self, store: Store) -> None:
+        """Reads no unit until it is asked: an intact log needs none."""
+        self._log = store.commit_log
+        self._store = store
+        self._dispatcher = Dispatcher(settings_of(store).rules)
+        self._continuity = Continuity(self._dispatcher.topics.names)
+        self.put_right: list[int] = []
+        self._given: set[tuple[int, int]] = set()
+        self._agreements: dict[tuple[int, int], bool | None] = {}
+
+    @cached_property
+    def _queues(self) -> Sequence[Queue]:
+        return [queue for queue in self._store.disk_queues() if not queue.is_batch]
+
+    @cached_property
+    def _units(self) -> _Units:
+        none = np.empty(0, np.int64)
+        columns: list[list[np.ndarray]] = [[none], [none], [none], [none]]
+        for number, queue in enumerate(self._queues):
+            units = queue.units()
+            real = np.flatnonzero(has_record(units) & (units["size"] >= commit_log.MIN_RECORD_SIZE))
+            columns[0].append(units["physical_offset"][real].astype(np.int64))
+            columns[1].append(units["size"][real].astype(np.int64))
+            columns[2].append(np.full(len(real), number))
+            columns[3].append(real + queue.first_offset)
+        joined = [np.concatenate(column) for column in columns]
+        order = np.argsort(joined[0], kind="stable")
+        return _Units(*(column[order] for column in joined))
+
+    def records(self, start: int, end: int) -> Iterator[Frames]:
+        """Yields records of a range in which no record proves itself, put right, in order."""
+        units = self._units
+        first, last = np.searchsorted(units.physical, [start, end]).tolist()
+        at = start
+        for number in range(first, last):
+            physical, size = int(units.physical[number]), int(units.size[number])
+            if physical < at or physical + size > end:
+                continue
+            record = self._put_right(number, physical, size)
+            if record is not None:
+                yield Frames(memoryview(record), physical, np.zeros(1, np.int64), np.array([size], np.int64))
+                at = physical + size
+
+    def queued(self, frames: Frames) -> Frames:
+        """Returns frames in which every record is in the queue, and at the place, that a unit vouches for."""
+        return self._placed(self._unprepared(frames)) if len(frames) else frames
+
+    def _placed(self, frames: Frames) -> Frames:
+        """Puts queue ids and queue offsets right, from the first record on whose queue does not go on as it should."""
+        dispatched = self._dispatcher.dispatch(frames, keys=False).units
+        self._continuity.follow(self._continuity.codes(dispatched), dispatched)
+        if not self._continuity.span.jumps:
+            return frames
+        units, physical = self._units, frames.positions + frames.base
+        first, last = (np.searchsorted(units.physical, physical, side=side) for side in ("left", "right"))
+        ids, offsets = frames.column("queue_id"), frames.column("queue_offset")
+        data: bytearray | None = None
+        for row in np.flatnonzero(last > first).tolist():
+            candidates = range(int(first[row]), int(last[row]))
+            stated = int(ids[row]), int(offsets[row])
+            places = [self._place(number) for number in candidates]
+            if any(place == stated for place in places):
+                continue
+            size, at = int(frames.sizes[row]), int(frames.positions[row])
+            topic = commit_log.parse_record(frames.view[at : at + size]).topic
+            mine = [number for number in candidates if self._queue(number).topic.encode() == topic]
+            if len(mine) != 1 or int(units.size[mine[0]]) != size or not self._is_misplaced(mine[0], topic, *stated):
+                continue
+            data = bytearray(frames.view) if data is None else data
+            queue_id, offset = self._place(mine[0])
+            data[at + _QUEUE_ID_AT : at + _QUEUE_ID_AT + 4] = queue_id.to_bytes(4, "big")
+            data[at + _QUEUE_OFFSET_AT : at + _QUEUE_OFFSET_AT + 8] = offset.to_bytes(8, "big")
+            made = bytes(data[at : at + size])
+            if made[-properties.CRC32_TAIL_SIZE :].startswith(_CRC_MARK):
+                data[at : at + size] = with_crc(made)
+            self._given.add((int(units.queue[mine[0]]), offset))
+            self.put_right.append(int(physical[row]))
+        return frames if data is None else Frames(memoryview(data), frames.base, frames.positions, frames.sizes)
+
+    def _queue(self, number: int) -> Queue:
+        return self._queues[int(self._units.queue[number])]
+
+    def _place(self, number: int) -> tuple[int, int]:
+        return self._queue(number).queue_id, int(self._units.offset[number])
+
+    def _is_misplaced(self, number: int, topic: bytes, queue_id: int, offset: int) -> bool:
+        """Whether it is the record that is wrong, not the unit that points at it."""
+        queue, (mine, place) = int(self._units.queue[number]), self._place(number)
+        if queue_id != mine:  # another queue has a record in the place that this one states, or cannot have one
+            return offset == place and (queue_id < 0 or self._is_taken(topic, queue_id, offset))
+        before = self._nearest(queue, range(place - 1, place - _FARTHEST, -1))
+        after = self._nearest(queue, range(place + 1, place + _FARTHEST))
+        if (queue, offset) in self._given:  # by another record that belongs there
+            return True
+        return (before is not None and offset <= before) or (after is not None and offset >= after)
+
+    def _nearest(self, queue: int, places: range) -> int | None:
+        """Returns the first of some queue offsets at which unit and record agree, None at the queue's end."""
+        for at in places:
+            found = self._agrees(queue, at)
+            if found is not False:
+                return at if found else None
+        return None
+
+    def _is_taken(self, topic: bytes, queue_id: int, offset: int) -> bool:
+        wanted = topic.decode("utf-8", "replace"), queue_id
+        numbers = [number for number, queue in enumerate(self._queues) if (queue.topic, queue.queue_id) == wanted]
+        return any(self._agrees(number, offset) for number in numbers)
+
+    def _agrees(self, queue: int, offset: int) -> bool | None:
+        """Whether a unit of a queue and its record name the same place; None if there is no unit."""
+        key = queue, offset
+        if key not in self._agreements:
+            self._agreements[key] = self._compared(self._queues[queue], offset)
+        return self._agreements[key]
+
+    def _compared(self, queue: Queue, offset: int) -> bool | None:
+        file = queue.find_file(offset) if offset >= 0 else None
+        if file is None:
+            return None
+        index = offset - queue.files[file].base // queue.unit_size
+        units = queue.units_of(file)[index : index + 1]
+        if not len(units):
+            return None
+        if not has_record(units)[0]:
+            return False
+        try:
+            record = self._log.record(int(units["physical_offset"][0]), int(units["size"][0]))
+        except StoreError:
+            return False
+        return (record.topic, record.queue_id, record.queue_offset) == (queue.topic.encode(), queue.queue_id, offset)
+
+    def _unprepared(self, frames: Frames) -> Frames:
+        """Returns frames in which records that a unit names are of no transaction that keeps them out of queues."""
+        kinds = frames.column("sys_flag") & TRANSACTION_MASK
+        odd = np.flatnonzero(np.isin(kinds, _UNQUEUED))
+        patches = []
+        for row in odd.tolist():
+            physical, size = int(frames.base + frames.positions[row]), int(frames.sizes[row])
+            first, last = np.searchsorted(self._units.physical, [physical, physical + 1]).tolist()
+            for number in range(first, last):
+                record = self._put_right(number, physical, size)
+                if record is not None and int(self._units.size[number]) == size:
+                    patches.append((int(frames.positions[row]), record))
+                    break
+        if not patches:
+            return frames
+        data = bytearray(frames.view)
+        for at, record in patches:
+            data[at : at + len(record)] = record
+        return Frames(memoryview(data), frames.base, frames.positions, frames.sizes)
+
+    def _put_right(self, number: int, physical: int, size: int) -> bytes | None:
+        """Returns the record that a unit vouches for, None if it is not the one that was written."""
+        try:
+            raw = self._log.read(physical, size)
+        except StoreError:
+            return None
+        if len(raw) < size:
+            return None
+        _, magic = FRAME.unpack_from(raw)
+        for chosen in (magic,) if magic in (MAGIC_V1, MAGIC_V2) else (MAGIC_V1, MAGIC_V2):
+            made = self._with_fields(raw, number, physical, chosen)
+            if made is not None:
+                return made
+        return None
+
+    def _with_fields(self, raw: bytes, number: int, physical: int, magic: int) -> bytes | None:
+        data = bytearray(raw)
+        data[: FRAME.size] = FRAME.pack(len(raw), magic)
+        data[_OFFSET_AT : _OFFSET_AT + 8] = physical.to_bytes(8, "big")
+        flags = int.from_bytes(data[_FLAG_AT : _FLAG_AT + 4], "big")
+        if flags & TRANSACTION_MASK in _UNQUEUED:  # one bit away: ROLLBACK from COMMIT, PREPARED from none
+            flags &= ~int(SysFlag.TRANSACTION_PREPARED)
+            data[_FLAG_AT : _FLAG_AT + 4] = flags.to_bytes(4, "big")
+        try:
+            record = commit_log.parse_record(bytes(data))
+        except FormatError:
+            return None
+        queue = self._queues[int(self._units.queue[number])]
+        place = queue.topic.encode(), queue.queue_id, int(self._units.offset[number])
+        stated = record.topic, record.queue_id, record.queue_offset
+        if stated != place or not record.body or record.body_crc != commit_log.body_crc(record.body):
+            return None
+        made = commit_log.build_record(replace(record, total_size=len(raw)))
+        tail = made[-properties.CRC32_TAIL_SIZE :]
+        if tail.startswith(_CRC_MARK) and tail != properties.crc32_tail(properties.compute_crc32(made)):
+            return None
+        return made

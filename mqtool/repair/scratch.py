@@ -1,0 +1,113 @@
+"""A scratch copy of a store for the engine to write to: its files are links until something writes to them."""
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+from mqtool.engine.files import File, Files
+from mqtool.errors import RefusedError
+from mqtool.formats import file_names
+from mqtool.formats.codec import Buffer
+from mqtool.repair.copies import copy_patched
+from mqtool.repair.paths import HOME
+
+_OWN = (file_names.LOCK, HOME)
+"""Names below the root that the scratch copy does not take over."""
+
+
+def link_tree(root: Path, scratch: Path) -> None:
+    """Fills a scratch copy with links to every file of a store.
+
+    Raises:
+        RefusedError: a directory of the store is a symbolic link, so that its files could be written to through it.
+    """
+    for directory, names, files in os.walk(root):
+        here = Path(directory)
+        target = scratch / here.relative_to(root)
+        target.mkdir(parents=True, exist_ok=True)
+        if here == root:
+            names[:] = [name for name in names if name not in _OWN]
+        for name in names:
+            if (here / name).is_symlink():
+                raise RefusedError("path", "a symbolic link: a change follows none", here / name)
+        for name in files:
+            if here != root or name not in _OWN:
+                (target / name).symlink_to(here / name)
+
+
+class ScratchFiles(Files):
+    """The file system below one scratch copy: a write to a link makes it a file first; nothing needs to be durable."""
+
+    def __init__(self, scratch: Path) -> None:
+        self._scratch = scratch
+
+    def own(self, path: Path) -> None:
+        """Turns a link into a copy of its file.
+
+        Raises:
+            OSError: the path is outside of the scratch copy.
+        """
+        if not path.is_relative_to(self._scratch):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+        if path.is_symlink():
+            source = path.readlink()
+            path.unlink()
+            copy_patched(source, path)
+
+    def create(self, path: Path, size: int) -> File:
+        """As the engine's files."""
+        self.own(path)
+        super().create(path, size).close()
+        return self.open(path, size)
+
+    def open(self, path: Path, size: int) -> File:
+        """As the engine's files."""
+        return _ScratchFile(self, path, size)
+
+    def write_whole(self, path: Path, data: bytes, *, sync: bool = True) -> None:  # noqa: ARG002
+        """As the engine's files."""
+        self.own(path)
+        super().write_whole(path, data, sync=False)
+
+    def sync_directory(self, path: Path) -> None:
+        """Does nothing."""
+
+    def sync_file(self, path: Path) -> None:
+        """Does nothing."""
+
+
+class _ScratchFile(File):
+    """A file that is read through the link as long as nothing is written."""
+
+    def __init__(self, files: ScratchFiles, path: Path, size: int) -> None:
+        super().__init__(path, size)
+        self._files = files
+
+    @property
+    def fd(self) -> int:
+        if self._fd < 0:
+            flags = os.O_RDONLY if self.path.is_symlink() else os.O_RDWR
+            self._fd = os.open(self.path, flags | os.O_CLOEXEC)
+        return self._fd
+
+    def _own(self) -> None:
+        if self.path.is_symlink():
+            self._files.own(self.path)
+            self.close()
+
+    @property
+    def mapping(self) -> Any:
+        self._own()
+        return super().mapping
+
+    def _pwrite(self, data: Buffer, position: int) -> int:
+        self._own()
+        return super()._pwrite(data, position)
+
+    def reserve(self, start: int, end: int) -> None:
+        self._own()
+        super().reserve(start, end)
+
+    def sync(self) -> None:
+        pass

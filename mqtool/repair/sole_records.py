@@ -1,0 +1,49 @@
+"""Records that only one file holds: what would be lost with it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from mqtool.store.files import ReadFile
+from mqtool.store.misplaced import records_in
+from mqtool.store.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class SoleRecords:
+    """Records of a file that the CommitLog of the store does not hold.
+
+    Attributes:
+        count: how many.
+        first, last: smallest and largest physical offset that they state.
+    """
+
+    count: int
+    first: int
+    last: int
+
+    def __str__(self) -> str:
+        """In words."""
+        return f"{self.count} record(s) found nowhere else (physical offsets {self.first} to {self.last})"
+
+
+def sole_records(store: Store, path: Path) -> SoleRecords | None:
+    """Returns which records of a file are not in the CommitLog under the file's other names; None if there is none.
+
+    Args:
+        store: opened; records that it reads from the file itself do not count.
+        path: any file, in the store or not.
+
+    Raises:
+        StoreError: a file cannot be read.
+    """
+    count, first, last = 0, 0, 0
+    own = next((segment for segment in store.commit_log.segments if segment.path == path), None)
+    with ReadFile(path) as file:
+        for position, record in records_in(file):
+            at = record.physical_offset
+            inside = own is not None and own.base <= at < own.end
+            if not inside and store.commit_log.read(at, record.total_size) == file.read(position, record.total_size):
+                continue
+            first, last = (at, at) if not count else (min(first, at), max(last, at))
+            count += 1
+    return SoleRecords(count, first, last) if count else None

@@ -1,0 +1,256 @@
+"""Whether bytes pass as a record: the broker's own test, in its own order.
+
+Not the proof that `scan.frames` asks for: the record's own physical offset, its queue offset and a BLANK's size
+are not looked at. Recovery and dispatch both stop where this test fails, so what it lets through is the log.
+Source: CommitLog.checkMessageAndReturnSize, MessageVersion (4.9.7, 5.5.0).
+"""
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mqtool.errors import FormatError
+from mqtool.formats import codec, commit_log, java, properties
+from mqtool.scan.recovery_rules import RecoveryRules
+
+SCHEDULE_TOPIC = b"SCHEDULE_TOPIC_XXXX"
+LARGEST_JAVA_ARRAY = java.INT_MAX - 2
+_CHUNK = 4 << 20
+_I16 = commit_log.PROPERTIES_LENGTH
+_I32 = codec.struct_of(commit_log.HEADS[0][:1])
+_HEADS = tuple(codec.struct_of(head) for head in commit_log.HEADS)
+_SHORTEST_HEAD = _HEADS[0].size
+_SYS_FLAG_AT = commit_log.field_offset("sys_flag")
+
+Read = Callable[[int, int], bytes]
+"""`read(position, count)`: bytes of a segment, fewer at its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """The answer of the test, as the broker's DispatchRequest holds it.
+
+    Attributes:
+        size: the record's; 0 for a BLANK; -1 where nothing was recognised.
+        ok: passed. With a positive size and not ok: a "half message", whose lengths do not add up.
+        reason: why not.
+        consumed: bytes that were read of a half message: dispatch goes on behind them.
+    """
+
+    size: int
+    ok: bool
+    reason: str = ""
+    consumed: int = 0
+
+
+BLANK = Checked(0, ok=True)
+
+
+class HeapExhausted(Exception):  # noqa: N818 - an answer, not an error
+    """The broker asks for an array that does not fit its heap: an OutOfMemoryError ends what it is doing.
+
+    Attributes:
+        refusal: the broker's words.
+    """
+
+    def __init__(self, refusal: str) -> None:
+        super().__init__(refusal)
+        self.refusal = refusal
+
+
+class _Underrun(Exception):  # noqa: N818 - an answer, not an error
+    """A read beyond the buffer: Java's BufferUnderflowException, which the test takes as a failure."""
+
+
+class RecordCheck:
+    """The test with one release's rules.
+
+    Attributes:
+        rules: release and the keys that matter here.
+        delay_levels: levels that the store knows while it tests; 4.9 has not read them when it recovers.
+        largest_array: bytes of the largest array that a test asked for, before it knew whether there is a record.
+    """
+
+    def __init__(self, rules: RecoveryRules, *, recovering: bool) -> None:
+        """Makes the test of recovery (body read, CRC compared) or of dispatch (neither)."""
+        self.rules = rules
+        self.recovering = recovering
+        self.check_crc = recovering and rules.check_crc
+        self.largest_array = 0
+        self.delay_levels = rules.delay_levels_ms if rules.release >= (5, 5) or not recovering else ()
+
+    def magic_is_known(self, magic: int) -> bool:
+        """Whether a record may have this magic code."""
+        return magic == commit_log.MAGIC_V1 or (magic == commit_log.MAGIC_V2 and self.rules.release >= (5, 5))
+
+    def check(self, read: Read, position: int, limit: int) -> Checked:
+        """Tests the bytes at a position of a segment.
+
+        Args:
+            read: reads the segment.
+            position: where the record would start.
+            limit: where the buffer ends: the segment's end, or what counts as written.
+
+        Raises:
+            HeapExhausted: 4.9 asks for an array that no Java heap can hold.
+        """
+        try:
+            return self._check(_Cursor(read, position, limit))
+        except _Underrun:
+            return Checked(-1, ok=False, reason="it ends before its fields do")
+        except FormatError as error:
+            return Checked(-1, ok=False, reason=str(error))
+
+    def _check(self, cursor: "_Cursor") -> Checked:
+        is_5 = self.rules.release >= (5, 5)
+        if is_5 and cursor.remaining <= 4:
+            return Checked(-1, ok=False, reason="the segment ends")
+        start = cursor.position
+        (total,) = _I32.unpack(cursor.take(_I32.size))
+        if is_5 and cursor.remaining < total - 4:
+            return Checked(-1, ok=False, reason=f"TOTALSIZE {total} reaches beyond the segment")
+        (magic,) = _I32.unpack(cursor.take(_I32.size))
+        if magic == commit_log.MAGIC_BLANK:
+            return BLANK
+        if not self.magic_is_known(magic):
+            return Checked(-1, ok=False, reason=f"magic code {magic & 0xFFFFFFFF:08x}")
+        self._allocate(total)
+        fields = self._head(cursor, start, total)
+        body_start, body_length = cursor.position, fields["body_length"]
+        if body_length > 0:
+            if self.recovering and body_length > total:
+                raise FormatError(f"BODYLEN {body_length} is larger than TOTALSIZE {total}", layout="record")
+            cursor.skip(body_length)
+            if self.check_crc and not self.rules.force_property_crc:
+                found, stored = cursor.crc32(body_start, body_length), fields["body_crc"]
+                if found != stored:
+                    return Checked(-1, ok=False, reason=f"body CRC {found:08x}, stored {stored & 0xFFFFFFFF:08x}")
+        return self._rest(cursor, start, total, magic, fields)
+
+    def _allocate(self, total: int) -> None:
+        """Follows `new byte[totalSize]`, before anything else is known of the record."""
+        if total < 0:
+            raise FormatError(f"TOTALSIZE {total} is negative", layout="record")
+        if total > LARGEST_JAVA_ARRAY:
+            raise HeapExhausted("load: java.lang.OutOfMemoryError: Requested array size exceeds VM limit")
+        if total >= self.rules.heap_bytes // 2:
+            raise HeapExhausted("load: java.lang.OutOfMemoryError: Java heap space")
+        self.largest_array = max(self.largest_array, total)
+
+    def _head(self, cursor: "_Cursor", start: int, total: int) -> dict[str, int]:
+        shortest = cursor.peek(start, _SHORTEST_HEAD)
+        (sys_flag,) = _I32.unpack_from(shortest, _SYS_FLAG_AT)
+        shape = (sys_flag >> 4) & 3
+        head = _HEADS[shape]
+        values = head.unpack(cursor.peek(start, head.size))
+        if total < max(len(value) for value in values if isinstance(value, bytes)):
+            raise FormatError(f"TOTALSIZE {total} is smaller than a host", layout="record")
+        cursor.position = start + head.size
+        names = (field.name for field in commit_log.HEADS[shape])
+        return {name: value for name, value in zip(names, values, strict=True) if isinstance(value, int)}
+
+    def _rest(self, cursor: "_Cursor", start: int, total: int, magic: int, fields: dict[str, int]) -> Checked:
+        length = commit_log.TOPIC_LENGTH_V2 if magic == commit_log.MAGIC_V2 else commit_log.TOPIC_LENGTH_V1
+        (topic_length,) = length.unpack(cursor.take(length.size))
+        if not 0 <= topic_length <= total:
+            raise FormatError(f"TOPICLEN {topic_length}", layout="record")
+        topic = cursor.take(topic_length)
+        (properties_length,) = _I16.unpack(cursor.take(_I16.size))
+        if properties_length > total:
+            raise FormatError(f"PROPLEN {properties_length} is larger than TOTALSIZE {total}", layout="record")
+        stored = cursor.take(properties_length) if properties_length > 0 else b""
+        found = properties.decode(stored)
+        self._parse_delay(topic, found)
+        if self.check_crc and self.rules.force_property_crc:
+            wrong = _property_crc_fault(cursor, total, stored)
+            if wrong:
+                return Checked(-1, ok=False, reason=wrong)
+        read_length = (
+            _HEADS[(fields["sys_flag"] >> 4) & 3].size
+            + max(fields["body_length"], 0)
+            + length.size
+            + topic_length
+            + _I16.size
+            + max(properties_length, 0)
+        )
+        if read_length != total:
+            reason = f"TOTALSIZE {total}, but the fields take {read_length} bytes"
+            return Checked(total, ok=False, reason=reason, consumed=cursor.position - start)
+        self._parse_inner(found)
+        return Checked(total, ok=True)
+
+    def numbers_pass(self, topic: bytes, stored: bytes) -> bool:
+        """Whether the numbers in a record's properties can be parsed; where not, Java throws and the test fails."""
+        found = properties.decode(stored)
+        try:
+            self._parse_delay(topic, found)
+            self._parse_inner(found)
+        except FormatError:
+            return False
+        return True
+
+    @staticmethod
+    def _parse_delay(topic: bytes, found: dict[str, str]) -> None:
+        if topic == SCHEDULE_TOPIC and properties.DELAY_LEVEL in found:
+            java.parse_int(found[properties.DELAY_LEVEL])
+
+    def _parse_inner(self, found: dict[str, str]) -> None:
+        if self.rules.release >= (5, 5) and properties.INNER_NUM in found and properties.INNER_BASE in found:
+            java.parse_long(found[properties.INNER_BASE])
+            java.parse_short(found[properties.INNER_NUM])
+
+
+def _property_crc_fault(cursor: "_Cursor", total: int, stored: bytes) -> str:
+    """Compares `__CRC32#` with the bytes before the last 20, wherever the record is taken to start."""
+    value = properties.decode(stored).get(properties.CRC32)
+    if value is None:
+        return "no __CRC32# property"
+    expected = 0
+    for unit in reversed(value):
+        expected = java.to_int32(expected * 10 + ord(unit) - ord("0"))
+    if expected < 0:
+        return "no valid __CRC32# property"
+    begin = cursor.position - total
+    if begin < 0 or total < properties.CRC32_TAIL_SIZE:
+        raise FormatError("the record begins before the segment", layout="record")
+    found = cursor.crc32(begin, total - properties.CRC32_TAIL_SIZE)
+    return "" if found == expected else f"record CRC {found}, stored {expected}"
+
+
+class _Cursor:
+    """A position in a segment, moved by reads that must end before the limit, as in a ByteBuffer."""
+
+    def __init__(self, read: Read, position: int, limit: int) -> None:
+        self._read = read
+        self.position = position
+        self._limit = limit
+
+    @property
+    def remaining(self) -> int:
+        return self._limit - self.position
+
+    def take(self, count: int) -> bytes:
+        data = self.peek(self.position, count)
+        self.position += count
+        return data
+
+    def peek(self, position: int, count: int) -> bytes:
+        if position + count > self._limit:
+            raise _Underrun
+        data = self._read(position, count)
+        if len(data) < count:
+            raise _Underrun
+        return data
+
+    def skip(self, count: int) -> None:
+        if count > self.remaining:
+            raise _Underrun
+        self.position += count
+
+    def crc32(self, position: int, count: int) -> int:
+        found, end = 0, position + count
+        while position < end:
+            part = self.peek(position, min(_CHUNK, end - position))
+            found = zlib.crc32(part, found)
+            position += len(part)
+        return found & 0x7FFFFFFF

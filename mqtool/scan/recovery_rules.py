@@ -1,0 +1,36 @@
+"""The broker's keys that decide what recovery takes for a record and where it begins to scan.
+
+Source: MessageStoreConfig (4.9.7, 5.5.0).
+"""
+
+from dataclasses import dataclass
+
+from mqtool.formats.release import Release
+
+DEFAULT_RECOVER_MAX = 10
+DEFAULT_HEAP = 8 << 30
+"""What the broker's start script gives the JVM."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecoveryRules:
+    """What recovery of the CommitLog depends on besides the store's files.
+
+    Attributes:
+        release: whose rules apply.
+        check_crc, force_property_crc: checkCRCOnRecover, forceVerifyPropCRC (5.5).
+        check_offset_on_recover: checkCommitLogOffsetOnRecover (5.5).
+        index_safe: messageIndexEnable and messageIndexSafe.
+        recover_max: commitLogRecoverMaxNum (5.5): the maximum number of segments that are tested for a starting point.
+        delay_levels_ms: delay of level 1, 2, …
+        heap_bytes: the broker's heap; an array of half of it is assumed not to fit.
+    """
+
+    release: Release
+    check_crc: bool = True
+    force_property_crc: bool = False
+    check_offset_on_recover: bool = False
+    index_safe: bool = False
+    recover_max: int = DEFAULT_RECOVER_MAX
+    delay_levels_ms: tuple[int, ...] = ()
+    heap_bytes: int = DEFAULT_HEAP

@@ -1,0 +1,158 @@
+"""At which segment the broker's recovery begins to scan the CommitLog: the only place that knows.
+
+Source: CommitLog.recoverNormally, recoverAbnormally, isMappedFileMatchedRecover, StoreCheckpoint.getMinTimestamp,
+ConsumeQueueStore.isMappedFileMatchedRecover, IndexService.isMappedFileMatchedRecover (4.9.7, 5.5.0).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from mqtool.formats import codec, commit_log
+from mqtool.formats.checkpoint import Checkpoint
+from mqtool.formats.dledger import ENTRY_HEADER_SIZE
+from mqtool.scan.record_check import Read, RecordCheck
+from mqtool.scan.recovery_rules import RecoveryRules
+
+_LAST_SEGMENTS = 3
+_HEADS = tuple(codec.struct_of(head) for head in commit_log.HEADS)
+_NAMES = tuple(field.name for field in commit_log.HEADS[0])
+_LONGEST_HEAD = commit_log.BODY_POSITIONS[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class ScanStart:
+    """Where a scan begins.
+
+    Attributes:
+        segment: number of the segment in the list.
+        reason: the rule that chose it.
+    """
+
+    segment: int
+    reason: str
+
+
+def scan_start(
+    segments: Sequence[Callable[[], Read]],
+    segment_size: int,
+    checkpoint: Checkpoint,
+    rules: RecoveryRules,
+    *,
+    clean_stop: bool,
+    queues_end: int = -1,
+) -> ScanStart:
+    """Returns the segment at which recovery begins to scan.
+
+    Args:
+        segments: every segment that the broker loads, oldest first, allocated but unused ones too: opens it for reads.
+        segment_size: configured size in bytes.
+        checkpoint: as loaded; all zeros where there is none.
+        rules: of the broker that is started.
+        clean_stop: the store was shut down cleanly: there is no abort file.
+        queues_end: end of the newest record that any queue names, -1 without queues; decides after a clean stop only.
+
+    Raises:
+        ValueError: there are no segments.
+    """
+    if not segments:
+        raise ValueError("a log without segments is not scanned")
+    if rules.release >= (5, 5):
+        return _Search5(segments, segment_size, checkpoint, rules, clean_stop, queues_end).start()
+    if clean_stop:
+        reason = "the third from the end, untested (CommitLog.recoverNormally, 4.9)"
+        return ScanStart(max(0, len(segments) - _LAST_SEGMENTS), reason)
+    return _after_crash_4(segments, checkpoint, rules)
+
+
+def _after_crash_4(segments: Sequence[Callable[[], Read]], checkpoint: Checkpoint, rules: RecoveryRules) -> ScanStart:
+    limit = checkpoint.min_timestamp
+    if rules.index_safe:
+        limit = min(limit, checkpoint.index_msg_timestamp)
+    for number in range(len(segments) - 1, -1, -1):
+        fields = _head(segments[number]())
+        if fields["magic_code"] == commit_log.MAGIC_V1 and 0 != fields["store_timestamp"] <= limit:
+            rule = f"the last one whose first record was stored by {limit}, the checkpoint's time less 3 s"
+            return ScanStart(number, f"{rule} (CommitLog.isMappedFileMatchedRecover, 4.9)")
+    return ScanStart(0, f"the first one: no segment's first record was stored at or before {limit} (4.9)")
+
+
+@dataclass(frozen=True, slots=True)
+class _Search5:
+    """5.5's search from the newest segment back, alike after a clean stop and after a crash."""
+
+    segments: Sequence[Callable[[], Read]]
+    segment_size: int
+    checkpoint: Checkpoint
+    rules: RecoveryRules
+    clean_stop: bool
+    queues_end: int
+
+    def start(self) -> ScanStart:
+        check = RecordCheck(self.rules, recovering=True)
+        lowest = 1 if self.clean_stop else 0
+        last = len(self.segments) - 1
+        for number in range(last, lowest - 1, -1):
+            if self._matches(check, self.segments[number]()):
+                return ScanStart(number, f"the last one whose first record is whole and {self._anchor}")
+            if last - number + 1 >= self.rules.recover_max:
+                return ScanStart(number, f"{self.rules.recover_max} segments were looked at, none fits (5.5)")
+        return ScanStart(0, f"the first one: no later segment's first record is whole and {self._anchor}")
+
+    @property
+    def _anchor(self) -> str:
+        if self.clean_stop:
+            return f"states a physical offset of at most {self.queues_end}, the largest end of a queue (5.5)"
+        physical, stored = self.checkpoint.logics_physical_offset, self.checkpoint.logics_msg_timestamp
+        if physical > 0:
+            return f"states a physical offset of at most the checkpoint's {physical} (5.5)"
+        return f"was stored at or before {stored}, the checkpoint's time of the queues (5.5)"
+
+    def _matches(self, check: RecordCheck, read: Read) -> bool:
+        found = check.check(read, 0, self.segment_size)
+        if not found.ok or found.size == 0:
+            return False
+        fields = _head(read)
+        return fields["store_timestamp"] != 0 and self._is_anchored(
+            fields["physical_offset"], fields["store_timestamp"]
+        )
+
+    def _is_anchored(self, physical: int, stored: int) -> bool:
+        if not self.clean_stop:
+            return _is_dispatched(physical, stored, self.checkpoint, self.rules)
+        return physical <= self.queues_end and not _is_unindexed(stored, self.checkpoint, self.rules)
+
+
+def ledger_scan_start(files: Sequence[Callable[[], Read]], checkpoint: Checkpoint, rules: RecoveryRules) -> int:
+    """Returns the data file of DLedger from which 5.5 dispatches again after a crash (isMmapFileMatchedRecover).
+
+    Args:
+        files: data files, oldest first.
+        checkpoint, rules: as for `scan_start`.
+    """
+    for number in range(len(files) - 1, -1, -1):
+        fields = _head(files[number](), ENTRY_HEADER_SIZE)
+        physical, stored = fields["physical_offset"], fields["store_timestamp"]
+        is_record = fields["magic_code"] == commit_log.MAGIC_V1 and stored != 0
+        if is_record and _is_dispatched(physical, stored, checkpoint, rules):
+            return number
+    return 0
+
+
+def _is_dispatched(physical: int, stored: int, checkpoint: Checkpoint, rules: RecoveryRules) -> bool:
+    """Whether 5.5's checkpoint says that queues and index were flushed up to a record."""
+    if _is_unindexed(stored, checkpoint, rules):
+        return False
+    if checkpoint.logics_physical_offset > 0:
+        return physical <= checkpoint.logics_physical_offset
+    return stored <= checkpoint.logics_msg_timestamp
+
+
+def _is_unindexed(stored: int, checkpoint: Checkpoint, rules: RecoveryRules) -> bool:
+    return rules.index_safe and stored > checkpoint.index_msg_timestamp
+
+
+def _head(read: Read, position: int = 0) -> dict[str, int]:
+    """Returns the fields in front of the first record's body; zeros for those after the segment's end."""
+    head = read(position, _LONGEST_HEAD).ljust(_LONGEST_HEAD, b"\0")
+    sys_flag = _HEADS[0].unpack_from(head)[_NAMES.index("sys_flag")]
+    return dict(zip(_NAMES, _HEADS[(sys_flag >> 4) & 3].unpack_from(head), strict=True))

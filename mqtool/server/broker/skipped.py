@@ -1,0 +1,83 @@
+"""Skipped records: what the background services passed over because they could not use it.
+
+A service never ends, and never waits, because of one message. It skips the message, and this table counts it, logs it
+once with its place, and keeps the newest for the admin page. The message stays in its system topic.
+"""
+
+import logging
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from mqtool.errors import FormatError, MessageRejectedError, MqtoolError
+
+_LOG = logging.getLogger(__name__)
+
+_REMEMBERED = 10_000
+"""Places that are logged once only; older ones may be logged again."""
+_SHOWN = 20
+_LONGEST_REASON = 300
+
+
+class Skipped(NamedTuple):
+    """A message that a service passed over."""
+
+    service: str
+    topic: str
+    queue_id: int
+    queue_offset: int
+    reason: str
+    at_ms: int
+
+
+class SkippedRecords:
+    """The table of one broker. For the event loop's thread.
+
+    Attributes:
+        counts: messages passed over since the start, by service.
+    """
+
+    def __init__(self) -> None:
+        """Starts empty."""
+        self.counts: Counter[str] = Counter()
+        self._places: OrderedDict[tuple[str, str, int, int], Skipped] = OrderedDict()
+
+    @property
+    def newest(self) -> list[Skipped]:
+        """The last ones, newest first."""
+        return list(self._places.values())[: -_SHOWN - 1 : -1]
+
+    def note(self, service: str, topic: str, queue_id: int, queue_offset: int, reason: str) -> None:
+        """Counts a message, and logs it unless it was logged before."""
+        place = service, topic, queue_id, queue_offset
+        if place in self._places:
+            return
+        self.counts[service] += 1
+        skipped = Skipped(*place, reason[:_LONGEST_REASON], time.time_ns() // 1_000_000)
+        self._places[place] = skipped
+        if len(self._places) > _REMEMBERED:
+            self._places.popitem(last=False)
+        _LOG.error(
+            "a message was skipped service=%s topic=%s queue=%d queue_offset=%d reason=%s; `mqtool verify` names those "
+            "that are left",
+            *place,
+            skipped.reason,
+        )
+
+    @contextmanager
+    def guard(self, service: str, topic: str, queue_id: int, queue_offset: int) -> Iterator[None]:
+        """Skips the message that is worked on in the body if it cannot be used.
+
+        Errors of the disk and the store pass: they do not come from one message, and the service tries again.
+        """
+        try:
+            yield
+        except (FormatError, MessageRejectedError) as error:
+            self.note(service, topic, queue_id, queue_offset, str(error))
+        except (OSError, MqtoolError):
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, the service goes on
+            _LOG.exception("a service failed at a message service=%s", service)
+            self.note(service, topic, queue_id, queue_offset, repr(error))

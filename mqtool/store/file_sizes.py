@@ -1,0 +1,117 @@
+"""How large the files of a store are: the one place that decides it, for each kind from all of its files together.
+
+A file that was emptied, cut, grown, or created and never given its size says nothing about the others. A size is only
+what can be one, so it is never 0 and always holds whole units.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+
+from mqtool.errors import UsageError
+from mqtool.formats import batch_consume_queue, consume_queue, consume_queue_ext, java
+from mqtool.store.broker_config import BrokerConfig
+from mqtool.store.files import MappedFile
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A size and where it is known from."""
+
+    value: int
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True)
+class FileSize:
+    """Which sizes the files of a kind can have.
+
+    Attributes:
+        directory: of the store, for messages.
+        key: the broker's key.
+        minimum: bytes of the smallest file that can hold anything.
+        unit: a file holds a whole number of so many bytes.
+    """
+
+    directory: str
+    key: str
+    minimum: int
+    unit: int = 1
+
+    def is_possible(self, size: int) -> bool:
+        """Whether files can have that many bytes."""
+        return self.minimum <= size <= java.INT_MAX and size % self.unit == 0
+
+    def decide(self, config: BrokerConfig, files: Iterable[MappedFile], oddities: list[str]) -> Known | None:
+        """Returns the size of all files of the kind, None where neither files nor configuration tell.
+
+        The configuration decides; then most of the files whose name and length agree; then the distance of their names.
+
+        Args:
+            config: of the broker.
+            files: all of the kind.
+            oddities: takes, in words, what does not agree.
+
+        Raises:
+            UsageError: the configured size can be none.
+        """
+        listed = list(files)
+        counted = Counter(file.size for file in listed)
+        configured = self._configured(config)
+        if configured is not None:
+            odd = sum(count for size, count in counted.items() if size != configured)
+            if odd:
+                oddities.append(f"{odd} {self.directory} file(s) are not of the configured {configured} bytes")
+            return Known(configured, "configuration")
+        if len(counted) > 1:
+            most = counted.most_common(_LISTED)
+            sizes = ", ".join(f"{n} × {s} bytes" for s, n in sorted(most))
+            more = f" and {len(counted) - len(most)} other sizes" if len(counted) > len(most) else ""
+            oddities.append(f"{self.directory} files differ in size: {sizes}{more}")
+        return self._by_lengths(listed, counted) or self._by_names(listed)
+
+    def _configured(self, config: BrokerConfig) -> int | None:
+        value = config.integer(self.key)
+        if value is not None and not self.minimum <= value <= java.INT_MAX:
+            where = config.source or "configuration"
+            bound = f"at least {self.minimum}" if value < self.minimum else f"at most {java.INT_MAX}"
+            raise UsageError(f"{where}: {self.key}: expected {bound}, found {value}")
+        if value is not None and self is CONSUME_QUEUE:
+            return consume_queue.round_up_file_size(value)
+        return value
+
+    def _by_lengths(self, files: list[MappedFile], counted: "Counter[int]") -> Known | None:
+        likely = [size for size, _ in counted.most_common() if self.is_possible(size)][:_LISTED]
+        if not likely:
+            return None
+
+        def agreeing(size: int) -> tuple[int, int, int]:
+            fitting = [file for file in files if file.base % size == 0]
+            return sum(file.size == size for file in fitting), len(fitting), size
+
+        size = max(likely, key=agreeing)
+        return Known(size, f"{counted[size]} of {len(files)} {self.directory} files")
+
+    def _by_names(self, files: list[MappedFile]) -> Known | None:
+        bases = sorted({file.base for file in files})
+        steps = Counter(after - before for before, after in pairwise(bases))
+        possible = [(count, step) for step, count in steps.items() if self.is_possible(step)]
+        if not possible:
+            return None
+        return Known(max(possible)[1], f"the names of {len(files)} {self.directory} files")
+
+
+_LISTED = 20
+"""Sizes that are looked at: where files have more than that many, most of them are damaged."""
+
+COMMIT_LOG = FileSize("commitlog", "mappedFileSizeCommitLog", 128)
+CONSUME_QUEUE = FileSize("consumequeue", "mappedFileSizeConsumeQueue", consume_queue.UNIT_SIZE, consume_queue.UNIT_SIZE)
+CONSUME_QUEUE_EXT = FileSize(
+    "consumequeue_ext",
+    "mappedFileSizeConsumeQueueExt",
+    consume_queue_ext.HEAD_SIZE + consume_queue_ext.END_BLANK_SIZE,
+)
+BATCH_CONSUME_QUEUE = FileSize(
+    "batchconsumequeue", "mapperFileSizeBatchConsumeQueue", batch_consume_queue.BATCH_UNIT_SIZE
+)

@@ -1,0 +1,113 @@
+"""Filter bit maps of ConsumeQueueExt: which consumer groups' filters each message passes.
+
+The broker computes them when it dispatches a message, from the filters that groups have registered
+(config/consumerFilter.json). A group that registered later ignores the bits of older messages
+(ConsumerFilterData.isMsgInLive), so those bits are left out here as they were then. A unit without a bit map is valid
+as well: the broker then evaluates the filter on the message itself. Source: CommitLogDispatcherCalcBitMap,
+ConsumerFilterManager, BitsArray (4.9.7, 5.5.0).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from mqtool.errors import FormatError, StoreError, UsageError
+from mqtool.formats import config_json, file_names, properties
+from mqtool.formats.config_json import Document
+from mqtool.formats.sql92 import Expression
+from mqtool.store.files import read_file
+from mqtool.store.store import Store
+
+_SQL = "SQL92"
+_LARGEST = 8 * 32_000
+"""Bits that fit into a unit, whose size is a short."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """One consumer group's filter on a topic.
+
+    Attributes:
+        born: when it was registered, ms.
+        bits: positions that it sets.
+        bit_count: of the whole map.
+        matches: whether properties pass.
+    """
+
+    born: int
+    bits: tuple[int, ...]
+    bit_count: int
+    matches: Callable[[dict[str, str]], bool]
+
+
+@dataclass(slots=True)
+class FilterBitMaps:
+    """Bit maps for all topics.
+
+    Attributes:
+        filters: by topic.
+        problems: filters that cannot be followed, in words; their topics get no bit maps.
+    """
+
+    filters: dict[str, tuple[Filter, ...]] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    def __call__(self, topic: str, stored: Sequence[bytes], times: Sequence[int]) -> list[bytes]:
+        """Returns the bit map of each message of a topic, empty for a topic without filters.
+
+        Args:
+            topic: of the messages.
+            stored: their properties, as the records hold them.
+            times: their store timestamps, ms.
+        """
+        filters = self.filters.get(topic)
+        if not filters:
+            return [b""] * len(stored)
+        rows = zip(stored, times, strict=True)
+        return [_bit_map(filters, properties.decode(encoded), time) for encoded, time in rows]
+
+
+def _bit_map(filters: tuple[Filter, ...], found: dict[str, str], time: int) -> bytes:
+    made = bytearray(-(-filters[0].bit_count // 8))
+    for one in filters:
+        if one.born < time and one.matches(found):
+            for bit in one.bits:
+                made[bit >> 3] |= 1 << (bit & 7)
+    return bytes(made)
+
+
+def bit_maps_of(store: Store) -> FilterBitMaps:
+    """Reads the filters of a store's consumers; without any, no unit gets a bit map."""
+    found = FilterBitMaps()
+    if store.config.flag("enableCalcFilterBitMap") is False:
+        return found
+    path = store.path / file_names.CONFIG / file_names.CONSUMER_FILTERS
+    if not path.exists():
+        return found
+    try:
+        topics = config_json.parse(read_file(path)).get("filterDataByTopic") or {}
+        for topic, data in topics.items():
+            _add_topic(found, str(topic), data.get("groupFilterData") or {})
+    except (FormatError, StoreError, AttributeError, TypeError) as error:
+        found.problems.append(f"{path.name}: {error}")
+        found.filters.clear()
+    return found
+
+
+def _add_topic(found: FilterBitMaps, topic: str, groups: Document) -> None:
+    filters = []
+    for group, data in groups.items():
+        try:
+            filters.append(_filter(data))
+        except (FormatError, UsageError, KeyError, ValueError) as error:
+            found.problems.append(f"filter of {group} on {topic}: {error}; queues of {topic} get no bit maps")
+            return
+    if filters and len({one.bit_count for one in filters}) == 1:
+        found.filters[topic] = tuple(filters)
+
+
+def _filter(data: Document) -> Filter:
+    bloom = data.get("bloomFilterData") or {}
+    positions, count = tuple(int(bit) for bit in bloom.get("bitPos") or ()), int(bloom.get("bitNum") or 0)
+    if data.get("expressionType") != _SQL or not all(0 <= bit < count < _LARGEST for bit in positions):
+        raise FormatError(f"expected {_SQL} and bit positions below {count}", layout="filter")
+    return Filter(int(data.get("bornTime", 0)), positions, count, Expression(str(data["expression"])).matches)

@@ -1,0 +1,123 @@
+"""CommitLog files under a wrong name, recognised by their records: each record states its own physical offset.
+
+A file belongs where the first records in it say: the physical offset that a record states, less its position in the
+file, is the offset that the file's name should be.
+"""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+from mqtool.errors import FormatError, StoreError
+from mqtool.formats import commit_log
+from mqtool.formats.commit_log import Record
+from mqtool.store.files import MappedFile, MappedFileList, ReadFile
+from mqtool.store.remote import RemotePath
+
+_BLOCK = 1 << 20
+_MAGIC_AT = commit_log.FRAME.size - 4
+_OFFSET_AT = commit_log.field_offset("physical_offset")
+_MAGICS = tuple(magic.to_bytes(4, "big", signed=True) for magic in (commit_log.MAGIC_V1, commit_log.MAGIC_V2))
+_AGREEING = 2
+"""Records that must agree before a file whose name is a possible one is believed to belong elsewhere: the stated
+offset of one record may be damaged."""
+
+
+def misplaced(listed: MappedFileList, size: int | None) -> tuple[MappedFile, ...]:
+    """Returns the files whose records belong at another physical offset than their names say, at that offset.
+
+    A file is left out where another one already has its place, or where two claim the same.
+
+    Args:
+        listed: what lies in the directories of the log.
+        size: bytes of a segment, None if unknown.
+    """
+    found = [file for path in listed.strays if (file := _stray(path, size)) is not None]
+    found += [file for named in listed.files if (file := _named(named, size)) is not None]
+    moved = {file.path for file in found}
+    taken = [file for file in listed.files if file.path not in moved]
+    bases = [file.base for file in taken]
+    ends = list(accumulate((file.end for file in taken), max, initial=-1))
+    claims = Counter(file.base for file in found)
+    return tuple(file for file in found if ends[bisect_left(bases, file.end)] <= file.base and claims[file.base] == 1)
+
+
+def in_place(listed: MappedFileList, moved: tuple[MappedFile, ...]) -> tuple[MappedFile, ...]:
+    """Returns the segments of a log with misplaced ones where their records belong."""
+    paths = {file.path for file in moved}
+    kept = (file for file in listed.files if file.path not in paths)
+    return tuple(sorted((*kept, *moved), key=lambda file: (file.base, file.path)))
+
+
+def records_in(file: ReadFile) -> Iterator[tuple[int, Record]]:
+    """Yields position and value of every record whose lengths and body CRC are right, whatever offset it states."""
+    at = 0
+    while at < file.size:
+        block = file.read(at, _BLOCK + 3)
+        hits = sorted(hit for magic in _MAGICS if (hit := block.find(magic)) >= 0)
+        if not hits:
+            at += _BLOCK
+            continue
+        position = at + hits[0] - _MAGIC_AT
+        record = _record(file, position) if position >= 0 else None
+        if record is None:
+            at += hits[0] + 1
+            continue
+        yield position, record
+        at = position + record.total_size
+
+
+def _record(file: ReadFile, position: int) -> Record | None:
+    total = int.from_bytes(file.read(position, 4), "big", signed=True)
+    if not commit_log.MIN_RECORD_SIZE <= total <= file.size - position:
+        return None
+    try:
+        record = commit_log.parse_record(file.read(position, total))
+    except FormatError:
+        return None
+    return record if record.body_crc in (0, commit_log.body_crc(record.body)) else None
+
+
+def _stray(path: Path, size: int | None) -> MappedFile | None:
+    try:
+        if not path.is_file() or not commit_log.MIN_RECORD_SIZE <= path.stat().st_size <= (size or 1 << 62):
+            return None
+        with ReadFile(path) as file:
+            base = _base(file, size, 1)
+            return None if base is None else MappedFile(path, base, file.size)
+    except (OSError, StoreError):  # deleted meanwhile, or unreadable: then it is a stray and no more
+        return None
+
+
+def _named(named: MappedFile, size: int | None) -> MappedFile | None:
+    where: Any = named.path
+    if isinstance(where, RemotePath) or size is None or named.size != size:
+        return None
+    try:
+        with ReadFile(named.path) as file:
+            head = file.read(0, _OFFSET_AT + 8)
+            if head[_MAGIC_AT : commit_log.FRAME.size] not in _MAGICS:
+                return None
+            if head[_OFFSET_AT:] == named.base.to_bytes(8, "big"):
+                return None
+            possible = named.base % size == 0
+            base = _base(file, size, _AGREEING if possible else 1)
+    except StoreError:
+        return None
+    return None if base in (None, named.base) else replace(named, base=base)
+
+
+def _base(file: ReadFile, size: int | None, needed: int) -> int | None:
+    """Returns the physical offset at which a file begins by the word of its first records; None if they give none."""
+    bases: list[int] = []
+    for position, record in records_in(file):
+        bases.append(record.physical_offset - position)
+        if len(bases) >= needed:
+            break
+    base = bases[0] if bases else -1
+    fits = len(bases) >= needed and len(set(bases)) == 1 and base >= 0 and (size is None or base % size == 0)
+    return base if fits else None

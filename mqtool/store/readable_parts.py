@@ -1,0 +1,94 @@
+"""Files of a log on a failing disk: what the system cannot read counts as zeros, and is noted.
+
+Only for a salvage, which copies what proves itself: zeros hold no record.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mqtool.errors import StoreClosedError, StoreError
+from mqtool.store.files import ReadFile
+
+_PAGE = 4096
+"""Bytes that are given up together: a disk reads, and fails to read, no fewer."""
+
+
+@dataclass(slots=True)
+class _Noted:
+    reason: str
+    parts: dict[int, int] = field(default_factory=dict)
+
+
+class UnreadableParts:
+    """What could not be read of some files, so far."""
+
+    def __init__(self) -> None:
+        self._noted: dict[Path, _Noted] = {}
+
+    def open(self, path: Path, size: int) -> ReadFile:
+        """Opens a file of a known size; one that cannot be opened has only zeros."""
+        return _ReadableFile(path, size, self)
+
+    def note(self, path: Path, position: int, size: int, reason: str) -> None:
+        """Notes bytes of a file; of several reasons the first is kept."""
+        self._noted.setdefault(path, _Noted(reason)).parts[position] = size
+
+    def ranges(self, path: Path, base: int) -> list[tuple[int, int]]:
+        """Returns start and end of what could not be read of a file, as physical offsets."""
+        noted = self._noted.get(path)
+        return [(base + at, base + at + size) for at, size in noted.parts.items()] if noted else []
+
+    def sentences(self) -> list[str]:
+        """Returns one sentence for each file of which something could not be read, with the first reason."""
+        return [
+            f"{path}: {sum(noted.parts.values())} byte(s) could not be read and count as bytes without a record: "
+            f"{noted.reason.removeprefix(f'{path}: ')}"
+            for path, noted in sorted(self._noted.items())
+        ]
+
+
+class _ReadableFile(ReadFile):
+    def __init__(self, path: Path, size: int, unreadable: UnreadableParts) -> None:
+        self._unreadable = unreadable
+        self._is_denied = False
+        try:
+            super().__init__(path)
+        except StoreError as error:
+            self.path, self.size, self._bytes, self._is_denied = path, size, None, True
+            unreadable.note(path, 0, size, str(error))
+
+    def read(self, position: int, count: int) -> bytes:
+        """Returns the bytes from a position, zeros for those that cannot be read."""
+        count = max(0, min(count, self.size - position))
+        if self._is_denied:
+            return bytes(count)
+        try:
+            return super().read(position, count)
+        except StoreClosedError:
+            raise
+        except StoreError:
+            return self._by_pages(position, position + count)
+
+    def _by_pages(self, start: int, end: int) -> bytes:
+        parts, at = [], start
+        while at < end:
+            page = at - at % _PAGE
+            until = min(page + _PAGE, end)
+            try:
+                part = super().read(at, until - at)
+            except StoreError as error:
+                part = bytes(until - at)
+                self._unreadable.note(self.path, page, min(_PAGE, self.size - page), str(error))
+            parts.append(part)
+            at = until
+        return b"".join(parts)
+
+    def read_into(self, position: int, target: memoryview) -> int:
+        """Reads into memory that is there; see `read`."""
+        data = self.read(position, len(target))
+        target[: len(data)] = data
+        return len(data)
+
+    def data_end(self) -> int:
+        """Returns a position after which the file holds only zeros; its size if unknown."""
+        return self.size if self._is_denied else super().data_end()

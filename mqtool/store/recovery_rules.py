@@ -1,0 +1,43 @@
+"""The rules of a broker's recovery from its configuration; a key that is not given has the release's default.
+
+Source: MessageStoreConfig (4.9.7, 5.5.0).
+"""
+
+from mqtool.errors import FormatError, UsageError
+from mqtool.formats.release import Release
+from mqtool.scan.dispatched import DELAY_LEVELS, parse_delay_levels
+from mqtool.scan.recovery_rules import DEFAULT_HEAP, DEFAULT_RECOVER_MAX, RecoveryRules
+from mqtool.store.broker_config import BrokerConfig
+
+
+def recovery_rules(config: BrokerConfig, release: Release, heap: int | None = None) -> RecoveryRules:
+    """Returns the rules of a release under a configuration; 4.9 ignores the keys that it does not know.
+
+    Args:
+        config: the broker's keys.
+        release: that is started.
+        heap: bytes of its heap, None for what the start script gives it.
+
+    Raises:
+        UsageError: messageDelayLevel is not a list of delays.
+    """
+
+    def flag(key: str, *, default: bool = False, since: tuple[int, int] = (4, 9)) -> bool:
+        value = config.flag(key) if release >= since else None
+        return default if value is None else value
+
+    recover_max = config.integer("commitLogRecoverMaxNum")
+    try:
+        delays = parse_delay_levels(config.values.get("messageDelayLevel") or DELAY_LEVELS)
+    except FormatError as error:
+        raise UsageError(str(error)) from None
+    return RecoveryRules(
+        release=release,
+        check_crc=flag("checkCRCOnRecover", default=True),
+        force_property_crc=flag("forceVerifyPropCRC", since=(5, 5)),
+        check_offset_on_recover=flag("checkCommitLogOffsetOnRecover", since=(5, 5)),
+        index_safe=flag("messageIndexEnable", default=True) and flag("messageIndexSafe"),
+        recover_max=recover_max if recover_max is not None and recover_max > 0 else DEFAULT_RECOVER_MAX,
+        delay_levels_ms=delays,
+        heap_bytes=heap or DEFAULT_HEAP,
+    )

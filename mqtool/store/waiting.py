@@ -1,0 +1,178 @@
+"""Messages that the broker keeps until later: delays, timers and open transactions that are not delivered yet.
+
+No consumer group waits for them under its own name, so consumer offsets do not show them; deleting their segment loses
+them all the same. Where the files do not say whether a message was delivered, it counts as waiting.
+Source: ScheduleMessageService, TimerMessageStore, TransactionalMessageServiceImpl (4.9.7, 5.5.0).
+"""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+from mqtool.errors import FormatError, StoreError
+from mqtool.formats import file_names, properties, service_records, timer
+from mqtool.store.consume_queue import Queue
+from mqtool.store.files import ReadFile, list_mapped_files, read_file
+from mqtool.store.store import Store
+
+
+class WaitingKind(Enum):
+    """What a message waits for."""
+
+    DELAY = "delay"
+    TIMER = "timer"
+    TRANSACTION = "transaction"
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Waiting messages of one queue, in order of queue offset.
+
+    Attributes:
+        kind: what they wait for.
+        topic, queue_id: the system topic's queue that keeps them.
+        queue_offsets: int64, theirs in that queue.
+        physical_offsets: int64, of their records.
+    """
+
+    kind: WaitingKind
+    topic: str
+    queue_id: int
+    queue_offsets: np.ndarray
+    physical_offsets: np.ndarray
+
+    def before(self, physical_offset: int) -> int:
+        """Returns how many have their record before a physical offset."""
+        return int((self.physical_offsets < physical_offset).sum())
+
+
+def waiting_messages(store: Store) -> list[Waiting]:
+    """Returns the messages that a broker on this store would still deliver or ask about, by queue.
+
+    Raises:
+        StoreError: a file cannot be read.
+    """
+    return [found for found in _all(store) if len(found.queue_offsets)]
+
+
+def units_from(queue: Queue, start: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns queue offset and physical offset of each unit from a queue offset on, in order."""
+    offsets, physical = [], []
+    for number, file in enumerate(queue.files):
+        if file.end // queue.unit_size <= start and not queue.is_batch:
+            continue
+        units = queue.units_of(number)
+        if queue.is_batch:
+            numbers = units["base_queue_offset"].astype(np.int64)
+        else:
+            numbers = np.arange(len(units), dtype=np.int64) + file.base // queue.unit_size
+        wanted = (numbers >= start) & (numbers < queue.max_offset) & (units["size"] > 0)
+        offsets.append(numbers[wanted])
+        physical.append(units["physical_offset"][wanted].astype(np.int64))
+    empty = np.empty(0, np.int64)
+    return np.concatenate(offsets or [empty]), np.concatenate(physical or [empty])
+
+
+def _all(store: Store) -> Iterator[Waiting]:
+    for queue in store.queues():
+        if queue.topic == service_records.SCHEDULE_TOPIC:
+            done = store.metadata.delay_offsets.get(queue.queue_id + 1, 0)
+            yield _waiting(WaitingKind.DELAY, queue, *units_from(queue, max(done, queue.min_offset)))
+        elif queue.topic == service_records.TIMER_TOPIC:
+            yield _timers(store, queue)
+        elif queue.topic == service_records.HALF_TOPIC:
+            yield _transactions(store, queue)
+
+
+def _waiting(kind: WaitingKind, queue: Queue, offsets: np.ndarray, physical: np.ndarray) -> Waiting:
+    return Waiting(kind, queue.topic, queue.queue_id, offsets, physical)
+
+
+# -- timers ------------------------------------------------------------------------------------------------------
+
+
+def _timers(store: Store, queue: Queue) -> Waiting:
+    """Returns messages that are not in the wheel yet, and those in slots that have not been read."""
+    offsets, physical = units_from(queue, queue.min_offset)
+    checkpoint = _timer_checkpoint(store)
+    in_wheel = _in_wheel(store, checkpoint.last_read_time_ms)
+    if in_wheel is None:
+        waits = np.array([_is_due_later(store, one, checkpoint.last_read_time_ms) for one in physical.tolist()], bool)
+    else:
+        waits = (offsets >= checkpoint.last_timer_queue_offset) | np.isin(physical, in_wheel)
+    return _waiting(WaitingKind.TIMER, queue, offsets[waits], physical[waits])
+
+
+def _timer_checkpoint(store: Store) -> timer.TimerCheckpoint:
+    path = store.path / file_names.CONFIG / file_names.TIMER_CHECKPOINT
+    return timer.parse_checkpoint(read_file(path)) if path.is_file() else timer.TimerCheckpoint()
+
+
+def _precision(store: Store) -> int:
+    return store.config.integer("timerPrecisionMs") or timer.DEFAULT_PRECISION_MS
+
+
+def _in_wheel(store: Store, read_to: int) -> np.ndarray | None:
+    """Returns the physical offsets that unread slots of the wheel lead to; None if wheel or timer log do not tell."""
+    path = store.path / file_names.TIMER_WHEEL
+    files = list_mapped_files(store.path / file_names.TIMER_LOG).files
+    if not path.is_file():
+        return None
+    with ReadFile(path) as opened:
+        data = opened.read(0, opened.size - opened.size % timer.SLOT_SIZE)
+    slots = np.frombuffer(data, timer.SLOT.dtype)
+    unread = (slots["time"].astype(np.int64) * _precision(store) >= read_to) & (slots["last_position"] >= 0)
+    unread &= slots["time"] > 0
+    found = []
+    with contextlib.ExitStack() as stack:
+        opened_files = [(file, stack.enter_context(ReadFile(file.path))) for file in files]
+        for last in slots["last_position"][unread].tolist():
+            position, below = last, last + 1
+            while 0 <= position < below:  # a chain leads backwards; else it is damaged and says nothing
+                file = next(((file, one) for file, one in opened_files if file.base <= position < file.end), None)
+                unit_bytes = b"" if file is None else file[1].read(position - file[0].base, timer.LOG_UNIT_SIZE)
+                if len(unit_bytes) < timer.LOG_UNIT_SIZE:
+                    return None
+                unit = timer.LOG_UNIT.parse(unit_bytes)
+                if unit.size != timer.LOG_UNIT_SIZE:
+                    return None
+                if not unit.magic & timer.TimerMagic.DELETE:
+                    found.append(unit.physical_offset)
+                below, position = position, unit.previous_position
+    return np.array(found, np.int64)
+
+
+def _is_due_later(store: Store, physical_offset: int, read_to: int) -> bool:
+    """Whether a parked message is due at or after the time up to which the timer has delivered."""
+    try:
+        named = properties.decode(store.commit_log.record(physical_offset).properties)
+        return properties.TIMER_DEL_UNIQUE_KEY not in named and service_records.deliver_ms(named) >= read_to
+    except (FormatError, StoreError):
+        return True
+
+
+# -- transactions ------------------------------------------------------------------------------------------------
+
+
+def _transactions(store: Store, queue: Queue) -> Waiting:
+    """Returns half messages that no op message ends, from the broker's own position on."""
+    group = store.metadata.consumer_offsets.get(service_records.TRANSACTION_GROUP, {})
+    start = group.get(queue.topic, {}).get(queue.queue_id, 0)
+    offsets, physical = units_from(queue, max(start, queue.min_offset))
+    ended = _ended(store, queue.queue_id, group.get(service_records.OP_TOPIC, {}).get(queue.queue_id, 0))
+    open_ = ~np.isin(offsets, ended)
+    return _waiting(WaitingKind.TRANSACTION, queue, offsets[open_], physical[open_])
+
+
+def _ended(store: Store, queue_id: int, start: int) -> np.ndarray:
+    """Returns the queue offsets of the half messages that op messages from a queue offset on end."""
+    found: list[int] = []
+    queue = store.queue(service_records.OP_TOPIC, queue_id)
+    if queue is not None:
+        for physical_offset in units_from(queue, max(start, queue.min_offset))[1].tolist():
+            with contextlib.suppress(FormatError, StoreError):  # a damaged op ends nothing
+                found += service_records.op_offsets(bytes(store.commit_log.record(physical_offset).body))
+    return np.array(found, np.int64)

@@ -1,0 +1,43 @@
+"""Worker processes that leave Ctrl-C to their parent from their first instruction on."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing import resource_tracker
+from multiprocessing.context import BaseContext, ForkContext, ForkProcess, SpawnContext, SpawnProcess
+
+
+@contextmanager
+def held(*numbers: signal.Signals) -> Iterator[None]:
+    """Holds signals back; a process that begins meanwhile holds them back for good."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class _Copy(ForkProcess):
+    def start(self) -> None:
+        with held(signal.SIGINT, signal.SIGTERM):  # a copy has its parent's handler of SIGTERM until `leave_interrupts`
+            super().start()
+
+
+class _New(SpawnProcess):
+    def start(self) -> None:
+        resource_tracker.ensure_running()  # else `start` begins it, and lets SIGINT through again
+        with held(signal.SIGINT):
+            super().start()
+
+
+class _Copies(ForkContext):
+    Process = _Copy
+
+
+class _News(SpawnContext):
+    Process = _New
+
+
+def context(*, copies: bool) -> BaseContext:
+    """Returns what makes worker processes: copies of this one, or new ones."""
+    return _Copies() if copies else _News()

@@ -1,0 +1,71 @@
+"""What the next start of a broker would do to the store, in the words of `verify`'s headline.
+
+Computed by `mqtool.recovery`, as for `explain-start`. Which messages a start loses takes one more pass over the log: it
+is left out where that would cost more than the check itself, or more than the caller allows.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from mqtool.errors import MqtoolError
+from mqtool.formats.release import assumed_release, release_of
+from mqtool.recovery import Outcome, predict
+from mqtool.recovery.predict import evidence_of
+from mqtool.store import Store
+from mqtool.store.remote import RemotePath
+from mqtool.verify.findings import NextStart, State
+from mqtool.verify.survey import Survey
+
+CLEAN_LOG = 128 << 20
+"""Bytes up to which the log of a store without findings is read once more."""
+DAMAGED_LOG = 16 << 30
+"""Bytes up to which that of a store with findings is: for each record some 60 bytes are kept in memory."""
+
+
+def next_start(store: Store, survey: Survey, state: State, lost: int, broker: str | None = None) -> NextStart | None:
+    """Returns what the next start does; None where a broker is running, or nothing is known of other media.
+
+    Args:
+        store: the store.
+        survey: of it.
+        state: the verdict so far.
+        lost: messages that are lost already.
+        broker: release that would be started; by default the detected one.
+
+    Raises:
+        UsageError: the rules of that release are not known.
+    """
+    where: Any = store.path
+    if survey.live or isinstance(where, RemotePath):
+        return None
+    release = assumed_release(store.version.line) if broker is None else release_of(broker)
+    evidence = evidence_of(store.version) if broker is None else "given"
+    size = sum(segment.size for segment in survey.segments)
+    read_log = survey.throttle is None and size <= (CLEAN_LOG if state is State.CLEAN else DAMAGED_LOG)
+    try:
+        outcome = predict(store.path, str(release), store.config, read_log=read_log)
+    except MqtoolError as error:
+        return NextStart(str(release), evidence, str(error))
+    return _judged(outcome, survey, evidence, lost)
+
+
+def without_timer(start: NextStart) -> NextStart:
+    """Returns what is known of a start where the timer's files are damaged: no prediction counts what waits there."""
+    if start.do_not_start is not False:
+        return start
+    words = "the timer's files are damaged, and messages that wait there are not counted"
+    return replace(start, verdict=words, lost_messages=None, do_not_start=None)
+
+
+def _judged(outcome: Outcome, survey: Survey, evidence: str, already: int) -> NextStart:
+    if not outcome.runs:
+        return NextStart(outcome.release, evidence, outcome.verdict, None, do_not_start=True)
+    if outcome.lost is None:
+        return NextStart(outcome.release, evidence, "the log was not read for it; run `mqtool explain-start`")
+    lost = sum(
+        last - first + 1
+        for name, ranges in outcome.lost.items()
+        if survey.wants(name.rpartition("/")[0])
+        for first, last in ranges
+    )
+    return NextStart(outcome.release, evidence, outcome.verdict, lost, do_not_start=lost > already)

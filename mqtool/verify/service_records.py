@@ -1,0 +1,101 @@
+"""Messages that a background service of the broker cannot use: delays, timers, halves and their ends, POP's records.
+
+A real broker repeats such a message for ever and delivers nothing after it; `mqtool serve` skips it. What each service
+expects is in `mqtool.formats.service_records`.
+"""
+
+from mqtool.errors import StoreError
+from mqtool.formats import file_names, java, properties, service_records, timer
+from mqtool.store import Store
+from mqtool.store.consume_queue import Queue
+from mqtool.store.files import read_file
+from mqtool.store.pull import units_from
+from mqtool.verify.findings import Severity
+from mqtool.verify.notebook import Notebook
+from mqtool.verify.survey import Survey
+
+CODE = "log-unusable-message"
+
+MAX_PENDING = 100_000
+"""Messages of all queues that are read; where more wait, the rest is said to be unknown."""
+MAX_PASSED = 10_000
+"""Messages of one queue before its service's position that are read too."""
+
+_TOPICS = (
+    service_records.SCHEDULE_TOPIC,
+    service_records.TIMER_TOPIC,
+    service_records.HALF_TOPIC,
+    service_records.OP_TOPIC,
+)
+
+
+class ServiceRecordCheck:
+    """Reads the messages that wait for the services of a store."""
+
+    def __init__(self, store: Store, survey: Survey, book: Notebook) -> None:
+        """Takes the store, and where findings go."""
+        self._store, self._survey, self._book = store, survey, book
+        self._left = MAX_PENDING
+
+    def run(self) -> str:
+        """Looks at every queue of a service; returns why not all of it was read, "" if it was."""
+        unread = ""
+        for queue in self._store.queues():
+            if queue.topic in _TOPICS or queue.topic.startswith(service_records.REVIVE_TOPIC_PREFIX):
+                unread = self._queue(queue) or unread
+        return unread
+
+    def _queue(self, queue: Queue) -> str:
+        position = min(max(self._position(queue), queue.min_offset), queue.max_offset)
+        offset = max(queue.min_offset, position - MAX_PASSED)
+        while offset < queue.max_offset:
+            units = units_from(queue, offset)
+            following = offset + max(1, queue.file_units - offset % max(1, queue.file_units))
+            for unit in units or ():
+                if self._left <= 0:
+                    return f"{queue.topic} queue {queue.queue_id} from offset {unit.queue_offset} on was not read"
+                self._left -= 1
+                self._message(queue, unit.queue_offset, unit.physical_offset, unit.size, position)
+            offset = following
+        return ""
+
+    def _message(self, queue: Queue, offset: int, physical: int, size: int, position: int) -> None:
+        try:
+            record = self._store.commit_log.record(physical, size)
+        except StoreError:  # damaged or gone, which the checks of log and queues report
+            return
+        found = properties.decode(record.properties)
+        problem = service_records.problem_of(java.decode_utf8(record.topic), found, bytes(record.body))
+        if problem is None:
+            return
+        is_pending = offset >= position
+        state = "waits for its service" if is_pending else "its service has passed it"
+        segment = next((one for one in self._survey.segments if one.base <= physical < one.end), None)
+        self._book.add(
+            CODE,
+            segment.path if segment else self._survey.root,
+            f"queue offset {offset}, {state}: {problem}",
+            position=physical - segment.base if segment else None,
+            span=(physical, physical + size),
+            queue=(queue.topic, queue.queue_id),
+            severity=None if is_pending else Severity.NOTE,
+        )
+
+    def _position(self, queue: Queue) -> int:
+        """Returns the queue offset of the next message that a service reads."""
+        topic, queue_id, metadata = queue.topic, queue.queue_id, self._store.metadata
+        if topic == service_records.SCHEDULE_TOPIC:
+            return metadata.delay_offsets.get(queue_id + 1, 0)
+        if topic == service_records.TIMER_TOPIC:
+            return self._timer_position()
+        is_revive = topic.startswith(service_records.REVIVE_TOPIC_PREFIX)
+        group = service_records.REVIVE_GROUP if is_revive else service_records.TRANSACTION_GROUP
+        found = metadata.consumer_offsets.get(group, {}).get(topic, {}).get(queue_id)
+        return 0 if found is None else found + is_revive
+
+    def _timer_position(self) -> int:
+        path = self._survey.root / file_names.CONFIG / file_names.TIMER_CHECKPOINT
+        try:
+            return timer.parse_checkpoint(read_file(path)).last_timer_queue_offset
+        except StoreError:
+            return 0

@@ -1,0 +1,156 @@
+"""`mqtool runbook`: verbs, ids, and which runbook fits a store, a code or a line of a broker's log."""
+
+import shlex
+import shutil
+
+import pytest
+
+from mqtool.repair.runbooks import ORDER, RUNBOOKS, by_line
+from mqtool.verify import CATALOGUE, Severity
+from tests.support.damage import damage_answers, damage_case
+from tests.support.stores import copy_store, fixture
+
+WITHOUT = (
+    "config-queue-type",
+    "lint-",
+    "compaction-",
+    "epoch-",
+    "log-",
+    "queue-transaction-unit",
+    "config-offset-orphan",
+)
+"""Codes, or their beginnings, that no runbook is about: what repairs them is not in the store."""
+
+
+def rows(result):
+    return result.document["rows"]
+
+
+def test_runbooks_and_codes_name_each_other_and_all_have_an_order():
+    assert sorted(ORDER) == sorted(RUNBOOKS)
+    for code, check in CATALOGUE.items():
+        assert set(check.runbooks) <= set(RUNBOOKS), code
+        assert all(code in RUNBOOKS[book].codes for book in check.runbooks)
+        assert check.runbooks or check.severity is Severity.NOTE or code.startswith(WITHOUT), code
+
+
+@pytest.mark.parametrize("name", ["RB-03", "rb-03", "RB-3", "rb3", "3", "consumequeue-lost-or-deleted"])
+def test_a_runbook_is_named_as_people_name_it(mqtool, name):
+    result = mqtool("runbook", "show", name)
+    assert (result.code, result.text.splitlines()[0]) == (0, "# RB-03 consumequeue-lost-or-deleted")
+    assert "`queue-missing`" in result.text
+
+
+def test_a_runbook_that_there_is_not_is_refused(mqtool):
+    assert mqtool("runbook", "show", "RB-99").code == 2
+    assert mqtool("runbook", "run", "RB-99", fixture("orders-5.5.0/store")).code == 2
+
+
+def test_a_store_matches_in_the_order_to_run_and_each_command_finds_its_trouble(mqtool, tmp_path):
+    root = copy_store("orders-5.5.0", tmp_path)
+    shutil.rmtree(root / "consumequeue" / "Orders" / "2")
+    min((root / "index").iterdir()).write_bytes(b"x")
+    (root / "checkpoint").unlink()
+    (root / "abort").touch()
+    found = mqtool("runbook", "match", root, "--format", "json")
+    assert (found.code, [row["id"] for row in rows(found)]) == (0, ["RB-03", "RB-06", "RB-09", "RB-08"])
+    assert "in this order" in found.stderr
+    codes = [mqtool(*shlex.split(row["next_step"])[1:]).code for row in rows(found)]
+    assert codes[:2] == [0, 0]
+    assert set(codes) <= {0, 1}, "1 if it would lose messages before the others have been carried out"
+
+
+def test_a_healthy_store_matches_nothing(mqtool):
+    found = mqtool("runbook", "match", fixture("orders-5.5.0/store"), "--format", "json")
+    assert (found.code, rows(found)) == (1, [])
+
+
+def test_a_code_matches_its_runbooks(mqtool):
+    found = mqtool("runbook", "match", "timer-log-size", "--format", "json")
+    assert (found.code, [row["id"] for row in rows(found)]) == (0, ["RB-17", "RB-01"])
+    assert mqtool("runbook", "match", "config-offset-orphan").code == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "book"),
+    [
+        (
+            "WARN - /commitlog/0 0 length not matched message store config value, please check it manually",
+            "RB-01",
+        ),
+        (
+            "[BUG]logic queue order maybe wrong, expectLogicOffset: 40 currentLogicOffset: 60 Topic: T QID: 0 Diff: -20",
+            "RB-02",
+        ),
+        ("found a half message at 1044480, it will be truncated.", "RB-04"),
+        ("length not matched message store config value", "RB-01"),
+        ("CODE: 14  DESC: service not available now, maybe disk full", "RB-11"),
+    ],
+)
+def test_a_line_of_a_log_matches_by_its_words(mqtool, line, book):
+    found = mqtool("runbook", "match", line, "--format", "json")
+    assert (found.code, rows(found)[0]["id"]) == (0, book)
+
+
+@pytest.mark.parametrize("name", ["RB-03", "RB-3", "rb3", "consumequeue-lost-or-deleted"])
+def test_a_runbook_matches_its_own_name(mqtool, name):
+    found = mqtool("runbook", "match", name, "--format", "json")
+    assert (found.code, [row["id"] for row in rows(found)]) == (0, ["RB-03"])
+
+
+def test_a_word_or_two_of_a_log_line_match_nothing(mqtool):
+    assert mqtool("runbook", "match", "config value").code == 1
+
+
+def test_a_wrong_size_leads_to_the_value_that_fits_and_to_a_run_without_it(mqtool, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    copy_store("orders-5.5.0", tmp_path)
+    (tmp_path / "big.conf").write_text("mappedFileSizeCommitLog=1073741824\n")
+    found = mqtool("runbook", "run", "RB-01", "store", "--config", "big.conf", "--format", "json").document
+    plan = next(step for step in found["steps"] if step["name"] == "plan")
+    assert any("mappedFileSizeCommitLog=131072 fits" in fact for fact in plan["evidence"])
+    assert found["next_steps"] == ["mqtool runbook run RB-01 store"]
+
+
+def test_what_real_brokers_write_about_a_damaged_store_leads_to_its_runbook():
+    said = {}
+    for release in ("4.9.7", "5.5.0"):
+        for case, answer in damage_answers(release).items():
+            said[case] = [match.book.id for line in answer["log"] for match in by_line(line)]
+    for case, book in {
+        "segment-extra-short@4.9.7-clean": "RB-01",
+        "commitlog-deleted@5.5.0-clean": "RB-13",
+        "segment-missing-middle@5.5.0-clean": "RB-13",
+        "recent-flip-body@4.9.7-clean": "RB-05",
+        "config-topics-torn@5.5.0-clean": "RB-09",
+        "index-name-text@4.9.7-clean": "RB-06",
+    }.items():
+        assert book in said[case], (case, said[case])
+
+
+def test_an_unknown_line_matches_nothing(mqtool):
+    assert mqtool("runbook", "match", "everything is fine").code == 1
+
+
+def test_a_runbook_that_makes_a_directory_names_one_and_what_comes_after(mqtool, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    damage_case("old-flip-body@5.5.0-clean", tmp_path)
+    dry = mqtool("runbook", "run", "rb5", "store", "--format", "json").document
+    assert dry["next_steps"] == ["mqtool runbook run RB-05 store --to store.new --apply"]
+    made = mqtool(*shlex.split(dry["next_steps"][0])[1:], "--format", "json").document
+    assert made["next_steps"] == ["mqtool verify store.new", "mqtool explain-start store.new --broker 5.5"]
+    assert all(mqtool(*shlex.split(step)[1:]).code in (0, 1) for step in made["next_steps"])
+
+
+def test_after_a_change_in_place_every_next_step_runs(mqtool, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    root = copy_store("orders-5.5.0", tmp_path)
+    shutil.rmtree(root / "consumequeue" / "Orders" / "2")
+    (step,) = mqtool("runbook", "run", "RB-03", "store", "--format", "json").document["next_steps"]
+    start, undo, finalize = mqtool(*shlex.split(step)[1:], "--format", "json").document["next_steps"]
+    assert mqtool(*shlex.split(start)[1:]).code == 0
+    undone = mqtool(*shlex.split(undo)[1:], "--format", "json").document
+    assert mqtool(*shlex.split(undone["next_steps"][0])[1:]).code == 1
+    assert mqtool(*shlex.split(step)[1:]).code == 0
+    done = mqtool(*shlex.split(finalize)[1:], "--format", "json").document
+    assert done["next_steps"][0].startswith("mqtool explain-start ")

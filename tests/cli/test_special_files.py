@@ -1,0 +1,105 @@
+"""A FIFO, a directory, a socket, a device or a link in the place of a known file: every command ends at once, in one line."""
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.support.stores import copy_store
+
+
+def fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def directory(path: Path) -> None:
+    path.mkdir()
+
+
+def unix_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as bound:
+        before = Path.cwd()
+        os.chdir(path.parent)  # the path of a socket is short
+        bound.bind(path.name)
+        os.chdir(before)
+
+
+def device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def circle(path: Path) -> None:
+    path.symlink_to(path.name)
+
+
+def link_out(path: Path) -> None:
+    outside = path.parents[len(path.relative_to(root_of(path)).parts)] / "outside"
+    outside.write_bytes(b"not the store's")
+    path.symlink_to(outside)
+
+
+KINDS = [fifo, directory, unix_socket, device, circle, link_out]
+PLACES = [
+    "abort",
+    "abort.bak",
+    "lock",
+    "checkpoint",
+    "config/topics.json",
+    "config/consumerOffset.json",
+    "commitlog/00000000000000000000",
+    "consumequeue/TxBits/0/00000000000000000000",
+    "index/20990101000000000",
+    "timerwheel",
+    ".mqtool",
+    "epochFileCheckpoint",
+]
+COMMANDS = [
+    ("info", "STORE"),
+    ("dump", "STORE"),
+    ("verify", "STORE"),
+    ("explain-start", "STORE", "--broker", "4.9"),
+    ("explain-start", "STORE", "--broker", "5.5"),
+    ("report", "STORE", "-o", "OUT/report.html"),
+    ("backup", "STORE", "OUT/backup"),
+    ("restore", "STORE", "OUT/restored"),
+    ("salvage", "STORE", "OUT/salvaged"),
+    ("diff", "STORE", "STORE"),
+    ("clean", "STORE", "--dry-run"),
+    ("plan", "rebuild", "all", "STORE", "-o", "OUT/plan.json"),
+    ("undo", "STORE"),
+    ("finalize", "STORE", "--yes"),
+    ("replay", "STORE", "--to", "OUT/replayed"),
+    ("export", "STORE", "--to", "OUT/lake"),
+    ("rebuild", "all", "STORE", "--out", "OUT/rebuilt"),
+    ("append", "STORE", "--from", "OUT/rows.jsonl", "--dry-run"),
+    ("append", "STORE", "--from", "OUT/rows.jsonl"),
+    ("recover", "STORE", "--dry-run"),
+    ("recover", "STORE", "--mode", "careful"),
+    ("recover", "STORE"),
+]
+
+
+def root_of(path: Path) -> Path:
+    return next(parent for parent in path.parents if parent.name == "store")
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("place", PLACES)
+def test_what_is_no_regular_file_is_refused_at_once(mqtool, tmp_path, kind, place):
+    root, out = copy_store("txbits-4.9.7", tmp_path), tmp_path / "out"
+    out.mkdir()
+    (out / "rows.jsonl").write_text('{"topic": "Good", "queue_id": 0, "body": "text"}\n')
+    path = root / place
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    kind(path)
+    number = KINDS.index(kind) + PLACES.index(place)
+    chosen = COMMANDS if os.environ.get("MQTOOL_LONG") else COMMANDS[number % 7 :: 7]
+    for words in chosen:
+        result = mqtool(*(word.replace("STORE", str(root)).replace("OUT", str(out)) for word in words))
+        assert result.code in {0, 1, 2, 4, 74}, (words, result.stderr)
+        assert "Traceback" not in result.stderr
+    if kind is link_out:
+        assert (tmp_path / "outside").read_bytes() == b"not the store's"

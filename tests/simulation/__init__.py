@@ -1,0 +1,1 @@
+"""Deterministic fault simulation: a seed decides everything that happens, and gives the same run again."""

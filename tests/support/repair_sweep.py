@@ -1,0 +1,240 @@
+"""Every damaged store by every automatic way to repair it: what a start loses before and after, counted.
+
+`python -m tests.support.repair_sweep ROWS.jsonl [PART OF A CASE'S ID]…` computes the table of docs/repair.md over all cases of `fixtures/damage`.
+"""
+
+import contextlib
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from mqtool.errors import MqtoolError, NotAStoreError, UsageError
+from mqtool.repair import apply, changes_of, make_plan, undo
+from mqtool.repair.outlook import Comparison, Outlook, compare, outlook
+from mqtool.repair.runbooks import RUNBOOKS, Request, run
+from mqtool.repair.runbooks.model import Case
+from mqtool.repair.salvage import salvage
+from mqtool.store.store import open_store
+from mqtool.verify import State, verify
+from tests.support.damage import CASES, damage_case
+from tests.support.stores import tree_digest
+
+WAYS = ("plan", "runbook", "salvage")
+COPIES = ("RB-12", "RB-16", "RB-22")
+"""Runbooks that copy a store or replay its messages, whatever its state: they repair nothing."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one way made of one store.
+
+    Attributes:
+        case: id of the damaged store.
+        way: plan, runbook or salvage.
+        book: id of the runbook, else "".
+        result: applied, refused, or why it ended otherwise.
+        claims_success: it said that all is repaired.
+        is_undone: the store is byte-identical after undo, or was not changed; None where there is nothing to undo.
+        state: what verify says afterwards, "" where nothing was changed.
+        known, present: messages that are known, and those whose intact records are there.
+        before, after: messages that consumers get by a start; -1 where the broker does not start.
+        gone: messages that are physically gone.
+        lost_after: messages that a start loses afterwards; None where nothing was changed or nothing starts.
+        harm: more is lost than was physically gone, and success is claimed or it got worse.
+    """
+
+    case: str
+    way: str
+    book: str
+    result: str
+    claims_success: bool
+    is_undone: bool | None
+    state: str
+    known: int
+    present: int
+    before: int
+    after: int
+    gone: int
+    lost_after: int | None
+    harm: bool
+
+    @property
+    def is_violation(self) -> bool:
+        """Whether it was carried out, and a start then loses more than what was physically gone, or does not run."""
+        more = self.known > 0 and (self.lost_after is None or self.lost_after > self.gone)
+        return self.is_undone is False or self.harm or (self.result == "applied" and more)
+
+
+def release_of_case(case: str) -> str:
+    """Returns the release that wrote a case's base."""
+    return case.partition("@")[2][:3]
+
+
+class _Sweep:
+    def __init__(self, case: str, root: Path, scratch: Path) -> None:
+        self.case, self.root, self.scratch = case, root, scratch
+        self.release = release_of_case(case)
+        found = outlook(root, self.release)
+        self.before = found if isinstance(found, Outlook) else None
+        self.reason = "" if isinstance(found, Outlook) else found
+
+    def rows(self, ways: Iterable[str]) -> Iterator[Row]:
+        if "plan" in ways:
+            yield self._plan()
+        if "runbook" in ways:
+            with contextlib.suppress(NotAStoreError):  # nothing is left that a runbook could look at
+                yield from self._runbooks()
+        if "salvage" in ways:
+            yield self._salvage()
+
+    def _row(
+        self, way: str, book: str, result: str, *, success: bool, undone: bool | None, state: str, root: Path | None
+    ) -> Row:
+        if self.before is None:
+            return Row(
+                self.case, way, book, f"{result}; no prediction", success, undone, state, 0, 0, -1, -1, 0, None, False
+            )
+        after = outlook(root, self.release) if root is not None else None
+        found = compare(self.before, after, self.release) if isinstance(after, Outlook) else None
+        same = compare(self.before, self.before, self.release)
+        gone = same.gone
+        known = len(set(self.before.present.tolist()) | set(self.before.served.tolist())) + gone
+        lost_after = found.lost_after if found else None
+        served_after = -1 if lost_after is None else known - lost_after
+        return Row(
+            self.case,
+            way,
+            book,
+            result,
+            success,
+            undone,
+            state,
+            known,
+            known - gone,
+            -1 if same.lost_before is None else known - same.lost_before,
+            served_after,
+            gone,
+            lost_after,
+            found is not None and self._harms(found, success=success),
+        )
+
+    def _harms(self, found: Comparison, *, success: bool) -> bool:
+        return found.does_harm or (success and not found.is_repaired)
+
+    def _plan(self) -> Row:
+        digest = tree_digest(self.root)
+        try:
+            with open_store(self.root) as store:
+                mending = changes_of(store, verify(store).findings)
+            if not mending.changes:
+                return self._row("plan", "", "nothing", success=False, undone=None, state="", root=None)
+            plan = make_plan(self.root, mending.changes, must_repair=not mending.again)
+            done = apply(plan, backup_acknowledged=True, verify_after=True)
+        except MqtoolError as error:
+            same = tree_digest(self.root) == digest
+            return self._row("plan", "", f"refused: {error}", success=False, undone=same, state="", root=None)
+        success = plan.complete and not mending.left
+        state = done.verification.state.value if done.verification else ""
+        row = self._row("plan", "", "applied", success=success, undone=True, state=state, root=self.root)
+        undo(self.root)
+        return Row(**{**asdict(row), "is_undone": tree_digest(self.root) == digest})
+
+    def _runbooks(self) -> Iterator[Row]:
+        with open_store(self.root) as store:
+            case = Case(store, Request(broker=self.release))
+            present = []
+            for book in RUNBOOKS.values():
+                try:
+                    if book.id not in COPIES and book.detect(case).present:
+                        present.append(book)
+                except UsageError:
+                    pass
+        for book in present:
+            yield self._runbook(book.id)
+
+    def _runbook(self, book: str) -> Row:
+        digest = tree_digest(self.root)
+        target = self.scratch / f"{book}-made"
+        request = Request(apply=True, backup_acknowledged=True, broker=self.release, to=target)
+        try:
+            found = run(RUNBOOKS[book], self.root, request)
+        except MqtoolError as error:
+            same = tree_digest(self.root) == digest
+            return self._row("runbook", book, f"refused: {error}", success=False, undone=same, state="", root=None)
+        made = found.made
+        if not found.applied:
+            words = next((one.summary for one in found.steps if one.status == "refused"), found.steps[-1].summary)
+            same = tree_digest(self.root) == digest
+            return self._row("runbook", book, words, success=False, undone=same, state="", root=None)
+        root = made or self.root
+        with open_store(root) as store:
+            state = verify(store).state.value
+        row = self._row("runbook", book, "applied", success=bool(found.mended), undone=True, state=state, root=root)
+        if made is None:
+            undo(self.root)
+        else:
+            shutil.rmtree(made)
+        return Row(**{**asdict(row), "is_undone": tree_digest(self.root) == digest})
+
+    def _salvage(self) -> Row:
+        digest, target = tree_digest(self.root), self.scratch / "salvaged"
+        try:
+            found = salvage(self.root, target)
+        except MqtoolError as error:
+            same = tree_digest(self.root) == digest
+            return self._row("salvage", "", f"refused: {error}", success=False, undone=same, state="", root=None)
+        success = found.verify != State.CORRUPT.value
+        row = self._row("salvage", "", "applied", success=success, undone=True, state=found.verify, root=target)
+        shutil.rmtree(target)
+        return Row(**{**asdict(row), "is_undone": tree_digest(self.root) == digest})
+
+
+def sweep(case: str, ways: Iterable[str] = WAYS) -> list[Row]:
+    """Returns what every way makes of one damaged store."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as scratch:
+        root = damage_case(case, Path(scratch))
+        return list(_Sweep(case, root, Path(scratch)).rows(ways))
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Returns the counts of all ways as Markdown; messages are those of the stores on which a way did something."""
+    lines = [
+        "| Way | Cases | Applied | Intact before | Served before | Served after | Violations | Undo byte-identical |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    ways = sorted({(WAYS.index(row.way), row.book) for row in rows})
+    for number, book in ways:
+        mine = [row for row in rows if (WAYS.index(row.way), row.book) == (number, book)]
+        done = [row for row in mine if row.result == "applied" and row.known]
+        undone = [row for row in mine if row.is_undone is not None]
+        lines.append(
+            f"| {WAYS[number]} {book} | {len(mine)} | {len(done)} | {sum(row.present for row in done)} "
+            f"| {sum(max(0, row.before) for row in done)} | {sum(max(0, row.after) for row in done)} "
+            f"| {sum(row.is_violation for row in mine)} | {sum(row.is_undone is True for row in undone)} "
+            f"of {len(undone)} |"
+        )
+    return "\n".join(lines)
+
+
+def main(target: Path, parts: Sequence[str]) -> None:
+    """Sweeps all cases whose ids contain some words; writes every row as JSON and prints the table."""
+    first = ("4.9.7-clean", "5.5.0-crash")
+    names = sorted(
+        (name for name in CASES if all(part in name for part in parts)), key=lambda name: not name.endswith(first)
+    )
+    rows: list[Row] = []
+    with ProcessPoolExecutor(2) as pool, target.open("w", encoding="utf-8") as out:
+        for found in pool.map(sweep, names):
+            rows += found
+            out.writelines(json.dumps(asdict(row)) + "\n" for row in found)
+            out.flush()
+    sys.stdout.write(table(rows) + "\n")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2:])

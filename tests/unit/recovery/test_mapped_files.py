@@ -1,0 +1,138 @@
+"""The broker's list of files: what it refuses, finds, cuts and makes."""
+
+from pathlib import Path
+
+import pytest
+
+from mqtool.formats.release import V4_9, V5_5, Release
+from mqtool.recovery.ledger import Action, Ledger, StartEnds
+from mqtool.recovery.mapped_files import Entry, Segments, list_entries
+
+SIZE = 1000
+DIRECTORY = Path("log")
+
+
+def entry(name: str, size: int = SIZE, *, is_directory: bool = False) -> Entry:
+    return Entry(DIRECTORY / name, size, is_directory)
+
+
+def loaded(*names: str, release: Release = V5_5) -> Segments:
+    files = Segments(DIRECTORY, SIZE, Ledger())
+    files.load([entry(name) for name in names], release=release)
+    return files
+
+
+def name(base: int) -> str:
+    return f"{base:020d}"
+
+
+def names(files: Segments) -> list[str]:
+    return [file.path.name for file in files.files]
+
+
+def actions(files: Segments) -> list[tuple[Action, str]]:
+    return [(step.action, step.path.name) for step in files._ledger.steps]
+
+
+def test_files_are_in_the_order_of_their_names_not_of_their_numbers():
+    assert [file.base for file in loaded(name(1000), "500", name(0)).files] == [0, 1000, 500]
+
+
+@pytest.mark.parametrize("release", [V4_9, V5_5])
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        (entry(name(1000), 999), "999 length not matched"),
+        (entry("copy"), 'NumberFormatException: For input string: "copy"'),
+        (entry(".hidden", 3), "3 length not matched"),
+    ],
+)
+def test_a_file_of_a_wrong_length_or_name_is_refused_by_both(release, bad, words):
+    files = Segments(DIRECTORY, SIZE, Ledger())
+    with pytest.raises(StartEnds, match=words) as refused:
+        files.load([entry(name(0)), bad], release=release)
+    assert refused.value.exit == -3
+
+
+def test_a_directory_is_refused_by_4_9_and_passed_over_by_5_5():
+    odd = entry("lost+found", 4096, is_directory=True)
+    with pytest.raises(StartEnds, match="4096 length not matched"):
+        Segments(DIRECTORY, SIZE, Ledger()).load([odd], release=V4_9)
+    files = Segments(DIRECTORY, SIZE, Ledger())
+    files.load([odd, entry(name(0))], release=V5_5)
+    assert names(files) == [name(0)]
+
+
+def test_an_empty_last_file_is_refused_by_4_9_and_deleted_by_5_5():
+    empty = entry(name(1000), 0)
+    with pytest.raises(StartEnds):
+        Segments(DIRECTORY, SIZE, Ledger()).load([entry(name(0)), empty], release=V4_9)
+    files = Segments(DIRECTORY, SIZE, Ledger())
+    files.load([entry(name(0)), empty], release=V5_5)
+    assert names(files) == [name(0)]
+    assert actions(files) == [(Action.DELETE, name(1000))]
+
+
+def test_an_empty_file_is_not_the_last_where_a_directory_sorts_behind_it():
+    with pytest.raises(StartEnds, match="0 length not matched"):
+        Segments(DIRECTORY, SIZE, Ledger()).load([entry(name(0), 0), entry("z", 4096, is_directory=True)], release=V5_5)
+
+
+@pytest.mark.parametrize(
+    ("names_", "offset", "base"),
+    [
+        ((name(0), name(1000)), 1500, 1000),
+        ((name(0), name(1000)), 2000, None),
+        ((name(0), name(2000)), 1500, None),
+        ((name(1000), name(2000)), 999, None),
+        ((name(0), name(1100)), 1050, None),
+        ((name(0), name(1100)), 2050, 1100),
+    ],
+)
+def test_a_file_is_found_by_an_offset_that_it_covers(names_, offset, base):
+    found = loaded(*names_).find(offset)
+    assert (found and found.base) == base
+
+
+def test_the_first_file_stands_in_on_request():
+    found = loaded(name(1000), name(2000)).find(0, or_first=True)
+    assert found is not None
+    assert found.base == 1000
+
+
+def test_cutting_sets_back_the_file_that_holds_the_offset_and_deletes_those_behind():
+    files = loaded(name(0), name(1000), name(2000))
+    files.truncate_dirty(1250)
+    assert [(file.base, file.wrote) for file in files.files] == [(0, 1000), (1000, 250)]
+    assert actions(files) == [(Action.TRUNCATE, name(1000)), (Action.DELETE, name(2000))]
+
+
+def test_cutting_at_a_border_keeps_the_file_that_begins_there_empty():
+    files = loaded(name(0), name(1000), name(2000))
+    files.truncate_dirty(1000)
+    assert [(file.base, file.wrote) for file in files.files] == [(0, 1000), (1000, 0)]
+
+
+def test_the_first_file_of_a_list_is_aligned_and_later_ones_adjoin():
+    files = Segments(DIRECTORY, SIZE, Ledger())
+    first = files.last_for_append(3450)
+    assert (first.base, first.is_first) == (3000, True)
+    first.wrote = SIZE
+    assert files.last_for_append(99_999).base == 4000
+    assert actions(files) == [(Action.CREATE, name(3000)), (Action.CREATE, name(4000))]
+
+
+def test_a_list_without_files_begins_at_minus_one_and_ends_at_zero():
+    files = Segments(DIRECTORY, SIZE, Ledger())
+    assert (files.min_offset, files.max_offset) == (-1, 0)
+
+
+def test_what_is_no_directory_lists_as_null(tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+    assert list_entries(tmp_path / "file") is None
+    assert list_entries(tmp_path / "absent") is None
+
+
+def test_a_link_that_leads_nowhere_is_an_empty_file(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "absent")
+    assert list_entries(tmp_path) == [Entry(tmp_path / "link", 0, is_directory=False)]

@@ -1,0 +1,330 @@
+"""A whole start, on stores of a few records."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mqtool.errors import NotAStoreError, UnsupportedFormatError, UsageError
+from mqtool.formats import checkpoint, commit_log
+from mqtool.recovery import Outcome, predict
+from mqtool.recovery.losses import Claims, places
+from tests.support.damage import held_lock
+from tests.support.stores import tree_digest
+from tests.unit.recovery.stores import QUEUE_FILE, SEGMENT, StoreWriter, patch
+
+KEYS = {
+    "mappedFileSizeCommitLog": SEGMENT,
+    "mappedFileSizeConsumeQueue": QUEUE_FILE,
+    "maxHashSlotNum": 10,
+    "maxIndexNum": 20,
+}
+BOTH = pytest.mark.parametrize("release", ["4.9", "5.5"])
+
+
+@pytest.fixture
+def store(tmp_path) -> StoreWriter:
+    """Sixty records over three segments, all queued."""
+    writer = StoreWriter(tmp_path / "store")
+    for number in range(60):
+        writer.put(b"%03d" % number + bytes(60))
+    return writer.queue()
+
+
+def start(store: StoreWriter, release: str = "5.5", **more) -> Outcome:
+    keys = {**KEYS, **more.pop("keys", {})}
+    return predict(store.root, release, keys, **more)
+
+
+def crashed(store: StoreWriter) -> StoreWriter:
+    (store.root / "abort").write_bytes(b"")
+    return store
+
+
+@BOTH
+def test_nothing_happens_to_a_store_that_is_whole(store, release):
+    found = start(store, release)
+    assert found.runs
+    assert found.lost == {}
+    assert found.after_start == (0, store.end)
+    assert found.readable == 60
+    assert found.files.deleted == ()
+    assert found.verdict == "starts, and no message is lost"
+
+
+@BOTH
+def test_not_a_byte_is_touched(store, release):
+    patch(store.segment(1), 200, b"\xff" * 8)
+    crashed(store)
+    before = tree_digest(store.root)
+    start(store, release)
+    assert tree_digest(store.root) == before
+
+
+@BOTH
+def test_a_torn_record_is_cut_with_its_unit_and_reported_lost(store, release):
+    last, size = store.units[-1]
+    patch(store.segment(last // SEGMENT), last % SEGMENT + 90, bytes(size - 90))
+    found = start(store, release)
+    assert found.after_start == (0, last)
+    assert found.lost == {"Orders/0": ((59, 59),)}
+    assert found.plan is not None
+    assert found.plan.cut_at == last
+    assert found.verdict == "starts, but consumers lose 1 message(s)"
+
+
+@BOTH
+def test_without_a_checkpoint_a_bad_record_in_the_first_segment_costs_all_later_segments_after_a_crash(store, release):
+    patch(store.segment(0), 300, b"\xff" * 40)
+    (store.root / "checkpoint").write_bytes(bytes(checkpoint.FILE_SIZE))
+    found = start(crashed(store), release)
+    assert {name for name in found.files.deleted if name.startswith("commitlog/")} == {
+        f"commitlog/{SEGMENT:020d}",
+        f"commitlog/{2 * SEGMENT:020d}",
+    }
+    assert found.runs
+
+
+def test_what_is_lost_is_told_by_queue_offset_also_where_only_a_unit_remembers_it(store):
+    for number in (3, 4, 9):
+        at, size = store.units[number]
+        patch(store.segment(at // SEGMENT), at % SEGMENT, bytes(size))
+    found = start(store)
+    assert found.lost == {"Orders/0": ((3, 4), (9, 9))}
+    assert any("offsets give zeros" in fault for fault in found.accepted)
+
+
+def test_records_in_no_queue_are_lost_and_said_to_stay_in_the_log(store):
+    for path in (store.root / "consumequeue" / "Orders" / "0").iterdir():
+        path.unlink()
+    (store.root / "consumequeue" / "Other" / "0").mkdir(parents=True)
+    (store.root / "consumequeue" / "Other" / "0" / f"{0:020d}").write_bytes(
+        (2 * SEGMENT).to_bytes(8, "big") + (100).to_bytes(4, "big") + bytes(QUEUE_FILE - 12)
+    )
+    found = start(store)
+    assert found.lost is not None
+    assert sum(last - first + 1 for first, last in found.lost["Orders/0"]) > 20
+    assert any("in no queue: nobody gets them" in fault for fault in found.accepted)
+
+
+def test_units_before_the_logs_minimum_have_expired(store):
+    store.segment(0).unlink()
+    found = start(store)
+    assert found.lost == {}
+    assert any("taken as expired" in fault for fault in found.accepted)
+
+
+def test_a_dry_look_leaves_open_what_is_lost(store):
+    found = start(store, read_log=False)
+    assert (found.lost, found.readable) == (None, None)
+    assert found.verdict.startswith("starts; which messages are lost")
+
+
+@BOTH
+def test_a_file_of_a_wrong_length_is_refused_in_the_brokers_words(store, release):
+    os.truncate(store.segment(1), 100)
+    found = start(store, release)
+    assert found.exit == -3
+    words = "length not matched message store config value, please check it manually"
+    assert found.refusal == f"{store.segment(1)} 100 {words}"
+    assert (found.queues, found.lost, found.after_start, found.plan) == (None, None, None, None)
+
+
+def test_a_refused_crashed_store_of_5_5_loses_its_abort_file_if_the_first_segment_is_the_bad_one(store):
+    os.truncate(crashed(store).segment(0), 100)
+    assert start(store, "5.5").files.deleted == ("abort",)
+    assert start(store, "4.9").files.deleted == ()
+
+
+def test_4_9_waits_for_ever_where_dispatch_cannot_cross_a_missing_segment(store):
+    store.queue(5)
+    store.segment(1).unlink()
+    found = start(store, "4.9")
+    assert found.exit is None
+    assert found.hung is not None
+    assert found.abort_after is False
+    assert found.verdict.startswith("never finishes starting")
+
+
+def test_the_queues_that_5_5_rebuilds_after_an_orderly_stop_lack_one_record(store):
+    store.queue(57)
+    found = start(store)
+    assert found.queues is not None
+    assert found.lost == {"Orders/0": ((57, 57),)}
+    assert start(store, "4.9").lost == {}
+
+
+def test_an_empty_directory_becomes_a_new_store(tmp_path):
+    found = predict(tmp_path, "5.5")
+    assert (found.after_start, found.queues) == ((-1, 0), {})
+    assert "checkpoint" in found.files.created
+
+
+def test_a_directory_of_other_things_is_no_store(tmp_path):
+    (tmp_path / "notes.txt").write_text("hello")
+    with pytest.raises(NotAStoreError):
+        predict(tmp_path, "5.5")
+
+
+@pytest.mark.parametrize("version", ["5.1", "3.2.6", "", "4.90", "5.50"])
+def test_other_releases_are_refused(store, version):
+    with pytest.raises(UsageError, match="not known"):
+        predict(store.root, version, KEYS)
+
+
+def test_versions_belong_to_their_release(store):
+    assert predict(store.root, "4.9.7", KEYS).release == "4.9"
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [{"storeType": "defaultRocksDB"}, {"enableControllerMode": "true"}, {"duplicationEnable": "true"}],
+)
+def test_other_engines_are_refused_by_name(store, keys):
+    with pytest.raises(UnsupportedFormatError, match=next(iter(keys))):
+        start(store, keys=keys)
+
+
+def test_which_node_of_a_dledger_group_it_is_must_be_known(store):
+    with pytest.raises(UsageError, match="dLegerSelfId"):
+        start(store, keys={"enableDLegerCommitLog": "true"})
+
+
+def test_a_dledger_directory_is_followed_unless_the_keys_say_otherwise(store):
+    plain = start(store, keys={"enableDLegerCommitLog": "false"})
+    (store.root / "dledger-n0" / "data").mkdir(parents=True)
+    assert start(store, keys={"enableDLegerCommitLog": "false"}).after_start == plain.after_start
+    assert start(store).after_start != plain.after_start
+
+
+def test_without_a_configuration_sizes_are_what_the_files_tell(store):
+    assert predict(store.root, "5.5").after_start == (0, store.end)
+    assert predict(store.root, "5.5").evidence["segments"].startswith("3 of 3")
+
+
+def test_a_directory_of_segments_that_is_gone_is_a_log_without_files(store):
+    found = predict(store.root, "5.5", {**KEYS, "storePathCommitLog": str(store.root / "elsewhere")})
+    assert found.after_start == (-1, 0)
+    assert f"consumequeue/Orders/0/{0:020d}" in found.files.deleted
+
+
+@BOTH
+def test_the_lock_is_asked_now_and_leaves_no_question(store, release):
+    lock = store.root / "lock"
+    lock.write_bytes(b"lock")
+    assert [start(store, release).exit, *start(store, release).undecided] == [None]
+    with held_lock(lock):
+        found = start(store, release)
+    assert (found.exit, found.undecided) == (-1, ())
+    assert any(rule.startswith("process ") and "holds the lock" in rule for rule in found.why)
+
+
+LAST = 59
+QUEUE_OFFSET = commit_log.field_offset("queue_offset")
+
+
+def state_offset(store: StoreWriter, number: int, offset: int) -> None:
+    """Lets a record state another queue offset: no CRC covers the field."""
+    at, _ = store.units[number]
+    patch(store.segment(at // SEGMENT), at % SEGMENT + QUEUE_OFFSET, offset.to_bytes(8, "big"))
+
+
+@BOTH
+@pytest.mark.parametrize("stated", [3, LAST - 1])
+def test_a_message_counts_at_its_place_and_not_where_another_is_served(store, release, stated):
+    state_offset(store.queue(50), LAST, stated)
+    found = start(crashed(store), release)
+    assert found.lost == {"Orders/0": ((LAST, LAST),)}
+
+
+@BOTH
+@pytest.mark.parametrize("stated", [3, 1000])
+def test_a_message_that_states_a_wrong_offset_counts_once(store, release, stated):
+    state_offset(store, LAST, stated)
+    at, _ = store.units[53]
+    patch(store.segment(at // SEGMENT), at % SEGMENT + commit_log.field_offset("magic_code"), bytes(4))
+    found = start(crashed(store), release)
+    assert found.lost == {"Orders/0": ((53, LAST),)}
+
+
+@BOTH
+def test_an_offset_that_was_given_to_a_later_message_is_no_loss(store, release):
+    """As after a start that dropped the unit of a record: the next message took its queue offset."""
+    at, size = store.units.pop()
+    state_offset(store, LAST - 1, LAST - 1)
+    store.put(b"later", queue_offset=LAST).queue()
+    assert store.units[-1][0] == at + size
+    found = start(store, release)
+    assert (found.lost, found.readable) == ({}, 60)
+
+
+def test_places_contradicted_by_both_neighbours_come_from_units_or_the_record_before():
+    stated, physical, counts = np.array([7, 8, 2, 10, 90]), np.arange(5) * 100, np.ones(5, np.int64)
+    assert places(stated, counts, physical, None).tolist() == [7, 8, 9, 10, 90]
+    units = Claims(np.array([40]), np.array([200]))
+    assert places(stated, counts, physical, units).tolist() == [7, 8, 40, 10, 90]
+
+
+def test_a_large_size_with_a_good_magic_code_is_a_question_of_memory(store):
+    at, _ = store.units[-1]
+    patch(store.segment(at // SEGMENT), at % SEGMENT, (0x30000000).to_bytes(4, "big"))
+    roomy, tight = start(store, "4.9"), start(store, "4.9", heap_bytes=1 << 30)
+    assert roomy.exit is None
+    assert any("OutOfMemoryError if not" in question or "OutOfMemoryError" in question for question in roomy.undecided)
+    assert (tight.exit, tight.refusal) == (-1, "load: java.lang.OutOfMemoryError: Java heap space")
+
+
+def test_the_plan_is_ordered_and_complete(store):
+    at, size = store.units[-1]
+    patch(store.segment(at // SEGMENT), at % SEGMENT, bytes(size))
+    plan = start(crashed(store)).plan
+    assert plan is not None
+    assert plan.scan_from == 0
+    assert plan.dispatch_from == plan.cut_at == at
+    assert plan.segments[-1].end == at % SEGMENT
+    queue = plan.queues["Orders", 0]
+    assert sum(file.end for file in queue.files) == 59 * 20
+
+
+def test_json_has_the_fields_of_an_answer(store):
+    found = start(store).as_dict()
+    assert found["after_start"] == {"min": 0, "max": store.end}
+    assert found["queues"] == {"Orders/0": {"min": 0, "max": 60, "next": 60}}
+    assert found["lost"] == {}
+    assert set(found["files"]) == {"deleted", "created", "changed"}
+
+
+def test_a_blank_behind_the_end_moves_the_end_to_the_next_segment_after_a_crash(store):
+    store.segment(3).write_bytes(bytes(SEGMENT))
+    patch(store.segment(2), store.end % SEGMENT, commit_log.build_blank(SEGMENT - store.end % SEGMENT))
+    assert start(crashed(store), "4.9").after_start == (0, 3 * SEGMENT)
+
+
+def test_a_torn_table_with_a_torn_backup_ends_the_broker_before_its_store(store):
+    config = store.root / "config"
+    config.mkdir()
+    for name in ("topics.json", "topics.json.bak"):
+        (config / name).write_text('{"topicConfigTable":{')
+    found = start(store)
+    assert (found.exit, found.after_start) == (-3, None)
+    assert "config/consumerOffset.json" in found.files.created
+    assert start(store, whole_broker=False).runs
+
+
+def test_a_topic_whose_queues_are_of_another_type_is_refused_by_5_5(store):
+    config = store.root / "config"
+    config.mkdir()
+    (config / "topics.json").write_text(
+        '{"topicConfigTable":{"Orders":{"topicName":"Orders","attributes":{"queue.type":"BatchCQ"}}}}'
+    )
+    found = start(store)
+    assert found.exit == -3
+    assert found.refusal is not None
+    assert "should be SimpleCQ, but is BatchCQ" in found.refusal
+    assert start(store, "4.9").runs
+
+
+def test_a_relative_path_is_read_as_well(store, monkeypatch):
+    monkeypatch.chdir(store.root.parent)
+    assert predict(Path("store"), "5.5", KEYS).runs

@@ -1,0 +1,129 @@
+"""Recovery begins at one segment, whoever asks: explain-start, the engine, a crashed store that is read, verify."""
+
+import itertools
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import mqtool
+from mqtool.engine.detect import options_for
+from mqtool.engine.store import open_store
+from mqtool.formats import checkpoint
+from mqtool.formats.checkpoint import Checkpoint
+from mqtool.recovery import predict
+from mqtool.verify import recovery as repaired
+from mqtool.verify.survey import survey
+from tests.support.damage import CASES, damage_answers, damage_case
+from tests.support.stores import copy_tree
+from tests.unit.recovery.stores import SEGMENT, StoreWriter, patch
+
+FIRST = 1_700_000_000_000
+SEGMENTS = 13
+RECORDS = 3
+"""Records a segment."""
+OLD, NEW = FIRST + 5 * 10_000, FIRST + 11 * 10_000
+"""When the first records of segments 5 and 11 were stored."""
+CHECKPOINTS = {
+    "none": Checkpoint(),
+    "old": Checkpoint(OLD, OLD, OLD),
+    "just flushed": Checkpoint(NEW, NEW, NEW),
+    "flushed 3 s later": Checkpoint(NEW + 3000, NEW + 3000, NEW),
+}
+
+
+def store(root: Path, line: str | None, times: Checkpoint, *, clean: bool) -> Path:
+    """A store of 13 segments and one that is allocated ahead, with what reveals the release line."""
+    writer = StoreWriter(root)
+    for number in range(SEGMENTS * RECORDS):
+        stored = FIRST + number // RECORDS * 10_000
+        writer.put(bytes(SEGMENT // RECORDS - 150), store_timestamp=stored, born_timestamp=stored)
+    writer.queue()
+    writer.segment(SEGMENTS).write_bytes(bytes(SEGMENT))
+    (root / "config").mkdir()
+    (root / "config" / "delayOffset.json").write_text("{}")
+    if line == "4.9":
+        (root / "config" / "topics.json").write_text(json.dumps({"dataVersion": {"counter": 1, "timestamp": 1}}))
+    if line == "5":
+        (root / "abort.backup").touch()
+        (root / "timerwheel").touch()
+    if line == "5.1":
+        times = replace(times, confirm_physical_offset=1)
+    if line == "5.5":
+        (root / "rocksdbstore").mkdir()
+    (root / "checkpoint").write_bytes(checkpoint.build(times))
+    if not clean:
+        (root / "abort").touch()
+    return root
+
+
+def answers(root: Path, copy: Path) -> dict[str, int | None]:
+    """Physical offset of the segment from which each of the four begins."""
+    plan = predict(root, whole_broker=False, read_log=False).plan
+    with mqtool.open(root) as opened:
+        seen, found = opened.recovery_start, repaired.plan(survey(opened), opened).scan_start
+    with open_store(copy, options_for(copy), background=False) as engine:
+        recovered = engine.recovered.scanned_from
+    assert plan is not None
+    return {"explain-start": plan.scan_from, "engine": recovered, "reading": seen, "verify": found}
+
+
+def expected(line: str | None, times: Checkpoint, *, clean: bool) -> int:
+    """The segment by the rules of 4.9.7 and 5.5.0, read from their sources; the last of 14 is empty."""
+    last = SEGMENTS
+    if line == "4.9":
+        if clean:
+            return last - 2
+        limit = min(times.physic_msg_timestamp, times.logics_msg_timestamp) - 3000
+        return max((number for number in range(SEGMENTS) if FIRST + number * 10_000 <= limit), default=0)
+    if clean:
+        return last - 1
+    flushed = (number for number in range(SEGMENTS) if FIRST + number * 10_000 <= times.logics_msg_timestamp)
+    return max(last - 9, *flushed, 0)
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["clean", "crash"])
+@pytest.mark.parametrize(
+    ("line", "times"), [(None, "none"), *itertools.product(["4.9", "5", "5.1", "5.5"], CHECKPOINTS)]
+)
+def test_all_begin_at_the_segment_of_the_brokers_rule(tmp_path, line, times, clean):
+    root = store(tmp_path / "store", line, CHECKPOINTS[times], clean=clean)
+    with mqtool.open(root) as opened:
+        assert opened.version.line == line
+    segment = expected(line, CHECKPOINTS[times], clean=clean) * SEGMENT
+    after_crash = None if clean else segment
+    assert answers(root, copy_tree(root, tmp_path / "copy")) == {
+        "explain-start": segment,
+        "engine": segment,
+        "reading": after_crash,
+        "verify": after_crash,
+    }
+
+
+@pytest.mark.parametrize(("line", "segment"), [("4.9", 10), ("5", 9)])
+def test_only_5_5_checks_the_body_of_the_first_record(tmp_path, line, segment):
+    root = store(tmp_path / "store", line, Checkpoint(*[FIRST + 10 * 10_000 + 3000] * 3), clean=False)
+    patch(root / "commitlog" / f"{10 * SEGMENT:020d}", 200, b"\x01")
+    found = answers(root, copy_tree(root, tmp_path / "copy"))
+    assert set(found.values()) == {segment * SEGMENT}
+
+
+RECORDED = [
+    name
+    for release in ("4.9.7", "5.5.0")
+    for name in damage_answers(release)
+    if name.endswith("-crash") and CASES[name].kind.startswith(("checkpoint", "none", "cq-behind", "tail", "segment"))
+]
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_a_recorded_crash_is_read_from_where_its_start_scans(tmp_path, name):
+    root = damage_case(name, tmp_path)
+    outcome = predict(root, read_log=False)
+    if outcome.plan is None or outcome.plan.scan_from is None:
+        assert not outcome.runs
+        return
+    with mqtool.open(root) as opened:
+        seen, found = opened.recovery_start, repaired.plan(survey(opened), opened).scan_start
+    assert (seen, found) == (outcome.plan.scan_from, outcome.plan.scan_from)

@@ -1,0 +1,154 @@
+"""CommitLog files under a wrong name are recognised by their records, renamed, and never deleted with the only copy."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import mqtool
+from mqtool.errors import RefusedError
+from mqtool.repair import RenameSegments, SetAside, apply, changes_of, finalize, make_plan, undo
+from mqtool.repair.runbooks import RUNBOOKS, Request, run
+from mqtool.repair.salvage import salvage
+from mqtool.verify import verify
+from tests.support.builder import StoreBuilder
+from tests.support.stores import tree_digest
+
+SIZE = 1 << 14
+
+
+@pytest.fixture
+def root(tmp_path) -> Path:
+    builder = StoreBuilder(segment_size=SIZE, queue_file_units=200, entries=600)
+    for number in range(500):
+        builder.put(b"body %d" % number, topic="Orders", queue_id=number % 3, keys=f"k{number}")
+    assert len(builder.segments) > 3
+    return builder.write(tmp_path / "store")
+
+
+def segment(root: Path, number: int) -> Path:
+    return root / "commitlog" / f"{number * SIZE:020d}"
+
+
+def contents(root: Path) -> dict[str, tuple[int, bytes]]:
+    """Every file with its time and bytes."""
+    files = [path for path in root.rglob("*") if path.is_file()]
+    return {path.relative_to(root).as_posix(): (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
+
+
+def swap(first: Path, second: Path) -> None:
+    aside = first.with_name("aside")
+    first.rename(aside)
+    second.rename(first)
+    aside.rename(second)
+
+
+def last(root: Path) -> int:
+    return len(list((root / "commitlog").iterdir())) - 1
+
+
+MISNAMED = {
+    "suffix": lambda root: segment(root, 1).rename(segment(root, 1).with_suffix(".old")),
+    "first": lambda root: segment(root, 0).rename(root / "commitlog" / "backup"),
+    "last": lambda root: segment(root, last(root)).rename(root / "commitlog" / "copy"),
+    "short number": lambda root: segment(root, 1).rename(root / "commitlog" / f"{SIZE}"),
+    "odd number": lambda root: segment(root, 1).rename(root / "commitlog" / f"{SIZE + 100:020d}"),
+    "behind the end": lambda root: segment(root, 1).rename(segment(root, 9)),
+    "swapped": lambda root: swap(segment(root, 0), segment(root, 1)),
+}
+
+
+@pytest.mark.parametrize("misname", MISNAMED.values(), ids=MISNAMED)
+def test_a_misnamed_segment_is_renamed_and_no_record_is_lost(misname, root):
+    before = contents(root)
+    misname(root)
+    with mqtool.open(root) as store:
+        found = verify(store)
+        assert {one.code for one in found.findings} == {"log-segment-name"}
+        assert found.losses.messages == 0
+        mending = changes_of(store, found.findings)
+    assert mending.left == ()
+    assert [type(change) for change in mending.changes] == [RenameSegments]
+    apply(make_plan(root, mending.changes), backup_acknowledged=True)
+    finalize(root)
+    assert contents(root) == before
+
+
+def test_the_rename_is_undone_byte_for_byte(root):
+    MISNAMED["swapped"](root)
+    MISNAMED["last"](root)
+    before = tree_digest(root)
+    with mqtool.open(root) as store:
+        changes = changes_of(store, verify(store).findings).changes
+    apply(make_plan(root, changes), backup_acknowledged=True)
+    with mqtool.open(root) as store:
+        assert verify(store).findings == ()
+    undo(root)
+    assert tree_digest(root) == before
+
+
+def test_the_runbook_renames(root):
+    before = contents(root)
+    MISNAMED["suffix"](root)
+    book = RUNBOOKS["RB-01"]
+    protocol = run(book, root, Request(apply=True, backup_acknowledged=True))
+    assert protocol.mended
+    finalize(root)
+    assert contents(root) == before
+
+
+def test_salvage_takes_records_from_a_misnamed_segment(root, tmp_path):
+    MISNAMED["suffix"](root)
+    assert salvage(root, tmp_path / "new").records == 500
+
+
+def test_a_file_with_the_only_copy_of_records_is_not_set_aside(root):
+    stray = MISNAMED["suffix"](root)
+    before = tree_digest(root)
+    with pytest.raises(RefusedError, match=r"loses 142 message\(s\); physically gone: 0"):
+        make_plan(root, SetAside((stray.relative_to(root).as_posix(),)))
+    assert tree_digest(root) == before
+
+
+def test_finalize_keeps_a_file_that_has_become_the_only_copy(root):
+    shutil.copyfile(segment(root, 1), root / "commitlog" / "copy")
+    apply(make_plan(root, SetAside(("commitlog/copy",))), backup_acknowledged=True)
+    lost = shutil.move(segment(root, 1), root.parent)
+    for dry_run in (True, False):
+        with pytest.raises(RefusedError, match=r"found nowhere else.*mqtool undo"):
+            finalize(root, dry_run=dry_run)
+    shutil.move(lost, segment(root, 1))
+    finalize(root)
+    assert not (root / ".mqtool").exists()
+
+
+def test_a_copy_of_a_segment_is_set_aside_and_deleted(root):
+    before = contents(root)
+    shutil.copyfile(segment(root, 1), root / "commitlog" / "copy")
+    with mqtool.open(root) as store:
+        found = verify(store)
+        assert {one.code for one in found.findings} == {"log-stray-file"}
+        changes = changes_of(store, found.findings).changes
+    assert changes == (SetAside(("commitlog/copy",)),)
+    apply(make_plan(root, changes), backup_acknowledged=True)
+    finalize(root)
+    assert contents(root) == before
+
+
+def test_a_stray_with_records_that_differ_from_those_in_the_log_stays(root):
+    shutil.copyfile(segment(root, 1), root / "commitlog" / "copy")
+    data = bytearray(segment(root, 1).read_bytes())
+    data[100] ^= 1
+    segment(root, 1).write_bytes(data)
+    with mqtool.open(root) as store:
+        mending = changes_of(store, [one for one in verify(store).findings if one.code == "log-stray-file"])
+    assert mending.changes == ()
+    assert [one.code for one in mending.left] == ["log-stray-file"]
+
+
+def test_a_segment_whose_first_record_states_a_wrong_offset_keeps_its_name(root):
+    data = bytearray(segment(root, 1).read_bytes())
+    data[28:36] = (9 * SIZE).to_bytes(8, "big")
+    segment(root, 1).write_bytes(data)
+    with mqtool.open(root) as store:
+        assert "log-segment-name" not in {one.code for one in verify(store).findings}

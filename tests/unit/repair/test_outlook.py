@@ -1,0 +1,81 @@
+"""A repair never costs a message that is still in the store: judged before anything changes."""
+
+import os
+
+import pytest
+
+from mqtool.errors import RefusedError
+from mqtool.recovery import predict
+from mqtool.repair import Pad, SetAside, apply, changes_of, make_plan, undo
+from mqtool.repair.outlook import Preview
+from mqtool.repair.runbooks import RUNBOOKS, Request, run
+from mqtool.store.store import open_store
+from mqtool.verify import verify
+from tests.support.damage import damage_case
+from tests.support.stores import copy_store, tree_digest
+
+SHORT = "commitlog/00000000000000393216"
+
+
+@pytest.fixture
+def tmp_path(in_memory):
+    return in_memory
+
+
+@pytest.fixture
+def truncated(tmp_path):
+    """A middle segment cut short, with 8 whole segments around it: the broker refuses to start."""
+    root = copy_store("crash-4.9.7", tmp_path)
+    os.truncate(root / SHORT, 30000)
+    return root
+
+
+def outlook(root, release):
+    with open_store(root) as store:
+        return Preview(store, release).unchanged
+
+
+def test_a_truncated_segment_costs_only_what_was_cut_off(truncated):
+    before = outlook(truncated, "4.9")
+    assert (before.gone, before.lost_before) == (223, None)
+    digest = tree_digest(truncated)
+    found = run(RUNBOOKS["RB-01"], truncated, Request(apply=True, backup_acknowledged=True))
+    assert found.mended, found.markdown()
+    assert (found.gone, found.lost_after) == (223, 223)
+    for release in ("4.9", "5.5"):
+        assert predict(truncated, release).readable == before.known - 223
+    undo(truncated)
+    assert tree_digest(truncated) == digest
+
+
+def test_a_plan_from_findings_saves_what_follows_a_truncated_segment(truncated):
+    known = outlook(truncated, "4.9").known
+    with open_store(truncated) as store:
+        mending = changes_of(store, verify(store).findings)
+    plan = make_plan(truncated, mending.changes, must_repair=True)
+    assert (plan.forecast.physically_gone, plan.forecast.lost_after) == (223, 223)
+    apply(plan, backup_acknowledged=True, verify_after=False)
+    assert predict(truncated, "4.9").readable == known - 223
+
+
+def test_padding_is_refused_where_a_start_would_then_cut_intact_records(truncated):
+    """A second hole, in the segment itself: the scan would end at it."""
+    with (truncated / SHORT).open("r+b") as file:
+        file.seek(5000)
+        file.write(bytes(200))
+    digest = tree_digest(truncated)
+    with pytest.raises(RefusedError, match=r"losses: .*mqtool salvage"):
+        make_plan(truncated, Pad((SHORT,)))
+    found = run(RUNBOOKS["RB-01"], truncated, Request(apply=True, backup_acknowledged=True))
+    assert (found.applied, found.mended, found.step("plan").status) == (False, None, "refused")
+    assert found.next_steps[0].startswith("mqtool salvage ")
+    assert tree_digest(truncated) == digest
+
+
+def test_a_file_with_records_is_not_set_aside_where_a_start_would_lose_them(tmp_path):
+    root = damage_case("none@4.9.7-clean", tmp_path)
+    last_but_one = sorted(path.name for path in (root / "commitlog").iterdir())[-3]
+    digest = tree_digest(root)
+    with pytest.raises(RefusedError, match=r"losses: .*mqtool salvage"):
+        make_plan(root, SetAside((f"commitlog/{last_but_one}",)))
+    assert tree_digest(root) == digest

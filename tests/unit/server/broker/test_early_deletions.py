@@ -1,0 +1,86 @@
+"""A disk so full that unexpired messages go: the log, the metrics and the page say so, and a setting refuses instead."""
+
+import logging
+
+import pytest
+
+from mqtool.engine.files import Files
+from mqtool.server.broker import metrics
+from mqtool.server.testing import MqServer
+from mqtool.server.web import content
+from mqtool.server.web.snapshot import take
+from tests.support.remoting import Client
+from tests.unit.server.broker.conftest import until
+
+SIZES = {
+    "mappedFileSizeCommitLog": str(1 << 16),
+    "mappedFileSizeConsumeQueue": "2000",
+    "deleteCommitLogFilesInterval": "0",
+}
+
+
+class FullDisk(Files):
+    def used_ratio(self, path):
+        return 0.99
+
+
+def fill(client, number):
+    answers = [client.put("Full", b"x" * 4000, properties={"WAIT": "true"}).code for _ in range(number)]
+    assert set(answers) == {0}
+
+
+def use_full_disk(server):
+    server.broker.messages._open.cleaner._files = FullDisk()
+    server.broker.messages.clean()
+
+
+@pytest.fixture
+def served(request, tmp_path):
+    with MqServer(tmp_path / "store", **SIZES, **getattr(request, "param", {})) as server:
+        with Client(server.broker_address) as client:
+            client.call(
+                17,
+                topic="Full",
+                defaultTopic="TBW102",
+                readQueueNums=1,
+                writeQueueNums=1,
+                perm=6,
+                topicFilterType="SINGLE_TAG",
+                topicSysFlag=0,
+                order=False,
+            )
+            fill(client, 60)
+            until(lambda: client.call(30, topic="Full", queueId=0).fields["offset"] == "60")
+            for group, offset in (("Reader", 5), ("Done", 60)):
+                client.call(200, b'{"groupName": "%s"}' % group.encode())
+                assert client.call(15, consumerGroup=group, topic="Full", queueId=0, commitOffset=offset).code == 0
+        yield server
+
+
+def test_deleted_messages_and_the_groups_that_lose_them_are_named_everywhere(served, caplog):
+    caplog.set_level(logging.ERROR)
+    use_full_disk(served)
+    until(lambda: served.call(lambda: served.broker.early_deletions.files))
+    gone = served.call(lambda: served.broker.messages.queue_bounds("Full", 0)[0])
+    assert gone > 10
+    assert "UNEXPIRED MESSAGES WERE DELETED" in caplog.text
+    assert "cleanFileForciblyEnable=false" in caplog.text
+    assert f"UNREAD MESSAGES WERE DELETED group=Reader topic=Full messages={gone - 5}" in caplog.text
+    assert "group=Done" not in caplog.text
+    text = served.call(lambda: metrics.text(served.broker))
+    totals = {line.split("{")[0]: line.split(" ")[-1] for line in text.splitlines() if line.startswith("mqtool_un")}
+    assert totals["mqtool_unexpired_messages_deleted_total"] == str(gone)
+    assert totals["mqtool_unread_messages_deleted_total"] == str(gone - 5)
+    snapshot = served.call(lambda: take(served.broker))
+    assert content.verdict(snapshot)[0] == "losing messages"
+    assert snapshot.unread == {("Full", "Reader"): gone - 5}
+
+
+@pytest.mark.parametrize("served", [{"cleanFileForciblyEnable": "false"}], indirect=True)
+def test_with_the_setting_new_messages_are_refused_and_old_ones_stay(served):
+    use_full_disk(served)
+    with Client(served.broker_address) as client:
+        assert client.put("Full", b"x").code == 14
+        assert client.call(31, topic="Full", queueId=0).fields["offset"] == "0"
+    assert served.call(lambda: served.broker.early_deletions.files) == 0
+    assert served.call(lambda: content.verdict(take(served.broker))[0]) == "not ready"

@@ -1,0 +1,60 @@
+"""The size of a kind of file, decided from all of them together: what one of them was harmed to decides nothing."""
+
+from pathlib import Path
+
+import pytest
+
+from mqtool.errors import UsageError
+from mqtool.store.broker_config import BrokerConfig
+from mqtool.store.file_sizes import BATCH_CONSUME_QUEUE, COMMIT_LOG, CONSUME_QUEUE, CONSUME_QUEUE_EXT, Known
+from mqtool.store.files import MappedFile
+
+KINDS = [COMMIT_LOG, CONSUME_QUEUE, CONSUME_QUEUE_EXT, BATCH_CONSUME_QUEUE]
+
+
+def decided(kind, *files, configured=None):
+    """The size of files given as (offset, length), or None."""
+    config = BrokerConfig({} if configured is None else {kind.key: str(configured)})
+    listed = [MappedFile(Path(f"{base:020d}"), base, size) for base, size in files]
+    known = kind.decide(config, listed, [])
+    return known.value if known else None
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.directory)
+@pytest.mark.parametrize("size", [0, 1, 19, -1, 1 << 31, 1 << 62])
+def test_a_length_that_can_be_no_size_is_none(kind, size):
+    assert decided(kind, (0, size)) is None
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ([(0, 1000)], 1000),
+        ([(0, 0), (1000, 1000)], 1000),
+        ([(0, 1000), (1000, 0)], 1000),
+        ([(0, 400), (1000, 1000)], 1000),
+        ([(0, 2000), (1000, 1000)], 1000),
+        ([(0, 1013), (1000, 1000), (2000, 1000)], 1000),
+        ([(0, 1000), (0, 1000), (0, 20), (0, 0), (0, 0), (0, 0)], 1000),
+        ([(0, 0), (1000, 0), (2000, 0)], 1000),
+        ([(0, 0)], None),
+        ([], None),
+    ],
+)
+def test_files_that_were_emptied_cut_or_grown_do_not_decide(files, expected):
+    assert decided(CONSUME_QUEUE, *files) == expected
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.directory)
+def test_the_configuration_decides_within_limits(kind):
+    assert decided(kind, (0, 4600), configured=9200) == 9200
+    for value in (0, -1, kind.minimum - 1, 1 << 31, 10**30):
+        with pytest.raises(UsageError, match=f"{kind.key}: expected at "):
+            decided(kind, configured=value)
+
+
+def test_100_000_files_without_a_byte_are_one_short_line():
+    oddities: list[str] = []
+    files = [MappedFile(Path(f"{n:020d}"), n, n % 5000) for n in range(100_000)]
+    assert isinstance(COMMIT_LOG.decide(BrokerConfig(), files, oddities), Known)
+    assert len(oddities[0]) < 1000

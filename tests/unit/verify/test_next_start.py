@@ -1,0 +1,111 @@
+"""`verify` says what the next start of a broker would do, and when not to start it."""
+
+import shutil
+
+import pytest
+
+import mqtool
+from mqtool.errors import UsageError
+from mqtool.verify import NextStart, Options, State, verify
+from mqtool.verify import next_start as module
+from tests.support.damage import damage_answers, damage_case, held_lock
+from tests.support.stores import copy_store
+
+
+def judged(root, **options) -> NextStart | None:
+    with mqtool.open(root) as store:
+        return verify(store, Options(**options)).next_start
+
+
+def recorded_losses(name: str, opened_by: str) -> int | None:
+    lost = damage_answers(opened_by, "4.9.7" if "@4.9.7" in name and opened_by == "5.5.0" else None)[name]["lost"]
+    return None if lost is None else sum(last - first + 1 for runs in lost.values() for first, last in runs)
+
+
+@pytest.mark.parametrize(
+    ("name", "broker", "headline"),
+    [
+        ("recent-flip-body@4.9.7-clean", "4.9.7", "a start of 4.9 loses {lost} messages; do not start the broker"),
+        ("recent-flip-body@4.9.7-clean", "5.5.0", "a start of 5.5 loses 1 message, lost already"),
+        ("tail-torn@5.5.0-crash", "5.5.0", "a start of 5.5 loses 1 message, lost already"),
+        ("cq-behind@5.5.0-crash", "5.5.0", "a start of 5.5 loses no message"),
+    ],
+)
+def test_the_headline_has_the_losses_that_the_real_broker_had(tmp_path, name, broker, headline):
+    found = judged(damage_case(name, tmp_path), broker=broker)
+    assert found is not None
+    assert found.headline == headline.format(lost=recorded_losses(name, broker))
+    assert found.do_not_start is ("do not start" in headline)
+    assert found.release_evidence == "given"
+
+
+def test_a_broker_that_would_refuse_is_not_to_be_started(tmp_path):
+    found = judged(damage_case("segment-short-last@5.5.0-clean", tmp_path))
+    assert found is not None
+    assert found.headline.startswith("5.5 does not start, exit -3: ")
+    assert found.headline.endswith("; do not start the broker")
+    assert (found.lost_messages, found.do_not_start) == (None, True)
+
+
+@pytest.mark.parametrize(("fixture", "release"), [("orders-4.9.7", "4.9"), ("orders-5.5.0", "5.5")])
+def test_a_healthy_store_is_judged_by_the_release_that_wrote_it(tmp_path, fixture, release):
+    found = judged(copy_store(fixture, tmp_path))
+    assert found is not None
+    assert (found.release, found.lost_messages, found.do_not_start) == (release, 0, False)
+    assert found.release_evidence.startswith("detected: ")
+
+
+def test_no_promise_is_made_where_waiting_messages_are_lost(tmp_path):
+    root = copy_store("timer-5.5.0", tmp_path)
+    whole = judged(root)
+    assert whole is not None
+    assert whole.headline == "a start of 5.5 loses no message"
+    shutil.rmtree(root / "timerlog")
+    found = judged(root)
+    assert found is not None
+    assert found.headline.startswith("what a start of 5.5 loses is unknown: the timer's files are damaged")
+    assert (found.lost_messages, found.do_not_start) == (None, None)
+
+
+def test_only_losses_of_the_topics_asked_for_count(tmp_path):
+    root = damage_case("recent-flip-body@4.9.7-clean", tmp_path)
+    whole, narrow = judged(root), judged(root, topics=("Orders",))
+    assert whole is not None
+    assert narrow is not None
+    assert 0 < (narrow.lost_messages or 0) < (whole.lost_messages or 0)
+
+
+def test_a_running_broker_is_not_told_not_to_start(tmp_path):
+    root = copy_store("orders-5.5.0", tmp_path)
+    with held_lock(root / "lock"):
+        assert judged(root) is None
+
+
+def test_a_log_that_is_too_long_or_throttled_is_not_read_again(tmp_path, monkeypatch):
+    root = damage_case("recent-flip-body@4.9.7-clean", tmp_path)
+    throttled = judged(root, throttle=1 << 30)
+    monkeypatch.setattr(module, "DAMAGED_LOG", 1)
+    for found in (throttled, judged(root)):
+        assert found is not None
+        assert (found.lost_messages, found.do_not_start) == (None, None)
+        assert found.headline.startswith("what a start of 4.9 loses is unknown: ")
+
+
+def test_a_store_whose_start_is_not_followed_is_unknown(tmp_path):
+    found = judged(copy_store("rocksdb-cq-5.5.0", tmp_path))
+    assert found is not None
+    assert found.do_not_start is None
+    assert "RocksDB" in found.headline
+
+
+def test_a_release_that_is_not_known_is_a_usage_error(tmp_path):
+    with pytest.raises(UsageError, match=r"RocketMQ 5\.1 starts is not known"):
+        judged(copy_store("orders-5.5.0", tmp_path), broker="5.1")
+
+
+def test_a_verdict_of_clean_has_no_reason_not_to_start(tmp_path):
+    with mqtool.open(copy_store("orders-5.5.0", tmp_path)) as store:
+        found = verify(store)
+    assert found.state is State.CLEAN
+    assert found.next_start is not None
+    assert found.next_start.headline == "a start of 5.5 loses no message"

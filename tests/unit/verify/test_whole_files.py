@@ -1,0 +1,155 @@
+"""What is wrong with whole files and directories: a file in a directory's place, a queue that is gone, swapped names."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import mqtool
+from mqtool.recovery import predict
+from mqtool.repair import SetAside, apply, changes_of, finalize, make_plan
+from mqtool.repair.runbooks import RUNBOOKS, Request, run
+from mqtool.verify import State, Verification, verify
+from tests.support.builder import StoreBuilder
+from tests.support.damage import held_lock
+from tests.support.stores import copy_store, store_fixture
+
+
+@pytest.fixture
+def root(tmp_path) -> Path:
+    builder = StoreBuilder(slots=20, entries=40)
+    for number in range(120):
+        builder.put(b"body %d" % number, topic=("Orders", "Audit")[number % 2], keys=f"k{number}", step=500)
+    return builder.write(tmp_path / "store")
+
+
+@pytest.fixture
+def live(root) -> Iterator[Path]:
+    (root / "lock").touch()
+    with held_lock(root / "lock"):
+        yield root
+
+
+def verified(root: Path, **config: str) -> Verification:
+    with mqtool.open(root, {"maxHashSlotNum": "20", "maxIndexNum": "40", **config}) as store:
+        return verify(store)
+
+
+def codes(found: Verification) -> list[str]:
+    return sorted(one.code for one in found.findings)
+
+
+def replaced_by_file(directory: Path) -> Path:
+    shutil.rmtree(directory)
+    directory.write_bytes(b"not a directory\n")
+    return directory
+
+
+@pytest.mark.parametrize("release", ["4.9", "5.5"])
+def test_a_file_in_the_place_of_all_queues_serves_nothing(release, root):
+    replaced_by_file(root / "consumequeue")
+    outcome = predict(root, release)
+    assert outcome.runs
+    assert outcome.lost == {"Audit/0": ((0, 59),), "Orders/0": ((0, 59),)}
+    assert {(queue.min_offset, queue.max_offset) for queue in outcome.queues.values()} == {(0, 0)}
+    assert any("consumequeue is no directory" in words for words in outcome.accepted)
+
+
+def test_a_file_in_the_place_of_all_queues_is_one_finding_and_repaired(root):
+    before = {path: path.read_bytes() for path in (root / "consumequeue").rglob("0*") if path.is_file()}
+    replaced_by_file(root / "consumequeue")
+    found = verified(root)
+    assert codes(found) == ["queue-not-directory"]
+    assert "120 message(s)" in found.findings[0].evidence
+    with mqtool.open(root) as store:
+        first = changes_of(store, found.findings)
+    assert first.changes == (SetAside(("consumequeue",)),)
+    assert first.again
+    apply(make_plan(root, first.changes), backup_acknowledged=True)
+    finalize(root)
+    with mqtool.open(root) as store:
+        second = changes_of(store, verify(store).findings)
+    apply(make_plan(root, second.changes, config={"mappedFileSizeConsumeQueue": "1000"}), backup_acknowledged=True)
+    finalize(root)
+    assert {path: path.read_bytes() for path in before} == before
+    assert codes(verified(root)) == []
+
+
+def test_the_runbook_for_lost_queues_sees_a_file_in_their_place(root):
+    replaced_by_file(root / "consumequeue")
+    protocol = run(RUNBOOKS["RB-03"], root, Request(apply=True, backup_acknowledged=True))
+    assert protocol.present
+    assert protocol.mended
+    assert not (root / "consumequeue").exists()
+
+
+def test_a_file_in_the_place_of_the_index_is_one_finding(root):
+    replaced_by_file(root / "index")
+    assert codes(verified(root)) == ["index-not-directory"]
+
+
+def test_a_file_in_the_place_of_the_log_is_found(root):
+    replaced_by_file(root / "commitlog")
+    assert "log-not-directory" in codes(verified(root))
+
+
+def test_a_healthy_live_store_is_clean(live):
+    assert codes(verified(live)) == []
+
+
+@pytest.mark.parametrize("part", ["Orders", "Orders/0"])
+def test_a_queue_that_is_missing_on_a_live_store_is_found(part, live):
+    shutil.rmtree(live / "consumequeue" / part)
+    found = verified(live)
+    assert codes(found) == ["queue-missing"]
+    assert found.state is State.CORRUPT
+    assert run(RUNBOOKS["RB-03"], live).present
+
+
+def test_a_queue_directory_without_files_on_a_live_store_is_found(live):
+    for path in (live / "consumequeue" / "Orders" / "0").iterdir():
+        path.unlink()
+    assert codes(verified(live)) == ["queue-missing-units"]
+
+
+def test_all_queues_missing_on_a_live_store_are_found_by_the_checkpoint(live):
+    shutil.rmtree(live / "consumequeue")
+    assert codes(verified(live)) == ["queue-missing"] * 2
+
+
+def test_queues_that_may_not_be_dispatched_yet_are_unknown_on_a_live_store(live):
+    shutil.rmtree(live / "consumequeue")
+    (live / "checkpoint").write_bytes(bytes(4096))
+    found = verified(live)
+    assert "queue-missing" not in codes(found)
+    check = next(one for one in found.checks if one.area == "consumequeue")
+    assert check.state is State.UNKNOWN
+    assert "2 queue(s)" in check.detail
+
+
+def test_the_end_of_a_queue_may_lag_on_a_live_store(live):
+    last = max((live / "consumequeue" / "Audit" / "0").iterdir())
+    data = bytearray(last.read_bytes())
+    used = len(data.rstrip(b"\0")) // 20 * 20
+    data[used : used + 20] = bytes(20)
+    last.write_bytes(data)
+    assert codes(verified(live)) == []
+
+
+def test_swapped_names_of_index_files_are_found_and_rebuilt(tmp_path):
+    root = copy_store("orders-5.5.0", tmp_path)
+    files = sorted((root / "index").iterdir())
+    before = {path.read_bytes() for path in files}
+    first, second = files[1], files[3]
+    first.rename(root / "aside")
+    second.rename(first)
+    (root / "aside").rename(second)
+    with mqtool.open(root, store_fixture("orders-5.5.0").config) as store:
+        found = verify(store)
+        changes = changes_of(store, found.findings).changes
+    assert set(codes(found)) == {"index-order"}
+    apply(make_plan(root, changes), backup_acknowledged=True)
+    with mqtool.open(root) as store:
+        assert codes(verify(store)) == []
+    assert {path.read_bytes() for path in (root / "index").iterdir()} == before
