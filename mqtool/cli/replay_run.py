@@ -110,7 +110,7 @@ def run(invocation: Invocation, wanted: Wanted, output_format: Format) -> ExitCo
 
 
 def _sent(request: SendRequest) -> Report:
-    from mqtool.server.sending import BrokerSender  # noqa: PLC0415 - a store needs no event loop
+    from mqtool.server.producer.sender import BrokerSender  # noqa: PLC0415 - a store needs no event loop
 
     with BrokerSender(request.name_server) as sender:
         return replay_to(request, sender)

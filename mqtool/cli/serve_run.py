@@ -10,8 +10,8 @@ from mqtool.cli.document import as_json
 from mqtool.cli.serve import SERVE
 from mqtool.errors import NotAStoreError, UsageError
 from mqtool.server import serve
+from mqtool.server.net.tls import TlsMode
 from mqtool.server.serve import ServeOptions
-from mqtool.server.tls import TlsMode
 from mqtool.store import broker_config
 from mqtool.store.broker_config import BrokerConfig
 from mqtool.store.broker_keys import unknown_keys

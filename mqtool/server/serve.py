@@ -20,22 +20,22 @@ from mqtool.engine import FlushMode, MessageStore, StoreOptions, open_store
 from mqtool.engine.retention import policy_from_config
 from mqtool.errors import UsageError
 from mqtool.formats.hosts import Host
-from mqtool.server import acl_config
-from mqtool.server.acl import Acl
-from mqtool.server.addresses import EVERYWHERE, address_of, listed, own_address, with_port
-from mqtool.server.broker.admin_http import AdminHttp
+from mqtool.server.admin import Access, Site
+from mqtool.server.admin.port import AdminHttp
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.opening import store_options
 from mqtool.server.broker.read_only import ReadOnlyMessages
 from mqtool.server.broker.registration import Registration, registered
 from mqtool.server.broker.settings import Settings
-from mqtool.server.loop import loop_factory
 from mqtool.server.namesrv.routes import Registration as NearRegistration
 from mqtool.server.namesrv.server import NameServer
+from mqtool.server.net import acl_config
+from mqtool.server.net.acl import Acl
+from mqtool.server.net.addresses import EVERYWHERE, address_of, listed, own_address, with_port
+from mqtool.server.net.listener import Handler, Listener, Peer
+from mqtool.server.net.loop import loop_factory
+from mqtool.server.net.tls import TlsMode, self_made_context, server_context
 from mqtool.server.replication.ha_server import HaListener
-from mqtool.server.shell import Handler, Listener, Peer
-from mqtool.server.tls import TlsMode, self_made_context, server_context
-from mqtool.server.web import Access, Site
 from mqtool.store.broker_config import BrokerConfig
 from mqtool.store.store import Store
 from mqtool.store.store import open_store as open_for_reading

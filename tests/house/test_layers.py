@@ -112,3 +112,18 @@ def test_formats_and_scan_open_no_file():
         if (node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")) in openers
     ]
     assert calls == []
+
+
+ROOMS_OF_SERVER = ("net", "namesrv", "producer", "replication", "broker", "admin")
+
+
+def test_a_room_of_the_server_imports_only_those_before_it():
+    backward = [
+        f"{module.path}:{line} imports {name}"
+        for module in modules()
+        if module.name.startswith("mqtool.server.") and module.name.split(".")[2] in ROOMS_OF_SERVER
+        for line, name in module.imports()
+        if name.startswith("mqtool.server.")
+        and name.split(".")[2] not in ROOMS_OF_SERVER[: ROOMS_OF_SERVER.index(module.name.split(".")[2]) + 1]
+    ]
+    assert backward == []

@@ -10,7 +10,7 @@ import pytest
 import mqtool
 from mqtool.formats.properties import encode
 from mqtool.protocol import Command, RequestCode
-from mqtool.server.client import Connection
+from mqtool.server.net.client import Connection
 from mqtool.server.replication.mirror import Mirror
 from mqtool.verify import verify
 from mqtool.verify.findings import Severity

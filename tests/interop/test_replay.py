@@ -6,7 +6,7 @@ import pytest
 
 from mqtool.replay.originals import Source
 from mqtool.replay.to_broker import SendRequest, replay_to
-from mqtool.server.sending import BrokerSender
+from mqtool.server.producer.sender import BrokerSender
 from mqtool.store.selection import Selection
 from tests.support.replayed import expected_queues, queues_of
 from tests.support.stores import store_fixture

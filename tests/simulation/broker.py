@@ -18,8 +18,7 @@ from mqtool.engine.metadata import ConfigFiles
 from mqtool.protocol.command import Command
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.settings import Settings
-from mqtool.server.peer import Peer
-from mqtool.server.side import Side
+from mqtool.server.net.peer import Endpoint, Peer
 from tests.simulation.disk import Killed, SimulatedDisk
 from tests.simulation.loop import LoopClock, SimulatedLoop, simulated_time
 from tests.simulation.network import Network
@@ -126,9 +125,9 @@ class BrokerRun:
         assert isinstance(broker.keeper.configs, ConfigFiles)
         await broker.start()
         network = Network(loop, self.chance)
-        side = Side(broker.handlers(), opened=lambda peer: peer.on_close(broker.closed))
+        endpoint = Endpoint(broker.handlers(), opened=lambda peer: peer.on_close(broker.closed))
         pump = loop.create_task(self._pump(store))
-        clients = Clients(self, network, side)
+        clients = Clients(self, network, endpoint)
         if dies and self.disk.kill_at is None:
             loop.call_later(self.chance.random() * 12, self._die)
         await scene(clients)
@@ -188,9 +187,9 @@ class BrokerRun:
 class Clients:
     """Producers and consumers of one life."""
 
-    def __init__(self, run: BrokerRun, network: Network, server: Side) -> None:
+    def __init__(self, run: BrokerRun, network: Network, server: Endpoint) -> None:
         self.run, self.network, self._server = run, network, server
-        self._mine = Side({CHECK: self._checked})
+        self._mine = Endpoint({CHECK: self._checked})
         self._peer: Peer | None = None
 
     async def call(self, code: int, body: bytes = b"", **fields: object) -> Command:

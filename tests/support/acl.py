@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from mqtool.protocol import Command, RequestCode
-from mqtool.server.acl import ACCESS_KEY, SIGNATURE, UNIQUE_KEY_QUERY, sign
+from mqtool.server.net.acl import ACCESS_KEY, SIGNATURE, UNIQUE_KEY_QUERY, sign
 
 ACCOUNTS = """
 globalWhiteRemoteAddresses: []

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import mqtool
 from mqtool.protocol import Command
-from mqtool.server.shell import Handler, Listener
+from mqtool.server.net.listener import Handler, Listener
 from tests.support.stores import fixture
 
 SEGMENT = 65536

@@ -10,7 +10,7 @@ from mqtool.errors import FormatError, MqtoolError
 from mqtool.formats import java
 from mqtool.protocol.codes import ResponseCode
 from mqtool.protocol.command import Command
-from mqtool.server.broker.queue_locks import QueueName
+from mqtool.server.broker.tables.queue_locks import QueueName
 
 
 class RefusalError(MqtoolError):

@@ -19,38 +19,37 @@ from mqtool.formats.service_records import MAX_QUEUES
 from mqtool.protocol.codes import ResponseCode
 from mqtool.protocol.command import FLAG_ONEWAY, Command
 from mqtool.server.broker import handlers
-from mqtool.server.broker.admin_broker import BrokerAdmin
-from mqtool.server.broker.admin_consumers import ConsumerAdmin
-from mqtool.server.broker.admin_topics import TopicAdmin
 from mqtool.server.broker.answers import RefusalError
-from mqtool.server.broker.assignment import Assignments
-from mqtool.server.broker.client_manage import ClientProcessor
-from mqtool.server.broker.clients import Clients
-from mqtool.server.broker.consumer_manage import ConsumerProcessor
-from mqtool.server.broker.early_deletions import EarlyDeletions
-from mqtool.server.broker.groups import GroupTable
-from mqtool.server.broker.held import HeldRequests
-from mqtool.server.broker.keeper import Keeper, configs_of
-from mqtool.server.broker.offsets import OffsetTable
-from mqtool.server.broker.pop import PopProcessor
-from mqtool.server.broker.pull import PullProcessor, readable
-from mqtool.server.broker.query import QueryProcessor
-from mqtool.server.broker.queue_locks import QueueLocks
+from mqtool.server.broker.consume.assignment import Assignments
+from mqtool.server.broker.consume.client_manage import ClientProcessor
+from mqtool.server.broker.consume.consumer_manage import ConsumerProcessor
+from mqtool.server.broker.consume.long_polling import HeldRequests
+from mqtool.server.broker.consume.pull import PullProcessor, readable
+from mqtool.server.broker.consume.query import QueryProcessor
+from mqtool.server.broker.delay.schedule import Schedule
+from mqtool.server.broker.delay.timer import Timer
+from mqtool.server.broker.mqadmin.broker_admin import BrokerAdmin
+from mqtool.server.broker.mqadmin.consumer_admin import ConsumerAdmin
+from mqtool.server.broker.mqadmin.topic_admin import TopicAdmin
+from mqtool.server.broker.pop.pop_message import PopProcessor
 from mqtool.server.broker.read_only import ReadOnlyMessages
-from mqtool.server.broker.reply import ReplyProcessor
-from mqtool.server.broker.schedule import Schedule
-from mqtool.server.broker.send import SendProcessor
-from mqtool.server.broker.send_back import SendBackProcessor
+from mqtool.server.broker.send.reply import ReplyProcessor
+from mqtool.server.broker.send.send_back import SendBackProcessor
+from mqtool.server.broker.send.send_message import SendProcessor
+from mqtool.server.broker.send.transactions import Transactions
 from mqtool.server.broker.settings import Settings
-from mqtool.server.broker.skipped import SkippedRecords
-from mqtool.server.broker.stats import Stats
+from mqtool.server.broker.tables.clients import Clients
+from mqtool.server.broker.tables.config_persister import Keeper, configs_of
+from mqtool.server.broker.tables.early_deletions import EarlyDeletions
+from mqtool.server.broker.tables.groups import GroupTable
+from mqtool.server.broker.tables.offsets import OffsetTable
+from mqtool.server.broker.tables.queue_locks import QueueLocks
+from mqtool.server.broker.tables.skipped import SkippedRecords
+from mqtool.server.broker.tables.stats import Stats
+from mqtool.server.broker.tables.topics import TopicTable
 from mqtool.server.broker.tasks import Tasks
-from mqtool.server.broker.timer import Timer
-from mqtool.server.broker.topics import TopicTable
-from mqtool.server.broker.transactions import Transactions
 from mqtool.server.broker.writer import Writer
-from mqtool.server.peer import Peer
-from mqtool.server.side import Handler
+from mqtool.server.net.peer import Handler, Peer
 
 _LOG = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from mqtool.errors import MqtoolError
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker.answers import RefusalError
-from mqtool.server.peer import Peer
+from mqtool.server.net.peer import Peer
 
 if TYPE_CHECKING:
     from mqtool.server.broker.broker import Broker

@@ -16,7 +16,7 @@ from mqtool.protocol import registration_body
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.protocol.registration_body import RegisterBody
-from mqtool.server.client import Connection
+from mqtool.server.net.client import Connection
 
 if TYPE_CHECKING:
     from mqtool.server.broker.broker import Broker

@@ -18,8 +18,7 @@ from mqtool.protocol.registration_body import document_in
 from mqtool.server.namesrv import bodies
 from mqtool.server.namesrv.routes import EXPIRY_SECONDS, QueueData, Registration, Routes
 from mqtool.server.namesrv.settings import ORDER_TOPICS, KeyValues, Settings
-from mqtool.server.peer import Peer
-from mqtool.server.side import Handler
+from mqtool.server.net.peer import Handler, Peer
 
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 

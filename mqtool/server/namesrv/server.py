@@ -19,15 +19,14 @@ from pathlib import Path
 
 from mqtool.protocol.codes import RequestCode
 from mqtool.protocol.command import Command
-from mqtool.server.client import Connection
-from mqtool.server.limits import Limits
 from mqtool.server.namesrv.requests import Requests
 from mqtool.server.namesrv.routes import LiveBroker, Registered, Registration, Routes
 from mqtool.server.namesrv.settings import KeyValues, Settings
-from mqtool.server.peer import Peer
-from mqtool.server.shell import Listener
-from mqtool.server.side import Guard
-from mqtool.server.tls import TlsMode
+from mqtool.server.net.client import Connection
+from mqtool.server.net.limits import Limits
+from mqtool.server.net.listener import Listener
+from mqtool.server.net.peer import Guard, Peer
+from mqtool.server.net.tls import TlsMode
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from mqtool.formats.config_json import JsonStyle
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.protocol.registration_body import FIRST_WITH_MAPPINGS, document_in
-from mqtool.server.client import Connection, parse_address
+from mqtool.server.net.client import Connection, parse_address
 from mqtool.store.broker_config import BrokerConfig, parse_properties
 
 SHAPING = frozenset(

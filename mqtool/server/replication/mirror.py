@@ -19,8 +19,8 @@ from typing import Any
 from mqtool.engine.options import Compat
 from mqtool.errors import RemoteProtocolError, StoreError
 from mqtool.protocol.replication import REPORT, Piece, RecordAssembler, Report, TransferReader
-from mqtool.server.client import Connection, parse_address
-from mqtool.server.loop import loop_factory
+from mqtool.server.net.client import Connection, parse_address
+from mqtool.server.net.loop import loop_factory
 from mqtool.server.replication.master import MasterFacts, ask_facts, sync_tables
 from mqtool.server.replication.replica import ReplicaStore, open_replica
 

@@ -16,9 +16,9 @@ from mqtool.replay import to_broker
 from mqtool.replay.originals import Source
 from mqtool.replay.run import Report, Request, replay
 from mqtool.replay.to_broker import SendRequest, replay_to
-from mqtool.server.broker.send import SendProcessor
-from mqtool.server.routing import Destination, Route
-from mqtool.server.sending import BrokerSender
+from mqtool.server.broker.send.send_message import SendProcessor
+from mqtool.server.producer.route import Destination, Route
+from mqtool.server.producer.sender import BrokerSender
 from mqtool.server.testing import MqServer
 from mqtool.store.selection import Selection
 from tests.support.remoting import Client

@@ -9,8 +9,8 @@ import urllib.request
 
 import pytest
 
-from mqtool.server.broker import metrics
-from mqtool.server.broker.admin_http import AdminHttp
+from mqtool.server.admin import metrics
+from mqtool.server.admin.port import AdminHttp
 from tests.support.remoting import bodies
 from tests.unit.server.broker.conftest import until
 

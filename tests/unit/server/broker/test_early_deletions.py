@@ -5,10 +5,9 @@ import logging
 import pytest
 
 from mqtool.engine.files import Files
-from mqtool.server.broker import metrics
+from mqtool.server.admin import content, metrics
+from mqtool.server.admin.snapshot import take
 from mqtool.server.testing import MqServer
-from mqtool.server.web import content
-from mqtool.server.web.snapshot import take
 from tests.support.remoting import Client
 from tests.unit.server.broker.conftest import until
 

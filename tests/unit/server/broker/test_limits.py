@@ -11,7 +11,7 @@ import tracemalloc
 import pytest
 
 from mqtool.formats.service_records import MAX_QUEUES
-from mqtool.server.broker.pop_ack import MAX_ACKED, MAX_BITS
+from mqtool.server.broker.pop.acks import MAX_ACKED, MAX_BITS
 from mqtool.server.testing import MqServer
 from tests.support.hostile import FIELDS, Attack
 from tests.support.remoting import Client

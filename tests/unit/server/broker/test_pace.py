@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from mqtool.server.broker import pace
-from mqtool.server.broker.pace import Pace
+from mqtool.server.broker.consume import pace
+from mqtool.server.broker.consume.pace import Pace
 from mqtool.server.testing import MqServer
 from tests.support.remoting import Client, bodies
 from tests.unit.server.broker.conftest import until

@@ -10,9 +10,9 @@ from mqtool.engine import StoreOptions, open_store
 from mqtool.engine.hooks import OutgoingMessage
 from mqtool.formats import properties
 from mqtool.formats.service_records import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
-from mqtool.server.broker import metrics
+from mqtool.server.admin import metrics
+from mqtool.server.admin.snapshot import take
 from mqtool.server.testing import MqServer
-from mqtool.server.web.snapshot import take
 from mqtool.verify.findings import Severity
 from mqtool.verify.store import verify
 from tests.support.remoting import bodies

@@ -6,7 +6,7 @@ import pytest
 
 from mqtool.formats import timer
 from mqtool.formats.timer import TimerMagic
-from mqtool.server.broker.timer_files import TimerFiles
+from mqtool.server.broker.delay.timer_files import TimerFiles
 from tests.support.remoting import bodies, records
 from tests.unit.server.broker.conftest import until
 

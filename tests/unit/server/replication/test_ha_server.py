@@ -8,7 +8,7 @@ import pytest
 
 from mqtool.protocol import Command, RequestCode
 from mqtool.protocol.replication import TransferReader
-from mqtool.server.client import Connection
+from mqtool.server.net.client import Connection
 from mqtool.server.replication.mirror import Mirror
 from mqtool.server.serve import ServeOptions, Server
 from mqtool.store.broker_config import BrokerConfig

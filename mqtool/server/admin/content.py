@@ -1,0 +1,189 @@
+"""What stands on the pages of topics and groups: values in the order of the page, no markup."""
+
+import shutil
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from mqtool import words
+from mqtool.formats.config_files import PERM_READ, PERM_WRITE, TopicConfig
+from mqtool.server.admin.reads import Messages
+from mqtool.server.admin.snapshot import Online, Snapshot
+
+_SECOND_MS = 1000
+_UNITS = ((86_400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
+
+
+class Lag(NamedTuple):
+    """How far a group is behind in a topic, its members, and what it takes a second."""
+
+    group: str
+    topic: str
+    lag: int
+    members: int
+    rate: float
+
+
+class TopicRow(NamedTuple):
+    """A topic: its queues, what it holds and takes, who reads it, and the largest lag."""
+
+    name: str
+    queues: str
+    permissions: str
+    messages: int
+    rate: float
+    groups: int
+    lag: int | None
+
+
+class QueueRow(NamedTuple):
+    """A queue of a topic."""
+
+    queue_id: int
+    min_offset: int
+    max_offset: int
+
+
+class OffsetRow(NamedTuple):
+    """Where a group stands in a queue."""
+
+    topic: str
+    queue_id: int
+    max_offset: int
+    consumer_offset: int
+    lag: int
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """The page of one topic."""
+
+    name: str
+    row: TopicRow
+    kind: str
+    queues: list[QueueRow]
+    lags: list[Lag]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The page of one group."""
+
+    name: str
+    lags: list[Lag]
+    offsets: list[OffsetRow]
+    online: Online | None
+
+
+def health(snapshot: Snapshot, messages: Messages) -> list[tuple[str, str]]:
+    """Returns what there is to say of the store, as names and values."""
+    first, last = max(0, messages.min_physical_offset), max(0, messages.max_physical_offset)
+    oldest, now = messages.earliest_store_time(), time.time_ns() // 1_000_000
+    disk = shutil.disk_usage(messages.path)
+    return [
+        ("Log", words.size(last - first)),
+        ("Oldest message", f"{words.moment(oldest)} UTC" if oldest >= 0 else "none"),
+        ("Not on the disk yet", words.size(max(0, last - messages.flushed_offset))),
+        ("In no queue yet", words.size(messages.dispatch_behind)),
+        ("Disk", f"{words.size(disk.free)} free of {words.size(disk.total)}"),
+        ("Up for", _duration((now - snapshot.began_ms) // _SECOND_MS)),
+        ("Producers", words.number(snapshot.producers)),
+        ("Consumers", words.number(sum(len(one.members) for one in snapshot.online.values()))),
+        ("Pulls that wait", words.number(snapshot.held)),
+    ]
+
+
+def verdict(snapshot: Snapshot) -> tuple[str, str]:
+    """Returns the state of the broker in one word, and in a sentence."""
+    if snapshot.is_losing:
+        sentence = "The disk is so full that unexpired messages are being deleted. Free space, or set"
+        return "losing messages", f"{sentence} cleanFileForciblyEnable=false to refuse new messages instead."
+    if snapshot.problem is not None:
+        return "not ready", f"The broker does not do all its work: {snapshot.problem}."
+    if not snapshot.is_writable:
+        return "read-only", "Messages are handed out and none is taken; what is damaged is passed over."
+    return "ready", "Messages are taken and handed out."
+
+
+def lags(snapshot: Snapshot, messages: Messages) -> list[Lag]:
+    """Returns every group in every topic where it has committed, the farthest behind first."""
+    found = []
+    for (topic, group), committed in snapshot.committed.items():
+        if topic in snapshot.topics:
+            lag = sum(max(0, messages.queue_bounds(topic, queue)[1] - at) for queue, at in committed.items())
+            online = snapshot.online.get(group)
+            members = len(online.members) if online else 0
+            found.append(Lag(group, topic, lag, members, snapshot.gets.get((topic, group), 0.0)))
+    return sorted(found, key=lambda one: (-one.lag, one.group, one.topic))
+
+
+def topics(snapshot: Snapshot, messages: Messages, every: Iterable[Lag], *, own: bool) -> list[TopicRow]:
+    """Returns the topics by name.
+
+    Args:
+        snapshot, messages: what there is.
+        every: of `lags`.
+        own: the broker's own too.
+    """
+    held: dict[str, int] = {}
+    for topic, queue_id in messages.queues():
+        low, high = messages.queue_bounds(topic, queue_id)
+        held[topic] = held.get(topic, 0) + high - low
+    behind: dict[str, list[int]] = {}
+    for lag in every:
+        behind.setdefault(lag.topic, []).append(lag.lag)
+    return [
+        _topic_row(config, held.get(name, 0), snapshot.puts.get(name, 0.0), behind.get(name, []))
+        for name, config in sorted(snapshot.topics.items())
+        if own or name not in snapshot.own_topics
+    ]
+
+
+def _topic_row(config: TopicConfig, held: int, rate: float, behind: list[int]) -> TopicRow:
+    reads, writes = config.read_queue_nums, config.write_queue_nums
+    queues = str(reads) if reads == writes else f"{reads} to read, {writes} to write"
+    allowed = [word for bit, word in ((PERM_READ, "read"), (PERM_WRITE, "write")) if config.perm & bit]
+    largest = max(behind, default=None)
+    return TopicRow(config.topic_name, queues, ", ".join(allowed) or "none", held, rate, len(behind), largest)
+
+
+def topic(name: str, snapshot: Snapshot, messages: Messages) -> Topic | None:
+    """Returns one topic, None if there is none of this name."""
+    config = snapshot.topics.get(name)
+    if config is None:
+        return None
+    queues = [QueueRow(queue, *messages.queue_bounds(name, queue)) for one, queue in messages.queues() if one == name]
+    there = {row.queue_id for row in queues}
+    expected = range(max(config.read_queue_nums, config.write_queue_nums))
+    queues += [QueueRow(queue, 0, 0) for queue in expected if queue not in there]
+    behind = [one for one in lags(snapshot, messages) if one.topic == name]
+    held = sum(row.max_offset - row.min_offset for row in queues)
+    row = _topic_row(config, held, snapshot.puts.get(name, 0.0), [one.lag for one in behind])
+    kind = str((config.attributes or {}).get("message.type", "any"))
+    return Topic(name, row, kind, sorted(queues), behind)
+
+
+def group(name: str, snapshot: Snapshot, messages: Messages) -> Group | None:
+    """Returns one group, None if there is none of this name."""
+    if name not in snapshot.groups:
+        return None
+    offsets = []
+    for (topic_name, owner), committed in sorted(snapshot.committed.items()):
+        if owner == name and topic_name in snapshot.topics:
+            for queue, at in sorted(committed.items()):
+                high = messages.queue_bounds(topic_name, queue)[1]
+                offsets.append(OffsetRow(topic_name, queue, high, at, max(0, high - at)))
+    behind = [one for one in lags(snapshot, messages) if one.group == name]
+    return Group(name, behind, offsets, snapshot.online.get(name))
+
+
+def _duration(seconds: int) -> str:
+    """Returns the two largest parts of a time: `3 hours 5 minutes`."""
+    parts: list[str] = []
+    left = max(0, seconds)
+    for length, word in _UNITS:
+        count, left = divmod(left, length)
+        if count or (length == 1 and not parts):
+            parts.append(words.counted(count, word))
+    return " ".join(parts[:2])

@@ -1,0 +1,165 @@
+"""One message as the page shows it: its fields, its properties, its body as far as anybody wants to read it."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from mqtool import words
+from mqtool.errors import FormatError
+from mqtool.formats import commit_log, compression, hosts, message_batch, message_id
+from mqtool.formats import properties as property_format
+from mqtool.server.admin.lookup import keys_of
+from mqtool.server.admin.snapshot import Snapshot
+from mqtool.server.broker.stored import Stored
+
+MOST_CHARACTERS = 8192
+MOST_HEX_BYTES = 512
+_HEX_ROW = 16
+_LONGEST_BODY = 8 << 20
+"""Bytes that a compressed body may have; a broker takes 4 MiB unless it is told otherwise."""
+_TAB = "    "
+_TRANSACTIONS = {0: "", 4: "prepared", 8: "committed", 12: "rolled back"}
+
+
+class Body(NamedTuple):
+    """A body to read.
+
+    Attributes:
+        kind: "text" or "bytes".
+        text: with everything that has no shape of its own as its code; or rows of hexadecimal digits.
+        size: of the body, decompressed.
+        is_cut: whether there is more of it.
+        problem: why it is shown as it is stored, "" if it is not.
+    """
+
+    kind: str
+    text: str
+    size: int
+    is_cut: bool
+    problem: str
+
+
+class Passed(NamedTuple):
+    """A group that reads the topic: where it stands in the queue, and whether that is behind the message."""
+
+    group: str
+    consumer_offset: int
+    is_past: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A message: rows of names and values, and the rest."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    rows: list[tuple[str, str]]
+    properties: list[tuple[str, str]]
+    body: Body
+    passed: list[Passed]
+    is_sound: bool
+
+
+class Hit(NamedTuple):
+    """A message in a list."""
+
+    physical_offset: int
+    topic: str
+    queue_id: int
+    queue_offset: int
+    stored_at: str
+    tags: str
+    keys: str
+    unique_key: str
+
+
+def hit(message: Stored) -> Hit:
+    """Returns a message as a row of a list."""
+    record = message.record
+    return Hit(
+        record.physical_offset,
+        message.topic,
+        record.queue_id,
+        record.queue_offset,
+        words.moment(record.store_timestamp),
+        message.properties.get(property_format.TAGS, ""),
+        " ".join(keys_of(message)),
+        message.unique_key,
+    )
+
+
+def shown(message: Stored, snapshot: Snapshot) -> Shown:
+    """Returns a message with all that is known of it."""
+    record = message.record
+    transaction = _TRANSACTIONS[commit_log.transaction_type(record.sys_flag)]
+    rows = [
+        ("Tags", message.properties.get(property_format.TAGS, "")),
+        ("Keys", " ".join(keys_of(message))),
+        ("Unique key", message.unique_key),
+        ("Offset message id", message_id.format_offset_id(record.store_host, record.physical_offset)),
+        ("Stored", f"{words.moment(record.store_timestamp)} UTC"),
+        ("Born", f"{words.moment(record.born_timestamp)} UTC"),
+        ("Born host", hosts.text_of(record.born_host)),
+        ("Physical offset", str(record.physical_offset)),
+        ("Size of the record", words.size(record.total_size)),
+        ("Consumed again", words.counted(record.reconsume_times, "time")),
+        ("Transaction", transaction),
+        ("Flag", str(record.flag)),
+    ]
+    passed = [
+        Passed(group, committed[record.queue_id], committed[record.queue_id] > record.queue_offset)
+        for (topic, group), committed in sorted(snapshot.committed.items())
+        if topic == message.topic and record.queue_id in committed
+    ]
+    return Shown(
+        message.topic,
+        record.queue_id,
+        record.queue_offset,
+        record.physical_offset,
+        [row for row in rows if row[1]],
+        list(message.properties.items()),
+        body_of(record.body, record.sys_flag),
+        passed,
+        commit_log.body_crc(record.body) == record.body_crc,
+    )
+
+
+def body_of(body: bytes, sys_flag: int) -> Body:
+    """Returns a body to read: text where it is text, else its first bytes.
+
+    Args:
+        body: as stored.
+        sys_flag: of the record.
+    """
+    problem = ""
+    try:
+        body = compression.decode(body, sys_flag, _LONGEST_BODY)
+    except FormatError as error:
+        problem = str(error)
+    text = None if problem or message_batch.is_inner_batch(sys_flag) else _text(body)
+    if text is None:
+        return Body("bytes", _hex(body[:MOST_HEX_BYTES]), len(body), len(body) > MOST_HEX_BYTES, problem)
+    cut = text[:MOST_CHARACTERS]
+    return Body("text", "\n".join(map(_line, cut.split("\n"))), len(body), len(text) > MOST_CHARACTERS, problem)
+
+
+def _text(body: bytes) -> str | None:
+    """Returns the beginning of a body as text, a little more than is shown; None if it is none."""
+    piece = body[: 4 * MOST_CHARACTERS + 4]
+    try:
+        return piece.decode()
+    except UnicodeDecodeError as error:
+        whole = len(piece) == len(body) or error.start < len(piece) - 3
+        return None if whole else piece[: error.start].decode()
+
+
+def _line(line: str) -> str:
+    line = line.removesuffix("\r").replace("\t", _TAB)
+    starts = range(0, len(line), words.LONGEST)
+    return "".join(words.visible(line[start : start + words.LONGEST]) for start in starts)
+
+
+def _hex(data: bytes) -> str:
+    rows = (data[start : start + _HEX_ROW] for start in range(0, len(data), _HEX_ROW))
+    return "\n".join(f"{number * _HEX_ROW:04x}  {row.hex(' ')}" for number, row in enumerate(rows))

@@ -1,0 +1,189 @@
+"""Each page: what its fields ask for, looked up and put into its template. For the page's thread."""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from mqtool import __version__
+from mqtool.pages import templates
+from mqtool.server.admin import content, http, message
+from mqtool.server.admin.http import Reply
+from mqtool.server.admin.lookup import MOST_HITS, look_up
+from mqtool.server.admin.reads import Messages
+from mqtool.server.admin.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+T = TypeVar("T")
+
+ROWS = 100
+"""Rows of one part of a list."""
+_FIRST = 15
+"""Rows of a list on the first page."""
+
+
+class Question(NamedTuple):
+    """What a page is made from.
+
+    Attributes:
+        fields: of the query.
+        snapshot, messages: the broker and its store.
+        shows_messages: whether messages may be looked up.
+    """
+
+    fields: Mapping[str, str]
+    snapshot: Snapshot
+    messages: Messages
+    shows_messages: bool
+
+
+class Part(NamedTuple):
+    """Some rows of a list, and where they stand in it."""
+
+    rows: Sequence[object]
+    number: int
+    last: int
+    total: int
+
+
+def overview(question: Question) -> Reply:
+    """The first page: state, rates, health, who is behind, what comes in."""
+    snapshot, messages = question.snapshot, question.messages
+    state, sentence = content.verdict(snapshot)
+    behind = content.lags(snapshot, messages)
+    rows = content.topics(snapshot, messages, behind, own=False)
+    busiest = sorted(rows, key=lambda row: (-row.rate, -row.messages, row.name))
+    return _page(
+        200,
+        "overview.html",
+        question,
+        state=state,
+        sentence=sentence,
+        health=content.health(snapshot, messages),
+        lags=behind[:_FIRST],
+        pairs=len(behind),
+        topics=busiest[:_FIRST],
+        all_topics=len(rows),
+    )
+
+
+def topics(question: Question) -> Reply:
+    """All topics by name."""
+    fields, snapshot, messages = question.fields, question.snapshot, question.messages
+    own = fields.get("own") == "1"
+    rows = content.topics(snapshot, messages, content.lags(snapshot, messages), own=own)
+    wanted = fields.get("q", "").lower()
+    part = _part([row for row in rows if wanted in row.name.lower()], fields)
+    return _page(200, "topics.html", question, part=part, own=own)
+
+
+def groups(question: Question) -> Reply:
+    """All groups, the farthest behind first, those without offsets last."""
+    fields, snapshot = question.fields, question.snapshot
+    behind = content.lags(snapshot, question.messages)
+    idle = snapshot.groups - {one.group for one in behind}
+    rows: list[content.Lag] = list(behind)
+    for name in sorted(idle):
+        online = snapshot.online.get(name)
+        rows.append(content.Lag(name, "", 0, len(online.members) if online else 0, 0.0))
+    wanted = fields.get("q", "").lower()
+    part = _part([row for row in rows if wanted in row.group.lower() or wanted in row.topic.lower()], fields)
+    return _page(200, "groups.html", question, part=part)
+
+
+def topic(question: Question) -> Reply:
+    """One topic."""
+    name = question.fields.get("name", "")
+    found = content.topic(name, question.snapshot, question.messages)
+    if found is None:
+        return problem(404, "No such topic", f"There is no topic {name}.", question)
+    return _page(200, "topic.html", question, topic=found, part=_part(found.queues, question.fields))
+
+
+def group(question: Question) -> Reply:
+    """One group."""
+    name = question.fields.get("name", "")
+    found = content.group(name, question.snapshot, question.messages)
+    if found is None:
+        return problem(404, "No such group", f"There is no group {name}.", question)
+    return _page(200, "group.html", question, group=found, part=_part(found.offsets, question.fields))
+
+
+def messages(question: Question) -> Reply:
+    """The forms of the look-up, and what it found."""
+    if not question.shows_messages:
+        reason = "This broker asks for accounts, and this page has none: it shows no messages."
+        return problem(403, "No messages here", reason, question)
+    looked = look_up(question.fields, question.snapshot, question.messages)
+    status, shown, hits = 200, None, []
+    if looked is not None:
+        status = 400 if looked.problem else 200 if looked.hits else 404
+        if len(looked.hits) == 1:
+            shown = message.shown(looked.hits[0], question.snapshot)
+        hits = [message.hit(one) for one in looked.hits]
+    return _page(status, "messages.html", question, looked=looked, shown=shown, hits=hits, most=MOST_HITS)
+
+
+ROUTES: dict[str, Callable[[Question], Reply]] = {
+    "/": overview,
+    "/topics": topics,
+    "/groups": groups,
+    "/topic": topic,
+    "/group": group,
+    "/messages": messages,
+}
+
+
+def problem(status: int, title: str, sentence: str, question: Question | None = None) -> Reply:
+    """Returns a page that says why there is no other."""
+    return _page(status, "problem.html", question, title=title, sentence=sentence)
+
+
+@cache
+def style() -> Reply:
+    """Returns the style sheet."""
+    return Reply(200, http.CSS, _environment().get_template("style.css").render())
+
+
+def _part(rows: Sequence[T], fields: Mapping[str, str]) -> Part:
+    last = max(1, -(-len(rows) // ROWS))
+    asked = fields.get("page", "")
+    number = min(int(asked) if asked.isascii() and asked.isdigit() and len(asked) < 10 else 1, last) or 1
+    return Part(rows[(number - 1) * ROWS : number * ROWS], number, last, len(rows))
+
+
+def _page(status: int, template: str, question: Question | None, **values: object) -> Reply:
+    made = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    text = (
+        _environment()
+        .get_template(template)
+        .render(
+            broker=question.snapshot if question else None,
+            fields=question.fields if question else {},
+            shows_messages=question is not None and question.shows_messages,
+            made=made,
+            version=__version__,
+            **values,
+        )
+    )
+    return Reply(status, http.HTML, text)
+
+
+@cache
+def _environment() -> "Environment":
+    found = templates("mqtool.server.admin")
+    found.filters.update(rate=_rate, lines=_lines)
+    return found
+
+
+def _lines(text: str) -> object:
+    """Escapes a text whose lines are to stay lines; what is not visible has been replaced before."""
+    from markupsafe import escape  # noqa: PLC0415
+
+    return escape(text)
+
+
+def _rate(value: float) -> str:
+    return f"{value:,.1f}".replace(",", " ")

@@ -1,0 +1,104 @@
+"""The admin port: /metrics, /healthz, /readyz and the pages of `mqtool.server.admin` over HTTP, read-only.
+
+`/healthz` says whether the process works, `/readyz` whether it takes and hands out messages.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from mqtool.errors import UsageError
+from mqtool.server.admin import Site, metrics
+
+if TYPE_CHECKING:
+    from mqtool.server.broker.broker import Broker
+
+_LOG = logging.getLogger(__name__)
+_REQUEST_S = 10.0
+_LAST_ANSWERS_S = 0.2
+"""How long an answer that is ready may take to go out when the port ends."""
+_LONGEST_HEAD = 16 << 10
+_TEXT = "text/plain; charset=utf-8"
+_METRICS = "text/plain; version=0.0.4; charset=utf-8"
+
+_Page = tuple[int, str, str]
+"""Status, content type, text."""
+
+
+class AdminHttp:
+    """The listener of one broker's admin port.
+
+    Attributes:
+        port: that it listens on, once it is started.
+    """
+
+    def __init__(self, broker: "Broker", host: str, port: int, site: Site | None = None) -> None:
+        """Takes the broker, where to listen, and the pages for browsers; port 0 takes a free one."""
+        self.port = port
+        self._site = site
+        self._host = host
+        self._server: asyncio.Server | None = None
+        self._asked: set[asyncio.Task[None]] = set()
+        self._pages: dict[str, Callable[[], _Page]] = {
+            "/metrics": lambda: (200, _METRICS, metrics.text(broker)),
+            "/healthz": lambda: (200, _TEXT, "ok\n"),
+            "/readyz": lambda: _readiness(broker),
+        }
+
+    async def start(self) -> None:
+        """Listens; raises UsageError if the address cannot be had."""
+        try:
+            self._server = await asyncio.start_server(self._serve, self._host or None, self.port, limit=_LONGEST_HEAD)
+        except (OSError, OverflowError) as error:
+            raise UsageError(f"cannot listen on {self._host}:{self.port}: {error}") from error
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        """Listens no more; on return nothing reads the store."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        if self._site is not None:
+            await self._site.close()
+        if self._asked:  # answers that are ready go out; a browser may hold a connection on which it asks nothing
+            _, silent = await asyncio.wait(self._asked, timeout=_LAST_ANSWERS_S)
+            for task in silent:
+                task.cancel()
+            await asyncio.gather(*silent, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._asked.add(task)
+        task.add_done_callback(self._asked.discard)
+        try:
+            async with asyncio.timeout(_REQUEST_S):
+                head = await reader.readuntil(b"\r\n\r\n")
+                page = await self._site.answer(head) if self._site is not None else None
+                writer.write(self._answer(head) if page is None else page)
+                await writer.drain()
+        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
+            _LOG.debug("admin request not answered error=%r", error)
+        finally:
+            writer.close()
+
+    def _answer(self, head: bytes) -> bytes:
+        words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
+        method, path = (words[0], words[1].partition("?")[0]) if len(words) == 3 else ("", "")
+        page = self._pages.get(path)
+        if method not in ("GET", "HEAD"):
+            status, kind, shown = 405, _TEXT, "only GET\n"
+        elif page is None:
+            status, kind, shown = 404, _TEXT, "".join(f"{one}\n" for one in self._pages)
+        else:
+            status, kind, shown = page()
+        data = shown.encode("utf-8", "replace")
+        reply = f"HTTP/1.1 {status} \r\nContent-Type: {kind}\r\nContent-Length: {len(data)}\r\n"
+        reply += "Connection: close\r\n\r\n"
+        return reply.encode() + (b"" if method == "HEAD" else data)
+
+
+def _readiness(broker: "Broker") -> _Page:
+    problem = broker.problem
+    return (200, _TEXT, "ready\n") if problem is None else (503, _TEXT, f"{problem}\n")

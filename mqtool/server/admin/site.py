@@ -1,0 +1,114 @@
+"""The site: which requests it takes, how many at once, and for how long.
+
+Tables are copied in the event loop's thread. Reading the store and making the page take a thread of their own, so that
+clients of the broker do not wait for a reader of this page.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from mqtool.errors import MqtoolError, StoreClosedError
+from mqtool.server.admin import http, pages
+from mqtool.server.admin.http import BadRequestError, Reply, Request
+from mqtool.server.admin.reads import Reads
+from mqtool.server.admin.snapshot import Snapshot, take
+
+if TYPE_CHECKING:
+    from mqtool.server.broker.broker import Broker
+
+_LOG = logging.getLogger(__name__)
+
+STYLE = "/style.css"
+_LONGEST_S = 5.0
+_MOST_WAITING = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Who may see what.
+
+    Attributes:
+        names: hosts under which a browser may ask, beside addresses and localhost.
+        shows_messages: whether messages may be looked up.
+    """
+
+    names: frozenset[str] = field(default_factory=frozenset)
+    shows_messages: bool = True
+
+
+class Site:
+    """The pages of one broker. For the event loop's thread."""
+
+    def __init__(self, broker: "Broker", access: Access | None = None, config: Mapping[str, str] | None = None) -> None:
+        """Takes what to show.
+
+        Args:
+            broker: it.
+            access: who may see what.
+            config: keys of the broker's configuration, to open a store that is only read.
+        """
+        self._broker = broker
+        self._access = access or Access()
+        self._reads = Reads(broker, config or {})
+        self._thread = ThreadPoolExecutor(1, "mqtool-page")
+        self._waiting = 0
+
+    async def answer(self, head: bytes) -> bytes | None:
+        """Returns the reply to a request, None if it asks for nothing of this site.
+
+        Args:
+            head: of the request, with the empty line.
+        """
+        if http.path_of(head) not in (STYLE, *pages.ROUTES):
+            return None
+        with_body = not head.startswith(b"HEAD ")
+        try:
+            reply = await self._reply(http.parse(head))
+        except BadRequestError as error:
+            reply = pages.problem(error.status, "No page", f"{error}.")
+        return reply.data(with_body=with_body)
+
+    async def close(self) -> None:
+        """Waits for the page that is being made, and closes what was opened for pages."""
+        await asyncio.get_running_loop().run_in_executor(None, self._close)
+
+    def _close(self) -> None:
+        self._thread.shutdown(cancel_futures=True)
+        self._reads.close()
+
+    async def _reply(self, request: Request) -> Reply:
+        if request.method not in ("GET", "HEAD"):
+            raise BadRequestError(405, "This page only reads: GET")
+        if not http.is_own_host(request.host, self._access.names):
+            raise BadRequestError(421, "This page is asked for under a name that is not its own; --advertise names one")
+        if request.path == STYLE:
+            return await asyncio.get_running_loop().run_in_executor(None, pages.style)
+        if self._waiting >= _MOST_WAITING or self._broker.is_stopping:
+            raise BadRequestError(503, "Too many pages are being made, or the broker stops; ask again in a moment")
+        self._waiting += 1
+        making = asyncio.get_running_loop().run_in_executor(self._thread, self._made, request, take(self._broker))
+        making.add_done_callback(self._ended)
+        try:
+            return await asyncio.wait_for(asyncio.shield(making), _LONGEST_S)
+        except TimeoutError as error:
+            raise BadRequestError(503, f"This takes more than {_LONGEST_S:g} seconds; ask for less") from error
+
+    def _ended(self, making: "asyncio.Future[Reply]") -> None:
+        self._waiting -= 1
+        if not making.cancelled() and making.exception() is not None:
+            _LOG.error("a page failed error=%r", making.exception())
+
+    def _made(self, request: Request, snapshot: Snapshot) -> Reply:
+        """Makes a page, in the page's thread."""
+        try:
+            question = pages.Question(request.fields, snapshot, self._reads.messages(), self._access.shows_messages)
+            return pages.ROUTES[request.path](question)
+        except StoreClosedError:
+            return pages.problem(503, "No page", "The broker stops.")
+        except (MqtoolError, OSError) as error:
+            _LOG.warning("a page could not be made path=%s error=%s", request.path, error)
+            return pages.problem(500, "No page", f"The store could not be read: {error}.")

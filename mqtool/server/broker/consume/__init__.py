@@ -1,0 +1,1 @@
+"""Requests of consumers: pull and its long polling, queries, offsets, heartbeats, locks and queue assignment."""

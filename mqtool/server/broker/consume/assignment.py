@@ -1,0 +1,104 @@
+"""Assignment: which queues a client consumes, decided by the broker, and by pulling or popping.
+
+Source: QueryAssignmentProcessor, MessageRequestModeManager, AllocateMessageQueueAveragely (5.5.0).
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from mqtool.formats import config_json, file_names, java
+from mqtool.protocol.codes import ResponseCode
+from mqtool.protocol.command import Command
+from mqtool.server.broker import names
+from mqtool.server.broker.answers import RefusalError, body, body_of, ok
+from mqtool.server.broker.tables.queue_locks import QueueName
+from mqtool.server.net.peer import Peer
+
+if TYPE_CHECKING:
+    from mqtool.server.broker.broker import Broker
+
+_AVERAGE, _CIRCLE = "AVG", "AVG_BY_CIRCLE"
+_PULL, _POP = "PULL", "POP"
+
+
+class Assignments:
+    """QUERY_ASSIGNMENT, SET_MESSAGE_REQUEST_MODE, GET_ALL_MESSAGE_REQUEST_MODE."""
+
+    def __init__(self, broker: "Broker") -> None:
+        """Loads messageRequestMode.json.
+
+        Raises:
+            ConfigFileError: it cannot be understood.
+        """
+        self._broker = broker
+        found = broker.keeper.configs.load(file_names.MESSAGE_REQUEST_MODE, config_json.parse) or {}
+        self._document: dict[Any, Any] = found
+        self._modes: dict[str, dict[str, dict[str, Any]]] = found.setdefault("messageRequestModeMap", {})
+        broker.keeper.register(file_names.MESSAGE_REQUEST_MODE, self._build)
+
+    def _build(self) -> bytes:
+        return config_json.build(self._document, self._broker.keeper.configs.style)
+
+    async def set_mode(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002 - every handler has both
+        """Says how a group consumes a topic."""
+        found = body_of(command)
+        topic, group = str(found.get("topic", "")), str(found.get("consumerGroup", ""))
+        if topic.startswith(names.RETRY_PREFIX):
+            raise RefusalError(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
+        mode = str(found.get("mode", _PULL))
+        if mode not in (_PULL, _POP):
+            raise RefusalError(ResponseCode.INVALID_PARAMETER, f"mode: expected PULL or POP, found {mode}")
+        self._modes.setdefault(topic, {})[group] = {
+            "consumerGroup": group,
+            "mode": mode,
+            "popShareQueueNum": java.json_int(found.get("popShareQueueNum") or 0),
+            "topic": topic,
+        }
+        self._broker.keeper.mark(file_names.MESSAGE_REQUEST_MODE)
+        await self._broker.keeper.saved()
+        return ok(command)
+
+    def modes(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+        """Lists what was set."""
+        return ok(command, data=body(self._document))
+
+    def query(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+        """Says which queues a client is to consume, and how."""
+        found = body_of(command)
+        topic, group = str(found.get("topic", "")), str(found.get("consumerGroup", ""))
+        client, strategy = str(found.get("clientId", "")), str(found.get("strategyName") or _AVERAGE)
+        config = self._broker.topics.get(topic)
+        queues = [
+            QueueName(self._broker.settings.text("brokerName"), one, topic)
+            for one in range(config.read_queue_nums if config is not None else 0)
+        ]
+        mode = _PULL
+        if not topic.startswith(names.RETRY_PREFIX):
+            mode = str(self._modes.get(topic, {}).get(group, {}).get("mode", _PULL))
+        if found.get("messageModel") != "BROADCASTING":
+            members = self._broker.clients.consumer_group(group)
+            ids = sorted(set(members.client_ids())) if members is not None else []
+            if client not in ids:
+                queues = []
+            elif mode == _POP:  # every member may take from any queue
+                queues = [QueueName(self._broker.settings.text("brokerName"), -1, topic)] if queues else []
+            else:
+                queues = share(queues, ids, client, strategy)
+        shown = [{"attachments": {}, "messageQueue": queue, "mode": mode} for queue in queues]
+        return ok(command, data=body({"messageQueueAssignments": shown}))
+
+
+def share(queues: list[QueueName], ids: list[str], client: str, strategy: str) -> list[QueueName]:
+    """Returns a client's share of queues, as clients compute it themselves.
+
+    Args:
+        queues: all, in order.
+        ids: of the members, in order.
+        client: one of them.
+        strategy: "AVG", or "AVG_BY_CIRCLE".
+    """
+    place = ids.index(client)
+    if strategy == _CIRCLE:
+        return queues[place :: len(ids)]
+    least, more = divmod(len(queues), len(ids))
+    start = place * least + min(place, more)
+    return queues[start : start + least + (place < more)]

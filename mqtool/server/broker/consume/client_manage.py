@@ -1,0 +1,104 @@
+"""Client management: heartbeats, goodbyes, and the check of a subscription. Source: ClientManageProcessor (5.5.0)."""
+
+from typing import TYPE_CHECKING, Any
+
+from mqtool.protocol.codes import RequestCode, ResponseCode
+from mqtool.protocol.command import Command
+from mqtool.server.broker import names
+from mqtool.server.broker.answers import RefusalError, body_of, ok
+from mqtool.server.broker.tables.clients import Client, ConsumerGroup
+from mqtool.server.broker.tables.filters import is_tag, subscription_from
+from mqtool.server.net.peer import Peer
+
+if TYPE_CHECKING:
+    from mqtool.server.broker.broker import Broker
+
+_TYPES = ("CONSUME_ACTIVELY", "CONSUME_PASSIVELY", "CONSUME_POP")
+_MODELS = ("BROADCASTING", "CLUSTERING", "LITE_SELECTIVE")
+_WHERE = (
+    "CONSUME_FROM_LAST_OFFSET",
+    "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST",
+    "CONSUME_FROM_MIN_OFFSET",
+    "CONSUME_FROM_MAX_OFFSET",
+    "CONSUME_FROM_FIRST_OFFSET",
+    "CONSUME_FROM_TIMESTAMP",
+)
+"""Names of enumerations, by ordinal: the C++ client sends ordinals."""
+
+
+class ClientProcessor:
+    """HEART_BEAT, UNREGISTER_CLIENT, CHECK_CLIENT_CONFIG."""
+
+    def __init__(self, broker: "Broker") -> None:
+        """Takes the broker whose tables it uses."""
+        self._broker = broker
+
+    def heartbeat(self, command: Command, peer: Peer) -> Command:
+        """Registers a connection's groups."""
+        found = body_of(command)
+        clients = self._broker.clients
+        client = clients.client_of(peer, str(found.get("clientID", "")), command.language, command.version)
+        unchanged = found.get("withoutSub") is True
+        for one in found.get("consumerDataSet") or []:
+            self._register(one, client, unchanged=unchanged)
+        for one in found.get("producerDataSet") or []:
+            clients.register_producer(str(one.get("groupName", "")), client)
+        return ok(command, {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"})
+
+    def _register(self, found: dict[str, Any], client: Client, *, unchanged: bool) -> None:
+        broker, group = self._broker, str(found.get("groupName", ""))
+        config = broker.groups.find(group)
+        if config is None:
+            return
+        if broker.is_writable and not names.is_system_group(group):
+            unit = found.get("unitMode") in (True, 1, "1")
+            broker.topics.create_for_send_back(names.retry_topic(group), config.retry_queue_nums, unit=unit)
+        subscriptions = None
+        if not unchanged:
+            subscriptions = [subscription_from(one) for one in found.get("subscriptionDataSet") or []]
+        broker.clients.register_consumer(
+            group,
+            client,
+            _name(found.get("consumeType"), _TYPES),
+            _name(found.get("messageModel"), _MODELS),
+            _name(found.get("consumeFromWhere"), _WHERE),
+            subscriptions,
+            notify=config.notify_consumer_ids_changed_enable,
+        )
+
+    def unregister(self, command: Command, peer: Peer) -> Command:
+        """Takes a connection out of the groups that it names."""
+        group = command.fields.get("producerGroup")
+        if group:
+            self._broker.clients.unregister_producer(group, peer)
+        group = command.fields.get("consumerGroup")
+        if group:
+            self._broker.clients.unregister_consumer(group, peer)
+        return ok(command)
+
+    def check(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002 - every handler has both
+        """Says whether a subscription that does not go by tags is understood."""
+        subscription = body_of(command).get("subscriptionData")
+        if not isinstance(subscription, dict):
+            return ok(command)
+        kind = subscription.get("expressionType")
+        if not is_tag(kind):
+            self._broker.pulls.filter_for(str(subscription.get("subString") or "*"), str(kind))
+        return ok(command)
+
+    def notify(self, group: ConsumerGroup) -> None:
+        """Tells the members of a group to share its queues anew (NOTIFY_CONSUMER_IDS_CHANGED)."""
+        for peer in list(group.members):
+            self._broker.tell(peer, RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group.name})
+
+
+def _name(value: object, names_: tuple[str, ...]) -> str:
+    """Returns the name of an enumeration's member that may have come as its ordinal."""
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(names_):
+        return names_[value]
+    return str(value) if isinstance(value, str) else names_[0]
+
+
+def missing_group(group: str) -> RefusalError:
+    """Returns the refusal for a group that nobody has made."""
+    return RefusalError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group}")

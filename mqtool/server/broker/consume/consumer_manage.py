@@ -1,0 +1,111 @@
+"""Consumer management: members of a group, offsets, queue locks, bounds of queues.
+
+Source: ConsumerManageProcessor, AdminBrokerProcessor (5.5.0).
+"""
+
+from typing import TYPE_CHECKING
+
+from mqtool.formats.service_records import MAX_QUEUES
+from mqtool.protocol.codes import ResponseCode
+from mqtool.protocol.command import Command
+from mqtool.server.broker.answers import RefusalError, body, body_of, flag, number, ok, queue_names_of, text
+from mqtool.server.net.peer import Peer
+from mqtool.store.by_time import Boundary
+
+if TYPE_CHECKING:
+    from mqtool.server.broker.broker import Broker
+
+
+class ConsumerProcessor:
+    """GET_CONSUMER_LIST_BY_GROUP, …_CONSUMER_OFFSET, …LOCK_BATCH_MQ, GET_…_OFFSET, SEARCH_OFFSET_BY_TIMESTAMP."""
+
+    def __init__(self, broker: "Broker") -> None:
+        """Takes the broker whose tables and store it uses."""
+        self._broker = broker
+
+    def members(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002 - every handler has both
+        """Lists the client ids of a group."""
+        group = text(command, "consumerGroup")
+        found = self._broker.clients.consumer_group(group)
+        if found is None or not found.members:
+            raise RefusalError(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}")
+        return ok(command, data=body({"consumerIdList": found.client_ids()}))
+
+    # -- offsets -------------------------------------------------------------------------------------------------
+
+    def query_offset(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+        """Returns a group's offset; a group without one begins at 0 where everything is still there."""
+        broker = self._broker
+        group, topic, queue_id = text(command, "consumerGroup"), text(command, "topic"), number(command, "queueId")
+        offset = broker.offsets.get(group, topic, queue_id)
+        if offset is not None and offset >= 0:
+            return ok(command, {"offset": str(offset)})
+        if flag(command, "setZeroIfNotFound", default=True):
+            first = broker.messages.get_message(topic, queue_id, 0, 1)
+            is_young = first.records and first.queue_offsets[0] == 0 and not first.suggest_slave
+            if is_young or (first.max_offset == 0 and broker.held.is_expected(topic, queue_id)):
+                return ok(command, {"offset": "0"})
+            raise RefusalError(
+                ResponseCode.QUERY_NOT_FOUND, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
+            )
+        raise RefusalError(ResponseCode.QUERY_NOT_FOUND, "Not found, do not set to zero, maybe this group boot first")
+
+    def update_offset(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+        """Commits a group's offset."""
+        broker = self._broker
+        group, topic, queue_id = text(command, "consumerGroup"), text(command, "topic"), number(command, "queueId")
+        if broker.topics.get(topic) is None:
+            raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
+        if broker.groups.get(group) is None:
+            raise RefusalError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
+        if "commitOffset" not in command.fields:
+            raise RefusalError(ResponseCode.INVALID_PARAMETER, "Offset is null")
+        offset = number(command, "commitOffset")
+        if not 0 <= queue_id < MAX_QUEUES:  # each is an entry of the table of offsets
+            raise RefusalError(ResponseCode.INVALID_PARAMETER, f"queueId {queue_id}: expected 0 to {MAX_QUEUES - 1}")
+        if offset >= 0 and not broker.offsets.has_reset(group, topic, queue_id):
+            broker.offsets.commit(group, topic, queue_id, offset)
+        return ok(command)
+
+    # -- locks ---------------------------------------------------------------------------------------------------
+
+    def lock(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+        """Locks queues for a client."""
+        found = body_of(command)
+        group, client = str(found.get("consumerGroup", "")), str(found.get("clientId", ""))
+        locked = self._broker.locks.lock(group, queue_names_of(found.get("mqSet")), client)
+        return ok(command, data=body({"lockOKMQSet": sorted(locked)}))
+
+    def unlock(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+        """Frees queues of a client."""
+        found = body_of(command)
+        group, client = str(found.get("consumerGroup", "")), str(found.get("clientId", ""))
+        self._broker.locks.unlock(group, queue_names_of(found.get("mqSet")), client)
+        return ok(command)
+
+    # -- bounds --------------------------------------------------------------------------------------------------
+
+    async def max_offset(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+        """Returns the offset behind a queue's last message."""
+        topic, queue_id = text(command, "topic"), number(command, "queueId")
+        await self._broker.held.caught_up(topic, queue_id)
+        _, highest = self._broker.messages.queue_bounds(topic, queue_id)
+        return ok(command, {"offset": str(highest)})
+
+    def min_offset(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+        """Returns the offset of a queue's first message."""
+        lowest, _ = self._broker.messages.queue_bounds(text(command, "topic"), number(command, "queueId"))
+        return ok(command, {"offset": str(lowest)})
+
+    def search_offset(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+        """Returns a queue's offset by time."""
+        boundary = Boundary.UPPER if command.fields.get("boundaryType", "").upper() == "UPPER" else Boundary.LOWER
+        topic, queue_id, at = text(command, "topic"), number(command, "queueId"), number(command, "timestamp")
+        offset = self._broker.messages.offset_in_queue_by_time(topic, queue_id, at, boundary)
+        return ok(command, {"offset": str(offset)})
+
+    def earliest_time(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+        """Returns the store timestamp of a queue's first message, -1 if it has none."""
+        topic, queue_id = text(command, "topic"), number(command, "queueId")
+        lowest, _ = self._broker.messages.queue_bounds(topic, queue_id)
+        return ok(command, {"timestamp": str(self._broker.messages.store_time(topic, queue_id, lowest))})

@@ -1,0 +1,209 @@
+"""Pull: messages of a queue from an offset on, held while there are none.
+
+Source: PullMessageProcessor, DefaultPullMessageResultHandler (5.5.0).
+"""
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, NamedTuple
+
+from mqtool.engine import GetResult, GetStatus
+from mqtool.engine.filters import MessageFilter
+from mqtool.errors import UsageError
+from mqtool.formats.config_files import PERM_READ, GroupConfig, TopicConfig
+from mqtool.protocol.codes import ResponseCode
+from mqtool.protocol.command import Command
+from mqtool.server.broker.answers import RefusalError, number, text
+from mqtool.server.broker.tables.filters import filter_of, is_tag
+from mqtool.server.net.peer import Peer
+
+if TYPE_CHECKING:
+    from mqtool.server.broker.broker import Broker
+
+COMMIT_OFFSET = 1
+SUSPEND = 2
+SUBSCRIPTION = 4
+
+FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+
+_CODES = {
+    GetStatus.FOUND: ResponseCode.SUCCESS,
+    GetStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+    GetStatus.OFFSET_RESET: ResponseCode.PULL_OFFSET_MOVED,
+}
+
+
+class _Pull(NamedTuple):
+    """A request, checked."""
+
+    group: str
+    topic: str
+    queue_id: int
+    offset: int
+    max_num: int
+    wanted: MessageFilter | None
+    group_config: GroupConfig
+    topic_config: TopicConfig
+
+
+class PullProcessor:
+    """PULL_MESSAGE and LITE_PULL_MESSAGE."""
+
+    def __init__(self, broker: "Broker") -> None:
+        """Takes the broker whose tables and store it uses."""
+        self._broker = broker
+
+    def pull(self, command: Command, peer: Peer) -> Command | Awaitable[Command]:
+        """Answers at once if there is something to say, else what will be the answer."""
+        request = self._checked(command, peer)
+        flags = number(command, "sysFlag")
+        reset = self._broker.offsets.take_reset(request.group, request.topic, request.queue_id)
+        if reset is not None:
+            lowest, highest = self._broker.messages.queue_bounds(request.topic, request.queue_id)
+            found = GetResult(GetStatus.OFFSET_RESET, reset, lowest, highest, [], [])
+            return self._answer(command, request, found)
+        if flags & COMMIT_OFFSET:
+            offset = number(command, "commitOffset", -1)
+            if offset >= 0:
+                self._broker.offsets.commit(request.group, request.topic, request.queue_id, offset)
+        found = self._get(request)
+        is_last = found.next_begin_offset >= found.max_offset
+        if is_last and self._broker.held.is_expected(request.topic, request.queue_id):
+            return self._get_all(command, request, flags)
+        return self._answer_or_hold(command, request, flags, found)
+
+    async def _get_all(self, command: Command, request: _Pull, flags: int) -> Command:
+        """Looks again once the queue holds what was acknowledged before the request came."""
+        await self._broker.held.caught_up(request.topic, request.queue_id)
+        answer = self._answer_or_hold(command, request, flags, self._get(request))
+        return answer if isinstance(answer, Command) else await answer
+
+    def _answer_or_hold(
+        self, command: Command, request: _Pull, flags: int, found: GetResult
+    ) -> Command | Awaitable[Command]:
+        answer = self._answer(command, request, found)
+        if answer.code != ResponseCode.PULL_NOT_FOUND or not flags & SUSPEND:
+            return answer
+        settings = self._broker.settings
+        wait_ms = number(command, "suspendTimeoutMillis", 0)
+        if not settings.flag("longPollingEnable"):
+            wait_ms = settings.number("shortPollingTimeMills")
+        return self._hold(command, request, min(max(wait_ms, 0), 30_000) / 1000, found.next_begin_offset)
+
+    async def _hold(self, command: Command, request: _Pull, seconds: float, offset: int) -> Command:
+        """Waits for messages that pass; looks again with each that arrives, until the time is up."""
+        held = self._broker.held
+        end = held.now() + seconds
+        while True:
+            arrived = await held.wait({(request.topic, request.queue_id): offset}, end - held.now())
+            if self._broker.offsets.has_reset(request.group, request.topic, request.queue_id):
+                reset = self._broker.offsets.take_reset(request.group, request.topic, request.queue_id)
+                lowest, highest = self._broker.messages.queue_bounds(request.topic, request.queue_id)
+                found = GetResult(GetStatus.OFFSET_RESET, reset or 0, lowest, highest, [], [])
+                return self._answer(command, request, found)
+            found = self._get(request._replace(offset=offset))
+            if not arrived or found.status is not GetStatus.NO_MATCHED_MESSAGE or self._broker.is_stopping:
+                return self._answer(command, request, found)
+            offset = found.next_begin_offset
+
+    def _get(self, request: _Pull) -> GetResult:
+        return self._broker.messages.get_message(
+            request.topic, request.queue_id, request.offset, request.max_num, request.wanted
+        )
+
+    def _answer(self, command: Command, request: _Pull, found: GetResult) -> Command:
+        code = _CODES.get(found.status)
+        if code is None:  # an empty queue: whoever asks for its beginning waits, others are sent there
+            code = ResponseCode.PULL_NOT_FOUND if request.offset == 0 else ResponseCode.PULL_OFFSET_MOVED
+        broker = self._broker
+        fields = {
+            "suggestWhichBrokerId": "0",
+            "nextBeginOffset": str(found.next_begin_offset),
+            "minOffset": str(found.min_offset),
+            "maxOffset": str(found.max_offset),
+            "topicSysFlag": str(request.topic_config.topic_sys_flag),
+            "groupSysFlag": str(request.group_config.group_sys_flag or 0),
+        }
+        broker.offsets.note_pull(request.group, request.topic, request.queue_id, found.next_begin_offset)
+        if found.records:
+            broker.stats.got(request.group, request.topic, request.queue_id, len(found.records), found.size)
+            return command.reply(code, found.status.value, fields, b"".join(found.records))
+        broker.stats.missed()
+        return command.reply(code, found.status.value, fields)
+
+    # -- checks --------------------------------------------------------------------------------------------------
+
+    def _checked(self, command: Command, peer: Peer) -> _Pull:
+        """Returns the request, if everything allows it; raises RefusalError in the real broker's order."""
+        broker = self._broker
+        group, topic = text(command, "consumerGroup"), text(command, "topic")
+        queue_id = number(command, "queueId")
+        broker.check_readable("pulling message")
+        group_config = broker.groups.find(group)
+        if group_config is None:
+            raise RefusalError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{group}] does not exist, apply first please!",
+            )
+        if not group_config.consume_enable:
+            raise RefusalError(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}")
+        topic_config = broker.readable_topic(topic)
+        if not 0 <= queue_id < topic_config.read_queue_nums:
+            raise RefusalError(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{queue_id}] is illegal, topic:[{topic}] "
+                f"topicConfig.readQueueNums:[{topic_config.read_queue_nums}] consumer:[/{peer.address}]",
+            )
+        wanted = self._filter(command, group, topic, group_config)
+        offset, count = number(command, "queueOffset"), number(command, "maxMsgNums")
+        return _Pull(group, topic, queue_id, offset, count, wanted, group_config, topic_config)
+
+    def _filter(self, command: Command, group: str, topic: str, config: GroupConfig) -> MessageFilter | None:
+        """Returns the filter that the request brings, or that the group's heartbeats have brought."""
+        fields = command.fields
+        if number(command, "sysFlag") & SUBSCRIPTION:
+            expression, kind = fields.get("subscription") or "*", fields.get("expressionType")
+        else:
+            found = self._broker.clients.consumer_group(group)
+            if found is None:
+                raise RefusalError(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{FAQ}")
+            if not config.consume_broadcast_enable and found.message_model == "BROADCASTING":
+                raise RefusalError(
+                    ResponseCode.NO_PERMISSION, f"the consumer group[{group}] can not consume by broadcast way"
+                )
+            subscription = found.subscriptions.get(topic)
+            if subscription is None:
+                raise RefusalError(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist")
+            if subscription.version < number(command, "subVersion", 0):
+                raise RefusalError(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
+            expression, kind = subscription.expression, subscription.kind
+        return self.filter_for(expression, kind or "TAG")
+
+    def filter_for(self, expression: str, kind: str) -> MessageFilter | None:
+        """Returns the filter of an expression; raises RefusalError if it is none, or filters by properties are off."""
+        if not is_tag(kind) and not self._broker.settings.flag("enablePropertyFilter"):
+            raise RefusalError(
+                ResponseCode.SYSTEM_ERROR, f"The broker does not support consumer to filter message by {kind}"
+            )
+        try:
+            return filter_of(expression, kind)
+        except UsageError as error:
+            remark = "parse the consumer's subscription failed"
+            raise RefusalError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark) from error
+
+
+def readable(broker: "Broker", topic: str) -> TopicConfig:
+    """Returns a topic that may be read; raises RefusalError otherwise."""
+    found = broker.topics.get(topic)
+    if found is None:
+        raise RefusalError(
+            ResponseCode.TOPIC_NOT_EXIST,
+            f"topic[{topic}] not exist, apply first please! {FAQ}",
+        )
+    if not found.perm & PERM_READ:
+        raise RefusalError(ResponseCode.NO_PERMISSION, f"the topic[{topic}] pulling message is forbidden")
+    return found

@@ -1,0 +1,67 @@
+"""Query: messages by key and by physical offset. Source: QueryMessageProcessor (5.5.0)."""
+
+from typing import TYPE_CHECKING
+
+from mqtool.errors import FormatError
+from mqtool.formats import properties
+from mqtool.protocol.codes import ResponseCode
+from mqtool.protocol.command import Command
+from mqtool.server.broker.answers import RefusalError, flag, number, ok, text
+from mqtool.server.broker.stored import stored
+from mqtool.server.net.peer import Peer
+
+if TYPE_CHECKING:
+    from mqtool.server.broker.broker import Broker
+
+_DEFAULT_MAX = 32
+_TAG = "T"
+
+
+class QueryProcessor:
+    """QUERY_MESSAGE and VIEW_MESSAGE_BY_ID."""
+
+    def __init__(self, broker: "Broker") -> None:
+        """Takes the broker whose store it uses."""
+        self._broker = broker
+
+    def query(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002 - every handler has both
+        """Returns the messages that have a key.
+
+        The index has only the hash of a key. The real broker returns every message of that hash, and its clients drop
+        the others; here they are left out, so a client that does not look sees none.
+        """
+        most = _DEFAULT_MAX if flag(command, "_UNIQUE_KEY_QUERY") else number(command, "maxNum")
+        topic, key, is_tag = text(command, "topic"), text(command, "key"), command.fields.get("indexType") == _TAG
+        begin, end = number(command, "beginTimestamp"), number(command, "endTimestamp")
+        found = self._broker.messages.query_message(topic, key, most, begin, end, tag=is_tag)
+        records = [record for record in found.records if _has_key(record, topic, key, is_tag=is_tag)]
+        fields = {
+            "indexLastUpdateTimestamp": str(found.index_last_update_timestamp),
+            "indexLastUpdatePhyoffset": str(found.index_last_update_physical_offset),
+        }
+        if not records:
+            remark = "can not find message, maybe time range not correct"
+            return command.reply(ResponseCode.QUERY_NOT_FOUND, remark, fields)
+        return ok(command, fields, b"".join(records))
+
+    def view(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+        """Returns the message at a physical offset."""
+        offset = number(command, "offset")
+        data = self._broker.messages.message_at(offset)
+        if data is None:
+            raise RefusalError(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
+        return ok(command, data=bytes(data))
+
+
+def _has_key(record: "memoryview | bytes", topic: str, key: str, *, is_tag: bool) -> bool:
+    """Whether a record is of a topic and has a key, or a tag, and not just their hash."""
+    try:
+        message = stored(record)
+    except FormatError:
+        return False
+    found = message.properties
+    if message.topic != topic:
+        return False
+    if is_tag:
+        return found.get(properties.TAGS) == key
+    return key == message.unique_key or key in found.get(properties.KEYS, "").split(properties.KEY_SEPARATOR)

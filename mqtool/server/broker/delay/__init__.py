@@ -1,0 +1,1 @@
+"""Messages for later: delay levels (`schedule`) and times to the second (`timer`)."""

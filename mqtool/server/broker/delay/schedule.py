@@ -1,0 +1,114 @@
+"""Schedule: delayed messages, delivered when their level's time has passed.
+
+Each level is a queue of the schedule topic, in order of time; a position per level says how far it is delivered.
+Source: ScheduleMessageService (4.9.7, 5.5.0).
+"""
+
+import time
+from typing import TYPE_CHECKING
+
+from mqtool.formats import config_files, file_names, properties, service_records
+from mqtool.formats.config_files import DataVersion, DelayOffsets
+from mqtool.scan.dispatched import parse_delay_levels
+from mqtool.scan.multi_dispatch import SCHEDULE_TOPIC
+from mqtool.server.broker.stored import Stored, again, stored
+from mqtool.server.broker.tables.topics import next_version
+
+if TYPE_CHECKING:
+    from mqtool.server.broker.broker import Broker
+
+_PERIOD_S = 0.1
+_AT_ONCE = 32
+
+
+class Schedule:
+    """The deliverer of delayed messages."""
+
+    def __init__(self, broker: "Broker") -> None:
+        """Loads delayOffset.json.
+
+        Raises:
+            ConfigFileError: it cannot be understood.
+        """
+        self._broker = broker
+        loaded = broker.keeper.configs.load(file_names.DELAY_OFFSETS, config_files.parse_delay_offsets)
+        self._loaded = loaded or DelayOffsets({})
+        self._offsets = dict(self._loaded.offset_table)
+        self._version = self._loaded.data_version
+        self._changed = False
+        self._levels = parse_delay_levels(broker.settings.text("messageDelayLevel"))
+        broker.keeper.register(file_names.DELAY_OFFSETS, self._build)
+
+    def _build(self) -> bytes:
+        version = None if self._broker.is_v4 else self._version or DataVersion(0, time.time_ns() // 1_000_000, 0)
+        offsets = DelayOffsets(dict(sorted(self._offsets.items())), version, self._loaded.extra)
+        return config_files.build_delay_offsets(offsets, self._broker.keeper.configs.style)
+
+    def encoded(self) -> bytes:
+        """Returns the file's bytes as they would be written now."""
+        return self._build()
+
+    def offset_of(self, level: int) -> int:
+        """Returns the queue offset of a level's next message (correctDelayOffset)."""
+        lowest, highest = self._broker.messages.queue_bounds(SCHEDULE_TOPIC, level - 1)
+        return min(max(self._offsets.get(level, 0), lowest), highest)
+
+    def persist(self) -> None:
+        """Has the positions written, if they moved."""
+        if self._changed:
+            self._changed = False
+            self._version = next_version(self._version)
+            self._broker.keeper.mark(file_names.DELAY_OFFSETS)
+
+    def turn(self) -> float:
+        """Delivers what is due in every level; returns the seconds until the next turn."""
+        for level, delay in enumerate(self._levels, 1):
+            self.deliver(level, delay)
+        return _PERIOD_S
+
+    def deliver(self, level: int, delay: int) -> int:
+        """Delivers what is due in one level; returns how many messages.
+
+        Args:
+            level: from 1 on.
+            delay: its time, ms.
+        """
+        broker, delivered = self._broker, 0
+        while True:
+            at = self.offset_of(level)
+            found = broker.messages.get_message(SCHEDULE_TOPIC, level - 1, at, _AT_ONCE)
+            now = time.time_ns() // 1_000_000
+            for queue_offset, data in zip(found.queue_offsets, found.records, strict=True):
+                is_done = True
+                with broker.skipped.guard("delay", SCHEDULE_TOPIC, level - 1, queue_offset):
+                    is_done = self._deliver_one(stored(data), delay, now)
+                if not is_done:
+                    self._move(level, queue_offset)
+                    return delivered
+                delivered += 1
+            if not found.records:
+                self._move(level, found.next_begin_offset if at < found.max_offset else at)
+                return delivered
+            self._move(level, found.next_begin_offset)
+
+    def _deliver_one(self, message: Stored, delay: int, now: int) -> bool:
+        """Delivers a message; returns False if it is not due, or the store does not take messages now.
+
+        Raises:
+            FormatError, MessageRejectedError: the message does not say where it belongs, or cannot be stored there.
+        """
+        broker = self._broker
+        due = message.record.store_timestamp + delay
+        if now < due <= now + delay:
+            return False
+        topic, queue_id = service_records.scheduled_destination(message.properties)
+        changed = {**message.properties, properties.WAIT: "false"}
+        result = broker.writer.deliver(again(message, topic, queue_id, changed, broker.store_host))
+        if result.ok:
+            broker.stats.put(topic, queue_id, 1, result.size)
+        return result.ok
+
+    def _move(self, level: int, offset: int) -> None:
+        if self._offsets.get(level) != offset and (offset or level in self._offsets):
+            self._offsets[level] = offset
+            self._changed = True

@@ -1,0 +1,311 @@
+"""Timer: messages that are to be delivered at a time, to the second.
+
+They are parked in a topic of their own, filed in the wheel under their time, and put into their own topic when it has
+come. Source: HookUtils.transformTimerMessage, TimerMessageStore, RecallMessageProcessor (5.5.0).
+"""
+
+import time
+from typing import TYPE_CHECKING
+
+from mqtool.engine import PutStatus
+from mqtool.engine.hooks import OutgoingMessage
+from mqtool.errors import FormatError
+from mqtool.formats import java, properties, service_records
+from mqtool.formats.timer import TimerLogUnit, TimerMagic
+from mqtool.protocol.codes import ResponseCode
+from mqtool.protocol.command import Command
+from mqtool.server.broker import names
+from mqtool.server.broker.answers import RefusalError, text
+from mqtool.server.broker.delay.recall_handle import RecallHandle, parse_handle
+from mqtool.server.broker.delay.timer_files import TimerFiles
+from mqtool.server.broker.stored import Stored, again, stored
+from mqtool.server.net.peer import Peer
+
+if TYPE_CHECKING:
+    from mqtool.server.broker.broker import Broker
+
+_PERIOD_S = 0.1
+_AT_ONCE = 64
+_ON_THE_WAY_MS = 1000
+_SLOTS_AT_ONCE = 2000
+_ROLL_WINDOW_SLOTS = 2 * 86_400
+_RECALL_TAG = "_RECALL_TAG_"
+_WANTS = (properties.TIMER_DELAY_SEC, properties.TIMER_DELAY_MS, properties.TIMER_DELIVER_MS)
+_OUT_MARK = b"TIMER_OUT_MS\x01"
+
+
+class Timer:
+    """The timer of a broker."""
+
+    def __init__(self, broker: "Broker") -> None:
+        """Takes the broker; `start` opens the files."""
+        self._broker = broker
+        self._files: TimerFiles | None = None
+        self._precision = max(1, broker.settings.number("timerPrecisionMs"))
+        self._read_ms = 0
+        self._queue_offset = 0
+        self._slot_done = 0
+        self._is_refused = False
+        self._is_dirty = False
+
+    # -- on the way in -------------------------------------------------------------------------------------------
+
+    def rewrite(self, message: OutgoingMessage) -> OutgoingMessage | PutStatus:
+        """Parks a message that names a time in the timer's topic; others go on as they are."""
+        if _OUT_MARK in message.properties or message.topic == names.TIMER_TOPIC:
+            return message
+        found = properties.decode(message.properties)
+        wanted = next((name for name in _WANTS if name in found), None)
+        if wanted is None:
+            return message
+        if found.get(properties.DELAY_LEVEL, "0") not in ("", "0"):
+            for name in _WANTS:
+                found.pop(name, None)
+            return message._replace(properties=properties.encode(found.items()))
+        if not self._broker.settings.flag("timerWheelEnable"):
+            return PutStatus.WHEEL_TIMER_NOT_ENABLE
+        now = time.time_ns() // 1_000_000
+        try:
+            due = _due(wanted, java.parse_long(found[wanted]), now)
+        except FormatError:
+            return PutStatus.WHEEL_TIMER_MSG_ILLEGAL
+        if due <= now:
+            return PutStatus.WHEEL_TIMER_MSG_ILLEGAL if properties.TIMER_DEL_UNIQUE_KEY in found else message
+        if due - now > self._broker.settings.number("timerMaxDelaySec") * 1000:
+            return PutStatus.WHEEL_TIMER_MSG_ILLEGAL
+        floor = due - due % self._precision
+        found[properties.TIMER_OUT_MS] = str(floor - self._precision if floor == due else floor)
+        found[properties.REAL_TOPIC] = message.topic
+        found[properties.REAL_QUEUE_ID] = str(message.queue_id)
+        return message._replace(topic=names.TIMER_TOPIC, queue_id=0, properties=properties.encode(found.items()))
+
+    def handle_of(self, message: OutgoingMessage, broker_name: str, key: str) -> str | None:
+        """Returns what recalls a message that was just sent, None if it is none for later."""
+        parked = self.rewrite(message)
+        if isinstance(parked, PutStatus) or parked.topic != names.TIMER_TOPIC:
+            return None
+        out = service_records.deliver_ms(properties.decode(parked.properties))
+        return RecallHandle(message.topic, broker_name, out + 1, key).text
+
+    async def recall(self, command: Command, peer: Peer) -> Command:
+        """RECALL_MESSAGE: stores what deletes the message when its time comes."""
+        broker = self._broker
+        if not broker.settings.flag("recallMessageEnable"):
+            raise RefusalError(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden")
+        broker.check_writable(None)
+        handle = parse_handle(text(command, "recallHandle"))
+        if handle.topic != text(command, "topic"):
+            raise RefusalError(ResponseCode.ILLEGAL_OPERATION, "recall failed, topic not match")
+        if broker.topics.get(handle.topic) is None:
+            raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, f"recall failed, topic[{handle.topic}] not exist")
+        if handle.broker_name != broker.settings.text("brokerName"):
+            raise RefusalError(ResponseCode.ILLEGAL_OPERATION, "recall failed, broker service not available")
+        left = handle.time_ms - time.time_ns() // 1_000_000
+        if left <= 0 or left // 1000 >= broker.settings.number("timerMaxDelaySec"):
+            raise RefusalError(ResponseCode.ILLEGAL_OPERATION, "recall failed, timestamp invalid")
+        found = {
+            properties.TAGS: _RECALL_TAG,
+            properties.UNIQUE_KEY: handle.message_id,
+            properties.TIMER_DEL_UNIQUE_KEY: f"{handle.topic}+{handle.message_id}",
+            properties.TIMER_DELIVER_MS: str(handle.time_ms),
+        }
+        result = await broker.writer.store(
+            OutgoingMessage(
+                handle.topic,
+                0,
+                b"0",
+                properties.encode(found.items()),
+                born_host=broker.host_of(peer),
+                store_host=broker.store_host,
+            )
+        )
+        if not result.ok:
+            raise RefusalError(ResponseCode.SYSTEM_ERROR, f"recall failed, {result.status.value}")
+        fields = {"msgId": handle.message_id, "MSG_REGION": broker.settings.text("regionId")}
+        return command.reply(ResponseCode.SUCCESS, None, fields)
+
+    # -- delivery ------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Opens the files and finds out where to go on."""
+        self._broker.writer.rewrites.insert(0, (b"TIMER_", self.rewrite))
+        if not self._broker.settings.flag("timerWheelEnable") or self._broker.is_v4:
+            return
+        self._files = files = TimerFiles(self._broker.root, self._precision)
+        now = self._floor(time.time_ns() // 1_000_000)
+        self._read_ms = self._floor(files.checkpoint.last_read_time_ms) or now
+        self._queue_offset = files.checkpoint.last_timer_queue_offset
+        last = files.last_unit()
+        data = self._broker.messages.message_at(last.physical_offset) if last is not None else None
+        if data is not None:
+            self._queue_offset = max(self._queue_offset, stored(data).record.queue_offset + 1)
+
+    def close(self) -> None:
+        """Writes the checkpoint and closes the files."""
+        if self._files is not None:
+            self._files.save(self._read_ms, self._queue_offset)
+            self._files.close()
+            self._files = None
+
+    def turn(self) -> float:
+        """Files what has come, delivers what is due, and notes how far that is.
+
+        Returns:
+            Seconds until the next turn; 0 if more is due.
+        """
+        if self._files is None:
+            return _PERIOD_S
+        now = time.time_ns() // 1_000_000
+        self._enqueue(now)
+        self._dequeue(now)
+        if self._is_dirty:
+            self._is_dirty = False
+            self._files.save(self._read_ms, self._queue_offset)
+        return 0 if self._read_ms < self._floor(now) and not self._is_refused else _PERIOD_S
+
+    @property
+    def delivered_until(self) -> int:
+        """What was due before is delivered; ms since epoch. A second less while messages are on their way."""
+        if self._files is None:
+            return 0
+        highest = self._broker.messages.queue_bounds(names.TIMER_TOPIC, 0)[1]
+        behind = highest > self._queue_offset or self._broker.held.is_expected(names.TIMER_TOPIC, 0)
+        return self._read_ms - (_ON_THE_WAY_MS if behind else 0)
+
+    def runtime(self) -> dict[str, object]:
+        """Returns the figures that tools show."""
+        highest = self._broker.messages.queue_bounds(names.TIMER_TOPIC, 0)[1]
+        return {
+            "timerReadBehind": max(0, time.time_ns() // 1_000_000 - self._read_ms) // 1000 if self._files else 0,
+            "timerOffsetBehind": max(0, highest - self._queue_offset) if self._files else 0,
+            "timerCongestNum": 0,
+            "timerEnqueueTps": 0.0,
+            "timerDequeueTps": 0.0,
+        }
+
+    def _floor(self, time_ms: int) -> int:
+        return time_ms - time_ms % self._precision
+
+    def _enqueue(self, now: int) -> None:
+        """Files messages of the timer topic that are not filed yet."""
+        assert self._files is not None
+        while True:
+            found = self._broker.messages.get_message(names.TIMER_TOPIC, 0, self._queue_offset, _AT_ONCE)
+            for queue_offset, data in zip(found.queue_offsets, found.records, strict=True):
+                is_done = True
+                with self._broker.skipped.guard("timer", names.TIMER_TOPIC, 0, queue_offset):
+                    is_done = self._file(stored(data), now)
+                if not is_done:
+                    return
+                self._queue_offset = queue_offset + 1
+                self._is_dirty = True
+            if found.records:
+                continue
+            following = max(found.min_offset, min(found.next_begin_offset, found.max_offset))
+            if following == self._queue_offset:
+                return
+            self._queue_offset = following
+            if following == found.max_offset:
+                return
+
+    def _file(self, message: Stored, now: int) -> bool:
+        """Files a message, or delivers it if its slot is past; returns False if the store does not take it now.
+
+        Raises:
+            FormatError, MessageRejectedError: the message does not say when or where it is to go.
+        """
+        assert self._files is not None
+        found = message.properties
+        due = self._floor(service_records.deliver_ms(found))
+        magic, write = TimerMagic.DEFAULT, self._floor(now)
+        if properties.TIMER_DEL_UNIQUE_KEY in found:
+            magic |= TimerMagic.DELETE
+        window = _ROLL_WINDOW_SLOTS * self._precision
+        if due < self._read_ms:
+            return bool(magic & TimerMagic.DELETE) or self._deliver(message, write, now)
+        if not magic & TimerMagic.DELETE:
+            service_records.destination(found, default_queue="0")
+        if due - write >= window:
+            magic |= TimerMagic.ROLL
+            due = write + (window // 2 if due - write - window < window // 3 else window)
+        record = message.record
+        topic = found.get(properties.REAL_TOPIC)
+        topic_hash = java.string_hash(topic) if topic else 0
+        self._files.add(due, write, magic, record.physical_offset, record.total_size, topic_hash)
+        return True
+
+    def _dequeue(self, now: int) -> None:
+        """Delivers the slots whose time is over; a slot is not early by any part of a second."""
+        assert self._files is not None
+        current = min(self._floor(now), self._read_ms + _SLOTS_AT_ONCE * self._precision)
+        while self._read_ms < current:
+            units = self._files.units(self._read_ms)
+            self._is_refused = not self._deliver_units(units, now)
+            if self._is_refused:
+                return
+            self._slot_done = 0
+            self._read_ms += self._precision
+            self._is_dirty = self._is_dirty or bool(units) or self._read_ms == current
+
+    def _deliver_units(self, units: list[TimerLogUnit], now: int) -> bool:
+        """Delivers a slot; returns False if the store refused one: the next turn goes on with that one."""
+        deleted = set()
+        for unit in units:
+            if unit.magic & TimerMagic.DELETE:
+                message = self._parked(unit)
+                if message is not None:
+                    deleted.add(message.properties.get(properties.TIMER_DEL_UNIQUE_KEY, ""))
+        for unit in units[self._slot_done :]:
+            message = None if unit.magic & TimerMagic.DELETE else self._parked(unit)
+            if message is not None and not self._is_deleted(message, deleted):
+                is_done = True
+                with self._broker.skipped.guard("timer", names.TIMER_TOPIC, 0, message.record.queue_offset):
+                    roll = unit.magic & TimerMagic.ROLL
+                    is_done = self._roll(message) if roll else self._deliver(message, unit.write_time, now)
+                if not is_done:
+                    return False
+            self._slot_done += 1
+        return True
+
+    @staticmethod
+    def _is_deleted(message: Stored, deleted: set[str]) -> bool:
+        key = message.unique_key
+        return key in deleted or f"{message.properties.get(properties.REAL_TOPIC)}+{key}" in deleted
+
+    def _parked(self, unit: TimerLogUnit) -> Stored | None:
+        """Returns the message of a unit, None if it has left the log or the unit points at none."""
+        data = self._broker.messages.message_at(unit.physical_offset)
+        try:
+            return stored(data) if data is not None else None
+        except FormatError as error:
+            place = f"timer log unit at physical offset {unit.physical_offset}: {error}"
+            self._broker.skipped.note("timer", names.TIMER_TOPIC, 0, -1 - unit.physical_offset, place)
+            return None
+
+    def _roll(self, message: Stored) -> bool:
+        """Parks a message once more, whose time lies beyond the wheel; returns False if the store refuses it."""
+        rolls = service_records.roll_times(message.properties) + 1
+        changed = {**message.properties, properties.TIMER_ROLL_TIMES: str(rolls)}
+        return self._broker.writer.deliver(again(message, names.TIMER_TOPIC, 0, changed, self._broker.store_host)).ok
+
+    def _deliver(self, message: Stored, enqueued: int, now: int) -> bool:
+        """Puts a message where it belongs, with its delivery time; returns False if the store refuses it now."""
+        found = message.properties
+        topic, queue_id = service_records.destination(found, default_queue="0")
+        changed = {
+            **found,
+            properties.TIMER_ENQUEUE_MS: str(enqueued),
+            properties.TIMER_DEQUEUE_MS: str(now),
+            properties.WAIT: "false",
+        }
+        result = self._broker.writer.deliver(again(message, topic, queue_id, changed, self._broker.store_host))
+        if result.ok:
+            self._broker.stats.put(topic, queue_id, 1, result.size)
+        return result.ok
+
+
+def _due(name: str, value: int, now: int) -> int:
+    """Returns when a message is due by one of its properties."""
+    if name == properties.TIMER_DELIVER_MS:
+        return value
+    return now + (value * 1000 if name == properties.TIMER_DELAY_SEC else value)

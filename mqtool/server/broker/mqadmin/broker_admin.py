@@ -1,0 +1,204 @@
+"""Administration of the broker itself: configuration, runtime information, statistics, queues, files.
+
+Source: AdminBrokerProcessor (5.5.0).
+"""
+
+import shutil
+import time
+from typing import TYPE_CHECKING, Any
+
+from mqtool.errors import UsageError
+from mqtool.protocol.codes import ResponseCode
+from mqtool.protocol.command import Command
+from mqtool.server.broker.answers import RefusalError, body, number, ok, text
+from mqtool.server.broker.tables.queue_locks import QueueName
+from mqtool.server.broker.tables.stats import TOPIC_PUT_NUMS
+from mqtool.server.net.peer import Peer
+from mqtool.store.broker_config import parse_properties
+
+if TYPE_CHECKING:
+    from mqtool.server.broker.broker import Broker
+
+VERSION = 513
+VERSION_NAME = "V5_5_0"
+"""What the broker says it is (MQVersion): clients look at it before they use what newer brokers have."""
+
+_POOLS = ("send", "pull", "ack", "query", "litePull", "endTransaction")
+
+_LIVE_OPTIONS = {
+    "maxTransferBytesOnMessageInDisk": "max_get_bytes_on_disk",
+    "maxTransferBytesOnMessageInMemory": "max_get_bytes_in_memory",
+    "maxTransferCountOnMessageInDisk": "max_get_count_on_disk",
+    "maxTransferCountOnMessageInMemory": "max_get_count_in_memory",
+}
+"""Keys that the open store goes by at once."""
+
+
+class BrokerAdmin:
+    """Requests about the broker."""
+
+    def __init__(self, broker: "Broker") -> None:
+        """Takes the broker."""
+        self._broker = broker
+
+    def config(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002 - every handler has both
+        """GET_BROKER_CONFIG."""
+        settings = self._broker.settings
+        version = {"counter": settings.version, "stateVersion": 0, "timestamp": settings.changed_at}
+        return ok(command, {"version": body(version).decode()}, settings.properties_text().encode())
+
+    def update_config(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+        """UPDATE_BROKER_CONFIG; holds until the broker stops."""
+        changes = parse_properties(bytes(command.body).decode("utf-8", "replace"))
+        try:
+            self._broker.settings.update(changes)
+        except UsageError as error:
+            raise RefusalError(ResponseCode.INVALID_PARAMETER, str(error)) from error
+        live = {_LIVE_OPTIONS[key]: int(value) for key, value in changes.items() if key in _LIVE_OPTIONS}
+        if live:
+            self._broker.change_reading(live)
+        if "brokerPermission" in changes:
+            self._broker.register_soon()
+        return ok(command)
+
+    def runtime_info(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+        """GET_BROKER_RUNTIME_INFO."""
+        return ok(command, data=body({"table": {key: str(value) for key, value in sorted(self.runtime().items())}}))
+
+    def runtime(self) -> dict[str, Any]:
+        """Returns the figures that tools show of a broker."""
+        broker, stats = self._broker, self._broker.stats
+        yesterday, today = stats.mornings()
+        waits = {f"{pool}ThreadPoolQueue{what}": 0 for pool in _POOLS for what in ("Size", "HeadWaitTimeMills")}
+        return (
+            waits
+            | broker.timer.runtime()
+            | self._storage()
+            | {
+                "bootTimestamp": broker.began_ms,
+                "brokerActive": not broker.is_stopping,
+                "brokerVersion": VERSION,
+                "brokerVersionDesc": VERSION_NAME,
+                "getFoundTps": stats.rates(3),
+                "getMessageEntireTimeMax": 0,
+                "getMissTps": stats.rates(4),
+                "getTotalTps": stats.rates(2),
+                "getTransferedTps": stats.rates(2),
+                "getTransferredTps": stats.rates(2),
+                "msgGetTotalTodayMorning": today[1],
+                "msgGetTotalTodayNow": stats.gets,
+                "msgGetTotalYesterdayMorning": yesterday[1],
+                "msgPutTotalTodayMorning": today[0],
+                "msgPutTotalTodayNow": stats.puts,
+                "msgPutTotalYesterdayMorning": yesterday[0],
+                "pageCacheLockTimeMills": 0,
+                "putMessageAverageSize": stats.put_bytes / stats.puts if stats.puts else 0,
+                "putMessageEntireTimeMax": 0,
+                "putMessageFailedTimes": stats.put_failures,
+                "putMessageSizeTotal": stats.put_bytes,
+                "putMessageTimesTotal": stats.puts,
+                "putTps": stats.rates(1),
+                "runtime": _duration(int(time.monotonic() - broker.began)),
+                "startAcceptSendRequestTimeStamp": 0,
+            }
+        )
+
+    def _storage(self) -> dict[str, Any]:
+        messages = self._broker.messages
+        disk = shutil.disk_usage(self._broker.root)
+        ratio = disk.used / disk.total if disk.total else 0.0
+        return {
+            "commitLogDirCapacity": f"Total : {disk.total >> 30} GiB, Free : {disk.free >> 30} GiB.",
+            "commitLogDiskRatio": ratio,
+            "commitLogMaxOffset": max(0, messages.max_physical_offset),
+            "commitLogMinOffset": max(0, messages.min_physical_offset),
+            "consumeQueueDiskRatio": ratio,
+            "dispatchBehindBytes": messages.dispatch_behind,
+            "dispatchMaxBuffer": 0,
+            "earliestMessageTimeStamp": messages.earliest_store_time(),
+            "remainHowManyDataToCommit": 0,
+            "remainHowManyDataToFlush": f"{max(0, messages.max_physical_offset - messages.flushed_offset)} B",
+            "remainTransientStoreBufferNumbs": 0,
+        }
+
+    def topic_stats(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+        """GET_TOPIC_STATS_INFO."""
+        broker, topic = self._broker, text(command, "topic")
+        config = broker.topics.get(topic)
+        if config is None:
+            raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+        name, table = broker.settings.text("brokerName"), {}
+        for queue_id in range(max(config.write_queue_nums, config.read_queue_nums)):
+            lowest, highest = broker.messages.queue_bounds(topic, queue_id)
+            last = broker.messages.store_time(topic, queue_id, highest - 1) if highest > 0 else 0
+            table[QueueName(name, queue_id, topic)] = {
+                "lastUpdateTimestamp": max(0, last),
+                "maxOffset": highest,
+                "minOffset": max(0, lowest),
+            }
+        rate = broker.stats.per_second(TOPIC_PUT_NUMS, topic)
+        return ok(command, data=body({"offsetTable": table, "topicPutTps": rate}))
+
+    def stats_data(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+        """VIEW_BROKER_STATS_DATA."""
+        name, key = text(command, "statsName"), text(command, "statsKey")
+        found = self._broker.stats.item(name, key)
+        if found is None:
+            raise RefusalError(ResponseCode.SYSTEM_ERROR, f"The stats <{name}> <{key}> not exist")
+        return ok(command, data=body(found))
+
+    def consume_queue(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+        """QUERY_CONSUME_QUEUE."""
+        broker, topic, queue_id = self._broker, text(command, "topic"), number(command, "queueId")
+        if broker.topics.get(topic) is None:
+            raise RefusalError(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
+        lowest, highest = broker.messages.queue_bounds(topic, queue_id)
+        first, count = number(command, "index"), min(number(command, "count"), 1024)
+        units = broker.messages.units(topic, queue_id, first, count)
+        shown: dict[str, Any] = {
+            "maxQueueIndex": highest,
+            "minQueueIndex": lowest,
+            "queueData": [
+                {"eval": True, "physicOffset": offset, "physicSize": size, "tagsCode": code}
+                for offset, size, code in units
+            ],
+        }
+        group = command.fields.get("consumerGroup")
+        found = broker.clients.consumer_group(group) if group else None
+        if found is not None and topic in found.subscriptions:
+            shown["subscriptionData"] = found.subscriptions[topic].body()
+        return ok(command, data=body(shown))
+
+    def clean(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+        """CLEAN_EXPIRED_CONSUMEQUEUE and DELETE_EXPIRED_COMMITLOG: at the next turn of retention."""
+        self._broker.clean_soon()
+        return ok(command)
+
+    def consumer_offsets(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+        """GET_ALL_CONSUMER_OFFSET: the file, as slaves take it over."""
+        return ok(command, data=self._broker.offsets.encoded())
+
+    def delay_offsets(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+        """GET_ALL_DELAY_OFFSET: the file, as slaves take it over."""
+        return ok(command, data=self._broker.schedule.encoded())
+
+    def ha_status(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+        """GET_BROKER_HA_STATUS of a master that nobody follows."""
+        highest = max(0, self._broker.messages.max_physical_offset)
+        return ok(
+            command,
+            data=body(
+                {
+                    "haClientRuntimeInfo": {},
+                    "haConnectionInfo": [],
+                    "inSyncSlaveNums": 0,
+                    "master": True,
+                    "masterCommitLogMaxOffset": highest,
+                }
+            ),
+        )
+
+
+def _duration(seconds: int) -> str:
+    days, hours, minutes = seconds // 86_400, seconds // 3600 % 24, seconds // 60 % 60
+    return f"[ {days} days, {hours} hours, {minutes} minutes, {seconds % 60} seconds ]"

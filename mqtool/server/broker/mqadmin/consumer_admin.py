@@ -1,0 +1,285 @@
+"""Administration of consumers: who is connected, how far they are, and setting that anew.
+
+Source: AdminBrokerProcessor, Broker2Client (5.5.0).
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from mqtool.protocol.codes import RequestCode, ResponseCode
+from mqtool.protocol.command import Command
+from mqtool.server.broker.answers import RefusalError, body, flag, number, ok, text
+from mqtool.server.broker.tables.clients import Client
+from mqtool.server.broker.tables.queue_locks import QueueName
+from mqtool.server.broker.tables.stats import GROUP_GET_NUMS
+from mqtool.server.net.peer import Peer
+from mqtool.store.by_time import Boundary
+
+if TYPE_CHECKING:
+    from mqtool.server.broker.broker import Broker
+
+_RELAY_S = 10.0
+
+
+class ConsumerAdmin:
+    """Requests about consumers and producers."""
+
+    def __init__(self, broker: "Broker") -> None:
+        """Takes the broker whose tables and store it uses."""
+        self._broker = broker
+
+    # -- connections ---------------------------------------------------------------------------------------------
+
+    def consumer_connections(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002 - every handler has both
+        """GET_CONSUMER_CONNECTION_LIST."""
+        group = text(command, "consumerGroup")
+        found = self._broker.clients.consumer_group(group)
+        if found is None:
+            raise RefusalError(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{group}] not online")
+        return ok(
+            command,
+            data=body(
+                {
+                    "connectionSet": [_connection(member) for member in found.members.values()],
+                    "consumeFromWhere": found.consume_from_where,
+                    "consumeType": found.consume_type,
+                    "messageModel": found.message_model,
+                    "subscriptionTable": {topic: one.body() for topic, one in found.subscriptions.items()},
+                }
+            ),
+        )
+
+    def producer_connections(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+        """GET_PRODUCER_CONNECTION_LIST."""
+        group = text(command, "producerGroup")
+        members = self._broker.clients.producers.get(group)
+        if not members:
+            raise RefusalError(ResponseCode.SYSTEM_ERROR, f"the producer group[{group}] not exist")
+        return ok(command, data=body({"connectionSet": [_connection(member) for member in members.values()]}))
+
+    def all_producers(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+        """GET_ALL_PRODUCER_INFO."""
+        return ok(
+            command,
+            data=body(
+                {
+                    "data": {
+                        group: [
+                            {
+                                "clientId": one.client_id,
+                                "language": one.language,
+                                "lastUpdateTimestamp": one.renewed_ms,
+                                "remoteIP": one.peer.address,
+                                "version": one.version,
+                            }
+                            for one in members.values()
+                        ]
+                        for group, members in self._broker.clients.producers.items()
+                    }
+                }
+            ),
+        )
+
+    async def relay(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+        """GET_CONSUMER_RUNNING_INFO and CONSUME_MESSAGE_DIRECTLY: asked of the consumer itself."""
+        broker, group = self._broker, text(command, "consumerGroup")
+        client_id = command.fields.get("clientId")
+        found = broker.clients.consumer_group(group)
+        member = found.member(client_id) if found is not None and client_id else None
+        if member is None:
+            raise RefusalError(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online")
+        fields, data = dict(command.fields), b""
+        if command.code == RequestCode.CONSUME_MESSAGE_DIRECTLY:
+            fields["brokerName"] = broker.settings.text("brokerName")
+            data = self._message_named(text(command, "msgId"))
+        answer = await broker.ask(member.peer, command.code, fields, data, _RELAY_S)
+        if answer is None:
+            remark = f"consumer <{group}> <{client_id}> Timeout"
+            raise RefusalError(ResponseCode.CONSUME_MSG_TIMEOUT, remark)
+        return command.reply(answer.code, answer.remark, answer.fields, answer.body)
+
+    def _message_named(self, offset_id: str) -> bytes:
+        data = None
+        if len(offset_id) in (32, 56):
+            data = self._broker.messages.message_at(int(offset_id[-16:], 16))
+        if data is None:
+            raise RefusalError(ResponseCode.SYSTEM_ERROR, f"there is no message {offset_id}")
+        return bytes(data)
+
+    # -- who consumes what ---------------------------------------------------------------------------------------
+
+    def groups_of_topic(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+        """QUERY_TOPIC_CONSUME_BY_WHO."""
+        topic = text(command, "topic")
+        groups = self._broker.clients.groups_of(topic) | self._broker.offsets.groups_of(topic)
+        return ok(command, data=body({"groupList": sorted(groups)}))
+
+    def topics_of_group(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+        """QUERY_TOPICS_BY_CONSUMER."""
+        return ok(command, data=body({"topicList": sorted(self._broker.offsets.topics_of(text(command, "group")))}))
+
+    def subscription(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+        """QUERY_SUBSCRIPTION_BY_CONSUMER."""
+        group, topic = text(command, "group"), text(command, "topic")
+        found = self._broker.clients.consumer_group(group)
+        one = found.subscriptions.get(topic) if found is not None else None
+        shown = {"group": group, "topic": topic} | ({"subscriptionData": one.body()} if one is not None else {})
+        return ok(command, data=body(shown))
+
+    # -- progress ------------------------------------------------------------------------------------------------
+
+    def consume_stats(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+        """GET_CONSUME_STATS."""
+        group = text(command, "consumerGroup")
+        topic = command.fields.get("topic")
+        topics = [topic] if topic else sorted(self._broker.offsets.topics_of(group) | self._subscribed(group))
+        return ok(command, data=body(self.stats_of(group, topics)))
+
+    def _subscribed(self, group: str) -> set[str]:
+        found = self._broker.clients.consumer_group(group)
+        return set(found.subscriptions) if found is not None else set()
+
+    def stats_of(self, group: str, topics: list[str]) -> dict[str, Any]:
+        """Returns how far a group is in topics (ConsumeStats)."""
+        broker, table, rate = self._broker, {}, 0.0
+        name = broker.settings.text("brokerName")
+        for topic in topics:
+            config = broker.topics.get(topic)
+            if config is None:
+                continue
+            rate += broker.stats.per_second(GROUP_GET_NUMS, f"{topic}@{group}")
+            committed = broker.offsets.of(group, topic)
+            for queue_id in range(config.read_queue_nums):
+                highest = broker.messages.queue_bounds(topic, queue_id)[1]
+                offset = max(0, committed.get(queue_id, 0))
+                pulled = broker.offsets.pulled(group, topic, queue_id)
+                last = broker.messages.store_time(topic, queue_id, offset - 1) if offset > 0 else 0
+                table[QueueName(name, queue_id, topic)] = {
+                    "brokerOffset": highest,
+                    "consumerOffset": offset,
+                    "lastTimestamp": max(0, last),
+                    "pullOffset": pulled if pulled >= 0 else offset,
+                }
+        return {"consumeTps": rate, "offsetTable": table}
+
+    def broker_consume_stats(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+        """GET_BROKER_CONSUME_STATS."""
+        broker, wants_order, total = self._broker, flag(command, "isOrder"), 0
+        shown = []
+        for group in broker.groups.table:
+            stats = []
+            for topic in sorted(broker.offsets.topics_of(group)):
+                config = broker.topics.get(topic)
+                if config is None or (wants_order and not config.order):
+                    continue
+                one = self.stats_of(group, [topic])
+                total += sum(row["brokerOffset"] - row["consumerOffset"] for row in one["offsetTable"].values())
+                stats.append(one)
+            shown.append({group: stats})
+        return ok(
+            command,
+            data=body(
+                {
+                    "brokerAddr": broker.address,
+                    "consumeStatsList": shown,
+                    "totalDiff": total,
+                    "totalInflightDiff": 0,
+                }
+            ),
+        )
+
+    def time_span(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+        """QUERY_CONSUME_TIME_SPAN."""
+        broker, topic, group = self._broker, text(command, "topic"), text(command, "group")
+        config = broker.topics.get(topic)
+        if config is None:
+            raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+        name, shown = broker.settings.text("brokerName"), []
+        for queue_id in range(config.read_queue_nums):
+            lowest, highest = broker.messages.queue_bounds(topic, queue_id)
+            offset = broker.offsets.get(group, topic, queue_id) or 0
+            newest = broker.messages.store_time(topic, queue_id, highest - 1) if highest > lowest else -1
+            consumed = broker.messages.store_time(topic, queue_id, max(offset - 1, 0)) if highest > lowest else -1
+            waits = offset < highest
+            shown.append(
+                {
+                    "consumeTimeStamp": consumed,
+                    "delayTime": max(0, newest - consumed) if waits else 0,
+                    "maxTimeStamp": newest,
+                    "messageQueue": QueueName(name, queue_id, topic),
+                    "minTimeStamp": broker.messages.store_time(topic, queue_id, lowest) if highest > lowest else -1,
+                }
+            )
+        return ok(command, data=body({"consumeTimeSpanSet": shown}))
+
+    # -- offsets -------------------------------------------------------------------------------------------------
+
+    def reset_offset(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+        """INVOKE_BROKER_TO_RESET_OFFSET: the next pull or pop of each queue is sent there.
+
+        A 5.x broker moves offsets in either direction whatever `isForce` says (useServerSideResetOffset); 4.9 moves
+        them forward only with it.
+        """
+        broker, topic, group = self._broker, text(command, "topic"), text(command, "group")
+        config = broker.topics.get(topic)
+        if config is None:
+            raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} does not exist")
+        if broker.groups.find(group) is None:
+            raise RefusalError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} does not exist")
+        at, one = number(command, "timestamp", -1), number(command, "queueId", -1)
+        queues = [one] if one >= 0 else list(range(config.read_queue_nums))
+        given = number(command, "offset", -1)
+        table = {}
+        for queue_id in queues:
+            lowest, highest = broker.messages.queue_bounds(topic, queue_id)
+            if one >= 0 and given != -1:
+                if not lowest <= given <= highest + 1:
+                    remark = f"Target offset {given} not in consume queue range [{lowest}-{highest}]"
+                    raise RefusalError(ResponseCode.SYSTEM_ERROR, remark)
+                offset = given
+            elif at < 0:
+                offset = highest
+            else:
+                offset = broker.messages.offset_in_queue_by_time(topic, queue_id, at, Boundary.LOWER)
+            known = broker.offsets.get(group, topic, queue_id)
+            if broker.is_v4 and not flag(command, "isForce") and known is not None and offset > known:
+                offset = known
+            broker.offsets.reset(group, topic, queue_id, offset)
+            table[QueueName(broker.settings.text("brokerName"), queue_id, topic)] = offset
+            broker.held.wake(topic, queue_id)
+        return ok(command, data=body({"offsetTable": table}))
+
+    async def consumer_status(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+        """INVOKE_BROKER_TO_GET_CONSUMER_STATUS: what members say of their offsets."""
+        broker, topic, group = self._broker, text(command, "topic"), text(command, "group")
+        wanted = command.fields.get("clientAddr")
+        found = broker.clients.consumer_group(group)
+        if found is None:
+            raise RefusalError(ResponseCode.SYSTEM_ERROR, f"No Any Consumer online in the consumer group: [{group}]")
+        pieces = []
+        for member in list(found.members.values()):
+            if wanted and member.client_id != wanted:
+                continue
+            fields = {"topic": topic, "group": group}
+            answer = await broker.ask(member.peer, RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, fields, b"", 5.0)
+            if answer is not None and answer.code == ResponseCode.SUCCESS and answer.body:
+                table = bytes(answer.body).decode("utf-8", "replace").partition('"messageQueueTable":')[2].rstrip("}")
+                pieces.append(f"{body(member.client_id).decode()}:{table or '{'}}}")
+        return ok(command, data=('{"consumerTable":{' + ",".join(pieces) + '},"messageQueueTable":{}}').encode())
+
+    def clone(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+        """CLONE_GROUP_OFFSET."""
+        broker, source, target = self._broker, text(command, "srcGroup"), text(command, "destGroup")
+        topic = command.fields.get("topic")
+        for one in [topic] if topic else sorted(broker.offsets.topics_of(source)):
+            if broker.topics.get(one) is not None:
+                broker.offsets.clone(source, target, one)
+        return ok(command)
+
+
+def _connection(member: Client) -> dict[str, Any]:
+    return {
+        "clientAddr": member.peer.address,
+        "clientId": member.client_id,
+        "language": member.language,
+        "version": member.version,
+    }

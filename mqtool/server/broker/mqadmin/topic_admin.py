@@ -1,0 +1,218 @@
+"""Administration of topics and groups. Source: AdminBrokerProcessor (5.5.0)."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from mqtool.errors import FormatError
+from mqtool.formats.beans import bean_of, document_of
+from mqtool.formats.config_files import DataVersion, GroupConfig, TopicConfig
+from mqtool.formats.service_records import MAX_QUEUES
+from mqtool.protocol.codes import ResponseCode
+from mqtool.protocol.command import Command
+from mqtool.server.broker import names
+from mqtool.server.broker.answers import RefusalError, body, body_of, flag, number, ok, text
+from mqtool.server.broker.tables.groups import default_group
+from mqtool.server.net.peer import Peer
+
+if TYPE_CHECKING:
+    from mqtool.server.broker.broker import Broker
+
+
+class TopicAdmin:
+    """Requests that make, change, list and delete topics and groups."""
+
+    def __init__(self, broker: "Broker") -> None:
+        """Takes the broker whose tables and store it uses."""
+        self._broker = broker
+
+    # -- topics --------------------------------------------------------------------------------------------------
+
+    async def update(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002 - every handler has both
+        """UPDATE_AND_CREATE_TOPIC."""
+        topic = text(command, "topic")
+        found = self._broker.topics.get(topic)
+        self._put_topic(
+            TopicConfig(
+                topic,
+                number(command, "readQueueNums"),
+                number(command, "writeQueueNums"),
+                number(command, "perm"),
+                command.fields.get("topicFilterType") or "SINGLE_TAG",
+                number(command, "topicSysFlag", 0),
+                flag(command, "order"),
+                _attributes(found, command.fields.get("attributes")),
+            )
+        )
+        await self._broker.keeper.saved()
+        await self._broker.until_known()
+        return ok(command)
+
+    async def update_list(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+        """UPDATE_AND_CREATE_TOPIC_LIST."""
+        for one in body_of(command).get("topicConfigList") or []:
+            self._put_topic(_bean(TopicConfig, one))
+        await self._broker.keeper.saved()
+        await self._broker.until_known()
+        return ok(command)
+
+    def _put_topic(self, config: TopicConfig) -> None:
+        self._broker.check_writable(None)
+        problem = names.topic_problem(config.topic_name)
+        if problem is None and names.is_system_topic(config.topic_name):
+            problem = f"The topic[{config.topic_name}] is conflict with system topic."
+        counts = config.read_queue_nums, config.write_queue_nums
+        if problem is None and not (any(counts) and all(0 <= count <= MAX_QUEUES for count in counts)):
+            problem = (
+                f"The topic[{config.topic_name}] has {counts[0]} queues to read and {counts[1]} to write: "
+                f"expected 0 to {MAX_QUEUES}, not both 0"
+            )
+        if problem is not None:
+            raise RefusalError(ResponseCode.INVALID_PARAMETER, problem)
+        if self._broker.topics.get(config.topic_name) != config:
+            self._broker.topics.put(config)
+
+    async def delete(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+        """DELETE_TOPIC_IN_BROKER: the topic, and the retry topics that POP made for it, with their queues."""
+        broker, topic = self._broker, text(command, "topic", "")
+        broker.check_writable(None)
+        if not topic.strip():
+            raise RefusalError(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
+        if names.is_system_topic(topic):
+            raise RefusalError(ResponseCode.INVALID_PARAMETER, f"The topic[{topic}] is conflict with system topic.")
+        retries = [names.pop_retry_topic(group, topic) for group in broker.offsets.groups_of(topic)]
+        for name in (topic, *retries):
+            broker.delete_topic(name)
+        await broker.keeper.saved()
+        return ok(command)
+
+    def config(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+        """GET_TOPIC_CONFIG."""
+        topic = text(command, "topic")
+        found = self._broker.topics.get(topic)
+        if found is None:
+            raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {topic}")
+        return ok(command, data=body(document_of(found)))
+
+    def all_topics(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+        """GET_ALL_TOPIC_CONFIG, in pages if the request asks for them."""
+        table = self._broker.topics.table
+        shown, total = _page(command, table, "topicSeq", "maxTopicNum")
+        return ok(
+            command,
+            {"totalTopicNum": str(total)},
+            body(
+                {
+                    "dataVersion": version_body(self._broker.topics.data_version),
+                    "mappingDataVersion": version_body(DataVersion(0, 0, 0)),
+                    "topicConfigTable": {name: document_of(table[name]) for name in shown},
+                    "topicQueueMappingDetailMap": {},
+                    "topicQueueMappingInfoMap": {},
+                }
+            ),
+        )
+
+    def system_topics(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+        """GET_SYSTEM_TOPIC_LIST_FROM_BROKER."""
+        cluster, name = (self._broker.settings.text(key) for key in ("brokerClusterName", "brokerName"))
+        found = sorted(topic for topic in self._broker.topics.table if names.is_system_topic(topic))
+        return ok(command, data=body({"topicList": [*found, cluster, name]}))
+
+    async def clean_unused(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+        """CLEAN_UNUSED_TOPIC: queues of topics that are in no table."""
+        known = self._broker.topics.table
+        for topic in {topic for topic, _ in self._broker.messages.queues()}:
+            if topic not in known and not names.is_system_topic(topic):
+                self._broker.delete_topic(topic)
+        return ok(command)
+
+    # -- groups --------------------------------------------------------------------------------------------------
+
+    async def update_group(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+        """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP."""
+        self._put_group(body_of(command))
+        await self._broker.keeper.saved()
+        return ok(command)
+
+    async def update_group_list(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+        """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST."""
+        for one in body_of(command).get("groupConfigList") or []:
+            self._put_group(one)
+        await self._broker.keeper.saved()
+        return ok(command)
+
+    def _put_group(self, document: dict[str, Any]) -> None:
+        known = {member: value for member, value in document.items() if value is not None}
+        name = str(known.get("groupName", ""))
+        problem = names.group_problem(name)
+        if problem is not None:
+            raise RefusalError(ResponseCode.INVALID_PARAMETER, problem)
+        attributes = _attributes(None, None) | dict(known.pop("attributes", None) or {})
+        config = _bean(GroupConfig, {**document_of(default_group(name)), **known, "groupName": name})
+        kept = {key.lstrip("+"): value for key, value in attributes.items() if not key.startswith("-")}
+        self._broker.groups.put(replace(config, attributes=kept))
+
+    async def delete_group(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+        """DELETE_SUBSCRIPTIONGROUP."""
+        group = text(command, "groupName")
+        self._broker.groups.delete(group)
+        if flag(command, "cleanOffset") or flag(command, "removeOffset"):
+            self._broker.offsets.forget_group(group)
+        await self._broker.keeper.saved()
+        return ok(command)
+
+    def group_config(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+        """GET_SUBSCRIPTIONGROUP_CONFIG."""
+        group = text(command, "group")
+        found = self._broker.groups.find(group)
+        if found is None:
+            raise RefusalError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"No group in this broker. group: {group}")
+        return ok(command, data=body(document_of(found)))
+
+    def all_groups(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+        """GET_ALL_SUBSCRIPTIONGROUP_CONFIG, in pages if the request asks for them."""
+        table = self._broker.groups.table
+        shown, total = _page(command, table, "groupSeq", "maxGroupNum")
+        return ok(
+            command,
+            {"totalGroupNum": str(total)},
+            body(
+                {
+                    "dataVersion": version_body(self._broker.groups.data_version),
+                    "forbiddenTable": {},
+                    "subscriptionGroupTable": {name: document_of(table[name]) for name in shown},
+                }
+            ),
+        )
+
+
+def version_body(version: DataVersion) -> dict[str, Any]:
+    """Returns a data version as bodies show it."""
+    return {"counter": version.counter, "stateVersion": version.state_version or 0, "timestamp": version.timestamp}
+
+
+def _page(command: Command, table: dict[str, Any], first: str, most: str) -> tuple[list[str], int]:
+    """Returns the names on the page that a request asks for, and how many there are in all."""
+    found = list(table)
+    if first not in command.fields:
+        return found, len(found)
+    start = max(0, number(command, first, 0))
+    return found[start : start + max(1, number(command, most, len(found) or 1))], len(found)
+
+
+def _attributes(found: TopicConfig | None, changes: str | None) -> dict[str, Any]:
+    """Returns attributes after changes such as "+a=b,-c" (AttributeParser)."""
+    attributes = dict((found.attributes if found is not None else None) or {})
+    for piece in (changes or "").split(","):
+        name, _, value = piece.strip()[1:].partition("=")
+        if piece.strip().startswith("+"):
+            attributes[name] = value
+        elif piece.strip().startswith("-"):
+            attributes.pop(name, None)
+    return attributes
+
+
+def _bean(kind: type[Any], document: Any) -> Any:
+    try:
+        return bean_of(kind, document, "body")
+    except FormatError as error:
+        raise RefusalError(ResponseCode.INVALID_PARAMETER, str(error)) from error

@@ -1,0 +1,1 @@
+"""Requests of POP consumers, and the service that makes unacknowledged messages visible again."""

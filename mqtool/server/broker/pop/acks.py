@@ -1,0 +1,185 @@
+"""Acknowledging what was popped: single messages, many at once, and another time until they come again.
+
+Source: AckMessageProcessor, ChangeInvisibleTimeProcessor (5.5.0).
+"""
+
+import asyncio
+import base64
+import binascii
+import time
+from typing import TYPE_CHECKING, Any
+
+from mqtool.errors import FormatError
+from mqtool.formats import java
+from mqtool.formats.service_records import Ack, CheckPoint, QueueKey
+from mqtool.protocol.codes import ResponseCode
+from mqtool.protocol.command import Command
+from mqtool.server.broker import names
+from mqtool.server.broker.answers import RefusalError, body_of, flag, number, ok, text
+from mqtool.server.broker.consume.pull import FAQ
+from mqtool.server.broker.pop.order import OrderTable
+from mqtool.server.broker.pop.records import (
+    ORDER_REVIVE_QUEUE,
+    ExtraInfo,
+    ack_message,
+    check_point_message,
+    parse_extra_info,
+)
+from mqtool.server.net.peer import Peer
+
+if TYPE_CHECKING:
+    from mqtool.engine.hooks import OutgoingMessage
+    from mqtool.server.broker.broker import Broker
+
+MAX_BITS = 65_536
+"""Offsets that one entry of a batch spans: more than any answer hands out, however far apart a filter leaves them."""
+MAX_ACKED = 65_536
+"""Acknowledgements that one request holds."""
+_ACKS_AT_ONCE = 64
+
+
+class PopAcks:
+    """ACK_MESSAGE, BATCH_ACK_MESSAGE, CHANGE_MESSAGE_INVISIBLETIME."""
+
+    def __init__(self, broker: "Broker", revive_topic: str, orders: OrderTable) -> None:
+        """Takes the broker whose tables and store it uses, the revive topic, and what is out in order."""
+        self._broker = broker
+        self._revive_topic = revive_topic
+        self._orders = orders
+
+    async def ack(self, command: Command, peer: Peer) -> Command:
+        """Notes that a message is consumed; answers when that is as durable as messages are."""
+        key = self._key(command, peer)
+        offset = number(command, "offset")
+        lowest, highest = self._broker.messages.queue_bounds(key.topic, key.queue_id)
+        if not lowest <= offset <= highest:
+            remark = f"offset is illegal, key:{key.topic}@{key.queue_id}, commit:{offset}, store:{lowest}~{highest}"
+            raise RefusalError(ResponseCode.NO_MESSAGE, remark)
+        info = parse_extra_info(text(command, "extraInfo"))
+        if info.revive_queue == ORDER_REVIVE_QUEUE:
+            self._ack_in_order(key, offset, info.pop_time, peer)
+        else:
+            await self._store(key, info, [offset])
+        return ok(command)
+
+    async def batch_ack(self, command: Command, peer: Peer) -> Command:
+        """Notes that messages are consumed: a bit for each, from an offset on."""
+        found = body_of(command) if command.body else {}
+        acks, name = found.get("acks"), str(found.get("brokerName") or self._broker.settings.text("brokerName"))
+        if not isinstance(acks, list) or not acks:
+            raise RefusalError(ResponseCode.NO_MESSAGE, "")
+        batches, total = [], 0
+        for place, one in enumerate(acks):
+            batches.append(_batch_of(one, name))
+            total += max(1, len(batches[-1][2]))
+            if total > MAX_ACKED:
+                remark = f"more than {MAX_ACKED} acknowledgements in one request"
+                raise RefusalError(ResponseCode.INVALID_PARAMETER, remark)
+            if place % _ACKS_AT_ONCE == 0:
+                await asyncio.sleep(0)  # others are served meanwhile
+        for place, (key, info, given) in enumerate(batches):
+            if place % _ACKS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+            lowest, highest = self._broker.messages.queue_bounds(key.topic, key.queue_id)
+            offsets = [offset for offset in given if lowest <= offset <= highest]
+            if info.revive_queue == ORDER_REVIVE_QUEUE:
+                for offset in offsets:
+                    self._ack_in_order(key, offset, info.pop_time, peer)
+            elif offsets:
+                await self._store(key, info, offsets)
+        return ok(command)
+
+    async def change_invisible(self, command: Command, peer: Peer) -> Command:
+        """Changes how long a message stays invisible: a check point of its own, and its old one is done with."""
+        key = self._key(command, peer)
+        offset, invisible_ms = number(command, "offset"), number(command, "invisibleTime")
+        lowest, highest = self._broker.messages.queue_bounds(key.topic, key.queue_id)
+        if not lowest <= offset < highest:
+            raise RefusalError(ResponseCode.NO_MESSAGE, "")
+        info = parse_extra_info(text(command, "extraInfo"))
+        now = time.time_ns() // 1_000_000
+        if info.revive_queue == ORDER_REVIVE_QUEUE:
+            committed = self._broker.offsets.get(*key)
+            if committed is not None and offset < committed:
+                return ok(command)
+            self._orders.prolong(key, offset, info.pop_time, now + invisible_ms)
+            now, invisible_ms = info.pop_time, now + invisible_ms - info.pop_time
+        else:
+            suspend = flag(command, "suspend")
+            point = CheckPoint(key, offset, [offset], now, invisible_ms, info.broker_name, suspend=suspend)
+            host, queue = self._broker.store_host, info.revive_queue
+            await self._put(check_point_message(point, self._revive_topic, queue, host))
+            await self._store(key, info, [offset])
+        fields = {"popTime": str(now), "invisibleTime": str(invisible_ms), "reviveQid": str(info.revive_queue)}
+        return ok(command, fields)
+
+    # -- details -------------------------------------------------------------------------------------------------
+
+    def _key(self, command: Command, peer: Peer) -> QueueKey:
+        """Returns the queue that a request names; raises RefusalError if there is none."""
+        key = QueueKey(text(command, "consumerGroup"), text(command, "topic"), number(command, "queueId"))
+        config = self._broker.topics.get(key.topic)
+        if config is None:
+            raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{key.topic}] not exist, apply first please! {FAQ}")
+        if not 0 <= key.queue_id < config.read_queue_nums:
+            raise RefusalError(ResponseCode.MESSAGE_ILLEGAL, illegal_queue(key, config.read_queue_nums, peer))
+        return key
+
+    async def _store(self, key: QueueKey, info: ExtraInfo, offsets: list[int]) -> None:
+        """Stores acknowledgements where their check point goes."""
+        ack = Ack(key, info.start, offsets, info.pop_time, info.broker_name)
+        due = info.pop_time + info.invisible_ms
+        await self._put(ack_message(ack, due, self._revive_topic, info.revive_queue, self._broker.store_host))
+
+    async def _put(self, message: "OutgoingMessage") -> None:
+        """Stores what is said; a broker that writes nothing goes on from memory until it ends."""
+        if not self._broker.is_writable:
+            return
+        config = self._broker.topics.get(message.topic)
+        if config is None or not 0 <= message.queue_id < config.write_queue_nums:
+            remark = f"extraInfo: there is no revive queue {message.queue_id}"
+            raise RefusalError(ResponseCode.SYSTEM_ERROR, remark)
+        result = await self._broker.writer.store(message)
+        if not result.ok:
+            raise RefusalError(ResponseCode.SYSTEM_ERROR, f"could not be stored: {result.status.value}")
+
+    def _ack_in_order(self, key: QueueKey, offset: int, pop_time: int, peer: Peer) -> None:
+        broker = self._broker
+        committed = broker.offsets.get(*key)
+        if committed is not None and offset < committed:
+            return
+        following = self._orders.acknowledge(key, offset, pop_time)
+        if following == -1:
+            name = "@".join(map(str, (key.topic, key.group, key.queue_id)))
+            old = -1 if committed is None else committed
+            remark = f"offset is illegal, key:{name}, old:{old}, commit:{offset}, next:-1, /{peer.address}"
+            raise RefusalError(ResponseCode.MESSAGE_ILLEGAL, remark)
+        if following >= 0:
+            if not broker.offsets.has_reset(*key):
+                broker.offsets.commit(*key, following)
+            broker.held.wake(key.topic, key.queue_id)
+
+
+def illegal_queue(key: QueueKey, number_of_queues: int, peer: Peer) -> str:
+    """Returns what is said about a queue that a topic does not have."""
+    return (
+        f"queueId[{key.queue_id}] is illegal, topic:[{key.topic}] topicConfig.readQueueNums:"
+        f"[{number_of_queues}] consumer:[/{peer.address}]"
+    )
+
+
+def _batch_of(one: Any, broker_name: str) -> tuple[QueueKey, ExtraInfo, list[int]]:
+    """Reads one entry of a batch (BatchAck); raises RefusalError if it is none."""
+    try:
+        group, topic, retry = str(one["c"]), str(one["t"]), str(one.get("r", "0"))
+        if retry != "0":
+            topic = names.pop_retry_topic(group, topic) if retry == "1" else f"{names.RETRY_PREFIX}{group}+{topic}"
+        coded = str(one["b"])[: MAX_BITS // 4]  # base64 of that many bits is shorter
+        bits = int.from_bytes(base64.b64decode(coded)[: MAX_BITS // 8], "little")
+        times = java.json_long(one["pt"]), java.json_long(one["it"])
+        info = ExtraInfo(java.json_long(one["so"]), *times, java.json_int(one["rq"]), broker_name)
+        offsets = [info.start + place for place, bit in enumerate(f"{bits:b}"[::-1]) if bit == "1"]
+        return QueueKey(group, topic, java.json_int(one["q"])), info, offsets
+    except (KeyError, TypeError, ValueError, AttributeError, FormatError, binascii.Error) as error:
+        remark = f"body is no list of acknowledgements: {error!r}"[:200]
+        raise RefusalError(ResponseCode.SYSTEM_ERROR, remark) from error

@@ -1,0 +1,131 @@
+"""Looking at what could be popped: without taking it, or waiting until there is something.
+
+Source: NotificationProcessor, PeekMessageProcessor, PollingInfoProcessor (5.5.0).
+"""
+
+import itertools
+from typing import TYPE_CHECKING
+
+from mqtool.engine import GetResult, GetStatus
+from mqtool.formats.config_files import PERM_READ
+from mqtool.formats.service_records import QueueKey
+from mqtool.protocol.codes import ResponseCode
+from mqtool.protocol.command import Command
+from mqtool.server.broker import names
+from mqtool.server.broker.answers import RefusalError, flag, number, ok, text
+from mqtool.server.broker.consume.pull import FAQ
+from mqtool.server.broker.pop.acks import illegal_queue
+from mqtool.server.broker.pop.order import OrderTable
+from mqtool.server.net.peer import Peer
+
+if TYPE_CHECKING:
+    from mqtool.server.broker.broker import Broker
+
+MAX_HOLD_MS = 30_000
+_ASTRAY = frozenset({GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY})
+
+
+class PopLooks:
+    """NOTIFICATION, PEEK_MESSAGE and POLLING_INFO."""
+
+    def __init__(self, broker: "Broker", orders: OrderTable, ahead: dict[QueueKey, int]) -> None:
+        """Takes the broker, what is out in order, and how far groups have popped beyond their offsets."""
+        self._broker = broker
+        self._orders = orders
+        self._ahead = ahead
+        self._turns = itertools.count()
+
+    async def notify(self, command: Command, peer: Peer) -> Command:
+        """Says whether there is a message to pop; without one, waits for it as long as the request allows."""
+        queues = self._queues(command, peer, ResponseCode.SYSTEM_ERROR)
+        held = self._broker.held
+        seconds = min(max(0, number(command, "pollTime", 0)), MAX_HOLD_MS) / 1000
+        has_message = self._has_message(command, queues)
+        if not has_message and seconds and not self._broker.is_stopping:
+            ends = {(key.topic, key.queue_id): self._bounds(key)[1] for key in queues}
+            if await held.wait(ends, seconds):
+                has_message = self._has_message(command, queues)
+        return ok(command, {"hasMsg": str(has_message).lower(), "pollingFull": "false"})
+
+    def peek(self, command: Command, peer: Peer) -> Command:
+        """Returns the next messages of a group, which stay where they are."""
+        most, left = number(command, "maxMsgNums"), number(command, "maxMsgNums")
+        rest, data = 0, []
+        for key in self._queues(command, peer, ResponseCode.INVALID_PARAMETER):
+            at = self._position(key)
+            rest += max(0, self._bounds(key)[1] - at)
+            if left <= 0:
+                continue
+            found = self._get(key, at, left)
+            data += found.records
+            left = most - len(data)
+            if found.records:
+                self._broker.stats.got(key.group, key.topic, key.queue_id, len(found.records), found.size)
+        fields = {"restNum": str(rest), "popTime": "0", "invisibleTime": "0", "reviveQid": "0"}
+        if not data:
+            return command.reply(ResponseCode.PULL_NOT_FOUND, GetStatus.NO_MESSAGE_IN_QUEUE.value, fields)
+        return ok(command, fields, b"".join(data), GetStatus.FOUND.value)
+
+    def polling_info(self, command: Command, peer: Peer) -> Command:
+        """Says how many requests wait for a queue."""
+        key = self._queues(command, peer, ResponseCode.SYSTEM_ERROR)[0]
+        return ok(command, {"pollingNum": str(self._broker.held.waiting(key.topic, key.queue_id))})
+
+    # -- details -------------------------------------------------------------------------------------------------
+
+    def _get(self, key: QueueKey, at: int, count: int) -> GetResult:
+        messages = self._broker.messages
+        found: GetResult = messages.get_message(key.topic, key.queue_id, at, count)
+        if found.status in _ASTRAY:
+            found = messages.get_message(key.topic, key.queue_id, found.next_begin_offset, count)
+        return found
+
+    def _has_message(self, command: Command, queues: list[QueueKey]) -> bool:
+        in_order, attempt = flag(command, "order"), command.fields.get("attemptId")
+        return any(
+            self._bounds(key)[1] > self._position(key)
+            for key in queues
+            if not (in_order and self._orders.is_blocked(key, attempt))
+        )
+
+    def _position(self, key: QueueKey) -> int:
+        committed = self._broker.offsets.get(*key)
+        if committed is None or committed < 0:
+            committed = self._bounds(key)[0]
+        return max(self._ahead.get(key, 0), committed)
+
+    def _bounds(self, key: QueueKey) -> tuple[int, int]:
+        return self._broker.messages.queue_bounds(key.topic, key.queue_id)
+
+    def _queues(self, command: Command, peer: Peer, code: ResponseCode) -> list[QueueKey]:
+        """Returns the queues that a request may look at, checked in the real broker's order.
+
+        Args:
+            command, peer: the request.
+            code: of the refusal of a queue that the topic does not have.
+        """
+        broker = self._broker
+        group, topic, queue_id = text(command, "consumerGroup"), text(command, "topic"), number(command, "queueId")
+        if broker.is_v4 and broker.is_writable:
+            remark = f" request type {command.code} not supported"
+            raise RefusalError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+        broker.check_readable("peeking message")
+        config = broker.topics.get(topic)
+        if config is None:
+            raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please! {FAQ}")
+        if not config.perm & PERM_READ:
+            raise RefusalError(ResponseCode.NO_PERMISSION, f"the topic[{topic}] peeking message is forbidden")
+        key = QueueKey(group, topic, queue_id)
+        if queue_id >= config.read_queue_nums:
+            raise RefusalError(code, illegal_queue(key, config.read_queue_nums, peer))
+        found = broker.groups.find(group)
+        if found is None:
+            remark = f"subscription group [{group}] does not exist, {FAQ}"
+            raise RefusalError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+        if not found.consume_enable:
+            raise RefusalError(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}")
+        count = config.read_queue_nums
+        start = next(self._turns) % max(1, count)
+        every = [(start + number_) % count for number_ in range(count)] if queue_id < 0 else [queue_id]
+        retry = QueueKey(group, names.pop_retry_topic(group, topic), 0)
+        return [QueueKey(group, topic, one) for one in every] + [retry]

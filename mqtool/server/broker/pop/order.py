@@ -1,0 +1,194 @@
+"""Popping in order: what a group has out of a queue blocks the queue until it is acknowledged or its time is over.
+
+Nothing comes again through a retry topic, which would break the order: the group's offset stays at the first message
+that is not acknowledged. Kept in consumerOrderInfo.json. Source: QueueLevelConsumerManager, OrderInfo (5.5.0).
+"""
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from mqtool.errors import FormatError
+from mqtool.formats import config_json, file_names, java
+from mqtool.formats.codec import Buffer
+from mqtool.formats.service_records import QueueKey
+from mqtool.server.broker.tables.config_persister import Keeper
+from mqtool.server.broker.tables.offsets import key_of
+
+_DAY_MS = 86_400_000
+_LEVEL = "QUEUE"
+_NO_COMMIT = -2
+
+
+@dataclass(slots=True)
+class OrderInfo:
+    """What a group took out of a queue last.
+
+    Attributes:
+        pop_time, invisible_ms: when that was, ms since epoch, and for how long.
+        offsets: queue offsets of the messages.
+        attempt_id: of the request; the same one may take them once more.
+        visible: when single ones are visible again, by queue offset, where that was changed.
+        consumed: how often a message was taken before, by queue offset.
+        done: bits of those that are acknowledged, by their place in `offsets`.
+        last_ms: when the group last took something; ms since epoch.
+    """
+
+    pop_time: int
+    invisible_ms: int
+    offsets: list[int]
+    attempt_id: str | None = None
+    visible: dict[int, int] = field(default_factory=dict)
+    consumed: dict[int, int] = field(default_factory=dict)
+    done: int = 0
+    last_ms: int = 0
+
+    @property
+    def free_at(self) -> int:
+        """When the queue is free; ms since epoch, 0 if it is."""
+        return max(
+            (
+                self.visible.get(offset, self.pop_time + self.invisible_ms)
+                for place, offset in enumerate(self.offsets)
+                if not self.done >> place & 1
+            ),
+            default=0,
+        )
+
+    @property
+    def next_offset(self) -> int:
+        """The first message that is not acknowledged."""
+        left = [offset for place, offset in enumerate(self.offsets) if not self.done >> place & 1]
+        return left[0] if left else self.offsets[-1] + 1
+
+    def document(self) -> config_json.Document:
+        """Returns it as the file has it: offsets behind the first one count from there."""
+        first = self.offsets[0]
+        found: config_json.Document = {} if self.attempt_id is None else {"a": self.attempt_id}
+        found |= {"cm": self.done, "i": self.invisible_ms, "l": self.last_ms}
+        found["o"] = [first, *(offset - first for offset in self.offsets[1:])]
+        if self.consumed:
+            found["oc"] = self.consumed
+        if self.visible:
+            found["ot"] = self.visible
+        return {**found, "popTime": self.pop_time}
+
+
+def _info_of(found: Any) -> OrderInfo | None:
+    try:
+        first, *rest = found["o"]
+        return OrderInfo(
+            java.json_long(found["popTime"]),
+            java.json_long(found.get("i") or 0),
+            [java.json_long(first), *(first + java.json_long(one) for one in rest)],
+            found.get("a"),
+            {java.json_long(one): java.json_long(at) for one, at in (found.get("ot") or {}).items()},
+            {java.json_long(one): java.json_int(times) for one, times in (found.get("oc") or {}).items()},
+            java.json_long(found.get("cm") or 0),
+            java.json_long(found.get("l") or 0),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, FormatError):
+        return None
+
+
+def parse_order_infos(data: Buffer) -> dict[str, dict[int, OrderInfo]]:
+    """Reads consumerOrderInfo.json: by topic and group, then queue id; entries that are none are left out.
+
+    Raises:
+        FormatError: it is no such table.
+    """
+    found = config_json.parse(data).get("table") or {}
+    if not isinstance(found, dict) or not all(isinstance(one, dict) for one in found.values()):
+        raise FormatError("expected a table of tables", layout="configuration")
+    table = {
+        str(key): {java.json_int(one): _info_of(info) for one, info in queues.items()} for key, queues in found.items()
+    }
+    return {key: {one: info for one, info in queues.items() if info} for key, queues in table.items()}
+
+
+class OrderTable:
+    """What is out, for all groups that pop in order."""
+
+    def __init__(self, keeper: Keeper, *, kept: bool) -> None:
+        """Loads consumerOrderInfo.json.
+
+        Args:
+            keeper: of the configuration files.
+            kept: False for the files of 4.9, which has no such table.
+
+        Raises:
+            ConfigFileError: it cannot be understood.
+        """
+        self._table: dict[str, dict[int, OrderInfo]] = {}
+        self._keeper = keeper
+        self._changed = False
+        if kept:
+            self._table = keeper.configs.load(file_names.CONSUMER_ORDER_INFO, parse_order_infos) or {}
+            keeper.register(file_names.CONSUMER_ORDER_INFO, self._build)
+
+    def _build(self) -> bytes:
+        old = time.time_ns() // 1_000_000 - _DAY_MS
+        table = {
+            key: {one: info.document() for one, info in sorted(queues.items()) if info.last_ms >= old}
+            for key, queues in sorted(self._table.items())
+        }
+        table = {key: queues for key, queues in table.items() if queues}
+        document = {"orderInfoCount": len(table), "orderedConsumptionLevel": _LEVEL, "table": table}
+        return config_json.build(document, self._keeper.configs.style)
+
+    def persist(self) -> None:
+        """Has the file written, if anything changed since the last time."""
+        if self._changed:
+            self._changed = False
+            self._keeper.mark(file_names.CONSUMER_ORDER_INFO)
+
+    def find(self, key: QueueKey) -> OrderInfo | None:
+        """Returns what is out, None if nothing was taken yet."""
+        return self._table.get(key_of(key.topic, key.group), {}).get(key.queue_id)
+
+    def is_blocked(self, key: QueueKey, attempt_id: str | None) -> bool:
+        """Whether a request has to leave a queue alone."""
+        info = self.find(key)
+        if info is None or (attempt_id is not None and info.attempt_id == attempt_id):
+            return False
+        return info.free_at > time.time_ns() // 1_000_000
+
+    def clear(self, key: QueueKey) -> None:
+        """Forgets what is out: the group's offset was reset."""
+        if self._table.get(key_of(key.topic, key.group), {}).pop(key.queue_id, None) is not None:
+            self._changed = True
+
+    def take(self, key: QueueKey, info: OrderInfo) -> None:
+        """Notes what goes out, and counts what was out before."""
+        before = self.find(key)
+        if before is not None and before.attempt_id is not None and before.attempt_id == info.attempt_id:
+            info.consumed = before.consumed
+        elif before is not None:
+            again = set(before.offsets) & set(info.offsets)
+            info.consumed = {offset: before.consumed.get(offset, 0) + 1 for offset in sorted(again)}
+        self._table.setdefault(key_of(key.topic, key.group), {})[key.queue_id] = info
+        self._changed = True
+
+    def acknowledge(self, key: QueueKey, offset: int, pop_time: int) -> int:
+        """Notes that a message is consumed.
+
+        Returns:
+            The group's offset now; -2 if it stays, -1 if the message is not out.
+        """
+        info = self.find(key)
+        if info is None:
+            return offset + 1
+        if info.pop_time != pop_time:
+            return _NO_COMMIT
+        if offset not in info.offsets:
+            return -1
+        info.done |= 1 << info.offsets.index(offset)
+        self._changed = True
+        return info.next_offset
+
+    def prolong(self, key: QueueKey, offset: int, pop_time: int, until: int) -> None:
+        """Changes until when a message is invisible."""
+        info = self.find(key)
+        if info is not None and info.pop_time == pop_time:
+            info.visible[offset] = until
+            self._changed = True

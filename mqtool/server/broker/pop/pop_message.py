@@ -1,0 +1,252 @@
+"""Pop: messages of any queue of a topic, invisible to others until they are acknowledged or their time is over.
+
+What goes out is written down first (pop_records), so nothing is lost when the broker is killed, or a real one opens
+the store next. Source: PopMessageProcessor, ExtraInfoUtil (5.5.0).
+"""
+
+import itertools
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from mqtool.engine import GetResult, GetStatus
+from mqtool.engine.filters import MessageFilter
+from mqtool.formats import properties
+from mqtool.formats.service_records import CheckPoint, QueueKey
+from mqtool.protocol.codes import ResponseCode
+from mqtool.protocol.command import Command
+from mqtool.server.broker import names
+from mqtool.server.broker.answers import RefusalError, number
+from mqtool.server.broker.pop.acks import PopAcks
+from mqtool.server.broker.pop.looks import PopLooks
+from mqtool.server.broker.pop.order import OrderInfo, OrderTable
+from mqtool.server.broker.pop.records import (
+    ORDER_REVIVE_QUEUE,
+    build_extra_info,
+    check_point_message,
+    retry_flag,
+)
+from mqtool.server.broker.pop.request import PopRequest, read_request
+from mqtool.server.broker.pop.revive import Revive
+from mqtool.server.broker.stored import rebuilt, stored
+from mqtool.server.net.peer import Peer
+
+if TYPE_CHECKING:
+    from mqtool.engine import PutResult
+    from mqtool.server.broker.broker import Broker
+
+_POP_CHECK_POINT = "POP_CK"
+_ASTRAY = frozenset({GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY, GetStatus.OFFSET_FOUND_NULL})
+"""The group's offset is none of the queue's: one look more, from the next one that is."""
+
+
+class _Taken(NamedTuple):
+    """Messages of one queue that go out."""
+
+    point: CheckPoint
+    found: GetResult
+    stored: "PutResult | None"
+
+
+class PopProcessor:
+    """POP_MESSAGE; `acks` has what follows it."""
+
+    def __init__(self, broker: "Broker") -> None:
+        """Takes the broker whose tables and store it uses.
+
+        Raises:
+            ConfigFileError: consumerOrderInfo.json cannot be understood.
+        """
+        self._broker = broker
+        self.revive = Revive(broker)
+        self.orders = OrderTable(broker.keeper, kept=not broker.is_v4)
+        acks = PopAcks(broker, self.revive.topic, self.orders)
+        self.ack, self.batch_ack, self.change_invisible = acks.ack, acks.batch_ack, acks.change_invisible
+        self._ahead: dict[QueueKey, int] = {}
+        looks = PopLooks(broker, self.orders, self._ahead)
+        self.notify, self.peek, self.polling_info = looks.notify, looks.peek, looks.polling_info
+        self._turns = itertools.count()
+
+    async def close(self) -> None:
+        """Nothing is left to do: what is out is written down."""
+
+    async def pop(self, command: Command, peer: Peer) -> Command:
+        """Hands out messages; without any, waits for them as long as the request allows."""
+        request = read_request(self._broker, command, peer)
+        held = self._broker.held
+        end = held.now() + min(number(command, "pollTime", 0), 30_000) / 1000
+        while True:
+            pop_time = time.time_ns() // 1_000_000
+            revive_queue = ORDER_REVIVE_QUEUE if request.in_order else next(self._turns) % self.revive.queue_count
+            taken = self._take(request, pop_time, revive_queue)
+            left = end - held.now()
+            if taken or left <= 0 or self._broker.is_stopping:
+                await self._written(taken)
+                return self._answer(command, request, taken, pop_time, revive_queue)
+            await self._wait(request, left)
+
+    # -- taking --------------------------------------------------------------------------------------------------
+
+    def _position(self, request: PopRequest, key: QueueKey) -> int:
+        """Returns the queue offset to pop next; a group that is new there begins as it wants to."""
+        offsets = self._broker.offsets
+        reset = offsets.take_reset(*key)
+        if reset is not None:
+            self.orders.clear(key)
+            self._ahead.pop(key, None)
+            offsets.commit(*key, reset)
+            return reset
+        committed = offsets.get(*key)
+        if committed is None:
+            lowest, highest = self._broker.messages.queue_bounds(key.topic, key.queue_id)
+            committed = lowest
+            if request.from_end and not key.topic.startswith(names.RETRY_PREFIX):
+                first = self._broker.messages.get_message(key.topic, key.queue_id, 0, 1)
+                committed = 0 if lowest == 0 and not first.suggest_slave else max(0, highest - 1)
+            offsets.commit(*key, committed)
+        return max(self._ahead.get(key, 0), committed)
+
+    def _take(self, request: PopRequest, pop_time: int, revive_queue: int) -> list[_Taken]:
+        """Takes messages out of the queues, up to the number wanted."""
+        taken: list[_Taken] = []
+        left = request.max_num
+        for key in request.queues:
+            if left <= 0:
+                break
+            at = self._position(request, key)
+            if request.in_order and self.orders.is_blocked(key, request.attempt_id):
+                continue
+            found = self._get(key, at, left, request.wanted)
+            if not found.records:
+                if found.next_begin_offset > at:
+                    self._broker.offsets.commit(*key, found.next_begin_offset)
+                continue
+            point = CheckPoint(
+                key,
+                min(at, found.queue_offsets[0]),
+                found.queue_offsets,
+                pop_time,
+                request.invisible_ms,
+                self._broker.settings.text("brokerName"),
+            )
+            if request.in_order:
+                one = self._note_order(request, point, found)
+            else:
+                result = self._write_down(point, found, revive_queue)
+                if result is not None and not result.ok and taken:
+                    break
+                if result is not None and not result.ok:
+                    remark = f"the check point could not be stored: {result.status.value}"
+                    raise RefusalError(ResponseCode.SYSTEM_ERROR, remark)
+                one = _Taken(point, found, result)
+            left -= len(found.records)
+            taken.append(one)
+            self._broker.stats.got(key.group, key.topic, key.queue_id, len(found.records), found.size)
+        return taken
+
+    def _get(self, key: QueueKey, at: int, count: int, wanted: MessageFilter | None) -> GetResult:
+        messages = self._broker.messages
+        found: GetResult = messages.get_message(key.topic, key.queue_id, at, count, wanted)
+        if found.status in _ASTRAY and found.next_begin_offset != at:
+            self._broker.offsets.commit(*key, found.next_begin_offset)
+            found = messages.get_message(key.topic, key.queue_id, found.next_begin_offset, count, wanted)
+        return found
+
+    def _note_order(self, request: PopRequest, point: CheckPoint, found: GetResult) -> _Taken:
+        now = time.time_ns() // 1_000_000
+        info = OrderInfo(point.pop_time, point.invisible_ms, point.offsets, request.attempt_id, last_ms=now)
+        self.orders.take(point.key, info)
+        self._broker.offsets.commit(*point.key, point.start)
+        return _Taken(point, found, None)
+
+    def _write_down(self, point: CheckPoint, found: GetResult, revive_queue: int) -> "PutResult | None":
+        """Stores a check point; from then on the next pop goes on behind its messages. None if nothing is written."""
+        if not self._broker.is_writable:
+            self._broker.offsets.commit(*point.key, found.next_begin_offset)
+            return None
+        message = check_point_message(point, self.revive.topic, revive_queue, self._broker.store_host)
+        result = self._broker.writer.put(message)
+        if result.ok:
+            self._ahead[point.key] = found.next_begin_offset
+        return result
+
+    async def _written(self, taken: list[_Taken]) -> None:
+        """Waits until check points are as durable as messages are; only then the groups' offsets move on."""
+        for one in taken:
+            if one.stored is None:
+                continue
+            future = self._broker.writer.flushed(one.stored)
+            if future is not None:
+                await future
+            key, following = one.point.key, one.found.next_begin_offset
+            if not self._broker.offsets.has_reset(*key):
+                self._broker.offsets.commit(*key, max(following, self._broker.offsets.get(*key) or 0))
+            if self._ahead.get(key) == following:
+                del self._ahead[key]
+
+    async def _wait(self, request: PopRequest, seconds: float) -> None:
+        """Waits for a message, or until a queue that is blocked is free again."""
+        now, queues = time.time_ns() // 1_000_000, {}
+        for key in request.queues:
+            queues[key.topic, key.queue_id] = self._position(request, key)
+            if request.in_order and self.orders.is_blocked(key, request.attempt_id):
+                queues[key.topic, key.queue_id] = self._broker.messages.queue_bounds(key.topic, key.queue_id)[1]
+                info = self.orders.find(key)
+                seconds = min(seconds, max(0.01, (info.free_at - now) / 1000)) if info is not None else seconds
+        await self._broker.held.wait(queues, seconds)
+
+    # -- answering -----------------------------------------------------------------------------------------------
+
+    def _answer(
+        self, command: Command, request: PopRequest, taken: list[_Taken], pop_time: int, revive_queue: int
+    ) -> Command:
+        rest = sum(
+            max(0, self._broker.messages.queue_bounds(key.topic, key.queue_id)[1] - self._position(request, key))
+            for key in request.queues
+        )
+        fields = {
+            "popTime": str(pop_time),
+            "invisibleTime": str(request.invisible_ms),
+            "reviveQid": str(revive_queue),
+            "restNum": str(rest),
+        }
+        if not taken:
+            return command.reply(ResponseCode.POLLING_TIMEOUT, "NO_MESSAGE_IN_QUEUE", fields)
+        points = [one.point for one in taken]
+        fields["startOffsetInfo"] = ";".join(f"{_name(one.key)} {one.start}" for one in points)
+        fields["msgOffsetInfo"] = ";".join(f"{_name(one.key)} {','.join(map(str, one.offsets))}" for one in points)
+        if request.in_order:
+            fields["orderCountInfo"] = ";".join(self._counts(one) for one in points)
+        data = b"".join(
+            _as_popped(one.point, record, offset, request.topic, revive_queue)
+            for one in taken
+            for record, offset in zip(one.found.records, one.found.queue_offsets, strict=True)
+        )
+        return command.reply(ResponseCode.SUCCESS, "FOUND", fields, data)
+
+    def _counts(self, point: CheckPoint) -> str:
+        """Returns how often messages were taken before, each and the least of all (OrderInfo.offsetConsumedCount)."""
+        info = self.orders.find(point.key)
+        consumed = info.consumed if info is not None else {}
+        flag_ = retry_flag(point.key.topic)
+        queue_id = point.key.queue_id
+        each = [f"{flag_} qo{queue_id}%{offset} {times}" for offset, times in consumed.items()]
+        least = min(consumed.values()) if consumed and len(consumed) == len(point.offsets) else 0
+        return ";".join([*each, f"{flag_} {queue_id} {least}"])
+
+
+def _name(key: QueueKey) -> str:
+    return f"{retry_flag(key.topic)} {key.queue_id}"
+
+
+def _as_popped(
+    point: CheckPoint, record: "memoryview | bytes", offset: int, topic: str, revive_queue: int
+) -> "memoryview | bytes":
+    """Returns a record as a client is sent it: one that comes again is under the topic that it belongs to."""
+    if not point.key.topic.startswith(names.RETRY_PREFIX) or point.key.topic == topic:
+        return record
+    message = stored(record)
+    changed = dict(message.properties)
+    changed.setdefault(_POP_CHECK_POINT, build_extra_info(point, revive_queue, offset))
+    return rebuilt(
+        message, topic, message.record.queue_id, message.record.queue_offset, properties.encode(changed.items())
+    )

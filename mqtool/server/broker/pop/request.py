@@ -1,0 +1,99 @@
+"""Requests to pop, read and checked in the real broker's order. Source: PopMessageProcessor (5.5.0)."""
+
+import random
+from typing import TYPE_CHECKING, NamedTuple
+
+from mqtool.engine.filters import MessageFilter
+from mqtool.errors import UsageError
+from mqtool.formats.config_files import PERM_READ
+from mqtool.formats.service_records import QueueKey
+from mqtool.protocol.codes import ResponseCode
+from mqtool.protocol.command import Command
+from mqtool.server.broker import names
+from mqtool.server.broker.answers import RefusalError, flag, number, text
+from mqtool.server.broker.consume.pull import FAQ, readable
+from mqtool.server.broker.pop.acks import illegal_queue
+from mqtool.server.broker.tables.filters import filter_of
+from mqtool.server.net.peer import Peer
+
+if TYPE_CHECKING:
+    from mqtool.server.broker.broker import Broker
+
+_MOST = 32
+_INIT_AT_END = 1
+_RETRIES_FIRST = 5
+"""One pop in so many looks at the messages to be consumed again before the others."""
+
+
+class PopRequest(NamedTuple):
+    """A request, checked."""
+
+    group: str
+    topic: str
+    queues: list[QueueKey]
+    max_num: int
+    invisible_ms: int
+    wanted: MessageFilter | None
+    from_end: bool
+    in_order: bool
+    attempt_id: str | None
+
+
+def read_request(broker: "Broker", command: Command, peer: Peer) -> PopRequest:
+    """Reads a request; raises RefusalError in the real broker's order."""
+    group, topic, order = text(command, "consumerGroup"), text(command, "topic"), flag(command, "order")
+    _check_broker(broker, command)
+    config = broker.topics.get(topic)
+    if config is not None and not config.perm & PERM_READ:
+        raise RefusalError(ResponseCode.NO_PERMISSION, f"the topic[{topic}] peeking message is forbidden")
+    config = readable(broker, topic)
+    queue_id = number(command, "queueId", 0)
+    if queue_id >= config.read_queue_nums:
+        remark = illegal_queue(QueueKey(group, topic, queue_id), config.read_queue_nums, peer)
+        raise RefusalError(ResponseCode.INVALID_PARAMETER, remark)
+    group_config = broker.groups.find(group)
+    if group_config is None:
+        remark = f"subscription group [{group}] does not exist, {FAQ}"
+        raise RefusalError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+    if not group_config.consume_enable:
+        raise RefusalError(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}")
+    try:
+        wanted = filter_of(command.fields.get("exp") or "*", command.fields.get("expType") or "TAG")
+    except UsageError as error:
+        remark = "parse the consumer's subscription failed"
+        raise RefusalError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark) from error
+    every = list(range(config.read_queue_nums)) if queue_id < 0 else [queue_id]
+    start = random.randrange(max(1, len(every)))  # noqa: S311 - spreads load, hides nothing
+    queues = [QueueKey(group, topic, one) for one in every[start:] + every[:start]]
+    if not order and not topic.startswith(names.RETRY_PREFIX):  # it need not be there yet
+        first = random.randrange(_RETRIES_FIRST) == 0  # noqa: S311
+        queues.insert(0 if first else len(queues), QueueKey(group, names.pop_retry_topic(group, topic), 0))
+    return PopRequest(
+        group,
+        topic,
+        queues,
+        number(command, "maxMsgNums", 0),
+        number(command, "invisibleTime", 0),
+        wanted,
+        number(command, "initMode", 0) == _INIT_AT_END,
+        order,
+        command.fields.get("attemptId"),
+    )
+
+
+def _check_broker(broker: "Broker", command: Command) -> None:
+    """Raises RefusalError if the broker pops nothing, or not so much."""
+    if broker.is_v4 and broker.is_writable:
+        remark = f" request type {command.code} not supported"
+        raise RefusalError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+    host = broker.address.rpartition(":")[0]
+    if not broker.settings.number("brokerPermission") & PERM_READ:
+        raise RefusalError(ResponseCode.NO_PERMISSION, f"the broker[{host}] pop message is forbidden")
+    if broker.is_stopping:
+        broker.check_writable(None)
+    if number(command, "maxMsgNums", 0) > _MOST:
+        remark = f"the broker[{host}] pop message's num is greater than {_MOST}"
+        raise RefusalError(ResponseCode.INVALID_PARAMETER, remark)
+    if not broker.settings.flag("timerWheelEnable"):
+        remark = f"the broker[{host}] pop message is forbidden because timerWheelEnable is false"
+        raise RefusalError(ResponseCode.SYSTEM_ERROR, remark)

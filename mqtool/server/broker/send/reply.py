@@ -1,0 +1,99 @@
+"""Request-reply: an answer of one client, pushed to the client that asked. Source: ReplyMessageProcessor (5.5.0)."""
+
+import time
+from typing import TYPE_CHECKING
+
+from mqtool.engine.hooks import OutgoingMessage
+from mqtool.formats import hosts, java, properties
+from mqtool.protocol.codes import RequestCode, ResponseCode
+from mqtool.protocol.command import Command
+from mqtool.server.broker import names
+from mqtool.server.broker.answers import RefusalError
+from mqtool.server.broker.send.header import SendHeader, header_of
+from mqtool.server.broker.send.put_answers import STORED
+from mqtool.server.net.peer import Peer
+
+if TYPE_CHECKING:
+    from mqtool.server.broker.broker import Broker
+
+REPLY_TO = "REPLY_TO_CLIENT"
+PUSH_STATUS = "PUSH_REPLY_TIME"
+_PUSH_S = 10.0
+
+
+class ReplyProcessor:
+    """SEND_REPLY_MESSAGE and SEND_REPLY_MESSAGE_V2."""
+
+    def __init__(self, broker: "Broker") -> None:
+        """Takes the broker whose tables and store it uses."""
+        self._broker = broker
+
+    async def reply(self, command: Command, peer: Peer) -> Command:
+        """Pushes the message to the client that waits for it, and stores it if the broker keeps replies."""
+        broker, header = self._broker, header_of(command)
+        broker.check_writable(None)
+        problem = names.topic_problem(header.topic)
+        if problem is not None:
+            raise RefusalError(ResponseCode.INVALID_PARAMETER, problem)
+        config = broker.topics.get(header.topic) or broker.topics.create_for_send(
+            header.topic, header.default_topic, header.default_topic_queues, unit=header.unit_mode
+        )
+        if config is None:
+            raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist, apply first please!")
+        found = properties.decode(java.encode_utf8(header.properties))
+        pushed = await self._push(command, peer, header, found)
+        fields = {"msgId": "", "queueId": str(max(0, header.queue_id)), "queueOffset": "0"}
+        code, remark = (ResponseCode.SUCCESS, None) if pushed is None else (ResponseCode.SYSTEM_ERROR, pushed)
+        if broker.settings.flag("storeReplyMessageEnable"):
+            found[PUSH_STATUS] = str(time.time_ns() // 1_000_000)
+            result = await broker.writer.store(
+                OutgoingMessage(
+                    header.topic,
+                    max(0, header.queue_id),
+                    bytes(command.body),
+                    properties.encode(found.items()),
+                    header.flag,
+                    header.sys_flag,
+                    header.born_timestamp,
+                    broker.host_of(peer),
+                    broker.store_host,
+                    header.reconsume_times,
+                )
+            )
+            if result.ok:
+                fields |= {"msgId": result.offset_message_id, "queueOffset": str(result.queue_offset)}
+            if pushed is None and result.status not in STORED:
+                code, remark = ResponseCode.SYSTEM_ERROR, f"the reply could not be stored: {result.status.value}"
+        return command.reply(code, remark, fields)
+
+    async def _push(self, command: Command, peer: Peer, header: SendHeader, found: dict[str, str]) -> str | None:
+        """Hands the reply to the client that asked; returns what went wrong, None if nothing did."""
+        broker, client_id = self._broker, found.get(REPLY_TO)
+        if client_id is None:
+            return f"REPLY_TO_CLIENT is null, can not reply message {found.get(properties.UNIQUE_KEY, '')}"
+        target = broker.clients.peer_of(client_id)
+        if target is None:
+            return f"push reply message fail, channel of <{client_id}> not found."
+        fields = {
+            "producerGroup": header.group,
+            "topic": header.topic,
+            "defaultTopic": header.default_topic,
+            "defaultTopicQueueNums": str(header.default_topic_queues),
+            "queueId": str(header.queue_id),
+            "sysFlag": str(header.sys_flag),
+            "bornTimestamp": str(header.born_timestamp),
+            "flag": str(header.flag),
+            "properties": header.properties,
+            "reconsumeTimes": str(header.reconsume_times),
+            "unitMode": str(header.unit_mode).lower(),
+            "bornHost": peer.address,
+            "storeHost": hosts.text_of(broker.store_host),
+            "storeTimestamp": str(time.time_ns() // 1_000_000),
+        }
+        code = RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT
+        answer = await broker.ask(target, code, fields, bytes(command.body), _PUSH_S)
+        if answer is None:
+            return f"push reply message to <{client_id}> fail."
+        if answer.code != ResponseCode.SUCCESS:
+            return f"push reply message to {client_id} fail. {answer.remark}"
+        return None

@@ -1,0 +1,82 @@
+"""Send-back: a message that could not be consumed comes again later, or goes to the dead letters.
+
+Source: AbstractSendMessageProcessor.consumerSendMsgBack (5.5.0).
+"""
+
+import random
+from typing import TYPE_CHECKING
+
+from mqtool.errors import FormatError
+from mqtool.formats import message_id, properties
+from mqtool.protocol.codes import ResponseCode
+from mqtool.protocol.command import Command
+from mqtool.server.broker import names
+from mqtool.server.broker.answers import RefusalError, flag, number, ok, text
+from mqtool.server.broker.send.put_answers import STORED
+from mqtool.server.broker.stored import Stored, again, stored
+from mqtool.server.net.peer import Peer
+
+if TYPE_CHECKING:
+    from mqtool.server.broker.broker import Broker
+
+_FIRST_LEVEL = 3
+_VERSION_WITH_LIMIT = 121
+"""MQVersion.V3_4_9: clients from here on say how often they want a message at most."""
+
+
+class SendBackProcessor:
+    """CONSUMER_SEND_MSG_BACK."""
+
+    def __init__(self, broker: "Broker") -> None:
+        """Takes the broker whose tables and store it uses."""
+        self._broker = broker
+
+    async def send_back(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002 - every handler has both
+        """Stores the message again, for its group alone."""
+        broker = self._broker
+        group, level = text(command, "group"), number(command, "delayLevel")
+        config = broker.groups.find(group)
+        if config is None:
+            raise RefusalError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group}")
+        broker.check_writable(None)
+        if config.retry_queue_nums <= 0:
+            return ok(command)
+        message = self._message_at(number(command, "offset"))
+        limit = config.retry_max_times
+        if command.version >= _VERSION_WITH_LIMIT:
+            limit = number(command, "maxReconsumeTimes", limit)
+        changed = dict(message.properties)
+        changed.setdefault(properties.RETRY_TOPIC, message.topic)
+        changed[properties.WAIT] = "false"
+        record = message.record
+        if record.reconsume_times >= limit or level < 0:
+            topic, queues = names.dead_letter_topic(group), 1
+            changed.pop(properties.DELAY_LEVEL, None)
+        else:
+            topic, queues = names.retry_topic(group), config.retry_queue_nums
+            changed[properties.DELAY_LEVEL] = str(level or _FIRST_LEVEL + record.reconsume_times)
+        broker.topics.create_for_send_back(topic, queues, unit=flag(command, "unitMode"))
+        await broker.keeper.saved()
+        first = changed.get(properties.ORIGIN_MESSAGE_ID) or message_id.format_offset_id(
+            record.store_host, record.physical_offset
+        )
+        changed[properties.ORIGIN_MESSAGE_ID] = first
+        for name in (properties.REAL_TOPIC, properties.REAL_QUEUE_ID):
+            changed.pop(name, None)
+        queue_id = random.randrange(queues)  # noqa: S311 - spreads load, hides nothing
+        outgoing = again(message, topic, queue_id, changed, broker.store_host)
+        result = await broker.writer.store(outgoing._replace(reconsume_times=record.reconsume_times + 1))
+        code = STORED.get(result.status)
+        if code is None:
+            raise RefusalError(ResponseCode.SYSTEM_ERROR, result.status.value)
+        broker.stats.sent_back(group, message.topic)
+        return ok(command)
+
+    def _message_at(self, physical_offset: int) -> Stored:
+        data = self._broker.messages.message_at(physical_offset)
+        try:
+            if data is not None:
+                return stored(data)
+        except FormatError:
+            pass
+        raise RefusalError(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {physical_offset}")

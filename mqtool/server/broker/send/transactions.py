@@ -1,0 +1,246 @@
+"""Transactions: half messages, their ends, and the question about those that have none.
+
+A half message lies in a topic of its own until its producer says what becomes of it; then the message itself follows,
+or nothing, and an op message says that the half is done with. Who does not say is asked. Positions in both topics are
+ordinary consumer offsets, so that a real broker goes on where this one stopped. Source: EndTransactionProcessor,
+TransactionalMessageServiceImpl, TransactionalMessageBridge (5.5.0).
+"""
+
+import logging
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+from mqtool.engine import GetStatus
+from mqtool.engine.hooks import OutgoingMessage
+from mqtool.errors import FormatError
+from mqtool.formats import message_id, properties, service_records
+from mqtool.formats.commit_log import TRANSACTION_MASK, SysFlag
+from mqtool.protocol.codes import RequestCode, ResponseCode
+from mqtool.protocol.command import Command
+from mqtool.server.broker import names
+from mqtool.server.broker.answers import RefusalError, number, ok, text
+from mqtool.server.broker.stored import Stored, again, rebuilt, stored
+from mqtool.server.net.peer import Peer
+
+if TYPE_CHECKING:
+    from mqtool.server.broker.broker import Broker
+
+_LOG = logging.getLogger(__name__)
+
+PREPARED_QUEUE_OFFSET = "TRAN_PREPARED_QUEUE_OFFSET"
+_COMMIT = int(SysFlag.TRANSACTION_COMMIT)
+_ROLLBACK = int(SysFlag.TRANSACTION_ROLLBACK)
+_OLDEST_MS = 72 * 3_600_000
+_OP_TAG = "d"
+
+
+def half_message(message: OutgoingMessage) -> OutgoingMessage:
+    """Returns the half of a message, as it is parked (TransactionalMessageBridge.parseHalfMessageInner)."""
+    found = properties.decode(message.properties)
+    found[properties.REAL_TOPIC] = message.topic
+    found[properties.REAL_QUEUE_ID] = str(message.queue_id)
+    if properties.UNIQUE_KEY in found:
+        found[properties.TRANSACTION_ID] = found[properties.UNIQUE_KEY]
+    return message._replace(
+        topic=names.HALF_TOPIC,
+        queue_id=0,
+        properties=properties.encode(found.items()),
+        sys_flag=message.sys_flag & ~TRANSACTION_MASK,
+    )
+
+
+class Transactions:
+    """END_TRANSACTION, and the rounds that ask producers."""
+
+    def __init__(self, broker: "Broker") -> None:
+        """Takes the broker whose tables and store it uses."""
+        self._broker = broker
+        self._done: set[int] = set()
+        self._ops: deque[tuple[int, int]] = deque()
+        self._op_read = 0
+
+    # -- the producer's word -------------------------------------------------------------------------------------
+
+    async def end(self, command: Command, peer: Peer) -> Command | None:  # noqa: ARG002 - every handler has both
+        """Carries out what a producer says about a half message; an undecided one is left alone."""
+        self._broker.check_writable(None)
+        decision = number(command, "commitOrRollback")
+        if decision not in (_COMMIT, _ROLLBACK):
+            return None
+        half = self._half_of(command)
+        if decision == _COMMIT:
+            place = service_records.destination(half.properties)
+            result = await self._broker.writer.store(self._committed(half, place, number(command, "commitLogOffset")))
+            if not result.ok:
+                raise RefusalError(ResponseCode.SYSTEM_ERROR, f"the message could not be stored: {result.status.value}")
+            self._broker.stats.put(place.topic, 0, 1, result.size)
+        await self._note_done(half.record.queue_offset)
+        return ok(command)
+
+    def _half_of(self, command: Command) -> Stored:
+        data = self._broker.messages.message_at(number(command, "commitLogOffset"))
+        if data is None:
+            raise RefusalError(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
+        try:
+            half = stored(data)
+        except FormatError as error:
+            raise RefusalError(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed") from error
+        if half.topic != names.HALF_TOPIC:
+            raise RefusalError(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
+        if half.properties.get(properties.PRODUCER_GROUP) != text(command, "producerGroup"):
+            raise RefusalError(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
+        if half.record.queue_offset != number(command, "tranStateTableOffset"):
+            raise RefusalError(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
+        return half
+
+    def _committed(self, half: Stored, place: service_records.Destination, half_offset: int) -> OutgoingMessage:
+        message = again(half, *place, {**half.properties, properties.WAIT: "false"}, self._broker.store_host)
+        return message._replace(sys_flag=half.record.sys_flag | _COMMIT, prepared_transaction_offset=half_offset)
+
+    async def _note_done(self, half_queue_offset: int) -> None:
+        """Writes the op message of a half."""
+        self._done.add(half_queue_offset)
+        encoded = properties.encode({properties.TAGS: _OP_TAG}.items())
+        message = OutgoingMessage(
+            names.OP_TOPIC,
+            0,
+            f"{half_queue_offset},".encode(),
+            encoded,
+            born_host=self._broker.store_host,
+            store_host=self._broker.store_host,
+        )
+        result = await self._broker.writer.store(message)
+        if not result.ok:
+            raise RefusalError(ResponseCode.SYSTEM_ERROR, f"the end could not be stored: {result.status.value}")
+
+    # -- asking --------------------------------------------------------------------------------------------------
+
+    async def check(self) -> None:
+        """One round: passes over what is done with, asks about the rest, and moves both positions on."""
+        half_at = self._position(names.HALF_TOPIC)
+        self._op_read = max(self._op_read, self._position(names.OP_TOPIC))
+        self._read_ops(half_at)
+        started = time.time_ns() // 1_000_000
+        while True:
+            if half_at in self._done:
+                half_at += 1
+                continue
+            data = self._half_at(half_at)
+            if data is None:
+                half_at = self._after_hole(half_at)
+                if self._half_at(half_at) is None:
+                    break
+                continue
+            is_done = True
+            with self._broker.skipped.guard("transaction", names.HALF_TOPIC, 0, half_at):
+                half = stored(data)
+                is_done = half.record.store_timestamp < started and await self._settle(half, started)
+            if not is_done:
+                break
+            half_at += 1
+        self._commit(half_at)
+
+    async def _settle(self, half: Stored, now: int) -> bool:
+        """Asks about one half, or gives it up; returns False if it and those behind it are too young."""
+        settings, found = self._broker.settings, half.properties
+        try:
+            place = service_records.destination(found)
+        except FormatError:
+            await self._give_up(half)  # nobody can commit it; its bytes stay where given-up messages are
+            raise
+        age = now - half.record.born_timestamp
+        checked = service_records.check_times(found)
+        if age > _OLDEST_MS or checked >= settings.number("transactionCheckMax"):
+            await self._give_up(half)
+            return True
+        immunity = settings.number("transactionTimeOut")
+        own = service_records.lenient_number(found.get(service_records.IMMUNITY))
+        if age < own * 1000:  # it wants to be left alone; those behind it do not wait for that
+            await self._put_back(half, checked)
+            return True
+        if age < immunity:
+            return False
+        put = await self._put_back(half, checked + 1)
+        if put is not None:
+            self._ask(half, place, *put)
+        return True
+
+    async def _put_back(self, half: Stored, times: int) -> tuple[int, int] | None:
+        """Stores a half again, at the end; returns its new physical and queue offset."""
+        changed = {**half.properties, service_records.CHECK_TIMES: str(times)} if times else dict(half.properties)
+        changed.setdefault(PREPARED_QUEUE_OFFSET, str(half.record.queue_offset))
+        result = await self._broker.writer.store(again(half, names.HALF_TOPIC, 0, changed, self._broker.store_host))
+        return (result.physical_offset, result.queue_offset) if result.ok else None
+
+    def _ask(self, half: Stored, place: service_records.Destination, physical_offset: int, queue_offset: int) -> None:
+        """Sends CHECK_TRANSACTION_STATE to one producer of the group."""
+        broker, found = self._broker, half.properties
+        peer = broker.clients.producer_of(found.get(properties.PRODUCER_GROUP, ""))
+        if peer is None:
+            _LOG.warning("no producer to ask group=%s", found.get(properties.PRODUCER_GROUP))
+            return
+        topic, queue_id = place
+        key = half.unique_key
+        fields = {
+            "topic": topic,
+            "commitLogOffset": str(physical_offset),
+            "tranStateTableOffset": str(queue_offset),
+            "msgId": key,
+            "transactionId": key,
+            "offsetMsgId": message_id.format_offset_id(half.record.store_host, physical_offset),
+            "bname": broker.settings.text("brokerName"),
+        }
+        data = rebuilt(half, topic, queue_id, queue_offset, half.record.properties)
+        broker.tell(peer, RequestCode.CHECK_TRANSACTION_STATE, fields, data)
+
+    async def _give_up(self, half: Stored) -> None:
+        self._broker.topics.create_for_send_back(names.CHECKED_TOO_OFTEN_TOPIC, 1)
+        await self._broker.writer.store(
+            again(half, names.CHECKED_TOO_OFTEN_TOPIC, 0, half.properties, self._broker.store_host)
+        )
+
+    # -- positions -----------------------------------------------------------------------------------------------
+
+    def _position(self, topic: str) -> int:
+        lowest, highest = self._broker.messages.queue_bounds(topic, 0)
+        known = self._broker.offsets.get(names.TRANSACTION_GROUP, topic, 0)
+        return min(max(lowest, 0 if known is None else known), highest)
+
+    def _half_at(self, queue_offset: int) -> "memoryview | bytes | None":
+        """Returns the record at a queue offset of the half topic, None if there is none."""
+        found = self._broker.messages.get_message(names.HALF_TOPIC, 0, queue_offset, 1)
+        return found.records[0] if found.records else None
+
+    def _after_hole(self, queue_offset: int) -> int:
+        """Returns where halves go on behind an offset whose message is gone."""
+        found = self._broker.messages.get_message(names.HALF_TOPIC, 0, queue_offset, 1)
+        gone = found.status in (GetStatus.MESSAGE_WAS_REMOVING, GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_FOUND_NULL)
+        return max(queue_offset, found.next_begin_offset) if gone else queue_offset
+
+    def _read_ops(self, half_at: int) -> None:
+        """Takes over which halves are done with, from op messages that were not read yet.
+
+        An op message can end only halves that were there before it, so larger numbers are not kept.
+        """
+        end = self._broker.messages.queue_bounds(names.HALF_TOPIC, 0)[1]
+        while True:
+            found = self._broker.messages.get_message(names.OP_TOPIC, 0, self._op_read, 32)
+            for number_, data in zip(found.queue_offsets, found.records, strict=True):
+                offsets: list[int] = []
+                with self._broker.skipped.guard("transaction", names.OP_TOPIC, 0, number_):
+                    offsets = [one for one in service_records.op_offsets(stored(data).record.body) if one < end]
+                self._done.update(offset for offset in offsets if offset >= half_at)
+                self._ops.append((number_, max(offsets, default=-1)))
+            if not found.records:
+                break
+            self._op_read = found.next_begin_offset
+
+    def _commit(self, half_at: int) -> None:
+        """Moves both positions: an op message is done with when all halves that it names lie behind."""
+        self._done = {offset for offset in self._done if offset >= half_at}
+        op_at = self._position(names.OP_TOPIC)
+        while self._ops and self._ops[0][1] < half_at:
+            op_at = self._ops.popleft()[0] + 1
+        self._broker.offsets.commit(names.TRANSACTION_GROUP, names.HALF_TOPIC, 0, half_at)
+        self._broker.offsets.commit(names.TRANSACTION_GROUP, names.OP_TOPIC, 0, op_at)

@@ -1,0 +1,216 @@
+"""Clients: who is connected, as producer or consumer of which groups, and what the groups subscribe to.
+
+Kept by heartbeats; what is not renewed for two minutes, or loses its connection, goes. Source: ProducerManager,
+ConsumerManager, ConsumerGroupInfo, ClientHousekeepingService (5.5.0).
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from mqtool.server.net.peer import Peer
+
+EXPIRY_S = 120.0
+
+
+@dataclass(slots=True)
+class Client:
+    """One connection's membership in a group."""
+
+    peer: Peer
+    client_id: str
+    language: str
+    version: int
+    renewed: float
+    renewed_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """What a group wants of a topic."""
+
+    topic: str
+    expression: str = "*"
+    version: int = 0
+    kind: str = "TAG"
+    class_filter: bool = False
+    tags: tuple[str, ...] = ()
+    codes: tuple[int, ...] = ()
+
+    def body(self) -> dict[str, Any]:
+        """Returns it as bodies show it (SubscriptionData)."""
+        return {
+            "classFilterMode": self.class_filter,
+            "codeSet": list(self.codes),
+            "expressionType": self.kind,
+            "subString": self.expression,
+            "subVersion": self.version,
+            "tagsSet": list(self.tags),
+            "topic": self.topic,
+        }
+
+
+@dataclass(slots=True)
+class ConsumerGroup:
+    """The members of one consumer group."""
+
+    name: str
+    consume_type: str
+    message_model: str
+    consume_from_where: str
+    members: dict[Peer, Client] = field(default_factory=dict)
+    subscriptions: dict[str, Subscription] = field(default_factory=dict)
+
+    def client_ids(self) -> list[str]:
+        """Returns the ids of its members."""
+        return [member.client_id for member in self.members.values()]
+
+    def member(self, client_id: str) -> Client | None:
+        """Returns a member by its id."""
+        return next((one for one in self.members.values() if one.client_id == client_id), None)
+
+
+Notify = Callable[[ConsumerGroup], None]
+"""Called when the members of a group, or what they want, changed."""
+
+
+class Clients:
+    """The registry. For the event loop's thread."""
+
+    def __init__(self, notify: Notify, now: Callable[[], float] = time.monotonic) -> None:
+        """Takes what is to happen on changes, and a clock that counts seconds."""
+        self.consumers: dict[str, ConsumerGroup] = {}
+        self.producers: dict[str, dict[Peer, Client]] = {}
+        self._notify = notify
+        self._now = now
+        self._next_producer = 0
+
+    # -- heartbeats ----------------------------------------------------------------------------------------------
+
+    def client_of(self, peer: Peer, client_id: str, language: str, version: int) -> Client:
+        """Returns a membership that begins now."""
+        return Client(peer, client_id, language, version, self._now(), time.time_ns() // 1_000_000)
+
+    def register_producer(self, group: str, client: Client) -> None:
+        """Adds a producer to a group, or renews it."""
+        self.producers.setdefault(group, {})[client.peer] = client
+
+    def register_consumer(
+        self,
+        group: str,
+        client: Client,
+        consume_type: str,
+        message_model: str,
+        consume_from_where: str,
+        subscriptions: list[Subscription] | None,
+        *,
+        notify: bool,
+    ) -> bool:
+        """Adds a consumer to a group, or renews it.
+
+        Args:
+            group: its name.
+            client: the consumer.
+            consume_type, message_model, consume_from_where: of the group; the latest heartbeat counts.
+            subscriptions: what it wants, all of it; None if that did not change.
+            notify: whether the group's members are told of changes.
+
+        Returns:
+            Whether anything changed.
+        """
+        found = self.consumers.get(group)
+        if found is None:
+            found = self.consumers[group] = ConsumerGroup(group, consume_type, message_model, consume_from_where)
+        found.consume_type, found.message_model = consume_type, message_model
+        found.consume_from_where = consume_from_where
+        changed = client.peer not in found.members
+        found.members[client.peer] = client
+        if subscriptions is not None and _subscribe(found, subscriptions):
+            changed = True
+        if changed and notify:
+            self._notify(found)
+        return changed
+
+    def unregister_producer(self, group: str, peer: Peer) -> None:
+        """Takes a producer out of a group."""
+        members = self.producers.get(group, {})
+        members.pop(peer, None)
+        if not members:
+            self.producers.pop(group, None)
+
+    def unregister_consumer(self, group: str, peer: Peer) -> None:
+        """Takes a consumer out of a group; the others are told."""
+        found = self.consumers.get(group)
+        if found is None or found.members.pop(peer, None) is None:
+            return
+        if not found.members:
+            del self.consumers[group]
+        self._notify(found)
+
+    def forget(self, peer: Peer) -> None:
+        """Takes a connection out of everything: it is closed."""
+        for group in [name for name, members in self.producers.items() if peer in members]:
+            self.unregister_producer(group, peer)
+        for group in [name for name, found in self.consumers.items() if peer in found.members]:
+            self.unregister_consumer(group, peer)
+
+    def expire(self) -> list[Peer]:
+        """Takes out who has not been heard of for two minutes; returns those connections."""
+        limit = self._now() - EXPIRY_S
+        silent = {member.peer for member in self.members() if member.renewed < limit}
+        for peer in silent:
+            self.forget(peer)
+        return list(silent)
+
+    def members(self) -> Iterator[Client]:
+        """Yields every membership."""
+        for group in self.consumers.values():
+            yield from group.members.values()
+        for members in self.producers.values():
+            yield from members.values()
+
+    # -- questions -----------------------------------------------------------------------------------------------
+
+    def consumer_group(self, group: str) -> ConsumerGroup | None:
+        """Returns a group that has members, None if there is none."""
+        return self.consumers.get(group)
+
+    def producer_of(self, group: str) -> Peer | None:
+        """Returns a connection of a producer group, another one each time, None if there is none."""
+        members = list(self.producers.get(group, {}))
+        if not members:
+            return None
+        self._next_producer += 1
+        return members[self._next_producer % len(members)]
+
+    def peer_of(self, client_id: str) -> Peer | None:
+        """Returns the connection of a producer by its client id."""
+        for members in self.producers.values():
+            for peer, client in members.items():
+                if client.client_id == client_id:
+                    return peer
+        return None
+
+    def groups_of(self, topic: str) -> set[str]:
+        """Returns the online groups that subscribe to a topic."""
+        return {name for name, group in self.consumers.items() if topic in group.subscriptions}
+
+
+def _subscribe(group: ConsumerGroup, wanted: list[Subscription]) -> bool:
+    """Takes over newer subscriptions and drops those that are not wanted any more; returns whether topics changed.
+
+    Source: ConsumerGroupInfo.updateSubscription.
+    """
+    changed = False
+    for one in wanted:
+        known = group.subscriptions.get(one.topic)
+        if known is None:
+            changed = True
+        if known is None or one.version > known.version:
+            group.subscriptions[one.topic] = one
+    topics = {one.topic for one in wanted}
+    for topic in [name for name in group.subscriptions if name not in topics]:
+        del group.subscriptions[topic]
+        changed = True
+    return changed

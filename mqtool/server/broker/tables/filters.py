@@ -1,0 +1,59 @@
+"""Filters of consumers: subscriptions as clients state them, and what the engine asks.
+
+Source: FilterAPI, ExpressionMessageFilter, ConsumerFilterManager (5.5.0).
+"""
+
+from functools import lru_cache
+from typing import Any
+
+from mqtool.engine.filters import ALL, MessageFilter, SqlFilter, TagFilter
+from mqtool.errors import UsageError
+from mqtool.formats import java
+from mqtool.server.broker.tables.clients import Subscription
+
+TAG = "TAG"
+
+
+@lru_cache(maxsize=4096)
+def filter_of(expression: str, kind: str) -> MessageFilter | None:
+    """Returns what the engine asks for an expression; None if everything passes.
+
+    Args:
+        expression: of a subscription.
+        kind: "TAG", or else SQL92.
+
+    Raises:
+        UsageError: it is no SQL92 expression.
+    """
+    if is_tag(kind):
+        return None if not expression.strip() or expression.strip() == ALL else TagFilter(expression)
+    return SqlFilter(expression)
+
+
+def is_tag(kind: str | None) -> bool:
+    """Whether a kind of expression is that of tags (ExpressionType.isTagType)."""
+    return not kind or kind == TAG
+
+
+def subscription_of(topic: str, expression: str, version: int, kind: str) -> Subscription:
+    """Returns a subscription; codes are computed from the tags, whatever the client says.
+
+    Raises:
+        UsageError: it is no SQL92 expression.
+    """
+    if not is_tag(kind):
+        filter_of(expression, kind)
+        return Subscription(topic, expression, version, kind)
+    tags = TagFilter(expression).tags
+    codes = tuple(sorted({java.string_hash(tag) for tag in tags}))
+    return Subscription(topic, expression or ALL, version, TAG, tags=tags, codes=codes)
+
+
+def subscription_from(found: dict[str, Any]) -> Subscription:
+    """Returns the subscription that a heartbeat's body states; an expression that is none lets nothing through."""
+    topic, expression = str(found.get("topic", "")), str(found.get("subString") or ALL)
+    version, kind = java.json_long(found.get("subVersion") or 0), str(found.get("expressionType") or TAG)
+    try:
+        return subscription_of(topic, expression, version, kind)
+    except UsageError:
+        return Subscription(topic, expression, version, kind)

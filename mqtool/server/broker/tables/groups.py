@@ -1,0 +1,84 @@
+"""Groups: the subscription groups of a broker. Source: SubscriptionGroupManager (5.5.0)."""
+
+import time
+
+from mqtool.formats import config_files, file_names
+from mqtool.formats.config_files import DataVersion, GroupConfig, SubscriptionGroups
+from mqtool.scan.multi_dispatch import is_lmq
+from mqtool.server.broker import names
+from mqtool.server.broker.settings import Settings
+from mqtool.server.broker.tables.config_persister import Keeper
+from mqtool.server.broker.tables.topics import next_version
+
+
+def default_group(name: str) -> GroupConfig:
+    """Returns a group as a broker creates it for a consumer that it does not know."""
+    return GroupConfig(
+        name,
+        consume_message_orderly=False,
+        group_sys_flag=0,
+        consume_timeout_minute=15,
+        attributes={},
+        extra={"groupRetryPolicy": {"type": "CUSTOMIZED"}},
+    )
+
+
+class GroupTable:
+    """The groups of a broker.
+
+    Attributes:
+        table: by name.
+        data_version: of the table.
+    """
+
+    def __init__(self, keeper: Keeper, settings: Settings) -> None:
+        """Loads subscriptionGroup.json and adds what every broker has.
+
+        Raises:
+            ConfigFileError: it cannot be understood.
+        """
+        loaded = keeper.configs.load(file_names.SUBSCRIPTION_GROUPS, config_files.parse_groups)
+        loaded = loaded or SubscriptionGroups({})
+        self.table: dict[str, GroupConfig] = dict(loaded.subscription_group_table)
+        self.data_version = loaded.data_version or DataVersion(0, time.time_ns() // 1_000_000, 0)
+        self._extra = loaded.extra
+        self._keeper = keeper
+        self._settings = settings
+        keeper.register(file_names.SUBSCRIPTION_GROUPS, self._build)
+        for name in names.PREDEFINED_GROUPS:
+            self.table.setdefault(name, default_group(name))
+
+    def _build(self) -> bytes:
+        groups = SubscriptionGroups(self.table, self.data_version, self._extra)
+        return config_files.build_groups(groups, self._keeper.configs.style)
+
+    def get(self, group: str) -> GroupConfig | None:
+        """Returns a group, None if there is none of this name; an LMQ group is always there with enableLmq."""
+        if is_lmq(group) and self._settings.flag("enableLmq"):  # LmqSubscriptionGroupManager
+            return default_group(group)
+        return self.table.get(group)
+
+    def find(self, group: str) -> GroupConfig | None:
+        """Returns a group, created if that is allowed; None if there is none."""
+        found = self.get(group)
+        allowed = self._settings.flag("autoCreateSubscriptionGroup") or group.startswith(names.SYSTEM_GROUP_PREFIX)
+        if found is None and allowed and names.group_problem(group) is None:
+            found = default_group(group)
+            self.put(found)
+        return found
+
+    def put(self, config: GroupConfig) -> None:
+        """Adds or replaces a group."""
+        self.table[config.group_name] = config
+        self._changed()
+
+    def delete(self, group: str) -> bool:
+        """Removes a group; returns whether it was there."""
+        if self.table.pop(group, None) is None:
+            return False
+        self._changed()
+        return True
+
+    def _changed(self) -> None:
+        self.data_version = next_version(self.data_version)
+        self._keeper.mark(file_names.SUBSCRIPTION_GROUPS)

@@ -1,0 +1,168 @@
+"""Topics: their table, the system's own ones, and those that a send creates.
+
+Source: TopicConfigManager (5.5.0).
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from mqtool.engine.metadata import BATCH_QUEUES
+from mqtool.formats import config_files, file_names
+from mqtool.formats.config_files import PERM_INHERIT, PERM_READ, PERM_WRITE, DataVersion, TopicConfig, Topics
+from mqtool.formats.service_records import MAX_QUEUES
+from mqtool.scan.multi_dispatch import SCHEDULE_TOPIC, is_lmq
+from mqtool.server.broker import names
+from mqtool.server.broker.settings import Settings
+from mqtool.server.broker.tables.config_persister import Keeper
+
+_LOG = logging.getLogger(__name__)
+
+UNIT = 1
+UNIT_SUBSCRIPTION = 2
+READ_WRITE = PERM_READ | PERM_WRITE
+
+
+def next_version(version: DataVersion | None) -> DataVersion:
+    """Returns the data version after one more change."""
+    counter = version.counter if version else 0
+    return DataVersion(counter + 1, time.time_ns() // 1_000_000, (version.state_version or 0) if version else 0)
+
+
+def _bounded(config: TopicConfig) -> TopicConfig:
+    """Returns a topic with no more queues than a topic may have: loops over them follow its numbers."""
+    reads, writes = (min(max(0, count), MAX_QUEUES) for count in (config.read_queue_nums, config.write_queue_nums))
+    if (reads, writes) == (config.read_queue_nums, config.write_queue_nums):
+        return config
+    _LOG.warning("topics.json: topic has more queues than %d topic=%s", MAX_QUEUES, config.topic_name)
+    return replace(config, read_queue_nums=reads, write_queue_nums=writes)
+
+
+class TopicTable:
+    """The topics of a broker.
+
+    Attributes:
+        table: by name.
+        data_version: of the table.
+        on_batch_topic: called with a topic whose queues are BatchConsumeQueues.
+        on_change: called after each change, to tell name servers.
+    """
+
+    def __init__(self, keeper: Keeper, settings: Settings) -> None:
+        """Loads topics.json and adds what every broker has.
+
+        Raises:
+            ConfigFileError: it cannot be understood.
+        """
+        loaded = keeper.configs.topics()
+        self.table: dict[str, TopicConfig] = {
+            name: _bounded(config) for name, config in loaded.topic_config_table.items()
+        }
+        self.data_version = loaded.data_version or DataVersion(0, time.time_ns() // 1_000_000, 0)
+        self.on_batch_topic: Callable[[str], None] = lambda _topic: None
+        self.on_change: list[Callable[[], None]] = []
+        self._extra = loaded.extra
+        self._keeper = keeper
+        self._settings = settings
+        keeper.register(file_names.TOPICS, self._build)
+        for config in self._system_topics():
+            self.table.setdefault(config.topic_name, config)
+
+    def _build(self) -> bytes:
+        return config_files.build_topics(Topics(self.table, self.data_version, self._extra), self._keeper.configs.style)
+
+    def _system_topics(self) -> list[TopicConfig]:
+        settings = self._settings
+        cluster, broker = settings.text("brokerClusterName"), settings.text("brokerName")
+        shared = READ_WRITE | PERM_INHERIT
+        numbers = {
+            names.SELF_TEST_TOPIC: 1,
+            names.BENCHMARK_TOPIC: 1024,
+            names.OFFSET_MOVED_TOPIC: 1,
+            SCHEDULE_TOPIC: 18,
+            f"{cluster}_{names.REPLY_TOPIC_SUFFIX}": 1,
+            names.HALF_TOPIC: 1,
+            names.OP_TOPIC: 1,
+            names.REVIVE_TOPIC_PREFIX + cluster: 8,
+            names.SYNC_MEMBER_PREFIX + broker: 1,
+        }
+        if settings.flag("traceTopicEnable"):
+            numbers[names.TRACE_TOPIC] = 1
+        if settings.flag("timerWheelEnable"):
+            numbers[names.TIMER_TOPIC] = 1
+        found = [plain_topic(name, number) for name, number in numbers.items()]
+        found.append(plain_topic(cluster, 16, shared if settings.flag("clusterTopicEnable") else READ_WRITE))
+        found.append(plain_topic(broker, 1, shared if settings.flag("brokerTopicEnable") else READ_WRITE))
+        if settings.flag("autoCreateTopicEnable"):
+            found.append(plain_topic(names.DEFAULT_TOPIC, settings.number("defaultTopicQueueNums"), shared))
+        return found
+
+    def get(self, topic: str) -> TopicConfig | None:
+        """Returns a topic, None if there is none of this name; an LMQ is always there with enableLmq."""
+        found = self.table.get(topic)
+        if found is None and is_lmq(topic) and self._settings.flag("enableLmq"):  # LmqTopicConfigManager
+            return plain_topic(topic, 1)
+        return found
+
+    def put(self, config: TopicConfig) -> None:
+        """Adds or replaces a topic."""
+        self.table[config.topic_name] = config
+        if config.queue_type == BATCH_QUEUES:
+            self.on_batch_topic(config.topic_name)
+        self._changed()
+
+    def delete(self, topic: str) -> bool:
+        """Removes a topic from the table; returns whether it was there."""
+        if self.table.pop(topic, None) is None:
+            return False
+        self._changed()
+        return True
+
+    def _changed(self) -> None:
+        self.data_version = next_version(self.data_version)
+        self._keeper.mark(file_names.TOPICS)
+        for listener in self.on_change:
+            listener()
+
+    def create_for_send(self, topic: str, default_topic: str, queues: int, *, unit: bool) -> TopicConfig | None:
+        """Creates a topic that a producer sends to, after the pattern that it names.
+
+        Args:
+            topic: the new one.
+            default_topic: the pattern; it must be there and allow inheritance.
+            queues: how many the producer assumes.
+            unit: whether the producer is in unit mode.
+
+        Returns:
+            None if that is not allowed.
+        """
+        pattern = self.table.get(default_topic)
+        if default_topic == names.DEFAULT_TOPIC and not self._settings.flag("autoCreateTopicEnable"):
+            return None
+        if pattern is None or not pattern.perm & PERM_INHERIT:
+            return None
+        number = max(0, min(queues, pattern.write_queue_nums))
+        config = replace(
+            plain_topic(topic, number, pattern.perm & ~PERM_INHERIT),
+            topic_sys_flag=UNIT if unit else 0,
+            topic_filter_type=pattern.topic_filter_type,
+            order=pattern.order,
+        )
+        self.put(config)
+        return config
+
+    def create_for_send_back(
+        self, topic: str, queues: int, perm: int = READ_WRITE, *, unit: bool = False
+    ) -> TopicConfig:
+        """Returns a retry or dead letter topic, created if it is not there."""
+        found = self.table.get(topic)
+        if found is None:
+            found = replace(plain_topic(topic, queues, perm), topic_sys_flag=UNIT_SUBSCRIPTION if unit else 0)
+            self.put(found)
+        return found
+
+
+def plain_topic(name: str, queues: int, perm: int = READ_WRITE) -> TopicConfig:
+    """Returns a topic with equally many queues for reading and writing."""
+    return TopicConfig(name, queues, queues, perm, attributes={})

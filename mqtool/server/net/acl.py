@@ -1,0 +1,192 @@
+"""Who may do what: signatures of requests, and rights of accounts.
+
+`Acl(config).check` is the `guard` of a listener. Clients of 4.x and 5.x sign alike: with HMAC-SHA1 over the values of
+all fields by name and the body. Docs page: docs/protocol.md. Source: AclClientRPCHook, AclUtils (4.9.7, 5.5.0),
+PlainAccessValidator, PlainPermissionManager (4.9.7), DefaultAuthenticationProvider, DefaultAuthorizationProvider
+(5.5.0).
+"""
+
+import base64
+import hmac
+from collections.abc import Iterator
+
+from mqtool.errors import RemoteProtocolError
+from mqtool.protocol.codes import RequestCode, ResponseCode
+from mqtool.protocol.command import Command
+from mqtool.protocol.registration_body import document_in
+from mqtool.server.net.acl_config import RETRY_PREFIX, Account, AclConfig, Right, address_matches
+from mqtool.server.net.peer import Answer, Peer
+
+ACCESS_KEY, SIGNATURE = "AccessKey", "Signature"
+UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
+TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+
+ROUTE_CHANGES = frozenset(
+    {
+        RequestCode.REGISTER_BROKER,
+        RequestCode.UNREGISTER_BROKER,
+        RequestCode.PUT_KV_CONFIG,
+        RequestCode.DELETE_KV_CONFIG,
+        RequestCode.DELETE_TOPIC_IN_NAMESRV,
+        RequestCode.REGISTER_TOPIC_IN_NAMESRV,
+        RequestCode.WIPE_WRITE_PERM_OF_BROKER,
+        RequestCode.ADD_WRITE_PERM_OF_BROKER,
+        RequestCode.UPDATE_NAMESRV_CONFIG,
+    }
+)
+"""Requests by which a name server sends clients elsewhere. RocketMQ checks none of them."""
+
+ADMIN_ONLY = ROUTE_CHANGES | frozenset(
+    {
+        RequestCode.UPDATE_AND_CREATE_TOPIC,
+        RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
+        RequestCode.UPDATE_BROKER_CONFIG,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+        RequestCode.DELETE_SUBSCRIPTIONGROUP,
+        RequestCode.DELETE_TOPIC_IN_BROKER,
+    }
+)
+
+_SENDS = {
+    RequestCode.SEND_MESSAGE: "topic",
+    RequestCode.SEND_MESSAGE_V2: "b",
+    RequestCode.SEND_BATCH_MESSAGE: "b",
+    RequestCode.SEND_REPLY_MESSAGE: "topic",
+    RequestCode.SEND_REPLY_MESSAGE_V2: "b",
+}
+"""Request to the field with the topic that is sent to."""
+
+_READS: dict[int, tuple[str | None, str | None]] = {
+    RequestCode.PULL_MESSAGE: ("topic", "consumerGroup"),
+    RequestCode.LITE_PULL_MESSAGE: ("topic", "consumerGroup"),
+    RequestCode.POP_MESSAGE: ("topic", "consumerGroup"),
+    RequestCode.PEEK_MESSAGE: ("topic", "consumerGroup"),
+    RequestCode.NOTIFICATION: ("topic", "consumerGroup"),
+    RequestCode.QUERY_MESSAGE: ("topic", None),
+    RequestCode.UPDATE_CONSUMER_OFFSET: ("topic", "consumerGroup"),
+    RequestCode.QUERY_CONSUMER_OFFSET: ("topic", "consumerGroup"),
+    RequestCode.CONSUMER_SEND_MSG_BACK: (None, "group"),
+    RequestCode.UNREGISTER_CLIENT: (None, "consumerGroup"),
+    RequestCode.GET_CONSUMER_LIST_BY_GROUP: (None, "consumerGroup"),
+}
+"""Request to the fields with the topic and the group that are read."""
+
+
+def sign(command: Command, secret_key: str, *, without: frozenset[str] = frozenset()) -> str:
+    """Returns the signature of a request, from its fields and body.
+
+    Args:
+        command: the request; its own signature does not count.
+        secret_key: of the account.
+        without: fields that do not count either.
+    """
+    skipped = without | {SIGNATURE}
+    content = "".join(value for name, value in sorted(command.fields.items()) if name not in skipped).encode()
+    digest = hmac.new(secret_key.encode(), content + bytes(command.body), "sha1").digest()
+    return base64.b64encode(digest).decode()
+
+
+class Acl:
+    """Checks requests against accounts.
+
+    Args:
+        config: accounts, of `acl_config.load`.
+        since_5: answers as 5.5.0 gives them (code 16), else as 4.9.7 does (code 1).
+    """
+
+    def __init__(self, config: AclConfig, *, since_5: bool = True) -> None:
+        self._config = config
+        self._since_5 = since_5
+
+    def check(self, command: Command, peer: Peer) -> Answer:
+        """Returns None if the request may be handled, else the answer that refuses it."""
+        if any(address_matches(pattern, peer.host) for pattern in self._config.white):
+            return None
+        access_key = command.fields.get(ACCESS_KEY)
+        if not access_key:
+            return self._refuse(command, "No accessKey is configured", "authentication failed: no credentials")
+        account = self._config.accounts.get(access_key)
+        if account is None:
+            return self._refuse(command, f"No acl config for {access_key}", f"User:{access_key} is not found.")
+        if address_matches(account.white, peer.host):
+            return None
+        if not _signed(command, account):
+            return self._refuse(
+                command, f"Check signature failed for accessKey={access_key}", "check signature failed."
+            )
+        return self._check_rights(command, account, peer)
+
+    def check_routes(self, command: Command, peer: Peer) -> Answer:
+        """As `check`, for a name server: everybody may ask, and an administrator's account may change routes."""
+        return self.check(command, peer) if command.code in ROUTE_CHANGES else None
+
+    def _check_rights(self, command: Command, account: Account, peer: Peer) -> Answer:
+        if account.admin:
+            return None
+        code, name = command.code, account.access_key
+        if code in ADMIN_ONLY:
+            return self._refuse(
+                command,
+                f"Need admin permission for request code={code}, but accessKey={name} is not",
+                f"{name} has no permission for request {code} from {peer.host}, it is no admin.",
+            )
+        for resource, right in _wanted(command):
+            group = resource.startswith(RETRY_PREFIX)
+            default = account.default_group if group else account.default_topic
+            owned = account.rights.get(resource, default)
+            if owned & Right.DENY or not owned & right:
+                shown = f"group:{resource.removeprefix(RETRY_PREFIX)}" if group else f"topic:{resource}"
+                return self._refuse(
+                    command,
+                    f"No default permission for {shown}",
+                    f"User:{name} has no permission to access "
+                    f"{shown[0].upper()}{shown[1:]} from {peer.host}, no matched policies.",
+                )
+        return None
+
+    def _refuse(self, command: Command, old: str, new: str) -> Command:
+        if self._since_5:
+            return command.reply(ResponseCode.NO_PERMISSION, new)
+        return command.reply(ResponseCode.SYSTEM_ERROR, f"org.apache.rocketmq.acl.common.AclException: {old}")
+
+
+def _signed(command: Command, account: Account) -> bool:
+    """Compares; of a query by unique key both contents count, because clients and releases differ in it."""
+    given = command.fields.get(SIGNATURE, "").encode()
+    if hmac.compare_digest(given, sign(command, account.secret_key).encode()):
+        return True
+    if UNIQUE_KEY_QUERY not in command.fields:
+        return False
+    other = sign(command, account.secret_key, without=frozenset({UNIQUE_KEY_QUERY}))
+    return hmac.compare_digest(given, other.encode())
+
+
+def _wanted(command: Command) -> Iterator[tuple[str, Right]]:
+    """The topics and groups that a request touches; what nobody checks in RocketMQ needs only a signature."""
+    code, fields = command.code, command.fields
+    if (name := _SENDS.get(code)) is not None:  # type: ignore[call-overload]
+        topic = fields.get(name, "")
+        if topic.startswith(RETRY_PREFIX):  # 4.9.7 means to check it but asks for a field that no send has
+            yield topic, Right.SUBSCRIBE
+        elif topic != TRACE_TOPIC:
+            yield topic, Right.PUBLISH
+    elif code == RequestCode.HEART_BEAT:
+        yield from _of_heartbeat(command)
+    elif code in _READS:
+        topic_field, group_field = _READS[code]
+        if topic_field is not None and topic_field in fields:
+            yield fields[topic_field], Right.SUBSCRIBE
+        if group_field is not None and group_field in fields:
+            yield RETRY_PREFIX + fields[group_field], Right.SUBSCRIBE
+
+
+def _of_heartbeat(command: Command) -> Iterator[tuple[str, Right]]:
+    try:
+        consumers = document_in(command.body).get("consumerDataSet") or []
+        for consumer in consumers:
+            yield RETRY_PREFIX + str(consumer["groupName"]), Right.SUBSCRIBE
+            for subscription in consumer.get("subscriptionDataSet") or []:
+                yield str(subscription["topic"]), Right.SUBSCRIBE
+    except (KeyError, TypeError, AttributeError) as error:
+        raise RemoteProtocolError(f"heartbeat: {error!r}") from error

@@ -1,0 +1,103 @@
+"""Our own calls to a broker or name server.
+
+    connection = await Connection.open("127.0.0.1:9876")
+    answer = await connection.call(Command(RequestCode.GET_BROKER_CLUSTER_INFO), timeout=3)
+    connection.close()
+
+Docs page: docs/protocol.md. Source: NettyRemotingClient (4.9.7, 5.5.0).
+"""
+
+import asyncio
+import ssl
+from collections.abc import Mapping
+
+from mqtool.errors import UsageError
+from mqtool.protocol.command import FLAG_ONEWAY, Command
+from mqtool.server.net.limits import Limits
+from mqtool.server.net.peer import Endpoint, Handler, Peer
+
+CONNECT_SECONDS = 3.0
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """Returns host and port of "host:port"; an IPv6 host may stand in brackets.
+
+    Raises:
+        UsageError: it is no such text.
+    """
+    host, _, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        raise UsageError(f"address {address!r}: expected HOST:PORT")
+    return host, int(port)
+
+
+class Connection:
+    """An open connection to a server; `open` makes one.
+
+    Attributes:
+        address: what was connected to.
+        peer: the server; its requests go to the handlers given to `open`.
+    """
+
+    def __init__(self, address: str, peer: Peer) -> None:
+        self.address = address
+        self.peer = peer
+
+    @classmethod
+    async def open(
+        cls,
+        address: str,
+        handlers: Mapping[int, Handler] | None = None,
+        *,
+        limits: Limits | None = None,
+        tls: ssl.SSLContext | None = None,
+        timeout: float = CONNECT_SECONDS,
+    ) -> "Connection":
+        """Connects.
+
+        Args:
+            address: "host:port".
+            handlers: what is answered to requests of the server.
+            limits: bounds of the connection.
+            tls: context to speak TLS with, as `ssl.create_default_context` makes one.
+            timeout: seconds the connection may take.
+
+        Raises:
+            UsageError: the address is none.
+            ConnectionError: nobody answers there.
+        """
+        host, port = parse_address(address)
+        endpoint = Endpoint(handlers or {}, limits=limits or Limits())
+        try:
+            async with asyncio.timeout(timeout):
+                _, peer = await asyncio.get_running_loop().create_connection(
+                    lambda: Peer(endpoint), host, port, ssl=tls
+                )
+        except (OSError, TimeoutError) as error:
+            reason = str(error) or f"no answer in {timeout:g} s"
+            raise ConnectionError(f"cannot connect to {address}: {reason}") from error
+        return cls(address, peer)
+
+    @property
+    def closed(self) -> bool:
+        """Whether the connection is over."""
+        return self.peer.closed
+
+    async def call(self, command: Command, timeout: float = 3.0) -> Command:
+        """Sends a request and returns the answer, whatever its code.
+
+        Raises:
+            TimeoutError: none came in time.
+            ConnectionError: the connection went down.
+        """
+        return await self.peer.request(command, timeout)
+
+    def send_oneway(self, command: Command) -> None:
+        """Sends a request that wants no answer."""
+        command.flag |= FLAG_ONEWAY
+        self.peer.send(command)
+
+    def close(self) -> None:
+        """Ends the connection once what was sent is out."""
+        self.peer.close()

@@ -1,0 +1,142 @@
+"""The listener: a port, its connections, and an orderly end.
+
+    listener = Listener("127.0.0.1", 0, {RequestCode.HEART_BEAT: heartbeat})
+    await listener.start()      # listener.port is the port that was chosen
+    await listener.stop()
+
+A handler gets (command, peer). It returns the answer, an awaitable of it, or None when none is due or it is sent later
+by `peer.send(command.reply(…))`. Docs page: docs/protocol.md. Source: NettyRemotingServer (4.9.7, 5.5.0).
+"""
+
+import asyncio
+import contextlib
+import logging
+import ssl
+from collections.abc import Callable, Mapping
+
+from mqtool.errors import UsageError
+from mqtool.server.net.limits import Limits
+from mqtool.server.net.peer import Answer, Endpoint, Guard, Handler, Peer, not_supported
+from mqtool.server.net.tls import TlsMode, TlsPipe
+
+__all__ = ["Answer", "Guard", "Handler", "Limits", "Listener", "Peer", "not_supported"]
+
+BACKLOG = 1024
+_CLOSE_SECONDS = 5.0
+"""How long connections may take to send what is left when the listener stops."""
+
+log = logging.getLogger(__name__)
+
+
+class Listener:
+    """Takes connections on one address.
+
+    Args:
+        host: address or name to listen on; "" for all addresses, of IPv4 and IPv6.
+        port: port to listen on; 0 takes a free one.
+        handlers: request code to handler; may be changed while the listener runs.
+        default: handler of all other codes: RocketMQ's own error answer.
+        guard: asked before each handler, see `Endpoint`; an `Acl`'s `check` for instance.
+        limits: bounds of each connection.
+        tls: context of `tls.server_context`, or what makes it for the first TLS connection; None takes none.
+        tls_mode: with a context, whether plain connections are taken too.
+        opened: called with each new connection.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        handlers: Mapping[int, Handler],
+        default: Handler = not_supported,
+        *,
+        guard: Guard | None = None,
+        limits: Limits | None = None,
+        tls: "ssl.SSLContext | Callable[[], ssl.SSLContext] | None" = None,
+        tls_mode: TlsMode = TlsMode.PERMISSIVE,
+        opened: Callable[[Peer], None] | None = None,
+    ) -> None:
+        self.host, self.port = host, port
+        usable = tls is not None and tls_mode is not TlsMode.DISABLED
+        self._endpoint = Endpoint(
+            handlers,
+            default,
+            guard,
+            limits or Limits(),
+            _pipe_maker(tls) if usable else None,
+            tls_mode is not TlsMode.ENFORCING,
+            opened,
+        )
+        self._server: asyncio.Server | None = None
+        self._sweeper: asyncio.TimerHandle | None = None
+
+    @property
+    def address(self) -> str:
+        """The address listened on, as "host:port"."""
+        return f"{self.host}:{self.port}"
+
+    @property
+    def peers(self) -> frozenset[Peer]:
+        """The open connections."""
+        return frozenset(self._endpoint.peers)
+
+    async def start(self) -> None:
+        """Listens; returns when connections are taken.
+
+        Raises:
+            UsageError: the address cannot be listened on.
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(
+                lambda: Peer(self._endpoint), self.host or None, self.port, backlog=BACKLOG, reuse_address=True
+            )
+        except (OSError, OverflowError) as error:
+            raise UsageError(f"cannot listen on {self.address}: {error}") from error
+        self.port = self._server.sockets[0].getsockname()[1]
+        self._sweep()
+        log.info("listening address=%s", self.address)
+
+    async def stop(self, grace: float = 10.0) -> None:
+        """Ends in order: no new connection, no new request; waits for the answers of those begun; closes.
+
+        Args:
+            grace: seconds that requests in work may still take.
+        """
+        self._endpoint.stopping = True
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        if self._server is not None:
+            self._server.close()
+        await self._wait(lambda: not any(peer.in_flight for peer in self._endpoint.peers), grace)
+        for peer in self.peers:
+            peer.close()
+        await self._wait(lambda: not self._endpoint.peers, _CLOSE_SECONDS)
+        for peer in self.peers:
+            peer.abort("the listener is stopped")
+        await self._wait(lambda: not self._endpoint.peers, _CLOSE_SECONDS)
+        if self._server is not None:
+            await self._server.wait_closed()
+            log.info("no longer listening address=%s", self.address)
+        self._server = None
+
+    async def _wait(self, done: Callable[[], bool], seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not done():
+                    await asyncio.sleep(0.005)
+
+    def _sweep(self) -> None:
+        """Closes connections that were silent for too long, and comes back later."""
+        loop = asyncio.get_running_loop()
+        limit = self._endpoint.limits.idle_seconds
+        oldest = loop.time() - limit
+        for peer in self.peers:
+            if peer.last_active < oldest:
+                peer.abort(f"nothing came or went for {limit:g} s")
+        self._sweeper = loop.call_later(limit / 8, self._sweep)
+
+
+def _pipe_maker(context: "ssl.SSLContext | Callable[[], ssl.SSLContext] | None") -> Callable[[], TlsPipe]:
+    assert context is not None
+    return lambda: TlsPipe(context if isinstance(context, ssl.SSLContext) else context())

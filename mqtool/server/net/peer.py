@@ -1,0 +1,392 @@
+"""One connection: bytes in, commands to handlers, answers out; either end of it.
+
+Answers that are ready when a handler returns leave in one write per read. Everything here runs on the loop of the
+connection; other threads hand over with `loop.call_soon_threadsafe`. Docs page: docs/protocol.md.
+Source: NettyRemotingAbstract (4.9.7, 5.5.0).
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from mqtool.errors import LocalProtocolError, MqtoolError, RemoteProtocolError
+from mqtool.protocol.codes import ResponseCode
+from mqtool.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, Command
+from mqtool.protocol.frames import ForeignProtocolError, Framer, encode
+from mqtool.server.net.limits import Limits
+from mqtool.server.net.tls import Entrance, TlsPipe
+
+Answer = Command | None
+Handler = Callable[[Command, "Peer"], Awaitable[Answer] | Answer]
+Guard = Callable[[Command, "Peer"], Answer]
+
+MAX_ADVISED = 1000
+"""Hosts that are remembered as advised; others are advised each time."""
+
+LAST_WITHOUT_GO_AWAY = 475
+"""V5_3_1: clients of later releases connect anew and ask again when they are told to go away."""
+
+_FLUSH_SIZE = 256 << 10
+_WATCHED = 64 << 10
+"""An unfinished frame counts toward the common limit from here on; smaller ones cost less than counting."""
+
+log = logging.getLogger(__name__)
+
+
+def not_supported(command: Command, _peer: "Peer") -> Command:
+    """Answers a code that nobody handles, in RocketMQ's words."""
+    return command.reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {command.code} not supported")
+
+
+def refusal(command: Command) -> Command:
+    """Returns what a server that is about to stop answers."""
+    if command.version > LAST_WITHOUT_GO_AWAY:
+        return command.reply(ResponseCode.GO_AWAY, "please go away")
+    return command.reply(ResponseCode.SERVICE_NOT_AVAILABLE, "the server is being stopped")
+
+
+def failure(command: Command, error: BaseException) -> Command:
+    """Returns the answer to a request whose handler raised; what nobody foresaw goes to the log as a whole."""
+    if not isinstance(error, MqtoolError | TimeoutError | ConnectionError):
+        log.error("handler failed code=%s", command.code, exc_info=error)
+    return command.reply(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+
+
+@dataclass(slots=True)
+class Endpoint:
+    """One listener or client, as its connections see it.
+
+    Attributes:
+        handlers: request code to handler; looked up for every request, so it may change.
+        default: handler of every other code.
+        guard: asked before every request; what it returns is the answer, and the handler is not called.
+        limits: of each connection.
+        pipe: makes the TLS end of a connection that begins in TLS, or None.
+        plain: whether connections without TLS are taken.
+        opened: called with each new connection.
+        peers: the open connections.
+        unfinished: bytes that they hold of frames that are not whole.
+        stopping: requests are refused.
+    """
+
+    handlers: Mapping[int, Handler]
+    default: Handler = not_supported
+    guard: Guard | None = None
+    limits: Limits = field(default_factory=Limits)
+    pipe: Callable[[], TlsPipe] | None = None
+    plain: bool = True
+    opened: Callable[["Peer"], None] | None = None
+    peers: set["Peer"] = field(default_factory=set)
+    unfinished: int = 0
+    stopping: bool = False
+    _advised: set[str] = field(default_factory=set)
+
+    def log_violation(self, peer: "Peer", error: RemoteProtocolError) -> None:
+        """Logs why a connection is closed: loudly, once for each host, if its client speaks another protocol."""
+        loud = isinstance(error, ForeignProtocolError) and peer.host not in self._advised
+        if loud and len(self._advised) < MAX_ADVISED:
+            self._advised.add(peer.host)
+        log.log(logging.WARNING if loud else logging.INFO, "connection closed peer=%s reason=%s", peer.address, error)
+
+
+class Peer(asyncio.Protocol):
+    """The other end of a connection.
+
+    Attributes:
+        address: "host:port" of the peer; host alone in `host`, port in `port`. IPv6 hosts stand without brackets.
+        attributes: whatever the handlers keep about the peer.
+        last_active: time of the loop when bytes last went in either direction.
+        in_flight: requests whose answers are being worked on.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_blocked",
+        "_closers",
+        "_endpoint",
+        "_entrance",
+        "_flushing",
+        "_framer",
+        "_in_flight_bytes",
+        "_loop",
+        "_opaque",
+        "_out",
+        "_out_bytes",
+        "_pending",
+        "_transport",
+        "_unfinished",
+        "_waiting",
+        "_write_paused",
+        "address",
+        "attributes",
+        "host",
+        "in_flight",
+        "last_active",
+        "port",
+    )
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._loop = asyncio.get_running_loop()
+        self._framer = Framer(endpoint.limits.max_frame)
+        self._transport: asyncio.Transport | None = None
+        self._entrance: Entrance | None = None
+        self._out: list[bytes | memoryview] = []
+        self._out_bytes = self._unfinished = self._in_flight_bytes = self.in_flight = self._opaque = 0
+        self._flushing = self._blocked = self._write_paused = False
+        self._waiting: deque[Command] = deque()
+        self._pending: dict[int, asyncio.Future[Command]] = {}
+        self._closers: list[Callable[[Peer], None]] = []
+        self.address, self.host, self.port = "", "", 0
+        self.attributes: dict[str, Any] = {}
+        self.last_active = self._loop.time()
+
+    @property
+    def closed(self) -> bool:
+        """Whether the connection is over, or about to be."""
+        return self._transport is None or self._transport.is_closing()
+
+    @property
+    def writable(self) -> bool:
+        """Whether the peer takes what is sent; if not, what can wait should."""
+        return not self._write_paused
+
+    def send(self, command: Command) -> None:
+        """Sends a command soon, in the order of calls; to a closed peer, nothing happens."""
+        if not self.closed:
+            self._put(command)
+            self._flush_soon()
+
+    def write(self, frame: bytes) -> None:
+        """As `send`, for what is a whole frame already."""
+        self._out.append(frame)
+        self._out_bytes += len(frame)
+        self._flush_soon()
+
+    def _flush_soon(self) -> None:
+        if not self._flushing and self._out:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+
+    async def request(self, command: Command, timeout: float = 10.0) -> Command:
+        """Sends a request of ours and returns its answer; `opaque` is chosen here.
+
+        Raises:
+            TimeoutError: no answer came in `timeout` seconds.
+            ConnectionError: the connection was or went down.
+        """
+        if self.closed:
+            raise ConnectionResetError(f"{self.address}: connection is closed")
+        self._opaque = opaque = self._opaque % 0x7FFFFFFF + 1
+        command.opaque = opaque
+        self._pending[opaque] = future = self._loop.create_future()
+        try:
+            self.send(command)
+            async with asyncio.timeout(timeout):
+                return await future
+        except TimeoutError as error:
+            raise TimeoutError(f"{self.address}: no answer to request {command.code} in {timeout:g} s") from error
+        finally:
+            self._pending.pop(opaque, None)
+
+    def on_close(self, callback: Callable[["Peer"], None]) -> None:
+        """Has `callback` called with this peer once the connection is over."""
+        self._closers.append(callback)
+
+    def close(self) -> None:
+        """Ends the connection once what was sent is out."""
+        if self._transport is not None:
+            self._flush()
+            self._transport.close()
+
+    def abort(self, reason: str) -> None:
+        """Ends the connection at once; what was not sent is lost."""
+        if self._transport is not None:
+            log.info("connection closed peer=%s reason=%s", self.address, reason)
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by the loop."""
+        self._transport = transport  # type: ignore[assignment]  # uvloop's is none of asyncio's classes
+        assert self._transport is not None
+        name = transport.get_extra_info("peername")
+        if isinstance(name, tuple):
+            self.host, self.port = name[0], name[1]
+            self.address = f"{self.host}:{self.port}"
+        endpoint = self._endpoint
+        if len(endpoint.peers) >= endpoint.limits.connections:
+            self.abort(f"more than {endpoint.limits.connections} connections")
+            return
+        endpoint.peers.add(self)
+        self._transport.set_write_buffer_limits(high=endpoint.limits.write_high)
+        if endpoint.pipe is not None or not endpoint.plain:
+            self._entrance = Entrance(endpoint.pipe, endpoint.plain, self._transport.write)
+        if endpoint.opened is not None:
+            endpoint.opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Called by the loop."""
+        self.last_active = self._loop.time()
+        self._flushing = True
+        try:
+            if self._entrance is not None:
+                data = self._entrance.receive(data)
+                if self._entrance.is_plain:
+                    self._entrance = None
+            commands = self._framer.feed(data)
+            for position, command in enumerate(commands):
+                if self._blocked:
+                    self._waiting.extend(commands[position:])
+                    break
+                self._take(command)
+            if self._framer.error is not None:
+                raise self._framer.error
+            if self._unfinished or self._framer.buffered > _WATCHED:
+                self._watch(self._framer.buffered)
+        except RemoteProtocolError as error:
+            self._endpoint.log_violation(self, error)
+            self.close()  # the commands before that place have their answers
+        self._flush()
+
+    def pause_writing(self) -> None:
+        """Called by the loop when the peer reads slower than it is sent to: its requests are not read meanwhile."""
+        self._write_paused = True
+        self._block()
+
+    def resume_writing(self) -> None:
+        """Called by the loop."""
+        self._write_paused = False
+        self.last_active = self._loop.time()
+        self._unblock()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Called by the loop."""
+        self._endpoint.peers.discard(self)
+        self._watch(0)
+        self._transport = None
+        self._out.clear()
+        self._waiting.clear()
+        for future in self._pending.values():
+            if not future.done():
+                future.set_exception(ConnectionResetError(f"{self.address}: connection closed: {exc or 'by the peer'}"))
+        for callback in self._closers:
+            try:
+                callback(self)
+            except Exception:  # the others are to be called too
+                log.exception("callback of a closed connection failed peer=%s", self.address)
+        self._closers.clear()
+
+    def _take(self, command: Command) -> None:
+        flag, endpoint = command.flag, self._endpoint
+        if flag & FLAG_RESPONSE:
+            future = self._pending.get(command.opaque)
+            if future is not None and not future.done():
+                future.set_result(command)
+            return
+        try:
+            answer: Awaitable[Answer] | Answer = endpoint.guard(command, self) if endpoint.guard is not None else None
+            if endpoint.stopping:
+                answer = refusal(command)
+            if answer is None:
+                answer = endpoint.handlers.get(command.code, endpoint.default)(command, self)
+            if answer is not None and not isinstance(answer, Command):
+                self._await(command, answer)
+                return
+        except Exception as error:  # noqa: BLE001 - whatever a handler meets, the peer gets an answer
+            answer = failure(command, error)
+        if answer is not None and not flag & FLAG_ONEWAY:
+            self._put(answer)
+
+    def _await(self, command: Command, answer: Awaitable[Answer]) -> None:
+        future = asyncio.ensure_future(answer)
+        self.in_flight += 1
+        self._in_flight_bytes += len(command.body)
+        if self._full():
+            self._block()
+        future.add_done_callback(partial(self._finished, command))
+
+    def _finished(self, command: Command, future: "asyncio.Future[Answer]") -> None:
+        self.in_flight -= 1
+        self._in_flight_bytes -= len(command.body)
+        if future.cancelled():
+            answer: Answer = command.reply(ResponseCode.SYSTEM_ERROR, "the request was given up")
+        elif (error := future.exception()) is not None:
+            answer = failure(command, error)
+        else:
+            answer = future.result()
+        if answer is not None and not command.flag & FLAG_ONEWAY:
+            self.send(answer)
+        if self._blocked:
+            self._unblock()
+
+    def _put(self, command: Command) -> None:
+        try:
+            pieces = encode(command)
+        except LocalProtocolError as error:
+            log.error("answer cannot be written peer=%s code=%s error=%s", self.address, command.code, error)  # noqa: TRY400
+            if not command.is_response:
+                raise
+            pieces = encode(Command(ResponseCode.SYSTEM_ERROR, FLAG_RESPONSE, command.opaque, str(error)))
+        for piece in pieces:
+            self._out.append(piece)
+            self._out_bytes += len(piece)
+        if self._out_bytes > _FLUSH_SIZE:
+            self._flush()
+
+    def _flush(self) -> None:
+        self._flushing = False
+        transport, out = self._transport, self._out
+        if not out or transport is None:
+            return
+        self._out, size, self._out_bytes = [], self._out_bytes, 0
+        if transport.is_closing():
+            return
+        if not self._write_paused:
+            self.last_active = self._loop.time()
+        if self._entrance is not None:
+            out = self._entrance.send(out)
+        if len(out) == 1:
+            transport.write(out[0])
+        elif size < _FLUSH_SIZE:
+            transport.write(b"".join(out))
+        else:
+            transport.writelines(out)
+        if self._write_paused and transport.get_write_buffer_size() > self._endpoint.limits.write_most:
+            self.abort(f"{transport.get_write_buffer_size()} bytes wait to be sent")
+
+    def _block(self) -> None:
+        if not self._blocked and self._transport is not None:
+            self._blocked = True
+            self._transport.pause_reading()
+
+    def _full(self) -> bool:
+        limits = self._endpoint.limits
+        return (
+            self._write_paused or self.in_flight >= limits.in_flight or self._in_flight_bytes >= limits.in_flight_bytes
+        )
+
+    def _unblock(self) -> None:
+        """Works off the commands that were read but not begun; when none is left, reads on."""
+        while self._waiting and not self._full():
+            self._take(self._waiting.popleft())
+        self._flush()
+        if self._blocked and not self._waiting and not self._full():
+            self._blocked = False
+            if not self.closed:
+                self._transport.resume_reading()  # type: ignore[union-attr]
+
+    def _watch(self, size: int) -> None:
+        """Counts what this connection holds of a frame toward the limit of all.
+
+        Raises:
+            RemoteProtocolError: it is the one that passes the limit.
+        """
+        kept = size if size > _WATCHED else 0
+        grown, self._unfinished = kept - self._unfinished, kept
+        self._endpoint.unfinished += grown
+        if grown > 0 and self._endpoint.unfinished > self._endpoint.limits.unfinished:
+            raise RemoteProtocolError(f"{self._endpoint.unfinished} bytes of unfinished frames are kept already")

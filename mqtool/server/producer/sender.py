@@ -1,0 +1,249 @@
+"""A producer of our own: messages to the brokers that a name server names, each with its answer.
+
+    with BrokerSender("127.0.0.1:9876") as sender:
+        answers, failure = sender.send(messages)
+
+Of each queue one message is on its way at a time, so that brokers cannot change their order; several queues are served
+at once. Docs page: docs/replay.md. Source: DefaultMQProducerImpl, MQClientAPIImpl.sendMessage (4.9.7, 5.5.0).
+"""
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from mqtool.engine.hooks import OutgoingMessage
+from mqtool.engine.load import Ack
+from mqtool.engine.statuses import PutStatus
+from mqtool.errors import FormatError, LocalProtocolError, RemoteProtocolError
+from mqtool.formats import java, message_id, properties
+from mqtool.protocol.codes import RequestCode, ResponseCode
+from mqtool.protocol.command import Command
+from mqtool.protocol.frames import MAX_FRAME
+from mqtool.server.net.client import Connection, parse_address
+from mqtool.server.net.loop import loop_factory
+from mqtool.server.producer.route import Destination, Route, route_in
+
+GROUP = "mqtool-replay"
+_AUTO_CREATE = "TBW102"
+_ANSWER_SECONDS = 10.0
+_QUEUES_AT_ONCE = 64
+_BUSY_TRIES = 8
+_FIRST_PAUSE = 0.05
+_HEADER_ROOM = 1 << 10  # bytes of a frame for what is neither body, properties nor topic
+
+_STORED = frozenset(
+    {
+        ResponseCode.SUCCESS,
+        ResponseCode.FLUSH_DISK_TIMEOUT,
+        ResponseCode.SLAVE_NOT_AVAILABLE,
+        ResponseCode.FLUSH_SLAVE_TIMEOUT,
+    }
+)
+"""With all of them the message is in the log; only how safe it is differs (MQClientAPIImpl.processSendResponse)."""
+
+_BUSY = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL})
+_BROKER_FAILED = frozenset({*_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE})
+"""Answers about the broker, not the message: the next ones would get them too."""
+
+_WAITED = (
+    properties.DELAY_LEVEL,
+    properties.TIMER_DELAY_SEC,
+    properties.TIMER_DELAY_MS,
+    properties.TIMER_DELIVER_MS,
+    properties.TIMER_OUT_MS,
+    properties.TIMER_ENQUEUE_MS,
+    properties.TIMER_DEQUEUE_MS,
+    properties.TIMER_ROLL_TIMES,
+)
+
+
+class _Sent(NamedTuple):
+    """A message, where it goes, and its place among those of the call."""
+
+    number: int
+    message: OutgoingMessage
+    route: Route
+    queue: Destination
+
+
+class BrokerSender:
+    """Sends messages; a context manager. Not for use where an event loop runs already."""
+
+    def __init__(self, name_server: str) -> None:
+        """Takes the name server's "host:port"; raises UsageError if it is none."""
+        parse_address(name_server)
+        self._name_server = name_server
+        self._runner = asyncio.Runner(loop_factory=loop_factory())
+        self._connections: dict[str, Connection] = {}
+        self._opening = asyncio.Lock()  # or two queues would open two connections
+        self._routes: dict[str, Route] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._runner.run(self._close())
+        self._runner.close()
+
+    def send(self, messages: Sequence[OutgoingMessage]) -> tuple[list[Ack], Exception | None]:
+        """Sends messages, those of a queue in their order.
+
+        Returns:
+            The answers to the first messages, and why the rest has none: None if all were answered, ConnectionError
+            if a name server or broker failed, RemoteProtocolError if what it said makes no sense. Messages behind the
+            last answer may have been stored all the same.
+        """
+        return self._runner.run(self._send(messages))
+
+    async def _send(self, messages: Sequence[OutgoingMessage]) -> tuple[list[Ack], Exception | None]:
+        answers: list[Ack | None] = [None] * len(messages)
+        lanes: dict[tuple[str, Destination], list[_Sent]] = defaultdict(list)
+        failures: list[Exception] = []
+        try:
+            for number, message in enumerate(messages):
+                route = await self._route(message.topic)
+                queue = route.destination(message.queue_id)
+                if queue is None:
+                    answers[number] = Ack(number, None, route.problem)
+                else:
+                    lanes[message.topic, queue].append(_Sent(number, message, route, queue))
+        except (ConnectionError, RemoteProtocolError) as error:
+            return [], error
+        gate = asyncio.Semaphore(_QUEUES_AT_ONCE)
+
+        async def lane(line: list[_Sent]) -> None:
+            async with gate:
+                for one in line:
+                    if failures:
+                        return
+                    try:
+                        answers[one.number] = await self._answer(one)
+                    except (ConnectionError, RemoteProtocolError) as error:
+                        failures.append(error)
+
+        await asyncio.gather(*map(lane, lanes.values()))
+        known = next((number for number, answer in enumerate(answers) if answer is None), len(answers))
+        return [answer for answer in answers[:known] if answer is not None], failures[0] if failures else None
+
+    async def _route(self, topic: str) -> Route:
+        """Returns where a topic is; of one that is nowhere, where brokers create topics."""
+        if topic not in self._routes:
+            found = await self._ask_route(topic)
+            if not found.queues and not found.known:
+                pattern = await self._ask_route(_AUTO_CREATE)
+                found = pattern if pattern.queues else found
+            self._routes[topic] = found
+        return self._routes[topic]
+
+    async def _ask_route(self, topic: str) -> Route:
+        fields = {"topic": topic, "acceptStandardJsonOnly": "true"}
+        answer = await self._call(self._name_server, Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields=fields))
+        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+            return Route((), _status(answer), known=False)
+        if answer.code != ResponseCode.SUCCESS:
+            raise ConnectionError(f"name server {self._name_server}: {_status(answer)}")
+        return route_in(answer.body)
+
+    async def _answer(self, sent: _Sent) -> Ack:
+        """Sends a message, again if the broker is busy, and returns its answer."""
+        if len(sent.message.body) + len(sent.message.properties) + _HEADER_ROOM > MAX_FRAME:
+            return Ack(sent.number, None, f"body of {len(sent.message.body)} bytes: a frame takes {MAX_FRAME}")
+        pause = _FIRST_PAUSE
+        for left in reversed(range(_BUSY_TRIES)):
+            try:
+                answer = await self._call(sent.queue.address, _request(sent))
+            except LocalProtocolError as error:
+                return Ack(sent.number, None, str(error))
+            if answer.code not in _BUSY or not left:
+                break
+            await asyncio.sleep(pause)
+            pause *= 2
+        if answer.code in _BROKER_FAILED:
+            raise ConnectionError(f"broker {sent.queue.address}: {_status(answer)}")
+        return _ack(sent, answer) if answer.code in _STORED else Ack(sent.number, None, _status(answer))
+
+    async def _call(self, address: str, command: Command) -> Command:
+        try:
+            async with self._opening:
+                connection = self._connections.get(address)
+                if connection is None or connection.closed:
+                    self._connections[address] = connection = await Connection.open(address)
+            return await connection.call(command, _ANSWER_SECONDS)
+        except TimeoutError as error:
+            raise ConnectionError(str(error)) from error
+
+    async def _close(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
+
+
+def _status(answer: Command) -> str:
+    try:
+        name = ResponseCode(answer.code).name
+    except ValueError:
+        name = f"code {answer.code}"
+    words = " ".join((answer.remark or "").split())
+    return f"{name}: {words}" if words else name
+
+
+def _request(sent: _Sent) -> Command:
+    """Returns SEND_MESSAGE_V2, whose fields have one letter (SendMessageRequestHeaderV2)."""
+    message = sent.message
+    born = message.born_timestamp if message.born_timestamp is not None else time.time_ns() // 1_000_000
+    fields = {
+        "a": GROUP,
+        "b": message.topic,
+        "c": _AUTO_CREATE,
+        "d": str(sent.route.most_queues),
+        "e": str(sent.queue.queue_id),
+        "f": str(message.sys_flag),
+        "g": str(born),
+        "h": str(message.flag),
+        "i": java.decode_utf8(_to_send(message.properties)),
+        "j": str(message.reconsume_times),
+        "k": "false",
+        "m": "false",
+    }
+    return Command(RequestCode.SEND_MESSAGE_V2, fields=fields, body=message.body)
+
+
+def _to_send(encoded: bytes) -> bytes:
+    """Returns properties without those that would keep a message from consumers once more.
+
+    A committed message still says that it is a half one, and a delivered one how long it was to wait
+    (EndTransactionProcessor, ScheduleMessageService, TimerMessageStore).
+    """
+    said = properties.decode(encoded)
+    dropped = {properties.TRANSACTION_PREPARED, *(_WAITED if properties.REAL_TOPIC in said else ())}
+    if dropped.isdisjoint(said):
+        return encoded
+    return properties.encode((name, value) for name, value in said.items() if name not in dropped)
+
+
+def _ack(sent: _Sent, answer: Command) -> Ack:
+    """Reads where a message was stored.
+
+    Raises:
+        RemoteProtocolError: the answer does not say it.
+    """
+    fields, topic = answer.fields, sent.message.topic
+    try:
+        place = message_id.parse_offset_id(fields.get("msgId", ""))
+        queue_id, queue_offset = java.parse_int(fields.get("queueId", "")), java.parse_long(fields["queueOffset"])
+    except (FormatError, KeyError) as error:
+        raise RemoteProtocolError(f"broker {sent.queue.address}: answer to a send: {error}") from error
+    reason = "" if answer.code == ResponseCode.SUCCESS else _status(answer)
+    return Ack(
+        sent.number,
+        PutStatus.PUT_OK,
+        reason,
+        topic,
+        queue_id,
+        queue_offset,
+        place.physical_offset,
+        fields["msgId"],
+        (topic, queue_id),
+    )

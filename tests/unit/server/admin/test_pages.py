@@ -1,0 +1,212 @@
+"""The pages as a browser without a screen gets them: figures are the broker's, and nothing can be smuggled in."""
+
+import re
+import zlib
+from urllib.parse import quote
+
+import pytest
+
+from tests.support.html_page import Page
+from tests.support.remoting import records
+from tests.unit.server.broker.conftest import until
+
+HOSTILE = "<script>alert(1)</script>\"'&{{7*7}}\u202e<img src=x onerror=1>"
+
+
+@pytest.fixture
+def put(client, request):
+    """Stores messages in a topic named after the test, and waits until they are in their queues."""
+    topic = request.node.name.replace("[", "-").replace("]", "")[-100:]
+
+    def call(*bodies: bytes, **more):
+        sent = [client.put(topic, body, **more) for body in bodies]
+        assert [one.code for one in sent] == [0] * len(bodies)
+        last = int(sent[-1].fields["queueOffset"])
+        until(lambda: int(client.call(30, topic=topic, queueId=sent[-1].fields["queueId"]).fields["offset"]) > last)
+        return topic, sent
+
+    return call
+
+
+def test_the_first_page_shows_state_topics_and_lag(site, client, put):
+    topic, _ = put(b"a", b"b", b"c")
+    client.heartbeat("lag@1", consumers={"GLag": [topic]})
+    client.call(15, consumerGroup="GLag", topic=topic, queueId=0, commitOffset=1)
+    page = Page(site.get("/").text)
+    assert "ready Messages are taken and handed out." in page.text
+    assert f"GLag {topic} 2 1 " in page.text
+    assert re.search(rf"{topic} 3 [0-9.]+ 1 2 ", page.text)
+
+
+def test_the_rate_of_a_topic_is_that_of_the_counters(site, client, put):
+    topic, _ = put(*[b"x"] * 60)
+    stats = site.server.broker.stats
+    expected = stats.item("TOPIC_PUT_NUMS", topic)["statsMinute"]
+    shown = float(re.search(rf"{topic} 60 ([0-9.]+) ", Page(site.get("/topics").text).text)[1])
+    assert expected["sum"] == 60
+    assert 0 < shown <= 60
+
+
+def test_a_topic_shows_its_queues_as_the_broker_counts_them(site, client, put):
+    topic, _ = put(b"a", b"b", queue=2)
+    page = Page(site.get(f"/topic?name={topic}").text)
+    assert "0 0 0 0 –" in page.text
+    assert "2 0 2 2 at 1 of queue 2" in page.text
+
+
+def test_a_group_shows_members_and_offsets(site, client, put):
+    topic, _ = put(b"a", b"b")
+    client.heartbeat("member@7", consumers={"GShown": [topic]})
+    client.call(15, consumerGroup="GShown", topic=topic, queueId=0, commitOffset=2)
+    page = Page(site.get("/group?name=GShown").text)
+    assert "1 member, CLUSTERING, CONSUME_PASSIVELY" in page.text
+    assert "member@7 127.0.0.1:" in page.text
+    assert f"{topic} 0 2 2 0" in page.text
+
+
+@pytest.mark.parametrize("page", ["topic", "group"])
+def test_what_is_not_there_is_said_to_be_missing(site, page):
+    got = site.get(f"/{page}?name=none")
+    assert (got.status, f"There is no {page} none." in got.text) == (404, True)
+
+
+@pytest.mark.parametrize("how", ["id", "unique", "unique-without-topic", "key", "place", "physical"])
+def test_a_message_is_found_by_what_is_known_of_it(site, client, put, how):
+    unique = f"{abs(hash(how)):032X}"
+    topic, (_, sent) = put(b"other", f"wanted {how}".encode(), properties={"KEYS": "one two", "UNIQ_KEY": unique})
+    ((record, _),) = records(client.pull(topic, offset=1))
+    query = {
+        "id": f"id={sent.fields['msgId']}",
+        "unique": f"id={unique}&topic={topic}",
+        "unique-without-topic": f"id={unique}",
+        "key": f"topic={topic}&key=two",
+        "place": f"topic={topic}&queue=0&offset=1",
+        "physical": f"physical={record['physical_offset']}",
+    }[how]
+    page = Page(site.get(f"/messages?{query}").text)
+    if how in ("unique", "unique-without-topic", "key"):  # both have them: a list, whose links lead to each
+        link = next(one for one in page.links() if one == f"/messages?physical={record['physical_offset']}")
+        page = Page(site.get(link).text)
+    assert f"wanted {how}" in page.text
+    assert f"Physical offset {record['physical_offset']}" in page.text
+
+
+def test_a_message_says_which_groups_have_consumed_it(site, client, put):
+    topic, _ = put(b"a", b"b")
+    for group, offset in (("TOOLS_CONSUMER", 2), ("SELF_TEST_C_GROUP", 1)):
+        client.call(15, consumerGroup=group, topic=topic, queueId=0, commitOffset=offset)
+    page = Page(site.get(f"/messages?topic={topic}&offset=1").text)
+    assert "SELF_TEST_C_GROUP 1 no TOOLS_CONSUMER 2 yes" in page.text
+
+
+def test_another_message_with_the_same_hash_of_its_key_is_not_shown(site, put):
+    topic, _ = put(b"a", properties={"KEYS": "Aa"})  # "Aa" and "BB" have one hash in Java
+    assert site.get(f"/messages?topic={topic}&key=BB").status == 404
+    assert site.get(f"/messages?topic={topic}&key=Aa").status == 200
+
+
+def test_a_place_inside_a_record_is_no_message(site, client, put):
+    topic, _ = put(b"a")
+    ((record, _),) = records(client.pull(topic))
+    assert site.get(f"/messages?physical={record['physical_offset'] + 1}").status == 404
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("topic=TBW102&offset=x", "expected a queue offset of 0 to 9223372036854775807, found x"),
+        ("topic=TBW102&queue=-1&offset=0", "expected a queue id"),
+        ("physical=99999999999999999999", "expected a physical"),
+        ("key=a", "expected the name of a topic, too"),
+        ("topic=none&key=a", "there is no topic none"),
+        ("physical=%D9%A1", "expected a physical offset"),
+    ],
+)
+def test_a_question_that_makes_no_sense_is_answered_with_what_is_expected(site, query, said):
+    got = site.get(f"/messages?{query}")
+    assert (got.status, said in Page(got.text).text) == (400, True)
+
+
+def test_a_hostile_body_is_text(site, put):
+    topic, _ = put(
+        HOSTILE.encode() + b"\nsecond\r\n\tline\x00", properties={"KEYS": HOSTILE.replace(" ", ""), "TAGS": HOSTILE}
+    )
+    got = site.get(f"/messages?topic={topic}&offset=0")
+    page = Page(got.text)
+    shown = HOSTILE.replace("\u202e", "\\u202e")
+    assert any(f"{shown}\nsecond\n    line\\u0000" in text for text in page.texts)
+    assert "\u202e" not in got.text
+    assert {tag for tag, _ in page.tags} & {"script", "img"} == set()
+    assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on")]
+
+
+def test_a_hostile_question_is_shown_as_it_was_asked(site):
+    for target in ("/messages?topic={}&key=x", "/topic?name={}", "/group?name={}", "/topics?q={}", "/messages?id={}"):
+        got = site.get(target.format(quote(HOSTILE)))
+        page = Page(got.text)
+        assert {tag for tag, _ in page.tags} & {"script", "img"} == set()
+        assert "\u202e" not in got.text
+
+
+def test_topics_with_hostile_names_do_nothing(site, client):
+    from mqtool.server.broker.tables.topics import plain_topic
+
+    async def add():
+        site.server.broker.topics.put(plain_topic(HOSTILE, 1))
+
+    async def remove():
+        site.server.broker.topics.delete(HOSTILE)
+
+    site.run(add())
+    try:
+        page = Page(site.get("/topics").text)
+        assert {tag for tag, _ in page.tags} & {"script", "img"} == set()
+        link = next(one for one in page.links() if "script" in one)
+        assert HOSTILE.replace("\u202e", "\\u202e") in Page(site.get(link).text).text
+    finally:
+        site.run(remove())
+
+
+def test_a_long_body_is_cut_and_a_compressed_one_read(site, put):
+    topic, _ = put(zlib.compress(b"y" * 100_000), sys_flag=1)
+    text = Page(site.get(f"/messages?topic={topic}&offset=0").text).text
+    assert "97.7 KiB; its beginning is shown" in text
+    assert "y" * 8000 in text
+    assert "y" * 9000 not in text
+
+
+def test_a_body_that_would_fill_the_memory_is_shown_as_stored(site, put):
+    topic, _ = put(zlib.compress(bytes(64 << 20)), sys_flag=1)
+    got = site.get(f"/messages?topic={topic}&offset=0")
+    assert "decodes to more than" in got.text
+    assert len(got.text) < 20_000
+
+
+def test_bytes_that_are_no_text_are_shown_as_digits(site, put):
+    topic, _ = put(b"\xff\xfe\x00\x01")
+    assert "0000 ff fe 00 01" in Page(site.get(f"/messages?topic={topic}&offset=0").text).text
+
+
+def test_a_message_that_names_its_place_wrongly_is_told_apart(site, put):
+    topic, _ = put(b"only")
+    page = Page(site.get(f"/messages?topic={topic}&offset=9").text)
+    assert "Queue 0 of the topic holds 0 to 0." in page.text
+
+
+def test_long_lists_come_in_parts(site, client):
+    for number in range(101):
+        client.call(
+            17,
+            topic=f"Part-{number:03}",
+            defaultTopic="TBW102",
+            readQueueNums=1,
+            writeQueueNums=1,
+            perm=6,
+            topicFilterType="SINGLE_TAG",
+            topicSysFlag=0,
+            order=False,
+        )
+    first = Page(site.get("/topics?q=part-").text)
+    assert ("Part 1 of 2" in first.text, "Part-100" in first.text) == (True, False)
+    following = next(link for link in first.links() if "page=2" in link)
+    assert "Part-100" in Page(site.get(following).text).text

@@ -1,0 +1,24 @@
+"""Tables are written behind the loop; who waits for one waits for a write that began after its change."""
+
+import asyncio
+
+import pytest
+
+from mqtool.engine.files import Files
+from mqtool.engine.metadata import ConfigFiles
+from mqtool.server.broker.tables.config_persister import Keeper
+
+
+@pytest.mark.parametrize("durable", [True, False], ids=["durable", "written"])
+def test_who_asks_while_a_write_is_under_way_is_answered_without_another_change(tmp_path, durable):
+    async def main() -> bytes:
+        keeper = Keeper(ConfigFiles(tmp_path, Files(), v4=False), durable=durable)
+        keeper.register("one.json", lambda: b"{}")
+        keeper.mark("one.json")
+        await asyncio.sleep(0)  # the write has begun
+        await asyncio.wait_for(keeper.saved(), 30)
+        written = (tmp_path / "config" / "one.json").read_bytes()
+        await keeper.close()
+        return written
+
+    assert asyncio.run(main()) == b"{}"

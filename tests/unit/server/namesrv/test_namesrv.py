@@ -1,0 +1,265 @@
+"""The name server: its answers are those that the real one of 5.5.0 gave, and silent brokers are forgotten."""
+
+import asyncio
+import json
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mqtool.errors import ConfigFileError
+from mqtool.formats.config_files import DataVersion, TopicConfig
+from mqtool.protocol import Command, RequestCode
+from mqtool.protocol.registration_body import RegisterBody
+from mqtool.server.namesrv.routes import Registration, Routes
+from mqtool.server.namesrv.server import NameServer
+from mqtool.server.namesrv.settings import KeyValues
+from mqtool.server.net.client import Connection
+from mqtool.server.net.listener import Listener
+from tests.support.name_server import ask, converse, registration, route, talk
+
+RECORDED = {
+    row["label"]: row
+    for row in map(
+        json.loads, (Path(__file__).parents[1] / "answers" / "name-server-5.5.0.jsonl").read_text("utf-8").splitlines()
+    )
+}
+
+
+def run(main: Coroutine[Any, Any, Any]) -> Any:
+    return asyncio.run(asyncio.wait_for(main, 60))
+
+
+@pytest.fixture(scope="module")
+def ours() -> dict[str, Any]:
+    async def main() -> list[dict[str, Any]]:
+        name_server = NameServer("127.0.0.1", 0)
+        await name_server.start()
+        found = await converse(name_server.address)
+        await name_server.stop()
+        return found
+
+    return {row["label"]: json.loads(json.dumps(row)) for row in run(main())}
+
+
+@pytest.mark.parametrize("label", [label for label, _ in talk()] + ["slave lost at last"])
+def test_an_answer_is_that_of_the_real_name_server(ours, label):
+    assert ours[label] == RECORDED[label]
+
+
+class Clock:
+    """Seconds that pass when the test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def body(*topics: str, counter: int = 1, state: int = 0) -> RegisterBody:
+    return RegisterBody({topic: TopicConfig(topic, 4, 4, 6) for topic in topics}, DataVersion(counter, 1, state))
+
+
+def broker(name: str = "broker-a", id_: int = 0, address: str = "10.0.0.1:10911", **options: Any) -> Registration:
+    options.setdefault("body", body("T1", "T2"))
+    return Registration("C1", name, id_, address, **options)
+
+
+def test_a_broker_is_forgotten_after_120_seconds_without_a_word():
+    async def main() -> list[int]:
+        clock = Clock()
+        name_server = NameServer("127.0.0.1", 0, clock=clock)
+        await name_server.start()
+        connection = await Connection.open(name_server.address)
+        await connection.call(registration())
+        codes = []
+        for seconds in (119, 1, 1):
+            clock.now += seconds
+            name_server.forget_silent()
+            asker = await Connection.open(name_server.address)
+            codes.append((await asker.call(route("T1"))).code)
+            asker.close()
+        await name_server.stop()
+        return codes
+
+    assert run(main()) == [0, 0, 17]
+
+
+def test_a_heartbeat_keeps_a_broker_known():
+    clock = Clock()
+    routes = Routes(clock)
+    routes.register(broker())
+    clock.now += 100
+    routes.heard_of("C1", "10.0.0.1:10911")
+    clock.now += 100
+    assert routes.expired() == []
+    clock.now += 100
+    assert [live.registration.address for live in routes.expired()] == ["10.0.0.1:10911"]
+
+
+def test_a_broker_chooses_how_long_it_may_be_silent():
+    clock = Clock()
+    routes = Routes(clock)
+    routes.register(broker(lifetime=10))
+    clock.now += 11
+    assert len(routes.expired()) == 1
+
+
+def test_a_broker_of_the_same_process_is_never_silent_and_has_a_route():
+    async def main() -> tuple[int, int]:
+        clock = Clock()
+        name_server = NameServer("127.0.0.1", 0, clock=clock)
+        await name_server.start()
+        name_server.register(broker())
+        clock.now += 1e6
+        name_server.forget_silent()
+        connection = await Connection.open(name_server.address)
+        known = (await connection.call(route("T1"))).code
+        name_server.unregister(broker())
+        gone = (await connection.call(route("T1"))).code
+        connection.close()
+        await name_server.stop()
+        return known, gone
+
+    assert run(main()) == (0, 17)
+
+
+def test_topics_that_a_broker_adds_are_routed_and_others_stay():
+    routes = Routes(Clock())
+    routes.register(broker())
+    routes.register(broker(body=body("T2", "T3", counter=2)))
+    assert set(routes.topics) == {"T1", "T2", "T3"}
+
+
+def test_topics_of_a_slave_count_only_where_it_may_stand_in_for_its_master():
+    routes = Routes(Clock())
+    routes.register(broker(id_=1, acting_master=None))
+    assert routes.topics == {}
+    routes.register(broker("broker-b", 1, "10.0.0.2:10911", acting_master=True))
+    assert {data.perm for queues in routes.topics.values() for data in queues.values()} == {4}
+
+
+def test_the_last_slave_is_read_from_where_groups_allow_it():
+    async def main() -> dict[str, Any]:
+        name_server = NameServer("127.0.0.1", 0, settings={"supportActingMaster": "true"})
+        await name_server.start()
+        name_server.register(broker(acting_master=True))
+        slave = broker(id_=1, address="10.0.0.2:10911", acting_master=True)
+        name_server.register(slave)
+        name_server.unregister(broker())
+        connection = await Connection.open(name_server.address)
+        found = json.loads((await connection.call(route("T1"))).body)
+        connection.close()
+        await name_server.stop()
+        return found
+
+    found = run(main())
+    assert found["brokerDatas"][0]["brokerAddrs"] == {"0": "10.0.0.2:10911"}
+    assert found["queueDatas"][0]["perm"] == 4
+
+
+def test_an_id_held_with_a_higher_state_is_not_given_to_another_address():
+    routes = Routes(Clock())
+    routes.register(broker(body=body("T1", "T2", state=5)))
+    routes.register(broker(address="10.0.0.9:10911", body=body("T1", "T2", state=4)))
+    assert routes.brokers["broker-a"].addresses == {0: "10.0.0.1:10911"}
+    routes.register(broker(address="10.0.0.9:10911", body=body("T1", "T2", state=6)))
+    assert routes.brokers["broker-a"].addresses == {0: "10.0.0.9:10911"}
+
+
+def test_a_slave_that_becomes_master_has_one_id():
+    routes = Routes(Clock())
+    routes.register(broker(id_=1, acting_master=True))
+    routes.register(broker(id_=0, acting_master=True))
+    assert routes.brokers["broker-a"].addresses == {0: "10.0.0.1:10911"}
+
+
+def test_brokers_are_told_of_a_new_lowest_id_where_that_is_switched_on():
+    async def main() -> dict[str, str]:
+        told: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
+        slave = Listener(
+            "127.0.0.1", 0, {RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE: lambda command, peer: told.set_result(command)}
+        )
+        await slave.start()
+        name_server = NameServer("127.0.0.1", 0, settings={"notifyMinBrokerIdChanged": "true"})
+        await name_server.start()
+        name_server.register(broker())
+        name_server.register(broker(id_=1, address=slave.address, ha_address="10.0.0.2:10912"))
+        name_server.unregister(broker())
+        fields = (await told).fields
+        assert fields.pop("minBrokerAddr") == slave.address
+        await slave.stop()
+        await name_server.stop()
+        return fields
+
+    assert run(main()) == {
+        "minBrokerId": "1",
+        "brokerName": "broker-a",
+        "offlineBrokerAddr": "10.0.0.1:10911",
+        "haBrokerAddr": "10.0.0.2:10912",
+    }
+
+
+def test_values_are_there_again_after_a_restart(tmp_path):
+    first = KeyValues(tmp_path / "kv" / "kvConfig.json")
+    first.put("n", "k", "v")
+    first.put("n", "gone", "v")
+    first.delete("n", "gone")
+    assert KeyValues(tmp_path / "kv" / "kvConfig.json").namespace("n") == {"k": "v"}
+
+
+def test_a_broken_file_of_values_is_named(tmp_path):
+    path = tmp_path / "kvConfig.json"
+    path.write_text("{", "utf-8")
+    with pytest.raises(ConfigFileError, match=r"kvConfig\.json: no key-value table"):
+        KeyValues(path)
+
+
+def test_all_properties_are_shown_as_lines():
+    async def main() -> str:
+        name_server = NameServer("127.0.0.1", 0)
+        await name_server.start()
+        connection = await Connection.open(name_server.address)
+        await connection.call(ask(RequestCode.UPDATE_NAMESRV_CONFIG, b"orderMessageEnable=true"))
+        found = (await connection.call(ask(RequestCode.GET_NAMESRV_CONFIG))).body
+        connection.close()
+        await name_server.stop()
+        return bytes(found).decode()
+
+    lines = dict(line.split("=") for line in run(main()).splitlines())
+    assert lines["orderMessageEnable"] == "true"
+    assert lines["supportActingMaster"] == "false"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ask(103, brokerName="b"),
+        ask(318, b"\xff\xfe"),
+        ask(217, b"{}"),
+        ask(217, b'{"queueDatas":[1]}', topic="T"),
+        ask(322, b"x", clusterName="c", brokerAddr="a"),
+        ask(224),
+        ask(205),
+        ask(104, brokerId="x"),
+        ask(103, b"\x00" * 40, compressed="true"),
+        ask(103, compressed="true", bodyCrc32="zz"),
+        ask(101),
+        ask(219),
+    ],
+    ids=lambda command: f"{command.code}-{len(command.body)}-{len(command.fields)}",
+)
+def test_wrong_requests_are_answered_and_the_server_goes_on(command, caplog):
+    async def main() -> tuple[int, int]:
+        name_server = NameServer("127.0.0.1", 0)
+        await name_server.start()
+        connection = await Connection.open(name_server.address)
+        wrong = await connection.call(command)
+        right = await connection.call(ask(106))
+        connection.close()
+        await name_server.stop()
+        return wrong.code, right.code
+
+    assert run(main()) in {(1, 0), (0, 0)}

@@ -1,0 +1,175 @@
+"""Accounts: what a real broker of 4.9.7 refused is refused in its words, and nothing else is."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mqtool.errors import ConfigFileError
+from mqtool.protocol import Command
+from mqtool.server.net.acl import ROUTE_CHANGES, Acl, sign
+from mqtool.server.net.acl_config import AclConfig, Right, address_matches, load
+from mqtool.server.net.client import Connection
+from mqtool.server.serve import ServeOptions, Server
+from mqtool.store.broker_config import BrokerConfig
+from tests.support.acl import ACCOUNTS, refusal, requests, signed
+
+pytest.importorskip("yaml")
+
+RECORDED: dict[str, str | None] = json.loads(
+    (Path(__file__).parents[1] / "answers" / "acl-4.9.7.json").read_text("utf-8")
+)
+STRICTER = {"send to a closed group": "No default permission for group:ClosedGroup"}
+"""4.9.7 means to refuse this too, but never finds the group."""
+
+
+class At:
+    """A peer, as far as the checks look."""
+
+    def __init__(self, host: str = "127.0.0.1") -> None:
+        self.host = host
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> AclConfig:
+    path = tmp_path_factory.mktemp("acl") / "plain_acl.yml"
+    path.write_text(ACCOUNTS, "utf-8")
+    return load(path)
+
+
+def check(acl: Acl, command: Command, host: str = "127.0.0.1") -> Command | None:
+    peer: Any = At(host)
+    return acl.check(command, peer)
+
+
+@pytest.mark.parametrize("label", list(RECORDED))
+def test_a_request_is_refused_as_by_a_real_broker(config, label):
+    assert refusal(check(Acl(config, since_5=False), requests()[label])) == STRICTER.get(label, RECORDED[label])
+
+
+@pytest.mark.parametrize("label", list(RECORDED))
+def test_both_forms_of_answers_refuse_the_same(config, label):
+    old, new = (check(Acl(config, since_5=since_5), requests()[label]) for since_5 in (False, True))
+    assert (old and old.code, new and new.code) in {(None, None), (1, 16)}
+
+
+def test_every_request_was_recorded():
+    assert list(requests()) == list(RECORDED)
+
+
+def test_a_signature_is_that_of_the_real_client():
+    """Computed by AclUtils of 4.9.7 over the values in the order of their names, and the body."""
+    command = Command(
+        310, fields={"b": "T", "AccessKey": "ReaderKey", "_x": "ü", "Signature": "old", "a": "P"}, body="bödy".encode()
+    )
+    assert sign(command, "ReaderSecret") == "Oso2Cs51u7XRh9bk/6Qh441bG10="
+
+
+def test_addresses_of_all_need_no_account(tmp_path):
+    path = tmp_path / "plain_acl.yml"
+    path.write_text("globalWhiteRemoteAddresses: [10.1.*.*, 192.168.0.1]", "utf-8")
+    acl = Acl(load(path))
+    assert check(acl, Command(10), "10.1.2.3") is None
+    refused = check(acl, Command(10), "10.2.2.3")
+    assert refused is not None
+    assert refused.code == 16
+
+
+@pytest.mark.parametrize(
+    ("pattern", "host", "matches"),
+    [
+        ("", "1.2.3.4", False),
+        ("*", "1.2.3.4", True),
+        ("*.*.*.*", "::1", True),
+        ("1.2.3.4", "1.2.3.4", True),
+        ("1.2.3.4", "1.2.3.5", False),
+        ("1.2.3.*", "1.2.3.77", True),
+        ("1.2.3.1-10", "1.2.3.10", True),
+        ("1.2.3.1-10", "1.2.3.11", False),
+        ("1.2.3.{4,5}", "1.2.3.5", True),
+        ("1.2.3.{4,5}", "1.2.3.6", False),
+        ("9.9.9.9,1.2.3.4", "1.2.3.4", True),
+        ("9.9.9.9,1.2.3.{4,5}", "1.2.3.5", True),
+        ("1.2.*.*", "1.3.3.4", False),
+        ("::1", "::1", True),
+        ("::1", "::2", False),
+        ("1.2.3", "1.2.3.4", False),
+    ],
+    ids=lambda value: str(value).replace(" ", "") or "none",
+)
+def test_patterns_of_addresses(pattern, host, matches):
+    assert address_matches(pattern, host) is matches
+
+
+def test_rights_are_words_and_others_deny(tmp_path):
+    path = tmp_path / "plain_acl.yml"
+    path.write_text(
+        "accounts: [{accessKey: LongKey, secretKey: LongSecret, topicPerms: [A=SUB|PUB, B=ANY, C=SUB],"
+        " groupPerms: [G=SUB], defaultTopicPerm: PUB}]",
+        "utf-8",
+    )
+    account = load(path).accounts["LongKey"]
+    assert account.rights == {
+        "A": Right.PUBLISH | Right.SUBSCRIBE,
+        "B": Right.DENY,
+        "C": Right.SUBSCRIBE,
+        "%RETRY%G": Right.SUBSCRIBE,
+    }
+    assert (account.default_topic, account.default_group) == (Right.PUBLISH, Right.DENY)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "accounts: [{accessKey: short, secretKey: LongSecret}]",
+        "accounts: 5",
+        "[",
+        "- a",
+        "accounts: [{accessKey: LongKey, secretKey: LongSecret, topicPerms: [T]}]",
+    ],
+    ids=["short", "number", "broken", "list", "no-right"],
+)
+def test_a_broken_file_is_named(tmp_path, text):
+    path = tmp_path / "plain_acl.yml"
+    path.write_text(text, "utf-8")
+    with pytest.raises(ConfigFileError, match=r"plain_acl\.yml: "):
+        load(path)
+
+
+@pytest.mark.parametrize("code", sorted(ROUTE_CHANGES))
+def test_a_name_server_with_accounts_takes_changes_of_routes_from_administrators_only(config, code):
+    acl, peer = Acl(config), At()
+
+    def answer(command: Command) -> Command | None:
+        return acl.check_routes(command, peer)  # type: ignore[arg-type]
+
+    def request() -> Command:
+        return Command(code, fields={"brokerName": "evil", "topic": "Open"})
+
+    assert [one and one.code for one in (answer(request()), answer(signed(request(), "ReaderKey")))] == [16, 16]
+    assert answer(signed(request(), "AdminKey")) is None
+
+
+def test_everybody_may_ask_a_name_server_with_accounts_for_routes(config):
+    command = Command(105, fields={"topic": "Open"})
+    assert Acl(config).check_routes(command, At()) is None  # type: ignore[arg-type]
+
+
+def test_the_port_for_real_slaves_asks_for_accounts_too(tmp_path):
+    (tmp_path / "plain_acl.yml").write_text(ACCOUNTS, "utf-8")
+    keys = BrokerConfig({"haListenPort": "0"}, source="test")
+    options = ServeOptions(tmp_path / "store", config=keys, acl=tmp_path / "plain_acl.yml")
+
+    async def main() -> list[int]:
+        async with Server(options) as server:
+            host, port = server.addresses["broker"].split(":")
+            codes = []
+            for address in (f"{host}:{port}", f"{host}:{int(port) - 2}"):
+                connection = await Connection.open(address)
+                codes.append((await connection.call(Command(21), 20)).code)
+                connection.close()
+            return codes
+
+    assert asyncio.run(main()) == [16, 16]
