@@ -22,8 +22,8 @@ from engine_messages import Shape, arguments, fail_unless, options_from
 
 from mqtool import kernels
 from mqtool.engine import MessageStore, StoreOptions, open_store
-from mqtool.engine.batch import BatchMessage
-from mqtool.engine.put_many import MessageColumns
+from mqtool.engine.write.batch import BatchMessage
+from mqtool.engine.write.columns import MessageColumns
 
 COLUMN = 1024
 SETTINGS = (

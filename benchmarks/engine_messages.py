@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from mqtool.engine import FlushMode, MessageStore
-from mqtool.engine.put_many import MessageColumns
+from mqtool.engine.write.columns import MessageColumns
 
 TOPICS = QUEUES = 4
 

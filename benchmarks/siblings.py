@@ -20,16 +20,16 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from mqtool.equeue.settings import Settings
-from mqtool.equeue.store import EQueueStore
-from mqtool.equeue.writer import EQueueWriter
 from mqtool.formats import commit_log, dledger, equeue, tfchunk, tfchunk_records
 from mqtool.formats.tfchunk_records import Prepare
-from mqtool.kinds.export import batches
-from mqtool.kinds.registry import recognise
 from mqtool.scan.frames import Frames
+from mqtool.siblings.equeue.settings import Settings
+from mqtool.siblings.equeue.store import EQueueStore
+from mqtool.siblings.equeue.writer import EQueueWriter
+from mqtool.siblings.export import batches
+from mqtool.siblings.registry import recognise
+from mqtool.siblings.tfchunk.store import TFChunkDb
 from mqtool.store import open_store
-from mqtool.tfchunk.store import TFChunkDb
 from mqtool.verify.store import verify
 from tests.support.big_store import write_big_store
 

@@ -37,7 +37,7 @@ class Flush(StrEnum):
 
 
 class Duplicates(StrEnum):
-    """Values of `--duplicates`: `engine.duplicates.Duplicates` without loading numpy; a test compares them."""
+    """Values of `--duplicates`: `ingest.duplicates.Duplicates` without loading numpy; a test compares them."""
 
     REFUSE = "refuse"
     APPEND = "append"

@@ -13,12 +13,13 @@ from mqtool.cli.append_schema import ACK
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, Invocation, note
 from mqtool.cli.output import Output
-from mqtool.engine import Compat, FlushMode, PutStatus, StoreOptions, load, row_source
-from mqtool.engine.detect import options_for
-from mqtool.engine.duplicates import Duplicates, peeked, refuse_duplicates
-from mqtool.engine.intake import Row
+from mqtool.engine import Compat, FlushMode, PutStatus, StoreOptions
+from mqtool.engine.start.detect import options_for
 from mqtool.engine.store import open_store
 from mqtool.errors import StoreError, UsageError
+from mqtool.ingest import load, row_source
+from mqtool.ingest.duplicates import Duplicates, peeked, refuse_duplicates
+from mqtool.ingest.intake import Row
 
 _POOL_BUFFERS = 5
 """transientStorePoolSize of the broker."""

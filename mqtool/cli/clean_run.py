@@ -14,9 +14,9 @@ from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, Invocation, note
 from mqtool.cli.output import Output
 from mqtool.commands import command, opened
-from mqtool.engine.detect import options_for
-from mqtool.engine.forecast import FileForecast, Forecast, forecast
-from mqtool.engine.retention import RetentionPolicy, policy_from_config
+from mqtool.engine.retention.forecast import FileForecast, Forecast, forecast
+from mqtool.engine.retention.rules import RetentionPolicy, policy_from_config
+from mqtool.engine.start.detect import options_for
 from mqtool.engine.store import open_store
 from mqtool.errors import RefusedError, StoreLockedError, UnsupportedFormatError, UsageError
 from mqtool.formats import file_names

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mqtool import errors
-from mqtool.kinds.registry import recognise
+from mqtool.siblings.registry import recognise
 
 
 class ExitCode(enum.IntEnum):

@@ -9,8 +9,8 @@ from mqtool.cli.explain_start_schema import EXPLAIN_START, VIEW
 from mqtool.cli.invocation import Format, Invocation
 from mqtool.cli.output import Output
 from mqtool.commands import command, opened
-from mqtool.kinds.registry import recognise
 from mqtool.recovery import Outcome, predict
+from mqtool.siblings.registry import recognise
 
 _RANGES = 8
 """Ranges of offsets in a row of a table; JSON has all."""

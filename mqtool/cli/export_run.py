@@ -25,7 +25,7 @@ from mqtool.export.schema import ALL_COLUMNS, Body, Table
 from mqtool.export.sources import Source, resolve
 from mqtool.export.tables import TableFormat
 from mqtool.export.workers import LocalRunner
-from mqtool.kinds.registry import recognise
+from mqtool.siblings.registry import recognise
 from mqtool.store import Store
 from mqtool.store.remote import is_url
 from mqtool.store.selection import Selection

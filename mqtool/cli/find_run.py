@@ -14,7 +14,7 @@ from mqtool.cli.progress import progress
 from mqtool.cli.report import Report
 from mqtool.cli.selected import require_selected
 from mqtool.errors import UsageError
-from mqtool.kinds.registry import recognise
+from mqtool.siblings.registry import recognise
 from mqtool.store import open_store
 from mqtool.store.find import Way, find_messages
 

@@ -10,7 +10,7 @@ from mqtool.cli.invocation import Format
 from mqtool.cli.options import DebugOption, FileKindName, FormatOption
 from mqtool.cli.output import Output
 from mqtool.cli.schema import TABLE, Column, OutputSchema, prints
-from mqtool.kinds.registry import COMMANDS, KINDS
+from mqtool.siblings.registry import COMMANDS, KINDS
 
 HELP = """
 mqtool formats

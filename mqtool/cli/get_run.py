@@ -11,7 +11,7 @@ from mqtool.cli.options import Body
 from mqtool.cli.output import Output
 from mqtool.cli.report import Report
 from mqtool.errors import CorruptionError
-from mqtool.kinds.registry import recognise
+from mqtool.siblings.registry import recognise
 from mqtool.store import Store, open_store
 from mqtool.store.address import Resolved, resolve
 

@@ -12,7 +12,7 @@ from mqtool.cli.options import ProgressMode
 from mqtool.cli.output import Output
 from mqtool.cli.progress import progress
 from mqtool.cli.report import Report
-from mqtool.kinds.registry import recognise
+from mqtool.siblings.registry import recognise
 from mqtool.store import Store, open_store
 from mqtool.store.describe import deep_scan, describe
 from mqtool.store.oddities import oddities

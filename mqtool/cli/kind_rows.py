@@ -1,14 +1,14 @@
-"""Rows of stores of other kinds (`mqtool.kinds`) as output: schemas from their tables, bytes as text."""
+"""Rows of stores of other kinds (`mqtool.siblings`) as output: schemas from their tables, bytes as text."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from mqtool.cli.bodies import BodyView
 from mqtool.cli.schema import DATA, TABLE, WIDE, Column, OutputSchema
-from mqtool.equeue import columns as equeue
-from mqtool.kinds import base
-from mqtool.tfchunk import columns as tfchunk
-from mqtool.tiered import columns as tiered
+from mqtool.siblings import base
+from mqtool.siblings.equeue import columns as equeue
+from mqtool.siblings.tfchunk import columns as tfchunk
+from mqtool.siblings.tiered import columns as tiered
 
 _SHOWN = (TABLE, WIDE, DATA)
 _TYPES = {

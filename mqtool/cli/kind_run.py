@@ -1,4 +1,4 @@
-"""What `info`, `dump`, `get` and `find` do with stores of other kinds (`mqtool.kinds`)."""
+"""What `info`, `dump`, `get` and `find` do with stores of other kinds (`mqtool.siblings`)."""
 
 import re
 from collections.abc import Iterator
@@ -19,8 +19,8 @@ from mqtool.cli.output import Output
 from mqtool.cli.ranges import parse_size, parse_times
 from mqtool.cli.report import Report
 from mqtool.errors import CorruptionError, UnsupportedFormatError, UsageError
-from mqtool.kinds.base import Damage, Finding, Opened, Row, Severity, Table
-from mqtool.kinds.registry import Kind
+from mqtool.siblings.base import Damage, Finding, Opened, Row, Severity, Table
+from mqtool.siblings.registry import Kind
 
 _OPTIONS = ("offset", "time", "topic", "queue", "tag", "key", "unique_key", "user_property", "grep", "max_bytes")
 

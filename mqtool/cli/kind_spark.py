@@ -8,7 +8,7 @@ from mqtool.cli.invocation import Format, Invocation, note
 from mqtool.cli.kind_write import new_directory
 from mqtool.cli.output import Output
 from mqtool.cli.spark_session import OnSpark, spark_session
-from mqtool.kinds.registry import Kind
+from mqtool.siblings.registry import Kind
 
 _SHOWN = 10
 

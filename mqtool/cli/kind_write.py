@@ -1,4 +1,4 @@
-"""What `export`, `rebuild` and `salvage` do with stores of other kinds (`mqtool.kinds`): new files of their content."""
+"""New files of the content of other kinds of stores (`mqtool.siblings`): their `export`, `rebuild` and `salvage`."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,8 +8,8 @@ from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, Invocation, note
 from mqtool.cli.output import Output
 from mqtool.errors import UnsupportedFormatError, UsageError
-from mqtool.kinds import base
-from mqtool.kinds.registry import Kind
+from mqtool.siblings import base
+from mqtool.siblings.registry import Kind
 from mqtool.store.real_path import is_inside
 
 _QUEUES = ("consumequeue", "all")
@@ -30,7 +30,7 @@ def new_directory(store: Path, target: Path) -> None:
 
 def export(invocation: Invocation, kind: Kind, path: Path, target: Path, output_format: Format) -> ExitCode:
     """Writes each table of a store as one Parquet file; ends with 1 if something could not be read."""
-    from mqtool.kinds.export import export as write  # noqa: PLC0415 - pyarrow costs 100 ms at import
+    from mqtool.siblings.export import export as write  # noqa: PLC0415 - pyarrow costs 100 ms at import
 
     new_directory(path, target)
     output = Output(invocation, kind_rows.EXPORT_KIND, output_format)

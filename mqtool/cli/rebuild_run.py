@@ -16,7 +16,6 @@ from mqtool.cli.rebuild_schema import REBUILD
 from mqtool.cli.selected import require_selected
 from mqtool.errors import UsageError
 from mqtool.formats import file_names
-from mqtool.kinds.registry import recognise
 from mqtool.rebuild.digest import Wanted
 from mqtool.rebuild.log_survey import LogSurvey, survey_log
 from mqtool.rebuild.metadata import Composed, Guess, compose, write
@@ -25,6 +24,7 @@ from mqtool.rebuild.result import Result
 from mqtool.rebuild.run import OnProgress, Options, check, log_bytes, rebuild
 from mqtool.rebuild.settings import Settings, settings_of
 from mqtool.rebuild.timer import TimerResult, rebuild_timer
+from mqtool.siblings.registry import recognise
 from mqtool.store.filter_bit_maps import FilterBitMaps, bit_maps_of
 from mqtool.store.processes import available
 from mqtool.store.store import Store, open_store

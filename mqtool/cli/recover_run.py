@@ -14,9 +14,9 @@ from mqtool.cli.output import Output
 from mqtool.cli.recover_schema import RECOVER
 from mqtool.commands import command, opened
 from mqtool.engine import Compat, RecoveryMode
-from mqtool.engine.detect import is_new, options_for
 from mqtool.engine.options import StoreOptions
-from mqtool.engine.quarantine import DIRECTORY, LISTING
+from mqtool.engine.start.detect import is_new, options_for
+from mqtool.engine.start.quarantine import DIRECTORY, LISTING
 from mqtool.engine.store import open_store
 from mqtool.errors import (
     LayoutError,

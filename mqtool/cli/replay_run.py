@@ -11,13 +11,13 @@ from mqtool.cli.invocation import Format, Invocation, note
 from mqtool.cli.output import Output
 from mqtool.cli.replay_schema import REPLAY
 from mqtool.cli.selected import require_selected
-from mqtool.engine.duplicates import Duplicates
 from mqtool.engine.options import Compat
 from mqtool.errors import UnsupportedFormatError, UsageError
-from mqtool.kinds.registry import recognise
+from mqtool.ingest.duplicates import Duplicates
 from mqtool.replay.originals import Source
 from mqtool.replay.run import Report, Request, replay
 from mqtool.replay.to_broker import SendRequest, replay_to
+from mqtool.siblings.registry import recognise
 from mqtool.store import open_store
 from mqtool.store.selection import Selection
 

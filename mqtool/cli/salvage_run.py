@@ -10,9 +10,9 @@ from mqtool.cli.output import Output
 from mqtool.cli.progress import progress
 from mqtool.cli.salvage_schema import SALVAGE
 from mqtool.errors import UsageError
-from mqtool.kinds.registry import recognise
 from mqtool.rebuild.run import log_bytes
 from mqtool.repair.salvage import Options, salvage
+from mqtool.siblings.registry import recognise
 from mqtool.store.readable_parts import UnreadableParts
 from mqtool.store.store import open_store
 

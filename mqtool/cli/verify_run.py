@@ -19,7 +19,7 @@ from mqtool.cli.spark_session import OnSpark, spark_session
 from mqtool.cli.verify_schema import FINDING_ROWS, VERIFY
 from mqtool.cli.verify_steps import next_steps
 from mqtool.errors import UsageError
-from mqtool.kinds.registry import recognise
+from mqtool.siblings.registry import recognise
 from mqtool.store import Store, open_store
 from mqtool.store.named_files import require_regular
 from mqtool.store.processes import available

@@ -11,35 +11,35 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mqtool.engine import admission
-from mqtool.engine.allocate import Allocator
-from mqtool.engine.checkpoint import StoreCheckpoint
-from mqtool.engine.cleaner import Cleaner
 from mqtool.engine.clock import Clock
-from mqtool.engine.commit_log import CommitLog
-from mqtool.engine.dispatch import Dispatcher
-from mqtool.engine.files import Files
+from mqtool.engine.config_files import ConfigFiles
+from mqtool.engine.disk.allocator import Allocator
+from mqtool.engine.disk.files import Files
+from mqtool.engine.disk.mapped_file_queue import MappedFileQueue
+from mqtool.engine.dispatch.dispatcher import Dispatcher
+from mqtool.engine.dispatch.multi_dispatch import rules_of
 from mqtool.engine.flags import RunningFlag, RunningFlags
-from mqtool.engine.flush import Flusher
-from mqtool.engine.index import Index
-from mqtool.engine.lock import AbortMark, LeftBy, StoreLock
-from mqtool.engine.mapped_file_queue import MappedFileQueue
-from mqtool.engine.metadata import ConfigFiles
-from mqtool.engine.multi_dispatch import rules_of
-from mqtool.engine.opening import Opening, Recovered
+from mqtool.engine.flush.checkpoint import StoreCheckpoint
+from mqtool.engine.flush.flusher import Flusher
+from mqtool.engine.index.index_files import Index
 from mqtool.engine.options import StoreOptions
-from mqtool.engine.queue_offsets import QueueOffsets
-from mqtool.engine.queues import Queues
-from mqtool.engine.read import Reader
-from mqtool.engine.reboot import distrust
-from mqtool.engine.retention import RetentionPolicy
-from mqtool.engine.search import Searcher
+from mqtool.engine.queue.queues import Queues
+from mqtool.engine.read.reader import Reader
+from mqtool.engine.read.searcher import Searcher
+from mqtool.engine.retention.cleaner import Cleaner
+from mqtool.engine.retention.rules import RetentionPolicy
 from mqtool.engine.service import DispatchLoop, Service
+from mqtool.engine.start import admission
+from mqtool.engine.start.lock import AbortMark, LeftBy, StoreLock
+from mqtool.engine.start.opening import Opening, Recovered
+from mqtool.engine.start.power_cut import distrust
+from mqtool.engine.write.commit_log import CommitLog
+from mqtool.engine.write.queue_offsets import QueueOffsets
 from mqtool.errors import ReadOnlyStoreError, StoreError, StoreLockedError
 from mqtool.formats import file_names
 
 if TYPE_CHECKING:
-    from mqtool.engine.dispatch import BitMapOf
+    from mqtool.engine.dispatch.dispatcher import BitMapOf
 
 _LOG = logging.getLogger(__name__)
 

@@ -1,29 +1,59 @@
 """MessageStore: open, put, get, query, close. The façade of the engine.
 
-One process may write to a store, and the lock sees to it; within it any thread may call any method. What can be
-put is in `append`, what can be asked in `store_reads`. Docs page: docs/engine.md.
+One process may write to a store, which the lock ensures; within it any thread may call any method, and the append lock
+makes many threads that put one writer. Docs page: docs/engine.md.
+
+`put` is the engine's hottest function, and written for that: whatever of a record does not depend on its place
+is made before the append lock is taken. Under the lock offset, position and store timestamp become known; body
+and tail are copied into the mapping, and the fixed fields are packed in front of them last, so that a record that
+a kill cut short does not look like one. Messages that need more than that go through `write.special`.
+Source: CommitLog.asyncPutMessage, DefaultMessageStore.asyncPutMessage/waitForPutResult (4.9.7, 5.5.0).
 """
 
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from time import time_ns
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from mqtool.engine.append import StorePuts
+from mqtool import kernels
 from mqtool.engine.clock import Clock, SystemClock
-from mqtool.engine.files import Files
+from mqtool.engine.disk.files import Files
 from mqtool.engine.flags import RunningFlag
-from mqtool.engine.hooks import Hook
 from mqtool.engine.options import StoreOptions
 from mqtool.engine.parts import Parts, assemble, flush_all, named_errors, shut_down
-from mqtool.engine.retention import EarlyDeletion, RetentionPolicy, Verdict
-from mqtool.engine.store_reads import StoreReads
+from mqtool.engine.queue.batch_queue import BatchQueue
+from mqtool.engine.read.filters import MessageFilter
+from mqtool.engine.read.reader import LONGEST_PULL
+from mqtool.engine.retention.rules import EarlyDeletion, RetentionPolicy, Verdict
+from mqtool.engine.statuses import AppendFailedError, AppendStatus, GetResult, PutResult, PutStatus, QueryResult
+from mqtool.engine.write import batch, columns, record, special
+from mqtool.engine.write.batch import BatchMessage
+from mqtool.engine.write.columns import MessageColumns, PutManyResult
+from mqtool.engine.write.commit_log import CommitLog
+from mqtool.engine.write.hooks import Hook, OutgoingMessage
+from mqtool.errors import StoreClosedError
+from mqtool.formats import commit_log, java
+from mqtool.formats import properties as property_format
+from mqtool.scan.crc import crc32
+from mqtool.store.by_time import Boundary
 
 if TYPE_CHECKING:
-    from mqtool.engine.dispatch import BitMapOf
+    from mqtool.engine.dispatch.dispatcher import BitMapOf
+
+_OK = PutStatus.PUT_OK
+_APPENDED = AppendStatus.PUT_OK
+_BODY_AT = commit_log.BODY_POSITIONS[0]
+_SPECIAL_BITS = special.BITS
+_LONGEST_PROPERTIES = record.LONGEST_PROPERTIES
+_WAIT_MARK = property_format.WAIT.encode() + b"\x01"
+_pack_head = record.HEAD_PACKERS[0].pack_into
+_new_tuple = tuple.__new__
 
 
-class MessageStore(StorePuts, StoreReads):
+class MessageStore:
     """One store, open for writing. Use `open_store`, and close it, or use it as a context manager.
 
     Attributes:
@@ -34,18 +64,396 @@ class MessageStore(StorePuts, StoreReads):
 
     def __init__(self, parts: Parts, hooks: Iterable[Hook]) -> None:
         """Takes what `open_store` has put together."""
-        super().__init__(parts, hooks)
+        self._parts = parts
         self.path = parts.root
         self.options = parts.options
         self.recovered = parts.recovered
         self._closed = False
+        options = parts.options
+        self._hooks = tuple(hooks)
+        self._log: CommitLog = parts.log
+        self._loop = parts.loop
+        self._flags = parts.flags
+        self._store_host = parts.log.store_host
+        self._born_host = parts.log.born_host
+        self._acquire, self._release = parts.log.lock.acquire, parts.log.lock.release
+        self._note = parts.log.trail.note
+        self._ticks = time_ns if isinstance(parts.clock, SystemClock) else lambda: parts.clock.now() * 1_000_000
+        room = min(options.max_message_size, options.commit_log_file_size - commit_log.BLANK_SIZE)
+        self._longest_body = room - _BODY_AT - _LONGEST_PROPERTIES - 0xFF
+        self._is_plain = not (options.append_record_crc or options.positional_writes or self._hooks)
+        self._states = parts.offsets.states if self._is_plain else {}
+        self._sync = options.sync
+        self._until_kernels = options.kernels_after
+
+    @property
+    def _open(self) -> Parts:
+        if self._closed:
+            raise StoreClosedError("used after close", self._parts.root)
+        return self._parts
 
     @property
     def writable(self) -> bool:
         """Whether messages are taken: nothing has failed, and the disk is not full."""
         return not self._open.flags.refuses
 
-    # -- upkeep --------------------------------------------------------------------------------------------------
+    # -- puts ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def default_store_host(self) -> bytes:
+        """The store host of records whose caller names none; 8 or 20 bytes."""
+        return self._store_host
+
+    def put(  # noqa: PLR0917 - the fields of a record; keywords would cost a tenth of the call
+        self,
+        topic: str,
+        queue_id: int,
+        body: bytes,
+        properties: bytes = b"",
+        flag: int = 0,
+        sys_flag: int = 0,
+        born_timestamp: int | None = None,
+        born_host: bytes | None = None,
+        store_host: bytes | None = None,
+        reconsume_times: int = 0,
+        prepared_transaction_offset: int = 0,
+        *,
+        wait: bool = True,
+    ) -> PutResult:
+        """Stores one message.
+
+        On return it is durable with SYNC_FLUSH (unless its property WAIT says not to wait). With ASYNC_FLUSH it
+        survives the end of the process, and a power cut only after the next flush; with a transient store pool it
+        survives neither before the next commit.
+
+        Args:
+            topic: any name that can be a directory.
+            queue_id: 0 or above.
+            body: as it is stored; sys_flag says if it is compressed.
+            properties: encoded (`formats.properties.encode`); their order is kept.
+            flag: the application's integer.
+            sys_flag: of compression, transaction, batch; the bits of IPv6 hosts are set here.
+            born_timestamp: ms since epoch; None for now.
+            born_host, store_host: 8 or 20 bytes (`formats.hosts.build`); None for those of the options.
+            reconsume_times: how often a consumer sent it back.
+            prepared_transaction_offset: of a committed message, physical offset of its half.
+            wait: False to return before the flush of SYNC_FLUSH; then `wait_flushed` waits for it.
+
+        Returns:
+            Status and place. A message that the real store refuses is refused with the same status.
+        """
+        size = len(body)
+        try:  # a KeyError at the first message of a queue, or with properties of a new length
+            state = self._states[topic, queue_id]
+            pack_tail, prefix, total = state.tails[len(properties)]
+        except KeyError:
+            state = None
+        if (  # `find`, since `in` takes twice as long
+            state is None
+            or sys_flag & _SPECIAL_BITS
+            or size > self._longest_body
+            or properties.find(b"INNER_") >= 0
+            or self._flags.refuses
+            or (born_host is not None and len(born_host) != 8)
+            or (store_host is not None and len(store_host) != 8)
+        ):
+            return self._put_slowly(
+                OutgoingMessage(
+                    topic,
+                    queue_id,
+                    body,
+                    properties,
+                    flag,
+                    sys_flag,
+                    born_timestamp,
+                    born_host,
+                    store_host,
+                    reconsume_times,
+                    prepared_transaction_offset,
+                ),
+                wait=wait,
+            )
+        crc = crc32(body) & 0x7FFFFFFF
+        total += size
+        log, host = self._log, store_host or self._store_host
+        self._acquire()
+        try:
+            file = log.file
+            if file is None or file.wrote + total > log.limit:
+                file = log.make_room(total)
+            now = self._ticks() // 1_000_000
+            start, buffer, number = file.wrote, log.buffer, state.next_offset
+            middle = start + _BODY_AT + size
+            buffer[start + _BODY_AT : middle] = body
+            pack_tail(buffer, middle, prefix, properties)
+            physical = file.file_from_offset + start
+            _pack_head(
+                buffer,
+                start,
+                total,
+                state.magic_code,
+                crc,
+                queue_id,
+                flag,
+                number,
+                physical,
+                sys_flag,
+                now if born_timestamp is None else born_timestamp,
+                born_host or self._born_host,
+                now,
+                host,
+                reconsume_times,
+                prepared_transaction_offset,
+                size,
+            )
+            file.store_timestamp = now
+            file.wrote = start + total
+            self._note(physical)
+            state.next_offset = number + 1
+        except AppendFailedError as failed:
+            return failed.result
+        finally:
+            self._release()
+        result = _new_tuple(PutResult, (_OK, _APPENDED, physical, total, number, now, host, ()))
+        if self._sync:
+            return self._finish(result, properties, wait=wait)
+        if self._loop.idle:
+            self._loop.wake()
+        return result
+
+    def _put_slowly(self, message: OutgoingMessage, *, wait: bool = True) -> PutResult:
+        """Stores a message of any kind, through hooks if there are any, and waits for its flush if it must."""
+        for hook in self._hooks:
+            answer = hook(message)
+            if isinstance(answer, PutStatus):
+                return PutResult(answer)
+            message = answer
+        log = self._log
+        state = log.offsets.state(message.topic, message.queue_id)
+        born, host = message.born_host or self._born_host, message.store_host or self._store_host
+        result = special.append_special(log, state, message._replace(born_host=born, store_host=host))
+        if self._is_plain and state.is_plain and result.ok:
+            state.learn_tail(len(message.properties))
+        return self._finish(result, message.properties, wait=wait)
+
+    def put_batch(  # noqa: PLR0917 - in the order of `put`
+        self,
+        topic: str,
+        queue_id: int,
+        messages: "bytes | Iterable[BatchMessage]",
+        properties: bytes = b"",
+        sys_flag: int = 0,
+        born_timestamp: int | None = None,
+        born_host: bytes | None = None,
+        store_host: bytes | None = None,
+        reconsume_times: int = 0,
+        *,
+        wait: bool = True,
+    ) -> PutResult:
+        """Stores messages of one queue: all of them, in one file, one behind the other, or none.
+
+        Durable on return as after `put`.
+
+        Args:
+            topic, queue_id, sys_flag, born_timestamp, born_host, store_host, reconsume_times, wait: as `put`, for all.
+            messages: them, or the body of a client's batch request.
+            properties: of the batch; 4.9 adds them to every message's.
+
+        Returns:
+            Status and place of the first, with the physical offsets of all.
+        """
+        result = batch.append_batch(
+            self._log,
+            topic,
+            queue_id,
+            messages,
+            properties,
+            sys_flag,
+            born_timestamp,
+            born_host,
+            store_host,
+            reconsume_times,
+        )
+        return self._finish(result, properties, wait=wait)
+
+    def put_many(self, messages: MessageColumns) -> PutManyResult:
+        """Stores columns of messages: each as by `put`, in their order, until one is refused.
+
+        Durable on return as after `put`; with SYNC_FLUSH one flush serves all.
+
+        Args:
+            messages: columns of them.
+
+        Returns:
+            Where those are that were stored; the status is that of the first that was not.
+        """
+        if self._hooks:
+            return columns.append_one_by_one(messages, self._put_slowly)
+        if self._until_kernels <= 0:
+            self._until_kernels = sys.maxsize
+            kernels.start()
+        found = columns.append_columns(self._log, messages, self._put_slowly)
+        if found.end >= 0:
+            self._until_kernels -= found.end - int(found.physical_offsets[0])
+        if found.end >= 0 and self._parts.options.sync:
+            status = self._parts.flusher.group.wait(found.end)
+            found = found if status is PutStatus.PUT_OK else found._replace(status=status)
+        if self._loop.idle:
+            self._loop.wake()
+        return found
+
+    def wait_flushed(self, end: int) -> PutStatus:
+        """Waits until the log is durable up to a physical offset, as a put in SYNC_FLUSH mode does by itself."""
+        status = self._parts.flusher.group.wait(end)
+        if self._loop.idle:
+            self._loop.wake()
+        return status
+
+    def _finish(self, result: PutResult, properties: bytes, *, wait: bool) -> PutResult:
+        """Waits for the flush that a put asks for, and sees to it that dispatch goes on."""
+        if not result.ok:
+            return result
+        if wait and self._sync and _waits(properties):
+            status = self._parts.flusher.group.wait(result.end)
+            result = result if status is PutStatus.PUT_OK else result._replace(status=status)
+        if self._loop.idle:
+            self._loop.wake()
+        return result
+
+    # -- reads ---------------------------------------------------------------------------------------------------------
+
+    def get_message(
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        max_msg_nums: int = 32,
+        message_filter: MessageFilter | None = None,
+        max_bytes: int = LONGEST_PULL,
+    ) -> GetResult:
+        """Returns messages of a queue from an offset on, as many as the real store would return at once.
+
+        Args:
+            topic, queue_id: which queue.
+            queue_offset: of the first message wanted.
+            max_msg_nums: how many at most.
+            message_filter: which of them; None for all.
+            max_bytes: sum of their records' sizes, at most.
+        """
+        return self._open.reader.get_message(topic, queue_id, queue_offset, max_msg_nums, message_filter, max_bytes)
+
+    def message_at(self, physical_offset: int) -> memoryview | None:
+        """Returns the bytes of the record at a physical offset, None if none begins there."""
+        return self._open.searcher.record_at(physical_offset)
+
+    def query_message(
+        self, topic: str, key: str, max_num: int = 32, begin: int = 0, end: int = java.LONG_MAX, *, tag: bool = False
+    ) -> QueryResult:
+        """Returns messages by key, oldest first; a colliding hash lets others through, so compare the key.
+
+        Args:
+            topic: of the messages.
+            key: one word of KEYS, or a unique key.
+            max_num: how many at most; never more than the option `max_query`.
+            begin, end: store timestamps, ms, both inclusive.
+            tag: the key is a tag, which 5.5 indexes too.
+        """
+        return self._open.searcher.query(topic, key, max_num, begin, end, tag=tag)
+
+    def offset_in_queue_by_time(
+        self, topic: str, queue_id: int, timestamp: int, boundary: Boundary = Boundary.LOWER
+    ) -> int:
+        """Returns the queue offset of the first message at or after a time, or of the last at or before it.
+
+        Args:
+            topic, queue_id: which queue; one that is not there has 0.
+            timestamp: ms since epoch.
+            boundary: which of the two.
+        """
+        return self._open.searcher.offset_by_time(topic, queue_id, timestamp, boundary)
+
+    def units(self, topic: str, queue_id: int, queue_offset: int, count: int) -> list[tuple[int, int, int]]:
+        """Returns (physical offset, size, tags code) of units from a queue offset on; of batch queues none."""
+        queue = self._open.queues.get(topic, queue_id)
+        if queue is None or isinstance(queue, BatchQueue):
+            return []
+        found = (queue.unit(number) for number in range(max(queue_offset, queue.min_offset), queue_offset + count))
+        return [unit for unit in found if unit is not None]
+
+    def earliest_store_time(self) -> int:
+        """Returns the store timestamp of the first record in the log, -1 if there is none."""
+        return self._open.searcher.earliest_store_time()
+
+    def store_time(self, topic: str, queue_id: int, queue_offset: int) -> int:
+        """Returns the store timestamp of a message, -1 if it is not there."""
+        return self._open.searcher.store_time_of(topic, queue_id, queue_offset)
+
+    def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """Returns (min offset, max offset) of a queue; (0, 0) if it is not there."""
+        queue = self._open.queues.get(topic, queue_id)
+        return (queue.min_offset, queue.max_offset) if queue is not None else (0, 0)
+
+    def queues(self) -> list[tuple[str, int]]:
+        """Returns topic and queue id of every queue."""
+        return sorted(self._open.queues.by_key)
+
+    @property
+    def min_physical_offset(self) -> int:
+        """Physical offset of the first byte of the log that is there; -1 in an empty store."""
+        return self._open.log.queue.min_offset
+
+    @property
+    def max_physical_offset(self) -> int:
+        """Physical offset after the last byte that can be read."""
+        return self._open.log.queue.max_offset
+
+    @property
+    def flushed_offset(self) -> int:
+        """Physical offset up to which the log is durable."""
+        return self._open.log.queue.flushed_offset
+
+    @property
+    def dispatch_behind(self) -> int:
+        """Bytes of the log that have not reached queues and index yet."""
+        return self._open.loop.behind
+
+    @property
+    def is_page_cache_busy(self) -> bool:
+        """Whether a put is stuck in the append lock: new ones are to be refused (OS_PAGE_CACHE_BUSY)."""
+        return self._open.log.is_busy()
+
+    def wait_for(self, topic: str, queue_id: int, queue_offset: int, timeout: float | None = None) -> bool:
+        """Waits until a queue holds a message at an offset; returns whether it does."""
+        queues = self._open.queues
+
+        def arrived() -> bool:
+            queue = queues.get(topic, queue_id)
+            return queue is not None and queue.max_offset > queue_offset
+
+        return self._parts.loop.wait_until(arrived, timeout)
+
+    def add_listener(self, listener: Callable[[], None]) -> None:
+        """Has a function called after each round of dispatch, in the dispatcher's thread; it must be quick."""
+        self._open.loop.listeners.append(listener)
+
+    @contextmanager
+    def hold(self, physical_offset: int) -> Iterator[bool]:
+        """Keeps the log file of an offset from being removed for as long as the block runs, within limits.
+
+        Retention waits for holders `destroy_forcibly_ms`; views of records stay valid even after that.
+
+        Yields:
+            False if the file is not there or is going already.
+        """
+        file = self._open.log.queue.find(physical_offset)
+        held = file is not None and file.hold()
+        try:
+            yield held
+        finally:
+            if file is not None and held:
+                file.release()
+
+    # -- upkeep --------------------------------------------------------------------------------------------------------
 
     def dispatch(self) -> int:
         """Dispatches what waits, in this thread; returns how many records. Units are in the page cache on return.
@@ -112,7 +520,7 @@ class MessageStore(StorePuts, StoreReads):
         """Has gets go by the limits of other options from now on; everything else stays as the store was opened."""
         self._open.reader.options = options
 
-    # -- life ----------------------------------------------------------------------------------------------------
+    # -- life ----------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Stops everything in order; may be called twice.
@@ -153,7 +561,7 @@ def open_store(
         path: its root.
         options: how; None for the real store's defaults.
         policy: of retention; None for the real store's defaults.
-        hooks: see every message before it is stored (`engine.hooks`).
+        hooks: see every message before it is stored (`engine.write.hooks`).
         bit_map_of: computes filter bit maps, for queues with an extension.
         background: whether threads flush, dispatch and clean. Without them `dispatch` and `flush` do, and `close`.
         clock: what time it is.
@@ -175,3 +583,11 @@ def open_store(
         background=background,
     )
     return MessageStore(parts, hooks)
+
+
+def _waits(properties: bytes) -> bool:
+    """Whether a message wants to wait for its flush: without the property it does (Message.isWaitStoreMsgOK)."""
+    if _WAIT_MARK not in properties:
+        return True
+    found = property_format.decode(properties).get(property_format.WAIT)
+    return found is None or java.parse_boolean(found)

@@ -1,4 +1,4 @@
-"""Entries put into an index file, one after the other, as `engine.index_file` does for a column of them."""
+"""Entries put into an index file, one after the other, as `engine.index.index_file` does for a column of them."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Plain records made of columns of messages, one behind the other, as `engine.put_many` lays them out."""
+"""Plain records made of columns of messages, one behind the other, as `engine.write.columns` lays them out."""
 
 from typing import Any
 

@@ -8,7 +8,7 @@ import errno
 import os
 from pathlib import Path
 
-from mqtool.engine.files import Files, open_more
+from mqtool.engine.disk.files import Files, open_more
 
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from mqtool.engine.lock import StoreLock
+from mqtool.engine.start.lock import StoreLock
 from mqtool.errors import RefusedError, StoreError, StoreLockedError
 from mqtool.formats import file_names
 from mqtool.repair.files import RepairFiles

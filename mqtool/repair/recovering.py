@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from mqtool.engine import Compat, RecoveryMode
-from mqtool.engine.detect import options_for
 from mqtool.engine.options import StoreOptions
+from mqtool.engine.start.detect import options_for
 from mqtool.engine.store import open_store
 from mqtool.errors import StoreError
 from mqtool.formats import file_names

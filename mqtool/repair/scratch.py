@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from mqtool.engine.files import File, Files
+from mqtool.engine.disk.files import File, Files
 from mqtool.errors import RefusedError
 from mqtool.formats import file_names
 from mqtool.formats.codec import Buffer

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from mqtool.engine.forecast import derived_files_before
+from mqtool.engine.retention.forecast import derived_files_before
 from mqtool.errors import UsageError
 from mqtool.formats import commit_log, file_names
 from mqtool.repair.building import Built, check_queues

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
-from mqtool.engine import load
-from mqtool.engine.hooks import OutgoingMessage
-from mqtool.engine.intake import Row
-from mqtool.engine.load import Ack, Judge
 from mqtool.engine.statuses import PutStatus
+from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.formats import properties
+from mqtool.ingest import load
+from mqtool.ingest.intake import Row
+from mqtool.ingest.load import Ack, Judge
 from mqtool.replay.originals import Original
 from mqtool.scan.damage import Damage
 from mqtool.store import Message, open_store

@@ -6,8 +6,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
-from mqtool.engine.load import Ack
 from mqtool.errors import StoreError, UsageError
+from mqtool.ingest.load import Ack
 from mqtool.replay.originals import Original
 
 

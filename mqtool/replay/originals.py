@@ -5,14 +5,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mqtool.engine import row_source
-from mqtool.engine.hooks import OutgoingMessage
-from mqtool.engine.intake import Row
 from mqtool.engine.options import StoreOptions
+from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.errors import FormatError, StoreError
 from mqtool.export.schema import RecordClass, class_of
 from mqtool.formats import compression, file_names, hosts, properties
 from mqtool.formats.commit_log import COMPRESSION_MASK, TRANSACTION_MASK, SysFlag
+from mqtool.ingest import row_source
+from mqtool.ingest.intake import Row
 from mqtool.scan.damage import Damage
 from mqtool.store import Message, open_store
 from mqtool.store.message import explode

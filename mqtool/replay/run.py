@@ -7,14 +7,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from mqtool.engine import load, open_store
-from mqtool.engine.detect import options_for
-from mqtool.engine.duplicates import Duplicates, peeked, refuse_duplicates
-from mqtool.engine.intake import Row
-from mqtool.engine.load import Ack, Judge
+from mqtool.engine import open_store
 from mqtool.engine.options import Compat, FlushMode, StoreOptions
+from mqtool.engine.start.detect import options_for
 from mqtool.engine.store import MessageStore
 from mqtool.errors import UsageError
+from mqtool.ingest import load
+from mqtool.ingest.duplicates import Duplicates, peeked, refuse_duplicates
+from mqtool.ingest.intake import Row
+from mqtool.ingest.load import Ack, Judge
 from mqtool.replay import state as states
 from mqtool.replay.catch_up import Answered, answer_to, found_there
 from mqtool.replay.ids import IdsFile

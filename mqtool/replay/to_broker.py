@@ -10,10 +10,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
-from mqtool.engine.hooks import OutgoingMessage
-from mqtool.engine.load import Ack
 from mqtool.engine.options import StoreOptions
+from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.errors import UsageError
+from mqtool.ingest.load import Ack
 from mqtool.replay import state as states
 from mqtool.replay.ids import IdsFile
 from mqtool.replay.originals import Original, Source

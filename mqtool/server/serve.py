@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Self
 
 from mqtool.engine import FlushMode, MessageStore, StoreOptions, open_store
-from mqtool.engine.retention import policy_from_config
+from mqtool.engine.retention.rules import policy_from_config
 from mqtool.errors import UsageError
 from mqtool.formats.hosts import Host
 from mqtool.server.admin import Access, Site

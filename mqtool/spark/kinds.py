@@ -14,10 +14,10 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructField, StructType, TimestampNTZType
 
 from mqtool.errors import UsageError
-from mqtool.kinds.arrow import arrow_schema
-from mqtool.kinds.base import Damage, Table
-from mqtool.kinds.export import batches, export_part
-from mqtool.kinds.registry import Kind, recognise
+from mqtool.siblings.arrow import arrow_schema
+from mqtool.siblings.base import Damage, Table
+from mqtool.siblings.export import batches, export_part
+from mqtool.siblings.registry import Kind, recognise
 from mqtool.spark.job import Progress, SparkJob
 from mqtool.spark.schema import spark_type
 from mqtool.store.remote import is_url

@@ -10,7 +10,7 @@ import pytest
 import mqtool as library
 from mqtool.cli import append
 from mqtool.cli.exits import ExitCode
-from mqtool.engine import duplicates
+from mqtool.ingest import duplicates
 from tests.cli.answers import problems
 from tests.support.damage import held_lock
 from tests.support.stores import copy_store, store_fixture, tree_digest

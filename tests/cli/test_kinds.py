@@ -7,7 +7,7 @@ import pytest
 
 from mqtool.cli import kind_rows
 from mqtool.cli.app import COMMANDS
-from mqtool.kinds.registry import KINDS
+from mqtool.siblings.registry import KINDS
 from tests.support.chunks import damaged, equeue_store, lines, tfchunk_store
 from tests.support.stores import fixture, tree_digest
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mqtool.engine import row_source
+from mqtool.ingest import row_source
 from tests.support.stores import copy_store, fixture, tree_digest
 
 ORDERS = fixture("orders-5.5.0/store")

@@ -15,10 +15,10 @@ import pytest
 import mqtool
 from mqtool.convert import dledger, queues
 from mqtool.errors import MqtoolError
-from mqtool.kinds.base import Damage
-from mqtool.kinds.registry import Kind, recognise
 from mqtool.rebuild.timer import rebuild_timer
 from mqtool.recovery import predict
+from mqtool.siblings.base import Damage
+from mqtool.siblings.registry import Kind, recognise
 from mqtool.store.target import open_target
 from mqtool.verify.store import verify
 from tests.fuzz.mutations import Mutator, fresh_copy

@@ -4,10 +4,10 @@ import hashlib
 
 import pytest
 
-from mqtool.equeue.chunk import ChunkFile, Frame, NoFrame
-from mqtool.equeue.store import EQueueStore, StoredMessage
 from mqtool.errors import CorruptionError, NotAStoreError, UnsupportedFormatError
-from mqtool.kinds.base import Damage
+from mqtool.siblings.base import Damage
+from mqtool.siblings.equeue.chunk import ChunkFile, Frame, NoFrame
+from mqtool.siblings.equeue.store import EQueueStore, StoredMessage
 from tests.support.chunks import EQUEUE_CASES, EQUEUE_STORES, case, damaged, equeue_store, lines
 from tests.support.stores import copy_tree, fixture, tree_digest
 

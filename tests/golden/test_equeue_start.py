@@ -2,11 +2,11 @@
 
 import pytest
 
-from mqtool.equeue import serve
-from mqtool.equeue.explain import explain
-from mqtool.equeue.settings import Settings, settings_of
-from mqtool.equeue.start import start
 from mqtool.formats import equeue_message
+from mqtool.siblings.equeue import serve
+from mqtool.siblings.equeue.explain import explain
+from mqtool.siblings.equeue.settings import Settings, settings_of
+from mqtool.siblings.equeue.start import start
 from tests.support.chunks import EQUEUE_CASES, EQUEUE_STORES, answer, case, damaged, equeue_store, opened, settings
 from tests.support.stores import tree_digest
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from mqtool.equeue.store import EQueueStore
-from mqtool.equeue.verify import verify
-from mqtool.kinds.base import Severity
+from mqtool.siblings.base import Severity
+from mqtool.siblings.equeue.store import EQueueStore
+from mqtool.siblings.equeue.verify import verify
 from tests.support.chunks import EQUEUE_CASES, EQUEUE_STORES, answer, damaged, equeue_store
 from tests.support.stores import tree_digest
 

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from mqtool.equeue import rebuild, salvage, serve
-from mqtool.equeue.settings import settings_of
-from mqtool.equeue.start import start
-from mqtool.equeue.store import EQueueStore, StoredMessage
-from mqtool.equeue.writer import EQueueWriter
 from mqtool.errors import MessageRejectedError, StoreError
 from mqtool.formats import equeue_message
+from mqtool.siblings.equeue import rebuild, salvage, serve
+from mqtool.siblings.equeue.settings import settings_of
+from mqtool.siblings.equeue.start import start
+from mqtool.siblings.equeue.store import EQueueStore, StoredMessage
+from mqtool.siblings.equeue.writer import EQueueWriter
 from tests.golden.test_equeue_start import settings_for, shape_of
 from tests.support.chunks import EQUEUE_CASES, EQUEUE_STORES, answer, case, damaged, equeue_store, lines
 from tests.support.stores import copy_tree, fixture, tree_digest

@@ -4,9 +4,9 @@ import pyarrow as pa
 import pytest
 
 from mqtool.errors import MqtoolError
-from mqtool.kinds.arrow import arrow_schema
-from mqtool.kinds.base import Damage
-from mqtool.kinds.registry import recognise
+from mqtool.siblings.arrow import arrow_schema
+from mqtool.siblings.base import Damage
+from mqtool.siblings.registry import recognise
 from tests.support.chunks import (
     EQUEUE_CASES,
     EQUEUE_STORES,

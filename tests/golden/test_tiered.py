@@ -9,8 +9,8 @@ import pytest
 from mqtool.errors import CorruptionError
 from mqtool.formats import java
 from mqtool.formats.tiered import INDEX_NODE
-from mqtool.kinds.base import Damage
-from mqtool.kinds.registry import recognise
+from mqtool.siblings.base import Damage
+from mqtool.siblings.registry import recognise
 from tests.support.stores import answers, copy_store, fixture, tree_digest
 
 ROOT = fixture("tieredstore-5.5.0/store/tiered")

@@ -9,14 +9,15 @@ from collections import Counter
 import pytest
 
 import mqtool
-from mqtool.engine import Compat, FlushMode, GetStatus, load, open_store
-from mqtool.engine.batch import BatchMessage
-from mqtool.engine.detect import options_for
-from mqtool.engine.filters import TagFilter
-from mqtool.engine.hooks import delay_message
+from mqtool.engine import Compat, FlushMode, GetStatus, open_store
+from mqtool.engine.read.filters import TagFilter
+from mqtool.engine.start.detect import options_for
+from mqtool.engine.write.batch import BatchMessage
+from mqtool.engine.write.hooks import delay_message
 from mqtool.errors import StoreLockedError
 from mqtool.formats import hosts, properties
 from mqtool.formats.commit_log import SysFlag
+from mqtool.ingest import load
 from tests.support.engine import findings_of, tree
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]

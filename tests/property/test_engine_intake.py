@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mqtool.engine import Compat, PutStatus, load, open_store
-from mqtool.engine.hooks import OutgoingMessage
-from mqtool.engine.intake import NoMessageError, Row, message_of
+from mqtool.engine import Compat, PutStatus, open_store
+from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.formats import commit_log, file_names
+from mqtool.ingest import load
+from mqtool.ingest.intake import NoMessageError, Row, message_of
 from tests.support.engine import HeldClock, findings_of, small_options
 from tests.support.engine_faults import fast_directory, remove
 

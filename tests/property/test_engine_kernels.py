@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from mqtool import kernels
 from mqtool.engine import MessageStore
-from mqtool.engine.put_many import MessageColumns
+from mqtool.engine.write.columns import MessageColumns
 from mqtool.formats import properties
 from tests.support.engine import HeldClock, open_small, tree
 from tests.support.engine_faults import fast_directory, remove

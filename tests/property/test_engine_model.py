@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import mqtool
-from mqtool.engine import Compat, FlushMode, GetStatus, PutStatus, dispatch, open_store
-from mqtool.engine.batch import BatchMessage
-from mqtool.engine.files import Files
-from mqtool.engine.filters import TagFilter
+from mqtool.engine import Compat, FlushMode, GetStatus, PutStatus, open_store
+from mqtool.engine.disk.files import Files
+from mqtool.engine.dispatch import dispatcher as dispatch
+from mqtool.engine.read.filters import TagFilter
+from mqtool.engine.write.batch import BatchMessage
 from mqtool.formats import commit_log, properties
 from mqtool.scan.damage import Damage
 from tests.support.engine import HeldClock, findings_of, small_options

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from mqtool.engine import Compat, MessageStore, open_store
-from mqtool.engine.metadata import ConfigFiles
+from mqtool.engine.config_files import ConfigFiles
 from mqtool.protocol.command import Command
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.settings import Settings

@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from mqtool.engine.files import File
+from mqtool.engine.disk.files import File
 from tests.support.engine_faults import LossyFiles
 
 

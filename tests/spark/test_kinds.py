@@ -3,8 +3,8 @@
 import pyarrow.parquet as pq
 import pytest
 
-from mqtool.kinds.export import batches, export
-from mqtool.kinds.registry import recognise
+from mqtool.siblings.export import batches, export
+from mqtool.siblings.registry import recognise
 from mqtool.spark.kinds import export_table
 from tests.support.chunks import case, damaged, equeue_store, tfchunk_store
 from tests.support.stores import answers, copy_store, fixture, tree_digest

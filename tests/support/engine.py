@@ -8,8 +8,8 @@ from typing import Any
 
 import mqtool
 from mqtool.engine import Compat, MessageStore, StoreOptions, open_store
-from mqtool.engine.batch import BatchMessage
 from mqtool.engine.options import options_from_config
+from mqtool.engine.write.batch import BatchMessage
 from mqtool.formats import commit_log
 from mqtool.formats.commit_log import Record
 from mqtool.store import broker_config

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mqtool.engine import MessageStore
-from mqtool.engine.files import File, Files
+from mqtool.engine.disk.files import File, Files
 
 SECTOR = 512
 SHARED_MEMORY = Path("/dev/shm")

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mqtool.engine import load
 from mqtool.engine.store import MessageStore
+from mqtool.ingest import load
 from mqtool.replay import pace, run
 from mqtool.replay.ids import IdsFile
 from mqtool.replay.originals import Source

@@ -6,7 +6,7 @@ broker takes a time of zero for the end of the log. What was there is lost, the 
 
 import numpy as np
 
-from mqtool.engine.record import with_crc
+from mqtool.engine.write.record import with_crc
 from mqtool.formats import commit_log, properties
 from mqtool.formats.commit_log import SysFlag
 from mqtool.scan.frames import Frames

@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from mqtool.engine.record import with_crc
+from mqtool.engine.write.record import with_crc
 from mqtool.formats import commit_log, file_names, properties
 from mqtool.formats.commit_log import FRAME, MIN_RECORD_SIZE
 from mqtool.rebuild.files import OutputFiles

@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from mqtool.engine.record import with_crc
+from mqtool.engine.write.record import with_crc
 from mqtool.errors import FormatError, StoreError
 from mqtool.formats import commit_log, properties
 from mqtool.formats.commit_log import FRAME, MAGIC_V1, MAGIC_V2, TRANSACTION_MASK, SysFlag

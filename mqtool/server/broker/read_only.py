@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mqtool.engine import GetResult, GetStatus, QueryResult, StoreOptions
-from mqtool.engine.filters import MessageFilter
+from mqtool.engine.read.filters import MessageFilter
 from mqtool.errors import StoreError
 from mqtool.formats import commit_log, java, properties
 from mqtool.formats.commit_log import Record

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from mqtool.engine.hooks import OutgoingMessage
+from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.formats import commit_log, hosts, java, properties
 from mqtool.formats.commit_log import Record
 

@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from mqtool.engine import AppendStatus, MessageStore, PutResult, PutStatus
-from mqtool.engine.batch import BatchMessage
-from mqtool.engine.hooks import Hook, OutgoingMessage, delay_message
+from mqtool.engine.write.batch import BatchMessage
+from mqtool.engine.write.hooks import Hook, OutgoingMessage, delay_message
 from mqtool.errors import MessageRejectedError
 
 _DELAY_MARK = b"DELAY\x01"

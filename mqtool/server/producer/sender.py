@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from mqtool.engine.hooks import OutgoingMessage
-from mqtool.engine.load import Ack
 from mqtool.engine.statuses import PutStatus
+from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.errors import FormatError, LocalProtocolError, RemoteProtocolError
 from mqtool.formats import java, message_id, properties
+from mqtool.ingest.load import Ack
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.protocol.frames import MAX_FRAME

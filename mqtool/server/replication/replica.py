@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from mqtool.engine.clock import SystemClock
-from mqtool.engine.files import Files
+from mqtool.engine.disk.files import Files
 from mqtool.engine.options import StoreOptions
 from mqtool.engine.parts import assemble
-from mqtool.engine.retention import RetentionPolicy
+from mqtool.engine.retention.rules import RetentionPolicy
 from mqtool.engine.statuses import AppendFailedError
 from mqtool.engine.store import MessageStore
 from mqtool.errors import FormatError, StoreError

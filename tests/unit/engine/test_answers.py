@@ -3,7 +3,7 @@
 import pytest
 
 from mqtool.engine import open_store
-from mqtool.engine.filters import TagFilter
+from mqtool.engine.read.filters import TagFilter
 from mqtool.store.by_time import Boundary
 from tests.support.engine import HeldClock, options_of
 from tests.support.stores import answered, answers, copy_store

@@ -4,8 +4,9 @@ import struct
 
 import pytest
 
-from mqtool.engine import GetStatus, dispatch, open_store
-from mqtool.engine.batch import BatchMessage
+from mqtool.engine import GetStatus, open_store
+from mqtool.engine.dispatch import dispatcher as dispatch
+from mqtool.engine.write.batch import BatchMessage
 from mqtool.formats import checkpoint, commit_log, hosts, properties
 from mqtool.formats.consume_queue import tags_code
 from mqtool.store.by_time import Boundary

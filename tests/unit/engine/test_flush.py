@@ -5,8 +5,8 @@ import threading
 import pytest
 
 from mqtool.engine import Compat, FlushMode, PutStatus, open_store
-from mqtool.engine.files import File, Files
-from mqtool.engine.group_commit import GroupCommit
+from mqtool.engine.disk.files import File, Files
+from mqtool.engine.flush.group_commit import GroupCommit
 from mqtool.formats import checkpoint
 from tests.support.engine import small_options
 

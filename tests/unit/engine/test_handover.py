@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from mqtool import kernels
-from mqtool.engine import FlushMode, MessageStore, handover
-from mqtool.engine.put_many import MessageColumns
+from mqtool.engine import FlushMode, MessageStore
+from mqtool.engine.write import handover
+from mqtool.engine.write.columns import MessageColumns
 from tests.support.engine import open_small, tree
 
 SIZES = {"commit_log_file_size": 1 << 16, "consume_queue_file_size": 2000, "index_slots": 50, "index_entries": 4000}

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqtool import kernels
-from mqtool.engine import dispatch_units
-from mqtool.engine.files import Files
-from mqtool.engine.index_file import IndexWriter
+from mqtool.engine.disk.files import Files
+from mqtool.engine.dispatch import units as dispatch_units
+from mqtool.engine.index.index_file import IndexWriter
 from mqtool.formats import index_file
 from mqtool.formats.index_file import IndexHeader
 from mqtool.scan.dispatched import QueueUnits

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mqtool.engine import Compat, open_store
-from mqtool.engine.files import Files
+from mqtool.engine.disk.files import Files
 from mqtool.errors import LayoutError, StoreClosedError, StoreLockedError, UnsupportedFormatError
 from mqtool.formats import commit_log
 from tests.support.damage import held_lock

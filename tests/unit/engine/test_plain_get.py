@@ -2,8 +2,9 @@
 
 import pytest
 
-from mqtool.engine import MessageStore, read
-from mqtool.engine.plain_get import plain_get
+from mqtool.engine import MessageStore
+from mqtool.engine.read import reader as read
+from mqtool.engine.read.plain_get import plain_get
 
 SIZES = [10, 2000, 300, 30, 1000, 1, 500, 0, 900, 40] * 4
 LIMITS = {

@@ -2,8 +2,9 @@
 
 import pytest
 
-from mqtool.engine import AppendStatus, Compat, PropertyOrder, PutStatus, hooks
-from mqtool.engine.batch import BatchMessage
+from mqtool.engine import AppendStatus, Compat, PropertyOrder, PutStatus
+from mqtool.engine.write import hooks
+from mqtool.engine.write.batch import BatchMessage
 from mqtool.formats import commit_log, hosts, message_batch, properties
 from tests.support.engine import tree
 

@@ -5,9 +5,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mqtool.engine import PutStatus, compiled_records, hooks
+from mqtool.engine import PutStatus
 from mqtool.engine.options import StoreOptions
-from mqtool.engine.put_many import MessageColumns
+from mqtool.engine.write import columns, hooks
+from mqtool.engine.write.columns import MessageColumns
 from mqtool.formats import properties
 from tests.support.engine import HeldClock, open_small, tree
 from tests.support.engine_faults import NO_SPACE, FailingFiles, fast_directory, remove
@@ -72,7 +73,7 @@ def test_columns_leave_the_same_bytes_as_puts(first, second, pool):
     remove(root)
 
 
-def columns(bodies, **more):
+def of_bodies(bodies, **more):
     return MessageColumns(["T"], np.zeros(len(bodies), int), 0, bodies, **more)
 
 
@@ -87,7 +88,7 @@ def columns(bodies, **more):
 )
 def test_what_is_not_plain_is_stored_all_the_same(opened, more):
     store = opened()
-    result = store.put_many(columns([b"a", b"b", b"c"], **more))
+    result = store.put_many(of_bodies([b"a", b"b", b"c"], **more))
     assert result.ok
     assert len(result.physical_offsets) == 3
     assert result.queue_offsets.tolist() == ([0, 0, 0] if "sys_flag" in more else [0, 1, 2])
@@ -95,7 +96,7 @@ def test_what_is_not_plain_is_stored_all_the_same(opened, more):
 
 def test_messages_before_one_that_is_refused_are_stored(opened):
     store = opened()
-    result = store.put_many(columns([b"a", b"b" * 5000, b"c"]))
+    result = store.put_many(of_bodies([b"a", b"b" * 5000, b"c"]))
     assert result.status is PutStatus.MESSAGE_ILLEGAL
     assert result.queue_offsets.tolist() == [0]
     assert store.put("T", 0, b"next").queue_offset == 1
@@ -106,7 +107,7 @@ def test_a_disk_that_fills_up_ends_the_column_where_it_does(opened):
     store = opened(files=files)
     store.put("T", 0, b"x")
     files.errors["create"] = NO_SPACE
-    result = store.put_many(columns([b"y" * 900] * 10))
+    result = store.put_many(of_bodies([b"y" * 900] * 10))
     assert (result.status, len(result.physical_offsets)) == (PutStatus.CREATE_MAPPED_FILE_FAILED, 4)
     files.errors.clear()
     assert store.put("T", 0, b"z").queue_offset == 5
@@ -114,41 +115,41 @@ def test_a_disk_that_fills_up_ends_the_column_where_it_does(opened):
 
 def test_hooks_see_every_message_of_a_column(opened):
     store = opened(hooks=[hooks.delay_message(StoreOptions())])
-    result = store.put_many(columns([b"a", b"b"], properties=[b"DELAY\x011\x02", b""]))
+    result = store.put_many(of_bodies([b"a", b"b"], properties=[b"DELAY\x011\x02", b""]))
     store.dispatch()
     assert result.ok
     assert (store.queue_bounds("SCHEDULE_TOPIC_XXXX", 0)[1], store.queue_bounds("T", 0)[1]) == (1, 1)
 
 
 def test_no_messages_are_no_trouble(opened):
-    assert opened().put_many(columns([])).end == -1
+    assert opened().put_many(of_bodies([])).end == -1
 
 
 def test_a_write_that_fails_leaves_the_column_where_it_was(opened):
     files = FailingFiles("commitlog")
     store = opened(files=files, commit_log_file_size=1 << 16, reserve_bytes=4096)
-    assert store.put_many(columns([b"a"] * 30)).ok
+    assert store.put_many(of_bodies([b"a"] * 30)).ok
     files.errors["reserve"] = files.errors["write"] = NO_SPACE
-    result = store.put_many(columns([b"b" * 900] * 40))
+    result = store.put_many(of_bodies([b"b" * 900] * 40))
     files.errors.clear()
     assert (result.status, result.end) == (PutStatus.UNKNOWN_ERROR, -1)
-    assert store.put_many(columns([b"c"] * 30)).queue_offsets.tolist() == list(range(30, 60))
+    assert store.put_many(of_bodies([b"c"] * 30)).queue_offsets.tolist() == list(range(30, 60))
 
 
 def test_short_writes_go_on_until_all_is_written(opened):
     files = FailingFiles("commitlog")
     store = opened(files=files, commit_log_file_size=1 << 16)
     files.short_writes = True
-    assert store.put_many(columns([b"%d" % number * 50 for number in range(40)])).ok
+    assert store.put_many(of_bodies([b"%d" % number * 50 for number in range(40)])).ok
     store.dispatch()
     assert bytes(store.get_message("T", 0, 39).records[0]).count(b"39" * 50) == 1
 
 
 def test_a_record_that_is_longer_than_a_piece_is_written(opened, monkeypatch):
-    monkeypatch.setattr(compiled_records, "PIECE", 300)
+    monkeypatch.setattr(columns, "PIECE", 300)
     store = opened(commit_log_file_size=1 << 16)
     bodies = [b"s", b"l" * 2000, b"s", b"l" * 1000]
-    assert store.put_many(columns(bodies)).ok
+    assert store.put_many(of_bodies(bodies)).ok
     store.dispatch()
     found = [bytes(store.get_message("T", 0, number).records[0]) for number in range(4)]
     assert [body in record for body, record in zip(bodies, found, strict=True)] == [True] * 4
@@ -156,6 +157,6 @@ def test_a_record_that_is_longer_than_a_piece_is_written(opened, monkeypatch):
 
 def test_bodies_may_be_any_bytes(opened):
     store = opened()
-    assert store.put_many(columns([bytearray(b"one"), memoryview(b"two"), b"three"])).ok
+    assert store.put_many(of_bodies([bytearray(b"one"), memoryview(b"two"), b"three"])).ok
     store.dispatch()
     assert [bytes(store.get_message("T", 0, at).records[0])[88:91] for at in range(3)] == [b"one", b"two", b"thr"]

@@ -9,8 +9,9 @@ import shutil
 
 import pytest
 
-from mqtool.engine import AppendStatus, PutStatus, dispatch, open_store
-from mqtool.engine.bit_maps import BitMaps, filters_of
+from mqtool.engine import AppendStatus, PutStatus, open_store
+from mqtool.engine.dispatch import dispatcher as dispatch
+from mqtool.engine.dispatch.bit_maps import BitMaps, filters_of
 from mqtool.formats import config_json, hosts
 from mqtool.store import broker_config, layout
 from tests.support.engine import HeldClock, open_small, options_of, replay, tree

@@ -6,8 +6,8 @@ from datetime import UTC
 import pytest
 
 from mqtool.engine import GetStatus, PutStatus
-from mqtool.engine.files import Files
-from mqtool.engine.retention import HOUR_MS, RetentionPolicy, look_at_disks, policy_from_config, trigger_of
+from mqtool.engine.disk.files import Files
+from mqtool.engine.retention.rules import HOUR_MS, RetentionPolicy, look_at_disks, policy_from_config, trigger_of
 from mqtool.errors import UsageError
 from mqtool.store import broker_config
 

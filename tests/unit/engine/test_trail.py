@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mqtool.engine import MessageStore
-from mqtool.engine.trail import MOST, Trail
+from mqtool.engine.write.trail import MOST, Trail
 from tests.support.engine import open_small
 
 SIZES = {"commit_log_file_size": 1 << 15, "consume_queue_file_size": 2000, "index_slots": 50, "index_entries": 4000}

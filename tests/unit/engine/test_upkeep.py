@@ -5,10 +5,11 @@ import threading
 
 import pytest
 
-from mqtool.engine import GetStatus, PutStatus, memory
-from mqtool.engine.files import Files
-from mqtool.engine.hooks import OutgoingMessage, check_before_put
-from mqtool.engine.metadata import ConfigFiles
+from mqtool.engine import GetStatus, PutStatus
+from mqtool.engine.config_files import ConfigFiles
+from mqtool.engine.disk import memory
+from mqtool.engine.disk.files import Files
+from mqtool.engine.write.hooks import OutgoingMessage, check_before_put
 from mqtool.errors import ConfigFileError
 from mqtool.formats import config_files
 

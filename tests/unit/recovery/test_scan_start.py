@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import mqtool
-from mqtool.engine.detect import options_for
+from mqtool.engine.start.detect import options_for
 from mqtool.engine.store import open_store
 from mqtool.formats import checkpoint
 from mqtool.formats.checkpoint import Checkpoint

@@ -11,7 +11,7 @@ import pytest
 
 import mqtool
 from mqtool.engine import open_store
-from mqtool.engine.detect import options_for
+from mqtool.engine.start.detect import options_for
 from mqtool.replay.run import replay
 from mqtool.scan.damage import Damage
 from tests.support.replay_killed import request

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from mqtool.engine.hooks import OutgoingMessage
-from mqtool.engine.load import Ack
+from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.errors import UsageError
+from mqtool.ingest.load import Ack
 from mqtool.protocol import Command, RequestCode
 from mqtool.replay import to_broker
 from mqtool.replay.originals import Source

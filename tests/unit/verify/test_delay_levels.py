@@ -6,7 +6,8 @@ import pytest
 
 import mqtool
 from mqtool.convert.queues import into_rocksdb
-from mqtool.engine import hooks, open_store
+from mqtool.engine import open_store
+from mqtool.engine.write import hooks
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, UNIT_SIZE
 from mqtool.formats.rocksdb_queue import ROCKS_UNIT, unit_key
 from mqtool.rebuild.run import rebuild

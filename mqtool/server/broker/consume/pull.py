@@ -7,7 +7,7 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, NamedTuple
 
 from mqtool.engine import GetResult, GetStatus
-from mqtool.engine.filters import MessageFilter
+from mqtool.engine.read.filters import MessageFilter
 from mqtool.errors import UsageError
 from mqtool.formats.config_files import PERM_READ, GroupConfig, TopicConfig
 from mqtool.protocol.codes import ResponseCode

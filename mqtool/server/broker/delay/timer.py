@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from mqtool.engine import PutStatus
-from mqtool.engine.hooks import OutgoingMessage
+from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.errors import FormatError
 from mqtool.formats import java, properties, service_records
 from mqtool.formats.timer import TimerLogUnit, TimerMagic

@@ -8,7 +8,7 @@ TimerLog, TimerCheckpoint, TimerMessageStore.recoverAndRevise (5.5.0).
 import os
 from pathlib import Path
 
-from mqtool.engine.files import open_more
+from mqtool.engine.disk.files import open_more
 from mqtool.errors import FormatError
 from mqtool.formats import file_names, timer
 from mqtool.formats.commit_log import MAGIC_BLANK

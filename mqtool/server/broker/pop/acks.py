@@ -28,7 +28,7 @@ from mqtool.server.broker.pop.records import (
 from mqtool.server.net.peer import Peer
 
 if TYPE_CHECKING:
-    from mqtool.engine.hooks import OutgoingMessage
+    from mqtool.engine.write.hooks import OutgoingMessage
     from mqtool.server.broker.broker import Broker
 
 MAX_BITS = 65_536

@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from mqtool.engine import GetResult, GetStatus
-from mqtool.engine.filters import MessageFilter
+from mqtool.engine.read.filters import MessageFilter
 from mqtool.formats import properties
 from mqtool.formats.service_records import CheckPoint, QueueKey
 from mqtool.protocol.codes import ResponseCode

@@ -3,7 +3,7 @@
 import random
 from typing import TYPE_CHECKING, NamedTuple
 
-from mqtool.engine.filters import MessageFilter
+from mqtool.engine.read.filters import MessageFilter
 from mqtool.errors import UsageError
 from mqtool.formats.config_files import PERM_READ
 from mqtool.formats.service_records import QueueKey

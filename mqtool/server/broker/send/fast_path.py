@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from mqtool.engine import AppendStatus, PutStatus
-from mqtool.engine.hooks import OutgoingMessage
-from mqtool.engine.metadata import BATCH_QUEUES
+from mqtool.engine.config_files import BATCH_QUEUES
+from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.formats import java, message_id, properties
 from mqtool.formats.commit_log import TRANSACTION_MASK
 from mqtool.formats.config_files import PERM_WRITE, TopicConfig

@@ -3,7 +3,7 @@
 import time
 from typing import TYPE_CHECKING
 
-from mqtool.engine.hooks import OutgoingMessage
+from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.formats import hosts, java, properties
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command

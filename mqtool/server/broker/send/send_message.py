@@ -7,8 +7,8 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from mqtool.engine import AppendStatus, PutResult, PutStatus
-from mqtool.engine.hooks import OutgoingMessage
-from mqtool.engine.metadata import BATCH_QUEUES
+from mqtool.engine.config_files import BATCH_QUEUES
+from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.errors import FormatError
 from mqtool.formats import java, message_batch, properties
 from mqtool.formats.commit_log import TRANSACTION_MASK, SysFlag

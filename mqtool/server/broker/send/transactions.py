@@ -12,7 +12,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from mqtool.engine import GetStatus
-from mqtool.engine.hooks import OutgoingMessage
+from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.errors import FormatError
 from mqtool.formats import message_id, properties, service_records
 from mqtool.formats.commit_log import TRANSACTION_MASK, SysFlag

@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from mqtool.engine.files import Files
-from mqtool.engine.metadata import ConfigFiles
+from mqtool.engine.config_files import ConfigFiles
+from mqtool.engine.disk.files import Files
 from mqtool.errors import ConfigFileError
 
 _LOG = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 
-from mqtool.engine.retention import EarlyDeletion
+from mqtool.engine.retention.rules import EarlyDeletion
 from mqtool.server.broker.tables.offsets import OffsetTable
 
 _LOG = logging.getLogger(__name__)

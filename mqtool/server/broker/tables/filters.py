@@ -6,7 +6,7 @@ Source: FilterAPI, ExpressionMessageFilter, ConsumerFilterManager (5.5.0).
 from functools import lru_cache
 from typing import Any
 
-from mqtool.engine.filters import ALL, MessageFilter, SqlFilter, TagFilter
+from mqtool.engine.read.filters import ALL, MessageFilter, SqlFilter, TagFilter
 from mqtool.errors import UsageError
 from mqtool.formats import java
 from mqtool.server.broker.tables.clients import Subscription

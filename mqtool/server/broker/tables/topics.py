@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from mqtool.engine.metadata import BATCH_QUEUES
+from mqtool.engine.config_files import BATCH_QUEUES
 from mqtool.formats import config_files, file_names
 from mqtool.formats.config_files import PERM_INHERIT, PERM_READ, PERM_WRITE, DataVersion, TopicConfig, Topics
 from mqtool.formats.service_records import MAX_QUEUES

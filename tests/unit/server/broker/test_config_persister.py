@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from mqtool.engine.files import Files
-from mqtool.engine.metadata import ConfigFiles
+from mqtool.engine.config_files import ConfigFiles
+from mqtool.engine.disk.files import Files
 from mqtool.server.broker.tables.config_persister import Keeper
 
 

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from mqtool.engine.files import Files
+from mqtool.engine.disk.files import Files
 from mqtool.server.admin import content, metrics
 from mqtool.server.admin.snapshot import take
 from mqtool.server.testing import MqServer

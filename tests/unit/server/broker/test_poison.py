@@ -7,7 +7,7 @@ import pytest
 
 import mqtool
 from mqtool.engine import StoreOptions, open_store
-from mqtool.engine.hooks import OutgoingMessage
+from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.formats import properties
 from mqtool.formats.service_records import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from mqtool.server.admin import metrics

@@ -1,0 +1,91 @@
+"""Configuration files of a store: loaded with their backups, saved so that a crash leaves the old or the new.
+
+Source: ConfigManager.load/loadBak/persist, MixAll.string2File (4.9.7, 5.5.0).
+"""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from mqtool.engine.disk.files import Files
+from mqtool.errors import ConfigFileError, FormatError
+from mqtool.formats import config_files, file_names
+from mqtool.formats.config_files import Topics
+from mqtool.formats.config_json import JsonStyle
+
+_LOG = logging.getLogger(__name__)
+T = TypeVar("T")
+
+BATCH_QUEUES = "BatchCQ"
+
+
+class ConfigFiles:
+    """The directory `config`."""
+
+    def __init__(self, root: Path, files: Files, *, v4: bool) -> None:
+        self._directory = root / file_names.CONFIG
+        self._files = files
+        self.style = JsonStyle.PRETTY_1 if v4 else JsonStyle.PRETTY_2
+
+    def load(self, name: str, parse: Callable[[bytes], T]) -> T | None:
+        """Reads a file; its backup if it is missing, empty or broken.
+
+        Args:
+            name: such as "topics.json".
+            parse: of `formats.config_files`.
+
+        Returns:
+            None if neither file nor backup is there, or both are empty.
+
+        Raises:
+            ConfigFileError: what is there cannot be understood, nor can the backup. The real broker ends then, and
+                overwrites consumer offsets on the way out; nothing is written here.
+        """
+        path = self._directory / name
+        broken: FormatError | None = None
+        for candidate in (path, path.with_name(name + file_names.BACKUP_SUFFIX)):
+            data = candidate.read_bytes() if candidate.is_file() else b""
+            if not data:
+                continue
+            try:
+                return parse(data)
+            except FormatError as error:
+                _LOG.warning("configuration file is broken path=%s error=%s", candidate, error)
+                broken = broken or error
+        if broken is not None:
+            raise ConfigFileError(f"cannot be understood, nor is there a good backup: {broken}", path) from broken
+        return None
+
+    def save(self, name: str, data: bytes, *, durable: bool = True) -> None:
+        """Writes a file; what it held becomes its backup.
+
+        Durable on return, or if that is not asked for, after `sync`; the end of the process does no harm to it even
+        before. A crash in between leaves the old file, or only the old backup, or the new file.
+
+        Raises:
+            OSError: it was not written.
+        """
+        path = self._directory / name
+        self._files.make_directory(self._directory)
+        new = path.with_name(name + ".new")
+        self._files.write_whole(new, data, sync=durable)
+        if path.exists():
+            self._files.rename(path, path.with_name(name + file_names.BACKUP_SUFFIX))
+        self._files.rename(new, path)
+        if durable:
+            self._files.sync_directory(self._directory)
+
+    def sync(self, name: str) -> None:
+        """Makes a file durable that was saved without."""
+        self._files.sync_file(self._directory / name)
+        self._files.sync_directory(self._directory)
+
+    def topics(self) -> Topics:
+        """Returns topics.json, an empty table if there is none; raises as `load`."""
+        return self.load(file_names.TOPICS, config_files.parse_topics) or Topics({})
+
+    def batch_topics(self) -> frozenset[str]:
+        """Returns the topics whose queues are BatchCQ; raises as `load`."""
+        table = self.topics().topic_config_table
+        return frozenset(name for name, config in table.items() if config.queue_type == BATCH_QUEUES)

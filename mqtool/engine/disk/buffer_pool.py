@@ -1,0 +1,44 @@
+"""BufferPool: the transient store pool. Records go into a buffer first; commit writes them into the file.
+
+What lies in a buffer and is not committed is gone when the process is killed, and nobody can read it.
+Source: TransientStorePool (4.9.7, 5.5.0).
+"""
+
+import mmap
+import threading
+
+from mqtool.engine.disk import memory
+from mqtool.engine.disk.mapped_file import MappedFile
+
+
+class BufferPool:
+    """So many buffers, each as long as a CommitLog file; made when first needed, and used again."""
+
+    def __init__(self, count: int, size: int) -> None:
+        self._left = count
+        self._size = size
+        self._free: list[mmap.mmap] = []
+        self._guard = threading.Lock()
+
+    def lend(self, file: MappedFile) -> None:
+        """Attaches a buffer to a new file; with none left the file is written through its mapping."""
+        with self._guard:
+            if self._free:
+                file.pool_buffer = self._free.pop()
+            elif self._left:
+                self._left -= 1
+                file.pool_buffer = memory.buffer(self._size)
+
+    def reclaim(self, files: tuple[MappedFile, ...]) -> None:
+        """Takes back the buffers of files that are full and wholly committed."""
+        for file in files:
+            buffer = file.pool_buffer
+            if buffer is not None and file.committed == file.size:
+                file.pool_buffer = None
+                with self._guard:
+                    self._free.append(buffer)
+
+    @property
+    def free(self) -> int:
+        """Buffers that could be lent now."""
+        return self._left + len(self._free)

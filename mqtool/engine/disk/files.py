@@ -1,0 +1,282 @@
+"""Files as the engine writes them: the one place that creates, writes, maps, syncs and removes.
+
+Tests put a file system in its place that loses power or reports errors. What `OSError` says passes through:
+callers turn it into a put status or a StoreError. A write is durable after `sync` of its file, a name after
+`sync_directory` of its directory; nothing else is promised.
+"""
+
+import contextlib
+import errno
+import mmap
+import os
+import resource
+from pathlib import Path
+
+from mqtool.engine.disk import memory
+from mqtool.formats.codec import Buffer
+from mqtool.store.files import open_regular
+
+_BLOCK = 1 << 20
+_NO_UNNAMED_FILES = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT})
+"""How an open with O_TMPFILE fails where the file system, or an old kernel, does not know it."""
+
+
+class File:
+    """A file of fixed size, open for reading and writing. Safe to use from several threads.
+
+    Attributes:
+        path: where it is.
+        size: its bytes.
+    """
+
+    def __init__(self, path: Path, size: int) -> None:
+        self.path = path
+        self.size = size
+        self._fd = -1
+        self._mapping: mmap.mmap | None = None
+
+    @property
+    def fd(self) -> int:
+        """The descriptor, opened when it is first asked for."""
+        if self._fd < 0:
+            self._fd = open_more(self.path, os.O_RDWR)
+        return self._fd
+
+    @property
+    def mapping(self) -> mmap.mmap:
+        """The whole file, mapped when it is first asked for.
+
+        Writing to a page that has no block on disk ends the process if the disk is full: `reserve` first.
+        """
+        if self._mapping is None:
+            self._mapping = mmap.mmap(self.fd, self.size)
+        return self._mapping
+
+    def read(self, position: int, count: int) -> bytes:
+        """Returns the bytes at a position, fewer where the file ends."""
+        return os.pread(self.fd, count, position)
+
+    def write(self, position: int, data: Buffer) -> None:
+        """Writes all of the data at a position.
+
+        Raises:
+            OSError: some of it may have been written.
+        """
+        done = self._pwrite(data, position)
+        while done < len(data):
+            more = self._pwrite(memoryview(data)[done:], position + done)
+            if not more:
+                raise OSError(errno.EIO, "write made no progress", str(self.path))
+            done += more
+
+    def _pwrite(self, data: Buffer, position: int) -> int:
+        return os.pwrite(self.fd, data, position)
+
+    def reserve(self, start: int, end: int) -> None:
+        """Makes sure that the disk has blocks for a range, so that writing there cannot fail for want of space.
+
+        Raises:
+            OSError: the disk is full.
+        """
+        os.posix_fallocate(self.fd, start, end - start)
+
+    def populate(self, start: int, end: int, *, lock: bool = False) -> None:
+        """Makes the pages of a reserved range; see `memory.populate`."""
+        if not memory.populate(self.mapping, start, end):
+            memory.will_need(self.mapping, start, end)
+        if lock:
+            memory.lock(self.mapping, start, end)
+
+    def unlock(self) -> None:
+        """Lets all pages of the file leave memory again."""
+        memory.unlock(self.mapping, 0, self.size)
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the file's name still leads to it: a broker that is started on an open store removes files of it."""
+        try:
+            there, ours = self.path.stat(), os.fstat(self.fd)
+        except FileNotFoundError:
+            return False
+        return (there.st_ino, there.st_dev) == (ours.st_ino, ours.st_dev)
+
+    def sync(self) -> None:
+        """Returns when everything written, mapped or not, is on disk (fdatasync).
+
+        Raises:
+            OSError: it may be lost, and later calls will not say so again: the store must stop writing.
+        """
+        os.fdatasync(self.fd)
+
+    def close(self) -> None:
+        """Gives up descriptor and mapping; bytes handed out earlier stay valid."""
+        mapping, self._mapping = self._mapping, None
+        if mapping is not None:
+            with contextlib.suppress(BufferError):  # a reader still holds a view: the mapping goes with it
+                mapping.close()
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class Files:
+    """The file system."""
+
+    def create(self, path: Path, size: int) -> File:
+        """Creates a file of zeros, sparse; an existing one is lengthened or kept, never cut.
+
+        A new file gets its name when it has its size: a broker of 4.9 does not start on an empty file, which is what a
+        process leaves that is killed between the two. File systems without unnamed files (O_TMPFILE) have that gap.
+
+        Raises:
+            OSError: it cannot be made.
+        """
+        if path.exists() or not _create_sized(path, size):
+            fd = open_more(path, os.O_RDWR | os.O_CREAT)
+            try:
+                if os.fstat(fd).st_size < size:
+                    os.ftruncate(fd, size)
+            finally:
+                os.close(fd)
+        return self.open(path, size)
+
+    def open(self, path: Path, size: int) -> File:
+        """Returns a file that exists."""
+        return File(path, size)
+
+    def make_directory(self, path: Path) -> None:
+        """Creates a directory with its parents, durably."""
+        for directory in self.make_directory_now(path):
+            self.sync_directory(directory)
+
+    def make_directory_now(self, path: Path) -> list[Path]:
+        """Creates a directory with its parents; returns the directories to sync until their names are durable."""
+        missing = [parent for parent in (path, *path.parents) if not parent.exists()]
+        path.mkdir(parents=True, exist_ok=True)
+        return [parent.parent for parent in missing]
+
+    def sync_directory(self, path: Path) -> None:
+        """Makes the names in a directory durable."""
+        fd = open_more(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def sync_file(self, path: Path) -> None:
+        """Makes what was written to a file durable, whoever wrote it."""
+        fd = open_more(path, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def write_whole(self, path: Path, data: bytes, *, sync: bool = True) -> None:
+        """Writes a small file and syncs it; it may be torn by a crash, so write beside and `rename`."""
+        fd = open_more(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(fd, view) :]
+            if sync:
+                os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def put_back(self, file: File) -> None:
+        """Makes a copy of an open file under its name, from which another process has removed it; durable but the name.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        self.remove(file.path)
+        copy = self.create(file.path, file.size)
+        try:
+            for at in range(0, file.size, _BLOCK):
+                data = file.read(at, _BLOCK)
+                if any(data):
+                    copy.write(at, data)
+            copy.sync()
+        finally:
+            copy.close()
+
+    def rename(self, path: Path, target: Path) -> None:
+        """Renames a file, over the target if there is one."""
+        path.rename(target)
+
+    def remove(self, path: Path) -> None:
+        """Removes a file; one that is not there is fine."""
+        path.unlink(missing_ok=True)
+
+    def remove_directory(self, path: Path) -> None:
+        """Removes a directory if it is empty."""
+        with contextlib.suppress(OSError):
+            path.rmdir()
+
+    def boot_id(self) -> str:
+        """Returns what tells this run of the machine from others; "" where it cannot be known."""
+        path = Path("/proc/sys/kernel/random/boot_id")
+        return path.read_text("ascii").strip() if path.exists() else ""
+
+    def modified(self, path: Path) -> int:
+        """Returns when a file was last written, ms since epoch."""
+        return path.stat().st_mtime_ns // 1_000_000
+
+    def used_ratio(self, path: Path) -> float:
+        """Returns how full the disk of a path is, 0 to 1, in steps of a hundredth; -1 if it cannot be told.
+
+        Used over used plus usable, rounded up (UtilAll.getDiskPartitionSpaceUsedPercent).
+        """
+        try:
+            found = os.statvfs(path)
+        except OSError:
+            return -1.0
+        used = found.f_blocks - found.f_bfree
+        whole = used + found.f_bavail
+        return -(-used * 100 // whole) / 100 if whole else -1.0
+
+
+def _create_sized(path: Path, size: int) -> bool:
+    """Creates a file that has its size as soon as it has its name; returns whether the file system can."""
+    try:
+        fd = open_more(path.parent, os.O_RDWR | os.O_TMPFILE)
+    except OSError as error:
+        if error.errno in _NO_UNNAMED_FILES:
+            return False
+        raise
+    try:
+        os.ftruncate(fd, size)
+        # With a dir_fd, which an absolute path ignores, Python calls linkat(2), the only one that follows the link.
+        os.link(f"/proc/self/fd/{fd}", path, src_dir_fd=fd, follow_symlinks=True)
+    except FileExistsError:  # somebody else made it meanwhile
+        return False
+    except FileNotFoundError:  # no /proc
+        return False
+    finally:
+        os.close(fd)
+    return True
+
+
+def open_more(path: Path, flags: int) -> int:
+    """Opens a regular file, or with O_DIRECTORY a directory.
+
+    At the soft limit of open files it raises that limit to the hard one and tries again.
+
+    Raises:
+        StoreError: something else is there, such as a FIFO.
+        OSError: it cannot be opened.
+    """
+    try:
+        return _open(path, flags)
+    except OSError as error:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if error.errno != errno.EMFILE or soft == hard:
+            raise
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return _open(path, flags)
+
+
+def _open(path: Path, flags: int) -> int:
+    if flags & os.O_DIRECTORY:
+        return os.open(path, flags | os.O_CLOEXEC, 0o644)
+    return open_regular(path, flags)

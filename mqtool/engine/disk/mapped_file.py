@@ -1,0 +1,178 @@
+"""MappedFile: one fixed-size file of a directory of them, and how far it is written, committed, flushed.
+
+Docs page: docs/engine.md. Source: DefaultMappedFile, ReferenceResource (4.9.7, 5.5.0).
+"""
+
+import threading
+from typing import Any
+
+from mqtool.engine.disk.files import File, Files
+from mqtool.engine.disk.memory import PAGE_SIZE
+
+
+class MappedFile:
+    """One file.
+
+    Attributes:
+        file: the file itself.
+        file_from_offset: offset of its first byte in the directory's address space.
+        size: bytes.
+        wrote: position after the last byte that was appended.
+        committed: position up to which bytes are in the page cache; `wrote` unless a pool buffer is attached.
+        flushed: position up to which bytes are on disk.
+        reserved: position up to which the disk has blocks for what will be written.
+        pool_buffer: takes the bytes first, if a transient store pool lent one.
+        store_timestamp: of the last record appended since the store was opened, 0 if none.
+        available: False once it is being removed.
+    """
+
+    __slots__ = (
+        "_guard",
+        "_holds",
+        "available",
+        "committed",
+        "file",
+        "file_from_offset",
+        "flushed",
+        "pool_buffer",
+        "reserved",
+        "shutdown_at",
+        "size",
+        "store_timestamp",
+        "wrote",
+    )
+
+    def __init__(self, file: File, file_from_offset: int, *, wrote: int = 0) -> None:
+        self.file = file
+        self.file_from_offset = file_from_offset
+        self.size = file.size
+        self.wrote = self.committed = self.flushed = self.reserved = wrote
+        self.pool_buffer: Any = None
+        self.store_timestamp = 0
+        self.available = True
+        self.shutdown_at = 0
+        self._holds = 0
+        self._guard = threading.Lock()
+
+    @property
+    def end(self) -> int:
+        """Offset after its last byte."""
+        return self.file_from_offset + self.size
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing more fits, the BLANK included."""
+        return self.wrote == self.size
+
+    @property
+    def read_position(self) -> int:
+        """Position up to which it may be read."""
+        return self.wrote if self.pool_buffer is None else self.committed
+
+    def set_end(self, position: int) -> None:
+        """Sets what counts as written, committed and flushed; the bytes behind stay (truncateDirtyFiles)."""
+        self.wrote = self.committed = self.flushed = position
+        self.reserved = min(self.reserved, position)
+
+    def reserve(self, end: int) -> None:
+        """Makes sure that up to `end` can be written through the mapping.
+
+        Raises:
+            OSError: the disk is full.
+        """
+        if end > self.reserved:
+            self.file.reserve(self.reserved, end)
+            self.reserved = end
+
+    def append(self, data: bytes) -> bool:
+        """Writes behind what is there; what the real one does through its FileChannel.
+
+        In the page cache on return: it survives the process, not a power cut.
+
+        Returns:
+            False if it does not fit.
+
+        Raises:
+            OSError: it was not written, or in part.
+        """
+        if self.wrote + len(data) > self.size:
+            return False
+        self.file.write(self.wrote, data)
+        self.wrote += len(data)
+        self.committed = self.wrote
+        return True
+
+    def due(self, done: int, target: int, least_pages: int) -> bool:
+        """Whether so many pages are waiting between two positions (isAbleToFlush, isAbleToCommit)."""
+        if self.is_full and target > done:
+            return True
+        if least_pages > 0:
+            return target // PAGE_SIZE - done // PAGE_SIZE >= least_pages
+        return target > done
+
+    def commit(self, least_pages: int = 0) -> int:
+        """Writes what a pool buffer holds into the file; without one there is nothing to do.
+
+        In the page cache on return.
+
+        Returns:
+            The committed position.
+
+        Raises:
+            OSError: the file could not be written; nothing is taken back.
+        """
+        wrote = self.wrote
+        if self.pool_buffer is None:
+            self.committed = wrote
+        elif self.due(self.committed, wrote, least_pages):
+            self.file.write(self.committed, memoryview(self.pool_buffer)[self.committed : wrote])
+            self.committed = wrote
+        return self.committed
+
+    def flush(self, least_pages: int = 0) -> int:
+        """Brings what is committed to the disk, if enough pages wait.
+
+        Returns:
+            The flushed position: durable up to there.
+
+        Raises:
+            OSError: it may be lost.
+        """
+        target = self.read_position
+        if self.due(self.flushed, target, least_pages):
+            self.file.sync()
+            self.flushed = target
+        return self.flushed
+
+    def hold(self) -> bool:
+        """Keeps the file from being removed; False if that has begun. Pair with `release`."""
+        with self._guard:
+            if self.available:
+                self._holds += 1
+            return self.available
+
+    def release(self) -> None:
+        """Gives up one hold."""
+        with self._guard:
+            self._holds -= 1
+
+    def destroy(self, files: Files, now: int, forcibly_after_ms: int) -> bool:
+        """Removes the file, unless it is held; a later call removes it even then, once the time is over.
+
+        Args:
+            files: the file system.
+            now: ms since epoch.
+            forcibly_after_ms: how long holders are waited for, from the first call on.
+
+        Returns:
+            Whether it is gone.
+        """
+        with self._guard:
+            if self.available:
+                self.available = False
+                self.shutdown_at = now
+            if self._holds > 0 and now - self.shutdown_at < forcibly_after_ms:
+                return False
+        self.file.close()
+        files.remove(self.file.path)
+        return True

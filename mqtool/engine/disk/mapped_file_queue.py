@@ -1,0 +1,220 @@
+"""MappedFileQueue: the ordered files of one directory, or of several taken together, as one address space.
+
+Docs page: docs/engine.md. Source: MappedFileQueue, MultiPathMappedFileQueue (4.9.7, 5.5.0).
+"""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from mqtool.engine.disk.files import Files
+from mqtool.engine.disk.mapped_file import MappedFile
+from mqtool.errors import LayoutError
+from mqtool.formats import file_names
+from mqtool.store.files import list_mapped_files
+
+_LOG = logging.getLogger(__name__)
+
+
+class MappedFileQueue:
+    """Files of equal size. One thread appends and removes; any may read.
+
+    Attributes:
+        file_size: bytes of each file.
+        files: by offset. Replaced, never changed in place, so that a reader may keep the one it has.
+        flushed_offset: durable up to here.
+        committed_offset: in the page cache up to here.
+        full_directories: those whose disk is too full for a new file.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        directories: Iterable[Path],
+        file_size: int,
+        read_only: Iterable[Path] = (),
+        *,
+        names_at_flush: bool = False,
+    ) -> None:
+        """Takes the directories; nothing is read or created.
+
+        Args:
+            files: the file system.
+            directories: where files may be created; with several, file number n goes to the (n mod count)th by name.
+            file_size: bytes of each file.
+            read_only: further directories, in which no file is created.
+            names_at_flush: names of new files become durable with the next flush, not when they are created: for files
+                that are made anew from others, whose writer must not wait for the disk.
+        """
+        self.directories = tuple(directories)
+        self.read_only = tuple(read_only)
+        self.file_size = file_size
+        self.files: tuple[MappedFile, ...] = ()
+        self.flushed_offset = 0
+        self.committed_offset = 0
+        self.full_directories: frozenset[Path] = frozenset()
+        self._files = files
+        self._names_at_flush = names_at_flush
+        self._to_sync: deque[Path] = deque()
+        self._syncing = threading.Lock()
+
+    def load(self) -> None:
+        """Lists what is there; every file counts as full until recovery says otherwise.
+
+        Raises:
+            LayoutError: a file is not of the size that the options say.
+        """
+        found = list_mapped_files(*self.directories, *self.read_only).files
+        for listed in found:
+            if listed.size != self.file_size:
+                raise LayoutError(
+                    f"expected a file of {self.file_size} bytes, found {listed.size}; "
+                    "open the store with the sizes that it was made with",
+                    listed.path,
+                )
+        self.files = tuple(
+            MappedFile(self._files.open(item.path, item.size), item.base, wrote=item.size) for item in found
+        )
+        self.set_end(self.max_offset)
+
+    @property
+    def min_offset(self) -> int:
+        """Offset of the first byte that is there; -1 if there is no file."""
+        for file in self.files:
+            if file.available:
+                return file.file_from_offset
+        return -1
+
+    @property
+    def max_offset(self) -> int:
+        """Offset up to which it may be read; 0 if there is no file."""
+        files = self.files
+        return files[-1].file_from_offset + files[-1].read_position if files else 0
+
+    @property
+    def wrote_offset(self) -> int:
+        """Offset after the last byte that was appended."""
+        files = self.files
+        return files[-1].file_from_offset + files[-1].wrote if files else 0
+
+    @property
+    def last(self) -> MappedFile | None:
+        """The file that is appended to."""
+        files = self.files
+        return files[-1] if files else None
+
+    def find(self, offset: int) -> MappedFile | None:
+        """Returns the file that holds an offset, None if there is none."""
+        files = self.files
+        if not files:
+            return None
+        index = offset // self.file_size - files[0].file_from_offset // self.file_size
+        if 0 <= index < len(files):
+            file = files[index]
+            if file.file_from_offset <= offset < file.end:
+                return file
+        # Only where a file in between is missing: then the numbers do not count.
+        return next((file for file in files if file.file_from_offset <= offset < file.end), None)
+
+    def next_base(self, start_offset: int) -> int:
+        """Returns where the next file begins: behind the last, or at the whole file below `start_offset`."""
+        return self.files[-1].end if self.files else start_offset - start_offset % self.file_size
+
+    def path_for(self, base: int) -> Path:
+        """Returns where the file that begins at `base` belongs."""
+        writable = sorted(set(self.directories) - set(self.read_only) - self.full_directories)
+        writable = writable or sorted(set(self.directories) - set(self.read_only))
+        return writable[base // self.file_size % len(writable)] / file_names.mapped_file_name(base)
+
+    def create(self, start_offset: int = 0) -> MappedFile:
+        """Creates the next file and makes it the last.
+
+        The name is durable on return, or after the next flush; the file is zeros.
+
+        Raises:
+            OSError: it cannot be made.
+        """
+        base = self.next_base(start_offset)
+        path = self.path_for(base)
+        directories = self._files.make_directory_now(path.parent)
+        file = self._files.create(path, self.file_size)
+        self._to_sync.extend((*directories, path.parent))
+        if not self._names_at_flush:
+            self._sync_names()
+        return self.add(MappedFile(file, base))
+
+    def _sync_names(self) -> None:
+        if not self._to_sync:
+            return
+        with self._syncing:
+            while self._to_sync:
+                with suppress(FileNotFoundError):  # removed again meanwhile
+                    self._files.sync_directory(self._to_sync[0])
+                self._to_sync.popleft()
+
+    def add(self, file: MappedFile) -> MappedFile:
+        """Makes a file that was created elsewhere the last one."""
+        self.files = (*self.files, file)
+        return file
+
+    def drop(self, file: MappedFile) -> None:
+        """Forgets a file; the caller has removed it."""
+        self.files = tuple(kept for kept in self.files if kept is not file)
+
+    def set_end(self, offset: int) -> None:
+        """Sets up to where bytes count as flushed and committed."""
+        self.flushed_offset = self.committed_offset = offset
+
+    def truncate(self, offset: int) -> list[MappedFile]:
+        """Sets the end: files that begin at or behind it are given up, bytes behind it in the last one stay.
+
+        Returns:
+            The files given up; the caller removes them.
+        """
+        kept, given_up = [], []
+        for file in self.files:
+            if file.file_from_offset >= offset:
+                given_up.append(file)
+                continue
+            file.set_end(min(offset - file.file_from_offset, file.size))
+            kept.append(file)
+        self.files = tuple(kept)
+        self.set_end(offset)
+        return given_up
+
+    def commit(self, least_pages: int = 0) -> int:
+        """Writes pool buffers into their files as `MappedFile.commit`; returns the committed offset."""
+        for file in self._from(self.committed_offset):
+            self.committed_offset = file.file_from_offset + file.commit(least_pages)
+            if not file.is_full or file.committed < file.size:
+                break
+        return self.committed_offset
+
+    def flush(self, least_pages: int = 0) -> int:
+        """Brings files to the disk as `MappedFile.flush`.
+
+        Returns:
+            The flushed offset: every byte below it is durable.
+
+        Raises:
+            OSError: what is not below the flushed offset may be lost.
+        """
+        self._sync_names()
+        for file in self._from(self.flushed_offset):
+            self.flushed_offset = file.file_from_offset + file.flush(least_pages)
+            if file.flushed < file.size:
+                break
+        return self.flushed_offset
+
+    def _from(self, offset: int) -> Iterator[MappedFile]:
+        for file in self.files:
+            if file.end > offset:
+                yield file
+
+    def close(self) -> None:
+        """Closes every file; nothing is flushed."""
+        for file in self.files:
+            file.file.close()

@@ -1,0 +1,288 @@
+"""Dispatch: what follows from each record of the log: its units in queues, its entries in the index.
+
+Runs behind the writer, in record order, in one thread. A few records are taken one by one, many in columns by
+`scan.dispatch`, the rule that rebuilding uses too; both write the same bytes, and a property test sees to it.
+Every step may be done again after a crash: a queue passes over what it has, the index over what lies below its
+end. Docs page: docs/engine.md. Source: DefaultMessageStore.ReputMessageService, doDispatch,
+CommitLogDispatcherBuildConsumeQueue, CommitLogDispatcherBuildIndex (4.9.7, 5.5.0).
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from mqtool.engine.dispatch.request import DispatchRequest, request_of
+from mqtool.engine.dispatch.units import write_units
+from mqtool.engine.flags import NO_SPACE, RunningFlag, RunningFlags
+from mqtool.engine.index.index_files import Index
+from mqtool.engine.queue.batch_queue import BatchQueue
+from mqtool.engine.queue.consume_queue import ConsumeQueue
+from mqtool.engine.queue.queues import Queues
+from mqtool.engine.write.commit_log import CommitLog
+from mqtool.engine.write.handover import Handed, Handover
+from mqtool.errors import FormatError
+from mqtool.formats import codec, commit_log, properties
+from mqtool.formats.batch_consume_queue import BatchConsumeQueueUnit
+from mqtool.scan import multi_dispatch
+from mqtool.scan.dispatch import Dispatcher as ColumnDispatcher
+from mqtool.scan.dispatched import DispatchRules, IndexKeys
+from mqtool.scan.frames import Frames
+from mqtool.scan.hops import hop
+
+_LOG = logging.getLogger(__name__)
+
+WINDOW = 8 << 20
+"""Bytes of log that are dispatched in columns at once."""
+
+FEWEST_IN_COLUMNS = 24
+"""Records below which one by one is quicker."""
+
+_HEAD_SIZE = codec.struct_of(commit_log.HEADS[0]).size
+
+BitMapOf = Callable[[DispatchRequest], bytes]
+"""Computes the filter bit map of a record, for the extension of its queue."""
+
+
+class Dispatcher:
+    """The loop, and where it stands.
+
+    Attributes:
+        reput_from_offset: physical offset of the next record to dispatch.
+        queued_timestamp: store timestamp of the record that last got a unit, 0 if none did.
+        rules: what it goes by.
+    """
+
+    def __init__(
+        self,
+        rules: DispatchRules,
+        log: CommitLog,
+        queues: Queues,
+        index: Index | None,
+        flags: RunningFlags,
+        bit_map_of: BitMapOf | None = None,
+    ) -> None:
+        """Takes the parts.
+
+        Args:
+            rules: of the store.
+            log: where records come from.
+            queues: where units go.
+            index: where keys go; None if they are not indexed.
+            flags: take note of errors.
+            bit_map_of: for the extension of the queues, if they have one.
+        """
+        self.reput_from_offset = 0
+        self.queued_timestamp = 0
+        self.rules = rules
+        self._log = log
+        self._queues = queues
+        self._index = index
+        self._flags = flags
+        self._bit_map_of = bit_map_of
+        self._columns = ColumnDispatcher(rules)
+        self._may_use_columns = not log.options.consume_queue_ext
+        self._handover = Handover(rules, keys=index is not None)
+        log.handover = self._handover if self._may_use_columns else None
+
+    def add_batch_topic(self, topic: str) -> None:
+        """Has records of a topic that has none yet dispatched as those of a BatchCQ."""
+        self.rules = self._columns.rules = replace(self.rules, batch_topics=self.rules.batch_topics | {topic})
+        self._handover.change_rules(self.rules)
+
+    def run(self, end: int, after_file: Callable[[], None]) -> int:
+        """Dispatches records up to a physical offset.
+
+        Units and entries are in the page cache on return; a flush of queues and index makes them durable.
+
+        Args:
+            end: where to stop; the caller knows that everything below is whole.
+            after_file: called after the records of each file of the log.
+
+        Returns:
+            How many records were dispatched.
+
+        Raises:
+            OSError: something could not be written; dispatch stands at that record and may be called again.
+        """
+        done = 0
+        self.reput_from_offset = max(self.reput_from_offset, self._log.queue.min_offset)
+        while self.reput_from_offset < end and self._flags.queue_writeable:
+            file = self._log.queue.find(self.reput_from_offset)
+            if file is None:
+                break
+            start = self.reput_from_offset - file.file_from_offset
+            stop = min(file.read_position, end - file.file_from_offset)
+            if stop - start < commit_log.BLANK_SIZE:
+                if stop < file.size:
+                    break
+                self.reput_from_offset = file.end
+                continue
+            view = memoryview(file.file.mapping)
+            done += self._run_file(view, start, stop, file.file_from_offset)
+            if self.reput_from_offset < file.file_from_offset + stop:
+                self._skip(file.file_from_offset + stop)
+            after_file()
+        self._log.trail.forget(self.reput_from_offset)
+        return done
+
+    def _run_file(self, view: memoryview, start: int, stop: int, base: int) -> int:
+        """Dispatches the records of one file; stops at the first that is none."""
+        done, position, alone = 0, start, 0
+        while position < stop:
+            if not alone:
+                taken, alone = self._run_columns(view[position : min(stop, position + WINDOW)], base + position)
+                if taken:
+                    done += taken
+                    position = self.reput_from_offset - base
+                    continue
+            alone = max(0, alone - 1)
+            total, magic = commit_log.FRAME.unpack_from(view, position)
+            if magic == commit_log.MAGIC_BLANK:
+                self.reput_from_offset = base + len(view)
+                break
+            try:
+                request = request_of(commit_log.parse_record(view, position), self.rules)
+            except FormatError as error:
+                _LOG.error("no record to dispatch physical_offset=%d error=%s", base + position, error)
+                break
+            self.dispatch(request)
+            done += 1
+            position += total
+            self.reput_from_offset = base + position
+        return done
+
+    def _skip(self, end: int) -> None:
+        """Leaves bytes that hold no record, as a master does (ReputMessageService.doReput)."""
+        _LOG.warning("skipped from=%d to=%d", self.reput_from_offset, end)
+        self.reput_from_offset = end
+
+    # -- in columns ----------------------------------------------------------------------------------------------
+
+    def _run_columns(self, view: memoryview, base: int) -> tuple[int, int]:
+        """Dispatches the records of a window at once, unless they are few or one is not plain.
+
+        Returns:
+            How many were dispatched; and if none, how many to take one by one before columns may do again.
+        """
+        if not self._may_use_columns or len(view) < FEWEST_IN_COLUMNS * commit_log.MIN_RECORD_SIZE:
+            return 0, FEWEST_IN_COLUMNS
+        upcoming = self._handover.upcoming(base)
+        if upcoming is not None and upcoming > base:
+            view = view[: upcoming - base]
+        elif (handed := self._handover.take(base, base + len(view))) is not None:
+            self._write(self._handover.topics, handed)
+            return handed.records, 0
+        noted = self._log.trail.find(base, base + len(view) - _HEAD_SIZE)
+        if 0 < len(noted) < FEWEST_IN_COLUMNS:
+            return 0, len(noted)
+        frames = _trailed(view, base, noted) or _hopped(view, base)
+        if len(frames) < FEWEST_IN_COLUMNS or not frames.sound.all():
+            return 0, min(len(frames), FEWEST_IN_COLUMNS)
+        found = self._columns.dispatch(frames, keys=self._index is not None)
+        if found.oddities:
+            return 0, FEWEST_IN_COLUMNS
+        last = base + int(frames.positions[-1])
+        end = last + int(frames.sizes[-1])
+        self._write(self._columns.topics.names, Handed(base, end, last, len(frames), found.units, found.keys))
+        return len(frames), 0
+
+    def _write(self, topics: list[str], found: Handed) -> None:
+        """Writes what becomes of records that were looked at together."""
+        newest = write_units(self._queues, topics, found.units)
+        if self._index is not None:
+            self._put_columns(self._index, found.keys, found.last)
+        self.queued_timestamp = newest or self.queued_timestamp
+        self.reput_from_offset = found.end
+
+    def _put_columns(self, index: Index, keys: IndexKeys, last_record: int) -> None:
+        first = int(np.searchsorted(keys.physical_offset, index.end_physical_offset))
+        try:
+            index.put_many(
+                keys.key_hash[first:], keys.physical_offset[first:], keys.store_timestamp[first:], last_record
+            )
+        except OSError as error:
+            self._note_index_error(error)
+            raise
+
+    def _note_index_error(self, error: OSError) -> None:
+        if error.errno not in NO_SPACE:  # else the store takes no more messages
+            self._flags.set(RunningFlag.INDEX_FILE_ERROR)
+
+    # -- one by one ----------------------------------------------------------------------------------------------
+
+    def dispatch(self, request: DispatchRequest) -> None:
+        """Dispatches one record.
+
+        Raises:
+            OSError: something could not be written.
+        """
+        if request.is_queued:
+            self._queue(request)
+            self.queued_timestamp = request.store_timestamp
+        if self._index is not None:
+            hashes = request.key_hashes(with_tags=self.rules.index_tags) if request.is_indexed else []
+            try:
+                self._index.put(hashes, request.physical_offset, request.store_timestamp)
+            except OSError as error:
+                self._note_index_error(error)
+                raise
+
+    def _queue(self, request: DispatchRequest) -> None:
+        queue = self._queues.find_or_create(request.topic, request.queue_id)
+        if isinstance(queue, BatchQueue):
+            queue.put_batch(
+                BatchConsumeQueueUnit(
+                    request.physical_offset,
+                    request.size,
+                    request.tags_code,
+                    request.store_timestamp,
+                    request.base_queue_offset,
+                    request.batch_size,
+                    -1,
+                    0,
+                )
+            )
+            return
+        if queue is not None:
+            self._put_unit(queue, request.queue_offset, request)
+        names = request.properties.get(properties.INNER_MULTI_DISPATCH, "")
+        places = request.properties.get(properties.INNER_MULTI_QUEUE_OFFSET, "")
+        if names.strip() and places.strip() and multi_dispatch.applies(request.topic, self.rules):
+            self._multi_dispatch(request, names, places)
+
+    def _multi_dispatch(self, request: DispatchRequest, names: str, places: str) -> None:
+        found, problem = multi_dispatch.queues_of(names, places)
+        if problem:  # at an offset that is no number the real one stops for ever
+            _LOG.error("light queues passed over physical_offset=%d reason=%s", request.physical_offset, problem)
+        for name, queue_offset in found:
+            queue = self._queues.find_or_create(name, 0 if multi_dispatch.is_lmq(name) else request.queue_id)
+            if isinstance(queue, ConsumeQueue):
+                self._put_unit(queue, queue_offset, request)
+
+    def _put_unit(self, queue: ConsumeQueue, queue_offset: int, request: DispatchRequest) -> None:
+        code = request.tags_code
+        if queue.ext is not None and request.physical_offset + request.size > queue.max_physical_offset:
+            bit_map = self._bit_map_of(request) if self._bit_map_of else b""
+            code = queue.ext.put(code, request.store_timestamp, bit_map)
+        queue.put(queue_offset, request.physical_offset, request.size, code)
+
+
+def _trailed(view: memoryview, base: int, noted: list[int]) -> Frames | None:
+    """Returns the whole records of a window where the writer noted them, None if it noted none or they do not chain."""
+    if not noted:
+        return None
+    positions = np.array(noted, np.int64) - base
+    last = int(positions[-1])
+    end = last + commit_log.FRAME.unpack_from(view, last)[0]
+    if end > len(view):  # the window ends within the last one
+        positions, end = positions[:-1], last
+    frames = Frames(view, base, positions, np.diff(positions, append=end))
+    return frames if np.array_equal(frames.column("total_size"), frames.sizes) else None
+
+
+def _hopped(view: memoryview, base: int) -> Frames:
+    """Returns the whole records at the start of a window, from size to size."""
+    chain = hop(view, 0)
+    return Frames(view, base, chain.positions, chain.sizes)

@@ -1,0 +1,112 @@
+"""LMQ: one record in several light queues; and the rewriting of properties that it and inner batches need.
+
+A message names its light queues in INNER_MULTI_DISPATCH; the store adds their next offsets as
+INNER_MULTI_QUEUE_OFFSET while it holds the append lock. Source: LmqDispatch, MultiDispatchUtils,
+MessageExtBrokerInner.needDispatchLMQ (5.5.0), MultiDispatch (4.9.7).
+"""
+
+from mqtool.engine.options import PropertyOrder, StoreOptions
+from mqtool.engine.write.queue_offsets import QueueOffsets
+from mqtool.errors import FormatError
+from mqtool.formats import java, properties
+from mqtool.scan.dispatched import DispatchRules, parse_delay_levels
+from mqtool.scan.multi_dispatch import applies, is_lmq
+
+SEPARATOR = ","
+
+_MARK = properties.INNER_MULTI_DISPATCH.encode() + b"\x01"
+_EVERYWHERE, _SOME = DispatchRules(lmq_everywhere=True), DispatchRules()
+_HASH_MAP_CAPACITY = {True: 16, False: 128}
+"""Of the broker's map of properties: 4.9, since 5.1."""
+
+
+def rules_of(options: StoreOptions, batch_topics: frozenset[str]) -> DispatchRules:
+    """Returns what dispatch has to know of a store."""
+    return DispatchRules(
+        index_tags=not options.v4 if options.index_tags is None else options.index_tags,
+        multi_dispatch=options.multi_dispatch,
+        lmq_everywhere=options.v4,
+        delay_levels=parse_delay_levels(options.delay_levels),
+        batch_topics=batch_topics,
+    )
+
+
+def light_queues(options: StoreOptions, topic: str, encoded: bytes) -> list[str]:
+    """Returns the names of a message's light queues; [] for a message that goes to its own queue only.
+
+    Args:
+        options: of the store.
+        topic: of the message.
+        encoded: its properties string.
+    """
+    if _MARK not in encoded or not (options.multi_dispatch if options.v4 else options.lmq):
+        return []
+    if not applies(topic, _EVERYWHERE if options.v4 else _SOME):
+        return []
+    named = properties.decode(encoded).get(properties.INNER_MULTI_DISPATCH, "")
+    return java.split_drop_trailing(named, SEPARATOR) if named.strip() else []
+
+
+def with_light_offsets(options: StoreOptions, offsets: QueueOffsets, encoded: bytes, names: list[str]) -> bytes:
+    """Returns properties with the next offset of each light queue; call it under the append lock."""
+    found = properties.decode(encoded)
+    numbers = (str(offsets.lmq.get(name, 0)) if is_lmq(name) else "" for name in names)
+    found[properties.INNER_MULTI_QUEUE_OFFSET] = SEPARATOR.join(numbers)
+    wait = found.pop(properties.WAIT, None)
+    if wait is not None and not options.v4:  # taken out and put back: last, where the map keeps the order of insertion
+        found[properties.WAIT] = wait
+    return encode(options, found)
+
+
+def advance(offsets: QueueOffsets, names: list[str]) -> None:
+    """Counts a message in each of its light queues; call it under the append lock."""
+    for name in names:
+        if is_lmq(name):
+            offsets.lmq[name] = offsets.lmq.get(name, 0) + 1
+
+
+def refusal(names: list[str]) -> str:
+    """Returns why such a message cannot be taken, "" if it can.
+
+    A name without the prefix gets an empty offset, at which the real dispatch hangs for ever
+    (see docs/engine.md), so none is let in.
+    """
+    plain = [name for name in names if not is_lmq(name)]
+    return f"{plain[0][:80]!r} in {properties.INNER_MULTI_DISPATCH} names no light queue" if plain else ""
+
+
+def encode(options: StoreOptions, found: dict[str, str]) -> bytes:
+    """Returns the properties string that the broker makes of a map."""
+    names = list(found)
+    if options.property_order is PropertyOrder.HASH:
+        names = hash_order(names, _HASH_MAP_CAPACITY[options.v4])
+    return properties.encode([(name, found[name]) for name in names], trailing_separator=not options.v4)
+
+
+def hash_order(names: list[str], capacity: int) -> list[str]:
+    """Returns names in the order in which a Java HashMap iterates over them.
+
+    Args:
+        names: in the order of insertion.
+        capacity: of the map when it was made; it doubles when three quarters are taken.
+    """
+    while len(names) > capacity * 3 // 4:
+        capacity *= 2
+
+    def bucket(name: str) -> int:
+        code = java.string_hash(name) & 0xFFFFFFFF
+        return (code ^ code >> 16) & (capacity - 1)
+
+    return sorted(names, key=bucket)
+
+
+def inner_count(found: dict[str, str]) -> int:
+    """Returns how many messages an inner batch holds.
+
+    Raises:
+        FormatError: INNER_NUM is missing or no short.
+    """
+    text = found.get(properties.INNER_NUM)
+    if text is None:
+        raise FormatError(f"{properties.INNER_NUM} is missing", layout="inner batch")
+    return java.parse_short(text)

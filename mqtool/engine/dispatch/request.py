@@ -1,0 +1,102 @@
+"""DispatchRequest: what dispatch needs to know of one record. Source: DispatchRequest, CommitLog (4.9.7, 5.5.0)."""
+
+from typing import NamedTuple
+
+from mqtool.engine.write import record
+from mqtool.formats import commit_log, index_file, java, properties
+from mqtool.formats.commit_log import Record, SysFlag
+from mqtool.formats.consume_queue import tags_code
+from mqtool.scan.dispatched import DispatchRules
+from mqtool.scan.multi_dispatch import SCHEDULE_TOPIC
+
+_UNKNOWN_LEVEL_MS = 1000
+
+
+class DispatchRequest(NamedTuple):
+    """One record.
+
+    Attributes:
+        topic, queue_id, queue_offset: its place in its queue, as stored.
+        physical_offset: as stored.
+        size: bytes of the whole record.
+        tags_code: Java hash of TAGS, or the deliver time of a delayed message.
+        store_timestamp: ms since epoch.
+        sys_flag: as stored.
+        properties: decoded.
+        base_queue_offset, batch_size: of an inner batch; else its queue offset and 1.
+    """
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    size: int
+    tags_code: int
+    store_timestamp: int
+    sys_flag: int
+    properties: dict[str, str]
+    base_queue_offset: int
+    batch_size: int
+
+    @property
+    def is_queued(self) -> bool:
+        """Whether it gets a unit (CommitLogDispatcherBuildConsumeQueue)."""
+        return record.takes_queue_offset(self.sys_flag)
+
+    @property
+    def is_indexed(self) -> bool:
+        """Whether its keys are indexed: prepared records are, rolled-back ones not (IndexService.buildIndex)."""
+        return self.sys_flag & commit_log.TRANSACTION_MASK != SysFlag.TRANSACTION_ROLLBACK
+
+    def key_hashes(self, *, with_tags: bool) -> list[int]:
+        """Returns the hashes to index: of the unique key, of each word of KEYS, in 5.5 of TAGS.
+
+        Args:
+            with_tags: whether TAGS are indexed too.
+        """
+        found = []
+        unique = self.properties.get(properties.UNIQUE_KEY)
+        if unique is not None:
+            found.append(index_file.key_hash(index_file.key_text(self.topic, unique)))
+        found.extend(
+            index_file.key_hash(index_file.key_text(self.topic, word)) for word in properties.keys_of(self.properties)
+        )
+        tags = self.properties.get(properties.TAGS)
+        if with_tags and tags:
+            found.append(index_file.key_hash(index_file.tag_key_text(self.topic, tags)))
+        return found
+
+
+def request_of(found: Record, rules: DispatchRules) -> DispatchRequest:
+    """Returns the request of a record.
+
+    Raises:
+        FormatError: a property that must be a number is none; the real one takes such a record for broken.
+    """
+    topic = java.decode_utf8(found.topic)
+    held = properties.decode(found.properties)
+    base, count = found.queue_offset, 1
+    if properties.INNER_NUM in held and properties.INNER_BASE in held:
+        base, count = java.parse_long(held[properties.INNER_BASE]), java.parse_short(held[properties.INNER_NUM])
+    return DispatchRequest(
+        topic,
+        found.queue_id,
+        found.queue_offset,
+        found.physical_offset,
+        found.total_size,
+        _tags_code(topic, held, found.store_timestamp, rules),
+        found.store_timestamp,
+        found.sys_flag,
+        held,
+        base,
+        count,
+    )
+
+
+def _tags_code(topic: str, held: dict[str, str], store_timestamp: int, rules: DispatchRules) -> int:
+    level_text = held.get(properties.DELAY_LEVEL) if topic == SCHEDULE_TOPIC else None
+    level = java.parse_int(level_text) if level_text is not None else 0
+    if level > 0:  # the time at which it is due (DefaultMessageStore.computeDeliverTimestamp)
+        delays = rules.delay_levels
+        return store_timestamp + (delays[min(level, len(delays)) - 1] if delays else _UNKNOWN_LEVEL_MS)
+    return tags_code(held.get(properties.TAGS))

@@ -1,0 +1,1 @@
+"""When appended bytes reach the disk, and what the checkpoint says then."""

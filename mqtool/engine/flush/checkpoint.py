@@ -1,0 +1,74 @@
+"""StoreCheckpoint: up to where the files of a store are known to be on disk, for the next recovery.
+
+Source: StoreCheckpoint (4.9.7, 5.5.0).
+"""
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+from mqtool.engine.disk.files import Files
+from mqtool.formats import checkpoint
+from mqtool.formats.checkpoint import Checkpoint
+
+_FIELDS_OF_4_9 = ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp")
+
+
+class StoreCheckpoint:
+    """The file and its values in memory. Safe to use from several threads.
+
+    Attributes:
+        flushed_timestamp: store timestamp up to which the log is on disk; every flush sets it, so it is only noted.
+    """
+
+    def __init__(self, files: Files, path: Path, *, v4: bool) -> None:
+        """Takes the path; reads what is there."""
+        self._files = files
+        self._path = path
+        self._v4 = v4
+        self._guard = threading.Lock()
+        self._written: Checkpoint | None = None
+        self.flushed_timestamp = 0
+        self._values = checkpoint.parse(path.read_bytes()) if path.is_file() else Checkpoint()
+
+    @property
+    def values(self) -> Checkpoint:
+        """The values as they will be written next."""
+        if self.flushed_timestamp > self._values.physic_msg_timestamp:
+            return replace(self._values, physic_msg_timestamp=self.flushed_timestamp)
+        return self._values
+
+    def advance(self, **fields: int) -> None:
+        """Raises fields; none ever goes back."""
+        with self._guard:
+            higher = {name: value for name, value in fields.items() if value > getattr(self._values, name)}
+            if higher:
+                self._values = replace(self._values, **higher)
+
+    def set(self, **fields: int) -> None:
+        """Sets fields, back too: after recovery has cut the log."""
+        with self._guard:
+            self._values = replace(self._values, **fields)
+
+    def flush(self) -> None:
+        """Writes the values if they have changed. Durable on return.
+
+        Raises:
+            OSError: the old values may still be on disk, or a mixture of 4096 bytes that a sector keeps whole.
+        """
+        with self._guard:
+            values = written = self.values
+            if values == self._written:
+                return
+            if self._v4:  # what 4.9 does not know stays zero
+                values = Checkpoint(**{name: getattr(values, name) for name in _FIELDS_OF_4_9})
+            if not self._path.exists():
+                self._files.create(self._path, checkpoint.FILE_SIZE)
+                self._files.sync_directory(self._path.parent)
+            file = self._files.open(self._path, checkpoint.FILE_SIZE)
+            try:
+                file.write(0, checkpoint.build(values))
+                file.sync()
+            finally:
+                file.close()
+            self._written = written

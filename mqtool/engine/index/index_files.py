@@ -1,0 +1,252 @@
+"""Index: the index files of a store in order; which file takes the next key, and looking a key up in all of them.
+
+Source: IndexService (4.9.7, 5.5.0).
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+
+from mqtool.engine.clock import Clock
+from mqtool.engine.disk.files import Files
+from mqtool.engine.index.index_file import IndexWriter
+from mqtool.engine.options import StoreOptions
+from mqtool.formats import file_names, index_file
+from mqtool.formats.index_file import IndexHeader
+from mqtool.store.files import list_directory
+
+_LOG = logging.getLogger(__name__)
+
+
+class Index:
+    """All index files, by name. The dispatcher alone puts; anybody may query.
+
+    Attributes:
+        files: oldest first. Replaced, never changed in place.
+        when_full: is told the end timestamp of each full file once it is on disk.
+    """
+
+    def __init__(
+        self,
+        options: StoreOptions,
+        files: Files,
+        directory: Path,
+        clock: Clock,
+        *,
+        background: bool,
+    ) -> None:
+        """Takes the directory; `load` reads it.
+
+        Args:
+            options: of the store.
+            files: the file system.
+            directory: `index` of the store.
+            clock: names new files.
+            background: whether a full file is flushed in a thread of its own.
+        """
+        self.files: tuple[IndexWriter, ...] = ()
+        self._options = options
+        self._files = files
+        self._directory = directory
+        self._clock = clock
+        self.when_full: Callable[[int], None] = lambda _end: None
+        self._background = background
+        self._flushing: list[threading.Thread] = []
+
+    def load(self) -> None:
+        """Opens the files that are there; recovery has removed those that do not count.
+
+        Raises:
+            OSError: one cannot be opened.
+        """
+        for entry in list_directory(self._directory):
+            if file_names.is_index_file_name(entry.name) and entry.is_file():
+                self._open(Path(entry.path), None)
+
+    def _open(self, path: Path, header: IndexHeader | None) -> IndexWriter:
+        options = self._options
+        file = self._files.create(path, index_file.file_size(options.index_slots, options.index_entries))
+        stored = header or index_file.HEADER.parse(file.read(0, index_file.HEADER_SIZE))
+        try:
+            writer = IndexWriter(file, options.index_slots, options.index_entries, stored)
+        except OSError:
+            file.close()
+            if header is not None:  # each try makes a file of another name
+                self._files.remove(path)
+            raise
+        self.files = (*self.files, writer)
+        return writer
+
+    @property
+    def end_physical_offset(self) -> int:
+        """Physical offset of the record that was indexed last; 0 if there is none."""
+        return self.files[-1].header.end_physical_offset if self.files else 0
+
+    def current(self) -> IndexWriter:
+        """Returns the file that takes the next key, a new one if the last is full.
+
+        Every dispatched record asks for it, so that a store without keys has one index file, too.
+
+        Raises:
+            OSError: none can be made.
+        """
+        last = self.files[-1] if self.files else None
+        if last is not None and not last.is_full:
+            return last
+        begin = IndexHeader(0, 0, 0, 0, 0, 1)
+        if last is not None:  # the first entry's time is measured against the previous file's end
+            ended = last.header
+            begin = IndexHeader(
+                ended.end_timestamp, ended.end_timestamp, ended.end_physical_offset, ended.end_physical_offset, 0, 1
+            )
+        self._files.make_directory(self._directory)
+        made = self._open(self._new_path(), begin)
+        if last is not None:
+            self._flush_full(last)
+        return made
+
+    def _new_path(self) -> Path:
+        """Returns a name above all others; the real one overwrites a file made in the same millisecond."""
+        moment = datetime.fromtimestamp(self._clock.now() / 1000, self._options.zone)
+        if self.files:
+            newest = file_names.parse_index_file_name(self.files[-1].file.path.name, self._options.zone)  # type: ignore[arg-type]
+            moment = max(moment, newest + timedelta(milliseconds=1)) if newest else moment
+        path = self._directory / file_names.index_file_name(moment)
+        while path.exists():
+            moment += timedelta(milliseconds=1)
+            path = self._directory / file_names.index_file_name(moment)
+        return path
+
+    def _flush_full(self, writer: IndexWriter) -> None:
+        if not self._background:
+            self._flush_now(writer)
+            return
+        thread = threading.Thread(target=self._flush_now, args=(writer,), name="mqtool-index-flush", daemon=True)
+        self._flushing = [running for running in self._flushing if running.is_alive()]
+        self._flushing.append(thread)
+        thread.start()
+
+    def _flush_now(self, writer: IndexWriter) -> None:
+        try:
+            writer.flush()
+        except OSError as error:  # the file is rebuilt after a crash, since the checkpoint does not vouch for it
+            _LOG.error("index file not flushed path=%s error=%s", writer.file.path, error)
+            return
+        self.when_full(writer.header.end_timestamp)
+
+    def settle(self, known: int) -> None:
+        """Flushes full files that end after a time which the checkpoint knows, as if they had just become full.
+
+        Raises:
+            OSError: as `flush`.
+        """
+        for thread in self._flushing:
+            thread.join()
+        for writer in self.files[:-1]:
+            if writer.is_full and writer.header.end_timestamp > known:
+                self._flush_now(writer)
+
+    def put(self, hashes: list[int], physical_offset: int, store_timestamp: int) -> None:
+        """Puts the key hashes of one record (IndexService.buildIndex); one below the end is indexed already.
+
+        Raises:
+            OSError: no file can be made, or the disk is full.
+        """
+        writer = self.current()
+        if physical_offset < writer.header.end_physical_offset:
+            return
+        for key_hash in hashes:
+            while not writer.put(key_hash, physical_offset, store_timestamp):
+                writer = self.current()
+
+    def put_many(self, hashes: np.ndarray, offsets: np.ndarray, timestamps: np.ndarray, last_record: int) -> None:
+        """Puts the key hashes of many records.
+
+        Args:
+            hashes: int32.
+            offsets: int64 physical offset of each key's record, ascending, none below `end_physical_offset`.
+            timestamps: int64 store timestamp of each, ms.
+            last_record: physical offset of the last record, whether it has keys or not: any record behind a full
+                file makes the next one.
+
+        Raises:
+            OSError: as `put`.
+        """
+        while len(hashes):
+            done = self.current().put_many(hashes, offsets, timestamps)
+            hashes, offsets, timestamps = hashes[done:], offsets[done:], timestamps[done:]
+        if not self.files or last_record > self.end_physical_offset:
+            self.current()
+
+    def query(self, key_hash: int, max_num: int, begin: int, end: int) -> list[int]:
+        """Returns physical offsets of entries of a key hash, newest first (IndexService.queryOffset).
+
+        Args:
+            key_hash: of the key text.
+            max_num: how many at most; never more than the option `max_query`.
+            begin, end: store timestamps, both inclusive, ms.
+        """
+        found: list[int] = []
+        most = min(max_num, self._options.max_query)
+        for writer in reversed(self.files):
+            if writer.overlaps(begin, end):
+                for offset in writer.find(key_hash, begin, end):
+                    if len(found) >= most:
+                        break
+                    found.append(offset)
+            if writer.header.begin_timestamp < begin or len(found) >= most:
+                break
+        return found
+
+    def delete_before(self, min_physical_offset: int) -> list[Path]:
+        """Removes leading files whose last record is gone from the log, never the last file; returns them."""
+        removed = []
+        while len(self.files) > 1 and self.files[0].header.end_physical_offset < min_physical_offset:
+            oldest, self.files = self.files[0], self.files[1:]
+            oldest.close()
+            self._files.remove(oldest.file.path)
+            removed.append(oldest.file.path)
+        return removed
+
+    def flush(self) -> None:
+        """Brings every file to the disk. Durable on return.
+
+        Raises:
+            OSError: they may be lost.
+        """
+        for thread in self._flushing:
+            thread.join()
+        for writer in self.files:
+            writer.flush()
+
+    def reclaim(self) -> None:
+        """Puts files back that a broker has removed, and removes those that it made; durable on return.
+
+        A broker that is started on an open store does that to its index before it finds the store locked.
+        Source: IndexService.load, DefaultMessageStore.load/start (4.9.7, 5.5.0).
+
+        Raises:
+            OSError: one cannot be written or removed.
+        """
+        for writer in self.files:
+            if not writer.file.is_in_place:
+                _LOG.error("index file was removed by another process; put back path=%s", writer.file.path)
+                self._files.put_back(writer.file)
+        ours = {writer.file.path.name for writer in self.files}
+        for entry in list_directory(self._directory):
+            if entry.name not in ours and file_names.is_index_file_name(entry.name) and entry.is_file():
+                _LOG.error("index file was made by another process; removed path=%s", entry.path)
+                self._files.remove(Path(entry.path))
+        if self.files:
+            self._files.sync_directory(self._directory)
+
+    def close(self) -> None:
+        """Closes every file; nothing is flushed."""
+        for thread in self._flushing:
+            thread.join()
+        for writer in self.files:
+            writer.close()

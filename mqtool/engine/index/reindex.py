@@ -1,0 +1,90 @@
+"""Indexing again what a crash took from the index.
+
+After a crash the real store deletes every index file that is not full, and indexes only the records that it scans;
+older keys of such a file are gone. Here they come back: from where the deleted files began, the log is indexed again.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from mqtool.engine.disk.mapped_file_queue import MappedFileQueue
+from mqtool.engine.dispatch.request import request_of
+from mqtool.engine.index.index_files import Index
+from mqtool.errors import FormatError
+from mqtool.formats import commit_log
+from mqtool.scan.dispatch import Dispatcher
+from mqtool.scan.dispatched import DispatchRules
+from mqtool.scan.frames import Frames
+from mqtool.scan.hops import hop
+
+_WINDOW = 8 << 20
+
+
+def reindex(log: MappedFileQueue, index: Index, start: int, rules: DispatchRules) -> int:
+    """Puts the keys of every record from a physical offset on that lies behind what the index holds.
+
+    In the page cache on return.
+
+    Args:
+        log: as recovery left it.
+        index: with the files that recovery kept.
+        start: physical offset of a record, or anything below it in its file.
+        rules: of dispatch.
+
+    Returns:
+        How many records were looked at.
+
+    Raises:
+        OSError: the index cannot be written.
+    """
+    columns, done = Dispatcher(rules), 0
+    start = max(start, index.end_physical_offset)
+    for whole in _frames(log, start):
+        frames = whole.select(whole.positions + whole.base >= start)
+        if not len(frames):
+            continue
+        done += len(frames)
+        last = frames.base + int(frames.positions[-1])
+        found = columns.dispatch(frames)
+        if found.oddities:
+            _one_by_one(frames, index, rules)
+            continue
+        keys = found.keys
+        first = int(np.searchsorted(keys.physical_offset, index.end_physical_offset))
+        index.put_many(keys.key_hash[first:], keys.physical_offset[first:], keys.store_timestamp[first:], last)
+    return done
+
+
+def _frames(log: MappedFileQueue, start: int) -> Iterator[Frames]:
+    """Yields the records of the file that holds `start` and of those behind it, up to the first that is none."""
+    for file in log.files:
+        if file.end <= start:
+            continue
+        view, position = memoryview(file.file.mapping), 0
+        while position < file.read_position:
+            window = view[position : min(position + _WINDOW, file.read_position)]
+            chain = hop(window, 0)
+            if not len(chain.positions):
+                # A record longer than a window, or the end.
+                window = view[position : file.read_position]
+                chain = hop(window, 0)
+                if not len(chain.positions):
+                    break
+            frames = Frames(window, file.file_from_offset + position, chain.positions, chain.sizes)
+            sound = frames.sound
+            good = len(frames) if sound.all() else int(np.argmin(sound))
+            yield frames.select(slice(0, good))
+            if good < len(frames):
+                break
+            position += chain.end
+
+
+def _one_by_one(frames: Frames, index: Index, rules: DispatchRules) -> None:
+    for position in frames.positions.tolist():
+        try:
+            request = request_of(commit_log.parse_record(frames.view, position), rules)
+        except FormatError:  # the real one dispatches no such record
+            continue
+        hashes = request.key_hashes(with_tags=rules.index_tags) if request.is_indexed else []
+        index.put(hashes, request.physical_offset, request.store_timestamp)

@@ -1,0 +1,1 @@
+"""ConsumeQueues and BatchConsumeQueues as the engine appends to them and reads from them."""

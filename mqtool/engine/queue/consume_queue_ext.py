@@ -1,0 +1,94 @@
+"""ConsumeQueueExt: units beside a queue that carry its bit maps and displaced tags codes.
+
+Source: ConsumeQueueExt (4.9.7, 5.5.0).
+"""
+
+from pathlib import Path
+
+from mqtool.engine.disk.files import Files
+from mqtool.engine.disk.mapped_file_queue import MappedFileQueue
+from mqtool.errors import FormatError
+from mqtool.formats import consume_queue_ext as layout
+from mqtool.formats.consume_queue_ext import ConsumeQueueExtUnit
+
+LONGEST_UNIT = (1 << 15) - 1
+_CLOSED = layout.END_OF_FILE.to_bytes(2, "big", signed=True)
+
+
+class ConsumeQueueExt:
+    """The extension of one queue. Written by the dispatcher alone.
+
+    Attributes:
+        files: its files; offsets there count their bytes, closed ends included.
+        dirty: something waits for a flush.
+    """
+
+    def __init__(self, files: Files, directory: Path, file_size: int) -> None:
+        self.directory = directory
+        self._files = files
+        self.files = MappedFileQueue(files, (directory,), file_size, names_at_flush=True)
+        self.dirty = False
+
+    def put(self, tags_code: int, store_timestamp: int, bit_map: bytes) -> int:
+        """Appends a unit.
+
+        In the page cache on return.
+
+        Returns:
+            Its address, for the ConsumeQueue unit's tags code; the tags code itself if no unit can be that long.
+
+        Raises:
+            OSError: it was not written.
+        """
+        unit = layout.make_ext_unit(tags_code, store_timestamp, bit_map)
+        if unit.size > min(LONGEST_UNIT, self.files.file_size - layout.END_BLANK_SIZE):
+            return tags_code
+        file = self.files.last
+        if file is None or file.is_full:
+            file = self.files.create()
+        if unit.size > file.size - file.wrote - layout.END_BLANK_SIZE:
+            file.file.write(file.wrote, _CLOSED)
+            file.wrote = file.committed = file.size
+            file = self.files.create()
+        offset = file.file_from_offset + file.wrote
+        file.append(layout.build_ext_unit(unit))
+        self.dirty = True
+        return layout.ext_address(offset)
+
+    def get(self, address: int) -> ConsumeQueueExtUnit | None:
+        """Returns the unit at an address, None if there is none."""
+        offset = layout.ext_offset(address)
+        file = self.files.find(offset) if offset >= 0 else None
+        if file is None:
+            return None
+        data = file.file.read(offset - file.file_from_offset, LONGEST_UNIT)
+        try:
+            return layout.parse_ext_unit(data)
+        except FormatError:
+            return None
+
+    def load(self, newest: int | None) -> None:
+        """Opens the files and sets the end behind the unit that the queue names last.
+
+        Args:
+            newest: its address; None if the queue names none, then the extension is empty.
+
+        Raises:
+            LayoutError: a file is not of the size that the options say.
+        """
+        self.files.load()
+        end = 0
+        unit = None if newest is None else self.get(newest)
+        if newest is not None and unit is not None:
+            end = layout.ext_offset(newest) + unit.size
+        for file in self.files.truncate(end):
+            file.destroy(self._files, 0, 0)
+
+    def flush(self) -> None:
+        """Brings units to the disk. Durable on return."""
+        self.files.flush()
+        self.dirty = False
+
+    def close(self) -> None:
+        """Closes its files."""
+        self.files.close()

@@ -1,0 +1,123 @@
+"""Queues: every ConsumeQueue and BatchConsumeQueue of a store, by topic and queue id.
+
+Source: ConsumeQueueStore (4.9.7, 5.5.0).
+"""
+
+import logging
+from pathlib import Path
+
+from mqtool.engine.disk.files import Files
+from mqtool.engine.options import StoreOptions
+from mqtool.engine.queue.batch_queue import BatchQueue
+from mqtool.engine.queue.consume_queue import ConsumeQueue
+from mqtool.engine.queue.consume_queue_ext import ConsumeQueueExt
+from mqtool.formats import file_names
+
+_LOG = logging.getLogger(__name__)
+
+AnyQueue = ConsumeQueue | BatchQueue
+
+_LISTED = 1000
+"""Topics that are remembered, so that each is logged once."""
+
+
+class Queues:
+    """All of them. The dispatcher alone adds and writes.
+
+    Attributes:
+        by_key: (topic, queue id) to queue.
+        unwritable: topics of records that cannot be the name of a directory. Their queues are never made: a broker
+            follows such a name to wherever it leads (`../../x`), or stops dispatching (a NUL in it).
+    """
+
+    def __init__(self, options: StoreOptions, files: Files, root: Path, batch_topics: frozenset[str]) -> None:
+        self.by_key: dict[tuple[str, int], AnyQueue] = {}
+        self.unwritable: set[str] = set()
+        self._options = options
+        self._files = files
+        self._root = root
+        self._batch_topics = batch_topics
+
+    def add_batch_topic(self, topic: str) -> None:
+        """Has the queues of a topic that has none yet be BatchCQ."""
+        self._batch_topics |= {topic}
+
+    def adopt(self, topic: str, queue_id: int, *, is_batch: bool) -> AnyQueue | None:
+        """Returns a queue that recovery found, for it to fill; None if its topic can be no directory."""
+        if not self._is_writable(topic):
+            return None
+        queue = self.by_key[topic, queue_id] = self._make(topic, queue_id, is_batch=is_batch)
+        return queue
+
+    def get(self, topic: str, queue_id: int) -> AnyQueue | None:
+        """Returns a queue, None if there is none."""
+        return self.by_key.get((topic, queue_id))
+
+    def find_or_create(self, topic: str, queue_id: int) -> AnyQueue | None:
+        """Returns a queue; a new one has no file until its first unit. None if its topic can be no directory."""
+        found = self.by_key.get((topic, queue_id))
+        if found is None:
+            if not self._is_writable(topic):
+                return None
+            found = self.by_key[topic, queue_id] = self._make(topic, queue_id, is_batch=topic in self._batch_topics)
+        return found
+
+    def _is_writable(self, topic: str) -> bool:
+        if file_names.is_directory_name(topic):
+            return True
+        if topic not in self.unwritable and len(self.unwritable) < _LISTED:
+            _LOG.warning("no queue for topic=%.200r: it cannot be the name of a directory", topic)
+            self.unwritable.add(topic)
+        return False
+
+    def _make(self, topic: str, queue_id: int, *, is_batch: bool) -> AnyQueue:
+        options, place = self._options, f"{topic}/{queue_id}"
+        if is_batch:
+            directory = self._root / file_names.BATCH_CONSUME_QUEUE / place
+            return BatchQueue(topic, queue_id, self._files, directory, options.batch_consume_queue_file_size)
+        directory = self._root / file_names.CONSUME_QUEUE / place
+        queue = ConsumeQueue(topic, queue_id, self._files, directory, options.consume_queue_file_size)
+        if options.consume_queue_ext:
+            ext = self._root / file_names.CONSUME_QUEUE_EXT / place
+            queue.ext = ConsumeQueueExt(self._files, ext, options.consume_queue_ext_file_size)
+        return queue
+
+    def all(self) -> tuple[AnyQueue, ...]:
+        """Returns every queue that is known now."""
+        return tuple(self.by_key.values())
+
+    @property
+    def max_physical_offset(self) -> int:
+        """Largest physical end that any queue knows; -1 without units."""
+        return max((queue.max_physical_offset for queue in self.all()), default=-1)
+
+    def flush(self, least_pages: int = 0) -> int:
+        """Flushes every queue as `ConsumeQueue.flush`; returns how many had something to write.
+
+        Raises:
+            OSError: some units may be lost.
+        """
+        return sum(queue.flush(least_pages) for queue in self.all())
+
+    def correct_min_offsets(self, min_physical_offset: int) -> None:
+        """Moves the minimum of every queue up to what the log still has."""
+        for queue in self.all():
+            queue.correct_min_offset(min_physical_offset)
+
+    def delete(self, queue: AnyQueue) -> None:
+        """Removes a queue with its files and empty directories."""
+        del self.by_key[queue.topic, queue.queue_id]
+        queue.close()
+        directories = [(queue.directory, queue.files)]
+        if queue.ext is not None:
+            directories.append((queue.ext.directory, queue.ext.files))
+        for directory, held in directories:
+            for file in held.files:
+                self._files.remove(file.file.path)
+            self._files.remove_directory(directory)
+            self._files.remove_directory(directory.parent)
+
+    def close(self) -> None:
+        """Closes every file; nothing is flushed."""
+        for queue in self.by_key.values():
+            queue.close()

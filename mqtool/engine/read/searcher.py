@@ -1,0 +1,155 @@
+"""Searching: messages by key, a queue's offset by time, store times.
+
+Docs page: docs/engine.md. Source: DefaultMessageStore.queryMessage/getStoreTime, CommitLog.pickupStoreTimestamp
+(4.9.7, 5.5.0).
+"""
+
+import numpy as np
+
+from mqtool.engine.index.index_files import Index
+from mqtool.engine.queue.batch_queue import BatchQueue
+from mqtool.engine.queue.queues import AnyQueue, Queues
+from mqtool.engine.read.reader import Reader
+from mqtool.engine.statuses import QueryResult
+from mqtool.engine.write.commit_log import CommitLog
+from mqtool.errors import CorruptionError, FormatError
+from mqtool.formats import commit_log, index_file
+from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
+from mqtool.formats.commit_log import SysFlag, field_offset
+from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
+from mqtool.store import by_time
+from mqtool.store.by_time import Boundary
+from mqtool.store.files import MappedFile as FileOnDisk
+
+_FRAME_SIZE, _unpack_frame = commit_log.FRAME.size, commit_log.FRAME.unpack_from
+_MAGICS = (commit_log.MAGIC_V1, commit_log.MAGIC_V2)
+_BORN_HOST_V6 = int(SysFlag.BORN_HOST_V6)
+_SYS_FLAG_AT = field_offset("sys_flag")
+_STORE_TIME_AT = (field_offset("store_timestamp", 0), field_offset("store_timestamp", 1))
+UNKNOWN_TIME = -1
+
+
+class Searcher:
+    """Searches, for any number of threads."""
+
+    def __init__(self, reader: Reader, queues: Queues, index: Index | None) -> None:
+        self._reader = reader
+        self._log: CommitLog = reader.log
+        self._queues = queues
+        self._index = index
+
+    # -- by key --------------------------------------------------------------------------------------------------
+
+    def query(self, topic: str, key: str, max_num: int, begin: int, end: int, *, tag: bool = False) -> QueryResult:
+        """Returns records whose key text has the key's hash; arguments as `MessageStore.query_message`."""
+        if self._index is None or not self._index.files:
+            return QueryResult([], [], 0, 0)
+        text = index_file.tag_key_text(topic, key) if tag else index_file.key_text(topic, key)
+        offsets = sorted(self._index.query(index_file.key_hash(text), max_num, begin, end))
+        if not offsets:
+            return QueryResult([], [], 0, 0)
+        newest = self._index.files[-1].header
+        # The real one asks up to three times while no entry leads to a record; nothing differs from time to time.
+        records: list[memoryview] = []
+        found: list[int] = []
+        for offset in offsets:
+            record = self.record_at(offset)
+            if record is not None:
+                records.append(record)
+                found.append(offset)
+        return QueryResult(records, found, newest.end_timestamp, newest.end_physical_offset)
+
+    def record_at(self, physical_offset: int) -> memoryview | None:
+        """Returns the bytes of the record at a physical offset by the size that stands there; None if there is none."""
+        file = self._log.queue.find(physical_offset)
+        if file is None or not file.available:
+            return None
+        position, end = physical_offset - file.file_from_offset, file.read_position
+        if position + _FRAME_SIZE > end:
+            return None
+        mapping = file.file.mapping
+        total, magic = _unpack_frame(mapping, position)
+        if magic not in _MAGICS or total < commit_log.MIN_RECORD_SIZE or position + total > end:
+            return None
+        return memoryview(mapping)[position : position + total]
+
+    # -- by time -------------------------------------------------------------------------------------------------
+
+    def store_time(self, physical_offset: int, size: int) -> int:
+        """Returns the store timestamp of a record, -1 if its bytes are not all in the log (pickupStoreTimestamp)."""
+        record = self._log.read(physical_offset, size) if physical_offset >= self._log.queue.min_offset else None
+        if record is None or size < _STORE_TIME_AT[1] + 8:
+            return UNKNOWN_TIME
+        sys_flag = int.from_bytes(record[_SYS_FLAG_AT : _SYS_FLAG_AT + 4], "big")
+        at = _STORE_TIME_AT[bool(sys_flag & _BORN_HOST_V6)]
+        return int.from_bytes(record[at : at + 8], "big", signed=True)
+
+    def earliest_store_time(self) -> int:
+        """Returns the store timestamp of the first record in the log, -1 if there is none."""
+        first = self.record_at(max(0, self._log.queue.min_offset))
+        return commit_log.parse_record(first).store_timestamp if first is not None else UNKNOWN_TIME
+
+    def store_time_of(self, topic: str, queue_id: int, queue_offset: int) -> int:
+        """Returns the store timestamp of a message, -1 if it is not there (getMessageStoreTimeStamp)."""
+        queue = self._queues.get(topic, queue_id)
+        if isinstance(queue, BatchQueue):
+            units = queue.units_from(queue_offset, 1)
+            return units[0].store_timestamp if units else UNKNOWN_TIME
+        unit = queue.unit(queue_offset) if queue is not None else None
+        return self.store_time(unit[0], unit[1]) if unit is not None else UNKNOWN_TIME
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp: int, boundary: Boundary = Boundary.LOWER) -> int:
+        """Returns a queue offset by time; arguments as `MessageStore.offset_in_queue_by_time`."""
+        queue = self._queues.get(topic, queue_id)
+        view = _QueueView(queue) if queue is not None and queue.files.files else None
+        return by_time.offset_in_queue_by_time(
+            _LogView(self._log),  # type: ignore[arg-type]
+            view,  # type: ignore[arg-type]
+            timestamp,
+            boundary,
+            is_4=self._reader.options.v4,
+        )
+
+
+class _LogView:
+    """The log as `store.by_time` looks at one."""
+
+    def __init__(self, log: CommitLog) -> None:
+        self._log = log
+        self.min_offset = log.queue.min_offset
+        self.max_offset = log.queue.max_offset
+
+    def record(self, physical_offset: int, size: int) -> commit_log.Record:
+        """Returns the record at a physical offset; raises StoreError if none is there."""
+        data = self._log.read(physical_offset, size)
+        try:
+            return commit_log.parse_record(data or b"")
+        except FormatError as error:
+            raise CorruptionError(str(error), "commitlog", physical_offset) from error
+
+
+class _QueueView:
+    """A queue as `store.by_time` looks at one: its bounds now, and the units of each file."""
+
+    def __init__(self, queue: AnyQueue) -> None:
+        self._unit = BATCH_CONSUME_QUEUE_UNIT if queue.is_batch else CONSUME_QUEUE_UNIT
+        self._held = queue.files.files
+        self.files = [FileOnDisk(held.file.path, held.file_from_offset, held.size) for held in self._held]
+        self.is_batch = queue.is_batch
+        self.unit_size = self._unit.size
+        self.min_offset = queue.min_offset
+        self.max_offset = queue.max_offset
+
+    def units_of(self, number: int) -> np.ndarray:
+        """Returns the units of one file."""
+        held = self._held[number]
+        size = held.read_position - held.read_position % self._unit.size
+        return np.frombuffer(held.file.read(0, size), self._unit.dtype)
+
+    def modified_ms(self, number: int) -> int:
+        """Returns when one file was last written, ms since epoch; 4.x asks for it."""
+        return self.files[number].path.stat().st_mtime_ns // 1_000_000
+
+    def units(self) -> np.ndarray:
+        """Returns all units."""
+        return np.concatenate([self.units_of(number) for number in range(len(self._held))])

@@ -1,0 +1,1 @@
+"""Which files expire and when, and their deletion."""

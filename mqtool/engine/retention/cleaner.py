@@ -1,0 +1,171 @@
+"""Cleaner: carries retention out on an open store, and removes topics. Rules and sources are in `retention`."""
+
+import logging
+from collections import deque
+from pathlib import Path
+
+from mqtool.engine.clock import Clock
+from mqtool.engine.disk.files import Files
+from mqtool.engine.disk.mapped_file import MappedFile
+from mqtool.engine.flags import RunningFlag, RunningFlags
+from mqtool.engine.index.index_files import Index
+from mqtool.engine.queue.queues import Queues
+from mqtool.engine.retention import rules
+from mqtool.engine.retention.rules import Candidate, DiskState, EarlyDeletion, RetentionPolicy, Verdict
+from mqtool.engine.write.commit_log import CommitLog
+
+_LOG = logging.getLogger(__name__)
+
+_QUEUE_GRACE_MS = 60_000
+_MAX_KEPT = 1_000
+
+
+class Cleaner:
+    """One turn at a time, in one thread.
+
+    Attributes:
+        early_deletions: what went before it expired, oldest first; whoever reports it takes it out.
+    """
+
+    def __init__(
+        self,
+        policy: RetentionPolicy,
+        files: Files,
+        log: CommitLog,
+        queues: Queues,
+        index: Index | None,
+        flags: RunningFlags,
+        clock: Clock,
+        root: Path,
+    ) -> None:
+        self.policy = policy
+        self._files = files
+        self._log = log
+        self._queues = queues
+        self._index = index
+        self._flags = flags
+        self._clock = clock
+        self._root = root
+        self._manual_turns = 0
+        self._cleaned_to = -1
+        self._early: set[Path] = set()
+        self.early_deletions: deque[EarlyDeletion] = deque(maxlen=_MAX_KEPT)
+
+    def ask(self, turns: int = 20) -> None:
+        """Asks for deletion in the next turns, whatever the hour (executeDeleteFilesManually)."""
+        self._manual_turns = turns
+
+    def verdicts(self) -> list[Verdict]:
+        """Says what the next turn would do to each CommitLog file, without doing it."""
+        now = self._clock.now()
+        trigger = rules.trigger_of(self.policy, now, self._disks(), manual=self._manual_turns > 0)
+        return rules.judge(self.policy, self._candidates(), now, trigger)
+
+    def turn(self) -> list[Path]:
+        """One turn: the log first; then queues and index, if the log's minimum has grown since.
+
+        Returns:
+            The files that were removed.
+
+        Raises:
+            OSError: one could not be removed.
+        """
+        disks = self._disks()
+        self._log.queue.full_directories = disks.full
+        if disks.refuse is not None:
+            (self._flags.set if disks.refuse else self._flags.clear)(RunningFlag.DISK_FULL)
+        verdicts = self.verdicts()
+        self._manual_turns = max(0, self._manual_turns - 1)
+        self._early |= {verdict.path for verdict in verdicts if verdict.is_early}
+        before = self._min_offsets() if self._early else {}
+        removed = self._finish_removal() + self._clean_log([verdict for verdict in verdicts if verdict.goes])
+        derived = self._clean_derived()
+        self._report_early([path for path in removed if path in self._early], before)
+        return removed + derived
+
+    def _min_offsets(self) -> dict[tuple[str, int], int]:
+        return {(queue.topic, queue.queue_id): max(0, queue.min_offset) for queue in self._queues.all()}
+
+    def _report_early(self, paths: list[Path], before: dict[tuple[str, int], int]) -> None:
+        """Keeps and logs what went before it expired: nobody asked for it, and no reader may have seen it."""
+        if not paths:
+            return
+        self._early.difference_update(paths)
+        after = self._min_offsets()
+        gone = {key: (first, after[key]) for key, first in before.items() if after.get(key, first) > first}
+        deletion = EarlyDeletion(self._clock.now(), tuple(paths), gone)
+        self.early_deletions.append(deletion)
+        _LOG.error(
+            "UNEXPIRED MESSAGES WERE DELETED because the disk is too full files=%d messages=%d queues=%d; free space, "
+            "or set cleanFileForciblyEnable=false to refuse new messages instead",
+            len(paths),
+            deletion.messages,
+            len(gone),
+        )
+
+    def _disks(self) -> DiskState:
+        queue = self._log.queue
+        log = {path: self._files.used_ratio(path) for path in (*queue.directories, *queue.read_only) if path.exists()}
+        return rules.look_at_disks(self.policy, log, self._files.used_ratio(self._root))
+
+    def _candidates(self) -> list[Candidate]:
+        paths = [file.file.path for file in self._log.queue.files]
+        return [Candidate(path, self._files.modified(path)) for path in paths]
+
+    def _finish_removal(self) -> list[Path]:
+        """Removes the first file if an earlier turn began to and somebody was reading it (reDeleteHangedFile)."""
+        files = self._log.queue.files
+        if len(files) < 2 or files[0].available or not self._destroy(files[0], self.policy.destroy_forcibly_ms):
+            return []
+        self._log.queue.drop(files[0])
+        return [files[0].file.path]
+
+    def _clean_log(self, verdicts: list[Verdict]) -> list[Path]:
+        removed: list[Path] = []
+        for verdict in verdicts:
+            file = self._log.queue.files[0]
+            if file.file.path != verdict.path:
+                continue
+            if removed:
+                self._clock.sleep(self.policy.file_interval_ms / 1000)
+            if not self._destroy(file, self.policy.destroy_forcibly_ms):
+                break
+            _LOG.info("removed path=%s reason=%s", verdict.path, verdict.reason)
+            self._log.queue.drop(file)
+            removed.append(verdict.path)
+        return removed
+
+    def _destroy(self, file: MappedFile, forcibly_ms: int) -> bool:
+        return file.destroy(self._files, self._clock.now(), forcibly_ms)
+
+    def _clean_derived(self) -> list[Path]:
+        lowest = self._log.queue.min_offset
+        if lowest <= self._cleaned_to:
+            return []
+        removed = []
+        for queue in self._queues.all():
+            gone = []
+            for file in queue.files.files[:-1]:
+                if queue.last_physical_offset_of(file) >= lowest or not self._destroy(file, _QUEUE_GRACE_MS):
+                    break
+                queue.files.drop(file)
+                gone.append(file.file.path)
+            queue.correct_min_offset(lowest)
+            if gone:
+                self._clock.sleep(self.policy.queue_interval_ms / 1000)
+            removed += gone
+        if self._index is not None:
+            removed += self._index.delete_before(lowest)
+        self._cleaned_to = lowest
+        return removed
+
+    def delete_topic(self, topic: str) -> int:
+        """Removes every queue of a topic; records stay in the log, and a recovery that scans them queues them again.
+
+        Returns:
+            How many queues went.
+        """
+        gone = [queue for queue in self._queues.all() if queue.topic == topic]
+        for queue in gone:
+            self._queues.delete(queue)
+        return len(gone)

@@ -1,0 +1,226 @@
+"""Retention as a forecast: which file goes when, why the others stay, and what consumers have not read in each.
+
+Only reads, beside a running broker too. The rules are those that the engine carries out (`retention`); which messages
+a group has still to read is told by its committed offsets. Docs page: docs/engine.md.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from mqtool.engine.disk.files import Files
+from mqtool.engine.retention import rules
+from mqtool.engine.retention.rules import HOUR_MS, Candidate, RetentionPolicy, Trigger
+from mqtool.store import Store
+from mqtool.store.consume_queue import has_record
+from mqtool.store.files import MappedFile
+from mqtool.store.waiting import WaitingKind, units_from, waiting_messages
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """Messages in one file that a group has not read yet.
+
+    Attributes:
+        group, topic, queue_id: whose, and of which queue.
+        first, last: queue offsets, inclusive.
+    """
+
+    group: str
+    topic: str
+    queue_id: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Undelivered:
+    """Messages in one file that the broker keeps until later: delays, timers, open transactions.
+
+    Attributes:
+        kind: what they wait for.
+        topic, queue_id: the system topic's queue that keeps them.
+        messages: how many.
+    """
+
+    kind: WaitingKind
+    topic: str
+    queue_id: int
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileForecast:
+    """What becomes of one file of the log.
+
+    Attributes:
+        path: the file.
+        base: physical offset of its first byte.
+        size: its bytes.
+        modified: ms since epoch; its age counts from then on.
+        goes: whether the next turn of retention removes it.
+        reason: why, or why not.
+        goes_at: ms since epoch: when it goes if the disk stays as it is; None for the last file, which never goes.
+        unread: messages in it that groups have still to read.
+        waiting: messages in it that the broker has still to deliver.
+    """
+
+    path: Path
+    base: int
+    size: int
+    modified: int
+    goes: bool
+    reason: str
+    goes_at: int | None
+    unread: tuple[Unread, ...]
+    waiting: tuple[Undelivered, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What the next turn of retention does.
+
+    Attributes:
+        trigger: why it removes anything at all.
+        used: how full the fullest of the disks is, 0 to 1; -1 if that cannot be told.
+        files: of the log, oldest first.
+        followers: files of queues and index that follow the log, relative to the root.
+    """
+
+    trigger: Trigger
+    used: float
+    files: tuple[FileForecast, ...]
+    followers: tuple[str, ...]
+
+
+def forecast(
+    store: Store, policy: RetentionPolicy, now: int, *, used: float | None = None, manual: bool = False
+) -> Forecast:
+    """Says what retention does at a time.
+
+    Args:
+        store: open for reading.
+        policy: the rules.
+        now: ms since epoch.
+        used: how full every disk is, 0 to 1; None to look.
+        manual: deletion was asked for, whatever the hour.
+
+    Raises:
+        StoreError: a file cannot be read.
+    """
+    files = Files()
+    logs = {path: files.used_ratio(path) if used is None else used for path in store.layout.commit_log_dirs}
+    queues = files.used_ratio(store.path) if used is None else used
+    disks = rules.look_at_disks(policy, logs, queues)
+    trigger = rules.trigger_of(policy, now, disks, manual=manual)
+    segments = store.commit_log.segments
+    candidates = [Candidate(one.path, files.modified(one.path)) for one in segments]
+    verdicts = rules.judge(policy, candidates, now, trigger)
+    unread = _unread(store, [one.base for one in segments])
+    waiting = _waiting(store, [one.base for one in segments])
+    times = _times(policy, candidates, now, trigger)
+    found = tuple(
+        FileForecast(
+            one.path,
+            one.base,
+            one.size,
+            candidate.modified,
+            verdict.goes,
+            verdict.reason,
+            now if verdict.goes else time,
+            of_groups,
+            of_broker,
+        )
+        for one, candidate, verdict, time, of_groups, of_broker in zip(
+            segments, candidates, verdicts, times, unread, waiting, strict=True
+        )
+    )
+    gone = sum(one.goes for one in found)
+    return Forecast(trigger, max((*logs.values(), queues)), found, _followers(store, segments, gone))
+
+
+_LAST = int(datetime(9999, 12, 30, tzinfo=UTC).timestamp() * 1000)
+"""What expires later never does: no calendar has a date for it."""
+
+
+def _times(policy: RetentionPolicy, candidates: list[Candidate], now: int, trigger: Trigger) -> list[int | None]:
+    """Returns when each file goes: expired, at an hour of deletion, not before those in front of it; None for never."""
+    times: list[int | None] = []
+    latest = now
+    for candidate in candidates[:-1]:
+        latest = max(latest, candidate.modified + policy.reserved_hours * HOUR_MS)
+        at_any_hour = trigger in (Trigger.SPACE, Trigger.IMMEDIATE)
+        if latest > _LAST:
+            times.append(None)
+        else:
+            times.append(latest if at_any_hour else _next_hour(policy, latest))
+    return [*times, None] if candidates else []
+
+
+def _next_hour(policy: RetentionPolicy, time: int) -> int | None:
+    moment = datetime.fromtimestamp(time / 1000, policy.zone)
+    for _ in range(25):
+        if moment.hour in policy.delete_hours:
+            return int(moment.timestamp() * 1000)
+        moment = (moment + timedelta(hours=1)).replace(minute=0, second=0, microsecond=0)
+    return None
+
+
+def _unread(store: Store, bases: list[int]) -> list[tuple[Unread, ...]]:
+    """Returns for each file of the log what groups have still to read in it."""
+    held: list[list[Unread]] = [[] for _ in bases]
+    for lag in store.lags():
+        queue = store.queue(lag.topic, lag.queue_id)
+        if queue is None or not lag.lag:
+            continue
+        places = units_from(queue, max(lag.consumer_offset, lag.min_offset or 0))
+        for (first, last), file in zip(_spans(places, bases), held, strict=True):
+            if first <= last:
+                file.append(Unread(lag.group, lag.topic, lag.queue_id, first, last))
+    return [tuple(one) for one in held]
+
+
+def _waiting(store: Store, bases: list[int]) -> list[tuple[Undelivered, ...]]:
+    """Returns for each file of the log what the broker has still to deliver from it."""
+    found: list[list[Undelivered]] = [[] for _ in bases]
+    for one in waiting_messages(store):
+        files = np.searchsorted(bases, one.physical_offsets, side="right") - 1
+        numbers, counts = np.unique(files[files >= 0], return_counts=True)
+        for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
+            found[number].append(Undelivered(one.kind, one.topic, one.queue_id, count))
+    return [tuple(one) for one in found]
+
+
+def _spans(places: tuple[np.ndarray, np.ndarray], bases: list[int]) -> list[tuple[int, int]]:
+    """Returns first and last queue offset that lies in each file; first behind last where there is none."""
+    offsets, physical = places
+    cuts = [*np.searchsorted(physical, bases).tolist(), len(physical)]
+    return [(int(offsets[begin]), int(offsets[end - 1])) if begin < end else (0, -1) for begin, end in pairwise(cuts)]
+
+
+def derived_files_before(store: Store, lowest: int) -> list[Path]:
+    """Returns files of queues and index that only lead before a physical offset; never the last file of each.
+
+    Source: ConsumeQueue.deleteExpiredFile, IndexService.deleteExpiredFile (4.9.7, 5.5.0).
+    """
+    found = []
+    for queue in store.disk_queues():
+        for number, file in enumerate(queue.files[:-1]):
+            units = queue.units_of(number)
+            if (units["physical_offset"][has_record(units)] >= lowest).any():
+                break
+            found.append(file.path)
+    for index in store.disk_index_files()[:-1]:
+        if index.header.end_physical_offset >= lowest:
+            break
+        found.append(index.path)
+    return found
+
+
+def _followers(store: Store, segments: tuple[MappedFile, ...], gone: int) -> tuple[str, ...]:
+    """Returns files of queues and index that are deleted along with the first segments."""
+    found = derived_files_before(store, segments[gone].base) if gone else []
+    return tuple(path.relative_to(store.path).as_posix() for path in found)

@@ -1,0 +1,118 @@
+"""The lock of a store, and the mark of an unclean stop: what keeps two writers apart, and tells the next one.
+
+The real broker holds an exclusive lock on byte 0 of `lock`; so do we, so that each keeps the other out.
+Source: DefaultMessageStore.start/createTempFile/shutdown, MixAll.string2File (4.9.7, 5.5.0).
+"""
+
+import fcntl
+import os
+import struct
+from enum import Enum
+from pathlib import Path
+
+from mqtool.engine.disk.files import Files, open_more
+from mqtool.errors import StoreLockedError
+from mqtool.formats import file_names
+
+_TEXT = b"lock"
+_HELD = "a broker or another mqtool has the store open; stop it first"
+_FLOCK = struct.Struct("hhqqi4x")
+"""struct flock of 64-bit Linux: type, whence, start, length, process."""
+_OPEN_FILE_LOCK: int | None = getattr(fcntl, "F_OFD_SETLK", None)
+
+
+class StoreLock:
+    """The exclusive lock of one store.
+
+    Where the system has them it is a lock of the open file: a lock of the process, as Java's is, would be lost as
+    soon as anything in this process opened and closed `lock`. The two kinds keep each other out.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._path = root / file_names.LOCK
+        self._fd = -1
+
+    def test(self) -> None:
+        """Looks whether the lock can be had; writes nothing.
+
+        Raises:
+            StoreLockedError: another store object, or another process such as a broker, holds it.
+            OSError: the file cannot be opened.
+        """
+        if self._path.exists():
+            self._lock()
+            self.release()
+
+    def acquire(self) -> None:
+        """Takes the lock, and makes its file if need be.
+
+        Raises:
+            StoreLockedError: as `test`.
+            OSError: the file cannot be made.
+        """
+        self._lock()
+        if os.fstat(self._fd).st_size == 0:
+            os.pwrite(self._fd, _TEXT, 0)
+
+    def _lock(self) -> None:
+        self._fd = open_more(self._path, os.O_RDWR | os.O_CREAT)
+        try:
+            if _OPEN_FILE_LOCK is None:
+                fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+            else:
+                fcntl.fcntl(self._fd, _OPEN_FILE_LOCK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
+        except OSError as error:
+            self.release()
+            raise StoreLockedError(_HELD, self._path) from error
+
+    def release(self) -> None:
+        """Gives the lock up; may be called twice."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class LeftBy(Enum):
+    """How the last writer of a store ended, as its mark tells."""
+
+    NOBODY = "an orderly stop, or nothing was there"
+    BROKER = "a broker that did not stop in order"
+    KILL = "this engine, killed while the machine kept running"
+    POWER_CUT = "this engine, when the machine went down"
+
+
+class AbortMark:
+    """The file `abort`: there while the store is open, and still there after it stopped without closing."""
+
+    def __init__(self, files: Files, root: Path, *, v4: bool) -> None:
+        self._files = files
+        self._path = root / file_names.ABORT
+        self._backup = root / file_names.ABORT_BACKUP
+        self._v4 = v4
+
+    @property
+    def exists(self) -> bool:
+        """Whether the last stop was unclean."""
+        return self._path.exists()
+
+    def left_by(self) -> LeftBy:
+        """Returns who left the store as it is."""
+        if not self._path.exists():
+            return LeftBy.NOBODY
+        parts = self._path.read_text("ascii", "replace").split() if self._path.is_file() else []
+        if len(parts) != 2:
+            return LeftBy.BROKER
+        return LeftBy.KILL if parts[1] == self._files.boot_id() else LeftBy.POWER_CUT
+
+    def create(self) -> None:
+        """Makes the file, durably, with process id and boot; 5.5 keeps what was there as `abort.bak`."""
+        before = self._path.read_bytes() if self._path.is_file() else b""
+        if not self._v4:
+            self._files.write_whole(self._backup, before)
+        self._files.write_whole(self._path, f"{os.getpid()} {self._files.boot_id()}".encode())
+        self._files.sync_directory(self._path.parent)
+
+    def remove(self) -> None:
+        """Removes it, durably: everything else must be on disk."""
+        self._files.remove(self._path)
+        self._files.sync_directory(self._path.parent)

@@ -1,0 +1,303 @@
+"""Opening a store: what recovery will do is computed first, and only then done.
+
+`recovery` follows the real store's start without touching a byte; here its end is made true: the
+files it would delete go, positions are set, units and keys that it would write are written. A store that
+the real one would refuse is refused in the same words, with nothing changed.
+Docs page: docs/engine.md.
+"""
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from mqtool.engine.disk.files import Files
+from mqtool.engine.disk.mapped_file import MappedFile
+from mqtool.engine.disk.mapped_file_queue import MappedFileQueue
+from mqtool.engine.dispatch.multi_dispatch import rules_of
+from mqtool.engine.index.index_files import Index
+from mqtool.engine.index.reindex import reindex
+from mqtool.engine.options import RecoveryMode, StoreOptions
+from mqtool.engine.queue.queues import AnyQueue, Queues
+from mqtool.engine.start.lock import LeftBy
+from mqtool.engine.start.quarantine import Quarantine, holds_record, list_cut_messages, read_data, wipe_units
+from mqtool.errors import LayoutError, StoreError
+from mqtool.formats import file_names, index_file
+from mqtool.formats.release import MEASURED, V4_9, V5_5
+from mqtool.recovery.index import SimulatedIndex
+from mqtool.recovery.ledger import Action
+from mqtool.recovery.outcome import FilePlan, Outcome, Plan, QueuePlan
+from mqtool.recovery.predict import outcome_of
+from mqtool.recovery.requests import Requests
+from mqtool.recovery.settings import Settings
+from mqtool.recovery.start import Start
+from mqtool.scan.dispatched import parse_delay_levels
+from mqtool.store.files import ReadFile
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What opening a store came to.
+
+    Attributes:
+        clean_stop: it had been closed in order.
+        scanned_from: physical offset from which records were checked; None if there was nothing to check.
+        end: physical offset at which the log goes on.
+        records: how many were checked.
+        dispatched: how many were given to queues and index.
+        deleted: files that went, relative to the root.
+        quarantined: what was moved aside instead, relative to the root.
+        why: the rules that were applied.
+        accepted: what is wrong and was taken all the same.
+        cut_messages: with careful recovery, how many whole messages lay in what was cut; they are listed in the
+            quarantine.
+    """
+
+    clean_stop: bool
+    scanned_from: int | None
+    end: int
+    records: int
+    dispatched: int
+    deleted: tuple[str, ...]
+    quarantined: tuple[str, ...]
+    why: tuple[str, ...]
+    accepted: tuple[str, ...]
+    cut_messages: int = 0
+
+
+class _NotedIndex(SimulatedIndex):
+    """The model of the index, which also keeps what it is given."""
+
+    def __init__(self, settings: Settings, plan: Start) -> None:
+        super().__init__(settings, plan.ledger)
+        self.asked = False
+        self.keys: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+
+    def put(self, requests: Requests) -> None:
+        """As the model, and notes that records came, with or without keys."""
+        self.asked = self.asked or len(requests) > 0
+        super().put(requests)
+
+    def _put_keys(self, hashes: np.ndarray, offsets: np.ndarray, timestamps: np.ndarray) -> None:
+        self.keys.append((hashes.copy(), offsets.copy(), timestamps.copy()))
+        super()._put_keys(hashes, offsets, timestamps)
+
+
+class Opening:
+    """One opening: `plan`, then `carry_out`.
+
+    Attributes:
+        start: the start that was computed.
+        outcome: of it, once it is planned.
+    """
+
+    outcome: Outcome
+
+    def __init__(self, root: Path, options: StoreOptions, directories: tuple[Path, ...]) -> None:
+        """Takes the store.
+
+        Args:
+            root: its root.
+            options: how it is to be opened.
+            directories: where segments are, read-only ones included.
+        """
+        self._root = root
+        self._options = options
+        self._settings = settings_of(root, options, directories)
+        self.start = Start(self._settings)
+        self._index = _NotedIndex(self._settings, self.start)
+        self.start.state.index = self._index
+
+    def plan(self) -> None:
+        """Computes the start; nothing is changed.
+
+        Raises:
+            LayoutError: the real store would refuse; in its words.
+            StoreError: it would never finish starting.
+        """
+        self.start.run()
+        self.outcome = outcome_of(self.start, read_log=False)
+        if self.outcome.refusal is not None:
+            raise LayoutError(f"cannot be opened: {self.outcome.refusal}", self._root)
+        if self.outcome.hung is not None:
+            release = MEASURED[self._settings.release]
+            raise StoreError(f"RocketMQ {release} would never finish starting: {self.outcome.hung}", self._root)
+
+    @property
+    def _plan(self) -> Plan:
+        assert self.outcome.plan is not None
+        return self.outcome.plan
+
+    def carry_out(
+        self, files: Files, log: MappedFileQueue, queues: Queues, index: Index | None, left_by: LeftBy, now: int
+    ) -> Recovered:
+        """Does what was computed.
+
+        Files that the model read are as they were: the caller holds the lock. A store that a broker left is
+        recovered as the broker would; one that this engine left gets a whole index and a clean tail besides, and
+        records that would be lost are moved aside.
+
+        Args:
+            files: the file system.
+            log: the CommitLog's files, empty so far.
+            queues: of the store, empty so far.
+            index: of the store, None if keys are not indexed.
+            left_by: who left the store.
+            now: ms since epoch.
+
+        Raises:
+            OSError: something could not be written; opening again does it once more.
+        """
+        plan, outcome = self._plan, self.outcome
+        is_ours = left_by in (LeftBy.KILL, LeftBy.POWER_CUT)
+        is_careful = self._options.recovery is RecoveryMode.CAREFUL
+        quarantine = Quarantine(self._root, files, now)
+        cut = list_cut_messages(self._root, self._settings, self._cut_from(), quarantine) if is_careful else 0
+        lost_from = self._lost_keys_from() if left_by is LeftBy.KILL or is_careful else None
+        if left_by is LeftBy.POWER_CUT:
+            lost_from = 0  # headers and names prove nothing: all that the files left do not hold is indexed again
+        deleted = self._delete(files, quarantine if is_ours or is_careful else None, keep_all=is_careful)
+        log.files = tuple(_restored(files, one, log.file_size) for one in plan.segments)
+        log.set_end(log.max_offset)
+        self._restore_queues(files, queues, quarantine if is_careful else None)
+        if (is_ours or is_careful) and log.last is not None:
+            quarantine.wipe_tail(log.last, keep_all=is_careful)
+        if index is not None:
+            ahead = quarantine.take_index_ahead(self._root / file_names.INDEX, log.max_offset) if is_careful else None
+            self._restore_index(index, log, min((at for at in (lost_from, ahead) if at is not None), default=None))
+        return Recovered(
+            outcome.clean_stop,
+            plan.scan_from,
+            log.max_offset,
+            outcome.effort.scanned_records,
+            outcome.effort.dispatched_records,
+            tuple(map(self._name, deleted)),
+            tuple(quarantine.moved),
+            outcome.why,
+            outcome.accepted,
+            cut,
+        )
+
+    def _restore_index(self, index: Index, log: MappedFileQueue, lost_from: int | None) -> None:
+        """Puts in the keys that recovery finds; from `lost_from` on all of the log's, if that is not None."""
+        index.load()
+        if lost_from is None:
+            self._put_noted_keys(index)
+        else:
+            reindex(log, index, lost_from, rules_of(self._options, frozenset()))
+
+    def _cut_from(self) -> int:
+        """Returns the physical offset from which on the log is cut."""
+        return max((one.base + one.end for one in self._plan.segments), default=0)
+
+    def _restore_queues(self, files: Files, queues: Queues, quarantine: Quarantine | None) -> None:
+        for (topic, queue_id), one in self._plan.queues.items():
+            if one.files:
+                queue = queues.adopt(topic, queue_id, is_batch=one.kind == "BatchCQ")
+                if queue is None:
+                    continue
+                bounds = self.start.state.queues[topic, queue_id]
+                if quarantine is not None:
+                    quarantine.keep_units(one)
+                _restore_queue(files, queue, one)
+                if quarantine is not None:
+                    wipe_units(queue.files.files)
+                queue.restored(bounds.min_offset, bounds.max_offset, one.max_physical_offset)
+        queues.flush()
+
+    def _name(self, path: Path) -> str:
+        return str(path.relative_to(self._root) if path.is_relative_to(self._root) else path)
+
+    def checkpoint_fields(self) -> dict[str, int]:
+        """Returns what the checkpoint says after recovery; of the index only what its files prove."""
+        values = self._plan.checkpoint
+        return {name: getattr(values, name) for name in values.__dataclass_fields__ if name != "index_msg_timestamp"}
+
+    def _delete(self, files: Files, quarantine: Quarantine | None, *, keep_all: bool) -> list[Path]:
+        """Removes the files that recovery deletes, or puts them aside; marks of the start are not its business."""
+        segments = {path for directory in self._settings.commit_log_dirs for path in directory.glob("*")}
+        marks = {self._root / name for name in (file_names.ABORT, file_names.ABORT_BACKUP, file_names.LOCK)}
+        gone = []
+        for step in self._plan.steps:
+            if step.action is Action.DELETE and step.path not in marks:
+                if quarantine is not None and self._is_worth_keeping(step.path, segments, keep_all=keep_all):
+                    quarantine.take_file(step.path)
+                else:
+                    _LOG.warning("recovery deletes path=%s", step.path)
+                    files.remove(step.path)
+                gone.append(step.path)
+        for directory in {path.parent for path in gone}:
+            files.sync_directory(directory)
+        return gone
+
+    @staticmethod
+    def _is_worth_keeping(path: Path, segments: set[Path], *, keep_all: bool) -> bool:
+        if keep_all:
+            return path.is_file() and bool(read_data(path))
+        return path in segments and holds_record(read_data(path))
+
+    def _lost_keys_from(self) -> int | None:
+        """Returns from where on the log must be indexed again, None if recovery takes nothing from the index."""
+        headers = []
+        for step in self._plan.steps:
+            if step.action is Action.DELETE and step.path.parent.name == file_names.INDEX and step.path.is_file():
+                with ReadFile(step.path) as opened:
+                    data = opened.read(0, index_file.HEADER_SIZE).ljust(index_file.HEADER_SIZE, b"\0")
+                headers.append(index_file.HEADER.parse(data))
+        begun = [header.begin_physical_offset for header in headers if header.entry_count > 0]
+        if not begun:
+            return self._plan.scan_from if headers else None
+        return min(begun)
+
+    def _put_noted_keys(self, index: Index) -> None:
+        for hashes, offsets, timestamps in self._index.keys:
+            if len(hashes):
+                index.put_many(hashes, offsets, timestamps, -1)
+        if self._index.asked:
+            index.current()
+
+
+def settings_of(root: Path, options: StoreOptions, directories: tuple[Path, ...]) -> Settings:
+    """Returns the model's settings for a store that is opened with these options."""
+    return Settings(
+        release=V4_9 if options.v4 else V5_5,
+        root=root,
+        commit_log_dirs=directories,
+        segment_size=options.commit_log_file_size,
+        queue_file_size=options.consume_queue_file_size,
+        batch_file_size=options.batch_consume_queue_file_size,
+        ext_file_size=options.consume_queue_ext_file_size,
+        index_slots=options.index_slots,
+        index_entries=options.index_entries,
+        whole_broker=(root / file_names.CONFIG).is_dir(),
+        index_enabled=options.index,
+        sync_flush=options.sync,
+        multi_dispatch=options.multi_dispatch,
+        lmq=options.lmq,
+        queue_ext=options.consume_queue_ext,
+        delay_levels_ms=parse_delay_levels(options.delay_levels),
+    )
+
+
+def _restored(files: Files, plan: FilePlan, size: int) -> MappedFile:
+    return MappedFile(files.open(plan.path, size), plan.base, wrote=plan.end)
+
+
+def _restore_queue(files: Files, queue: AnyQueue, plan: QueuePlan) -> None:
+    """Opens a queue's files and writes the units that recovery adds to them; they are not flushed yet."""
+    size = queue.files.file_size
+    for one in plan.files:
+        if one.is_new:
+            files.make_directory(one.path.parent)
+            files.create(one.path, size).close()
+            files.sync_directory(one.path.parent)
+    restored = {one.path: _restored(files, one, size) for one in plan.files}
+    for path, position, units in plan.appended:
+        restored[path].file.write(position, units)
+        restored[path].flushed = min(restored[path].flushed, position)
+    queue.files.files = tuple(restored.values())
+    unflushed = [file.file_from_offset + file.flushed for file in restored.values() if file.flushed < file.wrote]
+    queue.files.set_end(min(unflushed, default=queue.files.max_offset))

@@ -1,0 +1,165 @@
+"""After a power cut: what the page cache held is gone, in any order, and recovery must not believe the rest.
+
+The real store, started after one, takes every queue unit that looks like one and every record whose body has its
+CRC. Both can be wrong: a unit with half its bytes, a record with zeros for properties. A store that this engine left
+notes the machine's boot in `abort`; if it is opened under another one, then, before recovery looks at it: queue units
+that no flush has vouched for go (they are derived, and come back from the log), and the log is closed at the first
+record behind that point whose tail was not written. A kill needs none of this, and a store of the real broker,
+which notes no boot, is recovered just as the broker would.
+"""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mqtool.engine.disk.files import Files
+from mqtool.engine.options import StoreOptions
+from mqtool.formats import checkpoint, commit_log, file_names
+from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
+from mqtool.formats.checkpoint import Checkpoint
+from mqtool.formats.codec import Unit
+from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK_SIZE_FIELD
+from mqtool.scan.frames import Frames
+from mqtool.scan.hops import hop
+from mqtool.store.files import MappedFile, ReadFile, list_mapped_files
+from mqtool.store.layout import queue_directories
+
+_LOG = logging.getLogger(__name__)
+
+_QUEUE_TREES: tuple[tuple[str, Unit[Any]], ...] = (
+    (file_names.CONSUME_QUEUE, CONSUME_QUEUE_UNIT),
+    (file_names.BATCH_CONSUME_QUEUE, BATCH_CONSUME_QUEUE_UNIT),
+)
+_SECTOR = 512
+_WINDOW = 8 << 20
+
+
+def distrust(root: Path, options: StoreOptions, directories: tuple[Path, ...], files: Files) -> None:
+    """Takes out of a store what a power cut may have left half written. Durable on return; may be done twice.
+
+    Args:
+        root: of the store, whose lock the caller holds.
+        options: of the store.
+        directories: of the log.
+        files: the file system.
+
+    Raises:
+        OSError: something could not be written.
+    """
+    path = root / file_names.CHECKPOINT
+    known = checkpoint.parse(path.read_bytes()) if path.is_file() else Checkpoint()
+    log = list_mapped_files(*directories).files
+    vouched = _vouched(known, log, v4=options.v4)
+    _LOG.warning("the machine has restarted: distrusting what lies behind physical_offset=%d", vouched)
+    _close_at_torn_record(log, vouched, files)
+    for name, unit in _QUEUE_TREES:
+        for _, _, directory in queue_directories(root / name):
+            _drop_units(directory, unit, vouched, files)
+
+
+def _vouched(known: Checkpoint, log: tuple[MappedFile, ...], *, v4: bool) -> int:
+    """Returns the physical offset up to which log and queues had been flushed."""
+    if not v4:
+        return known.logics_physical_offset
+    limit = min(known.physic_msg_timestamp, known.logics_msg_timestamp)
+    vouched = 0
+    for file in log:
+        for frames in _frames(file, file.base):
+            times = frames.column("store_timestamp")
+            older = int(np.argmax(times >= limit)) if (times >= limit).any() else len(times)
+            if older:
+                vouched = int(frames.positions[older - 1] + frames.sizes[older - 1]) + frames.base
+            if older < len(times):
+                return vouched
+    return vouched
+
+
+def _frames(file: MappedFile, start: int) -> "list[Frames]":
+    """Returns the sound records of a file from a physical offset on, window by window, up to the first that is none."""
+    found: list[Frames] = []
+    with ReadFile(file.path) as opened:
+        position = max(0, start - file.base)
+        while position + commit_log.FRAME.size <= file.size:
+            view = memoryview(opened.read(position, _WINDOW))
+            chain = hop(view, 0)
+            frames = Frames(view, file.base + position, chain.positions, chain.sizes)
+            sound = frames.sound
+            good = len(frames) if sound.all() else int(np.argmin(sound))
+            if not good:
+                break
+            found.append(frames.select(slice(0, good)))
+            position += int(chain.positions[good - 1] + chain.sizes[good - 1])
+            if good < len(frames):
+                break
+    return found
+
+
+def _close_at_torn_record(log: tuple[MappedFile, ...], vouched: int, files: Files) -> None:
+    """Blots out the head of the first record behind an offset whose tail was not written whole."""
+    for file in log:
+        if file.end <= vouched:
+            continue
+        for frames in _frames(file, max(vouched, file.base)):
+            torn = np.flatnonzero(_torn(frames))
+            if len(torn):
+                physical = frames.base + int(frames.positions[torn[0]])
+                _LOG.warning("a record was not written whole physical_offset=%d", physical)
+                _overwrite(files, file, physical - file.base, commit_log.FRAME.size)
+                return
+
+
+def _torn(frames: Frames) -> np.ndarray:
+    """Which records have properties that end in a zero byte, at their end or at the end of a sector."""
+    data, ends = frames.bytes, frames.positions + frames.sizes
+    found = (frames.properties_length > 0) & (data[ends - 1] == 0)
+    tail = frames.body_start + frames.body_length + frames.base
+    at = -(-(tail + 1) // _SECTOR) * _SECTOR - 1 - frames.base
+    rows = np.flatnonzero(at < frames.properties_start + frames.properties_length - 1)
+    while len(rows):
+        inside = (at[rows] < frames.properties_start[rows] - 2) | (at[rows] >= frames.properties_start[rows])
+        found[rows] |= inside & (data[at[rows]] == 0)
+        at[rows] += _SECTOR
+        rows = rows[at[rows] < ends[rows] - 1]
+    return found
+
+
+def _overwrite(files: Files, listed: MappedFile, position: int, count: int) -> None:
+    """Writes zeros into a file. Durable on return."""
+    file = files.open(listed.path, listed.size)
+    try:
+        file.write(position, bytes(count))
+        file.sync()
+    finally:
+        file.close()
+
+
+def _drop_units(directory: Path, unit: Unit[Any], vouched: int, files: Files) -> None:
+    """Makes zeros of the units whose records lie at or behind an offset, and of all behind the first of them.
+
+    A file without any unit goes: recovery would take its first zeros for one.
+    """
+    kept = True
+    for listed in list_mapped_files(directory).files:
+        if not kept:
+            files.remove(listed.path)
+            continue
+        with ReadFile(listed.path) as opened:
+            data = opened.read(0, min(listed.size, -(-opened.data_end() // unit.size) * unit.size))
+        units = np.frombuffer(data, unit.dtype, len(data) // unit.size)
+        good = (units["physical_offset"] >= 0) & (units["size"] > 0) & (units["physical_offset"] < vouched)
+        run = len(good) if good.all() else int(np.argmin(good))
+        if not _holds_messages(units[:run]):
+            files.remove(listed.path)
+            kept = False
+            continue
+        if run * unit.size < len(data):
+            _overwrite(files, listed, run * unit.size, len(data) - run * unit.size)
+        kept = run == listed.size // unit.size
+    files.sync_directory(directory)
+
+
+def _holds_messages(units: np.ndarray) -> bool:
+    """Whether there is a unit that is no filler at the start of a queue."""
+    return bool((units["size"] != PRE_BLANK_SIZE_FIELD).any())

@@ -1,0 +1,206 @@
+"""Quarantine: what recovery would cut or delete, and may still hold messages, is moved aside instead.
+
+Files lie below `quarantine` in the store's root, which no broker looks into, named after where they came from.
+"""
+
+import base64
+import json
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+from mqtool.engine.disk.files import Files
+from mqtool.engine.disk.mapped_file import MappedFile
+from mqtool.errors import FormatError, LayoutError, NotAStoreError
+from mqtool.formats import commit_log
+from mqtool.recovery.outcome import QueuePlan
+from mqtool.recovery.settings import Settings
+from mqtool.store import Message
+from mqtool.store.files import ReadFile
+from mqtool.store.index_file import list_index_files
+from mqtool.store.store import open_store
+
+_LOG = logging.getLogger(__name__)
+
+DIRECTORY = "quarantine"
+LISTING = "messages.jsonl"
+"""Whole messages among what was moved aside, as `mqtool append` takes them."""
+
+_MAGICS = tuple((code & 0xFFFFFFFF).to_bytes(4, "big") for code in (commit_log.MAGIC_V1, commit_log.MAGIC_V2))
+_MAGIC_AT = commit_log.field_offset("magic_code")
+_BLOCK = 1 << 20
+
+
+class Quarantine:
+    """Where one opening of a store puts things.
+
+    Attributes:
+        moved: what was put there, relative to the root.
+    """
+
+    def __init__(self, root: Path, files: Files, now: int) -> None:
+        """Creates nothing yet.
+
+        Args:
+            root: of the store.
+            files: the file system.
+            now: ms since epoch; part of the names.
+        """
+        self._root = root
+        self._files = files
+        self._now = now
+        self.moved: list[str] = []
+
+    def listing(self) -> Path:
+        """Returns where to list what was found among the bytes that were moved aside."""
+        return self._target(self._root / LISTING, "")
+
+    def take_file(self, path: Path) -> None:
+        """Moves a file. Durable on return."""
+        target = self._target(path, "")
+        self._files.rename(path, target)
+        self._files.sync_directory(path.parent)
+        self._files.sync_directory(target.parent)
+
+    def keep(self, path: Path, position: int, data: bytes) -> None:
+        """Writes a copy of a part of a file. Durable on return."""
+        target = self._target(path, f".{position}-{position + len(data)}")
+        self._files.write_whole(target, data)
+        self._files.sync_directory(target.parent)
+
+    def keep_units(self, plan: QueuePlan) -> None:
+        """Keeps what lies behind the end of each of a queue's files, and under units that recovery writes there."""
+        starts = {one.path: one.end for one in plan.files if not one.is_new}
+        for path, position, _ in plan.appended:
+            starts[path] = min(starts.get(path, position), position)
+        for path, start in starts.items():
+            data = read_data(path, start) if path.is_file() else b""
+            if data:
+                self.keep(path, start, data)
+
+    def take_index_ahead(self, directory: Path, end: int) -> int | None:
+        """Moves index files that hold entries behind the end of the log, and those after them.
+
+        A file that reaches behind the end takes no key of the records that will be written there.
+
+        Args:
+            directory: of index files.
+            end: of the log.
+
+        Returns:
+            Physical offset from which the log must be indexed again; None if no file was moved.
+        """
+        files = list_index_files(directory)[0] if directory.is_dir() else []
+        first = next((at for at, file in enumerate(files) if file.header.end_physical_offset >= end), len(files))
+        for file in files[first:]:
+            self.take_file(file.path)
+        return min((file.header.begin_physical_offset for file in files[first:]), default=None)
+
+    def _target(self, path: Path, suffix: str) -> Path:
+        inside = path.relative_to(self._root) if path.is_relative_to(self._root) else Path(path.parent.name, path.name)
+        target = self._root / DIRECTORY / f"{self._now}" / f"{inside}{suffix}"
+        self._files.make_directory(target.parent)
+        self.moved.append(str(target.relative_to(self._root)))
+        _LOG.warning("moved into quarantine path=%s", target)
+        return target
+
+    def wipe_tail(self, file: MappedFile, *, keep_all: bool = False) -> int:
+        """Makes zeros of what lies behind the end of the log in its last file, so that it is never taken for records.
+
+        What may be records is kept in quarantine first. Durable on return.
+
+        Args:
+            file: the last of the log.
+            keep_all: whether what cannot be records is kept too.
+
+        Returns:
+            How many bytes there were.
+        """
+        data = read_data(file.file.path, file.wrote)
+        if not data:
+            return 0
+        if keep_all or holds_record(data):
+            self.keep(file.file.path, file.wrote, data)
+        file.file.write(file.wrote, bytes(len(data)))
+        file.file.sync()
+        return len(data)
+
+
+def wipe_units(files: tuple[MappedFile, ...]) -> None:
+    """Makes zeros of what lies behind the last unit of each file, so that it is never taken for units. Durable."""
+    for file in files:
+        data = read_data(file.file.path, file.wrote)
+        if data:
+            file.file.write(file.wrote, bytes(len(data)))
+            file.file.sync()
+
+
+def read_data(path: Path, start: int = 0) -> bytes:
+    """Returns the bytes of a file from a position to the last that is not zero."""
+    with ReadFile(path) as opened:
+        end = opened.data_end()
+        pieces = [opened.read(at, min(_BLOCK, end - at)) for at in range(start, end, _BLOCK)]
+    return b"".join(pieces).rstrip(b"\0")
+
+
+def holds_record(data: bytes) -> bool:
+    """Whether a whole record lies anywhere in some bytes."""
+    for magic in _MAGICS:
+        at = data.find(magic)
+        while at >= 0:
+            try:
+                commit_log.parse_record(data, at - _MAGIC_AT)
+            except (FormatError, ValueError):
+                at = data.find(magic, at + 1)
+            else:
+                return True
+    return False
+
+
+def list_cut_messages(root: "os.PathLike[str]", settings: Settings, cut_from: int, quarantine: Quarantine) -> int:
+    """Lists the whole messages that lie from a physical offset on; durable on return. Call it before anything is cut.
+
+    Args:
+        root: of the store.
+        settings: where its log is.
+        cut_from: physical offset.
+        quarantine: takes the listing; nothing is made there if there is no message.
+
+    Returns:
+        How many there are.
+    """
+    directories = ",".join(str(path) for path in settings.commit_log_dirs)
+    keys = {"storePathCommitLog": directories, "mappedFileSizeCommitLog": settings.segment_size}
+    try:
+        with open_store(os.fspath(root), keys) as store:
+            found = [one for one in store.messages(start=cut_from) if isinstance(one, Message)]
+            rows = [_row(one) for one in found if one.physical_offset >= cut_from]
+    except (LayoutError, NotAStoreError):  # there is no log yet
+        return 0
+    if rows:
+        path = quarantine.listing()
+        with path.open("w", encoding="utf-8") as file:
+            file.writelines(json.dumps(row) + "\n" for row in rows)
+            file.flush()
+            os.fsync(file.fileno())
+    return len(rows)
+
+
+def _row(message: Message) -> dict[str, Any]:
+    return {
+        "topic": message.topic,
+        "queue_id": message.queue_id,
+        "flag": message.flag,
+        "sys_flag": message.sys_flag,
+        "born_timestamp": message.born_timestamp,
+        "born_host": str(message.born_host),
+        "store_host": str(message.store_host),
+        "reconsume_times": message.reconsume_times,
+        "prepared_transaction_offset": message.prepared_transaction_offset,
+        "properties": message.properties,
+        "body_base64": base64.b64encode(message.raw_body).decode("ascii"),
+        "queue_offset": message.queue_offset,
+        "physical_offset": message.physical_offset,
+        "store_timestamp": message.store_timestamp,
+    }

@@ -1,0 +1,1 @@
+"""Appending records to the CommitLog: one message, a batch, columns of messages."""

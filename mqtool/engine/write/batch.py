@@ -1,0 +1,224 @@
+"""Batches: many messages for one queue, appended together into one file.
+
+Source: CommitLog.asyncPutMessages, MessageExtEncoder.encode(MessageExtBatch),
+DefaultAppendMessageCallback.doAppend(MessageExtBatch) (4.9.7, 5.5.0).
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, repeat
+from operator import and_
+from typing import TYPE_CHECKING, NamedTuple
+
+from mqtool.engine.statuses import AppendFailedError, AppendStatus, PutResult, PutStatus
+from mqtool.engine.write import record
+from mqtool.engine.write.queue_offsets import QueueState
+from mqtool.errors import FormatError
+from mqtool.formats import codec, commit_log, message_batch, properties
+from mqtool.scan.crc import crc32
+
+if TYPE_CHECKING:
+    from mqtool.engine.write.commit_log import CommitLog
+
+_ILLEGAL = PutResult(PutStatus.MESSAGE_ILLEGAL)
+_TOO_LONG = PutResult(PutStatus.PROPERTIES_SIZE_EXCEEDED)
+_BATCH_HEAD = codec.struct_of(codec.leading_fields(message_batch.BATCHED_MESSAGE))
+
+
+class BatchMessage(NamedTuple):
+    """One message of a batch.
+
+    Attributes:
+        body: as it is stored.
+        properties: encoded (`formats.properties.encode`).
+        flag: the application's.
+    """
+
+    body: bytes
+    properties: bytes = b""
+    flag: int = 0
+
+
+class _Prepared(NamedTuple):
+    """A batch as far as it can be made before its place is known; columns first, then what all messages share."""
+
+    bodies: Sequence[bytes]
+    properties: Sequence[bytes]
+    flags: Sequence[int]
+    sizes: list[int]
+    body_sizes: list[int]
+    crcs: list[int]
+    sys_flag: int
+    born_timestamp: int | None
+    born_host: bytes
+    store_host: bytes
+    reconsume_times: int
+    shape: int
+
+
+def columns_of(batch: "bytes | Iterable[BatchMessage]") -> tuple[Sequence[bytes], Sequence[bytes], Sequence[int]]:
+    """Returns bodies, properties and flags of a batch, also of one as a client encodes it.
+
+    Raises:
+        FormatError: the bytes are no batch.
+    """
+    if isinstance(batch, bytes | bytearray | memoryview):
+        return _split(bytes(batch))
+    messages = list(batch)
+    return tuple(zip(*messages, strict=True)) if messages else ((), (), ())  # type: ignore[return-value]
+
+
+def _split(data: bytes) -> tuple[list[bytes], list[bytes], list[int]]:
+    """Splits a client's batch; what does not fit together is left to `message_batch.split` to name."""
+    bodies: list[bytes] = []
+    held: list[bytes] = []
+    flags: list[int] = []
+    position, end = 0, len(data)
+    unpack, unpack_length = _BATCH_HEAD.unpack_from, commit_log.PROPERTIES_LENGTH.unpack_from
+    while position < end:
+        if position + message_batch.MIN_SIZE > end:
+            break
+        total, _, _, flag, size = unpack(data, position)
+        body_at = position + _BATCH_HEAD.size
+        length_at = body_at + size
+        if size < 0 or length_at + 2 > end:
+            break
+        (room,) = unpack_length(data, length_at)
+        position = length_at + 2 + room
+        if room < 0 or position > end or position != body_at - _BATCH_HEAD.size + total:
+            break
+        bodies.append(data[body_at:length_at])
+        held.append(data[length_at + 2 : position])
+        flags.append(flag)
+    else:
+        return bodies, held, flags
+    for _ in message_batch.split(data):  # raises where it is broken
+        pass
+    raise FormatError("not a batch", layout="batched message")
+
+
+def append_batch(  # noqa: PLR0917 - the arguments of `MessageStore.put_batch`
+    log: "CommitLog",
+    topic: str,
+    queue_id: int,
+    batch: "bytes | Iterable[BatchMessage]",
+    shared: bytes = b"",
+    sys_flag: int = 0,
+    born_timestamp: int | None = None,
+    born_host: bytes | None = None,
+    store_host: bytes | None = None,
+    reconsume_times: int = 0,
+) -> PutResult:
+    """Appends a batch; arguments and result are those of `MessageStore.put_batch`.
+
+    In the page cache on return, all of it or nothing: a flush makes it durable.
+    """
+    state = log.offsets.state(topic, queue_id)
+    born, host = born_host or log.born_host, store_host or log.store_host
+    shape = record.host_shape(born, host)
+    is_delayed = shared and properties.decode(shared).get(properties.DELAY_LEVEL, "0") != "0"
+    if sys_flag & commit_log.TRANSACTION_MASK or is_delayed:
+        return _ILLEGAL
+    try:
+        bodies, held, flags = columns_of(batch)
+    except FormatError:
+        return _ILLEGAL
+    if log.options.v4 and shared:
+        held = [_joined(one, shared) for one in held]
+    if log.options.append_record_crc:
+        held = [record.room_for_crc(one, single=False) for one in held]
+    body_sizes, rooms = list(map(len, bodies)), list(map(len, held))
+    fixed = state.fixed_size + len(born) + len(host) - 2 * record.HOST_SIZE_V4
+    sizes = [fixed + size + room for size, room in zip(body_sizes, rooms, strict=True)]
+    refused = _refusal(log, state, body_sizes, rooms, sum(sizes))
+    if refused is not None:
+        return refused
+    crcs = list(map(and_, map(crc32, bodies), repeat(0x7FFFFFFF)))
+    prepared = _Prepared(
+        bodies,
+        held,
+        flags,
+        sizes,
+        body_sizes,
+        crcs,
+        record.shaped(sys_flag, shape),
+        born_timestamp,
+        born,
+        host,
+        reconsume_times,
+        shape,
+    )
+    with log.lock:
+        return _append(log, state, prepared)
+
+
+def _joined(own: bytes, shared: bytes) -> bytes:
+    """Appends the batch's properties to a message's, as brokers before 5.4 do."""
+    gap = b"\x02" if own and own[-1] != properties.VALUE_END else b""
+    return own + gap + shared
+
+
+def _refusal(
+    log: "CommitLog", state: QueueState, body_sizes: list[int], rooms: list[int], total: int
+) -> PutResult | None:
+    if not body_sizes:
+        return _ILLEGAL
+    if max(rooms) > record.LONGEST_PROPERTIES or max(body_sizes) > log.options.max_message_size:
+        for size, room in zip(body_sizes, rooms, strict=True):  # the first one that is too long decides
+            if room > record.LONGEST_PROPERTIES:
+                return _TOO_LONG
+            if size > log.options.max_message_size:
+                return _ILLEGAL
+    if log.too_long(state, 0, 0, total):
+        return log.refusal(state, 0, 0, total)
+    return None
+
+
+def _append(log: "CommitLog", state: QueueState, prepared: _Prepared) -> PutResult:
+    now, total = log.now(), sum(prepared.sizes)
+    try:
+        file = log.make_room(total)
+        start = file.file_from_offset + file.wrote
+        data, offsets = _encode(log, state, prepared, start, now)
+        log.write(file, data, offsets)
+    except AppendFailedError as failed:
+        return failed.result
+    file.store_timestamp = now
+    number = state.next_offset
+    state.next_offset = number + len(offsets)
+    return PutResult(
+        PutStatus.PUT_OK, AppendStatus.PUT_OK, start, total, number, now, prepared.store_host, tuple(offsets)
+    )
+
+
+def _encode(log: "CommitLog", state: QueueState, prepared: _Prepared, start: int, now: int) -> tuple[bytes, list[int]]:
+    """Returns the records one behind the other, and their physical offsets."""
+    offsets = list(accumulate(prepared.sizes[:-1], initial=start))
+    sample = record.HEAD_PACKERS[prepared.shape].pack(
+        0,
+        state.magic_code,
+        0,
+        state.queue_id,
+        0,
+        0,
+        0,
+        prepared.sys_flag,
+        now if prepared.born_timestamp is None else prepared.born_timestamp,
+        prepared.born_host,
+        now,
+        prepared.store_host,
+        prepared.reconsume_times,
+        0,
+        0,
+    )
+    heads = record.RUN_PACKERS[prepared.shape].heads(
+        sample, prepared.sizes, prepared.crcs, prepared.flags, state.next_offset, offsets, prepared.body_sizes
+    )
+    middles = {room: state.topic_field + record.pack_length(room) for room in set(map(len, prepared.properties))}
+    pieces = [b""] * (4 * len(offsets))
+    pieces[0::4] = heads
+    pieces[1::4] = prepared.bodies
+    pieces[2::4] = map(middles.__getitem__, map(len, prepared.properties))
+    pieces[3::4] = prepared.properties
+    if log.options.append_record_crc:
+        pieces = [record.with_crc(b"".join(pieces[at : at + 4])) for at in range(0, len(pieces), 4)]
+    return b"".join(pieces), offsets

@@ -1,0 +1,421 @@
+"""Many messages at once, as columns: what `put` does one by one, with most of the work done for all together.
+
+The records are the same as those of so many puts within one millisecond. Anything but plain messages goes
+through `put`. Source of the rules: as `append` and `batch`.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from mqtool.engine.disk.mapped_file import MappedFile
+from mqtool.engine.statuses import AppendFailedError, PutResult, PutStatus
+from mqtool.engine.write import record, special
+from mqtool.engine.write.commit_log import CommitLog
+from mqtool.engine.write.handover import Written
+from mqtool.engine.write.hooks import OutgoingMessage
+from mqtool.engine.write.queue_offsets import QueueState
+from mqtool.formats import codec, commit_log
+from mqtool.kernels import Kernels, kernels
+from mqtool.kernels.numbering import numbered
+from mqtool.scan.crc import crc32
+
+_BETWEEN = b"\2"
+"""Between the properties of messages, so that no name begins in one and ends in the next."""
+
+HEAD = codec.dtype_of(commit_log.HEADS[0])
+
+_OPAQUE = np.dtype(f"V{HEAD.itemsize}")
+
+_NO_BYTES = b"\0\0"
+
+_ROOM_BITS = record.LONGEST_PROPERTIES.bit_length()
+
+PIECE = 2 << 20
+"""Bytes of records that are written together; a longer record is written alone."""
+
+_COLUMNS = 6
+"""That `kernels.records.encode` fills."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageColumns:
+    """Messages as columns of one length.
+
+    Attributes:
+        topics: distinct topics.
+        topic: number in `topics` of each message.
+        queue_id: of each message, or one for all.
+        bodies: as they are stored.
+        properties: encoded; None for none.
+        flag, sys_flag, reconsume_times, prepared_transaction_offset: of each message, or one for all.
+        born_timestamp: ms since epoch; None for now.
+        born_host, store_host: for all; None for those of the options.
+    """
+
+    topics: Sequence[str]
+    topic: np.ndarray
+    queue_id: "np.ndarray | int"
+    bodies: Sequence[bytes]
+    properties: Sequence[bytes] | None = None
+    flag: "np.ndarray | int" = 0
+    sys_flag: "np.ndarray | int" = 0
+    born_timestamp: "np.ndarray | int | None" = None
+    born_host: bytes | None = None
+    store_host: bytes | None = None
+    reconsume_times: "np.ndarray | int" = 0
+    prepared_transaction_offset: "np.ndarray | int" = 0
+
+    def __len__(self) -> int:
+        return len(self.bodies)
+
+    def message(self, row: int) -> OutgoingMessage:
+        """Returns one of them."""
+
+        def of(column: "np.ndarray | int") -> int:
+            return column if isinstance(column, int) else int(column[row])
+
+        return OutgoingMessage(
+            self.topics[int(self.topic[row])],
+            of(self.queue_id),
+            self.bodies[row],
+            self.properties[row] if self.properties is not None else b"",
+            of(self.flag),
+            of(self.sys_flag),
+            None if self.born_timestamp is None else of(self.born_timestamp),
+            self.born_host,
+            self.store_host,
+            of(self.reconsume_times),
+            of(self.prepared_transaction_offset),
+        )
+
+
+class PutManyResult(NamedTuple):
+    """What became of columns of messages.
+
+    Attributes:
+        status: of the first message that was not stored; PUT_OK if all were.
+        physical_offsets: int64, of each message that was stored; they are the first of the columns.
+        queue_offsets: int64, of each.
+        end: physical offset after the last; -1 if none was stored.
+    """
+
+    status: PutStatus
+    physical_offsets: np.ndarray
+    queue_offsets: np.ndarray
+    end: int
+
+    @property
+    def ok(self) -> bool:
+        """Whether all messages are in the log."""
+        return self.status is PutStatus.PUT_OK
+
+
+class Pieces(NamedTuple):
+    """Bytes objects in a row.
+
+    Attributes:
+        items: the objects.
+        sizes: of each.
+        addresses: of each one's bytes, for kernels; None if that was not asked for.
+    """
+
+    items: Sequence[bytes]
+    sizes: np.ndarray
+    addresses: np.ndarray | None
+
+
+def pieces_of(items: Sequence[bytes], compiled: Kernels | None) -> Pieces:
+    """Returns what is to know of bytes objects; their addresses only with kernels, and if they are nothing else."""
+    if compiled is not None:
+        kept = tuple(items)  # nobody takes one out meanwhile
+        addresses, sizes = np.empty(len(kept), np.uint64), np.empty(len(kept), np.int64)
+        if compiled.find_bytes(id(kept), id(bytes), addresses, sizes):
+            return Pieces(kept, sizes, addresses)
+    return Pieces(items, np.fromiter(map(len, items), np.int64, len(items)), None)
+
+
+class Plain(NamedTuple):
+    """Messages that need nothing but plain records, and what is known before their place is.
+
+    Attributes:
+        columns: the messages.
+        states, state_of: their topic-queues, and the number of each message's.
+        bodies, held: bodies and encoded properties.
+        sizes: bytes of each record.
+        born_host, store_host: of all.
+    """
+
+    columns: MessageColumns
+    states: list[QueueState]
+    state_of: np.ndarray
+    bodies: Pieces
+    held: Pieces
+    sizes: np.ndarray
+    born_host: bytes
+    store_host: bytes
+
+    def heads(self, count: int) -> np.ndarray:
+        """Returns fixed fields as far as the caller gave them, of each message, or of one that stands for all."""
+        columns = self.columns
+        heads = np.zeros(count, HEAD)
+        heads["flag"] = columns.flag
+        heads["sys_flag"] = columns.sys_flag
+        heads["born_host"] = np.void(self.born_host)
+        heads["store_host"] = np.void(self.store_host)
+        heads["reconsume_times"] = columns.reconsume_times
+        heads["prepared_transaction_offset"] = columns.prepared_transaction_offset
+        if columns.born_timestamp is not None:
+            heads["born_timestamp"] = columns.born_timestamp
+        return heads
+
+
+class ArrayRecords:
+    """Records made by array arithmetic and joined."""
+
+    def __init__(self, plain: Plain) -> None:
+        """Makes what does not depend on the records' place."""
+        self._plain = plain
+        columns, states, state_of = plain.columns, plain.states, plain.state_of
+        self._heads = heads = plain.heads(len(columns))
+        heads["total_size"] = plain.sizes
+        heads["magic_code"] = np.array([state.magic_code for state in states])[state_of]
+        heads["body_crc"] = np.fromiter(map(crc32, columns.bodies), np.uint32, len(columns)) & np.uint32(0x7FFFFFFF)
+        heads["queue_id"] = columns.queue_id
+        heads["body_length"] = plain.bodies.sizes
+        self._pieces = [_NO_BYTES] * (4 * len(columns))
+        self._pieces[1::4] = plain.bodies.items
+        self._pieces[2::4] = _prefixes(states, state_of, plain.held.sizes)
+        self._pieces[3::4] = plain.held.items
+
+    def append(self, log: CommitLog, first: int) -> tuple[np.ndarray, np.ndarray]:
+        """Appends as many messages as the file has room for, from one on; call it under the lock.
+
+        Args:
+            log: where to.
+            first: number of the first message.
+
+        Returns:
+            Their physical and queue offsets.
+
+        Raises:
+            AppendFailedError: none was stored.
+        """
+        states, state_of, sizes = self._plain.states, self._plain.state_of, self._plain.sizes
+        file = log.make_room(int(sizes[first]))
+        ends = np.cumsum(sizes[first:])
+        count = int(np.searchsorted(ends, file.size - commit_log.BLANK_SIZE - file.wrote, side="right"))
+        file = log.make_room(int(ends[count - 1]))  # reserves what the mapping needs
+        now, rows = log.now(), slice(first, first + count)
+        heads = self._heads[rows]
+        physical = ends[:count] - sizes[rows] + (file.file_from_offset + file.wrote)
+        numbers = _queue_offsets(states, state_of[rows])
+        heads["physical_offset"] = physical
+        heads["queue_offset"] = numbers
+        heads["store_timestamp"] = now
+        if self._plain.columns.born_timestamp is None:
+            heads["born_timestamp"] = now
+        pieces = self._pieces[4 * first : 4 * (first + count)]
+        pieces[0::4] = heads.view(_OPAQUE).tolist()
+        log.write(file, b"".join(pieces), physical.tolist())
+        file.store_timestamp = now
+        moved = np.bincount(state_of[rows], minlength=len(states))
+        for state, by in zip(states, moved.tolist(), strict=True):
+            state.next_offset += by
+        return physical, numbers
+
+
+def _prefixes(states: list[QueueState], state_of: np.ndarray, room: np.ndarray) -> "map[bytes]":
+    """Returns what stands between body and properties of each message: few different ones."""
+    kinds, kind_of = np.unique((state_of.astype(np.int64) << _ROOM_BITS) | room, return_inverse=True)
+    pairs = zip((kinds >> _ROOM_BITS).tolist(), (kinds & ((1 << _ROOM_BITS) - 1)).tolist(), strict=True)
+    made = [states[number].prefixes.get(size) or states[number].prefix(size) for number, size in pairs]
+    return map(made.__getitem__, kind_of.tolist())
+
+
+def _queue_offsets(states: list[QueueState], state_of: np.ndarray) -> np.ndarray:
+    """Returns the queue offset of each message: its queue's next one, and so on."""
+    order = np.argsort(state_of, kind="stable")
+    ordered = state_of[order]
+    starts = np.searchsorted(ordered, np.arange(len(states)))
+    rank = np.empty(len(state_of), np.int64)
+    rank[order] = np.arange(len(state_of)) - starts[ordered]
+    return rank + np.array([state.next_offset for state in states], np.int64)[state_of]
+
+
+class CompiledRecords:
+    """Records made by kernels: the bytes that `ArrayRecords` makes, sooner.
+
+    They are laid out in one buffer and written by one system call, which also makes the file's pages and costs less
+    than faults on mapped ones. While the records are in the processor's cache, their units and index entries are
+    worked out and handed to dispatch (`handover`).
+    """
+
+    def __init__(self, plain: Plain, compiled: Kernels) -> None:
+        """Makes what does not depend on the records' place.
+
+        Args:
+            plain: the messages, with their addresses.
+            compiled: the kernels.
+        """
+        self._plain = plain
+        self._compiled = compiled
+        columns, states = plain.columns, plain.states
+        given = (
+            columns.flag,
+            columns.sys_flag,
+            columns.reconsume_times,
+            columns.prepared_transaction_offset,
+            columns.born_timestamp,
+        )
+        is_one = all(one is None or isinstance(one, int) for one in given)
+        heads = plain.heads(1 if is_one else len(columns)).view(np.uint8)
+        topics = b"".join(state.topic_field for state in states)
+        topic_sizes = [len(state.topic_field) for state in states]
+        self._bodies = (plain.bodies.addresses, plain.bodies.sizes)
+        self._held = (plain.held.addresses, plain.held.sizes)
+        self._heads = (heads, 0 if is_one else HEAD.itemsize)
+        self._queue_ids = np.array([state.queue_id for state in states], np.int64)
+        self._queues = (
+            plain.state_of,
+            np.frombuffer(topics, np.uint8),
+            np.cumsum([0, *topic_sizes], dtype=np.int64),
+            np.array([_length_size(state.magic_code) for state in states], np.int64),
+            np.array([state.magic_code for state in states], np.int64),
+            self._queue_ids,
+        )
+        self._ends = np.cumsum(plain.sizes)
+
+    def append(self, log: CommitLog, first: int) -> tuple[np.ndarray, np.ndarray]:
+        """Appends messages as `ArrayRecords.append` does; it may be fewer than the file has room for."""
+        plain = self._plain
+        file = log.make_room(int(plain.sizes[first]), mapped=log.options.lock_memory)
+        before = int(self._ends[first] - plain.sizes[first])
+        most = min(file.size - commit_log.BLANK_SIZE - file.wrote, max(PIECE, int(plain.sizes[first])))
+        count = int(np.searchsorted(self._ends, before + most, side="right")) - first
+        total = int(self._ends[first + count - 1]) - before
+        file = log.make_room(total, mapped=log.options.lock_memory)
+        now = log.now()
+        target, at = _target(log, file, total)
+        next_offsets = np.array([state.next_offset for state in plain.states], np.int64)
+        base = file.file_from_offset + file.wrote - at
+        made = tuple(np.empty((_COLUMNS, count), np.int64))
+        place = (at, base, now, plain.columns.born_timestamp is None)
+        self._compiled.encode(
+            target, place, (first, count), self._bodies, self._held, self._heads, self._queues, next_offsets, made
+        )
+        if file.pool_buffer is None:
+            log.write_through(file, target.data[:total])
+        if log.handover is not None:
+            rows = slice(first, first + count)
+            queue_ids = self._queue_ids[plain.state_of[rows]]
+            written = Written(target.data, base, now, plain.sizes[rows], plain.held.sizes[rows], queue_ids, *made)
+            log.handover.note(self._compiled, written)
+        file.wrote += total
+        file.store_timestamp = now
+        for state, offset in zip(plain.states, next_offsets.tolist(), strict=True):
+            state.next_offset = offset
+        return made[1], made[2]
+
+
+def _target(log: CommitLog, file: MappedFile, total: int) -> tuple[np.ndarray, int]:
+    """Returns where records are laid out, and the position of the first."""
+    if file.pool_buffer is not None:
+        return np.frombuffer(file.pool_buffer, np.uint8), file.wrote
+    return np.frombuffer(log.stage(total), np.uint8), 0
+
+
+def _length_size(magic_code: int) -> int:
+    """Returns bytes of the field that says how long the topic is."""
+    return (commit_log.TOPIC_LENGTH_V2 if magic_code == commit_log.MAGIC_V2 else commit_log.TOPIC_LENGTH_V1).size
+
+
+def append_columns(
+    log: CommitLog, columns: MessageColumns, put: Callable[[OutgoingMessage], PutResult]
+) -> PutManyResult:
+    """Appends columns of messages.
+
+    In the page cache on return, or in a pool buffer if there is a pool: a flush makes it durable.
+
+    Args:
+        log: where to.
+        columns: the messages.
+        put: stores one message that is not plain.
+    """
+    compiled = kernels()
+    plain = _plain(log, columns, compiled)
+    if plain is None:
+        return append_one_by_one(columns, put)
+    is_found = plain.bodies.addresses is not None and plain.held.addresses is not None
+    records = CompiledRecords(plain, compiled) if compiled is not None and is_found else ArrayRecords(plain)
+    physical, offsets, done = [], [], 0
+    status = PutStatus.PUT_OK
+    with log.lock:
+        while done < len(columns):
+            try:
+                part = records.append(log, done)
+            except AppendFailedError as failed:
+                status = failed.result.status
+                break
+            physical.append(part[0])
+            offsets.append(part[1])
+            done += len(part[0])
+    if not physical:
+        return PutManyResult(status, np.empty(0, np.int64), np.empty(0, np.int64), -1)
+    places = np.concatenate(physical)
+    return PutManyResult(status, places, np.concatenate(offsets), int(places[-1] + plain.sizes[done - 1]))
+
+
+def append_one_by_one(columns: MessageColumns, put: Callable[[OutgoingMessage], PutResult]) -> PutManyResult:
+    """Puts one message after the other until one is refused; durable as `put` makes it."""
+    physical, offsets, end = [], [], -1
+    status = PutStatus.PUT_OK
+    for row in range(len(columns)):
+        result = put(columns.message(row))
+        if not result.ok:
+            status = result.status
+            break
+        physical.append(result.physical_offset)
+        offsets.append(result.queue_offset)
+        end = result.end
+    return PutManyResult(status, np.array(physical, np.int64), np.array(offsets, np.int64), end)
+
+
+def _plain(log: CommitLog, columns: MessageColumns, compiled: Kernels | None) -> Plain | None:
+    """Checks the messages; None if they are not all plain."""
+    born, host = columns.born_host or log.born_host, columns.store_host or log.store_host
+    held = columns.properties if columns.properties is not None else [b""] * len(columns)
+    flags = np.asarray(columns.sys_flag)
+    if (
+        log.options.append_record_crc
+        or log.options.positional_writes
+        or record.host_shape(born, host)
+        or (flags & special.BITS).any()
+        or b"INNER_" in _BETWEEN.join(held)
+        or not len(columns)
+    ):
+        return None
+    states, state_of = _states(log, columns, compiled)
+    bodies, pieces = pieces_of(columns.bodies, compiled), pieces_of(held, compiled)
+    fixed = np.array([state.fixed_size for state in states], np.int64)
+    sizes = fixed[state_of] + bodies.sizes + pieces.sizes
+    longest = int(np.argmax(sizes))
+    if not all(state.is_plain for state in states) or log.too_long(
+        states[int(state_of[longest])], int(bodies.sizes.max()), int(pieces.sizes.max()), int(sizes[longest])
+    ):
+        return None
+    return Plain(columns, states, state_of, bodies, pieces, sizes, born, host)
+
+
+def _states(log: CommitLog, columns: MessageColumns, compiled: Kernels | None) -> tuple[list[QueueState], np.ndarray]:
+    """Returns the topic-queues of the columns, and which of them each message is for."""
+    key = (np.asarray(columns.topic, np.int64) << 32) | np.asarray(columns.queue_id, np.int64)
+    if compiled is None:
+        distinct, state_of = np.unique(key, return_inverse=True)
+    else:
+        firsts, state_of = numbered(compiled, key)
+        distinct = key[firsts]
+    states = [log.offsets.state(columns.topics[one >> 32], one & 0xFFFFFFFF) for one in distinct.tolist()]
+    return states, state_of

@@ -1,0 +1,245 @@
+"""CommitLog: the one log of all topics, as its writer sees it: room for the next record, writing, reading.
+
+What goes into it is made in `engine.store`, `special`, `batch` and `columns`. Docs page: docs/engine.md.
+Source: CommitLog, DefaultAppendMessageCallback.doAppend (4.9.7, 5.5.0).
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from mqtool.engine.clock import Clock
+from mqtool.engine.disk.allocator import Allocator
+from mqtool.engine.disk.buffer_pool import BufferPool
+from mqtool.engine.disk.mapped_file import MappedFile
+from mqtool.engine.disk.mapped_file_queue import MappedFileQueue
+from mqtool.engine.flags import RunningFlags
+from mqtool.engine.options import StoreOptions
+from mqtool.engine.statuses import AppendFailedError, AppendStatus, PutResult, PutStatus
+from mqtool.engine.write import record
+from mqtool.engine.write.handover import Handover
+from mqtool.engine.write.queue_offsets import QueueOffsets, QueueState
+from mqtool.engine.write.trail import Trail
+from mqtool.formats import commit_log, hosts
+
+_LOG = logging.getLogger(__name__)
+
+_NOT_LOCKED_MS = 10_000_000
+"""The real store takes longer times for a lock that is not held."""
+
+
+class CommitLog:
+    """The log. Any thread may append; the lock makes them one writer.
+
+    Attributes:
+        queue: its files.
+        offsets: next queue offsets; changed under `lock` only.
+        lock: the append lock.
+        file: the one that is appended to; None until the first append.
+        buffer: where its bytes go, indexed by position; None if they are written by position.
+        limit: position up to which records may be put into `buffer` without `make_room`.
+        pool: buffers that are written first, if there are any.
+        trail: where the records begin that dispatch has not seen.
+        handover: what becomes of records that were appended as columns; None if nobody asks.
+        before_roll: called under the lock before a file is taken; may raise OSError to refuse it.
+        store_host, born_host: what records get if the caller names none; 8 or 20 bytes.
+    """
+
+    def __init__(
+        self,
+        options: StoreOptions,
+        queue: MappedFileQueue,
+        allocator: Allocator,
+        offsets: QueueOffsets,
+        flags: RunningFlags,
+        clock: Clock,
+    ) -> None:
+        self.options = options
+        self.queue = queue
+        self.allocator = allocator
+        self.offsets = offsets
+        self.flags = flags
+        self.lock = threading.Lock()
+        self.now = clock.now
+        self.pool = BufferPool(options.pool_buffers, options.commit_log_file_size)
+        self.store_host = hosts.build(options.store_host)
+        self.born_host = hosts.build(hosts.Host(options.store_host.address, 0))
+        self.file: MappedFile | None = None
+        self.buffer: Any = None
+        self.limit = -1
+        self.trail = Trail()
+        self.handover: Handover | None = None
+        self._stage = bytearray()
+        self._longest_body = options.max_message_size
+        self._longest = options.max_message_size + record.ROOM_BESIDE_BODY
+        if options.refuse_oversize:
+            self._longest = min(self._longest, options.commit_log_file_size - commit_log.BLANK_SIZE)
+        self.before_roll: Callable[[], None] = lambda: None
+        self._held = (0, -1)
+
+    def refusal(self, state: QueueState, body_size: int, properties_size: int, total: int) -> PutResult:
+        """Returns why a message is not taken; its sizes as they would be stored."""
+        if self.flags.refuses:
+            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
+        if properties_size > record.LONGEST_PROPERTIES:
+            return PutResult(PutStatus.PROPERTIES_SIZE_EXCEEDED)
+        _LOG.debug("refused topic=%.80s body=%d total=%d reason=%s", state.topic, body_size, total, state.refused)
+        return PutResult(PutStatus.MESSAGE_ILLEGAL)
+
+    def too_long(self, state: QueueState, body_size: int, properties_size: int, total: int) -> bool:
+        """Whether `refusal` has something to say."""
+        return bool(
+            properties_size > record.LONGEST_PROPERTIES
+            or body_size > self._longest_body
+            or total > self._longest
+            or state.refused
+            or self.flags.refuses
+        )
+
+    def is_busy(self) -> bool:
+        """Whether a writer has held the append lock for longer than `page_cache_busy_ms` without getting on.
+
+        The real store notes the time in the lock; here the lock is looked at whenever somebody asks, which costs the
+        writer nothing: the time counts from the first look that found it held at the same place.
+        Source: DefaultMessageStore.isOSPageCacheBusy (4.9.7, 5.5.0).
+        """
+        if not self.lock.locked():
+            self._held = (0, -1)
+            return False
+        now, place = self.now(), self.queue.wrote_offset
+        since, held_at = self._held
+        if held_at != place:
+            self._held = (now, place)
+            return False
+        return self.options.page_cache_busy_ms < now - since < _NOT_LOCKED_MS
+
+    def make_room(self, total: int, *, mapped: bool = True) -> MappedFile:
+        """Returns the file that takes the next `total` bytes; closes the one that they do not fit with a BLANK.
+
+        Call it under the lock.
+
+        Args:
+            total: bytes of whole records.
+            mapped: whether they go into `buffer`; False for `write_through`, which makes its pages itself.
+
+        Raises:
+            AppendFailedError: no file can be made, the disk is full, or no file is long enough.
+        """
+        self.trail.bound()
+        file = self.file
+        if file is None:
+            file = self.file = self._usable_last() or self._next_file()
+        if file.wrote + total + commit_log.BLANK_SIZE > file.size:
+            self._blank(file)
+            file = self.file = self._next_file()
+            if total + commit_log.BLANK_SIZE > file.size:
+                end = AppendStatus.END_OF_FILE
+                blank = PutResult(PutStatus.PUT_OK, end, file.file_from_offset, file.size, 0, self.now())
+                self._blank(file)
+                raise AppendFailedError(blank)
+        self.buffer = self._buffer_of(file)
+        self.limit = file.size - commit_log.BLANK_SIZE
+        if self.buffer is not None and file.pool_buffer is None:
+            try:
+                reserve = self.allocator.reserve if mapped else self.allocator.reserve_blocks
+                self.limit = min(self.limit, reserve(file, file.wrote + total))
+            except OSError as error:
+                self.limit = -1
+                raise self._failed(file, error) from error
+        return file
+
+    def _usable_last(self) -> MappedFile | None:
+        last = self.queue.last
+        return None if last is None or last.is_full else last
+
+    def _next_file(self) -> MappedFile:
+        try:
+            self.before_roll()
+            file = self.allocator.next_file()
+        except OSError as error:
+            _LOG.error("no file for the CommitLog error=%s", error)
+            raise AppendFailedError(PutResult(PutStatus.CREATE_MAPPED_FILE_FAILED)) from error
+        self.pool.lend(file)
+        return file
+
+    def _buffer_of(self, file: MappedFile) -> Any:
+        if file.pool_buffer is not None:
+            return file.pool_buffer
+        return None if self.options.positional_writes else file.file.mapping
+
+    def _blank(self, file: MappedFile) -> None:
+        """Closes a file: a BLANK covers what is left of it."""
+        left = file.size - file.wrote
+        if left >= commit_log.BLANK_SIZE:
+            data = commit_log.build_blank(left)
+            if file.pool_buffer is not None:
+                data += bytes(left - len(data))  # a buffer that was used before holds old records there
+            else:
+                self._reserve_for(file, len(data))
+            self.write(file, data)
+        file.wrote = file.size
+
+    def _reserve_for(self, file: MappedFile, size: int) -> None:
+        if not self.options.positional_writes:
+            try:
+                file.reserve(file.wrote + size)
+            except OSError as error:
+                raise self._failed(file, error) from error
+
+    def write(self, file: MappedFile, data: bytes, starts: Iterable[int] = ()) -> None:
+        """Copies whole records behind the last one and moves `wrote`; there must be room (`make_room`).
+
+        Args:
+            file: the one that is appended to.
+            data: the records, or a BLANK.
+            starts: physical offset of each record, for the trail; a BLANK has none.
+
+        Raises:
+            AppendFailedError: the system reports an error; `wrote` is where it was.
+        """
+        start = file.wrote
+        buffer = self._buffer_of(file)
+        if buffer is not None:
+            buffer[start : start + len(data)] = data
+        else:
+            try:
+                file.file.write(start, data)
+            except OSError as error:
+                raise self._failed(file, error) from error
+        file.wrote = start + len(data)
+        self.trail.note_many(starts)
+
+    def stage(self, size: int) -> bytearray:
+        """Returns a buffer of at least so many bytes, to lay out what `write_through` writes; use it under the lock."""
+        if len(self._stage) < size:
+            self._stage = bytearray(1 << size.bit_length())
+        return self._stage
+
+    def write_through(self, file: MappedFile, data: memoryview) -> None:
+        """Writes whole records behind the last one by a system call; the caller moves `wrote`.
+
+        Raises:
+            AppendFailedError: the system reports an error.
+        """
+        try:
+            file.file.write(file.wrote, data)
+        except OSError as error:
+            raise self._failed(file, error) from error
+
+    def _failed(self, file: MappedFile, error: OSError) -> AppendFailedError:
+        _LOG.error("append failed path=%s position=%d error=%s", file.file.path, file.wrote, error)
+        return AppendFailedError(PutResult(PutStatus.UNKNOWN_ERROR, AppendStatus.UNKNOWN_ERROR))
+
+    def read(self, physical_offset: int, size: int) -> memoryview | None:
+        """Returns bytes of the log, uncopied; None if they are not all there.
+
+        The view stays valid whatever becomes of the file.
+        """
+        file = self.queue.find(physical_offset)
+        if file is None or not file.available:
+            return None
+        position = physical_offset - file.file_from_offset
+        if size < 0 or position + size > file.read_position:
+            return None
+        return memoryview(file.file.mapping)[position : position + size]

@@ -1,0 +1,78 @@
+"""Checks and rewritings that a broker puts before the store: a store without them takes any message.
+
+A hook sees the message and returns a status that refuses it, or None and perhaps another message. Source:
+HookUtils.checkBeforePutMessage/handleScheduleMessage, BrokerController.registerMessageStoreHook (4.9.7, 5.5.0).
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from mqtool.engine.dispatch import multi_dispatch
+from mqtool.engine.options import StoreOptions
+from mqtool.engine.statuses import PutStatus
+from mqtool.engine.write import record
+from mqtool.errors import FormatError
+from mqtool.formats import java, properties
+from mqtool.scan.dispatched import parse_delay_levels
+from mqtool.scan.multi_dispatch import SCHEDULE_TOPIC
+
+_RETRY_PREFIX = "%RETRY%"
+_LONGEST_TOPIC = 127
+_LONGEST_RETRY_TOPIC = 255
+
+
+class OutgoingMessage(NamedTuple):
+    """A message on its way into the store; the fields are the arguments of `MessageStore.put`, in their order."""
+
+    topic: str
+    queue_id: int
+    body: bytes
+    properties: bytes = b""
+    flag: int = 0
+    sys_flag: int = 0
+    born_timestamp: int | None = None
+    born_host: bytes | None = None
+    store_host: bytes | None = None
+    reconsume_times: int = 0
+    prepared_transaction_offset: int = 0
+
+
+Hook = Callable[[OutgoingMessage], OutgoingMessage | PutStatus]
+"""Returns the message to store, or the status that refuses it."""
+
+
+def check_before_put(page_cache_is_busy: Callable[[], bool]) -> Hook:
+    """Returns the broker's first check: length of the topic, presence of a body, a busy page cache."""
+
+    def check(message: OutgoingMessage) -> OutgoingMessage | PutStatus:
+        size = len(java.encode_utf8(message.topic))
+        is_retry = message.topic.startswith(_RETRY_PREFIX)
+        if size > (_LONGEST_RETRY_TOPIC if is_retry else _LONGEST_TOPIC):
+            return PutStatus.MESSAGE_ILLEGAL
+        return PutStatus.OS_PAGE_CACHE_BUSY if page_cache_is_busy() else message
+
+    return check
+
+
+def delay_message(options: StoreOptions) -> Hook:
+    """Returns the broker's rewriting of delayed messages: into a queue of the schedule topic, by level."""
+    levels = len(parse_delay_levels(options.delay_levels))
+
+    def rewrite(message: OutgoingMessage) -> OutgoingMessage | PutStatus:
+        if properties.DELAY_LEVEL.encode() not in message.properties or not record.takes_queue_offset(message.sys_flag):
+            return message
+        found = properties.decode(message.properties)
+        try:
+            level = min(java.parse_int(found.get(properties.DELAY_LEVEL, "0")), levels)
+        except FormatError:
+            return PutStatus.MESSAGE_ILLEGAL
+        if level <= 0:
+            return message
+        found[properties.DELAY_LEVEL] = str(level)
+        found[properties.REAL_TOPIC] = message.topic
+        found[properties.REAL_QUEUE_ID] = str(message.queue_id)
+        return message._replace(
+            topic=SCHEDULE_TOPIC, queue_id=level - 1, properties=multi_dispatch.encode(options, found)
+        )
+
+    return rewrite

@@ -1,0 +1,78 @@
+"""Messages that a store already holds: so that a command typed twice does not double them unnoticed."""
+
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+from itertools import chain, islice
+from pathlib import Path
+from typing import TypeVar
+
+from mqtool.engine.start.detect import is_new
+from mqtool.engine.write.hooks import OutgoingMessage
+from mqtool.errors import FormatError, RefusedError
+from mqtool.formats import properties
+from mqtool.store.store import Store, open_store
+
+_T = TypeVar("_T")
+
+SAMPLE = 1024
+"""Messages whose unique keys are looked up before anything is written."""
+_MARK = properties.UNIQUE_KEY.encode() + b"\x01"
+
+
+class Duplicates(StrEnum):
+    """What to do if a store already holds a message with the same topic and unique key."""
+
+    REFUSE = "refuse"
+    APPEND = "append"
+
+
+def refuse_duplicates(root: Path, messages: Iterable[OutgoingMessage | None]) -> None:
+    """Makes sure that a store does not hold the first messages of an input yet.
+
+    A message is recognised by its unique key (UNIQ_KEY, which every client sets); one without it never is. The store's
+    index answers, so that this costs some microseconds a message.
+
+    Args:
+        root: of the store, which may not exist yet.
+        messages: the input; the first `SAMPLE` are looked up. None stands for a row that is not a message.
+
+    Raises:
+        RefusedError: a message is there already.
+    """
+    if is_new(root):
+        return
+    with open_store(root) as store:
+        for number, message in enumerate(islice(messages, SAMPLE), 1):
+            key = None if message is None else _unique_key(message)
+            if message is None or not key:
+                continue
+            place = _place(store, message.topic, key)
+            if place is not None:
+                raise RefusedError(
+                    "duplicate",
+                    f"message {number} of the input (unique key {key}) is already stored at physical offset {place}; "
+                    "nothing was written. Use --duplicates append to store the messages once more",
+                    root,
+                )
+
+
+def peeked(items: Iterable[_T]) -> tuple[list[_T], Iterator[_T]]:
+    """Returns the first `SAMPLE` items, and an iterator over all of them."""
+    iterator = iter(items)
+    head = list(islice(iterator, SAMPLE))
+    return head, chain(head, iterator)
+
+
+def _unique_key(message: OutgoingMessage) -> str | None:
+    if _MARK not in message.properties:
+        return None
+    try:
+        return properties.decode(message.properties).get(properties.UNIQUE_KEY)
+    except FormatError:
+        return None
+
+
+def _place(store: Store, topic: str, key: str) -> int | None:
+    """Returns the physical offset of a message with a unique key, None if the index leads to none."""
+    found = store.query_message(topic, key)
+    return next((one.physical_offset for one in found if one.unique_key == key and one.topic == topic), None)

@@ -1,0 +1,240 @@
+"""Rows of text or columns into messages: what `mqtool append` takes, checked value by value.
+
+A row names the fields of a message as `dump` and `export` do, so that what these wrote can be appended again; what
+only a store can give (offsets, store time) is passed over. Docs page: docs/engine.md.
+"""
+
+import base64
+import binascii
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from mqtool.engine.options import StoreOptions
+from mqtool.engine.write.hooks import OutgoingMessage
+from mqtool.errors import FormatError
+from mqtool.formats import commit_log, hosts, java, properties
+from mqtool.formats.commit_log import SysFlag
+from mqtool.scan.crc import crc32
+
+_BATCH_BITS = int(SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP)
+_PACKED = int(SysFlag.COMPRESSED) | commit_log.COMPRESSION_MASK
+
+_NAMED = {
+    "tags": properties.TAGS,
+    "keys": properties.KEYS,
+    "unique_key": properties.UNIQUE_KEY,
+    "delay_level": properties.DELAY_LEVEL,
+}
+_NUMBERS = {
+    "queue_id": (0, java.INT_MAX),
+    "flag": (java.INT_MIN, java.INT_MAX),
+    "sys_flag": (java.INT_MIN, java.INT_MAX),
+    "reconsume_times": (java.INT_MIN, java.INT_MAX),
+    "born_timestamp": (java.LONG_MIN, java.LONG_MAX),
+    "prepared_transaction_offset": (java.LONG_MIN, java.LONG_MAX),
+}
+_TAKEN = {"topic", "body", "body_base64", "body_encoding", "properties", "born_host", "store_host", *_NAMED, *_NUMBERS}
+_PASSED_OVER = {
+    "physical_offset",
+    "store_size",
+    "queue_offset",
+    "store_timestamp",
+    "body_crc",
+    "offset_message_id",
+    "body_size",
+    "batch_index",
+    "broker",
+    "record_class",
+    "body_decoded",
+    "magic_code",
+}
+"""Columns of `dump` and `export` that the store gives anew, or that only help to understand the others."""
+
+
+class NoMessageError(FormatError):
+    """A row describes no message; `reason` says what is wrong with it."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason, layout="row")
+        self.reason = reason
+
+
+class Row(NamedTuple):
+    """A row of the input.
+
+    Attributes:
+        number: line of text, or row of a table, from 1 on.
+        message: what it says; None if it says none.
+        reason: why it says none.
+        given: the row itself, if it was kept: what only the store that it came from gave.
+    """
+
+    number: int
+    message: OutgoingMessage | None
+    reason: str = ""
+    given: Mapping[str, Any] | None = None
+
+
+def message_of(row: Any, options: StoreOptions) -> OutgoingMessage:
+    """Returns the message that a row describes.
+
+    Args:
+        row: field to value; bodies are text, bytes, or base64 as the row says.
+        options: of the store that takes it.
+
+    Raises:
+        NoMessageError: a field is missing, unknown, or of a wrong kind; the text names it.
+    """
+    if not isinstance(row, Mapping):
+        raise _wrong("row", "an object", row)
+    unknown = [name for name in row if name not in _TAKEN and name not in _PASSED_OVER]
+    if unknown:
+        known = ", ".join(sorted(_TAKEN))
+        raise NoMessageError(f"unknown field {str(unknown[0])[:40]!r}; known are {known}")
+    topic = row.get("topic")
+    if not isinstance(topic, str) or not topic:
+        raise _wrong("topic", "a name", topic)
+    numbers = {name: _number(row, name, *limits) for name, limits in _NUMBERS.items()}
+    body = _body(row)
+    sys_flag = _sys_flag(row, body, numbers["sys_flag"] or 0)
+    return OutgoingMessage(
+        topic,
+        numbers["queue_id"] or 0,
+        body,
+        _encoded(_properties(row), options),
+        numbers["flag"] or 0,
+        sys_flag,
+        numbers["born_timestamp"],
+        _host(row, "born_host"),
+        _host(row, "store_host"),
+        numbers["reconsume_times"] or 0,
+        numbers["prepared_transaction_offset"] or 0,
+    )
+
+
+def _wrong(name: str, expected: str, found: object) -> NoMessageError:
+    text = repr(found)
+    shown = text if len(text) < 60 else f"{text[:60]}…"
+    return NoMessageError(f"{name}: expected {expected}, found {shown}")
+
+
+def _number(row: Mapping[str, Any], name: str, low: int, high: int) -> int | None:
+    value = row.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise _wrong(name, f"a whole number from {low} to {high}", value)
+    return value
+
+
+def _body(row: Mapping[str, Any]) -> bytes:
+    body, encoded = row.get("body"), row.get("body_base64")
+    if encoded is not None:
+        if body is not None:
+            raise NoMessageError("body and body_base64: expected one of them, found both")
+        return _from_base64("body_base64", encoded)
+    if isinstance(body, bytes):
+        return body
+    if body is None:
+        if "body" in row and row.get("body_encoding") in ("none", "redacted"):
+            raise NoMessageError("body: left out where the row was written")
+        return b""
+    kind = row.get("body_encoding", "text")
+    if kind == "base64":
+        return _from_base64("body", body)
+    if not isinstance(body, str):
+        raise _wrong("body", "text", body)
+    if kind == "hex":
+        try:
+            return bytes.fromhex(body)
+        except ValueError:
+            raise _wrong("body", "hexadecimal digits", body) from None
+    if kind not in ("text", None):
+        raise _wrong("body_encoding", "text, base64 or hex", kind)
+    return body.encode() if body.isascii() else java.encode_utf8(body)
+
+
+def _from_base64(name: str, value: Any) -> bytes:
+    try:
+        return base64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError, TypeError):
+        raise _wrong(name, "base64", value) from None
+
+
+def _sys_flag(row: Mapping[str, Any], body: bytes, sys_flag: int) -> int:
+    """Takes out what is no longer true: of a body that was unpacked, of a part of an inner batch."""
+    stored = row.get("body_crc")
+    if isinstance(stored, int) and sys_flag & SysFlag.COMPRESSED and crc32(body) & 0x7FFFFFFF != stored:
+        sys_flag &= ~_PACKED
+    return sys_flag & ~_BATCH_BITS if row.get("batch_index") is not None else sys_flag
+
+
+def _encoded(found: dict[str, str], options: StoreOptions) -> bytes:
+    """Returns the properties string; as `properties.encode`, in one piece."""
+    text = "".join([f"{name}\1{value}\2" for name, value in found.items()])
+    data = text.encode() if text.isascii() else java.encode_utf8(text)
+    return data[:-1] if options.v4 else data
+
+
+def _properties(row: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the properties: those given as such, then those that have fields of their own."""
+    found = _given_properties(row.get("properties"))
+    for field, name in _NAMED.items():
+        value = _named_value(field, row.get(field))
+        if value and not _agree(field, found.setdefault(name, value), value):
+            raise NoMessageError(f"{field} and properties.{name} differ")
+    if row.get("batch_index") is not None:
+        for name in (properties.INNER_NUM, properties.INNER_BASE):
+            found.pop(name, None)
+    return found
+
+
+def _given_properties(given: Any) -> dict[str, str]:
+    if isinstance(given, list):  # a column of maps
+        given = dict(given)
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise _wrong("properties", "an object", given)
+    for name, value in given.items():
+        if not isinstance(value, str):
+            raise _wrong(f"properties.{str(name)[:40]}", "text", value)
+        if any(mark in name for mark in "\1\2") or "\2" in value:
+            raise NoMessageError(f"properties.{name[:40]!r}: holds a separator, 0x01 or 0x02")
+    return dict(given)
+
+
+def _agree(field: str, stored: str, value: str) -> bool:
+    if field == "keys":
+        return properties.keys_of({properties.KEYS: stored}) == properties.keys_of({properties.KEYS: value})
+    return stored == value
+
+
+def _named_value(field: str, value: Any) -> str | None:
+    if value is None:
+        return None
+    if field == "keys" and isinstance(value, list | tuple):
+        if not all(isinstance(one, str) for one in value):
+            raise _wrong("keys", "texts", value)
+        return properties.KEY_SEPARATOR.join(value)
+    if field == "delay_level":
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= java.INT_MAX:
+            raise _wrong("delay_level", "a whole number from 0 on", value)
+        return str(value) if value else ""
+    if not isinstance(value, str):
+        raise _wrong(field, "text", value)
+    if "\2" in value:
+        raise NoMessageError(f"{field}: holds a separator, 0x02")
+    return value
+
+
+def _host(row: Mapping[str, Any], name: str) -> bytes | None:
+    value = row.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise _wrong(name, "address:port", value)
+    try:
+        return hosts.build(hosts.parse_text(value))
+    except FormatError:
+        raise _wrong(name, "1.2.3.4:5 or [::1]:5", value) from None

@@ -1,0 +1,260 @@
+"""Rows into a store: appended in columns, answered one by one, none of them lost between the two.
+
+A row that is no message, or that the store refuses, is answered with its number and the store's own status; the rows
+around it are stored. Docs page: docs/engine.md.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mqtool.engine.clock import SystemClock
+from mqtool.engine.config_files import ConfigFiles
+from mqtool.engine.disk.allocator import Allocator
+from mqtool.engine.disk.files import Files
+from mqtool.engine.disk.mapped_file_queue import MappedFileQueue
+from mqtool.engine.flags import RunningFlags
+from mqtool.engine.options import StoreOptions
+from mqtool.engine.statuses import PutStatus
+from mqtool.engine.store import MessageStore
+from mqtool.engine.write import special
+from mqtool.engine.write.columns import MessageColumns
+from mqtool.engine.write.commit_log import CommitLog
+from mqtool.engine.write.hooks import OutgoingMessage, check_before_put, delay_message
+from mqtool.engine.write.queue_offsets import QueueOffsets
+from mqtool.errors import StoreError
+from mqtool.formats import config_files, file_names, message_id, properties
+from mqtool.formats.config_files import DataVersion, TopicConfig, Topics
+from mqtool.ingest.intake import Row
+from mqtool.scan.multi_dispatch import SCHEDULE_TOPIC, is_lmq
+
+CHUNK = 1024
+"""Rows that are appended together, and with SYNC_FLUSH share a flush."""
+
+_DELAYED_ONCE = properties.REAL_TOPIC.encode() + b"\1"
+_NO_MORE = (PutStatus.SERVICE_NOT_AVAILABLE, PutStatus.CREATE_MAPPED_FILE_FAILED, PutStatus.UNKNOWN_ERROR)
+"""Answers about the store, not about the message: the next ones would get them too."""
+
+
+class Ack(NamedTuple):
+    """What became of a row.
+
+    Attributes:
+        number: of the row.
+        status: the store's answer; None for a row that is no message.
+        reason: why it was not stored, "" if it was.
+        topic, queue_id: where it lies: for a delayed message a queue of the schedule topic.
+        queue_offset, physical_offset: its place; None if it was not stored.
+        offset_message_id: made of the place; "" if it was not stored.
+        sent_to: topic and queue id that the row names.
+    """
+
+    number: int
+    status: PutStatus | None
+    reason: str = ""
+    topic: str | None = None
+    queue_id: int | None = None
+    queue_offset: int | None = None
+    physical_offset: int | None = None
+    offset_message_id: str = ""
+    sent_to: tuple[str, int] = ("", 0)
+
+    @property
+    def stored(self) -> bool:
+        """Whether the message is in the log."""
+        return self.physical_offset is not None
+
+
+class Judge:
+    """Says what a store would answer to a message, without a store: nothing is opened or written."""
+
+    def __init__(self, options: StoreOptions, batch_topics: frozenset[str] = frozenset()) -> None:
+        """Takes how the store is opened."""
+        files = Files()
+        queue = MappedFileQueue(files, (Path("none"),), options.commit_log_file_size)
+        offsets = QueueOffsets(v4=options.v4, batch_topics=batch_topics)
+        plain = replace(options, pool_buffers=0)
+        self._log = CommitLog(plain, queue, Allocator(files, queue, 0), offsets, RunningFlags(), SystemClock())
+        self._hooks = (check_before_put(lambda: False), delay_message(options))
+
+    def prepared(self, message: OutgoingMessage) -> OutgoingMessage | PutStatus:
+        """Returns the message as a broker hands it to its store, or the status with which it refuses it."""
+        # What was delayed once carries where it was meant for; its level must not send it round again.
+        hooks = self._hooks[:1] if _DELAYED_ONCE in message.properties else self._hooks
+        for hook in hooks:
+            answer = hook(message)
+            if isinstance(answer, PutStatus):
+                return answer
+            message = answer
+        state = self._log.offsets.state(message.topic, message.queue_id)
+        refused = special.refusal(self._log, state, message)
+        return message if refused is None else refused.status
+
+    def stored_form(self, message: OutgoingMessage | None) -> OutgoingMessage | None:
+        """Returns a message as it will be in the log, None if there is none or the store refuses it."""
+        found = None if message is None else self.prepared(message)
+        return None if isinstance(found, PutStatus) else found
+
+    def reason(self, message: OutgoingMessage) -> str:
+        """Returns in words what a refused message has that it must not have."""
+        state = self._log.offsets.state(message.topic, message.queue_id)
+        return state.refused or (
+            f"topic of {len(message.topic)} characters, body of {len(message.body)} bytes, "
+            f"properties of {len(message.properties)} bytes"
+        )
+
+
+def check(rows: Iterable[Row], judge: Judge) -> Iterator[Ack]:
+    """Yields what a store would answer to each row; nothing is written."""
+    for row in rows:
+        yield _judged(row, judge)[1]
+
+
+def append(store: MessageStore, rows: Iterable[Row], judge: Judge) -> Iterator[Ack]:
+    """Appends rows; yields their answers in the rows' order.
+
+    An answer with SYNC_FLUSH says that the message is durable, otherwise that it is in the log: closing the store
+    makes it durable.
+
+    Args:
+        store: open for writing, without hooks.
+        rows: the input.
+        judge: with the store's own options.
+
+    Raises:
+        StoreError: the store takes no more; the rows answered so far are stored.
+    """
+    iterator = iter(rows)
+    while chunk := list(islice(iterator, CHUNK)):
+        messages: list[tuple[Row, OutgoingMessage]] = []
+        for row in chunk:
+            message, answer = _judged(row, judge)
+            if message is None:
+                yield from _put(store, messages)
+                messages = []
+                yield answer
+            else:
+                messages.append((row, message))
+        yield from _put(store, messages)
+
+
+def _judged(row: Row, judge: Judge) -> tuple[OutgoingMessage | None, Ack]:
+    if row.message is None:
+        return None, Ack(row.number, None, row.reason)
+    found = judge.prepared(row.message)
+    if isinstance(found, PutStatus):
+        reason = judge.reason(row.message)
+        return None, Ack(row.number, found, reason, row.message.topic, row.message.queue_id)
+    return found, Ack(row.number, PutStatus.PUT_OK, "", found.topic, found.queue_id)
+
+
+def _put(store: MessageStore, messages: list[tuple[Row, OutgoingMessage]]) -> Iterator[Ack]:
+    """Appends messages, those with the same hosts together."""
+    done = 0
+    while done < len(messages):
+        hosts = messages[done][1].born_host, messages[done][1].store_host
+        end = next(
+            (
+                at
+                for at in range(done, len(messages))
+                if (messages[at][1].born_host, messages[at][1].store_host) != hosts
+            ),
+            len(messages),
+        )
+        part = messages[done:end]
+        found = store.put_many(_columns([message for _, message in part]))
+        host = hosts[1] or store.default_store_host
+        count = len(found.physical_offsets)
+        late = found.status if found.status is PutStatus.FLUSH_DISK_TIMEOUT else PutStatus.PUT_OK
+        places = zip(found.physical_offsets.tolist(), found.queue_offsets.tolist(), strict=True)
+        for (row, message), (physical, queue_offset) in zip(part, places, strict=False):
+            assert row.message is not None
+            yield Ack(
+                row.number,
+                late,
+                "",
+                message.topic,
+                message.queue_id,
+                queue_offset,
+                physical,
+                message_id.format_offset_id(host, physical),
+                (row.message.topic, row.message.queue_id),
+            )
+        done += count
+        if count < len(part) and late is PutStatus.PUT_OK:
+            row, message = part[count]
+            if found.status in _NO_MORE:
+                words = f"row {row.number} was answered {found.status.name}: see to the disk, go on from that row"
+                raise StoreError(words, store.path)
+            yield Ack(row.number, found.status, "refused by the store", message.topic, message.queue_id)
+            done += 1
+
+
+def _columns(messages: list[OutgoingMessage]) -> MessageColumns:
+    topics = list(dict.fromkeys(message.topic for message in messages))
+    number = {topic: at for at, topic in enumerate(topics)}
+
+    def numbers(of: Callable[[OutgoingMessage], int]) -> Any:
+        return np.fromiter(map(of, messages), np.int64, len(messages))
+
+    times = [message.born_timestamp for message in messages]
+    now = SystemClock.now()
+    return MessageColumns(
+        topics,
+        numbers(lambda one: number[one.topic]),
+        numbers(lambda one: one.queue_id),
+        [message.body for message in messages],
+        [message.properties for message in messages],
+        numbers(lambda one: one.flag),
+        numbers(lambda one: one.sys_flag),
+        None
+        if not any(time is not None for time in times)
+        else np.array([now if time is None else time for time in times], np.int64),
+        messages[0].born_host,
+        messages[0].store_host,
+        numbers(lambda one: one.reconsume_times),
+        numbers(lambda one: one.prepared_transaction_offset),
+    )
+
+
+def batch_topics(root: Path, options: StoreOptions) -> frozenset[str]:
+    """Returns the topics of a store whose queues are BatchCQ; raises as `ConfigFiles.load`."""
+    return ConfigFiles(root, Files(), v4=options.v4).batch_topics()
+
+
+def add_topics(store: MessageStore, queues: dict[str, int]) -> list[str]:
+    """Adds topics that topics.json lacks, and widens those that have fewer queues; call it while the store is open.
+
+    Without an entry there a broker has the messages, but tells no client the way to them.
+
+    Args:
+        store: open for writing.
+        queues: topic to how many queues it needs.
+
+    Returns:
+        The topics that were added or widened.
+
+    Raises:
+        ConfigFileError, OSError: the file cannot be read or written.
+    """
+    tables = ConfigFiles(store.path, Files(), v4=store.options.v4)
+    known = tables.topics()
+    table = dict(known.topic_config_table)
+    changed = []
+    for topic, count in sorted(queues.items()):
+        old = table.get(topic)
+        if topic == SCHEDULE_TOPIC or is_lmq(topic) or (old is not None and old.read_queue_nums >= count):
+            continue
+        new = old or TopicConfig(topic, count, count, attributes=None if store.options.v4 else {})
+        table[topic] = replace(new, read_queue_nums=count, write_queue_nums=max(count, new.write_queue_nums))
+        changed.append(topic)
+    if changed:
+        before = known.data_version or DataVersion(0, 0, None if store.options.v4 else 0)
+        version = replace(before, counter=before.counter + 1, timestamp=SystemClock.now())
+        data = config_files.build_topics(Topics(table, version, known.extra), tables.style)
+        tables.save(file_names.TOPICS, data)
+    return changed

@@ -1,0 +1,142 @@
+"""Where rows come from: JSON Lines, or Parquet as `export` writes it.
+
+Lines are read one by one and tables batch by batch; a line that is too long to be a message is skipped, not kept,
+and one without an end is given up.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mqtool.engine.options import StoreOptions
+from mqtool.errors import FormatError, StoreError
+from mqtool.ingest.intake import NoMessageError, Row, message_of
+from mqtool.store.named_files import require_regular
+
+_PARQUET = b"PAR1"
+_TABLE_ROWS = 4096
+_MESSAGES = "messages"
+_BESIDE_BODY = 1 << 20
+
+LONGEST_LINE = 1 << 28
+"""Bytes after which a line is given up: what has no end, such as a device, is no input."""
+
+
+def is_parquet(path: Path) -> bool:
+    """Whether a file begins as Parquet does; a directory is one of an export.
+
+    Raises:
+        UsageError: it is a device or a FIFO.
+        StoreError: it cannot be read.
+    """
+    if path.is_dir():
+        return True
+    require_regular(path, "`mqtool append --from -` reads from a pipe")
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_PARQUET)) == _PARQUET
+    except OSError as error:
+        raise StoreError(f"cannot be read: {error.strerror}", path) from error
+
+
+def rows_of_lines(lines: IO[bytes], options: StoreOptions) -> Iterator[Row]:
+    """Yields a row for each line that is not blank.
+
+    Args:
+        lines: JSON Lines.
+        options: of the store that takes the messages.
+
+    Raises:
+        FormatError: a line has no end within `LONGEST_LINE` bytes.
+    """
+    limit = 8 * options.max_message_size + _BESIDE_BODY  # an escaped byte of a body takes six
+    number = at = 0
+    while line := lines.readline(limit):
+        number += 1
+        if len(line) == limit and not line.endswith(b"\n"):
+            size = limit
+            while (more := lines.readline(limit)) and not more.endswith(b"\n"):
+                size = within_longest(size + len(more), number, at)
+            at += size + len(more) - limit
+            yield Row(number, None, f"longer than {limit} bytes: no message of this store is")
+        elif line.strip():
+            yield _row(number, line, options)
+        at += len(line)
+
+
+def within_longest(size: int, number: int, position: int) -> int:
+    """Returns the size of a line so far.
+
+    Args:
+        size: it.
+        number, position: of the line.
+
+    Raises:
+        FormatError: that is more than `LONGEST_LINE`.
+    """
+    if size > LONGEST_LINE:
+        raise FormatError(
+            f"line {number} has no end within {LONGEST_LINE} bytes: expected one message a line, as JSON",
+            layout="JSON Lines",
+            position=position,
+        )
+    return size
+
+
+def _row(number: int, line: bytes, options: StoreOptions) -> Row:
+    try:
+        found = json.loads(line)
+    except RecursionError:
+        return Row(number, None, "not JSON that describes a message: nested too deeply")
+    except ValueError as error:
+        return Row(number, None, f"not JSON: {error}")
+    return row_of(number, found, options)
+
+
+def row_of(number: int, found: Any, options: StoreOptions) -> Row:
+    """Returns a row of the input; one that is no message says why."""
+    try:
+        return Row(number, message_of(found, options), given=found)
+    except NoMessageError as error:
+        return Row(number, None, error.reason)
+
+
+def rows_of_parquet(path: Path, options: StoreOptions) -> Iterator[Row]:
+    """Yields the rows of a Parquet file, or of the messages in a directory that `export` wrote, files by name.
+
+    Raises:
+        FormatError: a file is not Parquet, or ends before its end.
+        StoreError: there is none, or it cannot be read.
+    """
+    files = [path]
+    if path.is_dir():
+        inside = path / _MESSAGES if (path / _MESSAGES).is_dir() else path
+        files = sorted(inside.rglob("*.parquet"))
+        if not files:
+            raise StoreError("holds no Parquet file", path)
+    number = 0
+    for file in files:
+        try:
+            with pq.ParquetFile(file) as table:
+                for batch in table.iter_batches(_TABLE_ROWS):
+                    for found in _dicts(batch):
+                        number += 1
+                        yield row_of(number, found, options)
+        except pa.ArrowInvalid as error:
+            raise FormatError(f"{file}: cannot be read as Parquet: {error}", layout="parquet") from error
+        except OSError as error:
+            raise StoreError(f"cannot be read: {error.strerror or error}", file) from error
+
+
+def _dicts(batch: Any) -> list[dict[str, Any]]:
+    """Returns a batch as rows; times in ms, and nothing where there is null."""
+    columns = []
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if pa.types.is_timestamp(column.type):
+            column = column.cast(pa.timestamp("ms", column.type.tz)).cast(pa.int64())  # noqa: PLW2901
+        columns.append((name, column.to_pylist()))
+    return [{name: values[at] for name, values in columns if values[at] is not None} for at in range(batch.num_rows)]

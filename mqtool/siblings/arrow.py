@@ -1,0 +1,74 @@
+"""Arrow arrays of what fields of many records hold: ranges of a buffer, texts, times, GUIDs."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from mqtool.scan.arrow import binary_view
+from mqtool.siblings.base import Table
+
+TYPES: Mapping[str, Any] = {
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "boolean": pa.bool_(),
+    "string": pa.string(),
+    "bytes": pa.binary(),
+    "time": pa.timestamp("ms"),
+}
+
+_EPOCH_TICKS, _TICKS_PER_MS = 621_355_968_000_000_000, 10_000
+_GUID_ORDER = np.array([3, 2, 1, 0, 5, 4, 7, 6, 8, 9, 10, 11, 12, 13, 14, 15])
+_DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
+_GUID_PLACES = np.array([at for at in range(36) if at not in (8, 13, 18, 23)])
+
+
+def arrow_schema(table: Table) -> Any:
+    """Returns the Arrow schema of a table; times have no zone, as EQueue stores local ones."""
+    return pa.schema([pa.field(c.name, TYPES[c.type], metadata={"doc": c.doc}) for c in table.columns])
+
+
+def record_batch(table: Table, columns: Mapping[str, Any]) -> Any:
+    """Returns columns by name as a record batch of a table; numpy arrays and Arrow arrays are taken."""
+    schema = arrow_schema(table)
+    arrays = [
+        one if isinstance(one := columns[field.name], pa.Array) else pa.array(one, field.type) for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def raw(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> Any:
+    """Returns ranges of a buffer as binary values."""
+    return binary_view(data, starts, lengths).cast(pa.binary())
+
+
+def texts(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> Any:
+    """Returns ranges of a buffer as strings; what is not UTF-8 has replacement characters, as .NET reads it."""
+    try:
+        return raw(data, starts, lengths).cast(pa.string())
+    except pa.ArrowInvalid:
+        found = raw(data, starts, lengths).to_pylist()
+        return pa.array([None if one is None else one.decode("utf-8", "replace") for one in found], pa.string())
+
+
+def times(ticks: np.ndarray) -> Any:
+    """Returns .NET's ticks as times."""
+    return pa.array((ticks - _EPOCH_TICKS) // _TICKS_PER_MS, pa.timestamp("ms"))
+
+
+def nullable(values: np.ndarray, known: np.ndarray, kind: str) -> Any:
+    """Returns numbers of a column's type; null where they are not known."""
+    return pa.array(values, TYPES[kind], mask=~known)
+
+
+def guids(data: np.ndarray, starts: np.ndarray, known: np.ndarray) -> Any:
+    """Returns the GUIDs, 16 bytes each in mixed order, as .NET prints them; null where there is none."""
+    values = data[starts[:, None] + _GUID_ORDER]
+    shown = np.full((len(starts), 36), ord("-"), np.uint8)
+    shown[:, _GUID_PLACES[0::2]] = _DIGITS[values >> 4]
+    shown[:, _GUID_PLACES[1::2]] = _DIGITS[values & 15]
+    offsets = np.arange(len(starts) + 1, dtype=np.int32) * 36
+    validity = None if known.all() else pa.array(known).buffers()[1]
+    buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(shown))]
+    return pa.Array.from_buffers(pa.string(), len(starts), buffers)

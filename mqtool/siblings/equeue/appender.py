@@ -1,0 +1,123 @@
+"""Chunk files of one folder being written: append, roll over to a next chunk, complete the full one.
+
+As ECommon 2.6.5 does it (Chunk.InitNew, Chunk.TryAppend, Chunk.Complete, ChunkWriter.Write), byte for byte.
+"""
+
+import os
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+from mqtool.errors import MessageRejectedError
+from mqtool.formats import equeue
+from mqtool.formats.equeue import FOOTER_SIZE, HEADER_SIZE, ChunkFooter, ChunkHeader
+from mqtool.siblings.equeue.start import LoadedChunk
+
+
+class ChunkAppender:
+    """Writes to the last chunk of a folder.
+
+    What `append` returned is in the page cache; it is on the disk after `flush(sync=True)`.
+    """
+
+    def __init__(self, directory: Path, prefix: str, capacity: int) -> None:
+        """Opens nothing yet.
+
+        Args:
+            directory: the folder; made if it is not there.
+            prefix: of its chunk files.
+            capacity: data bytes of chunks that will be made.
+        """
+        self._directory = directory
+        self._prefix = prefix
+        self._capacity = capacity
+        self._descriptor: int | None = None
+        self._header = ChunkHeader(-1, capacity)
+        self._next_number = 0
+        self._data_end = 0
+
+    @property
+    def position(self) -> int:
+        """Global position at which the next record goes, if it fits into the chunk."""
+        return self._header.start + self._data_end
+
+    def resume(self, chunks: dict[int, LoadedChunk]) -> None:
+        """Goes on where a start found the data end; bytes behind it stay as they are."""
+        self._next_number = max(chunks) + 1
+        chunk = chunks[max(chunks)]
+        if chunk.file is None:
+            self.begin(chunk.number)
+        elif not chunk.completed:
+            self._descriptor = os.open(chunk.file.path, os.O_RDWR | os.O_CLOEXEC)
+            self._header = ChunkHeader(chunk.number, chunk.capacity)
+            self._data_end = chunk.data_end
+
+    def begin(self, number: int) -> None:
+        """Makes a chunk of whole length under a temporary name, and names it when its header is on the disk."""
+        self._header = ChunkHeader(number, self._capacity)
+        self._data_end = 0
+        self._next_number = number + 1
+        self._directory.mkdir(parents=True, exist_ok=True)
+        path = self._directory / equeue.chunk_name(self._prefix, number)
+        temporary = path.with_name(f"{path.name}.{uuid.uuid4()}{equeue.TEMPORARY_SUFFIX}")
+        self._descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        os.truncate(self._descriptor, HEADER_SIZE + self._capacity + FOOTER_SIZE)
+        _write(self._descriptor, 0, equeue.HEADER.build(self._header))
+        os.fsync(self._descriptor)
+        temporary.rename(path)
+
+    def append(self, build: Callable[[int], bytes]) -> int:
+        """Writes one record, in the next chunk if the last one has no room for it.
+
+        Args:
+            build: gives the bytes for a global position; called again if the record moves to the next chunk.
+
+        Returns:
+            The global position of the bytes.
+
+        Raises:
+            MessageRejectedError: they do not fit into an empty chunk either.
+        """
+        if self._descriptor is None:
+            self.begin(self._next_number)
+        data = build(self.position)
+        if not self._fits(data):
+            if len(data) > self._capacity:
+                raise MessageRejectedError(f"{len(data)} bytes do not fit into a chunk of {self._capacity}")
+            self._complete()
+            self.begin(self._next_number)
+            data = build(self.position)
+        assert self._descriptor is not None
+        position = self.position
+        _write(self._descriptor, HEADER_SIZE + self._data_end, data)
+        self._data_end += len(data)
+        return position
+
+    def flush(self, *, sync: bool = False) -> None:
+        """Hands over what was written to the disk; without `sync` there is nothing to do."""
+        if sync and self._descriptor is not None:
+            os.fsync(self._descriptor)
+
+    def close(self) -> None:
+        """Closes the last chunk as it is: a stop writes no footer."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _fits(self, data: bytes) -> bool:
+        return self._data_end + len(data) <= self._header.capacity
+
+    def _complete(self) -> None:
+        """Writes the footer behind the data and cuts the file there."""
+        assert self._descriptor is not None
+        end = HEADER_SIZE + self._data_end
+        _write(self._descriptor, end, equeue.FOOTER.build(ChunkFooter(self._data_end)))
+        os.truncate(self._descriptor, end + FOOTER_SIZE)
+        self.close()
+
+
+def _write(descriptor: int, position: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(descriptor, view, position)
+        view, position = view[written:], position + written

@@ -1,0 +1,61 @@
+"""Messages and entries of an EQueue store as Arrow record batches, without an object for each."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from mqtool.siblings import arrow
+from mqtool.siblings.base import Damage
+from mqtool.siblings.equeue.columns import ENTRIES, MESSAGES
+from mqtool.siblings.equeue.runs import SoundRun
+from mqtool.siblings.equeue.store import EQueueStore, StoredMessage
+
+_TEXTS = ("topic", "tag", "message_id", "producer_address")
+
+
+def message_batches(store: EQueueStore, chunk: str = "") -> Iterator[Any]:
+    """Yields record batches of messages, of one chunk if one is named, and damage between them."""
+    for item in store.runs(chunk):
+        if isinstance(item, Damage):
+            yield item
+            continue
+        yield _messages(store.run_of(item) if isinstance(item, StoredMessage) else item)
+
+
+def entry_batches(store: EQueueStore) -> Iterator[Any]:
+    """Yields record batches of entries."""
+    for queue in store.queues:
+        for first, found in store.entry_arrays(queue):
+            count = len(found)
+            yield arrow.record_batch(
+                ENTRIES,
+                {
+                    "topic": [queue.topic] * count,
+                    "queue_id": np.full(count, queue.queue_id),
+                    "queue_offset": np.arange(first, first + count),
+                    "message_position": found["position_plus_one"] - 1,
+                    "tag_code": found["tag_code"],
+                },
+            )
+
+
+def _messages(sound: SoundRun) -> Any:
+    fields, run = sound.fields, sound.run
+    fixed = fields.fixed
+    none = np.zeros(len(run), np.int64)
+    columns: dict[str, Any] = {
+        name: arrow.texts(run.data, fields.starts.get(name, none), fields.lengths.get(name, none)) for name in _TEXTS
+    }
+    columns |= {name: fixed[name] for name in ("queue_id", "queue_offset", "code", "log_position")}
+    for name in ("created", "stored"):
+        columns[f"{name}_time"] = arrow.times(fixed[f"{name}_time"])
+        columns[f"{name}_ticks"] = fixed[f"{name}_time"]
+    columns |= {
+        "position": sound.positions,
+        "chunk_number": np.full(len(run), sound.chunk.header.chunk_number),
+        "length": run.sizes,
+        "body_size": fields.lengths["body"],
+        "body": arrow.raw(run.data, fields.starts["body"], fields.lengths["body"]),
+    }
+    return arrow.record_batch(MESSAGES, columns)

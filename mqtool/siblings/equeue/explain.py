@@ -1,0 +1,90 @@
+"""What a start of EQueue's broker would mean for the messages of a store: a dry run, in values and in one sentence."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mqtool.siblings.equeue import serve
+from mqtool.siblings.equeue.serve import Unserved
+from mqtool.siblings.equeue.settings import Settings, settings_of
+from mqtool.siblings.equeue.start import Refusal, Start, start
+from mqtool.siblings.equeue.store import EQueueStore, StoredMessage
+
+_MOST_OFFSETS = 1 << 24
+"""Entries of one queue that are followed; a damaged header can claim any number of them."""
+
+
+@dataclass(slots=True)
+class Explanation:
+    """What would happen.
+
+    Attributes:
+        refusal: why the broker does not start, None if it does.
+        clears_root: it deletes everything below the root.
+        write_position: global position at which it goes on writing; None if it does not start.
+        overwritten: positions of sound messages that lie behind the data end that it finds: lost without a word.
+        unserved: by (topic, queue id): entries that lead consumers to nothing, or to a message with another place.
+        silent: what it does without a word.
+    """
+
+    refusal: Refusal | None = None
+    clears_root: bool = False
+    write_position: int | None = None
+    overwritten: list[int] = field(default_factory=list)
+    unserved: dict[tuple[str, int], list[Unserved]] = field(default_factory=dict)
+    silent: list[str] = field(default_factory=list)
+
+    @property
+    def is_harmless(self) -> bool:
+        """Whether it starts and nothing is lost by that."""
+        return self.refusal is None and not self.clears_root and not self.overwritten
+
+    @property
+    def verdict(self) -> str:
+        """The whole in one sentence."""
+        if self.refusal is not None:
+            found = f"{self.refusal.exception}: {self.refusal.path}: {self.refusal.message}"
+            return f"does not start ({found}); {self.refusal.remedy}"
+        if self.clears_root:
+            return f"starts, and {self.silent[-1]}"
+        lost = f"{len(self.overwritten)} sound message(s) behind it are lost" if self.overwritten else "nothing is lost"
+        return f"starts and goes on at position {self.write_position}; {lost}"
+
+
+def explain(root: Path, settings: Settings | None = None) -> Explanation:
+    """Foretells a start; nothing is written.
+
+    Args:
+        root: the store.
+        settings: of the broker that will start; by default those that the chunk headers speak for.
+
+    Raises:
+        NotAStoreError, UnsupportedFormatError, StoreError: it cannot be read.
+    """
+    with EQueueStore(root) as store:
+        chosen = settings or settings_of(root, store.listing)
+        shape = store.shape
+        found = start(root, chosen, shape)
+        answer = Explanation(found.refusal, found.clears_root, silent=found.notes)
+        try:
+            if found.refusal is None and not found.clears_root:
+                answer.write_position = found.messages[max(found.messages)].global_end
+                answer.overwritten = _overwritten(store, found)
+                for key, queue in found.queues.items():
+                    if queue.next_offset <= _MOST_OFFSETS:
+                        answer.unserved[key] = list(serve.unserved(found, queue, chosen, shape))
+        finally:
+            found.close()
+    return answer
+
+
+def _overwritten(store: EQueueStore, found: Start) -> list[int]:
+    """Returns positions of sound messages in the last chunk that the broker's scan of it does not reach."""
+    last = found.messages[max(found.messages)]
+    if last.file is None or last.completed:
+        return []
+    path = last.file.path
+    return [
+        message.position
+        for message in store.messages()
+        if isinstance(message, StoredMessage) and message.chunk.path == path and message.frame.start >= last.data_end
+    ]

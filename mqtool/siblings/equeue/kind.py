@@ -1,0 +1,238 @@
+"""EQueue's stores behind the interface that all kinds share."""
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from mqtool.errors import FormatError
+from mqtool.formats import equeue, equeue_message
+from mqtool.siblings.base import Damage, Finding, Opened, Row, Table, saved_row
+from mqtool.siblings.equeue import explain, rebuild, salvage, verify
+from mqtool.siblings.equeue.chunk import ChunkFile
+from mqtool.siblings.equeue.columns import CHUNKS, ENTRIES, MESSAGES, TABLES
+from mqtool.siblings.equeue.listing import is_store
+from mqtool.siblings.equeue.settings import settings_of
+from mqtool.siblings.equeue.start import start
+from mqtool.siblings.equeue.store import EQueueStore, StoredMessage
+
+
+def recognises(path: Path) -> bool:
+    """Whether a path is the root of an EQueue store."""
+    return is_store(path)
+
+
+def open_kind(path: Path) -> "OpenedEQueue":
+    """Opens an EQueue store."""
+    return OpenedEQueue(path)
+
+
+class OpenedEQueue(Opened):
+    """An EQueue store, read-only.
+
+    Attributes:
+        store: the store itself.
+    """
+
+    tables = TABLES
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.store = EQueueStore(path)
+
+    def layout(self) -> Row:
+        """Returns what the store is, and what a start of the broker would make of it."""
+        settings = settings_of(self.path, self.store.listing)
+        found = start(self.path, settings, self.store.shape)
+        queues = [
+            {
+                "topic": topic,
+                "queue_id": queue_id,
+                "min_offset": queue.min_offset,
+                "next_offset": queue.next_offset,
+                "chunks": len(queue.chunks),
+            }
+            for (topic, queue_id), queue in found.queues.items()
+        ]
+        ends = [chunk.global_end for chunk in found.messages.values()]
+        found.close()
+        refusal = found.refusal
+        return {
+            "release": f"records as since EQueue {self.store.shape.name}",
+            "message_chunk_size": settings.message_chunk_size,
+            "queue_chunk_entries": settings.queue_chunk_entries,
+            "message_chunks": len(self.store.chunks),
+            "min_position": min((chunk.start for chunk in self.store.chunks), default=None),
+            "max_position": max(ends, default=None),
+            "queues": queues,
+            "start": "ok" if refusal is None else f"{refusal.exception}: {refusal.path}: {refusal.message}",
+            "oddities": [*found.notes, *(f"{path}: {why}" for path, why in self.store.unreadable.items())],
+        }
+
+    def rows(self, table: str) -> Iterator[Row | Damage]:
+        """Yields messages, entries or chunks."""
+        if table == ENTRIES.name:
+            yield from self._entries()
+        elif table == CHUNKS.name:
+            yield from self._chunks()
+        else:
+            yield from self._messages()
+
+    def parts(self, table: str) -> tuple[str, ...]:
+        """Returns the names of the message chunks; entries and chunks are one part."""
+        chunks = sorted(self.store.chunks, key=lambda chunk: chunk.header.chunk_number)
+        return tuple(chunk.path.name for chunk in chunks) or ("",) if table == MESSAGES.name else ("",)
+
+    def batches(self, table: str, part: str = "") -> Iterator[Any] | None:
+        """Yields messages or entries as record batches."""
+        from mqtool.siblings.equeue import batches  # noqa: PLC0415 - pyarrow costs 100 ms at import
+
+        if table == CHUNKS.name:
+            return None
+        return batches.entry_batches(self.store) if table == ENTRIES.name else batches.message_batches(self.store, part)
+
+    def rows_of_file(self, path: Path) -> tuple[Table, Iterator[Row | Damage]] | None:
+        """Returns the messages of a message chunk, or the entries of a queue chunk."""
+        whole = path.absolute()
+        found = next((chunk for chunk in self.store.chunks if chunk.path.absolute() == whole), None)
+        if found is not None:
+            return MESSAGES, self._messages(found.path.name)
+        for queue in self.store.queues:
+            for chunk in queue.chunks:
+                if chunk.absolute() == whole:
+                    count = settings_of(self.path, self.store.listing).queue_chunk_entries
+                    first = int(chunk.name.removeprefix(equeue.QUEUE_PREFIX)) * count
+                    return ENTRIES, self._of_queue_chunk((queue.topic, queue.queue_id), range(first, first + count))
+        return None
+
+    def _of_queue_chunk(self, queue: tuple[str, int], numbers: range) -> Iterator[Row | Damage]:
+        for row in self._entries():
+            if (row["topic"], row["queue_id"]) == queue and row["queue_offset"] in numbers:
+                yield row
+
+    def get(self, address: str) -> Row | None:
+        """Returns the message at an address: a global position, a message id, or TOPIC/QUEUE@OFFSET.
+
+        Raises:
+            CorruptionError: no message is at the position.
+        """
+        position = self._position_of(address)
+        return None if position is None else message_row(self.store.message_at(position))
+
+    def verify(self) -> Iterator[Finding]:
+        """Yields every broken invariant."""
+        return verify.verify(self.store)
+
+    def explain(self) -> Row:
+        """Returns what a start of the broker would mean for the messages."""
+        found = explain.explain(self.path)
+        return {
+            "verdict": found.verdict,
+            "harmless": found.is_harmless,
+            "starts": found.refusal is None,
+            "clears_root": found.clears_root,
+            "write_position": found.write_position,
+            "overwritten": found.overwritten,
+            "unserved": [
+                {"topic": topic, "queue_id": queue_id, **asdict(one)}
+                for (topic, queue_id), ones in found.unserved.items()
+                for one in ones
+            ],
+            "silent": found.silent,
+        }
+
+    def rebuild(self, out: Path) -> list[Row]:
+        """Writes queue chunks made anew from the message chunks."""
+        plans = rebuild.write_queues(self.store, out, settings_of(self.path))
+        return [
+            {
+                "queue": f"{plan.topic}/{plan.queue_id}",
+                "entries": len(plan.entries),
+                "kept": plan.kept,
+                "placed": plan.placed,
+                "filled": plan.filled,
+            }
+            for plan in plans
+        ]
+
+    def salvage(self, target: Path | None) -> list[Row]:
+        """Reports what each message chunk still holds; with a target, writes a new store of it."""
+        missing = [saved_row(one.path, (), (), (), [one]) for one in self.store.missing_chunks()]
+        if target is None:
+            found = [salvage.salvage_chunk(self.store, chunk) for chunk in self.store.chunks]
+        else:
+            found = salvage.salvage(self.path, target, settings_of(self.path))
+        saved = [saved_row(one.chunk.path, one.forwards, one.backwards, one.between, one.damage) for one in found]
+        return sorted([*saved, *missing], key=lambda row: str(row["file"])) if missing else saved
+
+    def close(self) -> None:
+        """Closes its files."""
+        self.store.close()
+
+    def _position_of(self, address: str) -> int | None:
+        if address.isdecimal() and len(address) < 19:
+            return int(address)
+        place, at, offset = address.rpartition("@")
+        if at and offset.isdecimal():
+            topic, _, queue_id = place.rpartition("/")
+            queues = (q for q in self.store.queues if q.topic == topic and str(q.queue_id) == queue_id)
+            entries = (entry for q in queues for number, entry in self.store.entries(q) if number == int(offset))
+            return next((entry.message_position for entry in entries), None)
+        try:
+            return equeue_message.parse_id(address).position
+        except FormatError:
+            return None
+
+    def _messages(self, chunk: str = "") -> Iterator[Row | Damage]:
+        for item in self.store.messages(chunk):
+            yield message_row(item) if isinstance(item, StoredMessage) else item
+
+    def _entries(self) -> Iterator[Row]:
+        for queue in self.store.queues:
+            for offset, entry in self.store.entries(queue):
+                yield {
+                    "topic": queue.topic,
+                    "queue_id": queue.queue_id,
+                    "queue_offset": offset,
+                    "message_position": entry.message_position,
+                    "tag_code": entry.tag_code,
+                }
+
+    def _chunks(self) -> Iterator[Row]:
+        folders: list[list[ChunkFile]] = [self.store.chunks, *map(self.store.queue_chunks, self.store.queues)]
+        for chunk in (chunk for chunks in folders for chunk in chunks):
+            yield {
+                "file": chunk.path.relative_to(self.path).as_posix(),
+                "chunk_number": chunk.header.chunk_number,
+                "capacity": chunk.header.capacity,
+                "completed": chunk.is_finished,
+                "data_size": chunk.room if chunk.is_finished else chunk.last_used(0, chunk.room),
+                "start": chunk.start,
+                "size": chunk.size,
+            }
+
+
+def message_row(message: StoredMessage) -> dict[str, Any]:
+    """Returns a message as a row of `MESSAGES`; text that is not UTF-8 has replacement characters, as in the broker."""
+    record = message.record
+    texts = {
+        name: getattr(record, name).decode("utf-8", "replace")
+        for name in ("topic", "tag", "message_id", "producer_address")
+    }
+    row = {
+        **texts,
+        "position": message.position,
+        "chunk_number": message.chunk.header.chunk_number,
+        "length": message.length,
+        "queue_id": record.queue_id,
+        "queue_offset": record.queue_offset,
+        "code": record.code,
+        "log_position": record.log_position,
+        "created_time": equeue_message.ticks_to_millis(record.created_time),
+        "stored_time": equeue_message.ticks_to_millis(record.stored_time),
+        "created_ticks": record.created_time,
+        "stored_ticks": record.stored_time,
+        "body_size": len(record.body),
+        "body": record.body,
+    }
+    return {column.name: row[column.name] for column in MESSAGES.columns}

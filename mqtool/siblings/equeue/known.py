@@ -1,0 +1,132 @@
+"""The messages of a store as the arrays that its queues are compared with."""
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from mqtool.errors import FormatError
+from mqtool.formats import equeue, equeue_message
+from mqtool.siblings.equeue.runs import SoundRun
+
+NO_CODE = -1
+"""In place of the code of a tag that has none."""
+
+ID_POSITION = 16
+"""Digits at the end of a message id that are the position."""
+_SHIFTS = np.arange(8, dtype=np.int64) * 8
+_DIGITS = np.full(256, 255, np.uint8)
+_DIGITS[np.frombuffer(b"0123456789abcdef", np.uint8)] = np.arange(16)
+_DIGITS[np.frombuffer(b"ABCDEF", np.uint8)] = np.arange(10, 16)
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What an entry has to agree with: a message of the log; its tag code is None where the tag has none."""
+
+    topic: str
+    queue_id: int
+    tag_code: int | None
+
+
+@lru_cache(maxsize=4096)
+def tag_code(tag: bytes) -> int | None:
+    """Returns the code of a tag, None for the one in four thousand million that has none."""
+    try:
+        return equeue.tag_code(tag.decode("utf-8", "replace"))
+    except FormatError:
+        return None
+
+
+@dataclass(slots=True)
+class KnownMessages:
+    """Every sound message of a log, in the order of positions.
+
+    Attributes:
+        queues: topic and queue id by number.
+    """
+
+    queues: dict[tuple[str, int], int] = field(default_factory=dict)
+    _parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = field(default_factory=list)
+
+    def add(self, sound: SoundRun, topics: "Distinct", tags: "Distinct") -> None:
+        """Takes the messages of a run, whose topics and tags are given."""
+        names = [one.decode("utf-8", "replace") for one in topics.values]
+        pairs = (topics.codes.astype(np.int64) << 32) | (sound.fields.fixed["queue_id"].astype(np.int64) & 0xFFFFFFFF)
+        distinct = distinct_numbers(pairs)
+        numbers = [
+            self.queues.setdefault((names[pair >> 32], _signed(pair & 0xFFFFFFFF)), len(self.queues))
+            for pair in distinct.values
+        ]
+        codes = [NO_CODE if (code := tag_code(tag)) is None else code for tag in tags.values]
+        self._parts.append(
+            (sound.positions, np.array(numbers, np.int64)[distinct.codes], np.array(codes, np.int64)[tags.codes])
+        )
+
+    def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Returns positions (int64, ascending), numbers of queues, codes of tags."""
+        empty = np.empty(0, np.int64)
+        positions, queues, codes = (
+            np.concatenate(column) for column in zip((empty, empty, empty), *self._parts, strict=True)
+        )
+        order = np.argsort(positions, kind="stable")
+        return positions[order], queues[order], codes[order]
+
+
+@dataclass(frozen=True, slots=True)
+class Distinct:
+    """A column as its distinct values and the number of the value in each row."""
+
+    values: list[Any]
+    codes: np.ndarray
+
+
+def distinct_bytes(sound: SoundRun, name: str, *, without_end: int = 0) -> Distinct:
+    """Returns the distinct values of a field of bytes; those of a field that the records lack are empty.
+
+    Args:
+        sound: the run.
+        name: the field.
+        without_end: so many bytes at the end of each are left out.
+    """
+    starts, lengths = sound.fields.starts.get(name), sound.fields.lengths.get(name)
+    if starts is None or lengths is None:
+        return Distinct([b""], np.zeros(len(sound.run), np.int64))
+    from mqtool.siblings import arrow  # noqa: PLC0415 - pyarrow costs 100 ms at import
+
+    coded = arrow.raw(sound.run.data, starts, np.maximum(lengths - without_end, 0)).dictionary_encode()
+    return Distinct(coded.dictionary.to_pylist(), coded.indices.to_numpy())
+
+
+def distinct_numbers(numbers: np.ndarray) -> Distinct:
+    """Returns the distinct values of a column of integers."""
+    found, codes = np.unique(numbers, return_inverse=True)
+    return Distinct(found.tolist(), codes)
+
+
+def stated_in_ids(sound: SoundRun) -> np.ndarray:
+    """Returns the position that each message id states, int64; -1 where its end is no hexadecimal number."""
+    starts, lengths = sound.fields.starts["message_id"], sound.fields.lengths["message_id"]
+    fits = lengths >= ID_POSITION
+    at = np.where(fits, starts + lengths - ID_POSITION, 0)
+    if len(sound.run.data) < ID_POSITION:
+        return np.full(len(at), -1)
+    digits = _DIGITS[sound.run.data[at[:, None] + np.arange(ID_POSITION)]]
+    fits &= (digits < ID_POSITION).all(axis=1)
+    pairs = (digits[:, 0::2].astype(np.int64) << 4) | digits[:, 1::2]
+    return np.where(fits, (pairs << _SHIFTS).sum(axis=1), -1)
+
+
+@lru_cache(maxsize=4096)
+def begins_an_id(prefix: bytes) -> bool:
+    """Whether an id can begin so, its last 16 digits left out."""
+    try:
+        equeue_message.parse_id(prefix + b"0" * ID_POSITION)
+    except FormatError:
+        return False
+    return True
+
+
+def _signed(number: int) -> int:
+    return number - (1 << 32) if number >= 1 << 31 else number

@@ -1,0 +1,181 @@
+"""Queue chunks made anew from message chunks.
+
+The log tells which messages a queue has, but not always in which order the broker's threads wrote their entries: sends
+that overtook each other may stand the other way round. Existing entries that are sound therefore keep their places;
+without them the order is that of the log.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mqtool.errors import StoreError
+from mqtool.formats import equeue, file_names
+from mqtool.formats.equeue import ENTRY_SIZE, QueueEntry
+from mqtool.siblings.equeue.appender import ChunkAppender
+from mqtool.siblings.equeue.known import tag_code
+from mqtool.siblings.equeue.settings import Settings
+from mqtool.siblings.equeue.store import EQueueStore, StoredMessage
+from mqtool.store.files import list_directory
+
+QueueKey = tuple[str, int]
+
+_LONGEST_GAP = 1_000_000
+"""Queue offsets between two messages of a queue; more is a damaged number, not a loss."""
+
+
+@dataclass(slots=True)
+class QueuePlan:
+    """The entries that a queue will have.
+
+    Attributes:
+        topic, queue_id: the queue.
+        entries: by queue offset.
+        kept: how many stand where they stood.
+        placed: how many the log says.
+        filled: how many lead nowhere, because their message is gone.
+    """
+
+    topic: str
+    queue_id: int
+    entries: dict[int, QueueEntry] = field(default_factory=dict)
+    kept: int = 0
+    placed: int = 0
+    filled: int = 0
+
+    @property
+    def next_offset(self) -> int:
+        """Queue offset after the last entry."""
+        return max(self.entries, default=-1) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Logged:
+    position: int
+    tag_code: int
+    queue_offset: int
+
+    @property
+    def entry(self) -> QueueEntry:
+        return QueueEntry(self.position + 1, self.tag_code)
+
+
+def plan_queues(store: EQueueStore, *, keep: bool = True) -> list[QueuePlan]:
+    """Works out every queue's entries.
+
+    Args:
+        store: its message chunks decide; its queue chunks only help.
+        keep: let sound existing entries keep their places, and those of deleted messages stay.
+    """
+    logged: dict[QueueKey, list[_Logged]] = {}
+    for item in store.messages():
+        if isinstance(item, StoredMessage):
+            key = item.record.topic.decode("utf-8", "replace"), item.record.queue_id
+            code = tag_code(item.record.tag) or 0
+            logged.setdefault(key, []).append(_Logged(item.position, code, item.record.queue_offset))
+    existing: dict[QueueKey, dict[int, QueueEntry]] = {}
+    if keep:
+        existing = {(queue.topic, queue.queue_id): dict(store.entries(queue)) for queue in store.queues}
+    log_start = min((chunk.start for chunk in store.chunks), default=0)
+    keys = sorted(logged.keys() | existing.keys())
+    return [_plan(key, logged.get(key, []), existing.get(key, {}), log_start) for key in keys]
+
+
+def _plan(key: QueueKey, logged: list[_Logged], existing: dict[int, QueueEntry], log_start: int) -> QueuePlan:
+    plan = QueuePlan(*key)
+    by_position = {message.position: message for message in logged}
+    believed = _believed([*existing, *(message.queue_offset for message in logged)])
+    for offset, entry in existing.items():
+        message = by_position.get(entry.message_position)
+        if offset not in believed:
+            continue
+        if message is not None and message.tag_code == entry.tag_code:
+            plan.entries[offset] = entry
+            del by_position[message.position]
+            plan.kept += 1
+        elif entry.is_valid and entry.message_position < log_start:
+            plan.entries[offset] = entry
+            plan.kept += 1
+    rest = [message for message in logged if message.position in by_position]
+    for offset, message in zip(_free(plan, rest, believed), rest, strict=True):
+        plan.entries[offset] = message.entry
+        plan.placed += 1
+    return plan
+
+
+def _believed(offsets: list[int]) -> range:
+    """Returns the range of queue offsets to work with: that of the largest group without a gap no loss explains."""
+    groups: list[list[int]] = []
+    for offset in sorted(offset for offset in offsets if offset >= 0):
+        if groups and offset - groups[-1][-1] <= _LONGEST_GAP:
+            groups[-1].append(offset)
+        else:
+            groups.append([offset])
+    largest = max(groups, key=len, default=[0])
+    return range(largest[0], largest[-1] + 1)
+
+
+def _free(plan: QueuePlan, rest: list[_Logged], believed: range) -> list[int]:
+    """Returns ascending queue offsets for messages in the log's order: their own ones, taken together, where free.
+
+    Messages beyond those go to the queue's end.
+    """
+    stated = {message.queue_offset for message in rest if message.queue_offset in believed}
+    free = sorted(stated - plan.entries.keys())
+    after = max([*plan.entries, *free], default=believed.start - 1) + 1
+    return [*free, *range(after, after + len(rest) - len(free))]
+
+
+def write_queues(store: EQueueStore, target: Path, settings: Settings, *, keep: bool = True) -> list[QueuePlan]:
+    """Writes queue chunks into a new directory.
+
+    Args:
+        store: where the messages are.
+        target: gets `queue-chunks`; must be empty or absent.
+        settings: sizes of chunks.
+        keep: as in `plan_queues`.
+
+    Returns:
+        What was written.
+
+    Raises:
+        StoreError: the target holds something, or a topic can be no folder's name; nothing was written then.
+    """
+    if target.exists() and list_directory(target):
+        raise StoreError("expected an empty or absent directory", target)
+    plans = plan_queues(store, keep=keep)
+    log_start = min((chunk.start for chunk in store.chunks), default=0)
+    for plan in plans:
+        if not file_names.is_directory_name(plan.topic):
+            words = f"a message states topic {plan.topic[:40]!r}, which can be no folder's name; verify shows where"
+            raise StoreError(words, store.path)
+    for plan in plans:
+        if plan.entries:
+            _write(plan, target / equeue.QUEUE_CHUNKS / plan.topic / str(plan.queue_id), settings, log_start)
+    return plans
+
+
+def _write(plan: QueuePlan, directory: Path, settings: Settings, log_start: int) -> None:
+    appender = ChunkAppender(directory, equeue.QUEUE_PREFIX, settings.queue_chunk_entries * ENTRY_SIZE)
+    appender.begin(min(plan.entries) // settings.queue_chunk_entries)
+    try:
+        for entry in _filled(plan, settings, log_start):
+            data = equeue.QUEUE_ENTRY.build(entry)
+            appender.append(lambda _, data=data: data)  # type: ignore[misc]  # bound now, called now
+        appender.flush(sync=True)
+    finally:
+        appender.close()
+
+
+def _filled(plan: QueuePlan, settings: Settings, log_start: int) -> Iterator[QueueEntry]:
+    """Yields entries without a gap: a place of a lost message leads to where no frame begins."""
+    first = min(plan.entries) // settings.queue_chunk_entries * settings.queue_chunk_entries
+    before = max(log_start - 1, 0)
+    for offset in range(first, plan.next_offset):
+        entry = plan.entries.get(offset)
+        if entry is None:
+            plan.filled += 1
+            entry = QueueEntry(before + 1, 0)
+        else:
+            before = entry.message_position + 1
+        yield entry

@@ -1,0 +1,129 @@
+"""Records saved from a damaged message chunk, from either end: forwards by head lengths, backwards by tail lengths."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mqtool.errors import MessageRejectedError
+from mqtool.formats.equeue import HEADER_SIZE
+from mqtool.siblings.base import Damage
+from mqtool.siblings.equeue.chunk import ChunkFile, Frame
+from mqtool.siblings.equeue.settings import Settings
+from mqtool.siblings.equeue.store import EQueueStore, StoredMessage
+from mqtool.siblings.equeue.writer import EQueueWriter
+
+
+@dataclass(slots=True)
+class Salvaged:
+    """What could be saved of one chunk.
+
+    Attributes:
+        chunk: the file.
+        forwards: messages found from the beginning.
+        backwards: further ones found from the data end, in order of positions.
+        between: further ones in between that state their own position.
+        damage: ranges without a message.
+    """
+
+    chunk: ChunkFile
+    forwards: list[StoredMessage] = field(default_factory=list)
+    backwards: list[StoredMessage] = field(default_factory=list)
+    between: list[StoredMessage] = field(default_factory=list)
+    damage: list[Damage] = field(default_factory=list)
+
+    @property
+    def messages(self) -> list[StoredMessage]:
+        """All of them in order of positions."""
+        return [*self.forwards, *self.between, *self.backwards]
+
+    def discard(self, message: StoredMessage, reason: str) -> None:
+        """Moves a message to the ranges without one."""
+        for part in (self.forwards, self.between, self.backwards):
+            part[:] = [kept for kept in part if kept is not message]
+        start, end = message.frame.start, message.frame.end
+        base = self.chunk.start
+        self.damage.append(Damage(base + start, base + end, "lost", reason, self.chunk.path, HEADER_SIZE + start))
+
+
+def salvage_chunk(store: EQueueStore, chunk: ChunkFile) -> Salvaged:
+    """Looks for messages from both ends of a chunk, then between.
+
+    The data end is known of a completed chunk only; of another, the last message that states its own position ends it.
+    """
+    found = Salvaged(chunk)
+    found.forwards = list(_forwards(store, chunk))
+    start = found.forwards[-1].frame.end if found.forwards else 0
+    stating = [at for at in chunk.stating(start, chunk.room) if isinstance(store.read(chunk, at), StoredMessage)]
+    end = chunk.room
+    if not chunk.is_finished:
+        last = store.read(chunk, stating[-1]) if stating else None
+        end = last.frame.end if isinstance(last, StoredMessage) else start
+    found.backwards = list(_backwards(store, chunk, start, end))[::-1]
+    stop = found.backwards[0].frame.start if found.backwards else end
+    at = start
+    for place in stating:
+        if place < at or place >= stop:
+            continue
+        message = store.read(chunk, place)
+        if isinstance(message, StoredMessage):
+            found.between.append(message)
+            at = message.frame.end
+    found.damage = list(_gaps(found, max(stop, end)))
+    return found
+
+
+def _forwards(store: EQueueStore, chunk: ChunkFile) -> Iterator[StoredMessage]:
+    at = 0
+    while isinstance(message := store.read(chunk, at), StoredMessage):
+        yield message
+        at = message.frame.end
+
+
+def _backwards(store: EQueueStore, chunk: ChunkFile, start: int, end: int) -> Iterator[StoredMessage]:
+    while isinstance(frame := chunk.frame_before(end, start, store.max_record_size), Frame):
+        message = store.decode(chunk, frame)
+        if not isinstance(message, StoredMessage):
+            return
+        yield message
+        end = frame.start
+
+
+def _gaps(found: Salvaged, end: int) -> Iterator[Damage]:
+    chunk, at = found.chunk, 0
+    for first, after in [*((m.frame.start, m.frame.end) for m in found.messages), (end, end)]:
+        if first > at:
+            detail = "no message states this position, and neither neighbour's length leads to one"
+            yield Damage(chunk.start + at, chunk.start + first, "lost", detail, chunk.path, HEADER_SIZE + at)
+        at = max(at, after)
+
+
+def salvage(root: Path, target: Path, settings: Settings) -> list[Salvaged]:
+    """Copies every message that can be found into a new store, in order, with queues made anew.
+
+    Messages keep their queue offset and times; they get new positions and ids of those.
+
+    Args:
+        root: the damaged store; only read.
+        target: an empty or absent directory.
+        settings: of the new store.
+
+    Returns:
+        What was found, chunk by chunk; its files are closed.
+    """
+    with EQueueStore(root, settings.max_record_size) as store:
+        reports = [salvage_chunk(store, chunk) for chunk in store.chunks]
+        reports.sort(key=lambda report: report.chunk.header.chunk_number)
+        with EQueueWriter(target, settings, store.shape) as writer:
+            for report in reports:
+                _write(writer, report)
+            writer.flush()
+    return reports
+
+
+def _write(writer: EQueueWriter, report: Salvaged) -> None:
+    """Writes what was found in a chunk; a message that no store could hold counts as lost."""
+    for message in tuple(report.messages):
+        try:
+            writer.append(message.record)
+        except MessageRejectedError as error:
+            report.discard(message, str(error))

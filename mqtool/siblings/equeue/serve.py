@@ -1,0 +1,191 @@
+"""What the broker gives its consumers after a start: entries followed to messages, with its own errors.
+
+Source: ChunkReader, Chunk.TryReadAt (ECommon 2.6.5). A chunk that is written to and was not flushed since the start
+answers "nothing" where a completed one throws.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from mqtool.errors import FormatError
+from mqtool.formats import equeue
+from mqtool.formats.equeue import ENTRY_SIZE
+from mqtool.formats.equeue_message import MessageRecord, Shape
+from mqtool.siblings.equeue.chunk import ChunkFile, NoFrame
+from mqtool.siblings.equeue.runs import is_decodable
+from mqtool.siblings.equeue.settings import Settings
+from mqtool.siblings.equeue.start import LoadedChunk, LoadedQueue, Start
+
+
+@dataclass(frozen=True, slots=True)
+class Unserved:
+    """An entry that leads to no message, or to another one.
+
+    Attributes:
+        queue_offset: of the entry.
+        message_position: what the entry says, None if it cannot be read.
+        step: "queue" or "message": where it failed.
+        exception: the .NET exception's name, None where the broker just finds nothing.
+        message: its text.
+    """
+
+    queue_offset: int
+    message_position: int | None
+    step: str
+    exception: str | None
+    message: str
+
+
+class ServeError(Exception):
+    """An exception of the broker, by its name; never leaves this package."""
+
+    def __init__(self, name: str, message: str) -> None:
+        super().__init__(message)
+        self.name = name
+
+
+def unserved(start: Start, queue: LoadedQueue, settings: Settings, shape: Shape) -> Iterator[Unserved]:
+    """Yields every entry of a queue, from its min offset to its next offset, that leads nowhere or astray."""
+    for offset in range(max(queue.min_offset, 0), queue.next_offset):
+        try:
+            entry = _entry(queue, offset, settings)
+        except ServeError as error:
+            yield Unserved(offset, None, "queue", error.name, str(error))
+            continue
+        if entry is None:
+            yield Unserved(offset, None, "queue", None, "no entry")
+            continue
+        position = entry.message_position
+        try:
+            record = message(start, position, settings, shape)
+        except ServeError as error:
+            yield Unserved(offset, position, "message", error.name, str(error))
+            continue
+        if record is None:
+            yield Unserved(offset, position, "message", None, "no message")
+            continue
+        topic = record.topic.decode("utf-8", "replace")
+        if (topic, record.queue_id, record.queue_offset) != (queue.topic, queue.queue_id, offset):
+            found = f"another message: {topic}/{record.queue_id}/{record.queue_offset}"
+            yield Unserved(offset, position, "message", None, found)
+
+
+def message(start: Start, position: int, settings: Settings, shape: Shape) -> MessageRecord | None:
+    """Returns the message at a global position as the broker reads it; None where it finds nothing.
+
+    Raises:
+        ServeError: the broker throws.
+    """
+    if position >= _end(start.messages):
+        return None
+    chunk, local = _located(start.messages, position, settings.message_chunk_size)
+    if local >= chunk.data_end or chunk.file is None:
+        return None
+    found = chunk.file.frame_at(local, chunk.data_end, settings.max_record_size)
+    if isinstance(found, NoFrame):
+        if not chunk.completed:
+            return None
+        raise ServeError("ChunkReadException", _words(found, local, chunk, settings))
+    if not is_decodable(found.record, shape):
+        raise ServeError("ArgumentException", "the record cannot be decoded")
+    return shape.parse(found.record)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Walked:
+    """How many records of a chunk the broker can read one after the other.
+
+    Attributes:
+        number: of the chunk.
+        records: read.
+        end: data position after the last of them.
+        error: the text of the exception at which it ended early, None if it did not.
+    """
+
+    number: int
+    records: int
+    end: int
+    error: str | None
+
+
+def walk(chunk: LoadedChunk, settings: Settings) -> Walked:
+    """Reads a message chunk frame after frame up to its data end."""
+    at = records = 0
+    while chunk.file is not None and at < chunk.data_end:
+        found = chunk.file.frame_at(at, chunk.data_end, settings.max_record_size)
+        if isinstance(found, NoFrame):
+            return Walked(chunk.number, records, at, _words(found, at, chunk, settings))
+        at = found.end
+        records += 1
+    return Walked(chunk.number, records, at, None)
+
+
+def _entry(queue: LoadedQueue, offset: int, settings: Settings) -> equeue.QueueEntry | None:
+    if offset * ENTRY_SIZE >= _end(queue.chunks):
+        return None
+    chunk, local = _located(queue.chunks, offset * ENTRY_SIZE, settings.queue_chunk_size)
+    if local >= chunk.data_end or chunk.file is None:
+        return None
+    entry = _read_entry(chunk.file, local)
+    if entry is None or not entry.is_valid:
+        if not chunk.completed:
+            return None
+        name = f"(QueueChunk-{queue.topic}@{queue.queue_id}-#{chunk.number})"
+        raise ServeError(
+            "ChunkReadException",
+            f"Read fixed record from data position: {local} failed, max data position: {chunk.data_end}. "
+            f"Something is seriously wrong in chunk {name}",
+        )
+    return entry
+
+
+def _read_entry(file: ChunkFile, local: int) -> equeue.QueueEntry | None:
+    try:
+        return equeue.QUEUE_ENTRY.parse(file.read(local, ENTRY_SIZE))
+    except FormatError:
+        return None
+
+
+def _end(chunks: dict[int, LoadedChunk]) -> int:
+    """Returns the data end of the chunk that is written to: that of the highest number."""
+    return chunks[max(chunks)].global_end
+
+
+def _located(chunks: dict[int, LoadedChunk], position: int, size: int) -> tuple[LoadedChunk, int]:
+    """Finds a chunk by the configured size, and the place in it by the size in its header."""
+    number = position // size
+    chunk = chunks.get(number)
+    if chunk is None:
+        raise ServeError("ChunkNotExistException", f"Chunk not exist, position: {position}, chunkNum: {number}")
+    end = chunk.start + chunk.capacity
+    if not chunk.start <= position <= end:
+        message = f"globalDataPosition {position} is out of chunk data positions [{chunk.start}, {end}]."
+        raise ServeError("Exception", message)
+    return chunk, position - chunk.start
+
+
+def _words(found: NoFrame, local: int, chunk: LoadedChunk, settings: Settings) -> str:
+    """Says what Chunk.TryReadForwardInternal says."""
+    name = f"(MessageChunk-#{chunk.number})"
+    match found.kind:
+        case "no-room":
+            return (
+                f"No enough space even for length prefix and suffix, data position: {local}, "
+                f"max data position: {chunk.data_end}, chunk: {name}"
+            )
+        case "length":
+            return f"Log record at data position {local} has non-positive length: {found.length} in chunk {name}"
+        case "too-long":
+            return (
+                f"Log record at data position {local} has too large length: {found.length} bytes, "
+                f"while limit is {settings.max_record_size} bytes, in chunk {name}"
+            )
+        case "past-end":
+            return (
+                f"There is not enough space to read full record (length prefix: {found.length}), "
+                f"data position: {local}, max data position: {chunk.data_end}, chunk: {name}"
+            )
+    return (
+        f"Prefix/suffix length inconsistency: prefix length({found.length}) != suffix length ({found.other}), "
+        f"data position: {local}. Something is seriously wrong in chunk {name}."
+    )

@@ -1,0 +1,53 @@
+"""The broker's settings that its files depend on; nothing in a store names them."""
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from mqtool.formats import equeue
+from mqtool.siblings.equeue.listing import Listing, list_store
+from mqtool.store.files import ReadFile
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """BrokerSetting's values (EQueue 2.6.3).
+
+    Attributes:
+        message_chunk_size: data bytes of a message chunk.
+        queue_chunk_entries: entries of a queue chunk.
+        max_record_size: largest message record.
+        broker_name: is in the ids of messages.
+    """
+
+    message_chunk_size: int = 1 << 30
+    queue_chunk_entries: int = 1_000_000
+    max_record_size: int = equeue.MAX_RECORD_SIZE
+    broker_name: str = "DefaultBroker"
+
+    @property
+    def queue_chunk_size(self) -> int:
+        """Data bytes of a queue chunk."""
+        return self.queue_chunk_entries * equeue.ENTRY_SIZE
+
+
+def settings_of(root: Path, listing: Listing | None = None) -> Settings:
+    """Returns the settings that most chunk headers of a store speak for; defaults where there is none."""
+    found = listing or list_store(root)
+    message = _capacity(found.messages)
+    queue = _capacity(tuple(path for queue in found.queues for path in queue.chunks))
+    defaults = Settings()
+    return Settings(
+        message or defaults.message_chunk_size,
+        (queue or defaults.queue_chunk_size) // equeue.ENTRY_SIZE or 1,
+    )
+
+
+def _capacity(paths: tuple[Path, ...]) -> int:
+    sizes: Counter[int] = Counter()
+    for path in paths:
+        with ReadFile(path) as file:
+            head = file.read(0, equeue.HEADER_SIZE)
+        if len(head) == equeue.HEADER_SIZE and (header := equeue.HEADER.parse(head)).is_sound:
+            sizes[header.capacity] += 1
+    return sizes.most_common(1)[0][0] if sizes else 0

@@ -1,0 +1,300 @@
+"""What the real broker does when it starts on a store, without starting it: states, data ends, refusals, losses.
+
+Every rule is ECommon 2.6.5's (ChunkManager.Load, Chunk.InitCompleted, Chunk.InitOngoing) or EQueue 2.6.3's (Queue.Load,
+DefaultQueueStore, DefaultConsumeOffsetStore, BrokerController.Start). Nothing is written.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mqtool.errors import FormatError
+from mqtool.formats import equeue
+from mqtool.formats.equeue import ENTRY_SIZE, FOOTER_SIZE, HEADER_SIZE
+from mqtool.formats.equeue_message import Shape
+from mqtool.siblings.equeue import listing
+from mqtool.siblings.equeue.chunk import ChunkFile, Frame
+from mqtool.siblings.equeue.listing import Listing, QueueFiles
+from mqtool.siblings.equeue.runs import is_decodable, sound_run
+from mqtool.siblings.equeue.settings import Settings
+from mqtool.siblings.hops import FIRST_WINDOW, WINDOW
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why the broker does not start.
+
+    Attributes:
+        exception: name of the .NET exception.
+        message: its text, where it is the libraries' own; else in our words.
+        path: the file that is at fault.
+        remedy: what to do.
+    """
+
+    exception: str
+    message: str
+    path: Path
+    remedy: str
+
+
+class StartRefusedError(Exception):
+    """Carries a `Refusal` out of the loading; never leaves this package."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.message)
+        self.refusal = refusal
+
+
+@dataclass(slots=True)
+class LoadedChunk:
+    """A chunk as the broker sees it after loading.
+
+    Attributes:
+        file: opened; None for one that the start makes.
+        number, capacity: by its header.
+        completed: loaded as such, which only its place in the list decides.
+        data_end: data position at which writing goes on; for a completed chunk, what its footer says.
+    """
+
+    file: ChunkFile | None
+    number: int
+    capacity: int
+    completed: bool
+    data_end: int
+
+    @property
+    def start(self) -> int:
+        """Global position of its first data byte."""
+        return self.number * self.capacity
+
+    @property
+    def global_end(self) -> int:
+        """Global position of its data end."""
+        return self.start + self.data_end
+
+
+@dataclass(slots=True)
+class LoadedQueue:
+    """A queue as the broker sees it.
+
+    Attributes:
+        topic, queue_id: its name.
+        chunks: by number.
+        next_offset: queue offset of the next message.
+        producer_visible, consumer_visible: by queue.setting.
+    """
+
+    topic: str
+    queue_id: int
+    chunks: dict[int, LoadedChunk]
+    next_offset: int
+    producer_visible: bool
+    consumer_visible: bool
+
+    @property
+    def min_offset(self) -> int:
+        """First queue offset that a chunk is there for; -1 for a queue without messages."""
+        if self.next_offset == 0:
+            return -1
+        first = self.chunks[min(self.chunks)]
+        return first.start // ENTRY_SIZE
+
+
+@dataclass(slots=True)
+class Start:
+    """What a start makes of a store.
+
+    Attributes:
+        refusal: why it ends, None if it does not.
+        clears_root: it deletes everything below the root first.
+        messages: message chunks by number.
+        queues: by topic and queue id.
+        offsets: consumed offsets that it will go on with.
+        notes: in words, what it does silently.
+    """
+
+    refusal: Refusal | None = None
+    clears_root: bool = False
+    messages: dict[int, LoadedChunk] = field(default_factory=dict)
+    queues: dict[tuple[str, int], LoadedQueue] = field(default_factory=dict)
+    offsets: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def close(self) -> None:
+        """Closes its files."""
+        for chunks in (self.messages, *(queue.chunks for queue in self.queues.values())):
+            for chunk in chunks.values():
+                if chunk.file is not None:
+                    chunk.file.close()
+
+
+def start(root: Path, settings: Settings, shape: Shape) -> Start:
+    """Goes through the broker's start.
+
+    Args:
+        root: the store.
+        settings: of the broker that will start, not of the one that wrote.
+        shape: of the records that this broker reads.
+    """
+    found = Start()
+    listed = listing.list_store(root)
+    try:
+        found.offsets = _offsets(root, found)
+        found.messages = _load(listed.messages, "MessageChunk", settings, shape)
+        _load_queues(listed, settings, found)
+    except StartRefusedError as error:
+        found.refusal = error.refusal
+        return found
+    if not found.messages or not found.queues:
+        _clear(found, settings)
+    return found
+
+
+def _load(paths: tuple[Path, ...], name: str, settings: Settings, shape: Shape | None) -> dict[int, LoadedChunk]:
+    """Loads a folder's chunks: all but the last as completed, from the newest to the oldest, then the last."""
+    chunks: dict[int, LoadedChunk] = {}
+    for path in (*reversed(paths[:-1]), *paths[-1:]):
+        file = _opened(path)
+        is_last = path == paths[-1]
+        if is_last:
+            end = _ongoing_entries(file) if shape is None else _ongoing_records(file, settings, shape)
+        else:
+            end = _completed(file, f"({name}-#{file.header.chunk_number})", fixed=shape is None)
+        header = file.header
+        if header.chunk_number in chunks:
+            raise StartRefusedError(
+                Refusal(
+                    "ArgumentException",
+                    "The key already existed in the dictionary.",
+                    path,
+                    f"two files state chunk number {header.chunk_number}: move the one that is not a chunk elsewhere",
+                )
+            )
+        chunks[header.chunk_number] = LoadedChunk(file, header.chunk_number, header.capacity, not is_last, end)
+    return chunks
+
+
+def _opened(path: Path) -> ChunkFile:
+    try:
+        file = ChunkFile(path)
+    except FormatError as error:
+        raise StartRefusedError(_no_header(path, "is shorter than a header")) from error
+    if not file.header.is_sound:
+        raise StartRefusedError(_no_header(path, f"states {file.header.chunk_number}, {file.header.capacity}"))
+    return file
+
+
+def _no_header(path: Path, why: str) -> Refusal:
+    """The broker's own error is lost: its handler fails at formatting a chunk without a header."""
+    return Refusal("NullReferenceException", f"the header {why}", path, "restore the header, or remove an empty file")
+
+
+def _completed(file: ChunkFile, name: str, *, fixed: bool) -> int:
+    """Checks a completed chunk as Chunk.CheckCompletedFileChunk does and returns its data size."""
+    size = file.footer_data_size
+    remedy = "write the footer at the end of its records and cut the file there"
+    if size is None:
+        raise StartRefusedError(Refusal("Exception", "too short for a footer", file.path, remedy))
+    if size < 0:
+        message = "chunkDataTotalSize should be non negative.\nParameter name: chunkDataTotalSize"
+        raise StartRefusedError(Refusal("ArgumentOutOfRangeException", message, file.path, remedy))
+    needed = HEADER_SIZE + size + FOOTER_SIZE
+    if needed != file.size:
+        message = (
+            f"The size of chunk {name} should be equals with fileStream's length {file.size}, "
+            f"but instead it was {_int32(needed)}."
+        )
+        raise StartRefusedError(Refusal("ChunkBadDataException", message, file.path, remedy))
+    if fixed and size != file.header.capacity:
+        message = (
+            f"For fixed-size chunk, the total data size of chunk {name} should be {file.header.capacity}, "
+            f"but instead it was {size}."
+        )
+        raise StartRefusedError(Refusal("ChunkBadDataException", message, file.path, "rebuild the queue"))
+    return size
+
+
+def _int32(value: int) -> int:
+    return (value + (1 << 31)) % (1 << 32) - (1 << 31)
+
+
+def _ongoing_records(file: ChunkFile, settings: Settings, shape: Shape) -> int:
+    """Returns where the broker finds the data end of the last message chunk (Chunk.TryParsingDataPosition)."""
+    limit = file.size - FOOTER_SIZE - HEADER_SIZE
+    at = 0
+    while at < limit:
+        run = file.run(at, limit, settings.max_record_size, WINDOW if at else FIRST_WINDOW)
+        if len(run := sound_run(file, shape, run).run):
+            at = run.end
+            continue
+        frame = file.frame_at(at, limit, settings.max_record_size)
+        if not isinstance(frame, Frame) or not is_decodable(frame.record, shape):
+            break
+        at = frame.end
+    return at
+
+
+def _ongoing_entries(file: ChunkFile) -> int:
+    """Returns where the broker finds the data end of a queue's last chunk."""
+    limit = max(0, file.size - FOOTER_SIZE - HEADER_SIZE) // ENTRY_SIZE
+    positions = file.entries(limit)["position_plus_one"]
+    bad = (positions <= 0).nonzero()[0]
+    return (int(bad[0]) if len(bad) else len(positions)) * ENTRY_SIZE
+
+
+def _load_queues(listed: Listing, settings: Settings, found: Start) -> None:
+    for folder in listed.bad_folders:
+        remedy = "move the folder out of the store"
+        raise StartRefusedError(Refusal("FormatException", "the name of a queue's folder is no number", folder, remedy))
+    for queue in listed.queues:
+        loaded = _load_queue(queue, settings)
+        if loaded is None:
+            found.notes.append(f"queue {queue.topic}/{queue.queue_id} is marked as deleted and not loaded")
+        else:
+            found.queues[queue.topic, queue.queue_id] = loaded
+
+
+def _load_queue(queue: QueueFiles, settings: Settings) -> LoadedQueue | None:
+    try:
+        setting = listing.setting(queue.directory)
+    except FormatError as error:
+        path = queue.directory / equeue.QUEUE_SETTING
+        raise StartRefusedError(
+            Refusal("JsonReaderException", str(error), path, "delete the file: defaults are taken then")
+        ) from error
+    if setting.is_deleted:
+        return None
+    chunks = _load(queue.chunks, f"QueueChunk-{queue.topic}@{queue.queue_id}", settings, None)
+    if not chunks:
+        chunks = {0: LoadedChunk(None, 0, settings.queue_chunk_size, completed=False, data_end=0)}
+    last = chunks[max(chunks)]
+    visible = setting.producer_visible, setting.consumer_visible
+    return LoadedQueue(queue.topic, queue.queue_id, chunks, last.global_end // ENTRY_SIZE, *visible)
+
+
+def _offsets(root: Path, found: Start) -> dict[str, dict[str, dict[str, int]]]:
+    """Reads consumed offsets as DefaultConsumeOffsetStore does: the backup counts only if the first cannot be read."""
+    first, backup = root / equeue.CONSUME_OFFSETS, root / equeue.CONSUME_OFFSETS_BACKUP
+    try:
+        offsets = listing.consume_offsets(first)
+    except FormatError:
+        found.notes.append(f"{first.name} cannot be read: its backup is taken")
+        try:
+            return listing.consume_offsets(backup) or {}
+        except FormatError as error:
+            raise StartRefusedError(
+                Refusal("JsonReaderException", str(error), backup, "restore one of the two files, or delete both")
+            ) from error
+    if offsets is None and backup.is_file():
+        found.notes.append(f"{first.name} is missing or empty: no offsets are taken, and the backup is overwritten")
+    return offsets or {}
+
+
+def _clear(found: Start, settings: Settings) -> None:
+    """BrokerController.Clean: without message chunks or without queues, everything below the root goes."""
+    missing = "message chunks" if not found.messages else "queues"
+    found.notes.append(f"there are no {missing}: the broker DELETES everything below the root")
+    found.close()
+    found.clears_root = True
+    found.queues = {}
+    found.offsets = {}
+    found.messages = {0: LoadedChunk(None, 0, settings.message_chunk_size, completed=False, data_end=0)}

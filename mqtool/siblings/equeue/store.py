@@ -1,0 +1,323 @@
+"""An EQueue store opened for reading: messages with damage, queues, single messages."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from mqtool.errors import CorruptionError, FormatError, UnsupportedFormatError
+from mqtool.formats import equeue, equeue_message
+from mqtool.formats.equeue import ENTRY_SIZE, MAX_RECORD_SIZE
+from mqtool.formats.equeue_message import MessageRecord, Shape
+from mqtool.siblings.base import Damage
+from mqtool.siblings.equeue.chunk import ChunkFile, Frame, NoFrame
+from mqtool.siblings.equeue.listing import Listing, QueueFiles, list_store
+from mqtool.siblings.equeue.runs import SoundRun, sound_run
+from mqtool.siblings.hops import FIRST_WINDOW, WINDOW, hop
+
+MISSING_CHUNK = "missing-chunk"
+"""Kind of damage: the range of a chunk file that is missing."""
+
+_INDEX_CHUNK = 8
+"""Offset of ChunkType in the header of ECommon's later line; our headers keep it in `reserved`."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    """A record and where it lies.
+
+    Attributes:
+        position: global position of its frame.
+        chunk: the chunk that holds it.
+        frame: the frame.
+        record: its fields.
+    """
+
+    position: int
+    chunk: ChunkFile
+    frame: Frame
+    record: MessageRecord
+
+    @property
+    def length(self) -> int:
+        """Bytes of the record, its two lengths excluded."""
+        return len(self.frame.record)
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """What follows the last record of the last chunk.
+
+    Attributes:
+        end: global position after the last record.
+        kind: "clean", or "leftover": bytes that are no zeros.
+        length: bytes up to the last that is not zero.
+    """
+
+    end: int
+    kind: str
+    length: int
+
+
+class EQueueStore:
+    """A store of the chunk files of EQueue, read-only.
+
+    Attributes:
+        path: its root.
+        listing: its files.
+        chunks: message chunks in the broker's order; those that cannot be opened are in `unreadable`.
+        unreadable: path and reason of chunk files without a sound header.
+    """
+
+    def __init__(self, path: Path, max_record_size: int = MAX_RECORD_SIZE) -> None:
+        """Opens the message chunks.
+
+        Args:
+            path: the root directory.
+            max_record_size: larger records count as damage.
+
+        Raises:
+            NotAStoreError: there are no chunks.
+            UnsupportedFormatError: the chunks are of ECommon's later line.
+        """
+        self.path = path
+        self.max_record_size = max_record_size
+        self.listing: Listing = list_store(path)
+        self.unreadable: dict[Path, str] = {}
+        self.chunks = self._open(self.listing.messages)
+        self._queues: dict[Path, list[ChunkFile]] = {}
+        self.tail: Tail | None = None
+
+    @cached_property
+    def shape(self) -> Shape:
+        """The shape of its records: the one that most of the first records fit."""
+        votes: Counter[Shape] = Counter()
+        for chunk in self.chunks:
+            at = 0
+            while isinstance(frame := chunk.frame_at(at, chunk.room, self.max_record_size), Frame):
+                found = equeue_message.detect(frame.record, chunk.start + at)
+                votes.update([found] if found else [])
+                at = frame.end
+                if votes.total() >= 16:
+                    break
+        return votes.most_common(1)[0][0] if votes else equeue_message.CURRENT
+
+    @cached_property
+    def capacity(self) -> int:
+        """Data bytes of a message chunk, as most headers say; 0 without chunks."""
+        sizes = Counter(chunk.header.capacity for chunk in self.chunks)
+        return sizes.most_common(1)[0][0] if sizes else 0
+
+    @property
+    def queues(self) -> tuple[QueueFiles, ...]:
+        """The folders of its queues."""
+        return self.listing.queues
+
+    def queue_chunks(self, queue: QueueFiles) -> list[ChunkFile]:
+        """Returns the chunks of a queue in the broker's order."""
+        if queue.directory not in self._queues:
+            self._queues[queue.directory] = self._open(queue.chunks)
+        return self._queues[queue.directory]
+
+    def messages(self, name: str = "") -> Iterator[StoredMessage | Damage]:
+        """Yields every record in the order of positions, and damage where there is some.
+
+        A range of damage ends where a record begins that states its own position.
+
+        Args:
+            name: of a chunk's file, to read that alone.
+        """
+        for item in self.runs(name):
+            if isinstance(item, SoundRun):
+                yield from (self.message_of(item, number) for number in range(len(item.run)))
+            else:
+                yield item
+
+    def runs(self, name: str = "") -> Iterator[SoundRun | StoredMessage | Damage]:
+        """Yields the same as columns: runs of sound records; one that is longer than a window comes by itself.
+
+        Args:
+            name: of a chunk's file, to read that alone.
+        """
+        self.tail = None
+        for path, reason in () if name else self.unreadable.items():
+            yield Damage(0, 0, "no-chunk", reason, path, 0)
+        last = self.chunks[-1] if self.chunks else None
+        missing = [] if name else self.missing_chunks()
+        for chunk in sorted(self.chunks, key=lambda chunk: chunk.header.chunk_number):
+            while missing and missing[0].start < chunk.start:
+                yield missing.pop(0)
+            if name in ("", chunk.path.name):
+                yield from self._records(chunk, is_last=chunk is last and not chunk.is_finished)
+        yield from missing
+
+    def missing_chunks(self) -> list[Damage]:
+        """Returns the chunks that are missing between others, or after the last one though queue entries lead there.
+
+        The broker deletes chunks from the oldest on, so those before the first are no damage.
+        """
+        numbers = {chunk.header.chunk_number for chunk in self.chunks}
+        if not numbers:
+            return []
+        unreadable = {equeue.named_number(path.name) for path in self.unreadable}
+        inside = (number for number in range(min(numbers), max(numbers)) if number not in numbers | unreadable)
+        end = (max(numbers) + 1) * self.capacity
+        named = np.concatenate([np.empty(0, np.int64), *map(self._newest_entries, self.queues)]) - 1
+        ahead = named[named >= end]
+        newest = int(ahead.max() // self.capacity) if len(ahead) else -1
+        # each chunk holds a message, so that a garbled entry proves no row of them
+        proved = range(max(numbers) + 1, newest + 1) if newest - max(numbers) <= len(ahead) else ()
+        return [self._missing_chunk(number) for number in (*inside, *proved) if number not in unreadable]
+
+    def _missing_chunk(self, number: int) -> Damage:
+        path = self.path / equeue.MESSAGE_CHUNKS / equeue.chunk_name(equeue.MESSAGE_PREFIX, number)
+        start = number * self.capacity
+        return Damage(start, start + self.capacity, MISSING_CHUNK, "the file is missing", path, 0)
+
+    def _newest_entries(self, queue: QueueFiles) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+        """Returns the positions + 1 in the entries of a queue's last two chunks."""
+        found = [
+            chunk.entries(min(chunk.header.capacity, chunk.room) // ENTRY_SIZE)["position_plus_one"].astype(np.int64)
+            for chunk in self.queue_chunks(queue)[-2:]
+        ]
+        return np.concatenate([np.empty(0, np.int64), *found])
+
+    def message_of(self, sound: SoundRun, number: int) -> StoredMessage:
+        """Returns one message of a run."""
+        frame = Frame(int(sound.run.positions[number]), sound.run.record(number))
+        record, _ = self.shape.parse(frame.record)
+        return StoredMessage(sound.chunk.start + frame.start, sound.chunk, frame, record)
+
+    def run_of(self, message: StoredMessage) -> SoundRun:
+        """Returns a single message as a run."""
+        length = equeue.LENGTH.struct.pack(message.length)
+        run = hop(length + message.frame.record + length, message.frame.start, self.max_record_size)
+        return sound_run(message.chunk, self.shape, run)
+
+    def message_at(self, position: int) -> StoredMessage:
+        """Returns the message whose frame begins at a global position.
+
+        Raises:
+            CorruptionError: there is none.
+        """
+        chunk = self.chunk_of(position)
+        if chunk is None:
+            raise CorruptionError("no chunk holds this position", self.path, position)
+        found = self.read(chunk, position - chunk.start)
+        if isinstance(found, NoFrame):
+            raise CorruptionError(f"no message: {found.detail}", chunk.path, position)
+        return found
+
+    def chunk_of(self, position: int) -> ChunkFile | None:
+        """Returns the chunk in whose range a global position lies."""
+        return next((c for c in self.chunks if c.start <= position < c.start + c.header.capacity), None)
+
+    def read(self, chunk: ChunkFile, start: int) -> StoredMessage | NoFrame:
+        """Reads the record at a data position of a chunk."""
+        frame = chunk.frame_at(start, chunk.room, self.max_record_size)
+        return frame if isinstance(frame, NoFrame) else self.decode(chunk, frame)
+
+    def decode(self, chunk: ChunkFile, frame: Frame) -> StoredMessage | NoFrame:
+        """Reads the record of a frame."""
+        try:
+            record, _ = self.shape.parse(frame.record)
+        except FormatError as error:
+            return NoFrame("no-record", str(error), len(frame.record))
+        if not record.is_decodable:
+            times = f"{record.created_time}, {record.stored_time}"
+            return NoFrame("no-record", f"times {times} are outside the range of dates", len(frame.record))
+        return StoredMessage(chunk.start + frame.start, chunk, frame, record)
+
+    def entries(self, queue: QueueFiles) -> Iterator[tuple[int, equeue.QueueEntry]]:
+        """Yields (queue offset, entry) of a queue, up to its end as the broker finds it."""
+        for first, found in self.entry_arrays(queue):
+            for number, values in enumerate(found.tolist(), first):
+                yield number, equeue.QueueEntry(*values)
+
+    def entry_arrays(self, queue: QueueFiles) -> Iterator[tuple[int, "np.ndarray[tuple[int], np.dtype[np.void]]"]]:
+        """Yields the same chunk by chunk: the first queue offset, and the entries."""
+        chunks = self.queue_chunks(queue)
+        for chunk in chunks:
+            count = chunk.header.capacity // ENTRY_SIZE
+            found = chunk.entries(min(count, chunk.room // ENTRY_SIZE))
+            if chunk is chunks[-1]:
+                invalid = np.flatnonzero(found["position_plus_one"] <= 0)
+                found = found[: invalid[0]] if len(invalid) else found
+            yield chunk.header.chunk_number * count, found
+
+    def close(self) -> None:
+        """Closes every file."""
+        for chunk in (*self.chunks, *(chunk for chunks in self._queues.values() for chunk in chunks)):
+            chunk.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def _open(self, paths: tuple[Path, ...]) -> list[ChunkFile]:
+        chunks = []
+        for path in paths:
+            try:
+                chunk = ChunkFile(path)
+            except FormatError as error:
+                self.unreadable[path] = str(error)
+                continue
+            if not chunk.header.is_sound:
+                self.unreadable[path] = f"number {chunk.header.chunk_number}, capacity {chunk.header.capacity}"
+                chunk.close()
+                continue
+            _refuse_later_line(chunk)
+            chunks.append(chunk)
+        return chunks
+
+    def _records(self, chunk: ChunkFile, *, is_last: bool) -> Iterator[SoundRun | StoredMessage | Damage]:
+        at, used, window = 0, chunk.room if chunk.is_finished else None, FIRST_WINDOW
+        while at < chunk.room:
+            sound = sound_run(chunk, self.shape, chunk.run(at, chunk.room, self.max_record_size, window))
+            if len(sound.run):
+                yield sound
+                at, window = sound.run.end, min(2 * window, WINDOW)
+                continue
+            window = FIRST_WINDOW
+            found = self.read(chunk, at)
+            if isinstance(found, StoredMessage):
+                yield found
+                at = found.frame.end
+                continue
+            used = chunk.last_used(at, chunk.room) if used is None else used
+            resumed = self._resume(chunk, at, used)
+            end = chunk.room if resumed is None else resumed
+            if resumed is None and not chunk.is_finished:
+                if is_last:
+                    self.tail = Tail(chunk.start + at, "leftover" if used > at else "clean", used - at)
+                    return
+                end = used
+            if end > at:
+                place = equeue.HEADER_SIZE + at
+                yield Damage(chunk.start + at, chunk.start + end, found.kind, found.detail, chunk.path, place)
+            at = end if resumed is not None else chunk.room
+
+    def _resume(self, chunk: ChunkFile, after: int, end: int) -> int | None:
+        """Returns the data position of the next sound record in a range that states its own position."""
+        for start in chunk.stating(after + 1, end):
+            if isinstance(self.read(chunk, start), StoredMessage):
+                return start
+        return None
+
+
+def _refuse_later_line(chunk: ChunkFile) -> None:
+    reserved = chunk.header.reserved
+    kind = equeue.LENGTH.parse(reserved).length
+    if kind == 1 and not any(reserved[8:]):
+        chunk.close()
+        raise UnsupportedFormatError(
+            f"{chunk.path}: is an index chunk of ECommon's later line (type {kind} at byte {_INDEX_CHUNK}), "
+            "which EQueue does not use and mqtool does not read"
+        )

@@ -1,0 +1,219 @@
+"""What is wrong with an EQueue store: headers, footers, frames both ways, records, queues against records.
+
+An entry need not name the message whose queue offset is the entry's: sends that overtook each other in the broker leave
+such queues, and they are sound (docs/formats/equeue.md).
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from mqtool.errors import FormatError
+from mqtool.formats import equeue, equeue_message
+from mqtool.formats.equeue import FOOTER_SIZE, HEADER_SIZE
+from mqtool.siblings.base import Damage, Finding, Severity
+from mqtool.siblings.equeue import listing
+from mqtool.siblings.equeue.chunk import ChunkFile, Frame, NoFrame
+from mqtool.siblings.equeue.known import (
+    ID_POSITION,
+    Distinct,
+    KnownMessages,
+    begins_an_id,
+    distinct_bytes,
+    stated_in_ids,
+)
+from mqtool.siblings.equeue.runs import SoundRun
+from mqtool.siblings.equeue.settings import settings_of
+from mqtool.siblings.equeue.start import start
+from mqtool.siblings.equeue.store import MISSING_CHUNK, EQueueStore, StoredMessage
+from mqtool.siblings.equeue.verify_queues import verify_queues
+
+_SALVAGE = "salvage the store; records behind the damage can be read backwards"
+_REBUILD = "rebuild the queue from the message chunks"
+_RENAME = "move what is no chunk out of the folder"
+
+
+@dataclass(slots=True)
+class _Seen:
+    messages: KnownMessages = field(default_factory=KnownMessages)
+    damage: list[Damage] = field(default_factory=list)
+    reached: dict[Path, int] = field(default_factory=dict)
+    """By chunk: data position up to which frames follow one another from its beginning."""
+
+
+def verify(store: EQueueStore) -> Iterator[Finding]:
+    """Yields every broken invariant."""
+    for path, reason in store.unreadable.items():
+        yield Finding("equeue-no-chunk", Severity.ERROR, path, reason, "restore the header, or remove an empty file")
+    yield from _starts(store)
+    yield from _folder(store.chunks, fixed=False)
+    seen = _Seen()
+    for item in store.runs():
+        if isinstance(item, Damage):
+            if item.kind == MISSING_CHUNK:
+                seen.damage.append(item)
+            elif item.end > item.start:
+                seen.damage.append(item)
+                detail = f"forwards: {item.detail}"
+                yield Finding("equeue-frames", Severity.ERROR, item.path, detail, _SALVAGE, item.position)
+            continue
+        sound = store.run_of(item) if isinstance(item, StoredMessage) else item
+        if sound.run.positions[0] == seen.reached.get(sound.chunk.path, 0):
+            seen.reached[sound.chunk.path] = sound.run.end
+        yield from _records(store, sound, seen.messages)
+    for chunk in store.chunks:
+        if chunk.is_finished and seen.reached.get(chunk.path, 0) != chunk.room:
+            yield from _backwards(store, chunk)
+    yield from _tail(store)
+    for queue in store.queues:
+        yield from _folder(store.queue_chunks(queue), fixed=True)
+    named = yield from verify_queues(store, seen.messages, seen.damage)
+    yield from _missing_chunks(seen.damage, named)
+    yield from _names(store)
+    yield from _offsets(store)
+
+
+def _starts(store: EQueueStore) -> Iterator[Finding]:
+    """Says what the broker's own start would make of the store."""
+    found = start(store.path, settings_of(store.path, store.listing), store.shape)
+    found.close()
+    if found.refusal is not None:
+        refusal = found.refusal
+        detail = f"the broker does not start: {refusal.exception}: {refusal.message}"
+        yield Finding("equeue-start-refused", Severity.ERROR, refusal.path, detail, refusal.remedy)
+    for note in found.notes:
+        severity = Severity.ERROR if found.clears_root else Severity.WARNING
+        yield Finding("equeue-start-notes", severity, store.path, note, "work on a copy")
+
+
+def _folder(chunks: list[ChunkFile], *, fixed: bool) -> Iterator[Finding]:
+    """Checks headers and footers of one folder."""
+    capacities = Counter(chunk.header.capacity for chunk in chunks)
+    common = capacities.most_common(1)[0][0] if capacities else 0
+    for chunk in chunks:
+        header, place = chunk.header, chunk.size - FOOTER_SIZE
+        if header.chunk_number != equeue.named_number(chunk.path.name):
+            detail = f"the header states chunk number {header.chunk_number}"
+            yield Finding("equeue-chunk-number", Severity.ERROR, chunk.path, detail, "restore number or name", 0)
+        if header.capacity != common:
+            detail = f"expected a capacity of {common} as in the other chunks, found {header.capacity}"
+            yield Finding("equeue-capacity", Severity.ERROR, chunk.path, detail, "restore the header", 4)
+        if any(header.reserved):
+            detail = "header bytes 8 to 127 are not all zero"
+            yield Finding("equeue-reserved", Severity.WARNING, chunk.path, detail, "", 8)
+        if chunk.is_finished and chunk.footer is not None and any(chunk.footer.reserved):
+            detail = "footer bytes 4 to 127 are not all zero"
+            yield Finding("equeue-reserved", Severity.WARNING, chunk.path, detail, "", place + 4)
+        if chunk is not chunks[-1] and not chunk.is_finished:
+            detail = f"expected a footer that states {place - HEADER_SIZE}, found {chunk.footer_data_size}"
+            yield Finding("equeue-footer", Severity.ERROR, chunk.path, detail, _SALVAGE, max(place, 0))
+        elif fixed and chunk.is_finished and chunk.footer_data_size != header.capacity:
+            detail = f"expected a full chunk of {header.capacity} bytes, found {chunk.footer_data_size}"
+            yield Finding("equeue-footer", Severity.ERROR, chunk.path, detail, _REBUILD, place)
+        if chunk is chunks[-1] and not chunk.is_finished and chunk.size != HEADER_SIZE + header.capacity + FOOTER_SIZE:
+            whole = HEADER_SIZE + header.capacity + FOOTER_SIZE
+            detail = f"expected {whole} bytes, found {chunk.size}: each start takes the last 128 for a footer"
+            yield Finding("equeue-file-size", Severity.ERROR, chunk.path, detail, "lengthen the file with zeros")
+
+
+def _records(store: EQueueStore, sound: SoundRun, known: KnownMessages) -> Iterator[Finding]:
+    """Looks at a run as columns, and at each record in which something is not as it should be."""
+    odd = (sound.fields.fixed["log_position"] != sound.positions) | (stated_in_ids(sound) != sound.positions)
+    heads = distinct_bytes(sound, "message_id", without_end=ID_POSITION)
+    odd |= _wrong(heads, begins_an_id)
+    topics, tags = distinct_bytes(sound, "topic"), distinct_bytes(sound, "tag")
+    for column in (topics, tags, distinct_bytes(sound, "producer_address")):
+        odd |= _wrong(column, _is_text)
+    known.add(sound, topics, tags)
+    for number in np.flatnonzero(odd).tolist():
+        yield from _record(store.message_of(sound, number))
+
+
+def _wrong(column: Distinct, is_right: Callable[[bytes], bool]) -> np.ndarray:
+    """Returns for each row whether its value fails a test."""
+    return np.array([not is_right(value) for value in column.values], bool)[column.codes]
+
+
+def _is_text(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _record(message: StoredMessage) -> Iterator[Finding]:
+    record, place = message.record, HEADER_SIZE + message.frame.start
+    if record.log_position != message.position:
+        detail = f"expected log position {message.position}, found {record.log_position}: a left-over frame?"
+        yield Finding("equeue-log-position", Severity.ERROR, message.chunk.path, detail, _SALVAGE, place)
+    try:
+        stated = equeue_message.parse_id(record.message_id).position
+    except FormatError as error:
+        yield Finding("equeue-message-id", Severity.WARNING, message.chunk.path, str(error), "", place)
+    else:
+        if stated != message.position:
+            detail = f"the message id states position {stated}, expected {message.position}"
+            yield Finding("equeue-message-id", Severity.WARNING, message.chunk.path, detail, "", place)
+    for name in ("topic", "tag", "producer_address"):
+        try:
+            getattr(record, name).decode()
+        except UnicodeDecodeError:
+            detail = f"{name} is not UTF-8; the broker reads replacement characters"
+            yield Finding("equeue-text", Severity.ERROR, message.chunk.path, detail, _SALVAGE, place)
+
+
+def _backwards(store: EQueueStore, chunk: ChunkFile) -> Iterator[Finding]:
+    """Reads a completed chunk from its data end by the lengths behind the records."""
+    end = chunk.room
+    while end > 0:
+        found: Frame | NoFrame = chunk.frame_before(end, 0, store.max_record_size)
+        if isinstance(found, NoFrame):
+            detail = f"backwards: {found.detail}"
+            place = HEADER_SIZE + end
+            yield Finding("equeue-frames-backward", Severity.ERROR, chunk.path, detail, _SALVAGE, place)
+            return
+        end = found.start
+
+
+def _tail(store: EQueueStore) -> Iterator[Finding]:
+    tail = store.tail
+    if tail is not None and tail.kind != "clean":
+        chunk = store.chunks[-1]
+        detail = f"{tail.length} bytes that are no record follow the last one: an unfinished write, or an older one"
+        place = HEADER_SIZE + tail.end - chunk.start
+        yield Finding("equeue-leftover", Severity.WARNING, chunk.path, detail, "the broker overwrites them", place)
+
+
+def _names(store: EQueueStore) -> Iterator[Finding]:
+    paths = [*store.listing.messages, *(path for queue in store.queues for path in queue.chunks)]
+    prefixes = equeue.MESSAGE_PREFIX, equeue.QUEUE_PREFIX
+    for path in paths:
+        if not any(equeue.is_plain_name(path.name, prefix) for prefix in prefixes):
+            detail = "the broker takes it for a chunk, but does not name chunks so"
+            yield Finding("equeue-name", Severity.WARNING, path, detail, _RENAME)
+    for path in store.listing.strays:
+        detail = "a start deletes it" if path.name.endswith(equeue.TEMPORARY_SUFFIX) else "is no chunk"
+        yield Finding("equeue-stray", Severity.WARNING, path, detail)
+
+
+def _missing_chunks(damage: list[Damage], named: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> Iterator[Finding]:
+    """Reports chunks that are missing, with the number of queue entries that lead there."""
+    for part in damage:
+        if part.kind == MISSING_CHUNK:
+            entries = int(((named >= part.start) & (named < part.end)).sum())
+            detail = f"is missing; {entries} queue entries lead to messages in it"
+            yield Finding("equeue-chunk-missing", Severity.ERROR, part.path, detail, "restore it from a backup")
+
+
+def _offsets(store: EQueueStore) -> Iterator[Finding]:
+    for name in (equeue.CONSUME_OFFSETS, equeue.CONSUME_OFFSETS_BACKUP):
+        path: Path = store.path / name
+        try:
+            listing.consume_offsets(path)
+        except FormatError as error:
+            step = "copy the other one over it"
+            yield Finding("equeue-consume-offsets", Severity.ERROR, path, error.args[0], step)

@@ -1,0 +1,167 @@
+"""Queue entries against message records, as columns; each pair that does not agree is looked at by itself."""
+
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from mqtool.formats import equeue
+from mqtool.formats.equeue import ENTRY_SIZE, HEADER_SIZE, QueueEntry
+from mqtool.siblings.base import Damage, Finding, Severity
+from mqtool.siblings.equeue.known import NO_CODE, Known, KnownMessages
+from mqtool.siblings.equeue.listing import QueueFiles
+from mqtool.siblings.equeue.store import EQueueStore
+
+_REBUILD = "rebuild the queue from the message chunks"
+
+
+def verify_queues(
+    store: EQueueStore, messages: KnownMessages, damage: list[Damage]
+) -> Generator[Finding, None, "np.ndarray[tuple[int], np.dtype[np.int64]]"]:
+    """Yields what does not agree between queues and messages; returns the positions that entries name.
+
+    Args:
+        store: whose queues.
+        messages: every sound message.
+        damage: ranges of the log without a message; entries that lead there are not the queue's fault.
+    """
+    comparison = _Comparison(messages)
+    for queue in store.queues:
+        yield from _folder(queue)
+        for first, entries in store.entry_arrays(queue):
+            for number in comparison.odd(queue, entries):
+                entry = QueueEntry(*entries[number].item())
+                known = comparison.known(entry.message_position)
+                yield from _entry(store, queue, first + number, entry, known, damage)
+    yield from _missing(store, comparison)
+    return comparison.all_named
+
+
+class _Comparison:
+    """Messages beside the entries that name them.
+
+    Attributes:
+        positions, queues, codes: of the messages, in the order of positions; see `KnownMessages.arrays`.
+        names: topic and queue id by number.
+    """
+
+    def __init__(self, messages: KnownMessages) -> None:
+        self.positions, self.queues, self.codes = messages.arrays()
+        self.names = list(messages.queues)
+        self._numbers = messages.queues
+        self._named: list[np.ndarray] = []
+
+    def odd(self, queue: QueueFiles, entries: np.ndarray) -> list[int]:
+        """Returns the numbers of entries that do not lead to a message of their queue and tag."""
+        found = entries["position_plus_one"] - 1
+        self._named.append(found)
+        if not len(self.positions):
+            return list(range(len(entries)))
+        row = np.minimum(np.searchsorted(self.positions, found), len(self.positions) - 1)
+        mine = self._numbers.get((queue.topic, queue.queue_id), -1)
+        agrees = (found >= 0) & (self.positions[row] == found) & (self.queues[row] == mine)
+        code = self.codes[row]
+        return np.flatnonzero(~(agrees & ((code == NO_CODE) | (code == entries["tag_code"])))).tolist()
+
+    def known(self, position: int) -> Known | None:
+        """Returns the message at a position."""
+        row = int(np.searchsorted(self.positions, position))
+        if row >= len(self.positions) or self.positions[row] != position:
+            return None
+        code = int(self.codes[row])
+        topic, queue_id = self.names[int(self.queues[row])]
+        return Known(topic, queue_id, None if code == NO_CODE else code)
+
+    def unnamed(self) -> list[tuple[tuple[str, int], int]]:
+        """Returns queues with the number of their messages that no entry names, in the order of the first of each."""
+        mine = self.queues[~np.isin(self.positions, self.all_named)]
+        numbers, first, counts = np.unique(mine, return_index=True, return_counts=True)
+        order = np.argsort(first)
+        return [
+            (self.names[number], int(count))
+            for number, count in zip(numbers[order].tolist(), counts[order].tolist(), strict=True)
+        ]
+
+    def named_twice(self) -> list[tuple[int, int]]:
+        """Returns positions of messages that several entries name, and how many do."""
+        found, counts = np.unique(self.all_named, return_counts=True)
+        several = (counts > 1) & np.isin(found, self.positions)
+        return list(zip(found[several].tolist(), counts[several].tolist(), strict=True))
+
+    @property
+    def all_named(self) -> np.ndarray:
+        """The positions in all entries."""
+        return np.concatenate([np.empty(0, np.int64), *self._named])
+
+
+def _folder(queue: QueueFiles) -> Iterator[Finding]:
+    if not queue.chunks:
+        yield Finding("equeue-queue-empty", Severity.WARNING, queue.directory, "has no chunk; the broker makes one")
+
+
+def _entry(
+    store: EQueueStore,
+    queue: QueueFiles,
+    offset: int,
+    entry: QueueEntry,
+    message: Known | None,
+    damage: list[Damage],
+) -> Iterator[Finding]:
+    path, place = _file_of(store, queue, offset)
+    where = f"entry {offset} of {queue.topic}/{queue.queue_id}"
+    if not entry.is_valid:
+        detail = f"{where}: expected a position, found {entry.position_plus_one}"
+        yield Finding("equeue-entry-empty", Severity.ERROR, path, detail, _REBUILD, place)
+        return
+    if message is None:
+        template = Finding("", Severity.ERROR, path, where, _REBUILD, place)
+        yield from _nowhere(store, template, entry.message_position, damage)
+        return
+    if (message.topic, message.queue_id) != (queue.topic, queue.queue_id):
+        detail = f"{where} leads to a message of {message.topic}/{message.queue_id}"
+        yield Finding("equeue-entry-queue", Severity.ERROR, path, detail, _REBUILD, place)
+    if message.tag_code not in (None, entry.tag_code):
+        detail = f"{where}: expected tag code {message.tag_code}, found {entry.tag_code}"
+        yield Finding("equeue-entry-tag", Severity.ERROR, path, detail, _REBUILD, place)
+
+
+def _nowhere(store: EQueueStore, template: Finding, position: int, damage: list[Damage]) -> Iterator[Finding]:
+    """An entry that leads to no message: deleted, damaged, never written, or wrong."""
+    log_start = min((chunk.start for chunk in store.chunks), default=0)
+    log_end = (
+        store.tail.end
+        if store.tail is not None
+        else max((chunk.start + chunk.room for chunk in store.chunks), default=0)
+    )
+    if position < log_start or any(one.start <= position < one.end for one in damage):
+        return
+    behind = position >= log_end
+    code = "equeue-entry-ahead" if behind else "equeue-entry-nowhere"
+    severity = Severity.WARNING if behind else Severity.ERROR
+    reason = "which was never written, or lost" if behind else "where no message begins"
+    detail = f"{template.detail} leads to position {position}, {reason}"
+    yield Finding(code, severity, template.path, detail, template.next_step, template.position)
+
+
+def _missing(store: EQueueStore, comparison: _Comparison) -> Iterator[Finding]:
+    """Messages that no entry names, or several do."""
+    deleted = {(queue.topic, queue.queue_id) for queue in store.queues if not queue.chunks}
+    for (topic, queue_id), count in comparison.unnamed():
+        path = store.path / equeue.QUEUE_CHUNKS / topic / str(queue_id)
+        if (topic, queue_id) not in deleted:
+            detail = f"{count} message(s) of {topic}/{queue_id} have no entry: consumers do not get them"
+            yield Finding("equeue-entry-missing", Severity.ERROR, path, detail, _REBUILD)
+    for position, count in comparison.named_twice():
+        message = comparison.known(position)
+        if message is not None:
+            path = store.path / equeue.QUEUE_CHUNKS / message.topic / str(message.queue_id)
+            detail = f"the message at {position} has {count} entries"
+            yield Finding("equeue-entry-twice", Severity.ERROR, path, detail, _REBUILD)
+
+
+def _file_of(store: EQueueStore, queue: QueueFiles, offset: int) -> tuple[Path, int | None]:
+    for chunk in store.queue_chunks(queue):
+        count = chunk.header.capacity // ENTRY_SIZE
+        if count and chunk.header.chunk_number == offset // count:
+            return chunk.path, HEADER_SIZE + offset % count * ENTRY_SIZE
+    return queue.directory, None

@@ -1,0 +1,240 @@
+"""An engine that writes EQueue's store: recover, append messages, roll and complete chunks, as the real broker does.
+
+There is no lock file in such a store, so nothing keeps a second writer away: stop the broker first.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from mqtool.errors import MessageRejectedError, NotAStoreError, StoreError
+from mqtool.formats import equeue, equeue_message, file_names
+from mqtool.formats.equeue import ENTRY_SIZE, QueueEntry
+from mqtool.formats.equeue_message import EPOCH_TICKS, MessageId, MessageRecord, Shape
+from mqtool.siblings.equeue.appender import ChunkAppender
+from mqtool.siblings.equeue.settings import Settings
+from mqtool.siblings.equeue.start import Start, start
+from mqtool.store.files import list_directory
+
+DEFAULT_SETTING = b'{"ProducerVisible":true,"ConsumerVisible":true,"IsDeleted":false}'
+
+
+def now_ticks() -> int:
+    """Returns the local time in ticks, as the broker stores it."""
+    return EPOCH_TICKS + (time.time_ns() - time.timezone * 1_000_000_000) // 100
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Where a message went.
+
+    Attributes:
+        position: global position of its frame.
+        queue_offset: its ordinal in the queue.
+        message_id: its id.
+    """
+
+    position: int
+    queue_offset: int
+    message_id: str
+
+
+class EQueueWriter:
+    """A store opened for writing. Use it as a context manager.
+
+    Attributes:
+        root: the store's root.
+        settings: sizes of chunks and records.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        settings: Settings,
+        shape: Shape = equeue_message.CURRENT,
+        clock: Callable[[], int] = now_ticks,
+    ) -> None:
+        """Recovers an existing store, or makes a new one in an empty or absent directory.
+
+        Args:
+            root: the root directory.
+            settings: of the broker whose store it is.
+            shape: of the records.
+            clock: gives the stored time in ticks.
+
+        Raises:
+            StoreError: the broker would not start on it, or would delete it; nothing was written then.
+        """
+        self.root = root
+        self.settings = settings
+        self._shape = shape
+        self._clock = clock
+        self._messages = ChunkAppender(root / equeue.MESSAGE_CHUNKS, equeue.MESSAGE_PREFIX, settings.message_chunk_size)
+        self._queues: dict[tuple[str, int], ChunkAppender] = {}
+        self._next_offsets: dict[tuple[str, int], int] = {}
+        try:
+            found = start(root, settings, shape)
+        except NotAStoreError:
+            if root.exists() and list_directory(root):
+                raise
+            found = Start()
+        self._recover(found)
+
+    def put(
+        self,
+        topic: str,
+        queue_id: int,
+        body: bytes,
+        *,
+        tag: str = "",
+        code: int = 1,
+        producer_address: str = "",
+        created_time: int | None = None,
+    ) -> Appended:
+        """Stores one message: its record, then its queue's entry.
+
+        Args:
+            topic, queue_id: the queue; made if it is new.
+            body: the message.
+            tag: "" for none.
+            code: the application's number, above 0.
+            producer_address: "" if unknown.
+            created_time: ticks, local time; by default the stored time.
+
+        Raises:
+            MessageRejectedError: the record is larger than the settings allow.
+        """
+        stored = self._clock()
+        record = MessageRecord(
+            0,
+            equeue_message.build_id(MessageId(self.settings.broker_name, 0)),
+            topic.encode(),
+            tag.encode(),
+            producer_address.encode(),
+            code,
+            body,
+            queue_id,
+            self.next_offset(topic, queue_id),
+            stored if created_time is None else created_time,
+            stored,
+        )
+        return self.append(record)
+
+    def append(self, record: MessageRecord, *, entry: bool = True) -> Appended:
+        """Stores a whole record as it is, but for its position, which it gets here, also in its id.
+
+        Args:
+            record: its queue offset stays what it says.
+            entry: also add the entry, at the end of the queue. The broker does that in another thread, so entries of
+                messages that were sent at the same time may come in another order; `append_entry` does it apart.
+
+        Raises:
+            MessageRejectedError: the record is larger than the settings allow, or its topic cannot be a folder's name.
+        """
+        # The broker reads bytes that are no UTF-8 as replacement characters (Encoding.UTF8.GetString).
+        tag_code = equeue.tag_code(record.tag.decode("utf-8", "replace"))
+        topic, queue_id = record.topic.decode("utf-8", "replace"), record.queue_id
+        self._directory(topic, queue_id)  # refuses the name before anything is written
+        position = self._messages.append(lambda place: self._frame(record, place))
+        if entry:
+            self.append_entry(topic, queue_id, position, tag_code)
+        self._next_offsets[topic, queue_id] = max(self.next_offset(topic, queue_id), record.queue_offset + 1)
+        return Appended(position, record.queue_offset, equeue_message.moved(record, position).message_id.decode())
+
+    def append_entry(self, topic: str, queue_id: int, position: int, tag_code: int) -> None:
+        """Adds an entry to the end of a queue."""
+        data = equeue.QUEUE_ENTRY.build(QueueEntry(position + 1, tag_code))
+        self._queue(topic, queue_id).append(lambda _: data)
+
+    def next_offset(self, topic: str, queue_id: int) -> int:
+        """Returns the queue offset that the next message of a queue gets."""
+        return self._next_offsets.get((topic, queue_id), 0)
+
+    def begin_at(self, chunk_number: int) -> None:
+        """Makes the first message chunk of a new store another than number 0, as retention leaves one."""
+        self._messages.begin(chunk_number)
+
+    def begin_queue_at(self, topic: str, queue_id: int, chunk_number: int) -> None:
+        """Makes the first chunk of a new queue another than number 0."""
+        self._queue(topic, queue_id).begin(chunk_number)
+
+    def flush(self, *, sync: bool = True) -> None:
+        """Writes to the disk what was appended: messages first."""
+        self._messages.flush(sync=sync)
+        for queue in self._queues.values():
+            queue.flush(sync=sync)
+
+    def close(self) -> None:
+        """Closes the store; the last chunks stay without a footer, as after a stop of the broker."""
+        self._messages.close()
+        for queue in self._queues.values():
+            queue.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def _frame(self, record: MessageRecord, position: int) -> bytes:
+        data = self._shape.build(equeue_message.moved(record, position))
+        if len(data) > self.settings.max_record_size:
+            raise MessageRejectedError(
+                f"the record has {len(data)} bytes, the limit is {self.settings.max_record_size}"
+            )
+        return equeue.build_frame(data)
+
+    def _queue(self, topic: str, queue_id: int) -> ChunkAppender:
+        key = (topic, queue_id)
+        if key not in self._queues:
+            directory = self._directory(topic, queue_id)
+            self._queues[key] = self._appender(directory)
+            self._write_setting(directory)
+        return self._queues[key]
+
+    def _directory(self, topic: str, queue_id: int) -> Path:
+        if not file_names.is_directory_name(topic):
+            raise MessageRejectedError(f"expected a topic that can be a folder's name, found {topic!r}")
+        return self.root / equeue.QUEUE_CHUNKS / topic / str(queue_id)
+
+    def _appender(self, directory: Path) -> ChunkAppender:
+        return ChunkAppender(directory, equeue.QUEUE_PREFIX, self.settings.queue_chunk_entries * ENTRY_SIZE)
+
+    def _recover(self, found: Start) -> None:
+        """Takes over what a start found; the first thing that is written."""
+        try:
+            if found.refusal is not None:
+                reason = f"the broker does not start on it ({found.refusal.exception}: {found.refusal.message})"
+                raise StoreError(f"{reason}; {found.refusal.remedy}", found.refusal.path)
+            if found.clears_root:
+                raise StoreError(f"{found.notes[-1]}; nothing was written", self.root)
+            self._delete_temporary()
+            if found.messages:
+                self._messages.resume(found.messages)
+            for (topic, queue_id), queue in found.queues.items():
+                directory = self._directory(topic, queue_id)
+                appender = self._appender(directory)
+                appender.resume(queue.chunks)
+                self._queues[topic, queue_id] = appender
+                self._next_offsets[topic, queue_id] = queue.next_offset
+                self._write_setting(directory)
+        finally:
+            found.close()
+
+    def _write_setting(self, directory: Path) -> None:
+        path = directory / equeue.QUEUE_SETTING
+        directory.mkdir(parents=True, exist_ok=True)
+        if not path.is_file() or not path.stat().st_size:
+            path.write_bytes(DEFAULT_SETTING)
+
+    def _delete_temporary(self) -> None:
+        """Removes what an unfinished start of a chunk left, as the broker does (ChunkManager.Load)."""
+        folders = [(self.root / equeue.MESSAGE_CHUNKS, equeue.MESSAGE_PREFIX)]
+        folders += [(path, equeue.QUEUE_PREFIX) for path in (self.root / equeue.QUEUE_CHUNKS).glob("*/*")]
+        for folder, prefix in folders:
+            for entry in list_directory(folder):
+                if equeue.is_chunk_name(entry.name, prefix) and entry.name.endswith(equeue.TEMPORARY_SUFFIX):
+                    Path(entry.path).unlink()

@@ -1,0 +1,107 @@
+"""A table of any kind of store as Arrow record batches, or as one Parquet file."""
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mqtool.errors import ExportError
+from mqtool.siblings.arrow import arrow_schema
+from mqtool.siblings.base import Damage, Opened, Row, Table
+
+__all__ = ["arrow_schema", "batches", "export", "export_part", "write"]
+
+BATCH_ROWS = 8192
+
+
+def batches(
+    opened: Opened,
+    table: str | None = None,
+    at_damage: Callable[[Damage], None] = lambda _: None,
+    *,
+    part: str = "",
+) -> "Iterator[pa.RecordBatch]":
+    """Yields a table's rows as record batches.
+
+    Args:
+        opened: the store.
+        table: by name; by default its first.
+        at_damage: told of damage between the rows.
+        part: one of the table's parts; "" for all.
+    """
+    chosen = opened.table(table)
+    found = opened.batches(chosen.name, part)
+    if found is None:
+        yield from _batches_of(_sound(opened, chosen, at_damage), chosen)
+        return
+    for item in found:
+        if isinstance(item, Damage):
+            at_damage(item)
+        else:
+            yield item
+
+
+def _batches_of(rows: Iterator[Row], table: Table) -> "Iterator[pa.RecordBatch]":
+    schema = arrow_schema(table)
+    while taken := list(islice(rows, BATCH_ROWS)):
+        yield pa.RecordBatch.from_pylist(taken, schema=schema)
+
+
+def write(rows: Iterator[Row], table: Table, target: Path) -> int:
+    """Writes rows of a table as one Parquet file and returns their number.
+
+    Raises:
+        ExportError: the file is already there.
+    """
+    return _write(_batches_of(rows, table), table, target)
+
+
+def _write(found: "Iterator[pa.RecordBatch]", table: Table, target: Path) -> int:
+    if target.exists():
+        raise ExportError("is already there", target)
+    count = 0
+    with pq.ParquetWriter(target, arrow_schema(table), compression="zstd") as writer:
+        for batch in found:
+            writer.write_batch(batch)
+            count += batch.num_rows
+    return count
+
+
+def export(
+    opened: Opened,
+    target: Path,
+    table: str | None = None,
+    at_damage: Callable[[Damage], None] = lambda _: None,
+) -> int:
+    """Writes a table as one Parquet file and returns the number of rows.
+
+    Raises:
+        ExportError: the file is already there.
+    """
+    return export_part(opened, target, table, at_damage)
+
+
+def export_part(
+    opened: Opened,
+    target: Path,
+    table: str | None = None,
+    at_damage: Callable[[Damage], None] = lambda _: None,
+    *,
+    part: str = "",
+) -> int:
+    """Writes one part of a table as one Parquet file and returns the number of rows.
+
+    Raises:
+        ExportError: the file is already there.
+    """
+    return _write(batches(opened, table, at_damage, part=part), opened.table(table), target)
+
+
+def _sound(opened: Opened, table: Table, at_damage: Callable[[Damage], None]) -> Iterator[Row]:
+    for item in opened.rows(table.name):
+        if isinstance(item, Damage):
+            at_damage(item)
+        else:
+            yield item

@@ -1,0 +1,108 @@
+"""The kinds of stores that are known, what can be done with each, and how a path is recognised."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from mqtool.formats import file_names
+from mqtool.siblings.base import Opened, Table
+
+COMMANDS = ("info", "dump", "get", "find", "verify", "explain-start", "rebuild", "salvage", "export")
+"""Verbs that are commands; the others are functions of the kind's package."""
+
+VERBS = (*COMMANDS, "write")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of store.
+
+    Attributes:
+        name: stable.
+        package: has the modules `kind` (`recognises`, `open_kind`) and `columns` (`TABLES`); imported when needed.
+        summary: what it is.
+        verbs: those of `VERBS` that it has, as commands or in its package.
+        page: its page in docs/formats.
+    """
+
+    name: str
+    package: str
+    summary: str
+    verbs: tuple[str, ...]
+    page: str
+
+    def recognises(self, path: Path) -> bool:
+        """Whether a path leads to a store, or a file of one, of this kind. Reads names and first bytes only."""
+        return bool(self._function("recognises")(path))
+
+    def open(self, path: Path) -> Opened:
+        """Opens a store for reading.
+
+        Raises:
+            NotAStoreError, StoreError, UnsupportedFormatError: it cannot be read.
+        """
+        opened: Opened = self._function("open_kind")(path)
+        return opened
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """The sorts of rows that it has; the first is what `dump` prints."""
+        found: tuple[Table, ...] = import_module(f"{self.package}.columns").TABLES
+        return found
+
+    def _function(self, name: str) -> Callable[[Path], Any]:
+        function: Callable[[Path], Any] = getattr(import_module(f"{self.package}.kind"), name)
+        return function
+
+
+KINDS = (
+    Kind(
+        "equeue",
+        "mqtool.siblings.equeue",
+        "EQueue's chunk store (.NET): message chunks and queue chunks",
+        VERBS,
+        "equeue.md",
+    ),
+    Kind(
+        "tfchunk",
+        "mqtool.siblings.tfchunk",
+        "EventStore's log of TFChunk files with its checkpoints",
+        ("info", "dump", "get", "find", "verify", "salvage", "export"),
+        "tfchunk.md",
+    ),
+    Kind(
+        "tiered",
+        "mqtool.siblings.tiered",
+        "RocketMQ's tiered storage (POSIX provider): a directory of segments by queue",
+        ("info", "dump", "get", "find", "verify", "export"),
+        "tiered.md",
+    ),
+)
+
+
+_CHUNK = re.compile(r"(message|queue)-chunk-[0-9]+|chunk-[0-9]+[.][0-9]+")
+"""Names of files that can be dumped one by one."""
+
+_DEPTH = 4
+"""Directories above a file in which the store's root is looked for."""
+
+
+def store_of_file(path: Path) -> tuple[Kind, Path] | None:
+    """Returns kind and root of the store to which a file belongs, None if it belongs to none of these kinds."""
+    if not _CHUNK.fullmatch(path.name) or not path.is_file():
+        return None
+    for parent in path.absolute().parents[:_DEPTH]:
+        kind = recognise(parent)
+        if kind is not None:
+            return kind, parent
+    return None
+
+
+def recognise(path: Path) -> Kind | None:
+    """Returns the kind of store at a path, None if it is none of these (it may be RocketMQ's)."""
+    if (path / file_names.COMMIT_LOG).is_dir():
+        return None  # told by this alone, a command on RocketMQ's own store need not load the others
+    return next((kind for kind in KINDS if kind.recognises(path)), None)

@@ -1,0 +1,105 @@
+"""Records of an EventStore database as Arrow record batches, without an object for each."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from mqtool.formats.tfchunk_records import LAST_OF_VERSION_0, RecordType
+from mqtool.siblings import arrow
+from mqtool.siblings.base import Damage
+from mqtool.siblings.tfchunk.chunk import StoredRecord
+from mqtool.siblings.tfchunk.columns import RECORDS
+from mqtool.siblings.tfchunk.runs import Group, SoundRun
+from mqtool.siblings.tfchunk.store import TFChunkDb
+
+_NULL = -1
+_NUMBERS = {
+    "flags": "flags",
+    "transaction_position": "transaction_position",
+    "transaction_offset": "transaction_offset",
+}
+_RANGES = {"event_stream_id": "event_stream_id", "event_type": "event_type", "metadata": "metadata", "body": "data"}
+_GUIDS = ("event_id", "correlation_id")
+_EVENT_NUMBERS = {RecordType.PREPARE: "expected_version", RecordType.COMMIT: "first_event_number"}
+_LONG_MAX = (1 << 63) - 1
+
+
+def record_batches(database: TFChunkDb, chunk: str = "") -> Iterator[Any]:
+    """Yields record batches of records, of one chunk if one is named, and damage between them."""
+    for item in database.runs(chunk):
+        if isinstance(item, Damage):
+            yield item
+        else:
+            yield _records(database.run_of(item) if isinstance(item, StoredRecord) else item)
+
+
+class _Columns:
+    """Columns of one run, filled group by group; rows that no group fills stay null."""
+
+    def __init__(self, sound: SoundRun) -> None:
+        count = len(sound.run)
+        self._sound = sound
+        names = (*_NUMBERS, "event_number")
+        self.numbers = {name: (np.zeros(count, np.int64), np.zeros(count, bool)) for name in names}
+        self.starts = {name: np.zeros(count, np.int64) for name in (*_RANGES, *_GUIDS)}
+        self.lengths = {name: np.full(count, _NULL) for name in (*_RANGES, *_GUIDS)}
+        self.types, self.versions, self.ticks = (np.zeros(count, np.int64) for _ in range(3))
+        for group in sound.groups:
+            self._fill(group)
+
+    def _fill(self, group: Group) -> None:
+        rows, fixed = group.rows, group.fields.fixed
+        self.types[rows], self.versions[rows], self.ticks[rows] = group.record_type, group.version, fixed["time"]
+        for name, source in _NUMBERS.items():
+            if source in fixed:
+                self._put(name, rows, fixed[source])
+        number = _EVENT_NUMBERS.get(RecordType(group.record_type))
+        if number is not None:
+            self._put("event_number", rows, _event_numbers(group, fixed[number]))
+        for name, source in _RANGES.items():
+            if source in group.fields.starts:
+                self.starts[name][rows] = group.fields.starts[source]
+                self.lengths[name][rows] = group.fields.lengths[source]
+        for name in _GUIDS:
+            if name in fixed:
+                self.starts[name][rows] = group.fields.places[name]
+                self.lengths[name][rows] = 16
+
+    def _put(self, name: str, rows: np.ndarray, values: np.ndarray) -> None:
+        column, known = self.numbers[name]
+        column[rows], known[rows] = values, True
+
+
+def _event_numbers(group: Group, stored: np.ndarray) -> np.ndarray:
+    """Returns event numbers as version 1 holds them, see `tfchunk_records.event_number`."""
+    if group.version:
+        return stored
+    kind = RecordType(group.record_type)
+    last = LAST_OF_VERSION_0[kind][1]
+    return np.where(stored == last, _LONG_MAX - (kind is RecordType.PREPARE), stored.astype(np.int64))
+
+
+def _records(sound: SoundRun) -> Any:
+    found, data = _Columns(sound), sound.run.data
+    names = np.array([one.name.lower() for one in RecordType])
+    columns: dict[str, Any] = {
+        "position": sound.positions,
+        "chunk": [sound.chunk.path.name] * len(sound.run),
+        "length": sound.run.sizes,
+        "type": names[found.types].tolist(),
+        "version": found.versions,
+        "time": arrow.times(found.ticks),
+        "ticks": found.ticks,
+        "body_size": arrow.nullable(found.lengths["body"], found.lengths["body"] >= 0, "int32"),
+    }
+    for column in RECORDS.columns:
+        name = column.name
+        if name in found.numbers:
+            columns[name] = arrow.nullable(*found.numbers[name], column.type)
+        elif name in _GUIDS:
+            columns[name] = arrow.guids(data, found.starts[name], found.lengths[name] >= 0)
+        elif name in _RANGES:
+            make = arrow.texts if column.type == "string" else arrow.raw
+            columns[name] = make(data, found.starts[name], found.lengths[name])
+    return arrow.record_batch(RECORDS, columns)

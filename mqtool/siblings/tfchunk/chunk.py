@@ -1,0 +1,131 @@
+"""One TFChunk file opened for reading: header, footer, position map, MD5, records."""
+
+import hashlib
+from bisect import bisect_left
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from mqtool.errors import FormatError
+from mqtool.formats import tfchunk, tfchunk_records
+from mqtool.formats.tfchunk import FOOTER_SIZE, HEADER_SIZE, MD5_SIZE, MapEntry
+from mqtool.formats.tfchunk_records import Record
+from mqtool.siblings.frames import Frame, FrameFile, NoFrame
+
+_HASHED_AT_ONCE = 1 << 20
+_STATED_AT = 6
+"""Behind a frame's length, type and version comes the record's log position."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRecord:
+    """A record and where it lies.
+
+    Attributes:
+        chunk: the file.
+        frame: in it.
+        record: its fields.
+    """
+
+    chunk: "TFChunkFile"
+    frame: Frame
+    record: Record
+
+    @property
+    def position(self) -> int:
+        """Its log position."""
+        return self.record.log_position
+
+
+class TFChunkFile(FrameFile):
+    """A chunk's file.
+
+    Attributes:
+        name: what its file name says.
+        header: its first 128 bytes.
+        footer: its last 128 bytes.
+        written: data position up to which records may stand: the footer says it of a completed chunk; of another, the
+            place of writer.chk once `TFChunkDb` has set it, else the end of the file.
+    """
+
+    states_at = _STATED_AT
+
+    def __init__(self, path: Path) -> None:
+        """Opens the file and reads both ends.
+
+        Raises:
+            FormatError: it is too short for header and footer.
+            StoreError: it cannot be read.
+        """
+        super().__init__(path)
+        try:
+            self.header = tfchunk.HEADER.parse(self._file.read(0, HEADER_SIZE))
+            end = max(HEADER_SIZE, self.size - FOOTER_SIZE)
+            self.footer = tfchunk.parse_footer(self._file.read(end, FOOTER_SIZE))
+        except Exception:
+            self.close()
+            raise
+        self.start = self.header.start
+        self.name = tfchunk.parse_name(path.name)
+        self.written = self.footer.physical_size if self.is_completed else self.size - HEADER_SIZE
+
+    @property
+    def is_completed(self) -> bool:
+        """Whether the footer says so, and its sizes can be: an ongoing file that was cut has records in its place."""
+        footer = self.footer
+        return footer.is_completed and 0 <= footer.physical_size <= self.size - HEADER_SIZE - FOOTER_SIZE
+
+    @property
+    def is_transformed(self) -> bool:
+        """Whether its records are encrypted."""
+        return self.header.version >= tfchunk.TRANSFORMED and self.header.transform != tfchunk.IDENTITY
+
+    @cached_property
+    def map(self) -> tuple[MapEntry, ...]:
+        """The position map's entries, none for a chunk that was not scavenged."""
+        footer = self.footer
+        unit = footer.map_unit
+        if not self.is_completed or footer.map_size <= 0:
+            return ()
+        data = self._file.read(HEADER_SIZE + footer.physical_size, min(footer.map_size, self.size))
+        return tuple(unit.parse(data, at) for at in range(0, len(data) // unit.size * unit.size, unit.size))
+
+    def place_of(self, position: int) -> int | None:
+        """Returns the data position of the frame of a log position, None where the map has none."""
+        local = position - self.start
+        if not self.header.is_scavenged:
+            return local
+        index = bisect_left(self.map, local, key=lambda entry: entry.logical)
+        if index < len(self.map) and self.map[index].logical == local:
+            return self.map[index].actual
+        return None
+
+    def read_record(self, place: int) -> StoredRecord | NoFrame:
+        """Reads the record of the frame that begins at a data position."""
+        frame = self.frame_at(place, self.written, tfchunk.MAX_RECORD_SIZE)
+        return frame if isinstance(frame, NoFrame) else self.decode(frame)
+
+    def read_record_before(self, end: int) -> StoredRecord | NoFrame:
+        """Reads the record of the frame that ends at a data position."""
+        frame = self.frame_before(end, 0, tfchunk.MAX_RECORD_SIZE)
+        return frame if isinstance(frame, NoFrame) else self.decode(frame)
+
+    def decode(self, frame: Frame) -> StoredRecord | NoFrame:
+        """Reads the record of a frame."""
+        try:
+            record, _ = tfchunk_records.parse(frame.record)
+        except FormatError as error:
+            return NoFrame("no-record", str(error), len(frame.record))
+        return StoredRecord(self, frame, record)
+
+    def md5(self) -> bytes:
+        """Returns the MD5 that the footer should hold: of all bytes of the file before it."""
+        digest = hashlib.md5(usedforsecurity=False)
+        at, end = 0, self.size - MD5_SIZE
+        while at < end:
+            data = self._file.read(at, min(_HASHED_AT_ONCE, end - at))
+            if not data:
+                break
+            digest.update(data)
+            at += len(data)
+        return digest.digest()

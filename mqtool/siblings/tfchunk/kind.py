@@ -1,0 +1,162 @@
+"""EventStore's databases behind the interface that all kinds share."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from mqtool.formats import tfchunk_records
+from mqtool.formats.equeue_message import ticks_to_millis
+from mqtool.formats.tfchunk_records import Commit, Prepare, System
+from mqtool.siblings.base import Damage, Finding, Opened, Row, Table, saved_row
+from mqtool.siblings.tfchunk import salvage, verify
+from mqtool.siblings.tfchunk.chunk import StoredRecord
+from mqtool.siblings.tfchunk.columns import CHUNKS, RECORDS, TABLES
+from mqtool.siblings.tfchunk.store import TFChunkDb, is_database
+
+
+def recognises(path: Path) -> bool:
+    """Whether a path is the directory of an EventStore database."""
+    return is_database(path)
+
+
+def open_kind(path: Path) -> "OpenedTFChunk":
+    """Opens an EventStore database."""
+    return OpenedTFChunk(path)
+
+
+class OpenedTFChunk(Opened):
+    """An EventStore database, read-only.
+
+    Attributes:
+        database: the database itself.
+    """
+
+    tables = TABLES
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.database = TFChunkDb(path)
+
+    def layout(self) -> Row:
+        """Returns what the database is."""
+        database = self.database
+        versions = sorted({chunk.header.version for chunk in database.chunks})
+        return {
+            "release": f"chunks of version {', '.join(map(str, versions))}",
+            "chunk_size": max((chunk.header.chunk_size for chunk in database.chunks), default=None),
+            "chunks": len(database.chunks),
+            "scavenged_chunks": sum(chunk.header.is_scavenged > 0 for chunk in database.chunks),
+            "min_position": min((chunk.start for chunk in database.chunks), default=None),
+            "max_position": database.writer,
+            "checkpoints": dict(database.checkpoints),
+            "oddities": [
+                *(f"{path}: {reason}" for path, reason in database.unreadable.items()),
+                *(f"{path.name} is superseded by a newer version" for path in database.superseded),
+            ],
+        }
+
+    def rows(self, table: str) -> Iterator[Row | Damage]:
+        """Yields records or chunks."""
+        if table == CHUNKS.name:
+            yield from self._chunks()
+            return
+        yield from self._records()
+
+    def parts(self, table: str) -> tuple[str, ...]:
+        """Returns the names of the chunk files; the table of chunks is one part."""
+        return tuple(chunk.path.name for chunk in self.database.chunks) or ("",) if table == RECORDS.name else ("",)
+
+    def batches(self, table: str, part: str = "") -> Iterator[Any] | None:
+        """Yields records as record batches."""
+        from mqtool.siblings.tfchunk import batches  # noqa: PLC0415 - pyarrow costs 100 ms at import
+
+        return batches.record_batches(self.database, part) if table == RECORDS.name else None
+
+    def rows_of_file(self, path: Path) -> tuple[Table, Iterator[Row | Damage]] | None:
+        """Returns the records of a chunk."""
+        whole = path.absolute()
+        chunk = next((chunk for chunk in self.database.chunks if chunk.path.absolute() == whole), None)
+        return None if chunk is None else (RECORDS, self._records(chunk.path.name))
+
+    def get(self, address: str) -> Row | None:
+        """Returns the record at a log position.
+
+        Raises:
+            CorruptionError: no record is there.
+        """
+        if not address.isdecimal():
+            return None
+        return record_row(self.database.record_at(int(address)))
+
+    def verify(self) -> Iterator[Finding]:
+        """Yields every broken invariant."""
+        return verify.verify(self.database)
+
+    def salvage(self, target: Path | None) -> list[Row]:
+        """Reports what each chunk still holds; with a target, writes the records as a Parquet file."""
+        reports = salvage.report(self.database)
+        if target is not None:
+            from mqtool.siblings import export  # noqa: PLC0415 - pyarrow costs 100 ms at import
+
+            target.mkdir(parents=True, exist_ok=True)
+            records = (record_row(record) for one in reports for record in one.records)
+            export.write(records, RECORDS, target / f"{RECORDS.name}.parquet")
+        return [saved_row(one.chunk.path, one.forwards, one.backwards, one.between, one.damage) for one in reports]
+
+    def close(self) -> None:
+        """Closes its files."""
+        self.database.close()
+
+    def _records(self, chunk: str = "") -> Iterator[Row | Damage]:
+        for item in self.database.records(chunk):
+            yield record_row(item) if isinstance(item, StoredRecord) else item
+
+    def _chunks(self) -> Iterator[Row]:
+        for chunk in self.database.chunks:
+            header, footer = chunk.header, chunk.footer
+            yield {
+                "file": chunk.path.name,
+                "version": header.version,
+                "start_number": header.start_number,
+                "end_number": header.end_number,
+                "chunk_id": header.uuid,
+                "scavenged": header.is_scavenged > 0,
+                "completed": chunk.is_completed,
+                "physical_size": chunk.written,
+                "map_entries": len(chunk.map),
+                "md5": footer.md5.hex() if chunk.is_completed else None,
+                "size": chunk.size,
+            }
+
+
+def record_row(stored: StoredRecord) -> dict[str, Any]:
+    """Returns a record as a row of `RECORDS`."""
+    record = stored.record
+    row: dict[str, Any] = dict.fromkeys(column.name for column in RECORDS.columns)
+    row |= {
+        "position": stored.position,
+        "chunk": stored.chunk.path.name,
+        "length": len(stored.frame.record),
+        "type": type(record).__name__.lower(),
+        "version": record.version,
+        "time": ticks_to_millis(record.time),
+        "ticks": record.time,
+    }
+    if isinstance(record, Prepare):
+        row |= {
+            "event_stream_id": record.event_stream_id.decode("utf-8", "replace"),
+            "event_type": record.event_type.decode("utf-8", "replace"),
+            "flags": record.flags,
+            "transaction_offset": record.transaction_offset,
+            "event_id": tfchunk_records.guid(record.event_id),
+            "metadata": record.metadata,
+        }
+    if isinstance(record, Prepare | Commit):
+        row |= {
+            "event_number": tfchunk_records.event_number(record),
+            "transaction_position": record.transaction_position,
+            "correlation_id": tfchunk_records.guid(record.correlation_id),
+        }
+    if isinstance(record, Prepare | System):
+        row |= {"body_size": len(record.data), "body": record.data}
+    return row

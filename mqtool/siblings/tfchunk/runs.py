@@ -1,0 +1,84 @@
+"""Runs of sound log records as columns, sorted by type and version of their layouts."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from mqtool.formats.tfchunk_records import HEAD, LAYOUTS
+from mqtool.siblings.hops import Run
+from mqtool.siblings.sequence_columns import SequenceColumns, read_columns
+from mqtool.siblings.tfchunk.chunk import TFChunkFile
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Records of one layout in a run.
+
+    Attributes:
+        record_type, version: which.
+        rows: int64, their numbers in the run.
+        fields: of these rows.
+    """
+
+    record_type: int
+    version: int
+    rows: np.ndarray
+    fields: SequenceColumns
+
+
+@dataclass(frozen=True, slots=True)
+class SoundRun:
+    """Records that follow one another in a chunk; each can be read.
+
+    Attributes:
+        chunk: that holds them.
+        run: their frames.
+        groups: by layout.
+    """
+
+    chunk: TFChunkFile
+    run: Run
+    groups: tuple[Group, ...]
+
+    @property
+    def positions(self) -> np.ndarray:
+        """int64, log positions that the records state."""
+        found = np.zeros(len(self.run), np.int64)
+        for group in self.groups:
+            found[group.rows] = group.fields.fixed["log_position"]
+        return found
+
+
+def sound_run(chunk: TFChunkFile, run: Run) -> SoundRun:
+    """Returns the frames of a run up to the first whose record cannot be read."""
+    types, versions, sound = _heads(run)
+    groups = []
+    for (record_type, version), sequence in LAYOUTS.items():
+        rows = np.flatnonzero((types == record_type) & (versions == version))
+        if len(rows):
+            starts = run.starts[rows]
+            fields = read_columns(sequence, run.data, starts, starts + run.sizes[rows])
+            sound[rows] = fields.good
+            groups.append(Group(int(record_type), version, rows, fields))
+    count = len(run) if sound.all() else int(np.argmin(sound))
+    kept = [(group, int(np.searchsorted(group.rows, count))) for group in groups]
+    return SoundRun(
+        chunk,
+        run.first(count),
+        tuple(
+            Group(group.record_type, group.version, group.rows[:number], group.fields.first(number))
+            for group, number in kept
+            if number
+        ),
+    )
+
+
+def _heads(run: Run) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns type and version of each record, and bools that are all False."""
+    none = np.zeros(len(run), bool)
+    if len(run.data) < HEAD.size or not len(run):
+        return np.full(len(run), -1), np.full(len(run), -1), none
+    sliding = np.ndarray((len(run.data) - HEAD.size + 1,), f"V{HEAD.size}", run.data, strides=(1,))
+    fits = run.sizes >= HEAD.size
+    heads = sliding[np.where(fits, run.starts, 0)].view(HEAD.dtype)
+    return np.where(fits, heads["record_type"], -1), np.where(fits, heads["version"], -1), none

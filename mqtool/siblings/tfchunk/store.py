@@ -1,0 +1,220 @@
+"""A directory of TFChunk files and checkpoints opened for reading: records with damage, single records."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from mqtool.errors import CorruptionError, FormatError, NotAStoreError
+from mqtool.formats import tfchunk, tfchunk_records
+from mqtool.formats.equeue import LENGTH
+from mqtool.formats.tfchunk import ChunkName
+from mqtool.siblings.base import Damage
+from mqtool.siblings.frames import Frame, NoFrame
+from mqtool.siblings.hops import FIRST_WINDOW, WINDOW, hop
+from mqtool.siblings.tfchunk.chunk import StoredRecord, TFChunkFile
+from mqtool.siblings.tfchunk.runs import SoundRun, sound_run
+from mqtool.store.files import ReadFile, list_directory, require_directory
+
+
+def is_database(path: Path) -> bool:
+    """Whether a directory holds chunk files whose first byte is that of a TFChunk."""
+    if not path.is_dir():
+        return False
+    names = [entry for entry in list_directory(path) if tfchunk.parse_name(entry.name) and entry.is_file()]
+    if not names:
+        return False
+    with ReadFile(Path(names[0].path)) as file:
+        return file.read(0, 1) == bytes([tfchunk.CHUNK_FILE_TYPE])
+
+
+class TFChunkDb:
+    """An EventStore database, read-only.
+
+    Attributes:
+        path: its directory.
+        chunks: files that count, by number: of several versions of one number, the highest.
+        superseded: files of lower versions, or hidden by a merged one; a start of the server deletes them.
+        unreadable: path and reason of files without header or footer.
+        checkpoints: name without `.chk` to value; those whose files are there.
+        short_checkpoints: names of checkpoint files that are not 8 bytes long.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Opens the files.
+
+        Raises:
+            NotAStoreError: there are none.
+        """
+        require_directory(path)
+        self.path = path
+        self.checkpoints: dict[str, int] = {}
+        self.short_checkpoints: list[str] = []
+        self._read_checkpoints()
+        self.unreadable: dict[Path, str] = {}
+        named = self._named()
+        if not named:
+            raise NotAStoreError("holds no chunk-NNNNNN.VVVVVV", path)
+        self.superseded: list[Path] = []
+        self.chunks = self._open(named)
+        self._place_writer()
+
+    @property
+    def writer(self) -> int | None:
+        """Log position after the last record, by writer.chk; None without it."""
+        return self.checkpoints.get("writer")
+
+    def records(self, name: str = "") -> Iterator[StoredRecord | Damage]:
+        """Yields every record up to writer.chk in the order of the log, and damage where there is some.
+
+        Args:
+            name: of a chunk's file, to read that alone.
+        """
+        for item in self.runs(name):
+            if isinstance(item, SoundRun):
+                yield from records_of(item)
+            else:
+                yield item
+
+    def runs(self, name: str = "") -> Iterator[SoundRun | StoredRecord | Damage]:
+        """Yields the same as columns: runs of sound records; one that is longer than a window comes by itself.
+
+        Args:
+            name: of a chunk's file, to read that alone.
+        """
+        for path, reason in () if name else self.unreadable.items():
+            yield Damage(0, 0, "no-chunk", reason, path, 0)
+        for chunk in (chunk for chunk in self.chunks if name in ("", chunk.path.name)):
+            if chunk.is_transformed:
+                yield Damage(chunk.start, chunk.header.end, "encrypted", "the records are encrypted", chunk.path, 128)
+            else:
+                yield from chunk_runs(chunk, known_end=chunk.is_completed or self._is_active(chunk))
+
+    @staticmethod
+    def run_of(record: StoredRecord) -> SoundRun:
+        """Returns a single record as a run."""
+        length = LENGTH.struct.pack(len(record.frame.record))
+        run = hop(length + record.frame.record + length, record.frame.start, tfchunk.MAX_RECORD_SIZE)
+        return sound_run(record.chunk, run)
+
+    def record_at(self, position: int) -> StoredRecord:
+        """Returns the record with a log position.
+
+        Raises:
+            CorruptionError: there is none.
+        """
+        chunk = next((c for c in self.chunks if c.start <= position < c.header.end), None)
+        if chunk is None:
+            raise CorruptionError("no chunk holds this position", self.path, position)
+        place = chunk.place_of(position)
+        if place is None:
+            raise CorruptionError("the position map of the scavenged chunk has no such record", chunk.path, position)
+        found = chunk.read_record(place)
+        if isinstance(found, NoFrame):
+            raise CorruptionError(f"no record: {found.detail}", chunk.path, position)
+        return found
+
+    def close(self) -> None:
+        """Closes every file."""
+        for chunk in self.chunks:
+            chunk.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def _read_checkpoints(self) -> None:
+        size = tfchunk.CHECKPOINT.size
+        for name in tfchunk.CHECKPOINTS:
+            path = self.path / name
+            if path.is_file():
+                with ReadFile(path) as file:
+                    data = file.read(0, size)
+                    if file.size != size:
+                        self.short_checkpoints.append(name)
+                found = tfchunk.CHECKPOINT.parse(data.ljust(size, b"\0"))  # as the server lengthens it
+                self.checkpoints[name.removesuffix(".chk")] = found.position
+
+    def _named(self) -> dict[ChunkName, Path]:
+        names = ((tfchunk.parse_name(entry.name), Path(entry.path)) for entry in list_directory(self.path))
+        return {name: path for name, path in names if name is not None}
+
+    def _open(self, named: dict[ChunkName, Path]) -> list[TFChunkFile]:
+        chunks: list[TFChunkFile] = []
+        covered = -1
+        for number in sorted({name.number for name in named}):
+            versions = sorted((name.version, path) for name, path in named.items() if name.number == number)
+            if number <= covered:
+                self.superseded += [path for _, path in versions]
+                continue
+            self.superseded += [path for _, path in versions[:-1]]
+            path = versions[-1][1]
+            try:
+                chunk = TFChunkFile(path)
+            except FormatError as error:
+                self.unreadable[path] = str(error)
+                continue
+            if chunk.header.file_type != tfchunk.CHUNK_FILE_TYPE or chunk.header.chunk_size <= 0:
+                self.unreadable[path] = f"file type {chunk.header.file_type}, chunk size {chunk.header.chunk_size}"
+                chunk.close()
+                continue
+            chunks.append(chunk)
+            covered = max(number, chunk.header.end_number) if chunk.header.start_number == number else number
+        return chunks
+
+    def _place_writer(self) -> None:
+        """Ends the active chunk where writer.chk says; the server looks no further."""
+        for chunk in self.chunks:
+            if self.writer is not None and not chunk.is_completed and self._is_active(chunk):
+                chunk.written = self.writer - chunk.start
+
+    def _is_active(self, chunk: TFChunkFile) -> bool:
+        return self.writer is not None and chunk.start <= self.writer <= chunk.header.end
+
+
+def records_of(sound: SoundRun) -> Iterator[StoredRecord]:
+    """Yields the records of a run."""
+    for number, start in enumerate(sound.run.positions.tolist()):
+        frame = Frame(start, sound.run.record(number))
+        yield StoredRecord(sound.chunk, frame, tfchunk_records.parse(frame.record)[0])
+
+
+def chunk_runs(chunk: TFChunkFile, *, known_end: bool) -> Iterator[SoundRun | StoredRecord | Damage]:
+    """Yields the records of one chunk in the order of the file, and damage.
+
+    Args:
+        chunk: the file.
+        known_end: `chunk.written` is where records really end; else what follows the last one is no damage.
+    """
+    at, window = 0, FIRST_WINDOW
+    while at < chunk.written:
+        sound = sound_run(chunk, chunk.run(at, chunk.written, tfchunk.MAX_RECORD_SIZE, window))
+        if len(sound.run):
+            yield sound
+            at, window = sound.run.end, min(2 * window, WINDOW)
+            continue
+        window = FIRST_WINDOW
+        found = chunk.read_record(at)
+        if isinstance(found, StoredRecord):
+            yield found
+            at = found.frame.end
+            continue
+        resumed = resume(chunk, at)
+        if resumed is None and not known_end:
+            return
+        end = chunk.written if resumed is None else resumed
+        place = tfchunk.HEADER_SIZE + at
+        yield Damage(chunk.start + at, chunk.start + end, found.kind, found.detail, chunk.path, place)
+        at = end
+
+
+def resume(chunk: TFChunkFile, after: int) -> int | None:
+    """Returns the data position of the next sound record behind a damaged one.
+
+    Without a scavenge, records state their own place. With one, the map lists places.
+    """
+    mapped = sorted(entry.actual for entry in chunk.map if entry.actual > after)
+    places = iter(mapped) if chunk.header.is_scavenged else chunk.stating(after + 1, chunk.written)
+    return next((place for place in places if isinstance(chunk.read_record(place), StoredRecord)), None)

@@ -1,0 +1,228 @@
+"""What is wrong with an EventStore database: framing both ways, footers, position maps, MD5, checkpoints."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from mqtool.formats import tfchunk
+from mqtool.formats.tfchunk import FOOTER_SIZE, HEADER_SIZE
+from mqtool.siblings.base import Finding, Severity
+from mqtool.siblings.frames import NoFrame
+from mqtool.siblings.hops import FIRST_WINDOW, WINDOW
+from mqtool.siblings.tfchunk.chunk import TFChunkFile
+from mqtool.siblings.tfchunk.runs import SoundRun, sound_run
+from mqtool.siblings.tfchunk.store import TFChunkDb
+
+_BACKUP = "restore the chunk from a backup or another node"
+_WRITER = "restore the checkpoint; `mqtool info` shows where records end"
+
+
+def verify(database: TFChunkDb) -> Iterator[Finding]:
+    """Yields every broken invariant of docs/formats/tfchunk.md."""
+    for path, reason in database.unreadable.items():
+        yield Finding("tfchunk-no-chunk", Severity.ERROR, path, reason, _BACKUP)
+    yield from _checkpoints(database)
+    yield from _sequence(database)
+    for chunk in database.chunks:
+        yield from _header(chunk)
+        if chunk.is_completed:
+            yield from _footer(chunk)
+            yield from _hash(chunk)
+        if chunk.is_transformed:
+            detail = "its records are encrypted: framing and positions cannot be looked at"
+            yield Finding("tfchunk-frames", Severity.UNKNOWN, chunk.path, detail)
+        else:
+            places = _Places()
+            yield from _frames(chunk, places)
+            yield from _map(chunk, places)
+
+
+def _checkpoints(database: TFChunkDb) -> Iterator[Finding]:
+    for name in ("writer", "chaser", "epoch", "truncate"):
+        if name not in database.checkpoints:
+            severity = Severity.ERROR if name == "writer" else Severity.WARNING
+            detail = "is not there: the server takes its start value"
+            yield Finding("tfchunk-checkpoint-missing", severity, database.path / f"{name}.chk", detail, _WRITER)
+    for name in database.short_checkpoints:
+        detail = "expected 8 bytes: the server fills up with zeros, or cuts"
+        yield Finding("tfchunk-checkpoint-size", Severity.WARNING, database.path / name, detail, _WRITER)
+    writer = database.writer or 0
+    for name in ("chaser", "epoch"):
+        value = database.checkpoints.get(name, -1)
+        if value > writer:
+            detail = f"expected at most writer.chk's {writer}, found {value}: the server does not start"
+            yield Finding("tfchunk-checkpoint-order", Severity.ERROR, database.path / f"{name}.chk", detail, _WRITER)
+    truncate = database.checkpoints.get("truncate", -1)
+    if truncate != tfchunk.NO_POSITION:
+        path = database.path / "truncate.chk"
+        detail = f"the next start of the server cuts the log at {truncate}"
+        yield Finding("tfchunk-truncate-pending", Severity.WARNING, path, detail, "set it to -1 if that is not meant")
+
+
+def _sequence(database: TFChunkDb) -> Iterator[Finding]:
+    """Checks that chunks lie side by side up to the one of writer.chk, and end there."""
+    expected = 0
+    for chunk in database.chunks:
+        number = _number(chunk)
+        if number > expected:
+            detail = f"expected a chunk with number {expected} before it"
+            yield Finding("tfchunk-chunk-missing", Severity.ERROR, chunk.path, detail, _BACKUP)
+        merged = chunk.header.start_number == number and chunk.header.end_number > number
+        expected = (chunk.header.end_number if merged else number) + 1
+    yield from _around_writer(database)
+    for path in database.superseded:
+        detail = "a newer version of the file is there: the server deletes this one"
+        yield Finding("tfchunk-superseded", Severity.WARNING, path, detail)
+
+
+def _number(chunk: TFChunkFile) -> int:
+    """Returns the chunk's number by its name, which the server goes by when it looks for files."""
+    return chunk.name.number if chunk.name is not None else chunk.header.start_number
+
+
+def _around_writer(database: TFChunkDb) -> Iterator[Finding]:
+    writer = database.writer
+    if writer is None or not database.chunks:
+        return
+    last = database.chunks[-1]
+    if writer > last.header.end:
+        detail = f"writer.chk is {writer}, the last chunk ends at {last.header.end}: the server does not start"
+        yield Finding("tfchunk-chunk-missing", Severity.ERROR, last.path, detail, _BACKUP)
+    for chunk in database.chunks:
+        start = _number(chunk) * chunk.header.chunk_size
+        if start > writer:
+            detail = f"starts at {start}, behind writer.chk's {writer}: the server does not start"
+            step = "restore writer.chk, or move the file away"
+            yield Finding("tfchunk-extraneous", Severity.ERROR, chunk.path, detail, step)
+        elif chunk.header.end < writer and not chunk.is_completed:
+            detail = "lies before writer.chk's chunk and is not completed: the server does not start"
+            yield Finding("tfchunk-not-completed", Severity.ERROR, chunk.path, detail, _BACKUP)
+
+
+def _header(chunk: TFChunkFile) -> Iterator[Finding]:
+    header = chunk.header
+    if header.version not in (tfchunk.UNALIGNED, tfchunk.ALIGNED, tfchunk.TRANSFORMED):
+        detail = f"expected version 2, 3 or 4, found {header.version}"
+        yield Finding("tfchunk-version", Severity.ERROR, chunk.path, detail, _BACKUP, 1)
+    if header.start_number > header.end_number:
+        detail = f"start number {header.start_number} is above end number {header.end_number}"
+        yield Finding("tfchunk-numbers", Severity.ERROR, chunk.path, detail, _BACKUP, 6)
+    elif chunk.name is not None and chunk.name.number != header.start_number:
+        detail = f"expected start number {chunk.name.number} as in the name, found {header.start_number}"
+        yield Finding("tfchunk-numbers", Severity.ERROR, chunk.path, detail, _BACKUP, 6)
+    if any(header.reserved):
+        yield Finding("tfchunk-reserved", Severity.WARNING, chunk.path, "bytes 36 to 127 are not all zero", "", 36)
+
+
+def _footer(chunk: TFChunkFile) -> Iterator[Finding]:
+    footer, place = chunk.footer, chunk.size - FOOTER_SIZE
+    if footer.map_size < 0 or footer.map_size % footer.map_unit.size:
+        detail = f"expected a multiple of {footer.map_unit.size} as map size, found {footer.map_size}"
+        yield Finding("tfchunk-footer", Severity.ERROR, chunk.path, detail, _BACKUP, place)
+        return
+    if footer.logical_size < footer.physical_size:
+        detail = f"logical size {footer.logical_size} is below physical size {footer.physical_size}"
+        yield Finding("tfchunk-footer", Severity.ERROR, chunk.path, detail, _BACKUP, place)
+    expected = tfchunk.file_size(chunk.header, footer)
+    if expected != chunk.size:
+        detail = f"expected a file of {expected} bytes by its sizes, found {chunk.size}"
+        yield Finding("tfchunk-footer", Severity.ERROR, chunk.path, detail, _BACKUP, place)
+    data_end = footer.physical_size + footer.map_size
+    room = chunk.size - HEADER_SIZE - FOOTER_SIZE
+    if chunk.last_used(data_end, room) > data_end:
+        detail = "the padding before the footer is not all zero"
+        yield Finding("tfchunk-padding", Severity.WARNING, chunk.path, detail, "", HEADER_SIZE + data_end)
+
+
+def _hash(chunk: TFChunkFile) -> Iterator[Finding]:
+    found = chunk.md5()
+    if found != chunk.footer.md5:
+        detail = f"expected MD5 {chunk.footer.md5.hex()}, found {found.hex()}: the server stops on it"
+        yield Finding("tfchunk-md5", Severity.ERROR, chunk.path, detail, _BACKUP, chunk.size - tfchunk.MD5_SIZE)
+
+
+def _frames(chunk: TFChunkFile, places: "_Places") -> Iterator[Finding]:
+    at, bad, window = 0, None, FIRST_WINDOW
+    while at < chunk.written:
+        sound = sound_run(chunk, chunk.run(at, chunk.written, tfchunk.MAX_RECORD_SIZE, window))
+        if len(sound.run):
+            places.add(sound)
+            yield from _positions(sound)
+            at, window = sound.run.end, min(2 * window, WINDOW)
+            continue
+        found = chunk.read_record(at)
+        if isinstance(found, NoFrame):
+            bad = found
+            break
+        yield from _positions(TFChunkDb.run_of(found))
+        at = found.frame.end
+    end_is_known = chunk.is_completed or chunk.written < chunk.size - HEADER_SIZE
+    if bad is not None and (end_is_known or chunk.last_used(at, chunk.written) > at):
+        detail = f"forwards: {bad.detail}"
+        yield Finding("tfchunk-frames", Severity.ERROR, chunk.path, detail, _BACKUP, HEADER_SIZE + at)
+        yield from _backwards(chunk, at)
+
+
+def _backwards(chunk: TFChunkFile, stop: int) -> Iterator[Finding]:
+    """Says how far the damage reaches, seen from the other end."""
+    end = chunk.written
+    while end > stop:
+        found = chunk.read_record_before(end)
+        if isinstance(found, NoFrame):
+            detail = f"backwards: {found.detail}"
+            yield Finding("tfchunk-frames-backward", Severity.ERROR, chunk.path, detail, _BACKUP, HEADER_SIZE + end)
+            return
+        end = found.frame.start
+
+
+def _positions(sound: SoundRun) -> Iterator[Finding]:
+    chunk = sound.chunk
+    if chunk.header.is_scavenged:
+        return
+    starts, stated = sound.run.positions, sound.positions
+    for number in np.flatnonzero(stated != starts + chunk.start).tolist():
+        start = int(starts[number])
+        detail = f"expected log position {chunk.start + start}, found {stated[number]}"
+        yield Finding("tfchunk-log-position", Severity.ERROR, chunk.path, detail, _BACKUP, HEADER_SIZE + start)
+
+
+class _Places:
+    """Where the sound records of one chunk lie, and which log positions they state."""
+
+    def __init__(self) -> None:
+        self._parts: list[tuple[np.ndarray, np.ndarray]] = []
+
+    def add(self, sound: SoundRun) -> None:
+        """Takes a run; runs come in order."""
+        self._parts.append((sound.run.positions, sound.positions))
+
+    def states(self, chunk: TFChunkFile) -> np.ndarray:
+        """Returns for each entry of a position map whether a record of its log position is known to lie there."""
+        actual = np.array([entry.actual for entry in chunk.map], np.int64)
+        logical = np.array([entry.logical for entry in chunk.map], np.int64)
+        if not self._parts:
+            return np.zeros(len(actual), bool)
+        starts, stated = (np.concatenate(column) for column in zip(*self._parts, strict=True))
+        row = np.minimum(np.searchsorted(starts, actual), len(starts) - 1)
+        return np.asarray((starts[row] == actual) & (stated[row] == logical + chunk.start))
+
+
+def _map(chunk: TFChunkFile, places: _Places) -> Iterator[Finding]:
+    first, unit = HEADER_SIZE + chunk.footer.physical_size, chunk.footer.map_unit.size
+    before, known = -1, places.states(chunk).tolist()
+    for number, entry in enumerate(chunk.map):
+        place = first + number * unit
+        if entry.logical <= before:
+            detail = f"entries are not sorted: {entry.logical} follows {before}"
+            yield Finding("tfchunk-map", Severity.ERROR, chunk.path, detail, _BACKUP, place)
+        if not known[number]:
+            yield from _map_entry(chunk, entry, place)
+        before = entry.logical
+
+
+def _map_entry(chunk: TFChunkFile, entry: tfchunk.MapEntry, place: int) -> Iterator[Finding]:
+    found = chunk.read_record(entry.actual)
+    if isinstance(found, NoFrame) or found.position != chunk.start + entry.logical:
+        seen = found.detail if isinstance(found, NoFrame) else f"the record of log position {found.position}"
+        detail = f"log position {chunk.start + entry.logical} leads to data position {entry.actual}: {seen}"
+        yield Finding("tfchunk-map", Severity.ERROR, chunk.path, detail, _BACKUP, place)

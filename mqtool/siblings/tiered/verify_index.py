@@ -1,0 +1,180 @@
+"""Index files of a tiered store: the compacted ones of the tier, and those beside it that are still written to.
+
+In the first, entries of a slot lie side by side; in the second they form chains, as in an ordinary index file, and the
+number of slots is nowhere in the file: it is found by the entries. Source: IndexStoreFile, IndexItem (5.5.0).
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from mqtool.errors import FormatError, StoreError
+from mqtool.formats import java, properties, tiered
+from mqtool.formats.tiered import INDEX_HEADER, INDEX_ITEM, INDEX_NODE, INDEX_SLOT, TieredIndexHeader
+from mqtool.siblings.base import Finding, Severity
+from mqtool.siblings.tiered.store import TieredQueue, TieredStore
+from mqtool.store.files import ReadFile
+
+_LARGEST = 1 << 28
+_NEXT = "the broker makes entries anew only for messages that it uploads again"
+_ZEROS_AT_END = 16
+"""An entry may end with so many bytes of zero."""
+
+Queues = dict[str, list[TieredQueue]]
+Item = tiered.TieredIndexItem | tiered.TieredIndexNode
+
+
+def verify_index(path: Path, store: TieredStore, queues: Queues) -> Iterator[Finding]:
+    """Yields what is wrong with one index file.
+
+    Args:
+        path: the file.
+        store: knows which topic an id means.
+        queues: by topic.
+    """
+    try:
+        with ReadFile(path) as file:
+            end = file.data_end()
+            if end > _LARGEST:
+                words = f"{end} bytes in use are more than the {_LARGEST} that are looked at"
+                yield Finding("tiered-index", Severity.UNKNOWN, path, words, "")
+                return
+            data, size = file.read(0, end), file.size
+        header = INDEX_HEADER.parse(data)
+    except (StoreError, FormatError) as error:
+        yield _error(path, str(error))
+        return
+    if header.magic == tiered.MAGIC_COMPACTED:
+        entries = _Compacted(path, data.ljust(min(size, _LARGEST), b"\0"), header, size)
+    elif header.magic == tiered.MAGIC_OPEN:
+        entries = _Open(path, data, header, size)
+    else:
+        yield _error(path, f"expected magic bcc50285 or bcc50289, found {header.magic & 0xFFFFFFFF:08x}")
+        return
+    yield from entries.check()
+    topics = _topics(store)
+    if topics is None and entries.items:
+        words = "which topic an entry means is not known: there is no metadata"
+        yield Finding("tiered-index", Severity.UNKNOWN, path, words, "")
+        return
+    for at, item in entries.items:
+        wrong = _entry(item, (topics or {}).get(item.topic_id, ""), queues)
+        if wrong:
+            yield _error(path, wrong, at)
+
+
+def _error(path: Path, detail: str, position: int | None = None) -> Finding:
+    return Finding("tiered-index", Severity.ERROR, path, detail, _NEXT, position)
+
+
+class _Compacted:
+    """A file of the tier.
+
+    Attributes:
+        items: positions and entries.
+    """
+
+    def __init__(self, path: Path, data: bytes, header: TieredIndexHeader, size: int) -> None:
+        """Takes what is in use of a file, and the bytes that it has."""
+        self._path, self._data, self._header, self._size = path, data, header, size
+        self.items: list[tuple[int, Item]] = []
+
+    def check(self) -> Iterator[Finding]:
+        """Yields what is wrong with slots, and finds the entries."""
+        path, data, header = self._path, self._data, self._header
+        slots = len(data) - INDEX_HEADER.size - header.index_count * INDEX_ITEM.size
+        if header.index_count < 0 or slots < 0 or slots % INDEX_SLOT.size:
+            yield _error(path, f"{header.index_count} entries do not fit into {len(data)} bytes")
+            return
+        count, first, used = slots // INDEX_SLOT.size, INDEX_HEADER.size + slots, 0
+        for number in range(count):
+            slot = INDEX_SLOT.parse(data, INDEX_HEADER.size + number * INDEX_SLOT.size)
+            used += slot.length > 0
+            inside = first <= slot.position and slot.position + slot.length <= len(data)
+            if slot.length < 0 or slot.length % INDEX_ITEM.size or (slot.length and not inside):
+                yield _error(path, f"slot {number}: {slot.length} bytes at {slot.position}")
+                continue
+            for at in range(slot.position, slot.position + slot.length, INDEX_ITEM.size):
+                if INDEX_ITEM.parse(data, at).key_hash % count != number:
+                    yield _error(path, f"an entry of another slot in slot {number}", at)
+        if used != header.used_slots:
+            yield _error(path, f"{header.used_slots} slots stated, {used} used")
+        self.items = [(at, INDEX_ITEM.parse(data, at)) for at in range(first, len(data), INDEX_ITEM.size)]
+
+
+class _Open(_Compacted):
+    """A file that is still written to."""
+
+    def check(self) -> Iterator[Finding]:
+        """Yields what is wrong with slots and chains, and finds the entries."""
+        path, data, header = self._path, self._data, self._header
+        if not header.index_count and not header.used_slots:
+            return
+        count = self._slots()
+        if count is None:
+            yield _error(path, f"{header.index_count} entries in {header.used_slots} slots are not to be found")
+            return
+        first = INDEX_HEADER.size + count * INDEX_SLOT.size
+        places = [first + number * INDEX_NODE.size for number in range(1, header.index_count + 1)]
+        nodes = [INDEX_NODE.parse(data, at) for at in places]
+        self.items = list(zip(places, nodes, strict=True))
+        reached, used = set[int](), 0
+        for number in range(count):
+            place = INDEX_HEADER.size + number * INDEX_SLOT.size
+            at = INDEX_SLOT.parse(data, place).position
+            used += at > 0
+            while at > 0:
+                if at > len(nodes) or at in reached or nodes[at - 1].key_hash % count != number:
+                    yield _error(path, f"the chain of slot {number} leads to entry {at}, which is not its own", place)
+                    break
+                reached.add(at)
+                at = nodes[at - 1].previous
+        if used != header.used_slots:
+            yield _error(path, f"{header.used_slots} slots stated, {used} used")
+        if len(reached) < len(nodes):
+            lost = len(nodes) - len(reached)
+            yield _error(path, f"{lost} of {len(nodes)} entries are in no chain: no key finds them")
+
+    def _slots(self) -> int | None:
+        """Returns the number of slots by which the entries end where the file's data do; None if there is none."""
+        end = len(self._data.rstrip(b"\0"))
+        self._data = self._data.ljust(min(self._size, end + _ZEROS_AT_END + INDEX_NODE.size), b"\0")
+        entries = (self._header.index_count + 1) * INDEX_NODE.size
+        best: tuple[int, int] | None = None
+        for last in range(end, end + _ZEROS_AT_END):
+            count, rest = divmod(last - INDEX_HEADER.size - entries, INDEX_SLOT.size)
+            whole = INDEX_HEADER.size + count * INDEX_SLOT.size + entries
+            if rest or count <= 0 or whole > self._size:
+                continue
+            best = max(best or (0, 0), (self._fits(count), count))
+        return best[1] if best is not None and best[0] else None
+
+    def _fits(self, count: int) -> int:
+        """Returns how many slots lead to an entry of their own."""
+        heads = np.frombuffer(self._data, INDEX_SLOT.dtype, count, INDEX_HEADER.size)["position"]
+        first = INDEX_HEADER.size + count * INDEX_SLOT.size
+        nodes = np.frombuffer(self._data, INDEX_NODE.dtype, self._header.index_count + 1, first)
+        used = np.flatnonzero((heads > 0) & (heads <= self._header.index_count))
+        return int((nodes["key_hash"][heads[used]] % count == used).sum())
+
+
+def _entry(item: Item, topic: str, queues: Queues) -> str:
+    """Returns what is wrong with an index entry, "" if nothing is."""
+    queue = next((one for one in queues.get(topic, ()) if one.queue_id == item.queue_id), None)
+    if queue is None:
+        return f"leads to topic {item.topic_id}, queue {item.queue_id}, which is not there"
+    try:
+        message = queue.record(item.offset, item.size)
+    except (StoreError, FormatError) as error:
+        return f"leads to no record: {error}"
+    words = [*properties.keys_of(message.properties), message.properties.get(properties.UNIQUE_KEY, "")]
+    hashes = {java.index_hash(f"{topic}#{word}") for word in words}
+    return "" if item.key_hash in hashes else f"no key of the record at {item.offset} has hash {item.key_hash}"
+
+
+def _topics(store: TieredStore) -> dict[int, str] | None:
+    table = (store.metadata or {}).get("topicMetadataTable")
+    if not isinstance(table, dict):
+        return None
+    return {one["topicId"]: str(name) for name, one in table.items() if isinstance(one, dict) and "topicId" in one}

@@ -1,0 +1,133 @@
+"""The interface of kinds: what is recognised, that rows are what columns declare, and that export keeps them."""
+
+import os
+import shlex
+import subprocess
+import sys
+
+import pyarrow.parquet as pq
+import pytest
+
+from mqtool.errors import CorruptionError, ExportError
+from mqtool.siblings import export
+from mqtool.siblings.base import Damage, Severity
+from mqtool.siblings.registry import KINDS, VERBS, recognise
+from tests.support.chunks import EQUEUE_STORES, TFCHUNK_STORES, damaged, equeue_store, lines, tfchunk_store
+from tests.support.stores import STORES, fixture
+
+PYTHON = {"int32": int, "int64": int, "time": int, "boolean": bool, "string": str, "bytes": bytes}
+ROOTS = [equeue_store(name) for name in EQUEUE_STORES] + [tfchunk_store(name) for name in TFCHUNK_STORES]
+
+
+@pytest.mark.parametrize("root", ROOTS, ids=lambda root: root.parent.name)
+def test_a_store_is_recognised_as_its_own_kind_only(root):
+    assert [kind.name for kind in KINDS if kind.recognises(root)] == [
+        "equeue" if root.parent.name.startswith("equeue-") else "tfchunk"
+    ]
+
+
+@pytest.mark.parametrize("store", STORES, ids=str)
+def test_a_store_of_rocketmq_is_none_of_these_kinds(store):
+    assert store.directory is None or recognise(store.directory) is None
+
+
+@pytest.mark.parametrize("path", ["equeue-small", "README.md", "equeue-small/store/message-chunks", "nothing"])
+def test_another_path_is_none_of_these_kinds(path, tmp_path):
+    assert recognise(tmp_path if path == "nothing" else fixture(path)) is None
+
+
+@pytest.mark.parametrize("root", ROOTS, ids=lambda root: root.parent.name)
+def test_every_row_has_the_columns_and_types_that_its_table_declares(root):
+    kind = recognise(root)
+    assert kind is not None
+    with kind.open(root) as opened:
+        assert opened.tables == kind.tables
+        for table in opened.tables:
+            rows = list(opened.rows(table.name))
+            assert rows
+            for row in rows:
+                assert list(row) == [column.name for column in table.columns]
+                for column in table.columns:
+                    assert row[column.name] is None or type(row[column.name]) is PYTHON[column.type]
+
+
+@pytest.mark.parametrize("root", ROOTS, ids=lambda root: root.parent.name)
+def test_a_table_in_parquet_has_the_rows_of_the_store(root, tmp_path):
+    kind = recognise(root)
+    assert kind is not None
+    with kind.open(root) as opened:
+        for table in opened.tables:
+            target = tmp_path / f"{table.name}.parquet"
+            rows = list(opened.rows(table.name))
+            assert export.export(opened, target, table.name) == len(rows)
+            found = pq.read_table(target)
+            assert found.schema.names == [column.name for column in table.columns]
+            plain = [column.name for column in table.columns if column.type != "time"]
+            assert found.select(plain).to_pylist() == [{name: row[name] for name in plain} for row in rows]
+            with pytest.raises(ExportError):
+                export.export(opened, target, table.name)
+
+
+def test_an_export_tells_of_damage_and_goes_on(tmp_path):
+    damage: list[Damage] = []
+    with KINDS[0].open(damaged("done-record-suffix", tmp_path / "store")) as opened:
+        assert export.export(opened, tmp_path / "rows.parquet", at_damage=damage.append) == 61
+    assert [one.kind for one in damage] == ["lengths-differ"]
+
+
+def test_a_message_is_found_by_position_place_and_id():
+    with KINDS[0].open(equeue_store("equeue-unicode")) as opened:
+        for line in lines("equeue-unicode", "messages")[::17]:
+            addresses = [str(line["position"]), line["messageId"]]
+            assert [opened.get(one)["position"] for one in addresses] == [line["position"]] * 2
+        for line in lines("equeue-unicode", "queue-entries")[::17]:
+            row = opened.get(f"{line['topic']}/{line['queueId']}@{line['queueOffset']}")
+            assert row["message_id"] == line["messageId"]
+        assert opened.get("nowhere") is None
+        assert opened.get("订单/9@0") is None
+        with pytest.raises(CorruptionError):
+            opened.get("1")
+
+
+@pytest.mark.parametrize("root", [equeue_store("equeue-small"), tfchunk_store("plain")])
+def test_verify_goes_through_the_interface(root):
+    kind = recognise(root)
+    assert kind is not None
+    with kind.open(root) as opened:
+        assert [finding for finding in opened.verify() if finding.severity is not Severity.UNKNOWN] == []
+
+
+def test_every_kind_has_known_verbs_and_a_page():
+    pages = fixture(".").parent / "docs" / "formats"
+    for kind in KINDS:
+        assert set(kind.verbs) <= set(VERBS)
+        assert (pages / kind.page).is_file()
+
+
+def test_the_python_of_the_page_about_kinds_runs():
+    root = fixture(".").parent
+    page = (root / "docs" / "kinds.md").read_text("utf-8")
+    source = page.split("```python\n")[1].split("```")[0]
+    result = subprocess.run(
+        [sys.executable, "-c", source],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": str(root)},
+    )
+    assert result.stderr == ""
+    assert result.stdout == "None False [8139, 10149]\n"
+
+
+def test_the_commands_of_the_page_about_kinds_run(tmp_path):
+    root = fixture(".").parent
+    page = (root / "docs" / "kinds.md").read_text("utf-8")
+    commands = [line[2:] for line in page.splitlines() if line.startswith("$ mqtool ")]
+    assert len(commands) == 10
+    (tmp_path / "fixtures").symlink_to(root / "fixtures")  # some write beside it
+    environment = os.environ | {"PYTHONPATH": str(root)}
+    for command in commands:
+        arguments = [sys.executable, "-m", *shlex.split(command)]
+        result = subprocess.run(arguments, cwd=tmp_path, capture_output=True, check=False, env=environment)
+        assert (result.returncode, bool(result.stdout)) == (0, True), command

@@ -1,0 +1,40 @@
+"""Topics of EQueue messages that can be no folder's name: salvage leaves them out, says so, and writes all others."""
+
+from dataclasses import replace
+
+import pytest
+
+from mqtool.errors import MessageRejectedError
+from mqtool.siblings.equeue import salvage, writer
+from mqtool.siblings.equeue.settings import Settings
+from mqtool.siblings.equeue.store import EQueueStore
+
+SETTINGS = Settings(message_chunk_size=1 << 16, queue_chunk_entries=100)
+
+
+@pytest.mark.parametrize("topic", [b"..", b"../../evil", b"a/b", b"x\0y"])
+def test_a_topic_that_can_be_no_folder_costs_its_message_only(tmp_path, monkeypatch, topic):
+    with writer.EQueueWriter(tmp_path / "store", SETTINGS) as made:
+        for number in range(3):
+            made.put("Good", 0, b"body %d" % number)
+    read = EQueueStore.decode
+
+    def poisoned(self, chunk, frame):
+        found = read(self, chunk, frame)
+        return replace(found, record=replace(found.record, topic=topic)) if found.record.queue_offset == 1 else found
+
+    monkeypatch.setattr(EQueueStore, "decode", poisoned)
+    reports = salvage.salvage(tmp_path / "store", tmp_path / "new", SETTINGS)
+    monkeypatch.undo()
+    assert [message.record.queue_offset for message in reports[0].messages] == [0, 2]
+    assert "folder's name" in reports[0].damage[-1].detail
+    with EQueueStore(tmp_path / "new") as store:
+        assert [message.record.body for message in store.messages()] == [b"body 0", b"body 2"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "store"]
+
+
+def test_a_topic_that_leads_elsewhere_is_rejected_before_anything_is_written(tmp_path):
+    with writer.EQueueWriter(tmp_path / "store", SETTINGS) as made:
+        with pytest.raises(MessageRejectedError):
+            made.put("../evil", 0, b"body")
+        assert made.put("Good", 0, b"body").position == 0
