@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from mqtool.formats.commit_log import field_offset
-from mqtool.scan.frames import Frames
-from mqtool.scan.hops import hop
+from mqtool.records.frames import Frames
+from mqtool.records.hops import hop
 
 _WORDS = 4_000_000
 

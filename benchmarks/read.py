@@ -25,10 +25,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from mqtool.formats import index_file
 from mqtool.formats.commit_log import build_blank
-from mqtool.scan.crc import crc32
-from mqtool.scan.frames import Frames
-from mqtool.scan.hops import hop
-from mqtool.scan.json_rows import json_lines
+from mqtool.records.crc import crc32
+from mqtool.records.frames import Frames
+from mqtool.records.hops import hop
+from mqtool.records.json_rows import json_lines
 from mqtool.store import Store, open_store
 from mqtool.store.describe import describe
 from tests.support.big_store import write_big_store

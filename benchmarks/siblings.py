@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from mqtool.formats import commit_log, dledger, equeue, tfchunk, tfchunk_records
 from mqtool.formats.tfchunk_records import Prepare
-from mqtool.scan.frames import Frames
+from mqtool.records.frames import Frames
 from mqtool.siblings.equeue.settings import Settings
 from mqtool.siblings.equeue.store import EQueueStore
 from mqtool.siblings.equeue.writer import EQueueWriter

@@ -12,7 +12,7 @@ from mqtool.cli.output import Output
 from mqtool.cli.progress import progress
 from mqtool.convert import dledger, queues
 from mqtool.rebuild.run import log_bytes
-from mqtool.scan.damage import Damage
+from mqtool.records.damage import Damage
 from mqtool.store.store import Store, open_store
 from mqtool.verify.findings import State
 from mqtool.verify.store import verify

@@ -16,7 +16,7 @@ from mqtool.cli.progress import progress
 from mqtool.cli.report import Report
 from mqtool.cli.selected import require_selected
 from mqtool.errors import UsageError
-from mqtool.scan.damage import Damage
+from mqtool.records.damage import Damage
 from mqtool.siblings.registry import recognise, store_of_file
 from mqtool.store import Message, Store
 from mqtool.store.fields import record_fields

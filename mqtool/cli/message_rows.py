@@ -8,7 +8,7 @@ from mqtool.cli.options import Body
 from mqtool.cli.schema import DATA, TABLE, Column, OutputSchema
 
 if TYPE_CHECKING:
-    from mqtool.scan.damage import Damage
+    from mqtool.records.damage import Damage
     from mqtool.store import Message
 
 Row = dict[str, Any]
@@ -101,7 +101,7 @@ class MessageRows:
 
     def row(self, message: "Message") -> Row:
         """Returns one row, keys in the order of the schema."""
-        from mqtool.scan.json_rows import row_of  # noqa: PLC0415 - `--help` loads no numpy
+        from mqtool.records.json_rows import row_of  # noqa: PLC0415 - `--help` loads no numpy
 
         body = message.raw_body if self.bodies.raw else message.body
         row = row_of(message, Body.NONE)

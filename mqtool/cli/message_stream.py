@@ -9,7 +9,7 @@ from mqtool.cli.output import Output
 from mqtool.cli.progress import Progress
 from mqtool.cli.report import Report
 from mqtool.errors import FormatError
-from mqtool.scan.damage import Damage
+from mqtool.records.damage import Damage
 from mqtool.store import Message
 from mqtool.store.lines import Lines
 from mqtool.store.message import explode

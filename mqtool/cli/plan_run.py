@@ -15,6 +15,7 @@ from mqtool.cli.plan_schema import PLAN
 from mqtool.cli.selected import require_selected
 from mqtool.commands import command
 from mqtool.errors import NothingToChangeError, StoreError, UsageError
+from mqtool.records.damage import Damage
 from mqtool.repair import (
     Change,
     Pad,
@@ -35,7 +36,6 @@ from mqtool.repair import (
 from mqtool.repair.changes import change_to_json
 from mqtool.repair.from_findings import Mending, changes_of, findings_of, left_by
 from mqtool.repair.plan import GATES
-from mqtool.scan.damage import Damage
 from mqtool.store.address import resolve
 from mqtool.store.files import read_file
 from mqtool.store.real_path import is_inside

@@ -6,7 +6,7 @@ from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import note
 
 if TYPE_CHECKING:
-    from mqtool.scan.damage import Damage, Tail
+    from mqtool.records.damage import Damage, Tail
 
 MOST_LINES = 1000
 """Lines of damage; the rest is counted. A store of zeros must not flood a terminal."""

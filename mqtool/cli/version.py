@@ -18,7 +18,7 @@ def lines() -> list[str]:
 
 
 def _has_isal() -> bool:
-    """Answers as `mqtool.scan.crc` does, which is not asked because it loads numpy."""
+    """Answers as `mqtool.records.crc` does, which is not asked because it loads numpy."""
     try:
         import_module("isal.isal_zlib")
     except ImportError:

@@ -23,8 +23,8 @@ from mqtool.rebuild.listing import Listing
 from mqtool.rebuild.result import Result
 from mqtool.rebuild.run import KINDS, rebuild
 from mqtool.rebuild.settings import settings_of
-from mqtool.scan.damage import Damage
-from mqtool.scan.frames import Frames
+from mqtool.records.damage import Damage
+from mqtool.records.frames import Frames
 from mqtool.store.files import list_directory, list_mapped_files
 from mqtool.store.filter_bit_maps import bit_maps_of
 from mqtool.store.layout import ledger_in_use

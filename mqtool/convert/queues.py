@@ -34,8 +34,8 @@ from mqtool.formats.rocksdb_queue import (
 )
 from mqtool.rebuild.files import FileSequence, OutputFiles
 from mqtool.rebuild.listing import Listing
-from mqtool.scan.damage import Damage
-from mqtool.scan.dispatch import Dispatcher
+from mqtool.records.damage import Damage
+from mqtool.records.dispatch import Dispatcher
 from mqtool.store.consume_queue import Queue, has_record
 from mqtool.store.consume_queue_ext import ExtUnits
 from mqtool.store.files import list_directory, read_file

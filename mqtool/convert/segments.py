@@ -9,7 +9,7 @@ import numpy as np
 from mqtool.errors import StoreError
 from mqtool.formats import commit_log, file_names
 from mqtool.rebuild.files import OutputFiles
-from mqtool.scan.frames import Frames
+from mqtool.records.frames import Frames
 
 _OFFSET_AT = commit_log.field_offset("physical_offset")
 _PREPARED_AT = tuple(commit_log.field_offset("prepared_transaction_offset", shape) for shape in range(4))

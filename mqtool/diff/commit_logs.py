@@ -3,7 +3,7 @@
 from mqtool.diff.differences import Alone, Interval, LogDifference, TailSide
 from mqtool.diff.log_bytes import OnBytes, common, compare_bytes, coverage, same_length, without
 from mqtool.diff.log_records import regions_of, touched
-from mqtool.scan.damage import Damage
+from mqtool.records.damage import Damage
 from mqtool.store.commit_log import CommitLog
 
 

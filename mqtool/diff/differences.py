@@ -61,7 +61,7 @@ class TailSide:
     """What follows the last record of one side; it is no part of the log and makes no difference.
 
     Attributes:
-        kind: clean, torn, stale or garbage, as in `mqtool.scan.damage.Tail`.
+        kind: clean, torn, stale or garbage, as in `mqtool.records.damage.Tail`.
         start: physical offset after the last record.
         length: bytes up to the last one that is not zero.
         same: how many of these, from the first, the other side has at the same offsets.

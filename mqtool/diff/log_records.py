@@ -7,7 +7,7 @@ import numpy as np
 from mqtool.diff.differences import Interval, Region, Side
 from mqtool.diff.log_bytes import Runs
 from mqtool.formats import commit_log as commit_log_format
-from mqtool.scan.damage import Damage
+from mqtool.records.damage import Damage
 from mqtool.store.commit_log import CommitLog
 
 MOST_REGIONS = 1000

@@ -16,7 +16,7 @@ from mqtool.formats import consume_queue as queue_format
 from mqtool.formats import consume_queue_ext as ext_format
 from mqtool.formats import index_file
 from mqtool.formats.hosts import Host
-from mqtool.scan.dispatched import DELAY_LEVELS
+from mqtool.records.dispatched import DELAY_LEVELS
 from mqtool.store import file_sizes
 from mqtool.store.broker_config import BrokerConfig
 

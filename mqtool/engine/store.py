@@ -37,7 +37,7 @@ from mqtool.engine.write.hooks import Hook, OutgoingMessage
 from mqtool.errors import StoreClosedError
 from mqtool.formats import commit_log, java
 from mqtool.formats import properties as property_format
-from mqtool.scan.crc import crc32
+from mqtool.records.crc import crc32
 from mqtool.store.by_time import Boundary
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ therefore be there in part, its front first. After a crash it may stay so, and r
 
 from mqtool.errors import StoreError
 from mqtool.export.cuts import Cuts
-from mqtool.scan.damage import Damage, DamageKind
+from mqtool.records.damage import Damage, DamageKind
 from mqtool.store import Store
 
 _LOOK_BACK = 8 << 20

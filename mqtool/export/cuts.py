@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from mqtool.errors import StoreError
 from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK_SIZE_FIELD
-from mqtool.scan.frames import Frames
+from mqtool.records.frames import Frames
 from mqtool.store import Store
 from mqtool.store.consume_queue import Queue
 from mqtool.store.files import ReadFile

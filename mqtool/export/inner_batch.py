@@ -12,8 +12,8 @@ from mqtool.errors import FormatError
 from mqtool.export.schema import BY_NAME
 from mqtool.formats import message_batch, properties
 from mqtool.formats.message_batch import BatchedMessage
-from mqtool.scan.columns import BY_NAME as SCAN_COLUMNS
-from mqtool.scan.columns import Rows
+from mqtool.records.columns import BY_NAME as SCAN_COLUMNS
+from mqtool.records.columns import Rows
 
 if TYPE_CHECKING:
     from mqtool.export.rows import Maker

@@ -13,7 +13,7 @@ from mqtool.export.bound import log_end
 from mqtool.export.cuts import Cut, Cuts
 from mqtool.export.sources import Source
 from mqtool.formats.dledger import ENTRY_HEADER_SIZE
-from mqtool.scan.damage import Damage, DamageKind
+from mqtool.records.damage import Damage, DamageKind
 from mqtool.store import Store
 from mqtool.store.commit_log import Segment
 from mqtool.store.selection import Selection

@@ -14,10 +14,10 @@ from mqtool.export.plan import Partition, Span
 from mqtool.export.request import ReadRequest
 from mqtool.export.rows import Rows, rows_of
 from mqtool.export.sources import Source
-from mqtool.scan.damage import Damage, DamageKind
-from mqtool.scan.entries import walk_of
-from mqtool.scan.frames import Frames
-from mqtool.scan.walk import SegmentSpan
+from mqtool.records.damage import Damage, DamageKind
+from mqtool.records.entries import walk_of
+from mqtool.records.frames import Frames
+from mqtool.records.walk import SegmentSpan
 from mqtool.store.files import ReadFile
 from mqtool.store.remote import as_path, is_url
 from mqtool.store.selection import Selection

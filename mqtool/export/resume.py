@@ -5,7 +5,7 @@ from dataclasses import replace
 from mqtool.export.plan import StorePlan, plan_store
 from mqtool.export.sources import Source
 from mqtool.export.state import Mark, check_mark
-from mqtool.scan.damage import Damage, DamageKind
+from mqtool.records.damage import Damage, DamageKind
 from mqtool.store import Store
 from mqtool.store.selection import Selection
 

@@ -18,8 +18,8 @@ from mqtool.export.request import ReadRequest
 from mqtool.export.schema import BY_NAME, Body, class_of
 from mqtool.export.views import is_dense
 from mqtool.formats.commit_log import SysFlag
-from mqtool.scan import columns as scan_columns
-from mqtool.scan.frames import Frames
+from mqtool.records import columns as scan_columns
+from mqtool.records.frames import Frames
 
 FIRST_MILLIS, LAST_MILLIS = -62_135_596_800_000, 253_402_300_799_999
 """Years 1 to 9999: what every reader of Parquet can show. Clients may state any 64 bits."""

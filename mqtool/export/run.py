@@ -19,7 +19,7 @@ from mqtool.export.sources import Source
 from mqtool.export.state import State, mark_at
 from mqtool.export.target import Target
 from mqtool.export.task import Task, TaskResult, damage_batch
-from mqtool.scan.damage import Damage
+from mqtool.records.damage import Damage
 from mqtool.store import Store
 
 

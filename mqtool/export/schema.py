@@ -1,6 +1,6 @@
 """The tables of an export: messages, damage, dead letters. Names as in `dump`; types as a lake wants them.
 
-The columns come from `scan.columns`; here are only the differences: timestamps, the store's name, the place
+The columns come from `records.columns`; here are only the differences: timestamps, the store's name, the place
 in an inner batch, and what kind of record it is. Docs page: docs/lake.md.
 """
 
@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from mqtool.errors import UsageError
 from mqtool.formats.commit_log import TRANSACTION_MASK, SysFlag
-from mqtool.scan import columns as scan_columns
+from mqtool.records import columns as scan_columns
 
 TIMESTAMP = pa.timestamp("ms", "UTC")
 

@@ -19,7 +19,7 @@ from mqtool.export.rows import Rows
 from mqtool.export.runs import SortedRuns
 from mqtool.export.schema import DAMAGE_SCHEMA, DEAD_LETTER_SCHEMA, Table
 from mqtool.export.target import target_of
-from mqtool.scan.damage import Damage
+from mqtool.records.damage import Damage
 
 _LETTERS = 1000
 

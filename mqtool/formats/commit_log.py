@@ -1,6 +1,6 @@
 """CommitLog: the record in both versions, and the BLANK that ends a segment.
 
-Declared once here; `scan` gathers columns by the offsets derived from this declaration.
+Declared once here; `records` gathers columns by the offsets derived from this declaration.
 Docs page: docs/formats/commit-log.md. Source: MessageExtEncoder, MessageDecoder, CommitLog (4.9.7, 5.5.0).
 """
 

@@ -1,4 +1,4 @@
-"""Loops over records, compiled: what `scan`, `verify`, `rebuild` and `engine` else do pass after pass over columns.
+"""Loops over records, compiled: what `records`, `verify`, `rebuild` and `engine` else do pass after pass over columns.
 
 numba compiles them when they are first needed and keeps the result, which takes some seconds once; loading them again
 takes half a second, so that they pay for large stores only. Without numba nothing is missing but speed: each kernel

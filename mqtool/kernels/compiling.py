@@ -12,7 +12,7 @@ BYTES = types.Array(types.uint8, 1, "C", readonly=True)
 WRITABLE = types.uint8[::1]
 """uint8, one dimension, to be written to."""
 WORDS = types.Array(types.uint64, 1, "A", readonly=True, aligned=False)
-"""The eight bytes at every position of a buffer, the first one lowest (`scan.words.words_of`)."""
+"""The eight bytes at every position of a buffer, the first one lowest (`records.words.words_of`)."""
 I32, I64, U32, U64 = (kind[::1] for kind in (types.int32, types.int64, types.uint32, types.uint64))
 
 

@@ -1,6 +1,6 @@
 """The end of each record, topic and properties, read once: topic number, tags code, index keys.
 
-What one pass over the bytes can answer is answered here. Records that need more are named, and `scan.dispatch` looks
+What one pass over the bytes can answer is answered here. Records that need more are named, and `records.dispatch` looks
 at them by array arithmetic: bytes above 0x7F in a tag or key, and properties that send a record elsewhere.
 """
 
@@ -171,7 +171,7 @@ def dispatch(data: Any, words: Any, place: Any, table: Any, wanted: Any, done: A
     Args:
         data, words: the buffer.
         place: topic start and length, properties start and length of each record, inside the buffer.
-        table: the topics: see `scan.topics.TopicSlots.columns`.
+        table: the topics: see `records.topics.TopicSlots.columns`.
         wanted: number of the schedule topic; whether keys are wanted; whether a tag is one.
         done: how many records, keys and records for array arithmetic there are from an earlier call.
         found: arrays to fill: topic number and tags code of each record; record and hash of each key, in the broker's

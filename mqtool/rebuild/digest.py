@@ -10,12 +10,12 @@ import numpy as np
 from mqtool.formats.commit_log import SysFlag
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
 from mqtool.rebuild.queue_writer import QueueName, UnitBatch
-from mqtool.scan.damage import Damage
-from mqtool.scan.dispatch import Dispatcher
-from mqtool.scan.dispatched import DispatchRules, IndexKeys, Oddity
-from mqtool.scan.dispatched import QueueUnits as Dispatched
-from mqtool.scan.frames import Frames
-from mqtool.scan.words import WordTable
+from mqtool.records.damage import Damage
+from mqtool.records.dispatch import Dispatcher
+from mqtool.records.dispatched import DispatchRules, IndexKeys, Oddity
+from mqtool.records.dispatched import QueueUnits as Dispatched
+from mqtool.records.frames import Frames
+from mqtool.records.words import WordTable
 
 
 @dataclass(frozen=True)

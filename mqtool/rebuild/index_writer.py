@@ -8,8 +8,8 @@ import numpy as np
 from mqtool.formats import file_names, index_file
 from mqtool.formats.index_file import ENTRY_SIZE, HEADER, HEADER_SIZE, IndexHeader
 from mqtool.rebuild.files import OutputFiles
-from mqtool.scan.dispatched import IndexKeys
-from mqtool.scan.index_build import Entries, IndexBuilder, IndexFileBuilder
+from mqtool.records.dispatched import IndexKeys
+from mqtool.records.index_build import Entries, IndexBuilder, IndexFileBuilder
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_YEAR = 9999

@@ -11,12 +11,12 @@ from mqtool.rebuild.digest import Batch, Wanted
 from mqtool.rebuild.listing import Listing
 from mqtool.rebuild.parts import parts_of, walk_part
 from mqtool.rebuild.queue_writer import QueueName
-from mqtool.scan.damage import Damage
-from mqtool.scan.dispatch import Dispatcher
-from mqtool.scan.dispatched import Dispatched, DispatchRules
-from mqtool.scan.frames import Frames
-from mqtool.scan.tails import tails_of
-from mqtool.scan.words import java_hashes
+from mqtool.records.damage import Damage
+from mqtool.records.dispatch import Dispatcher
+from mqtool.records.dispatched import Dispatched, DispatchRules
+from mqtool.records.frames import Frames
+from mqtool.records.tails import tails_of
+from mqtool.records.words import java_hashes
 from mqtool.store.store import Store
 
 

@@ -25,7 +25,7 @@ from mqtool.formats.config_files import (
 from mqtool.formats.config_json import JsonStyle
 from mqtool.rebuild.log_survey import LogSurvey, QueueRange
 from mqtool.rebuild.queue_writer import QueueName
-from mqtool.scan.multi_dispatch import SCHEDULE_TOPIC, is_lmq
+from mqtool.records.multi_dispatch import SCHEDULE_TOPIC, is_lmq
 from mqtool.store.store import Store
 
 RETRY_PREFIX = "%RETRY%"

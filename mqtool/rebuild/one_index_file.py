@@ -13,7 +13,7 @@ from mqtool.rebuild.parts import parts_of, walk_part
 from mqtool.rebuild.result import Result
 from mqtool.rebuild.run import OnProgress, check
 from mqtool.rebuild.settings import Settings
-from mqtool.scan.index_build import IndexFileBuilder
+from mqtool.records.index_build import IndexFileBuilder
 from mqtool.store.files import ReadFile
 from mqtool.store.index_file import IndexFile
 from mqtool.store.store import Store

@@ -10,10 +10,10 @@ from typing import Protocol
 
 from mqtool.errors import StoreError
 from mqtool.rebuild.digest import Batch, Wanted
-from mqtool.scan.damage import Damage, DamageKind
-from mqtool.scan.entries import walk_of
-from mqtool.scan.frames import Frames
-from mqtool.scan.walk import SegmentSpan
+from mqtool.records.damage import Damage, DamageKind
+from mqtool.records.entries import walk_of
+from mqtool.records.frames import Frames
+from mqtool.records.walk import SegmentSpan
 from mqtool.store.commit_log import CommitLog, Segment
 from mqtool.store.cuts import cuts_of
 from mqtool.store.files import ReadFile

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from mqtool.rebuild.listing import Listing
 from mqtool.rebuild.placement import Note
 from mqtool.rebuild.queue_writer import QueueName
-from mqtool.scan.damage import Damage
-from mqtool.scan.dispatched import Oddity
+from mqtool.records.damage import Damage
+from mqtool.records.dispatched import Oddity
 
 
 @dataclass(slots=True)

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 
 from mqtool.errors import UsageError
 from mqtool.formats import batch_consume_queue, consume_queue, consume_queue_ext, file_names
-from mqtool.scan.dispatched import DELAY_LEVELS, DispatchRules, parse_delay_levels
-from mqtool.scan.multi_dispatch import SCHEDULE_TOPIC
+from mqtool.records.dispatched import DELAY_LEVELS, DispatchRules, parse_delay_levels
+from mqtool.records.multi_dispatch import SCHEDULE_TOPIC
 from mqtool.store.delay_levels import KEY
 from mqtool.store.dispatch_rules import rules_of
 from mqtool.store.file_sizes import Known

@@ -12,9 +12,9 @@ from mqtool.rebuild.placement import HoleBudget
 from mqtool.rebuild.queue_writer import BatchQueueWriter, ExtensionWriter, QueueName, SimpleQueueWriter, UnitBatch
 from mqtool.rebuild.result import Result
 from mqtool.rebuild.settings import Settings
-from mqtool.scan import multi_dispatch
-from mqtool.scan.damage import Damage, DamageKind
-from mqtool.scan.dispatched import Oddity
+from mqtool.records import multi_dispatch
+from mqtool.records.damage import Damage, DamageKind
+from mqtool.records.dispatched import Oddity
 
 _BUFFERED = 64 << 20
 """Bytes of all queues together that may wait to be written."""

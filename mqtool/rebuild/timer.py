@@ -20,8 +20,8 @@ from mqtool.formats.commit_log import Record, SysFlag
 from mqtool.rebuild.files import OutputFiles
 from mqtool.rebuild.listing import Listing
 from mqtool.rebuild.timer_parts import Parked, Placed, Slot, rows_with
-from mqtool.scan.damage import Damage
-from mqtool.scan.frames import Frames
+from mqtool.records.damage import Damage
+from mqtool.records.frames import Frames
 from mqtool.store.files import list_mapped_files, read_file
 from mqtool.store.store import Store
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mqtool.formats import timer
-from mqtool.scan.frames import Frames
+from mqtool.records.frames import Frames
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from mqtool.rebuild.digest import Batch, Digest, Wanted
 from mqtool.rebuild.parts import Part, walk_part
-from mqtool.scan.dispatched import DispatchRules
+from mqtool.records.dispatched import DispatchRules
 from mqtool.store.processes import leave_interrupts, worker_pool
 
 _AHEAD = 2

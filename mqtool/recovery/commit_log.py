@@ -1,4 +1,4 @@
-"""Recovery of the CommitLog: what the scan dispatches, and where the log ends; `scan.scan_start` says where it begins.
+"""Recovery of the CommitLog: what the scan dispatches, and where the log ends (where it begins: `records.scan_start`).
 
 Both ways, after an orderly stop and after a crash, by the rules of either release. Source:
 CommitLog.recoverNormally, recoverAbnormally, isMappedFileMatchedRecover, StoreCheckpoint,
@@ -9,14 +9,14 @@ from functools import partial
 
 import numpy as np
 
+from mqtool.records.frames import Frames
+from mqtool.records.record_check import RecordCheck
+from mqtool.records.scan_start import scan_start
 from mqtool.recovery.dispatch import dispatch
 from mqtool.recovery.log_scan import SegmentScan
 from mqtool.recovery.mapped_files import SimulatedFile
 from mqtool.recovery.requests import Requests
 from mqtool.recovery.state import StoreState
-from mqtool.scan.frames import Frames
-from mqtool.scan.record_check import RecordCheck
-from mqtool.scan.scan_start import scan_start
 
 _LARGE_ARRAY = 64 << 20
 """No record is so long; a heap may not have that much in one piece."""

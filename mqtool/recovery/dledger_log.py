@@ -6,6 +6,8 @@ Source: DLedgerCommitLog (4.9.7, 5.5.0).
 from functools import partial
 
 from mqtool.formats import codec, commit_log, dledger
+from mqtool.records.record_check import RecordCheck
+from mqtool.records.scan_start import ledger_scan_start
 from mqtool.recovery.commit_log import LogRecovery
 from mqtool.recovery.dispatch import dispatch
 from mqtool.recovery.dledger_files import DataFiles, LedgerFiles
@@ -15,8 +17,6 @@ from mqtool.recovery.ledger import Action, load_fails
 from mqtool.recovery.mapped_files import Segments, SimulatedFile, list_entries
 from mqtool.recovery.requests import Requests
 from mqtool.recovery.state import StoreState
-from mqtool.scan.record_check import RecordCheck
-from mqtool.scan.scan_start import ledger_scan_start
 
 _HEADS = tuple(codec.struct_of(head) for head in commit_log.HEADS)
 _NAMES = tuple(field.name for field in commit_log.HEADS[0])

@@ -10,12 +10,12 @@ import numpy as np
 
 from mqtool.formats import commit_log
 from mqtool.formats.dledger import BLANK_ENTRY, BLANK_ENTRY_SIZE, ENTRY_HEADER_SIZE, MAGIC_BLANK_ENTRY
+from mqtool.records.entries import hop_entries
+from mqtool.records.frames import Frames
+from mqtool.records.hops import Hop
+from mqtool.records.record_check import BLANK, Checked, HeapExhausted, Read, RecordCheck
 from mqtool.recovery.log_scan import SegmentScan
 from mqtool.recovery.mapped_files import SimulatedFile
-from mqtool.scan.entries import hop_entries
-from mqtool.scan.frames import Frames
-from mqtool.scan.hops import Hop
-from mqtool.scan.record_check import BLANK, Checked, HeapExhausted, Read, RecordCheck
 
 _TWO: struct.Struct = BLANK_ENTRY.struct
 

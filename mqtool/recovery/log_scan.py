@@ -1,6 +1,6 @@
 """Following the records of one segment as recovery does: as fast as numpy, to the first that fails.
 
-`scan.frames.hop` finds the chain by magic and TOTALSIZE; whole windows of it are tested with array
+`records.frames.hop` finds the chain by magic and TOTALSIZE; whole windows of it are tested with array
 arithmetic, to the same answers as `record_check`, which decides the places where the chain ends.
 """
 
@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from mqtool.formats import commit_log, properties
-from mqtool.scan.frames import Frames
-from mqtool.scan.hops import Hop, Stop, hop
-from mqtool.scan.record_check import SCHEDULE_TOPIC, Checked, Read, RecordCheck
+from mqtool.records.frames import Frames
+from mqtool.records.hops import Hop, Stop, hop
+from mqtool.records.record_check import SCHEDULE_TOPIC, Checked, Read, RecordCheck
 
 WINDOW = 8 << 20
 _INNER_BASE = properties.INNER_BASE.encode()

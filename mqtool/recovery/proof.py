@@ -10,14 +10,14 @@ from functools import cached_property
 import numpy as np
 
 from mqtool.formats import commit_log, properties
+from mqtool.records.entries import walk_of
+from mqtool.records.frames import Frames
+from mqtool.records.record_check import RecordCheck
+from mqtool.records.walk import SegmentSpan
 from mqtool.recovery.mapped_files import SimulatedFile
 from mqtool.recovery.requests import Requests
 from mqtool.recovery.settings import Settings
 from mqtool.recovery.state import QueueKey
-from mqtool.scan.entries import walk_of
-from mqtool.scan.frames import Frames
-from mqtool.scan.record_check import RecordCheck
-from mqtool.scan.walk import SegmentSpan
 from mqtool.store.files import ReadFile
 
 _PLACE_BITS = 40

@@ -5,13 +5,13 @@
 """
 
 from mqtool.formats import java
+from mqtool.records.record_check import HeapExhausted, RecordCheck
 from mqtool.recovery.dispatch import dispatch
 from mqtool.recovery.entry_scan import scan_of
 from mqtool.recovery.ledger import StartEnds, StartHangs
 from mqtool.recovery.mapped_files import SimulatedFile
 from mqtool.recovery.requests import Requests
 from mqtool.recovery.state import StoreState
-from mqtool.scan.record_check import HeapExhausted, RecordCheck
 
 _WAIT = "start() waits for dispatch"
 

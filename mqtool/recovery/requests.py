@@ -11,11 +11,11 @@ from functools import cached_property
 import numpy as np
 
 from mqtool.formats import commit_log, index_file, java, properties
+from mqtool.records import hashes
+from mqtool.records.frames import Frames
+from mqtool.records.properties import PropertyPieces
+from mqtool.records.record_check import SCHEDULE_TOPIC, RecordCheck
 from mqtool.recovery.log_scan import topic_and_properties
-from mqtool.scan import hashes
-from mqtool.scan.frames import Frames
-from mqtool.scan.properties import PropertyPieces
-from mqtool.scan.record_check import SCHEDULE_TOPIC, RecordCheck
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from typing import Any
 from mqtool.errors import LayoutError, NotAStoreError
 from mqtool.formats import batch_consume_queue, consume_queue, consume_queue_ext, file_names, index_file
 from mqtool.formats.release import Release
+from mqtool.records.recovery_rules import RecoveryRules
 from mqtool.recovery import scope
 from mqtool.recovery.dledger_place import LedgerPlace, ledger_place
-from mqtool.scan.recovery_rules import RecoveryRules
 from mqtool.store import broker_config, layout
 from mqtool.store.broker_config import BrokerConfig
 from mqtool.store.file_sizes import Known

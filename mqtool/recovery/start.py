@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from mqtool.errors import FormatError
 from mqtool.formats import checkpoint, file_names, java
+from mqtool.records.record_check import HeapExhausted
 from mqtool.recovery.batch_queues import BatchQueue
 from mqtool.recovery.commit_log import LogRecovery
 from mqtool.recovery.configuration import load_table, load_tables, tried_last
@@ -19,7 +20,6 @@ from mqtool.recovery.queues import SimpleQueue
 from mqtool.recovery.reput import dispatch_from_queues
 from mqtool.recovery.settings import Settings
 from mqtool.recovery.state import StoreState
-from mqtool.scan.record_check import HeapExhausted
 from mqtool.store.files import read_file
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mqtool.formats.checkpoint import Checkpoint
+from mqtool.records.record_check import Read
 from mqtool.recovery.batch_queues import BatchQueue
 from mqtool.recovery.index import SimulatedIndex
 from mqtool.recovery.ledger import Ledger
@@ -15,7 +16,6 @@ from mqtool.recovery.mapped_files import Segments, SimulatedFile
 from mqtool.recovery.queue_files import QueueFile
 from mqtool.recovery.queues import SimpleQueue
 from mqtool.recovery.settings import Settings
-from mqtool.scan.record_check import Read
 from mqtool.store.files import ReadFile
 
 AnyQueue = SimpleQueue | BatchQueue

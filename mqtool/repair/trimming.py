@@ -6,12 +6,12 @@ from pathlib import Path
 from mqtool.engine.retention.forecast import derived_files_before
 from mqtool.errors import UsageError
 from mqtool.formats import commit_log, file_names
+from mqtool.records.frames import Frames
 from mqtool.repair.building import Built, check_queues
 from mqtool.repair.changes import Pad, RenameSegments, SetAside, Trim
 from mqtool.repair.copies import copy_patched
 from mqtool.repair.paths import check_name, inside
 from mqtool.repair.sole_records import sole_records
-from mqtool.scan.frames import Frames
 from mqtool.store.consume_queue import Queue, has_record
 from mqtool.store.files import MappedFile
 from mqtool.store.store import Store

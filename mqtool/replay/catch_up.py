@@ -14,8 +14,8 @@ from mqtool.formats import properties
 from mqtool.ingest import load
 from mqtool.ingest.intake import Row
 from mqtool.ingest.load import Ack, Judge
+from mqtool.records.damage import Damage
 from mqtool.replay.originals import Original
-from mqtool.scan.damage import Damage
 from mqtool.store import Message, open_store
 
 Answered = tuple[Original, Ack]

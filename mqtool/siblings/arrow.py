@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from mqtool.scan.arrow import binary_view
+from mqtool.records.arrow import binary_view
 from mqtool.siblings.base import Table
 
 TYPES: Mapping[str, Any] = {

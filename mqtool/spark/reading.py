@@ -16,7 +16,7 @@ from mqtool.export.rows import Rows
 from mqtool.export.schema import DEAD_LETTER_SCHEMA, Table
 from mqtool.export.sources import Source
 from mqtool.export.task import damage_batch
-from mqtool.scan.damage import Damage, DamageKind
+from mqtool.records.damage import Damage, DamageKind
 from mqtool.spark.options import SourceOptions, narrowed
 from mqtool.spark.schema import for_spark
 

@@ -3,7 +3,7 @@
 `open_store(path)` gives a `Store`; docs/library.md shows what can be asked of it.
 """
 
-from mqtool.scan.damage import Damage
+from mqtool.records.damage import Damage
 from mqtool.store.by_time import Boundary
 from mqtool.store.lags import Lag
 from mqtool.store.message import Message

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from mqtool.errors import CorruptionError, FormatError, UsageError
 from mqtool.formats import message_id
-from mqtool.scan.damage import Damage
+from mqtool.records.damage import Damage
 from mqtool.store.find import crc_damage, find_messages
 from mqtool.store.message import Message, explode
 from mqtool.store.pull import GetStatus

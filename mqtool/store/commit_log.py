@@ -12,11 +12,11 @@ from mqtool.errors import CorruptionError, FormatError, StoreClosedError, StoreE
 from mqtool.formats import commit_log
 from mqtool.formats.commit_log import Record
 from mqtool.formats.dledger import ENTRY_HEADER_SIZE
-from mqtool.scan.damage import Damage, DamageKind, Tail
-from mqtool.scan.entries import walk_of
-from mqtool.scan.frames import Frames
-from mqtool.scan.segment_bytes import SegmentBytes, first_data
-from mqtool.scan.walk import SegmentSpan, SegmentWalk
+from mqtool.records.damage import Damage, DamageKind, Tail
+from mqtool.records.entries import walk_of
+from mqtool.records.frames import Frames
+from mqtool.records.segment_bytes import SegmentBytes, first_data
+from mqtool.records.walk import SegmentSpan, SegmentWalk
 from mqtool.store.files import MappedFile, ReadFile
 from mqtool.store.readable_parts import UnreadableParts
 from mqtool.store.witness import QueueWitness

@@ -7,8 +7,8 @@ there, shows that a record of the log starts there, and not one inside a body.
 from collections.abc import Iterator
 
 from mqtool.formats import commit_log
-from mqtool.scan.frames import Frames
-from mqtool.scan.hops import Stop, hop
+from mqtool.records.frames import Frames
+from mqtool.records.hops import Stop, hop
 from mqtool.store.files import MappedFile, ReadFile
 
 _LOOKS = (1 << 16, 1 << 20)

@@ -10,7 +10,7 @@ from typing import Any
 
 from mqtool.errors import StoreError
 from mqtool.formats import file_names, timer
-from mqtool.scan.damage import Damage
+from mqtool.records.damage import Damage
 from mqtool.store.consume_queue import Queue
 from mqtool.store.entries import unit_positions
 from mqtool.store.file_sizes import Known

@@ -1,7 +1,7 @@
 """The rules of dispatch that a store's broker followed, from its release, its configuration and its files."""
 
 from mqtool.errors import UsageError
-from mqtool.scan.dispatched import DispatchRules
+from mqtool.records.dispatched import DispatchRules
 from mqtool.store.broker_config import BrokerConfig
 from mqtool.store.metadata import Metadata
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from mqtool.errors import StoreError, UsageError
 from mqtool.formats import commit_log, index_file
-from mqtool.scan.damage import Damage, DamageKind
+from mqtool.records.damage import Damage, DamageKind
 from mqtool.store.index_file import IndexFile
 from mqtool.store.message import Message
 from mqtool.store.selection import Selection

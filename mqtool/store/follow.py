@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from mqtool.scan.damage import Damage, DamageKind
+from mqtool.records.damage import Damage, DamageKind
 from mqtool.store.message import Message
 from mqtool.store.store import open_store
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from mqtool.formats import commit_log
-from mqtool.scan.damage import Damage
-from mqtool.scan.frames import Frames
+from mqtool.records.damage import Damage
+from mqtool.records.frames import Frames
 from mqtool.store.line_workers import in_processes
 from mqtool.store.lines import LineMaker, Lines
 from mqtool.store.message import from_record
@@ -24,7 +24,7 @@ def json_lines(
 
     Args:
         store: where.
-        body_mode: "none", "text", "hex" or "base64"; see `scan.json_rows.row_of`.
+        body_mode: "none", "text", "hex" or "base64"; see `records.json_rows.row_of`.
         raw: bodies as stored.
         jobs: processes, this one included; the lines are the same.
         wanted: as for `Store.messages`.

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from mqtool.errors import MqtoolError
-from mqtool.scan.damage import Damage
-from mqtool.scan.frames import Frames
+from mqtool.records.damage import Damage
+from mqtool.records.frames import Frames
 from mqtool.store.commit_log import CommitLog
 from mqtool.store.files import ReadFile
 from mqtool.store.lines import LineMaker, Lines

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from mqtool.formats import commit_log
-from mqtool.scan.columns import BY_NAME, Rows
-from mqtool.scan.frames import Frames
-from mqtool.scan.json_rows import json_lines as lines_of
+from mqtool.records.columns import BY_NAME, Rows
+from mqtool.records.frames import Frames
+from mqtool.records.json_rows import json_lines as lines_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class LineMaker:
     """Makes lines of frames.
 
     Attributes:
-        body_mode: "none", "text", "hex" or "base64"; see `scan.json_rows.row_of`.
+        body_mode: "none", "text", "hex" or "base64"; see `records.json_rows.row_of`.
         raw: bodies as stored.
     """
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from mqtool.errors import NotAStoreError, StoreError
 from mqtool.formats import file_names
-from mqtool.scan.damage import Damage, DamageKind
-from mqtool.scan.frames import Frames
+from mqtool.records.damage import Damage, DamageKind
+from mqtool.records.frames import Frames
 from mqtool.store.broker_config import BrokerConfig
 from mqtool.store.commit_log import CommitLog
 from mqtool.store.files import MappedFile, MappedFileList

@@ -11,7 +11,7 @@ from mqtool.formats import index_file, java
 from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK
 from mqtool.formats.index_file import HEADER, HEADER_SIZE
-from mqtool.scan.index_build import IndexFileBuilder
+from mqtool.records.index_build import IndexFileBuilder
 from mqtool.store.consume_queue import Queue, UnitCache
 from mqtool.store.files import MappedFile, MappedFileList, ReadFile
 from mqtool.store.index_file import IndexFile

@@ -18,12 +18,12 @@ from mqtool.formats import batch_consume_queue, commit_log, consume_queue, file_
 from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
 from mqtool.formats.checkpoint import Checkpoint
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
-from mqtool.scan.damage import Damage
-from mqtool.scan.dispatch import Dispatcher
-from mqtool.scan.dispatched import Dispatched, DispatchRules, QueueUnits
-from mqtool.scan.index_build import IndexBuilder, IndexFileBuilder
-from mqtool.scan.recovery_rules import RecoveryRules
-from mqtool.scan.scan_start import ledger_scan_start, scan_start
+from mqtool.records.damage import Damage
+from mqtool.records.dispatch import Dispatcher
+from mqtool.records.dispatched import Dispatched, DispatchRules, QueueUnits
+from mqtool.records.index_build import IndexBuilder, IndexFileBuilder
+from mqtool.records.recovery_rules import RecoveryRules
+from mqtool.records.scan_start import ledger_scan_start, scan_start
 from mqtool.store.broker_config import BrokerConfig
 from mqtool.store.commit_log import CommitLog
 from mqtool.store.consume_queue import Queue

@@ -11,7 +11,7 @@ import numpy as np
 
 from mqtool.errors import CorruptionError, StoreError
 from mqtool.formats import java
-from mqtool.scan.damage import Damage, DamageKind
+from mqtool.records.damage import Damage, DamageKind
 from mqtool.store.commit_log import CommitLog
 from mqtool.store.consume_queue import Queue
 from mqtool.store.message import Message, from_record

@@ -11,7 +11,7 @@ import numpy as np
 
 from mqtool.errors import UsageError
 from mqtool.formats import java, properties
-from mqtool.scan.frames import Frames
+from mqtool.records.frames import Frames
 from mqtool.store.message import Message
 
 

@@ -18,8 +18,8 @@ from mqtool.formats import commit_log as commit_log_format
 from mqtool.formats import file_names, java
 from mqtool.formats.checkpoint import Checkpoint
 from mqtool.formats.commit_log import Record
-from mqtool.scan.damage import Damage
-from mqtool.scan.dispatched import DispatchRules
+from mqtool.records.damage import Damage
+from mqtool.records.dispatched import DispatchRules
 from mqtool.store import broker_config, layout, metadata, remote, version
 from mqtool.store.by_time import Boundary, offset_in_queue_by_time
 from mqtool.store.commit_log import CommitLog
@@ -257,11 +257,11 @@ class Store:
         """Yields messages as `pa.RecordBatch` of some ten thousand rows.
 
         Args:
-            columns: names of `scan.columns.COLUMNS`; None for all but raw_body.
+            columns: names of `records.columns.COLUMNS`; None for all but raw_body.
             damage: a list that damage met on the way is appended to.
             wanted: as for `messages`.
         """
-        from mqtool.scan import columns as scan_columns  # noqa: PLC0415 - pyarrow costs 100 ms at import
+        from mqtool.records import columns as scan_columns  # noqa: PLC0415 - pyarrow costs 100 ms at import
 
         names = scan_columns.DEFAULT_COLUMNS if columns is None else tuple(columns)
         scan_columns.schema(names)
@@ -291,7 +291,7 @@ class Store:
         """Returns messages as one `pa.Table`; arguments as for `batches`."""
         import pyarrow as pa  # noqa: PLC0415 - costs 100 ms at import
 
-        from mqtool.scan import columns as scan_columns  # noqa: PLC0415
+        from mqtool.records import columns as scan_columns  # noqa: PLC0415
 
         names = scan_columns.DEFAULT_COLUMNS if columns is None else tuple(columns)
         return pa.Table.from_batches(self.batches(names, damage=damage, **wanted), schema=scan_columns.schema(names))

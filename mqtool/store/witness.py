@@ -19,7 +19,7 @@ _BEFORE = 16 << 20
 
 
 class QueueWitness:
-    """Answers for physical offsets; see `scan.resync.Witness`."""
+    """Answers for physical offsets; see `records.resync.Witness`."""
 
     def __init__(self, queues: Callable[[], Sequence[Queue]]) -> None:
         """Reads nothing yet.

@@ -19,7 +19,7 @@ from mqtool.verify.segment import DamagedRange
 from mqtool.verify.survey import Survey, well_named
 
 MISSING = "missing"
-"""Kind of a damaged range that no file covers (`scan.damage.DamageKind`)."""
+"""Kind of a damaged range that no file covers (`records.damage.DamageKind`)."""
 
 _WITNESSES = 2
 """Units that must point behind the last file before it is believed that one is missing: one alone may be bad itself."""

@@ -9,8 +9,8 @@ from pathlib import Path
 from mqtool.formats import commit_log, file_names, properties
 from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT, SPARSE_END_UNIT, BatchConsumeQueueUnit
 from mqtool.formats.consume_queue import tags_code
-from mqtool.scan.damage import Damage
-from mqtool.scan.walk import SegmentSpan, SegmentWalk
+from mqtool.records.damage import Damage
+from mqtool.records.walk import SegmentSpan, SegmentWalk
 from mqtool.store.files import MappedFile, ReadFile, list_directory, list_mapped_files
 from mqtool.store.layout import queue_directories
 from mqtool.store.message import Message, from_record

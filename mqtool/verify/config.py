@@ -10,7 +10,7 @@ from pathlib import Path
 from mqtool.errors import FormatError, StoreError
 from mqtool.formats import config_files, config_json, file_names
 from mqtool.formats.config_files import TopicConfig
-from mqtool.scan.multi_dispatch import is_lmq
+from mqtool.records.multi_dispatch import is_lmq
 from mqtool.store.files import read_file
 from mqtool.store.metadata import Metadata
 from mqtool.verify.consume_queue import QueueFacts

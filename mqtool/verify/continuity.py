@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from mqtool.kernels import Kernels, kernels
-from mqtool.scan.dispatched import QueueUnits
-from mqtool.scan.words import WordTable
+from mqtool.records.dispatched import QueueUnits
+from mqtool.records.words import WordTable
 
 MOST_JUMPS = 100_000
 """Jumps that are kept per segment."""

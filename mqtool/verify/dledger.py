@@ -11,10 +11,10 @@ import numpy as np
 
 from mqtool.errors import FormatError, StoreError
 from mqtool.formats import dledger
-from mqtool.scan.damage import Damage
-from mqtool.scan.entries import walk_of
-from mqtool.scan.frames import Frames
-from mqtool.scan.walk import SegmentSpan
+from mqtool.records.damage import Damage
+from mqtool.records.entries import walk_of
+from mqtool.records.frames import Frames
+from mqtool.records.walk import SegmentSpan
 from mqtool.store.files import MappedFile, ReadFile, list_mapped_files, read_file
 from mqtool.verify.notebook import Notebook
 from mqtool.verify.survey import Survey

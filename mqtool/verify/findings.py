@@ -109,7 +109,7 @@ class LostRange:
 
     Attributes:
         start, end: physical offsets, half-open.
-        kind: `scan.damage.DamageKind`.
+        kind: `records.damage.DamageKind`.
         file, position: of `start`.
         messages: how many are proved to have been there.
     """

@@ -12,7 +12,7 @@ import numpy as np
 from mqtool.errors import StoreError
 from mqtool.formats import index_file, java
 from mqtool.formats.index_file import ENTRY
-from mqtool.scan.dispatched import IndexKeys
+from mqtool.records.dispatched import IndexKeys
 from mqtool.store.files import ReadFile
 from mqtool.verify.consume_queue import runs_of
 from mqtool.verify.fingerprints import mix_entries

@@ -9,7 +9,7 @@ import numpy as np
 
 from mqtool.errors import StoreError
 from mqtool.formats.java import decode_utf8
-from mqtool.scan.damage import DamageKind
+from mqtool.records.damage import DamageKind
 from mqtool.store.commit_log import CommitLog
 from mqtool.store.files import MappedFile
 from mqtool.verify.continuity import Jump

@@ -1,6 +1,6 @@
 """Rules that one record, or three neighbours, can break by themselves: CRCs, fields, times, compression.
 
-Framing (magic, lengths, own physical offset) is `scan.walk`'s; these rules see sound frames only.
+Framing (magic, lengths, own physical offset) is `records.walk`'s; these rules see sound frames only.
 """
 
 from collections.abc import Iterator
@@ -12,8 +12,8 @@ from mqtool.errors import FormatError
 from mqtool.formats import commit_log, properties
 from mqtool.formats.commit_log import SysFlag
 from mqtool.formats.java import decode_utf8
-from mqtool.scan.crc import crc32_of_ranges
-from mqtool.scan.frames import Frames
+from mqtool.records.crc import crc32_of_ranges
+from mqtool.records.frames import Frames
 from mqtool.store.files import MappedFile
 from mqtool.verify.notebook import Notebook
 

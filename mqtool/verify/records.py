@@ -10,12 +10,12 @@ from typing import TypeVar
 import numpy as np
 
 from mqtool.errors import StoreError
-from mqtool.scan.damage import Damage
-from mqtool.scan.dispatch import Dispatcher
-from mqtool.scan.dispatched import DispatchRules, IndexKeys, QueueUnits
-from mqtool.scan.entries import walk_of
-from mqtool.scan.frames import Frames
-from mqtool.scan.walk import SegmentSpan
+from mqtool.records.damage import Damage
+from mqtool.records.dispatch import Dispatcher
+from mqtool.records.dispatched import DispatchRules, IndexKeys, QueueUnits
+from mqtool.records.entries import walk_of
+from mqtool.records.frames import Frames
+from mqtool.records.walk import SegmentSpan
 from mqtool.store.files import ReadFile
 from mqtool.verify.fingerprints import Buckets
 from mqtool.verify.survey import Survey

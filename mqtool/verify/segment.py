@@ -10,12 +10,12 @@ from functools import partial
 import numpy as np
 
 from mqtool.errors import StoreError
-from mqtool.scan.damage import Damage, Tail
-from mqtool.scan.dispatch import Dispatcher
-from mqtool.scan.dispatched import QueueUnits
-from mqtool.scan.entries import walk_of
-from mqtool.scan.frames import Frames
-from mqtool.scan.walk import SegmentSpan, SegmentWalk
+from mqtool.records.damage import Damage, Tail
+from mqtool.records.dispatch import Dispatcher
+from mqtool.records.dispatched import QueueUnits
+from mqtool.records.entries import walk_of
+from mqtool.records.frames import Frames
+from mqtool.records.walk import SegmentSpan, SegmentWalk
 from mqtool.store.files import ReadFile
 from mqtool.verify import record_rules
 from mqtool.verify.continuity import Continuity, QueueSpan

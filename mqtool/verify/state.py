@@ -18,7 +18,7 @@ import numpy as np
 from mqtool import __version__
 from mqtool.errors import UsageError
 from mqtool.formats.index_file import IndexHeader
-from mqtool.scan.damage import Tail
+from mqtool.records.damage import Tail
 from mqtool.store.named_files import require_regular
 from mqtool.verify.consume_queue import QueueFacts, Run
 from mqtool.verify.continuity import Jump, QueueSpan

@@ -154,7 +154,7 @@ def test_version_names_what_could_make_a_difference(mqtool):
     lines = dict(line.split(" ", 1) for line in mqtool("--version").text.splitlines())
     assert lines["mqtool"] == __version__
     assert {"python", "numpy", "pyarrow", "crc32"} <= set(lines)
-    from mqtool.scan.crc import IMPLEMENTATION
+    from mqtool.records.crc import IMPLEMENTATION
 
     assert lines["crc32"].split()[0] == IMPLEMENTATION
 

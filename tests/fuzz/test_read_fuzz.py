@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import mqtool
-from mqtool.scan.damage import Damage
+from mqtool.records.damage import Damage
 from tests.fuzz.mutations import Mutator, fresh_copy
 from tests.support.both_ways import open_and_verify_both_ways
 from tests.support.exercise import ask_everything

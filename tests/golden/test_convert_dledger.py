@@ -10,7 +10,7 @@ import mqtool
 from mqtool.cli.app import run
 from mqtool.convert.dledger import convert
 from mqtool.errors import UnsupportedFormatError, UsageError
-from mqtool.scan.damage import Damage
+from mqtool.records.damage import Damage
 from mqtool.verify.store import verify
 from tests.support.ledger import into_ledger
 from tests.support.stores import STORES, copy_store, shape_keys, store_fixture, tree_digest

@@ -9,7 +9,7 @@ import pytest
 import mqtool
 from mqtool.cli.app import run
 from mqtool.formats import dledger
-from mqtool.scan.damage import Damage
+from mqtool.records.damage import Damage
 from mqtool.store.describe import describe
 from mqtool.store.entries import rows_of
 from mqtool.store.known_file import recognise_all

@@ -13,7 +13,7 @@ from mqtool.export.plan import Partition, partitions, plan_store
 from mqtool.export.read import read_partition
 from mqtool.export.request import ReadRequest
 from mqtool.export.sources import resolve
-from mqtool.scan.damage import Damage, DamageKind
+from mqtool.records.damage import Damage, DamageKind
 from tests.support import lake
 from tests.support.damage import CASES, base_messages
 from tests.support.stores import copy_store, fixture

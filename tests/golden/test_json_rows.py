@@ -5,8 +5,8 @@ import json
 import pytest
 
 import mqtool
-from mqtool.scan.frames import Frames
-from mqtool.scan.json_rows import BODY_MODES, json_lines, row_of
+from mqtool.records.frames import Frames
+from mqtool.records.json_rows import BODY_MODES, json_lines, row_of
 from mqtool.store import Message
 from tests.support.stores import STORES, StoreFixture
 

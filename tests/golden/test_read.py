@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import mqtool
-from mqtool.scan.damage import Damage
+from mqtool.records.damage import Damage
 from mqtool.store import Message, Store
 from tests.support.stores import StoreFixture, answered, answers, copy_store, store_fixture, summary, tree_digest
 

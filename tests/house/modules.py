@@ -12,7 +12,7 @@ PACKAGE = ROOT / "mqtool"
 
 @dataclass(frozen=True)
 class Module:
-    """One file of the package; `name` is `mqtool.scan.frames`, `layer` is `scan`, or the file itself at the top."""
+    """One file of the package; `name` is `mqtool.records.frames`, `layer` is `records`, or the file itself at the top."""
 
     path: Path
     name: str

@@ -7,7 +7,7 @@ import pytest
 from tests.house.modules import ROOT, modules
 
 BASE = {"errors", "units", "words", "commands"}
-READING = BASE | {"formats", "kernels", "scan", "store"}
+READING = BASE | {"formats", "kernels", "records", "store"}
 ALLOWED = {
     "errors": set(),
     "units": set(),
@@ -17,8 +17,8 @@ ALLOWED = {
     "formats": BASE,
     "protocol": BASE | {"formats"},
     "kernels": BASE | {"formats"},
-    "scan": BASE | {"formats", "kernels"},
-    "store": BASE | {"formats", "scan"},
+    "records": BASE | {"formats", "kernels"},
+    "store": BASE | {"formats", "records"},
     "recovery": READING,
     "verify": READING | {"recovery"},
     "rebuild": READING,
@@ -45,7 +45,7 @@ ONLY_IN = {
     "numba": {"kernels"},  # half a second, for large stores only
     "llvmlite": {"kernels"},
     "mmap": {"engine"},  # reading may meet a file that shrinks, which would end the process
-    "pyarrow": {"scan", "siblings", "store", "verify", "ingest", "repair", "export", "spark", "cli"},
+    "pyarrow": {"records", "siblings", "store", "verify", "ingest", "repair", "export", "spark", "cli"},
     "numpy": set(ALLOWED) - {"errors", "units", "words", "commands", "__init__", "__main__"},
     "pyspark": {"spark"},
     "rocksdict": {"store"},
@@ -58,7 +58,7 @@ ONLY_IN = {
 
 
 def layer_of(imported: str) -> str | None:
-    """`mqtool.scan.frames` is in `scan`; a name of the package itself, such as `mqtool.__version__`, in no layer."""
+    """`mqtool.records.frames` is in `records`; a name of the package itself, such as `mqtool.__version__`, in no layer."""
     package, _, rest = imported.partition(".")
     layer = rest.partition(".")[0]
     return layer if package == "mqtool" and layer in ALLOWED else None
@@ -99,12 +99,12 @@ def test_a_library_stays_in_its_layers(library):
     assert strays == []
 
 
-def test_formats_and_scan_open_no_file():
+def test_formats_and_records_open_no_file():
     openers = {"open", "read_bytes", "read_text", "write_bytes", "write_text"}
     calls = [
         f"{module.path}:{node.lineno}"
         for module in modules()
-        if module.layer in {"formats", "scan", "protocol"}
+        if module.layer in {"formats", "records", "protocol"}
         for node in ast.walk(module.tree)
         if isinstance(node, ast.Call)
         if (node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")) in openers

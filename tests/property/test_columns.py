@@ -9,12 +9,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mqtool.formats import commit_log
-from mqtool.scan import columns
-from mqtool.scan.arrow import binary_view
-from mqtool.scan.crc import crc32_of_ranges
-from mqtool.scan.frames import Frames
-from mqtool.scan.hops import hop
-from mqtool.scan.json_rows import BODY_MODES, json_lines, row_of
+from mqtool.records import columns
+from mqtool.records.arrow import binary_view
+from mqtool.records.crc import crc32_of_ranges
+from mqtool.records.frames import Frames
+from mqtool.records.hops import hop
+from mqtool.records.json_rows import BODY_MODES, json_lines, row_of
 from mqtool.store.message import from_record
 from tests.property.records import log_of, records
 
@@ -83,7 +83,7 @@ def test_every_line_of_json_is_the_row_of_its_message(made, mode, raw):
     lines = json_lines(frames, mode, raw=raw).tobytes().splitlines(keepends=True)
     rows = [row_of(message, mode) for message in messages_of(frames)]
     if raw:
-        from mqtool.scan.json_rows import encode_body
+        from mqtool.records.json_rows import encode_body
 
         for row, message in zip(rows, messages_of(frames), strict=True):
             row["body"], row["body_encoding"] = encode_body(message.raw_body, mode)

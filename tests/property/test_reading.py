@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import mqtool
-from mqtool.scan import segment_bytes
-from mqtool.scan.damage import Damage
-from mqtool.scan.walk import SegmentSpan, SegmentWalk
+from mqtool.records import segment_bytes
+from mqtool.records.damage import Damage
+from mqtool.records.walk import SegmentSpan, SegmentWalk
 from mqtool.store import Message
 from mqtool.store.json_lines import json_lines
 from tests.property.records import log_of, records

@@ -6,7 +6,7 @@ from typing import Any
 
 import mqtool
 from mqtool.errors import MqtoolError
-from mqtool.scan.damage import Damage
+from mqtool.records.damage import Damage
 from mqtool.store import Message
 from mqtool.store.describe import describe
 from mqtool.store.json_lines import json_lines

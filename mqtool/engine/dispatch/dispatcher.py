@@ -1,7 +1,7 @@
 """Dispatch: what follows from each record of the log: its units in queues, its entries in the index.
 
 Runs behind the writer, in record order, in one thread. A few records are taken one by one, many in columns by
-`scan.dispatch`, the rule that rebuilding uses too; both write the same bytes, and a property test sees to it.
+`records.dispatch`, the rule that rebuilding uses too; both write the same bytes, and a property test sees to it.
 Every step may be done again after a crash: a queue passes over what it has, the index over what lies below its
 end. Docs page: docs/engine.md. Source: DefaultMessageStore.ReputMessageService, doDispatch,
 CommitLogDispatcherBuildConsumeQueue, CommitLogDispatcherBuildIndex (4.9.7, 5.5.0).
@@ -25,11 +25,11 @@ from mqtool.engine.write.handover import Handed, Handover
 from mqtool.errors import FormatError
 from mqtool.formats import codec, commit_log, properties
 from mqtool.formats.batch_consume_queue import BatchConsumeQueueUnit
-from mqtool.scan import multi_dispatch
-from mqtool.scan.dispatch import Dispatcher as ColumnDispatcher
-from mqtool.scan.dispatched import DispatchRules, IndexKeys
-from mqtool.scan.frames import Frames
-from mqtool.scan.hops import hop
+from mqtool.records import multi_dispatch
+from mqtool.records.dispatch import Dispatcher as ColumnDispatcher
+from mqtool.records.dispatched import DispatchRules, IndexKeys
+from mqtool.records.frames import Frames
+from mqtool.records.hops import hop
 
 _LOG = logging.getLogger(__name__)
 

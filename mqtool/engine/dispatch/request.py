@@ -6,8 +6,8 @@ from mqtool.engine.write import record
 from mqtool.formats import commit_log, index_file, java, properties
 from mqtool.formats.commit_log import Record, SysFlag
 from mqtool.formats.consume_queue import tags_code
-from mqtool.scan.dispatched import DispatchRules
-from mqtool.scan.multi_dispatch import SCHEDULE_TOPIC
+from mqtool.records.dispatched import DispatchRules
+from mqtool.records.multi_dispatch import SCHEDULE_TOPIC
 
 _UNKNOWN_LEVEL_MS = 1000
 

@@ -10,7 +10,7 @@ from mqtool.formats.batch_consume_queue import BatchConsumeQueueUnit
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
 from mqtool.kernels import Kernels, kernels
 from mqtool.kernels.numbering import numbered
-from mqtool.scan.dispatched import QueueUnits
+from mqtool.records.dispatched import QueueUnits
 
 _PLACE_BITS = 24
 """Units that are told apart in a sort key."""

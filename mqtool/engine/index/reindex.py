@@ -13,10 +13,10 @@ from mqtool.engine.dispatch.request import request_of
 from mqtool.engine.index.index_files import Index
 from mqtool.errors import FormatError
 from mqtool.formats import commit_log
-from mqtool.scan.dispatch import Dispatcher
-from mqtool.scan.dispatched import DispatchRules
-from mqtool.scan.frames import Frames
-from mqtool.scan.hops import hop
+from mqtool.records.dispatch import Dispatcher
+from mqtool.records.dispatched import DispatchRules
+from mqtool.records.frames import Frames
+from mqtool.records.hops import hop
 
 _WINDOW = 8 << 20
 

@@ -25,6 +25,7 @@ from mqtool.engine.start.quarantine import Quarantine, holds_record, list_cut_me
 from mqtool.errors import LayoutError, StoreError
 from mqtool.formats import file_names, index_file
 from mqtool.formats.release import MEASURED, V4_9, V5_5
+from mqtool.records.dispatched import parse_delay_levels
 from mqtool.recovery.index import SimulatedIndex
 from mqtool.recovery.ledger import Action
 from mqtool.recovery.outcome import FilePlan, Outcome, Plan, QueuePlan
@@ -32,7 +33,6 @@ from mqtool.recovery.predict import outcome_of
 from mqtool.recovery.requests import Requests
 from mqtool.recovery.settings import Settings
 from mqtool.recovery.start import Start
-from mqtool.scan.dispatched import parse_delay_levels
 from mqtool.store.files import ReadFile
 
 _LOG = logging.getLogger(__name__)

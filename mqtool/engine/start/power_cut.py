@@ -21,8 +21,8 @@ from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
 from mqtool.formats.checkpoint import Checkpoint
 from mqtool.formats.codec import Unit
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK_SIZE_FIELD
-from mqtool.scan.frames import Frames
-from mqtool.scan.hops import hop
+from mqtool.records.frames import Frames
+from mqtool.records.hops import hop
 from mqtool.store.files import MappedFile, ReadFile, list_mapped_files
 from mqtool.store.layout import queue_directories
 

@@ -14,7 +14,7 @@ from mqtool.engine.write import record
 from mqtool.engine.write.queue_offsets import QueueState
 from mqtool.errors import FormatError
 from mqtool.formats import codec, commit_log, message_batch, properties
-from mqtool.scan.crc import crc32
+from mqtool.records.crc import crc32
 
 if TYPE_CHECKING:
     from mqtool.engine.write.commit_log import CommitLog

@@ -20,7 +20,7 @@ from mqtool.engine.write.queue_offsets import QueueState
 from mqtool.formats import codec, commit_log
 from mqtool.kernels import Kernels, kernels
 from mqtool.kernels.numbering import numbered
-from mqtool.scan.crc import crc32
+from mqtool.records.crc import crc32
 
 _BETWEEN = b"\2"
 """Between the properties of messages, so that no name begins in one and ends in the next."""

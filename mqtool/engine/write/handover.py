@@ -12,11 +12,11 @@ from typing import NamedTuple
 import numpy as np
 
 from mqtool.kernels import Kernels
-from mqtool.scan.compiled_tails import Found, Place, read_tails
-from mqtool.scan.dispatch import Dispatcher
-from mqtool.scan.dispatched import DispatchRules, IndexKeys, QueueUnits
-from mqtool.scan.frames import Frames
-from mqtool.scan.hashes import absolute
+from mqtool.records.compiled_tails import Found, Place, read_tails
+from mqtool.records.dispatch import Dispatcher
+from mqtool.records.dispatched import DispatchRules, IndexKeys, QueueUnits
+from mqtool.records.frames import Frames
+from mqtool.records.hashes import absolute
 
 MOST = 1 << 18
 """Records that are kept; a dispatcher that is further behind than that reads the log."""

@@ -13,8 +13,8 @@ from mqtool.engine.statuses import PutStatus
 from mqtool.engine.write import record
 from mqtool.errors import FormatError
 from mqtool.formats import java, properties
-from mqtool.scan.dispatched import parse_delay_levels
-from mqtool.scan.multi_dispatch import SCHEDULE_TOPIC
+from mqtool.records.dispatched import parse_delay_levels
+from mqtool.records.multi_dispatch import SCHEDULE_TOPIC
 
 _RETRY_PREFIX = "%RETRY%"
 _LONGEST_TOPIC = 127

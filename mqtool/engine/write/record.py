@@ -10,7 +10,7 @@ from itertools import count, groupby, repeat
 
 from mqtool.formats import codec, commit_log, properties
 from mqtool.formats.commit_log import HEADS, SysFlag
-from mqtool.scan.crc import crc32
+from mqtool.records.crc import crc32
 
 HEAD_PACKERS = tuple(codec.struct_of(head) for head in HEADS)
 """Fixed fields up to body_length, by host shape."""

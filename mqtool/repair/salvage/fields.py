@@ -9,7 +9,7 @@ import numpy as np
 from mqtool.engine.write.record import with_crc
 from mqtool.formats import commit_log, properties
 from mqtool.formats.commit_log import SysFlag
-from mqtool.scan.frames import Frames
+from mqtool.records.frames import Frames
 from mqtool.verify.record_rules import impossible_fields, not_compressed
 
 _CRC_MARK = f"{properties.CRC32}\x01".encode()

@@ -12,10 +12,10 @@ import numpy as np
 from mqtool.errors import CorruptionError, RefusedError
 from mqtool.formats import commit_log
 from mqtool.formats.commit_log import Record
+from mqtool.records.damage import Damage
+from mqtool.records.frames import Frames
 from mqtool.repair.salvage.fields import put_right
 from mqtool.repair.salvage.vouched import Vouched
-from mqtool.scan.damage import Damage
-from mqtool.scan.frames import Frames
 from mqtool.store.commit_log import CommitLog
 from mqtool.store.store import Store
 

@@ -16,8 +16,8 @@ from mqtool.errors import FormatError, StoreError
 from mqtool.formats import commit_log, properties
 from mqtool.formats.commit_log import FRAME, MAGIC_V1, MAGIC_V2, TRANSACTION_MASK, SysFlag
 from mqtool.rebuild.settings import settings_of
-from mqtool.scan.dispatch import Dispatcher
-from mqtool.scan.frames import Frames
+from mqtool.records.dispatch import Dispatcher
+from mqtool.records.frames import Frames
 from mqtool.store.consume_queue import Queue, has_record
 from mqtool.store.store import Store
 from mqtool.verify.continuity import Continuity

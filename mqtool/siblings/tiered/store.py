@@ -8,8 +8,8 @@ from typing import Any
 from mqtool.errors import FormatError, StoreError
 from mqtool.formats import commit_log, config_json, file_names, tiered
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, ConsumeQueueUnit
-from mqtool.scan import damage as scan_damage
-from mqtool.scan.walk import SegmentSpan, SegmentWalk
+from mqtool.records import damage as scan_damage
+from mqtool.records.walk import SegmentSpan, SegmentWalk
 from mqtool.siblings.base import Damage
 from mqtool.store.files import MappedFile, ReadFile, list_directory, read_file, subdirectories
 from mqtool.store.message import Message, from_record

@@ -13,7 +13,7 @@ from mqtool.engine.dispatch import units as dispatch_units
 from mqtool.engine.index.index_file import IndexWriter
 from mqtool.formats import index_file
 from mqtool.formats.index_file import IndexHeader
-from mqtool.scan.dispatched import QueueUnits
+from mqtool.records.dispatched import QueueUnits
 from tests.support.engine_faults import fast_directory, remove
 
 compiled = kernels.load()

@@ -12,7 +12,7 @@ from mqtool.export.request import ReadRequest
 from mqtool.export.rows import Rows
 from mqtool.export.schema import Body
 from mqtool.export.sources import Source
-from mqtool.scan.arrow import binary_view
+from mqtool.records.arrow import binary_view
 from mqtool.store.selection import Selection
 from tests.support import lake
 from tests.support.stores import store_fixture

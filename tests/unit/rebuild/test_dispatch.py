@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mqtool.errors import FormatError
-from mqtool.scan.dispatch import Dispatcher
-from mqtool.scan.dispatched import DELAY_LEVELS, DispatchRules, parse_delay_levels
-from mqtool.scan.frames import Frames
-from mqtool.scan.hops import hop
+from mqtool.records.dispatch import Dispatcher
+from mqtool.records.dispatched import DELAY_LEVELS, DispatchRules, parse_delay_levels
+from mqtool.records.frames import Frames
+from mqtool.records.hops import hop
 from tests.unit.rebuild import model
 from tests.unit.rebuild.model import laid_out, record
 

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mqtool.formats.index_file import HEADER
-from mqtool.scan.dispatched import IndexKeys
-from mqtool.scan.index_build import CHUNK, IndexBuilder, IndexFileBuilder
+from mqtool.records.dispatched import IndexKeys
+from mqtool.records.index_build import CHUNK, IndexBuilder, IndexFileBuilder
 from tests.unit.rebuild.model import IndexModel
 
 times = st.integers(-2000, 100_000) | st.integers(1_700_000_000_000, 1_700_000_100_000) | st.just(1 << 62)

@@ -15,8 +15,8 @@ from mqtool.rebuild.digest import Wanted
 from mqtool.rebuild.placement import NoteKind
 from mqtool.rebuild.run import Options, rebuild
 from mqtool.rebuild.settings import settings_of
-from mqtool.scan import segment_bytes
-from mqtool.scan.damage import DamageKind
+from mqtool.records import segment_bytes
+from mqtool.records.damage import DamageKind
 from mqtool.store import cuts
 from mqtool.store.filter_bit_maps import bit_maps_of
 from mqtool.store.index_file import IndexFile

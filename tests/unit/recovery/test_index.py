@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqtool.formats import index_file, java
+from mqtool.records.frames import Frames
+from mqtool.records.hops import hop
+from mqtool.records.record_check import RecordCheck
 from mqtool.recovery.index import SimulatedIndex
 from mqtool.recovery.ledger import Ledger
 from mqtool.recovery.requests import Requests
-from mqtool.scan.frames import Frames
-from mqtool.scan.hops import hop
-from mqtool.scan.record_check import RecordCheck
 from tests.unit.recovery.stores import named, record, settings
 
 SLOTS, ENTRIES = 10, 20

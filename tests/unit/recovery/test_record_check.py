@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqtool.formats import commit_log, properties
+from mqtool.records.record_check import BLANK, Checked, HeapExhausted, RecordCheck
 from mqtool.recovery.log_scan import SegmentScan
-from mqtool.scan.record_check import BLANK, Checked, HeapExhausted, RecordCheck
 from tests.unit.recovery.stores import named, record, settings
 
 ROOT = Path("store")

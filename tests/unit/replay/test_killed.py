@@ -12,8 +12,8 @@ import pytest
 import mqtool
 from mqtool.engine import open_store
 from mqtool.engine.start.detect import options_for
+from mqtool.records.damage import Damage
 from mqtool.replay.run import replay
-from mqtool.scan.damage import Damage
 from tests.support.replay_killed import request
 from tests.support.stores import copy_store
 

@@ -13,10 +13,10 @@ import pytest
 import mqtool
 from mqtool.cli.app import run as run_program
 from mqtool.errors import UsageError
+from mqtool.records.damage import Damage
 from mqtool.replay import pace
 from mqtool.replay.originals import Source
 from mqtool.replay.run import Report, Request, replay
-from mqtool.scan.damage import Damage
 from mqtool.store import Message
 from mqtool.store.selection import Selection
 from mqtool.verify import State, verify

@@ -9,7 +9,7 @@ import pytest
 import mqtool
 from mqtool.errors import CorruptionError, StoreClosedError
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, ConsumeQueueUnit
-from mqtool.scan.damage import Damage
+from mqtool.records.damage import Damage
 from mqtool.store import Message
 from tests.support.builder import StoreBuilder, encode
 

@@ -6,7 +6,7 @@ from concurrent.futures.process import BrokenProcessPool
 import pytest
 
 import mqtool
-from mqtool.scan.damage import Damage
+from mqtool.records.damage import Damage
 from mqtool.store import json_lines as module
 from mqtool.store.json_lines import json_lines
 from mqtool.store.line_workers import spread

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from mqtool.formats import config_files, file_names, properties, service_records
 from mqtool.formats.config_files import DataVersion, DelayOffsets
-from mqtool.scan.dispatched import parse_delay_levels
-from mqtool.scan.multi_dispatch import SCHEDULE_TOPIC
+from mqtool.records.dispatched import parse_delay_levels
+from mqtool.records.multi_dispatch import SCHEDULE_TOPIC
 from mqtool.server.broker.stored import Stored, again, stored
 from mqtool.server.broker.tables.topics import next_version
 

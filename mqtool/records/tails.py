@@ -10,9 +10,9 @@ import numpy as np
 
 from mqtool.formats import commit_log
 from mqtool.formats.properties import NAME_END
-from mqtool.scan.frames import Frames
-from mqtool.scan.properties import PropertyPieces
-from mqtool.scan.words import PAD, name_mask, words_of
+from mqtool.records.frames import Frames
+from mqtool.records.properties import PropertyPieces
+from mqtool.records.words import PAD, name_mask, words_of
 
 _ALIGN = 8
 _SMALLEST_CLASS = 64

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from mqtool.formats import codec, commit_log
 from mqtool.formats.checkpoint import Checkpoint
 from mqtool.formats.dledger import ENTRY_HEADER_SIZE
-from mqtool.scan.record_check import Read, RecordCheck
-from mqtool.scan.recovery_rules import RecoveryRules
+from mqtool.records.record_check import Read, RecordCheck
+from mqtool.records.recovery_rules import RecoveryRules
 
 _LAST_SEGMENTS = 3
 _HEADS = tuple(codec.struct_of(head) for head in commit_log.HEADS)

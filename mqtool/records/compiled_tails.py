@@ -5,8 +5,8 @@ from typing import NamedTuple
 import numpy as np
 
 from mqtool.kernels import Kernels
-from mqtool.scan.topics import TopicTable
-from mqtool.scan.words import words_of
+from mqtool.records.topics import TopicTable
+from mqtool.records.words import words_of
 
 
 class Place(NamedTuple):

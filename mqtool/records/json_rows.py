@@ -15,12 +15,12 @@ import pyarrow.compute as pc
 
 from mqtool.formats import properties
 from mqtool.formats.java import decode_utf8
-from mqtool.scan.arrow import binary_view
-from mqtool.scan.columns import BY_NAME, Rows
-from mqtool.scan.frames import Frames
-from mqtool.scan.json_text import Lines, data_of, needs_escape, offsets_of, replaced
-from mqtool.scan.property_columns import NameGroup, name_groups
-from mqtool.scan.tails import Tails
+from mqtool.records.arrow import binary_view
+from mqtool.records.columns import BY_NAME, Rows
+from mqtool.records.frames import Frames
+from mqtool.records.json_text import Lines, data_of, needs_escape, offsets_of, replaced
+from mqtool.records.property_columns import NameGroup, name_groups
+from mqtool.records.tails import Tails
 
 BODY_MODES = ("none", "text", "hex", "base64")
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from mqtool.formats import commit_log
-from mqtool.scan import segment_bytes
-from mqtool.scan.damage import DamageKind
-from mqtool.scan.segment_bytes import SegmentBytes
+from mqtool.records import segment_bytes
+from mqtool.records.damage import DamageKind
+from mqtool.records.segment_bytes import SegmentBytes
 
 _MAGIC_STARTS = sorted({struct.pack(">i", magic)[:3] for magic in (commit_log.MAGIC_V1, commit_log.MAGIC_V2)})
 _MAGIC_STARTS += [struct.pack(">i", commit_log.MAGIC_BLANK)]

@@ -10,8 +10,8 @@ import numpy as np
 
 from mqtool.formats import codec, commit_log
 from mqtool.kernels import kernels, tables
-from mqtool.scan.crc import crc32_of_ranges
-from mqtool.scan.hops import Hop, ended, hop, room_for
+from mqtool.records.crc import crc32_of_ranges
+from mqtool.records.hops import Hop, ended, hop, room_for
 
 _HEAD_DTYPES = tuple(codec.dtype_of(head) for head in commit_log.HEADS)
 _BODY_AT = np.array(commit_log.BODY_POSITIONS, np.int64)

@@ -6,7 +6,7 @@ Source: ConsumeQueue.multiDispatchLmqQueue, MultiDispatchUtils (5.5.0), DefaultM
 
 from mqtool.errors import FormatError
 from mqtool.formats import java, service_records
-from mqtool.scan.dispatched import DispatchRules
+from mqtool.records.dispatched import DispatchRules
 
 SCHEDULE_TOPIC = service_records.SCHEDULE_TOPIC
 LMQ_PREFIX = "%LMQ%"

@@ -1,6 +1,6 @@
 """Whether bytes pass as a record: the broker's own test, in its own order.
 
-Not the proof that `scan.frames` asks for: the record's own physical offset, its queue offset and a BLANK's size
+Not the proof that `records.frames` asks for: the record's own physical offset, its queue offset and a BLANK's size
 are not looked at. Recovery and dispatch both stop where this test fails, so what it lets through is the log.
 Source: CommitLog.checkMessageAndReturnSize, MessageVersion (4.9.7, 5.5.0).
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from mqtool.errors import FormatError
 from mqtool.formats import codec, commit_log, java, properties
-from mqtool.scan.recovery_rules import RecoveryRules
+from mqtool.records.recovery_rules import RecoveryRules
 
 SCHEDULE_TOPIC = b"SCHEDULE_TOPIC_XXXX"
 LARGEST_JAVA_ARRAY = java.INT_MAX - 2

@@ -7,8 +7,8 @@ import pytest
 
 from mqtool.formats import commit_log
 from mqtool.formats.commit_log import MAGIC_BLANK, MAGIC_V1, build_blank
-from mqtool.scan.frames import Frames
-from mqtool.scan.hops import Stop, hop
+from mqtool.records.frames import Frames
+from mqtool.records.hops import Stop, hop
 from tests.support.builder import encode, record_of
 
 pytestmark = pytest.mark.usefixtures("either_way")

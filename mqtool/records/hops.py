@@ -11,7 +11,7 @@ import numpy as np
 
 from mqtool.formats import commit_log
 from mqtool.kernels import Kernels, kernels
-from mqtool.scan.leap import SMALL, even_run, leap
+from mqtool.records.leap import SMALL, even_run, leap
 
 _FEW = 64
 """Frames that are looked at one by one before it is tried whether they are small, or all of one size."""

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 
 from mqtool.formats import commit_log
-from mqtool.scan.damage import Damage
-from mqtool.scan.walk import SegmentSpan, SegmentWalk
+from mqtool.records.damage import Damage
+from mqtool.records.walk import SegmentSpan, SegmentWalk
 from tests.support.builder import FIRST_TIME, encode
 
 

@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from mqtool.errors import FormatError, UsageError
 from mqtool.formats import commit_log, compression, hosts, properties
-from mqtool.scan.arrow import binary_view, text
-from mqtool.scan.frames import Frames
-from mqtool.scan.property_columns import MAP, key_column, map_column, value_column
-from mqtool.scan.tails import Tails, tails_of
+from mqtool.records.arrow import binary_view, text
+from mqtool.records.frames import Frames
+from mqtool.records.property_columns import MAP, key_column, map_column, value_column
+from mqtool.records.tails import Tails, tails_of
 
 
 class Rows:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mqtool.formats import index_file, java
 from mqtool.formats.consume_queue import tags_code
-from mqtool.scan import hashes
+from mqtool.records import hashes
 
 characters = st.characters(codec="utf-8")
 columns = st.lists(st.text(characters, max_size=30) | st.text(st.sampled_from("aZ0|"), max_size=300), max_size=20)

@@ -2,10 +2,10 @@
 
 import pytest
 
-from mqtool.scan import segment_bytes
-from mqtool.scan.damage import Damage
-from mqtool.scan.walk import SegmentSpan, SegmentWalk
-from tests.unit.scan.walking import Segment
+from mqtool.records import segment_bytes
+from mqtool.records.damage import Damage
+from mqtool.records.walk import SegmentSpan, SegmentWalk
+from tests.unit.records.walking import Segment
 
 SIZE = 1 << 14
 

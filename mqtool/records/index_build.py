@@ -13,7 +13,7 @@ import numpy as np
 
 from mqtool.formats import index_file, java
 from mqtool.formats.index_file import ENTRY, SLOT_SIZE, IndexHeader
-from mqtool.scan.dispatched import IndexKeys
+from mqtool.records.dispatched import IndexKeys
 
 CHUNK = 1 << 14
 """Keys per pass: the slots that it touches stay in the cache."""

@@ -13,14 +13,14 @@ from mqtool.errors import FormatError
 from mqtool.formats import commit_log, java
 from mqtool.formats import properties as names
 from mqtool.kernels import Kernels, kernels
-from mqtool.scan import multi_dispatch
-from mqtool.scan.compiled_tails import Found, Place, read_tails
-from mqtool.scan.dispatched import Dispatched, DispatchRules, IndexKeys, Oddity, QueueUnits
-from mqtool.scan.frames import Frames
-from mqtool.scan.hashes import absolute
-from mqtool.scan.tails import Tails, tails_of
-from mqtool.scan.topics import TopicTable
-from mqtool.scan.words import java_hashes, joined_hashes
+from mqtool.records import multi_dispatch
+from mqtool.records.compiled_tails import Found, Place, read_tails
+from mqtool.records.dispatched import Dispatched, DispatchRules, IndexKeys, Oddity, QueueUnits
+from mqtool.records.frames import Frames
+from mqtool.records.hashes import absolute
+from mqtool.records.tails import Tails, tails_of
+from mqtool.records.topics import TopicTable
+from mqtool.records.words import java_hashes, joined_hashes
 
 _UNKNOWN_LEVEL_MS = 1000
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from mqtool.formats import commit_log
-from mqtool.scan.frames import Frames
-from mqtool.scan.hops import Stop, hop
+from mqtool.records.frames import Frames
+from mqtool.records.hops import Stop, hop
 
 WINDOW = 8 << 20
 """Bytes read at a time."""

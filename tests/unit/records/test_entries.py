@@ -3,9 +3,9 @@
 import pytest
 
 from mqtool.formats.dledger import BLANK_ENTRY, ENTRY, BlankEntry, EntryHeader
-from mqtool.scan.damage import Damage
-from mqtool.scan.entries import walk_of
-from mqtool.scan.walk import SegmentSpan
+from mqtool.records.damage import Damage
+from mqtool.records.entries import walk_of
+from mqtool.records.walk import SegmentSpan
 from tests.support.builder import FIRST_TIME, encode
 
 BASE = 8192

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from mqtool.formats import commit_log
-from mqtool.scan import segment_bytes
-from mqtool.scan.damage import Damage, DamageKind, Tail
-from mqtool.scan.frames import Frames, frames_at
-from mqtool.scan.hops import Hop, Stop
-from mqtool.scan.resync import Witness, describe, extent, is_older, next_record
-from mqtool.scan.segment_bytes import Read, ReadInto, SegmentBytes
+from mqtool.records import segment_bytes
+from mqtool.records.damage import Damage, DamageKind, Tail
+from mqtool.records.frames import Frames, frames_at
+from mqtool.records.hops import Hop, Stop
+from mqtool.records.resync import Witness, describe, extent, is_older, next_record
+from mqtool.records.segment_bytes import Read, ReadInto, SegmentBytes
 
 _FRAME = commit_log.FRAME.size
 
@@ -31,7 +31,7 @@ class SegmentSpan:
         data_end: position after which the file is known to hold only zeros (a hole), None if not known.
         is_last: nothing of the log follows, so an unfinished end is a tail, not damage.
         newest: store timestamp of the last record before `start`, to tell stale frames; 0 if unknown.
-        entries: each record is the body of a DLedger entry, see `scan.entries`.
+        entries: each record is the body of a DLedger entry, see `records.entries`.
     """
 
     base: int
@@ -44,7 +44,7 @@ class SegmentSpan:
 
 
 class SegmentWalk:
-    """Iterator over one segment; `scan.entries.walk_of` makes the one that fits a span.
+    """Iterator over one segment; `records.entries.walk_of` makes the one that fits a span.
 
     Yields:
         `Frames` that are sound, in order, and `Damage` between them.

@@ -7,8 +7,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mqtool.formats import commit_log
-from mqtool.scan.hops import Stop, hop
-from mqtool.scan.leap import leap
+from mqtool.records.hops import Stop, hop
+from mqtool.records.leap import leap
 from tests.unit.rebuild.model import laid_out, record
 
 MAGICS = [struct.pack(">i", code) for code in (commit_log.MAGIC_V1, commit_log.MAGIC_V2)]

@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 
 from mqtool.formats import java, properties
-from mqtool.scan.arrow import binary_view, text
-from mqtool.scan.tails import TailPieces, Tails
-from mqtool.scan.words import name_mask, words_of
+from mqtool.records.arrow import binary_view, text
+from mqtool.records.tails import TailPieces, Tails
+from mqtool.records.words import name_mask, words_of
 
 MAP = pa.map_(pa.string(), pa.string())
 _MOST_GROUPS = 64

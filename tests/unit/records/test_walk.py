@@ -7,11 +7,11 @@ from itertools import pairwise
 import pytest
 
 from mqtool.formats.commit_log import MAGIC_V1, build_blank
-from mqtool.scan import segment_bytes
-from mqtool.scan.damage import Damage
-from mqtool.scan.walk import SegmentSpan, SegmentWalk
+from mqtool.records import segment_bytes
+from mqtool.records.damage import Damage
+from mqtool.records.walk import SegmentSpan, SegmentWalk
 from tests.support.builder import encode, record_of
-from tests.unit.scan.walking import Segment, over, reader, walk
+from tests.unit.records.walking import Segment, over, reader, walk
 
 pytestmark = pytest.mark.usefixtures("either_way")
 

@@ -6,8 +6,8 @@ import numpy as np
 
 from mqtool.formats import index_file, java
 from mqtool.kernels.fnv import first_slot
-from mqtool.scan.tails import Tails
-from mqtool.scan.words import WordTable, name_mask, words_of
+from mqtool.records.tails import Tails
+from mqtool.records.words import WordTable, name_mask, words_of
 
 _MIX = np.uint64(0xD6E8FEB86659FD93)
 _FOLD = np.uint64(32)

@@ -20,12 +20,12 @@ from mqtool.formats.dledger import (
     MAGIC_ENTRY,
     EntryHeader,
 )
-from mqtool.scan.damage import Damage, DamageKind, Tail
-from mqtool.scan.frames import Frames
-from mqtool.scan.hops import Hop, Stop
-from mqtool.scan.resync import Witness
-from mqtool.scan.segment_bytes import WINDOW, Read, ReadInto
-from mqtool.scan.walk import SegmentSpan, SegmentWalk
+from mqtool.records.damage import Damage, DamageKind, Tail
+from mqtool.records.frames import Frames
+from mqtool.records.hops import Hop, Stop
+from mqtool.records.resync import Witness
+from mqtool.records.segment_bytes import WINDOW, Read, ReadInto
+from mqtool.records.walk import SegmentSpan, SegmentWalk
 
 _HEAD = ENTRY_HEADER_SIZE + commit_log.FRAME.size
 _MAGICS = (commit_log.MAGIC_V1, commit_log.MAGIC_V2)

@@ -45,7 +45,7 @@ def crc32_of_ranges(view: memoryview, starts: np.ndarray, ends: np.ndarray) -> n
             found[at : at + len(pieces)] = np.fromiter(map(crc32, pieces), np.uint32, len(pieces))
             at += len(pieces)
     else:
-        from mqtool.scan.arrow import binary_view  # noqa: PLC0415 - 100 ms at import, which few ranges do not repay
+        from mqtool.records.arrow import binary_view  # noqa: PLC0415 - 100 ms at import, which few ranges do not repay
 
         # Arrow makes bytes of small ranges in less time than slices of the view take
         ranges = binary_view(np.frombuffer(view, np.uint8), starts, ends - starts)

@@ -9,11 +9,11 @@ import random
 import pytest
 
 from mqtool.formats.commit_log import build_blank
-from mqtool.scan import segment_bytes
-from mqtool.scan.resync import extent, next_record
-from mqtool.scan.segment_bytes import SegmentBytes
+from mqtool.records import segment_bytes
+from mqtool.records.resync import extent, next_record
+from mqtool.records.segment_bytes import SegmentBytes
 from tests.support.builder import encode
-from tests.unit.scan.walking import Segment, over, reader, walk
+from tests.unit.records.walking import Segment, over, reader, walk
 
 pytestmark = pytest.mark.usefixtures("either_way")
 

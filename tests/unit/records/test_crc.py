@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mqtool.formats import commit_log
-from mqtool.scan.crc import crc32_of_ranges
+from mqtool.records.crc import crc32_of_ranges
 
 pytestmark = pytest.mark.usefixtures("either_way")
 
