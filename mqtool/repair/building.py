@@ -1,131 +1,28 @@
-"""What a change makes, built aside: which builder is for which verb, and what they all hand back."""
+"""Which builder is for which change, and one after the other what they make."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from mqtool.errors import StoreError, UnsupportedFormatError, UsageError
-from mqtool.formats import file_names
-from mqtool.repair import changes
+from mqtool.repair import changes, configuration, derived, recovering, redaction, timer, trimming, truncation
+from mqtool.repair.built import Builder, Built, check_layout
 from mqtool.repair.changes import Change
-from mqtool.repair.paths import check_name, inside
-from mqtool.store.files import list_directory
-from mqtool.store.real_path import is_inside
 from mqtool.store.store import Store
 
-
-@dataclass
-class Built:
-    """What changes come to, before it is compared with what is there.
-
-    Attributes:
-        root: of the store.
-        files: new files, by their path below the root.
-        removed: paths of files that go without one taking their place.
-        reads: paths that it was worked out from; whether every byte mattered.
-        unhashed: removed paths whose bytes do not matter: only size and time are looked at.
-        keeps_time: paths whose new file gets the time of the old one.
-        notes: in words.
-        complete: False if damage kept something from being made or mended.
-    """
-
-    root: Path
-    files: dict[str, Path] = field(default_factory=dict)
-    removed: set[str] = field(default_factory=set)
-    reads: dict[str, bool] = field(default_factory=dict)
-    unhashed: set[str] = field(default_factory=set)
-    keeps_time: set[str] = field(default_factory=set)
-    notes: list[str] = field(default_factory=list)
-    complete: bool = True
-
-    def name(self, path: Path) -> str:
-        """Returns the path of a file of the store as it stands in plans.
-
-        Raises:
-            RefusedError: a symbolic link is on the way.
-        """
-        name = path.relative_to(self.root).as_posix()
-        inside(self.root, name)
-        return name
-
-    def put(self, name: str, path: Path, *, keep_time: bool = False) -> None:
-        """Takes a new file.
-
-        Raises:
-            UsageError: an earlier change is about the same file.
-        """
-        if name in self.files or name in self.removed:
-            raise UsageError(f"two changes are about {name}: carry out one after the other")
-        self.files[check_name(name, self.root)] = path
-        if keep_time:
-            self.keeps_time.add(name)
-
-    def put_tree(self, out: Path) -> list[str]:
-        """Takes every file below a directory; returns their names."""
-        names = [path.relative_to(out).as_posix() for path in sorted(out.rglob("*")) if path.is_file()]
-        for name in names:
-            self.put(name, out / name)
-        return names
-
-    def remove(self, path: Path) -> None:
-        """Lets a file of the store go."""
-        name = self.name(path)
-        if name in self.files:
-            raise UsageError(f"two changes are about {name}: carry out one after the other")
-        self.removed.add(name)
-
-    def read_log(self, store: Store, *, full: bool = True) -> None:
-        """Notes that the whole log was read."""
-        for segment in store.commit_log.segments:
-            name = self.name(segment.path)
-            self.reads[name] = full or self.reads.get(name, False)
-
-    def read_settings(self, store: Store) -> None:
-        """Notes that configuration and checkpoint were read: they tell release and rules."""
-        entries = [entry.name for entry in list_directory(store.path / file_names.CONFIG) if entry.is_file()]
-        names = [f"{file_names.CONFIG}/{name}" for name in entries if name.endswith(".json")]
-        if (store.path / file_names.CHECKPOINT).is_file():
-            names.append(file_names.CHECKPOINT)
-        for name in names:
-            self.reads.setdefault(name, True)
-
-
-Builder = Callable[[Store, Any, Path, Built], None]
-"""`builder(store, change, out, built)`: makes what a change asks for below an empty directory, and says so."""
-
-
-def check_layout(store: Store) -> None:
-    """Raises what keeps every change from a store.
-
-    Raises:
-        UnsupportedFormatError: its log is not a plain CommitLog below the root.
-        StoreError: it has no log.
-    """
-    layout = store.layout
-    if layout.dledger_dirs:
-        raise UnsupportedFormatError(f"{layout.dledger_dirs[0]}: a DLedger log; only plain CommitLogs can be changed")
-    for directory in layout.commit_log_dirs:
-        if not is_inside(directory, store.path):
-            raise UnsupportedFormatError(
-                f"{directory}: this CommitLog lies outside of {store.path}; a change works below the root only"
-            )
-    if not store.commit_log.segments:
-        raise StoreError("expected a CommitLog, found no segment; bring it back from a replica or a backup", store.path)
-
-
-def check_queues(store: Store) -> None:
-    """Raises UnsupportedFormatError for queues that are not in files."""
-    queues = store.path / file_names.CONSUME_QUEUE
-    if (queues / "CURRENT").is_file() or store.config.values.get("storeType") == "defaultRocksDB":
-        raise UnsupportedFormatError(f"{queues}: queues in RocksDB; only queues in files can be changed")
-
-
-def check_configuration(store: Store) -> None:
-    """Raises UnsupportedFormatError for configuration that is not in files."""
-    topics = store.path / file_names.CONFIG / "topics"
-    if topics.is_dir():
-        raise UnsupportedFormatError(f"{topics}: configuration in RocksDB; only configuration in files can be changed")
+_BUILDERS: dict[type[Any], Builder] = {
+    changes.RebuildQueues: derived.rebuild_queues,
+    changes.RebuildIndex: derived.rebuild_index,
+    changes.RebuildMetadata: configuration.rebuild_metadata,
+    changes.RebuildTimer: timer.rebuild_timer,
+    changes.Undelete: configuration.undelete,
+    changes.Truncate: truncation.truncate,
+    changes.Redact: redaction.redact,
+    changes.Trim: trimming.trim,
+    changes.SetAside: trimming.set_aside,
+    changes.RenameSegments: trimming.rename_segments,
+    changes.Pad: trimming.pad,
+    changes.Recover: recovering.recover,
+}
 
 
 def build(store: Store, wanted: Sequence[Change], out: Path) -> Built:
@@ -146,35 +43,7 @@ def build(store: Store, wanted: Sequence[Change], out: Path) -> Built:
     for number, change in enumerate(wanted):
         own = out / str(number)
         own.mkdir()
-        _builder_of(change)(store, change, own, built)
+        _BUILDERS[type(change)](store, change, own, built)
     for name in (*built.files, *built.removed):
         built.reads.pop(name, None)
     return built
-
-
-def _builder_of(change: Change) -> Builder:
-    from mqtool.repair import (  # noqa: PLC0415 - they import `Built` from here
-        configuration,
-        derived,
-        recovering,
-        redaction,
-        timer,
-        trimming,
-        truncation,
-    )
-
-    builders: dict[type[Any], Builder] = {
-        changes.RebuildQueues: derived.rebuild_queues,
-        changes.RebuildIndex: derived.rebuild_index,
-        changes.RebuildMetadata: configuration.rebuild_metadata,
-        changes.RebuildTimer: timer.rebuild_timer,
-        changes.Undelete: configuration.undelete,
-        changes.Truncate: truncation.truncate,
-        changes.Redact: redaction.redact,
-        changes.Trim: trimming.trim,
-        changes.SetAside: trimming.set_aside,
-        changes.RenameSegments: trimming.rename_segments,
-        changes.Pad: trimming.pad,
-        changes.Recover: recovering.recover,
-    }
-    return builders[type(change)]

@@ -11,7 +11,7 @@ from mqtool.formats.config_json import JsonStyle
 from mqtool.rebuild.log_survey import LogSurvey, survey_log
 from mqtool.rebuild.metadata import Composed, compose
 from mqtool.rebuild.settings import settings_of
-from mqtool.repair.building import Built, check_configuration
+from mqtool.repair.built import Built, check_configuration
 from mqtool.repair.changes import RebuildMetadata, RebuildQueues, Undelete
 from mqtool.repair.copies import write_new
 from mqtool.repair.derived import rebuild_queues

@@ -13,7 +13,7 @@ from mqtool.rebuild.one_index_file import rebuild_index_file
 from mqtool.rebuild.result import Result
 from mqtool.rebuild.run import rebuild
 from mqtool.rebuild.settings import settings_of
-from mqtool.repair.building import Built, check_queues
+from mqtool.repair.built import Built, check_queues
 from mqtool.repair.changes import RebuildIndex, RebuildQueues
 from mqtool.repair.fingerprints import sha256_of
 from mqtool.store.files import list_directory, list_mapped_files

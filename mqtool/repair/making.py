@@ -9,7 +9,8 @@ from pathlib import Path
 
 from mqtool.errors import NothingToChangeError, RefusedError, UsageError
 from mqtool.formats import file_names
-from mqtool.repair.building import Built, build
+from mqtool.repair.building import build
+from mqtool.repair.built import Built
 from mqtool.repair.changes import Change, Trim, Truncate
 from mqtool.repair.fingerprints import fingerprint, result_of
 from mqtool.repair.outlook import PATH_KEYS, Meant, Preview

@@ -11,7 +11,7 @@ from mqtool.engine.start.detect import options_for
 from mqtool.engine.store import open_store
 from mqtool.errors import StoreError
 from mqtool.formats import file_names
-from mqtool.repair.building import Built, check_queues
+from mqtool.repair.built import Built, check_queues
 from mqtool.repair.changes import Recover
 from mqtool.repair.scratch import ScratchFiles, link_tree
 from mqtool.store.store import Store

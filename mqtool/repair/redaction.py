@@ -8,7 +8,7 @@ from pathlib import Path
 from mqtool.errors import CorruptionError, UnsupportedFormatError, UsageError
 from mqtool.formats import commit_log, file_names, java, properties
 from mqtool.formats.commit_log import Record, SysFlag
-from mqtool.repair.building import Built
+from mqtool.repair.built import Built
 from mqtool.repair.changes import Redact
 from mqtool.repair.copies import copy_patched
 from mqtool.store.files import list_directory

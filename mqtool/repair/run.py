@@ -7,7 +7,8 @@ from pathlib import Path
 
 from mqtool.errors import MqtoolError, RefusedError
 from mqtool.repair import gates
-from mqtool.repair.building import Built, build
+from mqtool.repair.building import build
+from mqtool.repair.built import Built
 from mqtool.repair.files import RepairFiles
 from mqtool.repair.fingerprints import fingerprint
 from mqtool.repair.journal import APPLIED, BEGIN, FINALIZE, STEP, SWAP, UNDO, Begin, Journal

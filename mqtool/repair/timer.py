@@ -7,7 +7,7 @@ from mqtool.formats import file_names
 from mqtool.formats.timer import DEFAULT_LOG_FILE_SIZE
 from mqtool.rebuild.timer import TimerResult
 from mqtool.rebuild.timer import rebuild_timer as rebuild_into
-from mqtool.repair.building import Built
+from mqtool.repair.built import Built
 from mqtool.repair.changes import RebuildTimer
 from mqtool.store.files import list_directory, list_mapped_files
 from mqtool.store.store import Store

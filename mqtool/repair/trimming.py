@@ -7,7 +7,7 @@ from mqtool.engine.retention.forecast import derived_files_before
 from mqtool.errors import UsageError
 from mqtool.formats import commit_log, file_names
 from mqtool.records.frames import Frames
-from mqtool.repair.building import Built, check_queues
+from mqtool.repair.built import Built, check_queues
 from mqtool.repair.changes import Pad, RenameSegments, SetAside, Trim
 from mqtool.repair.copies import copy_patched
 from mqtool.repair.paths import check_name, inside

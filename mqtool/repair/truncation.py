@@ -17,7 +17,7 @@ from mqtool.formats.config_json import JsonStyle
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
 from mqtool.formats.index_file import HEADER, SLOT_FIELDS
 from mqtool.records.damage import Damage
-from mqtool.repair.building import Built, check_queues
+from mqtool.repair.built import Built, check_queues
 from mqtool.repair.changes import Truncate
 from mqtool.repair.copies import copy_patched, write_new
 from mqtool.store.consume_queue import Queue, has_record
