@@ -26,6 +26,7 @@ from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.opening import store_options
 from mqtool.server.broker.read_only import ReadOnlyMessages
 from mqtool.server.broker.registration import Registration, registered
+from mqtool.server.broker.service import BrokerService
 from mqtool.server.broker.settings import Settings
 from mqtool.server.namesrv.routes import Registration as NearRegistration
 from mqtool.server.namesrv.server import NameServer
@@ -88,7 +89,7 @@ class Server:
 
     Attributes:
         options: as given.
-        broker: once it is started.
+        service, broker: once it is started.
         name_server: of this process, None if there is none.
         addresses: "host:port" of what listens, by name.
     """
@@ -103,6 +104,7 @@ class Server:
         self.addresses: dict[str, str] = {}
         self.name_server: NameServer | None = None
         self.broker: Broker
+        self.service: BrokerService
         self._store: MessageStore | Store
         self._handlers: dict[int, Handler] = {}
         own = options.certificate
@@ -175,14 +177,15 @@ class Server:
         }
         if options.read_only:
             settings.values["brokerPermission"] = "4"
-        self.broker = Broker(messages, settings, address)
+        self.service = BrokerService(messages, settings, address)
+        self.broker = self.service.broker
         await self._listen_for_slaves(settings)
         near = self._register if self.name_server is not None else None
         others, slaves = listed(settings.text("namesrvAddr")), self.addresses.get("ha", "")
         self._registration = Registration(self.broker, near, others, slaves)
-        await self.broker.start()
-        self.broker.tasks.spawn(self._registration.run())
-        self._handlers |= self.broker.handlers()
+        await self.service.start()
+        self.service.tasks.spawn(self._registration.run())
+        self._handlers |= self.service.handlers()
         if near is not None:
             near()
         if options.admin_port is not None:
@@ -223,7 +226,7 @@ class Server:
         peer.on_close(self._closed)
 
     def _closed(self, peer: Peer) -> None:
-        self.broker.closed(peer)
+        self.broker.clients.forget(peer)
 
     def _register(self) -> None:
         """Tells the name server of this process what there is."""
@@ -256,7 +259,7 @@ class Server:
         if self._slaves is not None:
             await self._slaves.stop()
         await self._registration.close()
-        await self.broker.stop()
+        await self.service.stop()
         if self.name_server is not None:
             await self.name_server.stop()
         await asyncio.get_running_loop().run_in_executor(None, self._store.close)

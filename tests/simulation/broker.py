@@ -16,7 +16,7 @@ from typing import Any
 from mqtool.engine import Compat, MessageStore, open_store
 from mqtool.engine.config_files import ConfigFiles
 from mqtool.protocol.command import Command
-from mqtool.server.broker.broker import Broker
+from mqtool.server.broker.service import BrokerService
 from mqtool.server.broker.settings import Settings
 from mqtool.server.net.peer import Endpoint, Peer
 from tests.simulation.disk import Killed, SimulatedDisk
@@ -120,19 +120,20 @@ class BrokerRun:
         self.now = loop.now + 1
 
     async def _broker(self, loop: SimulatedLoop, store: MessageStore, scene: Any, *, dies: bool) -> None:
-        broker = Broker(store, Settings(SETTINGS), "127.0.0.1:10911")
+        service = BrokerService(store, Settings(SETTINGS), "127.0.0.1:10911")
+        broker = service.broker
         broker.keeper.configs._files = self.disk
         assert isinstance(broker.keeper.configs, ConfigFiles)
-        await broker.start()
+        await service.start()
         network = Network(loop, self.chance)
-        endpoint = Endpoint(broker.handlers(), opened=lambda peer: peer.on_close(broker.closed))
+        endpoint = Endpoint(service.handlers(), opened=lambda peer: peer.on_close(broker.clients.forget))
         pump = loop.create_task(self._pump(store))
         clients = Clients(self, network, endpoint)
         if dies and self.disk.kill_at is None:
             loop.call_later(self.chance.random() * 12, self._die)
         await scene(clients)
         pump.cancel()
-        await broker.stop()
+        await service.stop()
 
     def _die(self) -> None:
         raise Killed

@@ -5,9 +5,9 @@ Source: BrokerMetricsConstant, DefaultStoreMetricsConstant (5.5.0), as its Prome
 
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from mqtool.server.broker import names
+from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.tables.stats import (
     GROUP_GET_NUMS,
     GROUP_GET_SIZE,
@@ -15,9 +15,6 @@ from mqtool.server.broker.tables.stats import (
     TOPIC_PUT_NUMS,
     TOPIC_PUT_SIZE,
 )
-
-if TYPE_CHECKING:
-    from mqtool.server.broker.broker import Broker
 
 _COUNTERS = {
     TOPIC_PUT_NUMS: ("rocketmq_messages_in_total", "Messages stored"),
@@ -30,7 +27,7 @@ _COUNTERS = {
 _Labels = dict[str, str]
 
 
-def text(broker: "Broker") -> str:
+def text(broker: Broker) -> str:
     """Returns all metrics."""
     common = {
         "cluster": broker.settings.text("brokerClusterName"),
@@ -44,7 +41,7 @@ def text(broker: "Broker") -> str:
     return "\n".join(lines) + "\n"
 
 
-def _families(broker: "Broker") -> Iterator[tuple[str, str, str, list[tuple[_Labels, float]]]]:
+def _families(broker: Broker) -> Iterator[tuple[str, str, str, list[tuple[_Labels, float]]]]:
     messages, clients = broker.messages, broker.clients
     behind = max(0, messages.max_physical_offset - messages.flushed_offset)
     held = max(0, messages.max_physical_offset) - max(0, messages.min_physical_offset)
@@ -90,7 +87,7 @@ def _families(broker: "Broker") -> Iterator[tuple[str, str, str, list[tuple[_Lab
         yield name, "counter", doc, [(_labels(item, key), total) for (one, key), total in totals.items() if one == item]
 
 
-def _lags(broker: "Broker") -> Iterator[tuple[_Labels, float]]:
+def _lags(broker: Broker) -> Iterator[tuple[_Labels, float]]:
     for topic, group in broker.offsets.pairs():
         if broker.topics.get(topic) is not None:
             committed = broker.offsets.of(group, topic)

@@ -6,13 +6,10 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from mqtool.errors import UsageError
 from mqtool.server.admin import Site, metrics
-
-if TYPE_CHECKING:
-    from mqtool.server.broker.broker import Broker
+from mqtool.server.broker.broker import Broker
 
 _LOG = logging.getLogger(__name__)
 _REQUEST_S = 10.0
@@ -33,7 +30,7 @@ class AdminHttp:
         port: that it listens on, once it is started.
     """
 
-    def __init__(self, broker: "Broker", host: str, port: int, site: Site | None = None) -> None:
+    def __init__(self, broker: Broker, host: str, port: int, site: Site | None = None) -> None:
         """Takes the broker, where to listen, and the pages for browsers; port 0 takes a free one."""
         self.port = port
         self._site = site
@@ -99,6 +96,6 @@ class AdminHttp:
         return reply.encode() + (b"" if method == "HEAD" else data)
 
 
-def _readiness(broker: "Broker") -> _Page:
+def _readiness(broker: Broker) -> _Page:
     problem = broker.problem
     return (200, _TEXT, "ready\n") if problem is None else (503, _TEXT, f"{problem}\n")

@@ -4,14 +4,11 @@ An open engine answers any thread. The caches of a store that is only read belon
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from mqtool.engine import MessageStore
+from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.read_only import ReadOnlyMessages
 from mqtool.store.store import Store, open_store
-
-if TYPE_CHECKING:
-    from mqtool.server.broker.broker import Broker
 
 Messages = MessageStore | ReadOnlyMessages
 """Whatever answers questions about messages."""
@@ -20,7 +17,7 @@ Messages = MessageStore | ReadOnlyMessages
 class Reads:
     """Opens what the page reads when it is first asked for. For the page's thread."""
 
-    def __init__(self, broker: "Broker", config: Mapping[str, str]) -> None:
+    def __init__(self, broker: Broker, config: Mapping[str, str]) -> None:
         """Takes the broker, and the keys of its configuration."""
         self._broker = broker
         self._config = config

@@ -9,16 +9,13 @@ import logging
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from mqtool.errors import MqtoolError, StoreClosedError
 from mqtool.server.admin import http, pages
 from mqtool.server.admin.http import BadRequestError, Reply, Request
 from mqtool.server.admin.reads import Reads
 from mqtool.server.admin.snapshot import Snapshot, take
-
-if TYPE_CHECKING:
-    from mqtool.server.broker.broker import Broker
+from mqtool.server.broker.broker import Broker
 
 _LOG = logging.getLogger(__name__)
 
@@ -43,7 +40,7 @@ class Access:
 class Site:
     """The pages of one broker. For the event loop's thread."""
 
-    def __init__(self, broker: "Broker", access: Access | None = None, config: Mapping[str, str] | None = None) -> None:
+    def __init__(self, broker: Broker, access: Access | None = None, config: Mapping[str, str] | None = None) -> None:
         """Takes what to show.
 
         Args:

@@ -1,16 +1,14 @@
 """What the page shows of a broker's tables, copied in the event loop's thread; all else is done in another one."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from mqtool.formats.config_files import TopicConfig
 from mqtool.server.broker import names
+from mqtool.server.broker.broker import Broker
+from mqtool.server.broker.tables.clients import Client
 from mqtool.server.broker.tables.skipped import Skipped
 from mqtool.server.broker.tables.stats import GROUP_GET_NUMS, TOPIC_PUT_NUMS
-
-if TYPE_CHECKING:
-    from mqtool.server.broker.broker import Broker
-    from mqtool.server.broker.tables.clients import Client
 
 _PUTS, _GETS = 1, 2
 
@@ -80,7 +78,7 @@ class Snapshot:
     skipped_total: int
 
 
-def take(broker: "Broker") -> Snapshot:
+def take(broker: Broker) -> Snapshot:
     """Returns how a broker stands now. For the event loop's thread."""
     cluster, name = broker.settings.text("brokerClusterName"), broker.settings.text("brokerName")
     committed = {pair: broker.offsets.of(pair[1], pair[0]) for pair in broker.offsets.pairs()}
@@ -123,6 +121,6 @@ def _pair(key: str) -> tuple[str, str]:
     return topic, group
 
 
-def _online(consume_type: str, message_model: str, clients: list["Client"]) -> Online:
+def _online(consume_type: str, message_model: str, clients: list[Client]) -> Online:
     members = [Member(one.client_id, one.peer.address, one.language) for one in clients]
     return Online(consume_type, message_model, sorted(members))

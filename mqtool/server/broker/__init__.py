@@ -1,5 +1,6 @@
-"""The broker: request processors on top of the engine.
+"""The broker: request handlers and background services on top of the engine.
 
-`Broker` (in `broker`) owns the tables and services, and hands out one handler per request code. Nothing here parses
-frames or opens sockets. Docs page: docs/serve.md.
+`Broker` (in `broker`) has the store and the tables. The packages have the handlers, by kind of request; each takes the
+broker, and names its request codes. `BrokerService` (in `service`) builds, starts and stops them. Nothing here parses
+frames or opens sockets, except `registration`, which calls name servers. Docs page: docs/serve.md.
 """

@@ -12,6 +12,9 @@ from mqtool.protocol.codes import ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker.tables.queue_locks import QueueName
 
+FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+"""Ends the remark of some refusals (FAQUrl)."""
+
 
 class RefusalError(MqtoolError):
     """A request that is refused; becomes the answer."""
@@ -64,6 +67,17 @@ def flag(command: Command, name: str, *, default: bool = False) -> bool:
     """Returns a field that is a Boolean; only "true" is true."""
     value = command.fields.get(name)
     return default if value is None else java.parse_boolean(value)
+
+
+def illegal_queue(topic: str, queue_id: int, queues: int, address: str) -> str:
+    """Returns the remark about a queue that a topic does not have.
+
+    Args:
+        topic, queue_id: the queue.
+        queues: how many queues to read the topic has.
+        address: of the client.
+    """
+    return f"queueId[{queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:[{queues}] consumer:[/{address}]"
 
 
 def body_of(command: Command) -> dict[str, Any]:

@@ -8,7 +8,6 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from mqtool.errors import MqtoolError
 from mqtool.formats.config_files import PERM_INHERIT
@@ -16,10 +15,8 @@ from mqtool.protocol import registration_body
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.protocol.registration_body import RegisterBody
+from mqtool.server.broker.broker import Broker
 from mqtool.server.net.client import Connection
-
-if TYPE_CHECKING:
-    from mqtool.server.broker.broker import Broker
 
 _LOG = logging.getLogger(__name__)
 
@@ -30,7 +27,7 @@ _TIMEOUT_S = 3.0
 class Registration:
     """Keeps name servers up to date."""
 
-    def __init__(self, broker: "Broker", near: Callable[[], None] | None, far: list[str], ha_address: str = "") -> None:
+    def __init__(self, broker: Broker, near: Callable[[], None] | None, far: list[str], ha_address: str = "") -> None:
         """Takes who is to know.
 
         Args:
@@ -117,7 +114,7 @@ class Registration:
         return await connection.call(Command(code, fields=fields, body=data), timeout=_TIMEOUT_S)
 
 
-def registered(broker: "Broker") -> RegisterBody:
+def registered(broker: Broker) -> RegisterBody:
     """Returns what a broker says of itself; what it does not allow, no topic does."""
     limit = broker.settings.number("brokerPermission") | PERM_INHERIT
     topics = {name: replace(config, perm=config.perm & limit) for name, config in broker.topics.table.items()}

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from mqtool.engine.write.hooks import OutgoingMessage
-from mqtool.formats import commit_log, hosts, java, properties
+from mqtool.formats import commit_log, java, properties
 from mqtool.formats.commit_log import Record
 
 
@@ -74,8 +74,3 @@ def rebuilt(message: Stored, topic: str, queue_id: int, queue_offset: int, encod
         "properties_length": len(encoded),
     }
     return commit_log.build_record(Record(**fields))
-
-
-def host_bytes(address: str) -> bytes:
-    """Returns the 8 or 20 bytes of "address:port"; raises FormatError if it is none."""
-    return hosts.build(hosts.parse_text(address))

@@ -3,18 +3,17 @@
 Source: QueryAssignmentProcessor, MessageRequestModeManager, AllocateMessageQueueAveragely (5.5.0).
 """
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from mqtool.formats import config_json, file_names, java
-from mqtool.protocol.codes import ResponseCode
+from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker import names
 from mqtool.server.broker.answers import RefusalError, body, body_of, ok
+from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.tables.queue_locks import QueueName
-from mqtool.server.net.peer import Peer
-
-if TYPE_CHECKING:
-    from mqtool.server.broker.broker import Broker
+from mqtool.server.net.peer import Handler, Peer
 
 _AVERAGE, _CIRCLE = "AVG", "AVG_BY_CIRCLE"
 _PULL, _POP = "PULL", "POP"
@@ -23,7 +22,7 @@ _PULL, _POP = "PULL", "POP"
 class Assignments:
     """QUERY_ASSIGNMENT, SET_MESSAGE_REQUEST_MODE, GET_ALL_MESSAGE_REQUEST_MODE."""
 
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, broker: Broker) -> None:
         """Loads messageRequestMode.json.
 
         Raises:
@@ -34,6 +33,14 @@ class Assignments:
         self._document: dict[Any, Any] = found
         self._modes: dict[str, dict[str, dict[str, Any]]] = found.setdefault("messageRequestModeMap", {})
         broker.keeper.register(file_names.MESSAGE_REQUEST_MODE, self._build)
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Returns the handler of each request code."""
+        return {
+            RequestCode.QUERY_ASSIGNMENT: self.query,
+            RequestCode.SET_MESSAGE_REQUEST_MODE: self.set_mode,
+            RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: self.modes,
+        }
 
     def _build(self) -> bytes:
         return config_json.build(self._document, self._broker.keeper.configs.style)

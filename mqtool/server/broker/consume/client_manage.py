@@ -1,17 +1,16 @@
 """Client management: heartbeats, goodbyes, and the check of a subscription. Source: ClientManageProcessor (5.5.0)."""
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
-from mqtool.protocol.codes import RequestCode, ResponseCode
+from mqtool.protocol.codes import RequestCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker import names
-from mqtool.server.broker.answers import RefusalError, body_of, ok
-from mqtool.server.broker.tables.clients import Client, ConsumerGroup
-from mqtool.server.broker.tables.filters import is_tag, subscription_from
-from mqtool.server.net.peer import Peer
-
-if TYPE_CHECKING:
-    from mqtool.server.broker.broker import Broker
+from mqtool.server.broker.answers import body_of, ok
+from mqtool.server.broker.broker import Broker
+from mqtool.server.broker.tables.clients import Client
+from mqtool.server.broker.tables.filters import filter_allowed, is_tag, subscription_from
+from mqtool.server.net.peer import Handler, Peer
 
 _TYPES = ("CONSUME_ACTIVELY", "CONSUME_PASSIVELY", "CONSUME_POP")
 _MODELS = ("BROADCASTING", "CLUSTERING", "LITE_SELECTIVE")
@@ -29,9 +28,17 @@ _WHERE = (
 class ClientProcessor:
     """HEART_BEAT, UNREGISTER_CLIENT, CHECK_CLIENT_CONFIG."""
 
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, broker: Broker) -> None:
         """Takes the broker whose tables it uses."""
         self._broker = broker
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Returns the handler of each request code."""
+        return {
+            RequestCode.HEART_BEAT: self.heartbeat,
+            RequestCode.UNREGISTER_CLIENT: self.unregister,
+            RequestCode.CHECK_CLIENT_CONFIG: self.check,
+        }
 
     def heartbeat(self, command: Command, peer: Peer) -> Command:
         """Registers a connection's groups."""
@@ -83,13 +90,8 @@ class ClientProcessor:
             return ok(command)
         kind = subscription.get("expressionType")
         if not is_tag(kind):
-            self._broker.pulls.filter_for(str(subscription.get("subString") or "*"), str(kind))
+            filter_allowed(self._broker.settings, str(subscription.get("subString") or "*"), str(kind))
         return ok(command)
-
-    def notify(self, group: ConsumerGroup) -> None:
-        """Tells the members of a group to share its queues anew (NOTIFY_CONSUMER_IDS_CHANGED)."""
-        for peer in list(group.members):
-            self._broker.tell(peer, RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group.name})
 
 
 def _name(value: object, names_: tuple[str, ...]) -> str:
@@ -97,8 +99,3 @@ def _name(value: object, names_: tuple[str, ...]) -> str:
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(names_):
         return names_[value]
     return str(value) if isinstance(value, str) else names_[0]
-
-
-def missing_group(group: str) -> RefusalError:
-    """Returns the refusal for a group that nobody has made."""
-    return RefusalError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group}")

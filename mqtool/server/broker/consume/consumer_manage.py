@@ -3,25 +3,37 @@
 Source: ConsumerManageProcessor, AdminBrokerProcessor (5.5.0).
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from mqtool.formats.service_records import MAX_QUEUES
-from mqtool.protocol.codes import ResponseCode
+from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker.answers import RefusalError, body, body_of, flag, number, ok, queue_names_of, text
-from mqtool.server.net.peer import Peer
+from mqtool.server.broker.broker import Broker
+from mqtool.server.net.peer import Handler, Peer
 from mqtool.store.by_time import Boundary
-
-if TYPE_CHECKING:
-    from mqtool.server.broker.broker import Broker
 
 
 class ConsumerProcessor:
     """GET_CONSUMER_LIST_BY_GROUP, …_CONSUMER_OFFSET, …LOCK_BATCH_MQ, GET_…_OFFSET, SEARCH_OFFSET_BY_TIMESTAMP."""
 
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, broker: Broker) -> None:
         """Takes the broker whose tables and store it uses."""
         self._broker = broker
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Returns the handler of each request code."""
+        return {
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.members,
+            RequestCode.QUERY_CONSUMER_OFFSET: self.query_offset,
+            RequestCode.UPDATE_CONSUMER_OFFSET: self.update_offset,
+            RequestCode.LOCK_BATCH_MQ: self.lock,
+            RequestCode.UNLOCK_BATCH_MQ: self.unlock,
+            RequestCode.GET_MAX_OFFSET: self.max_offset,
+            RequestCode.GET_MIN_OFFSET: self.min_offset,
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self.search_offset,
+            RequestCode.GET_EARLIEST_MSG_STORETIME: self.earliest_time,
+        }
 
     def members(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002 - every handler has both
         """Lists the client ids of a group."""

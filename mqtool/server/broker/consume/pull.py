@@ -3,27 +3,22 @@
 Source: PullMessageProcessor, DefaultPullMessageResultHandler (5.5.0).
 """
 
-from collections.abc import Awaitable
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Awaitable, Mapping
+from typing import NamedTuple
 
 from mqtool.engine import GetResult, GetStatus
 from mqtool.engine.read.filters import MessageFilter
-from mqtool.errors import UsageError
-from mqtool.formats.config_files import PERM_READ, GroupConfig, TopicConfig
-from mqtool.protocol.codes import ResponseCode
+from mqtool.formats.config_files import GroupConfig, TopicConfig
+from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
-from mqtool.server.broker.answers import RefusalError, number, text
-from mqtool.server.broker.tables.filters import filter_of, is_tag
-from mqtool.server.net.peer import Peer
-
-if TYPE_CHECKING:
-    from mqtool.server.broker.broker import Broker
+from mqtool.server.broker.answers import FAQ, RefusalError, illegal_queue, number, text
+from mqtool.server.broker.broker import Broker
+from mqtool.server.broker.tables.filters import filter_allowed
+from mqtool.server.net.peer import Handler, Peer
 
 COMMIT_OFFSET = 1
 SUSPEND = 2
 SUBSCRIPTION = 4
-
-FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 
 _CODES = {
     GetStatus.FOUND: ResponseCode.SUCCESS,
@@ -53,9 +48,16 @@ class _Pull(NamedTuple):
 class PullProcessor:
     """PULL_MESSAGE and LITE_PULL_MESSAGE."""
 
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, broker: Broker) -> None:
         """Takes the broker whose tables and store it uses."""
         self._broker = broker
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Returns the handler of each request code."""
+        return {
+            RequestCode.PULL_MESSAGE: self.pull,
+            RequestCode.LITE_PULL_MESSAGE: self.pull,
+        }
 
     def pull(self, command: Command, peer: Peer) -> Command | Awaitable[Command]:
         """Answers at once if there is something to say, else what will be the answer."""
@@ -155,8 +157,7 @@ class PullProcessor:
         if not 0 <= queue_id < topic_config.read_queue_nums:
             raise RefusalError(
                 ResponseCode.INVALID_PARAMETER,
-                f"queueId[{queue_id}] is illegal, topic:[{topic}] "
-                f"topicConfig.readQueueNums:[{topic_config.read_queue_nums}] consumer:[/{peer.address}]",
+                illegal_queue(topic, queue_id, topic_config.read_queue_nums, peer.address),
             )
         wanted = self._filter(command, group, topic, group_config)
         offset, count = number(command, "queueOffset"), number(command, "maxMsgNums")
@@ -181,29 +182,4 @@ class PullProcessor:
             if subscription.version < number(command, "subVersion", 0):
                 raise RefusalError(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
             expression, kind = subscription.expression, subscription.kind
-        return self.filter_for(expression, kind or "TAG")
-
-    def filter_for(self, expression: str, kind: str) -> MessageFilter | None:
-        """Returns the filter of an expression; raises RefusalError if it is none, or filters by properties are off."""
-        if not is_tag(kind) and not self._broker.settings.flag("enablePropertyFilter"):
-            raise RefusalError(
-                ResponseCode.SYSTEM_ERROR, f"The broker does not support consumer to filter message by {kind}"
-            )
-        try:
-            return filter_of(expression, kind)
-        except UsageError as error:
-            remark = "parse the consumer's subscription failed"
-            raise RefusalError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark) from error
-
-
-def readable(broker: "Broker", topic: str) -> TopicConfig:
-    """Returns a topic that may be read; raises RefusalError otherwise."""
-    found = broker.topics.get(topic)
-    if found is None:
-        raise RefusalError(
-            ResponseCode.TOPIC_NOT_EXIST,
-            f"topic[{topic}] not exist, apply first please! {FAQ}",
-        )
-    if not found.perm & PERM_READ:
-        raise RefusalError(ResponseCode.NO_PERMISSION, f"the topic[{topic}] pulling message is forbidden")
-    return found
+        return filter_allowed(self._broker.settings, expression, kind or "TAG")

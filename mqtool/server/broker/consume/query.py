@@ -1,17 +1,15 @@
 """Query: messages by key and by physical offset. Source: QueryMessageProcessor (5.5.0)."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from mqtool.errors import FormatError
 from mqtool.formats import properties
-from mqtool.protocol.codes import ResponseCode
+from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker.answers import RefusalError, flag, number, ok, text
+from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.stored import stored
-from mqtool.server.net.peer import Peer
-
-if TYPE_CHECKING:
-    from mqtool.server.broker.broker import Broker
+from mqtool.server.net.peer import Handler, Peer
 
 _DEFAULT_MAX = 32
 _TAG = "T"
@@ -20,9 +18,16 @@ _TAG = "T"
 class QueryProcessor:
     """QUERY_MESSAGE and VIEW_MESSAGE_BY_ID."""
 
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, broker: Broker) -> None:
         """Takes the broker whose store it uses."""
         self._broker = broker
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Returns the handler of each request code."""
+        return {
+            RequestCode.QUERY_MESSAGE: self.query,
+            RequestCode.VIEW_MESSAGE_BY_ID: self.view,
+        }
 
     def query(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002 - every handler has both
         """Returns the messages that have a key.

@@ -5,17 +5,14 @@ Source: ScheduleMessageService (4.9.7, 5.5.0).
 """
 
 import time
-from typing import TYPE_CHECKING
 
 from mqtool.formats import config_files, file_names, properties, service_records
 from mqtool.formats.config_files import DataVersion, DelayOffsets
 from mqtool.records.dispatched import parse_delay_levels
 from mqtool.records.multi_dispatch import SCHEDULE_TOPIC
+from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.stored import Stored, again, stored
 from mqtool.server.broker.tables.topics import next_version
-
-if TYPE_CHECKING:
-    from mqtool.server.broker.broker import Broker
 
 _PERIOD_S = 0.1
 _AT_ONCE = 32
@@ -24,7 +21,7 @@ _AT_ONCE = 32
 class Schedule:
     """The deliverer of delayed messages."""
 
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, broker: Broker) -> None:
         """Loads delayOffset.json.
 
         Raises:

@@ -5,24 +5,22 @@ come. Source: HookUtils.transformTimerMessage, TimerMessageStore, RecallMessageP
 """
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from mqtool.engine import PutStatus
 from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.errors import FormatError
 from mqtool.formats import java, properties, service_records
 from mqtool.formats.timer import TimerLogUnit, TimerMagic
-from mqtool.protocol.codes import ResponseCode
+from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker import names
 from mqtool.server.broker.answers import RefusalError, text
+from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.delay.recall_handle import RecallHandle, parse_handle
 from mqtool.server.broker.delay.timer_files import TimerFiles
 from mqtool.server.broker.stored import Stored, again, stored
-from mqtool.server.net.peer import Peer
-
-if TYPE_CHECKING:
-    from mqtool.server.broker.broker import Broker
+from mqtool.server.net.peer import Handler, Peer
 
 _PERIOD_S = 0.1
 _AT_ONCE = 64
@@ -37,7 +35,7 @@ _OUT_MARK = b"TIMER_OUT_MS\x01"
 class Timer:
     """The timer of a broker."""
 
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, broker: Broker) -> None:
         """Takes the broker; `start` opens the files."""
         self._broker = broker
         self._files: TimerFiles | None = None
@@ -47,6 +45,12 @@ class Timer:
         self._slot_done = 0
         self._is_refused = False
         self._is_dirty = False
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Returns the handler of each request code."""
+        return {
+            RequestCode.RECALL_MESSAGE: self.recall,
+        }
 
     # -- on the way in -------------------------------------------------------------------------------------------
 

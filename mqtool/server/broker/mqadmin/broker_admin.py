@@ -5,19 +5,20 @@ Source: AdminBrokerProcessor (5.5.0).
 
 import shutil
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from mqtool.errors import UsageError
-from mqtool.protocol.codes import ResponseCode
+from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker.answers import RefusalError, body, number, ok, text
+from mqtool.server.broker.broker import Broker
+from mqtool.server.broker.delay.schedule import Schedule
+from mqtool.server.broker.delay.timer import Timer
 from mqtool.server.broker.tables.queue_locks import QueueName
 from mqtool.server.broker.tables.stats import TOPIC_PUT_NUMS
-from mqtool.server.net.peer import Peer
+from mqtool.server.net.peer import Handler, Peer
 from mqtool.store.broker_config import parse_properties
-
-if TYPE_CHECKING:
-    from mqtool.server.broker.broker import Broker
 
 VERSION = 513
 VERSION_NAME = "V5_5_0"
@@ -37,9 +38,26 @@ _LIVE_OPTIONS = {
 class BrokerAdmin:
     """Requests about the broker."""
 
-    def __init__(self, broker: "Broker") -> None:
-        """Takes the broker."""
+    def __init__(self, broker: Broker, timer: Timer, schedule: Schedule) -> None:
+        """Takes the broker, and the services that it reports on."""
         self._broker = broker
+        self._timer, self._schedule = timer, schedule
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Returns the handler of each request code."""
+        return {
+            RequestCode.GET_BROKER_CONFIG: self.config,
+            RequestCode.UPDATE_BROKER_CONFIG: self.update_config,
+            RequestCode.GET_BROKER_RUNTIME_INFO: self.runtime_info,
+            RequestCode.GET_TOPIC_STATS_INFO: self.topic_stats,
+            RequestCode.VIEW_BROKER_STATS_DATA: self.stats_data,
+            RequestCode.QUERY_CONSUME_QUEUE: self.consume_queue,
+            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self.clean,
+            RequestCode.DELETE_EXPIRED_COMMITLOG: self.clean,
+            RequestCode.GET_ALL_CONSUMER_OFFSET: self.consumer_offsets,
+            RequestCode.GET_ALL_DELAY_OFFSET: self.delay_offsets,
+            RequestCode.GET_BROKER_HA_STATUS: self.ha_status,
+        }
 
     def config(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002 - every handler has both
         """GET_BROKER_CONFIG."""
@@ -72,7 +90,7 @@ class BrokerAdmin:
         waits = {f"{pool}ThreadPoolQueue{what}": 0 for pool in _POOLS for what in ("Size", "HeadWaitTimeMills")}
         return (
             waits
-            | broker.timer.runtime()
+            | self._timer.runtime()
             | self._storage()
             | {
                 "bootTimestamp": broker.began_ms,
@@ -180,7 +198,7 @@ class BrokerAdmin:
 
     def delay_offsets(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
         """GET_ALL_DELAY_OFFSET: the file, as slaves take it over."""
-        return ok(command, data=self._broker.schedule.encoded())
+        return ok(command, data=self._schedule.encoded())
 
     def ha_status(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
         """GET_BROKER_HA_STATUS of a master that nobody follows."""

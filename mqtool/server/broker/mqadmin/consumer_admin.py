@@ -3,19 +3,18 @@
 Source: AdminBrokerProcessor, Broker2Client (5.5.0).
 """
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker.answers import RefusalError, body, flag, number, ok, text
+from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.tables.clients import Client
 from mqtool.server.broker.tables.queue_locks import QueueName
 from mqtool.server.broker.tables.stats import GROUP_GET_NUMS
-from mqtool.server.net.peer import Peer
+from mqtool.server.net.peer import Handler, Peer
 from mqtool.store.by_time import Boundary
-
-if TYPE_CHECKING:
-    from mqtool.server.broker.broker import Broker
 
 _RELAY_S = 10.0
 
@@ -23,9 +22,28 @@ _RELAY_S = 10.0
 class ConsumerAdmin:
     """Requests about consumers and producers."""
 
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, broker: Broker) -> None:
         """Takes the broker whose tables and store it uses."""
         self._broker = broker
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Returns the handler of each request code."""
+        return {
+            RequestCode.GET_CONSUMER_CONNECTION_LIST: self.consumer_connections,
+            RequestCode.GET_PRODUCER_CONNECTION_LIST: self.producer_connections,
+            RequestCode.GET_ALL_PRODUCER_INFO: self.all_producers,
+            RequestCode.GET_CONSUMER_RUNNING_INFO: self.relay,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY: self.relay,
+            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.groups_of_topic,
+            RequestCode.QUERY_TOPICS_BY_CONSUMER: self.topics_of_group,
+            RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: self.subscription,
+            RequestCode.GET_CONSUME_STATS: self.consume_stats,
+            RequestCode.GET_BROKER_CONSUME_STATS: self.broker_consume_stats,
+            RequestCode.QUERY_CONSUME_TIME_SPAN: self.time_span,
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset_offset,
+            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self.consumer_status,
+            RequestCode.CLONE_GROUP_OFFSET: self.clone,
+        }
 
     # -- connections ---------------------------------------------------------------------------------------------
 

@@ -1,29 +1,45 @@
 """Administration of topics and groups. Source: AdminBrokerProcessor (5.5.0)."""
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mqtool.errors import FormatError
 from mqtool.formats.beans import bean_of, document_of
 from mqtool.formats.config_files import DataVersion, GroupConfig, TopicConfig
 from mqtool.formats.service_records import MAX_QUEUES
-from mqtool.protocol.codes import ResponseCode
+from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker import names
 from mqtool.server.broker.answers import RefusalError, body, body_of, flag, number, ok, text
+from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.tables.groups import default_group
-from mqtool.server.net.peer import Peer
-
-if TYPE_CHECKING:
-    from mqtool.server.broker.broker import Broker
+from mqtool.server.net.peer import Handler, Peer
 
 
 class TopicAdmin:
     """Requests that make, change, list and delete topics and groups."""
 
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, broker: Broker) -> None:
         """Takes the broker whose tables and store it uses."""
         self._broker = broker
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Returns the handler of each request code."""
+        return {
+            RequestCode.UPDATE_AND_CREATE_TOPIC: self.update,
+            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self.update_list,
+            RequestCode.DELETE_TOPIC_IN_BROKER: self.delete,
+            RequestCode.GET_TOPIC_CONFIG: self.config,
+            RequestCode.GET_ALL_TOPIC_CONFIG: self.all_topics,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self.system_topics,
+            RequestCode.CLEAN_UNUSED_TOPIC: self.clean_unused,
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.update_group,
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self.update_group_list,
+            RequestCode.DELETE_SUBSCRIPTIONGROUP: self.delete_group,
+            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self.group_config,
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.all_groups,
+        }
 
     # -- topics --------------------------------------------------------------------------------------------------
 

@@ -7,16 +7,18 @@ import asyncio
 import base64
 import binascii
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
+from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.errors import FormatError
 from mqtool.formats import java
 from mqtool.formats.service_records import Ack, CheckPoint, QueueKey
-from mqtool.protocol.codes import ResponseCode
+from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker import names
-from mqtool.server.broker.answers import RefusalError, body_of, flag, number, ok, text
-from mqtool.server.broker.consume.pull import FAQ
+from mqtool.server.broker.answers import FAQ, RefusalError, body_of, flag, illegal_queue, number, ok, text
+from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.pop.order import OrderTable
 from mqtool.server.broker.pop.records import (
     ORDER_REVIVE_QUEUE,
@@ -25,11 +27,7 @@ from mqtool.server.broker.pop.records import (
     check_point_message,
     parse_extra_info,
 )
-from mqtool.server.net.peer import Peer
-
-if TYPE_CHECKING:
-    from mqtool.engine.write.hooks import OutgoingMessage
-    from mqtool.server.broker.broker import Broker
+from mqtool.server.net.peer import Handler, Peer
 
 MAX_BITS = 65_536
 """Offsets that one entry of a batch spans: more than any answer hands out, however far apart a filter leaves them."""
@@ -41,11 +39,19 @@ _ACKS_AT_ONCE = 64
 class PopAcks:
     """ACK_MESSAGE, BATCH_ACK_MESSAGE, CHANGE_MESSAGE_INVISIBLETIME."""
 
-    def __init__(self, broker: "Broker", revive_topic: str, orders: OrderTable) -> None:
+    def __init__(self, broker: Broker, revive_topic: str, orders: OrderTable) -> None:
         """Takes the broker whose tables and store it uses, the revive topic, and what is out in order."""
         self._broker = broker
         self._revive_topic = revive_topic
         self._orders = orders
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Returns the handler of each request code."""
+        return {
+            RequestCode.ACK_MESSAGE: self.ack,
+            RequestCode.BATCH_ACK_MESSAGE: self.batch_ack,
+            RequestCode.CHANGE_MESSAGE_INVISIBLETIME: self.change_invisible,
+        }
 
     async def ack(self, command: Command, peer: Peer) -> Command:
         """Notes that a message is consumed; answers when that is as durable as messages are."""
@@ -122,7 +128,8 @@ class PopAcks:
         if config is None:
             raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{key.topic}] not exist, apply first please! {FAQ}")
         if not 0 <= key.queue_id < config.read_queue_nums:
-            raise RefusalError(ResponseCode.MESSAGE_ILLEGAL, illegal_queue(key, config.read_queue_nums, peer))
+            remark = illegal_queue(key.topic, key.queue_id, config.read_queue_nums, peer.address)
+            raise RefusalError(ResponseCode.MESSAGE_ILLEGAL, remark)
         return key
 
     async def _store(self, key: QueueKey, info: ExtraInfo, offsets: list[int]) -> None:
@@ -131,7 +138,7 @@ class PopAcks:
         due = info.pop_time + info.invisible_ms
         await self._put(ack_message(ack, due, self._revive_topic, info.revive_queue, self._broker.store_host))
 
-    async def _put(self, message: "OutgoingMessage") -> None:
+    async def _put(self, message: OutgoingMessage) -> None:
         """Stores what is said; a broker that writes nothing goes on from memory until it ends."""
         if not self._broker.is_writable:
             return
@@ -158,14 +165,6 @@ class PopAcks:
             if not broker.offsets.has_reset(*key):
                 broker.offsets.commit(*key, following)
             broker.held.wake(key.topic, key.queue_id)
-
-
-def illegal_queue(key: QueueKey, number_of_queues: int, peer: Peer) -> str:
-    """Returns what is said about a queue that a topic does not have."""
-    return (
-        f"queueId[{key.queue_id}] is illegal, topic:[{key.topic}] topicConfig.readQueueNums:"
-        f"[{number_of_queues}] consumer:[/{peer.address}]"
-    )
 
 
 def _batch_of(one: Any, broker_name: str) -> tuple[QueueKey, ExtraInfo, list[int]]:

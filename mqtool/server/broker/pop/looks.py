@@ -4,22 +4,18 @@ Source: NotificationProcessor, PeekMessageProcessor, PollingInfoProcessor (5.5.0
 """
 
 import itertools
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from mqtool.engine import GetResult, GetStatus
 from mqtool.formats.config_files import PERM_READ
 from mqtool.formats.service_records import QueueKey
-from mqtool.protocol.codes import ResponseCode
+from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker import names
-from mqtool.server.broker.answers import RefusalError, flag, number, ok, text
-from mqtool.server.broker.consume.pull import FAQ
-from mqtool.server.broker.pop.acks import illegal_queue
+from mqtool.server.broker.answers import FAQ, RefusalError, flag, illegal_queue, number, ok, text
+from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.pop.order import OrderTable
-from mqtool.server.net.peer import Peer
-
-if TYPE_CHECKING:
-    from mqtool.server.broker.broker import Broker
+from mqtool.server.net.peer import Handler, Peer
 
 MAX_HOLD_MS = 30_000
 _ASTRAY = frozenset({GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY})
@@ -28,12 +24,20 @@ _ASTRAY = frozenset({GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY
 class PopLooks:
     """NOTIFICATION, PEEK_MESSAGE and POLLING_INFO."""
 
-    def __init__(self, broker: "Broker", orders: OrderTable, ahead: dict[QueueKey, int]) -> None:
+    def __init__(self, broker: Broker, orders: OrderTable, ahead: dict[QueueKey, int]) -> None:
         """Takes the broker, what is out in order, and how far groups have popped beyond their offsets."""
         self._broker = broker
         self._orders = orders
         self._ahead = ahead
         self._turns = itertools.count()
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Returns the handler of each request code."""
+        return {
+            RequestCode.PEEK_MESSAGE: self.peek,
+            RequestCode.NOTIFICATION: self.notify,
+            RequestCode.POLLING_INFO: self.polling_info,
+        }
 
     async def notify(self, command: Command, peer: Peer) -> Command:
         """Says whether there is a message to pop; without one, waits for it as long as the request allows."""
@@ -115,9 +119,8 @@ class PopLooks:
             raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please! {FAQ}")
         if not config.perm & PERM_READ:
             raise RefusalError(ResponseCode.NO_PERMISSION, f"the topic[{topic}] peeking message is forbidden")
-        key = QueueKey(group, topic, queue_id)
         if queue_id >= config.read_queue_nums:
-            raise RefusalError(code, illegal_queue(key, config.read_queue_nums, peer))
+            raise RefusalError(code, illegal_queue(topic, queue_id, config.read_queue_nums, peer.address))
         found = broker.groups.find(group)
         if found is None:
             remark = f"subscription group [{group}] does not exist, {FAQ}"

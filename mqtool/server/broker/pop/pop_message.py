@@ -6,16 +6,19 @@ the store next. Source: PopMessageProcessor, ExtraInfoUtil (5.5.0).
 
 import itertools
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
-from mqtool.engine import GetResult, GetStatus
+from mqtool.engine import GetResult, GetStatus, PutResult
 from mqtool.engine.read.filters import MessageFilter
 from mqtool.formats import properties
 from mqtool.formats.service_records import CheckPoint, QueueKey
-from mqtool.protocol.codes import ResponseCode
+from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker import names
 from mqtool.server.broker.answers import RefusalError, number
+from mqtool.server.broker.broker import Broker
+from mqtool.server.broker.delay.timer import Timer
 from mqtool.server.broker.pop.acks import PopAcks
 from mqtool.server.broker.pop.looks import PopLooks
 from mqtool.server.broker.pop.order import OrderInfo, OrderTable
@@ -28,11 +31,7 @@ from mqtool.server.broker.pop.records import (
 from mqtool.server.broker.pop.request import PopRequest, read_request
 from mqtool.server.broker.pop.revive import Revive
 from mqtool.server.broker.stored import rebuilt, stored
-from mqtool.server.net.peer import Peer
-
-if TYPE_CHECKING:
-    from mqtool.engine import PutResult
-    from mqtool.server.broker.broker import Broker
+from mqtool.server.net.peer import Handler, Peer
 
 _POP_CHECK_POINT = "POP_CK"
 _ASTRAY = frozenset({GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY, GetStatus.OFFSET_FOUND_NULL})
@@ -44,30 +43,29 @@ class _Taken(NamedTuple):
 
     point: CheckPoint
     found: GetResult
-    stored: "PutResult | None"
+    stored: PutResult | None
 
 
 class PopProcessor:
-    """POP_MESSAGE; `acks` has what follows it."""
+    """POP_MESSAGE, with `PopAcks` and `PopLooks`."""
 
-    def __init__(self, broker: "Broker") -> None:
-        """Takes the broker whose tables and store it uses.
+    def __init__(self, broker: Broker, timer: Timer) -> None:
+        """Takes the broker whose tables and store it uses, and its timer.
 
         Raises:
             ConfigFileError: consumerOrderInfo.json cannot be understood.
         """
         self._broker = broker
-        self.revive = Revive(broker)
+        self.revive = Revive(broker, timer)
         self.orders = OrderTable(broker.keeper, kept=not broker.is_v4)
-        acks = PopAcks(broker, self.revive.topic, self.orders)
-        self.ack, self.batch_ack, self.change_invisible = acks.ack, acks.batch_ack, acks.change_invisible
+        self._acks = PopAcks(broker, self.revive.topic, self.orders)
         self._ahead: dict[QueueKey, int] = {}
-        looks = PopLooks(broker, self.orders, self._ahead)
-        self.notify, self.peek, self.polling_info = looks.notify, looks.peek, looks.polling_info
+        self._looks = PopLooks(broker, self.orders, self._ahead)
         self._turns = itertools.count()
 
-    async def close(self) -> None:
-        """Nothing is left to do: what is out is written down."""
+    def handlers(self) -> Mapping[int, Handler]:
+        """Returns the handler of each request code."""
+        return {RequestCode.POP_MESSAGE: self.pop, **self._acks.handlers(), **self._looks.handlers()}
 
     async def pop(self, command: Command, peer: Peer) -> Command:
         """Hands out messages; without any, waits for them as long as the request allows."""
@@ -158,7 +156,7 @@ class PopProcessor:
         self._broker.offsets.commit(*point.key, point.start)
         return _Taken(point, found, None)
 
-    def _write_down(self, point: CheckPoint, found: GetResult, revive_queue: int) -> "PutResult | None":
+    def _write_down(self, point: CheckPoint, found: GetResult, revive_queue: int) -> PutResult | None:
         """Stores a check point; from then on the next pop goes on behind its messages. None if nothing is written."""
         if not self._broker.is_writable:
             self._broker.offsets.commit(*point.key, found.next_begin_offset)

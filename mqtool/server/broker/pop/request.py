@@ -1,23 +1,18 @@
 """Requests to pop, read and checked in the real broker's order. Source: PopMessageProcessor (5.5.0)."""
 
 import random
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from mqtool.engine.read.filters import MessageFilter
-from mqtool.errors import UsageError
 from mqtool.formats.config_files import PERM_READ
 from mqtool.formats.service_records import QueueKey
 from mqtool.protocol.codes import ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker import names
-from mqtool.server.broker.answers import RefusalError, flag, number, text
-from mqtool.server.broker.consume.pull import FAQ, readable
-from mqtool.server.broker.pop.acks import illegal_queue
-from mqtool.server.broker.tables.filters import filter_of
+from mqtool.server.broker.answers import FAQ, RefusalError, flag, illegal_queue, number, text
+from mqtool.server.broker.broker import Broker
+from mqtool.server.broker.tables.filters import checked_filter
 from mqtool.server.net.peer import Peer
-
-if TYPE_CHECKING:
-    from mqtool.server.broker.broker import Broker
 
 _MOST = 32
 _INIT_AT_END = 1
@@ -39,17 +34,17 @@ class PopRequest(NamedTuple):
     attempt_id: str | None
 
 
-def read_request(broker: "Broker", command: Command, peer: Peer) -> PopRequest:
+def read_request(broker: Broker, command: Command, peer: Peer) -> PopRequest:
     """Reads a request; raises RefusalError in the real broker's order."""
     group, topic, order = text(command, "consumerGroup"), text(command, "topic"), flag(command, "order")
     _check_broker(broker, command)
     config = broker.topics.get(topic)
     if config is not None and not config.perm & PERM_READ:
         raise RefusalError(ResponseCode.NO_PERMISSION, f"the topic[{topic}] peeking message is forbidden")
-    config = readable(broker, topic)
+    config = broker.readable_topic(topic)
     queue_id = number(command, "queueId", 0)
     if queue_id >= config.read_queue_nums:
-        remark = illegal_queue(QueueKey(group, topic, queue_id), config.read_queue_nums, peer)
+        remark = illegal_queue(topic, queue_id, config.read_queue_nums, peer.address)
         raise RefusalError(ResponseCode.INVALID_PARAMETER, remark)
     group_config = broker.groups.find(group)
     if group_config is None:
@@ -57,11 +52,7 @@ def read_request(broker: "Broker", command: Command, peer: Peer) -> PopRequest:
         raise RefusalError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
     if not group_config.consume_enable:
         raise RefusalError(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}")
-    try:
-        wanted = filter_of(command.fields.get("exp") or "*", command.fields.get("expType") or "TAG")
-    except UsageError as error:
-        remark = "parse the consumer's subscription failed"
-        raise RefusalError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark) from error
+    wanted = checked_filter(command.fields.get("exp") or "*", command.fields.get("expType") or "TAG")
     every = list(range(config.read_queue_nums)) if queue_id < 0 else [queue_id]
     start = random.randrange(max(1, len(every)))  # noqa: S311 - spreads load, hides nothing
     queues = [QueueKey(group, topic, one) for one in every[start:] + every[:start]]
@@ -81,7 +72,7 @@ def read_request(broker: "Broker", command: Command, peer: Peer) -> PopRequest:
     )
 
 
-def _check_broker(broker: "Broker", command: Command) -> None:
+def _check_broker(broker: Broker, command: Command) -> None:
     """Raises RefusalError if the broker pops nothing, or not so much."""
     if broker.is_v4 and broker.is_writable:
         remark = f" request type {command.code} not supported"

@@ -6,16 +6,14 @@ offset of a revive queue, the last check point that is done with. Source: PopRev
 """
 
 import logging
-from typing import TYPE_CHECKING
 
 from mqtool.errors import FormatError
 from mqtool.formats import properties
 from mqtool.formats.service_records import REVIVE_GROUP, Ack, CheckPoint, QueueKey, revive_record
 from mqtool.server.broker import names
+from mqtool.server.broker.broker import Broker
+from mqtool.server.broker.delay.timer import Timer
 from mqtool.server.broker.stored import Stored, again, stored
-
-if TYPE_CHECKING:
-    from mqtool.server.broker.broker import Broker
 
 _LOG = logging.getLogger(__name__)
 
@@ -45,9 +43,10 @@ class _ReviveQueue:
 class Revive:
     """The service of one broker."""
 
-    def __init__(self, broker: "Broker") -> None:
-        """Takes the broker whose tables and store it uses."""
+    def __init__(self, broker: Broker, timer: Timer) -> None:
+        """Takes the broker whose tables and store it uses, and the timer that delivers to the revive topic."""
         self._broker = broker
+        self._timer = timer
         self._queues: dict[int, _ReviveQueue] = {}
 
     @property
@@ -72,7 +71,7 @@ class Revive:
         broker = self._broker
         if broker.held.is_expected(self.topic, queue_id):  # an acknowledgement may be on its way into the queue
             return
-        until = broker.timer.delivered_until
+        until = self._timer.delivered_until
         queue = self._queues.get(queue_id)
         if queue is None:
             last = broker.offsets.get(REVIVE_GROUP, self.topic, queue_id)

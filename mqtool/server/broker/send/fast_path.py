@@ -7,7 +7,7 @@ SendMessageRequestHeaderV2 (5.5.0).
 
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from mqtool.engine import AppendStatus, PutStatus
 from mqtool.engine.config_files import BATCH_QUEUES
@@ -19,12 +19,10 @@ from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import FLAG_ONEWAY, Command, Serialization
 from mqtool.protocol.prepared import PreparedAnswer
 from mqtool.server.broker import names
+from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.send.put_answers import refusal
 from mqtool.server.broker.settings import Settings
 from mqtool.server.net.peer import Peer
-
-if TYPE_CHECKING:
-    from mqtool.server.broker.broker import Broker
 
 MULTI_TAGS = 2
 LONGEST_PROPERTIES = 32767
@@ -89,7 +87,7 @@ class _Numbers(NamedTuple):
 class QuickSends:
     """The quick way of SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE. For a store whose puts wait for nothing."""
 
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, broker: Broker) -> None:
         """Takes the broker whose tables and store it uses."""
         self._broker = broker
         self._settings = broker.settings

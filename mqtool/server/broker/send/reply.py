@@ -1,7 +1,7 @@
 """Request-reply: an answer of one client, pushed to the client that asked. Source: ReplyMessageProcessor (5.5.0)."""
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.formats import hosts, java, properties
@@ -9,12 +9,10 @@ from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker import names
 from mqtool.server.broker.answers import RefusalError
+from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.send.header import SendHeader, header_of
 from mqtool.server.broker.send.put_answers import STORED
-from mqtool.server.net.peer import Peer
-
-if TYPE_CHECKING:
-    from mqtool.server.broker.broker import Broker
+from mqtool.server.net.peer import Handler, Peer
 
 REPLY_TO = "REPLY_TO_CLIENT"
 PUSH_STATUS = "PUSH_REPLY_TIME"
@@ -24,9 +22,16 @@ _PUSH_S = 10.0
 class ReplyProcessor:
     """SEND_REPLY_MESSAGE and SEND_REPLY_MESSAGE_V2."""
 
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, broker: Broker) -> None:
         """Takes the broker whose tables and store it uses."""
         self._broker = broker
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Returns the handler of each request code."""
+        return {
+            RequestCode.SEND_REPLY_MESSAGE: self.reply,
+            RequestCode.SEND_REPLY_MESSAGE_V2: self.reply,
+        }
 
     async def reply(self, command: Command, peer: Peer) -> Command:
         """Pushes the message to the client that waits for it, and stores it if the broker keeps replies."""

@@ -4,20 +4,18 @@ Source: AbstractSendMessageProcessor.consumerSendMsgBack (5.5.0).
 """
 
 import random
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from mqtool.errors import FormatError
 from mqtool.formats import message_id, properties
-from mqtool.protocol.codes import ResponseCode
+from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker import names
 from mqtool.server.broker.answers import RefusalError, flag, number, ok, text
+from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.send.put_answers import STORED
 from mqtool.server.broker.stored import Stored, again, stored
-from mqtool.server.net.peer import Peer
-
-if TYPE_CHECKING:
-    from mqtool.server.broker.broker import Broker
+from mqtool.server.net.peer import Handler, Peer
 
 _FIRST_LEVEL = 3
 _VERSION_WITH_LIMIT = 121
@@ -27,9 +25,15 @@ _VERSION_WITH_LIMIT = 121
 class SendBackProcessor:
     """CONSUMER_SEND_MSG_BACK."""
 
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, broker: Broker) -> None:
         """Takes the broker whose tables and store it uses."""
         self._broker = broker
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Returns the handler of each request code."""
+        return {
+            RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back,
+        }
 
     async def send_back(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002 - every handler has both
         """Stores the message again, for its group alone."""

@@ -3,8 +3,7 @@
 import asyncio
 import random
 import secrets
-from collections.abc import Awaitable
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Mapping
 
 from mqtool.engine import AppendStatus, PutResult, PutStatus
 from mqtool.engine.config_files import BATCH_QUEUES
@@ -13,11 +12,12 @@ from mqtool.errors import FormatError
 from mqtool.formats import java, message_batch, properties
 from mqtool.formats.commit_log import TRANSACTION_MASK, SysFlag
 from mqtool.formats.config_files import TopicConfig
-from mqtool.protocol.codes import ResponseCode
+from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker import names
-from mqtool.server.broker.answers import RefusalError
-from mqtool.server.broker.consume.pull import FAQ
+from mqtool.server.broker.answers import FAQ, RefusalError
+from mqtool.server.broker.broker import Broker
+from mqtool.server.broker.delay.timer import Timer
 from mqtool.server.broker.send import transactions
 from mqtool.server.broker.send.fast_path import (
     LONGEST_PROPERTIES,
@@ -29,11 +29,7 @@ from mqtool.server.broker.send.fast_path import (
 )
 from mqtool.server.broker.send.header import SendHeader, header_of
 from mqtool.server.broker.send.put_answers import REFUSED, STORED, refusal
-from mqtool.server.net.peer import Peer
-
-if TYPE_CHECKING:
-    from mqtool.server.broker.broker import Broker
-
+from mqtool.server.net.peer import Handler, Peer
 
 _INNER_BATCH = int(SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP)
 
@@ -41,10 +37,19 @@ _INNER_BATCH = int(SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP)
 class SendProcessor:
     """SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE."""
 
-    def __init__(self, broker: "Broker") -> None:
-        """Takes the broker whose tables and store it uses."""
+    def __init__(self, broker: Broker, timer: Timer) -> None:
+        """Takes the broker whose tables and store it uses, and its timer."""
         self._broker = broker
+        self._timer = timer
         self._quick = QuickSends(broker) if broker.is_writable and not broker.messages.options.sync else None
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Returns the handler of each request code."""
+        return {
+            RequestCode.SEND_MESSAGE: self.send,
+            RequestCode.SEND_MESSAGE_V2: self.send,
+            RequestCode.SEND_BATCH_MESSAGE: self.send,
+        }
 
     def send(self, command: Command, peer: Peer) -> Command | Awaitable[Command] | None:
         """Stores a message or a batch; answers when it is as durable as the store's flush mode says.
@@ -162,7 +167,7 @@ class SendProcessor:
             if key:
                 fields["transactionId"] = key
             if b"TIMER_" in message.properties:
-                handle = broker.timer.handle_of(message, settings["brokerName"], key)
+                handle = self._timer.handle_of(message, settings["brokerName"], key)
                 if handle:
                     fields["recallHandle"] = handle
         return command.reply(code, None, fields)

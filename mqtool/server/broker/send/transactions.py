@@ -9,7 +9,7 @@ TransactionalMessageServiceImpl, TransactionalMessageBridge (5.5.0).
 import logging
 import time
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from mqtool.engine import GetStatus
 from mqtool.engine.write.hooks import OutgoingMessage
@@ -20,11 +20,9 @@ from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker import names
 from mqtool.server.broker.answers import RefusalError, number, ok, text
+from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.stored import Stored, again, rebuilt, stored
-from mqtool.server.net.peer import Peer
-
-if TYPE_CHECKING:
-    from mqtool.server.broker.broker import Broker
+from mqtool.server.net.peer import Handler, Peer
 
 _LOG = logging.getLogger(__name__)
 
@@ -53,12 +51,18 @@ def half_message(message: OutgoingMessage) -> OutgoingMessage:
 class Transactions:
     """END_TRANSACTION, and the rounds that ask producers."""
 
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, broker: Broker) -> None:
         """Takes the broker whose tables and store it uses."""
         self._broker = broker
         self._done: set[int] = set()
         self._ops: deque[tuple[int, int]] = deque()
         self._op_read = 0
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Returns the handler of each request code."""
+        return {
+            RequestCode.END_TRANSACTION: self.end,
+        }
 
     # -- the producer's word -------------------------------------------------------------------------------------
 

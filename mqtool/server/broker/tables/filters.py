@@ -9,6 +9,9 @@ from typing import Any
 from mqtool.engine.read.filters import ALL, MessageFilter, SqlFilter, TagFilter
 from mqtool.errors import UsageError
 from mqtool.formats import java
+from mqtool.protocol.codes import ResponseCode
+from mqtool.server.broker.answers import RefusalError
+from mqtool.server.broker.settings import Settings
 from mqtool.server.broker.tables.clients import Subscription
 
 TAG = "TAG"
@@ -28,6 +31,31 @@ def filter_of(expression: str, kind: str) -> MessageFilter | None:
     if is_tag(kind):
         return None if not expression.strip() or expression.strip() == ALL else TagFilter(expression)
     return SqlFilter(expression)
+
+
+def checked_filter(expression: str, kind: str) -> MessageFilter | None:
+    """Returns what `filter_of` returns.
+
+    Raises:
+        RefusalError: the expression cannot be parsed.
+    """
+    try:
+        return filter_of(expression, kind)
+    except UsageError as error:
+        remark = "parse the consumer's subscription failed"
+        raise RefusalError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark) from error
+
+
+def filter_allowed(settings: Settings, expression: str, kind: str) -> MessageFilter | None:
+    """Returns what `checked_filter` returns.
+
+    Raises:
+        RefusalError: the expression cannot be parsed, or is SQL92 and `enablePropertyFilter` is off.
+    """
+    if not is_tag(kind) and not settings.flag("enablePropertyFilter"):
+        remark = f"The broker does not support consumer to filter message by {kind}"
+        raise RefusalError(ResponseCode.SYSTEM_ERROR, remark)
+    return checked_filter(expression, kind)
 
 
 def is_tag(kind: str | None) -> bool:

@@ -96,7 +96,7 @@ def test_producers_are_asked_and_halves_end_after_messages_that_are_no_halves(se
     until(lambda: client.pull(topic).code == 0)
     assert b"asked" in bodies(client.pull(topic))
     assert skipped(server, "transaction") - before == len(DESTINATIONS) + len(ops)
-    assert server.call(lambda: len(server.broker.transactions._done)) < 100
+    assert server.call(lambda: len(server._server.service.transactions._done)) < 100
 
 
 BODIES = [

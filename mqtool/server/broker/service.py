@@ -1,0 +1,136 @@
+"""The service of a broker: its request handlers and background services, put together, started and stopped."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+
+from mqtool.engine import MessageStore
+from mqtool.formats.service_records import MAX_QUEUES
+from mqtool.server.broker import handlers
+from mqtool.server.broker.broker import Broker
+from mqtool.server.broker.consume.assignment import Assignments
+from mqtool.server.broker.consume.client_manage import ClientProcessor
+from mqtool.server.broker.consume.consumer_manage import ConsumerProcessor
+from mqtool.server.broker.consume.pull import PullProcessor
+from mqtool.server.broker.consume.query import QueryProcessor
+from mqtool.server.broker.delay.schedule import Schedule
+from mqtool.server.broker.delay.timer import Timer
+from mqtool.server.broker.handlers import Processor
+from mqtool.server.broker.mqadmin.broker_admin import BrokerAdmin
+from mqtool.server.broker.mqadmin.consumer_admin import ConsumerAdmin
+from mqtool.server.broker.mqadmin.topic_admin import TopicAdmin
+from mqtool.server.broker.pop.pop_message import PopProcessor
+from mqtool.server.broker.read_only import ReadOnlyMessages
+from mqtool.server.broker.send.reply import ReplyProcessor
+from mqtool.server.broker.send.send_back import SendBackProcessor
+from mqtool.server.broker.send.send_message import SendProcessor
+from mqtool.server.broker.send.transactions import Transactions
+from mqtool.server.broker.settings import Settings
+from mqtool.server.broker.tasks import Tasks
+from mqtool.server.net.peer import Handler
+
+_LOG = logging.getLogger(__name__)
+
+_HOUSEKEEPING_S = 10.0
+_EARLY_DELETIONS_S = 1.0
+
+
+class BrokerService:
+    """One broker on an open store, with everything that works on it.
+
+    Attributes:
+        broker: the store and its tables.
+        tasks: the background services.
+        transactions: half messages and their ends.
+    """
+
+    def __init__(self, store: MessageStore | ReadOnlyMessages, settings: Settings, address: str) -> None:
+        """Loads the tables of a store and builds the request handlers; `start` starts the services.
+
+        Args:
+            store: open for writing, or a copy that is only read.
+            settings: of the broker.
+            address: "host:port" under which clients reach it.
+
+        Raises:
+            ConfigFileError: a table's file cannot be parsed.
+        """
+        self.broker = broker = Broker(store, settings, address)
+        self.tasks = Tasks()
+        self._schedule, self._timer = Schedule(broker), Timer(broker)
+        self.transactions = Transactions(broker)
+        assignments = Assignments(broker)
+        self._pops = PopProcessor(broker, self._timer)
+        self._processors: tuple[Processor, ...] = (
+            SendProcessor(broker, self._timer),
+            SendBackProcessor(broker),
+            ReplyProcessor(broker),
+            self.transactions,
+            self._timer,
+            PullProcessor(broker),
+            QueryProcessor(broker),
+            ClientProcessor(broker),
+            ConsumerProcessor(broker),
+            assignments,
+            self._pops,
+            TopicAdmin(broker),
+            ConsumerAdmin(broker),
+            BrokerAdmin(broker, self._timer, self._schedule),
+        )
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Returns the handler of each request code that is served; none of them raises an MqtoolError."""
+        return handlers.table(self._processors)
+
+    async def start(self) -> None:
+        """Starts the services; the broker belongs to the running loop from now on."""
+        self.broker.held.start()
+        self._add_missing_topics()
+        self.tasks.every(lambda: _HOUSEKEEPING_S, self._housekeeping)
+        if isinstance(self.broker.messages, MessageStore):
+            self._start_writing(self.broker.messages)
+        name, address = self.broker.settings.text("brokerName"), self.broker.address
+        _LOG.info("broker serves name=%s address=%s", name, address)
+
+    def _start_writing(self, store: MessageStore) -> None:
+        broker = self.broker
+        broker.writer.start()
+        store.add_listener(broker.held.dispatched)
+        self._timer.start()
+        for name in broker.keeper.names():
+            broker.keeper.mark(name)
+        for turn in (self._schedule.turn, self._timer.turn, self._pops.revive.turns):
+            self.tasks.forever(turn)
+        self.tasks.every(self._interval("flushConsumerOffsetInterval"), self._pops.orders.persist)
+        self.tasks.every(
+            lambda: _EARLY_DELETIONS_S, lambda: broker.early_deletions.add(broker.engine.take_early_deletions())
+        )
+        self.tasks.every(self._interval("transactionCheckInterval"), self.transactions.check)
+        self.tasks.every(self._interval("flushConsumerOffsetInterval"), broker.offsets.persist)
+        self.tasks.every(self._interval("flushDelayOffsetInterval"), self._schedule.persist)
+
+    def _interval(self, key: str) -> Callable[[], float]:
+        return lambda: self.broker.settings.number(key) / 1000
+
+    async def stop(self) -> None:
+        """Ends the services and writes every table; the caller closes the store."""
+        self.broker.retire()
+        await self.tasks.stop()
+        self._timer.close()
+        await self.broker.keeper.close()
+        if self.broker.is_writable:
+            await asyncio.get_running_loop().run_in_executor(None, self.broker.writer.stop)
+
+    def _housekeeping(self) -> None:
+        self.broker.stats.sample()
+        for peer in self.broker.clients.expire():
+            _LOG.info("client is silent address=%s", peer.address)
+
+    def _add_missing_topics(self) -> None:
+        """Adds topics that have queues but no entry: the broker was killed before it wrote the new topic's entry."""
+        topics, queues = self.broker.topics, dict[str, int]()
+        for topic, queue_id in self.broker.messages.queues():
+            queues[topic] = min(max(queues.get(topic, 0), queue_id + 1), MAX_QUEUES)
+        for topic, number in queues.items():
+            if topics.get(topic) is None and not topic.startswith("%LMQ%"):
+                topics.create_for_send_back(topic, number)
