@@ -10,9 +10,17 @@ setup:
 demo:
     ./demo
 
-# All tests, or some: `just test tests/house -k import`
+# Unit and property tests, in two minutes
+fast *args:
+    ./check --fast {{args}}
+
+# What a change needs, in ten minutes; or some tests: `just test tests/house -k import`
 test *args:
-    {{python}} -m pytest -n auto {{args}}
+    ./check {{args}}
+
+# All that CI runs
+full:
+    ./check --full
 
 # Linter
 lint:

@@ -11,23 +11,39 @@ from hypothesis import settings
 from mqtool import kernels
 from tests.support.damage import CASES, damage_case, held_locks
 from tests.support.engine_faults import fast_directory, remove
-from tests.support.long import LONG
 from tests.support.rocketmq import RocketMQ, Unavailable, release
+from tests.support.tiers import NIGHT, TIERS, belongs
 from tests.support.watch import Watch
 
 settings.register_profile("no deadline", deadline=None)  # how long an example takes is no property of ours
-settings.load_profile("no deadline")
+settings.register_profile("fast", deadline=None, max_examples=10)
 
 STARTS_JVM = ("interop", "spark")
+TESTS = Path(__file__).parent
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that start JVMs may take their time, the first one fetches RocketMQ; long ones run when they are asked for."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--tier fast|default|full`: which tests run (`tests.support.tiers`)."""
+    parser.addoption("--tier", choices=TIERS, default="full", help="fast, default or full (the default)")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Has hypothesis try fewer examples in the fast tier."""
+    settings.load_profile("fast" if config.getoption("--tier") == "fast" else "no deadline")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Takes the tests of the tier; those that start JVMs get more time, since the first one fetches RocketMQ."""
+    tier, taken, left = config.getoption("--tier"), [], []
     for item in items:
-        if any(item.get_closest_marker(name) for name in STARTS_JVM):
+        markers = frozenset(marker.name for marker in item.iter_markers())
+        (taken if belongs(item.path.relative_to(TESTS).parts[0], markers, tier) else left).append(item)
+        if not markers.isdisjoint(STARTS_JVM):
             item.add_marker(pytest.mark.timeout(600))
-        if item.nodeid in LONG and not os.environ.get("MQTOOL_LONG"):
-            item.add_marker(pytest.mark.skip(reason="long; MQTOOL_LONG=1 runs it"))
+        if "night" in markers and not NIGHT:
+            item.add_marker(pytest.mark.skip(reason="for the night; MQTOOL_LONG=1 runs it"))
+    items[:] = taken
+    config.hook.pytest_deselected(items=left)
 
 
 def pytest_xdist_auto_num_workers() -> int:

@@ -20,6 +20,7 @@ from mqtool.verify.notebook import Notebook
 from tests.golden.verify_expected import expected
 from tests.support.damage import CASES, DamageCase, damage_case
 from tests.support.stores import tree_digest
+from tests.support.tiers import night
 
 RUNS = (ExitCode.OK, ExitCode.NO)
 """How a command may end that did what it says: done, or the answer is no."""
@@ -85,7 +86,9 @@ def carry_out(mqtool, line: str) -> None:
         shutil.rmtree(made)
 
 
-@pytest.mark.parametrize("cases", [one_case_of_each_code(), READABLE], ids=["each code", "every case"])
+@pytest.mark.parametrize(
+    "cases", [pytest.param(one_case_of_each_code(), id="each code"), night(READABLE, id="every case")]
+)
 def test_next_steps_of_findings_run_as_printed_by_a_relative_and_an_absolute_name(mqtool, cases, place):
     tried: dict[bool, set[str]] = {True: set(), False: set()}
     for number, case in enumerate(cases):

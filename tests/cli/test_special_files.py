@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.stores import copy_store
+from tests.support.tiers import NIGHT
 
 
 def fifo(path: Path) -> None:
@@ -96,7 +97,7 @@ def test_what_is_no_regular_file_is_refused_at_once(mqtool, tmp_path, kind, plac
     path.unlink(missing_ok=True)
     kind(path)
     number = KINDS.index(kind) + PLACES.index(place)
-    chosen = COMMANDS if os.environ.get("MQTOOL_LONG") else COMMANDS[number % 7 :: 7]
+    chosen = COMMANDS if NIGHT else COMMANDS[number % 7 :: 7]
     for words in chosen:
         result = mqtool(*(word.replace("STORE", str(root)).replace("OUT", str(out)) for word in words))
         assert result.code in {0, 1, 2, 4, 74}, (words, result.stderr)

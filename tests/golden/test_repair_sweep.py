@@ -1,11 +1,10 @@
 """Damaged stores by every automatic way to repair them: no way costs a message that was still there."""
 
-import os
-
 import pytest
 
 from tests.support.damage import CASES
 from tests.support.repair_sweep import sweep
+from tests.support.tiers import NIGHT
 
 SAMPLE = (
     "recent-flip-body@4.9.7-clean",
@@ -15,7 +14,7 @@ SAMPLE = (
 """One of each kind; MQTOOL_LONG=1 takes all."""
 
 
-@pytest.mark.parametrize("case", list(CASES) if os.environ.get("MQTOOL_LONG") == "1" else SAMPLE)
+@pytest.mark.parametrize("case", list(CASES) if NIGHT else SAMPLE)
 def test_no_way_to_repair_a_store_loses_a_message_that_was_still_there(case):
     rows = sweep(case)
     assert rows

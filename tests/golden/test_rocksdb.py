@@ -22,6 +22,8 @@ if importlib.util.find_spec("rocksdict") is None:
 
 import rocksdict
 
+from tests.support.tiers import night
+
 NAME = "rocksdb-cq-5.5.0"
 ROOT = store_fixture(NAME).directory
 
@@ -209,7 +211,7 @@ def test_without_the_library_the_queues_are_unknown_and_the_log_is_read(tmp_path
 
 @pytest.mark.interop
 @pytest.mark.slow
-@pytest.mark.parametrize("into", ["files", "rocksdb"])
+@pytest.mark.parametrize("into", [night("files"), "rocksdb"])
 def test_the_real_broker_starts_on_the_result_and_serves_it(into, tmp_path, rocketmq):
     source = ROOT if into == "files" else copy_store("multipath-5.5.0", tmp_path / "copy")
     name, keys = (

@@ -3,11 +3,12 @@
 import pytest
 
 from tests.support.stores import answers, copy_store, shape_keys, store_fixture
+from tests.support.tiers import night
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
 
-@pytest.mark.parametrize("version", ["4.9.7", "5.5.0"])
+@pytest.mark.parametrize("version", ["4.9.7", night("5.5.0")])
 def test_a_broker_serves_a_fixture_and_stops_in_order(version, rocketmq, tmp_path):
     name = f"orders-{version}"
     copy_store(name, tmp_path)
@@ -20,6 +21,7 @@ def test_a_broker_serves_a_fixture_and_stops_in_order(version, rocketmq, tmp_pat
     assert not (broker.store / "abort").exists()
 
 
+@pytest.mark.night
 def test_a_killed_broker_leaves_its_abort_file(rocketmq, tmp_path):
     broker = rocketmq("5.5.0").start_broker(tmp_path, mappedFileSizeCommitLog=65536)
     assert "SEND_OK" in broker.admin("sendMessage", "-t", "Fresh", "-p", "hello", "-k", "key-1")

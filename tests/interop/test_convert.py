@@ -7,6 +7,7 @@ import pytest
 import mqtool
 from mqtool.convert.dledger import convert
 from tests.support.stores import STORES, answers, shape_keys, store_fixture
+from tests.support.tiers import night
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
@@ -60,7 +61,7 @@ def test_the_real_store_serves_every_message_that_the_ledger_served(name, rocket
         assert len(query["physicalOffsets"]) == min(wanted, 32), (topic, word)
 
 
-@pytest.mark.parametrize("name", ["dledger-4.9.7", "dledger-mixed-5.5.0"])
+@pytest.mark.parametrize("name", ["dledger-4.9.7", night("dledger-mixed-5.5.0")])
 def test_a_real_broker_starts_on_it_and_answers(name, rocketmq, tmp_path):
     fixture = store_fixture(name)
     plain_store(name, tmp_path)

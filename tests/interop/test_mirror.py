@@ -17,6 +17,7 @@ from mqtool.verify.findings import Severity
 from tests.support.remoting import Client
 from tests.support.rocketmq import Broker, free_ports
 from tests.support.served import KEYS, until
+from tests.support.tiers import night
 
 pytestmark = pytest.mark.interop
 
@@ -99,7 +100,7 @@ async def reached(mirror: Mirror, end: int) -> None:
         await asyncio.sleep(0.02)
 
 
-@pytest.mark.parametrize("version", ["5.5.0", "4.9.7"])
+@pytest.mark.parametrize("version", [night("5.5.0"), "4.9.7"])
 def test_the_copy_of_a_real_master_is_its_log_and_verifies_clean(rocketmq, tmp_path, version):
     broker = rocketmq(version).start_broker(tmp_path / "real", brokerRole="ASYNC_MASTER", **SMALL)
     copy = tmp_path / "copy"
@@ -132,7 +133,7 @@ def traffic(address: str) -> int:
     return sent
 
 
-@pytest.mark.parametrize("version", ["5.5.0", "4.9.7"])
+@pytest.mark.parametrize("version", [night("5.5.0"), "4.9.7"])
 def test_a_real_slave_follows_a_served_store(rocketmq, serve, tmp_path, version):
     """The slave's log is ours to the last byte while it grows, and verifies clean. For topics 4.9.7 asks every ten seconds, a
     5.x slave once a minute."""

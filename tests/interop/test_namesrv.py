@@ -108,6 +108,7 @@ def test_a_real_broker_registers_and_its_death_is_noticed_at_once(rocketmq, tmp_
         until(lambda: call(address, route("TBW102")).code == 17)
 
 
+@pytest.mark.night
 def test_topics_that_the_tools_make_on_a_real_broker_are_found(rocketmq, tmp_path):
     with in_a_thread(NameServer("127.0.0.1", 0)) as address:
         broker = real_broker(rocketmq, "5.5.0", tmp_path / "real", address)

@@ -9,6 +9,7 @@ from mqtool.errors import MqtoolError
 from mqtool.formats import config_files
 from tests.support.remoting import Client
 from tests.support.served import KEYS, until
+from tests.support.tiers import night
 
 pytestmark = pytest.mark.interop
 
@@ -89,7 +90,7 @@ def acknowledged(address, count):
         return highest >= count
 
 
-@pytest.mark.parametrize("turns", ["ours to ours", "ours to real", "real to ours"])
+@pytest.mark.parametrize("turns", [night("ours to ours"), "ours to real", night("real to ours")])
 def test_what_was_popped_and_not_acknowledged_comes_again_after_kill_9(rocketmq, serve, consume, tmp_path, turns):
     first, second = turns.split(" to ")
     directory = tmp_path / "broker"

@@ -13,6 +13,7 @@ from mqtool.repair.files import RepairFiles
 from mqtool.repair.paths import BARRIER, HOME
 from tests.support.damage import base_config, base_messages, damage_case
 from tests.support.stores import answers, copy_store, shape_keys, store_fixture, tree_digest
+from tests.support.tiers import night
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
@@ -85,7 +86,7 @@ def test_it_refuses_a_store_whose_files_are_changing_places_and_leaves_it_alone(
     assert tree_digest(root) == before
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", ["4.9.7", night("5.5.0")])
 def test_a_broker_runs_on_a_changed_store_keeps_changes_out_and_lets_finalize_in(version, rocketmq, tmp_path):
     fixture = store_fixture(f"orders-{version}")
     root = copy_store(fixture.name, tmp_path)

@@ -16,6 +16,7 @@ pytestmark = pytest.mark.interop
 NAME = "orders-5.5.0"
 
 
+@pytest.mark.night
 def test_the_real_broker_stores_what_is_sent_again_and_its_refusals_are_told_in_its_words(rocketmq, tmp_path):
     broker = rocketmq("5.5.0").start_broker(tmp_path / "real", autoCreateTopicEnable=True)
     source = Source(Path(store_fixture(NAME).directory), Selection())

@@ -106,6 +106,7 @@ def serves(broker):
     return b'"Made"' in topics and b'"GroupA"' in groups and offsets_of(broker) == OFFSETS
 
 
+@pytest.mark.night
 def test_what_a_broker_keeps_in_rocksdb_is_read_and_goes_to_files_and_back(tmp_path, rocketmq):
     real = rocketmq("5.5.0")
     copy_store("rocksdb-cq-5.5.0", tmp_path)

@@ -89,6 +89,7 @@ def test_a_new_store_serves_all_that_was_not_physically_lost(name, rocketmq, tmp
     assert count(after, base) >= alone
 
 
+@pytest.mark.night
 def test_a_killed_broker_starts_at_once_after_the_runbook(rocketmq, tmp_path):
     keys = {"mappedFileSizeCommitLog": 65536, "mappedFileSizeConsumeQueue": 2000}
     broker = rocketmq("5.5.0").start_broker(tmp_path, **keys)
@@ -104,6 +105,7 @@ def test_a_killed_broker_starts_at_once_after_the_runbook(rocketmq, tmp_path):
     again.stop()
 
 
+@pytest.mark.night
 def test_a_backup_beside_a_living_broker_comes_back_and_is_served(rocketmq, tmp_path):
     keys = {"mappedFileSizeCommitLog": 65536, "mappedFileSizeConsumeQueue": 2000}
     broker = rocketmq("5.5.0").start_broker(tmp_path, **keys)

@@ -60,6 +60,7 @@ def delivered(address):
         return sorted(body for _, body in records(client.pull("Parked")))
 
 
+@pytest.mark.night
 def test_what_waits_or_was_cut_off_is_delivered_once_after_the_runbook(rocketmq, tmp_path):
     broker = rocketmq("5.5.0").start_broker(tmp_path, **KEYS)
     park(broker.address)

@@ -36,6 +36,7 @@ def wheel_as_zip(directory: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.night
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(find_spec("hatchling") is None, reason="hatchling builds the wheel and is not installed")
 def test_a_wheel_travels_with_a_job_to_executors_without_mqtool(tmp_path):

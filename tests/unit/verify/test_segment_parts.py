@@ -1,7 +1,5 @@
 """A segment read in parts has the facts of one read in one go, wherever it is cut and whatever is wrong with it."""
 
-import os
-
 import pytest
 
 import mqtool
@@ -15,11 +13,12 @@ from mqtool.verify.throttle import Throttle
 from tests.support.builder import StoreBuilder
 from tests.support.damage import CASES, base_config
 from tests.support.stores import STORES, copy_store
+from tests.support.tiers import NIGHT
 
 pytestmark = pytest.mark.usefixtures("either_way")
 
 READABLE = [case for case in CASES.values() if case.kind != "store-empty"]
-SOME = READABLE if os.environ.get("MQTOOL_LONG") == "1" else READABLE[::6]
+SOME = READABLE if NIGHT else READABLE[::6]
 HEALTHY = [store for store in STORES if store.clean_stop and not store.name.startswith(("equeue", "tfchunk", "exotic"))]
 
 

@@ -10,6 +10,8 @@ from tests.support.browser import Browser
 from tests.unit.server.admin.conftest import Running
 from tests.unit.server.broker.conftest import until
 
+pytestmark = pytest.mark.browser
+
 BODY = '<script>document.title = "taken over"</script><b id="main">bold</b>'
 TOPIC = "Orders"
 LONG_TOPIC = "A-topic-with-a-name-as-long-as-" + "x" * 90

@@ -1,0 +1,38 @@
+"""The tiers of tests: `./check --fast`, `./check`, `./check --full`, and the night job with MQTOOL_LONG=1.
+
+A marker of a test decides in which tier it first runs: `slow`, `spark`, `browser` and `interop` keep it out of the fast
+tier, `interop` (unless it is also `short`) out of the default one, `night` out of all but the night job. Everything in
+`tests/golden` and `tests/cli` belongs to the default tier.
+"""
+
+import os
+from typing import Any
+
+import pytest
+
+NIGHT = os.environ.get("MQTOOL_LONG") == "1"
+"""Whether everything is wanted, for the hours that it takes."""
+
+TIERS = ("fast", "default", "full")
+FAST_FOLDERS = frozenset({"unit", "property", "house"})
+_NOT_FAST = frozenset({"slow", "spark", "interop", "browser"})
+
+
+def night(*values: Any, id: str | None = None) -> Any:  # noqa: A002 - as pytest.param calls it
+    """One set of parameters that takes too long for every run; its siblings show the same with another release or store."""
+    return pytest.param(*values, marks=pytest.mark.night, id=id)
+
+
+def belongs(folder: str, markers: frozenset[str], tier: str) -> bool:
+    """Whether a test runs in a tier.
+
+    Args:
+        folder: of `tests/`, in which it is.
+        markers: names of its markers.
+        tier: one of TIERS.
+    """
+    if tier == "full":
+        return True
+    if tier == "default":
+        return "interop" not in markers or "short" in markers
+    return folder in FAST_FOLDERS and not markers & _NOT_FAST
