@@ -43,29 +43,37 @@ MOVE = "Move messages"
 SERVE = "Serve"
 
 COMMANDS = {
-    "info": Command("mqtool.cli.info", LOOK, "Describe a store: release, layout, topics, groups."),
-    "dump": Command("mqtool.cli.dump", LOOK, "Print the contents of a store, a directory or a file."),
-    "get": Command("mqtool.cli.get", LOOK, "Print the message at an offset or with an id."),
-    "find": Command("mqtool.cli.find", LOOK, "Find messages by key, tag, property, time or body."),
-    "diff": Command("mqtool.cli.diff", LOOK, "Show the differences between two stores."),
-    "formats": Command("mqtool.cli.formats", LOOK, "List the supported kinds of stores and files."),
+    "info": Command("mqtool.cli.commands.info", LOOK, "Describe a store: release, layout, topics, groups."),
+    "dump": Command("mqtool.cli.commands.dump", LOOK, "Print the contents of a store, a directory or a file."),
+    "get": Command("mqtool.cli.commands.get", LOOK, "Print the message at an offset or with an id."),
+    "find": Command("mqtool.cli.commands.find", LOOK, "Find messages by key, tag, property, time or body."),
+    "diff": Command("mqtool.cli.commands.diff", LOOK, "Show the differences between two stores."),
+    "formats": Command("mqtool.cli.commands.formats", LOOK, "List the supported kinds of stores and files."),
     "verify": Command("mqtool.cli.verify", JUDGE, "Check a store and say what to do about each finding."),
     "explain-start": Command("mqtool.cli.explain_start", JUDGE, "Show what a broker would do to a store on startup."),
-    "report": Command("mqtool.cli.report_command", JUDGE, "Write the findings as one HTML page, for a ticket."),
-    "checks": Command("mqtool.cli.checks", JUDGE, "Explain the finding codes of verify."),
+    "report": Command("mqtool.cli.commands.report", JUDGE, "Write the findings as one HTML page, for a ticket."),
+    "checks": Command("mqtool.cli.commands.checks", JUDGE, "Explain the finding codes of verify."),
     "runbook": Command("mqtool.cli.runbook", REPAIR, "Detect and repair a known problem, step by step."),
     "plan": Command("mqtool.cli.plan", REPAIR, "Write a plan for a change, to review before applying it."),
-    "apply": Command("mqtool.cli.apply", REPAIR, "Apply a plan; the change can be undone."),
-    "undo": Command("mqtool.cli.undo", REPAIR, "Undo a change: restore every file byte for byte."),
-    "finalize": Command("mqtool.cli.finalize", REPAIR, "Discard the undo data of a change and free its space."),
+    "apply": Command("mqtool.cli.commands.apply", REPAIR, "Apply a plan; the change can be undone."),
+    "undo": Command("mqtool.cli.commands.undo", REPAIR, "Undo a change: restore every file byte for byte."),
+    "finalize": Command(
+        "mqtool.cli.commands.finalize", REPAIR, "Discard the undo data of a change and free its space."
+    ),
     "rebuild": Command("mqtool.cli.rebuild", REPAIR, "Rebuild queues, index and configuration from the CommitLog."),
     "recover": Command("mqtool.cli.recover", REPAIR, "Recover a store after a crash, as a broker does on startup."),
     "clean": Command("mqtool.cli.clean", REPAIR, "Delete expired files; show first what consumers would lose."),
-    "salvage": Command("mqtool.cli.salvage", RESCUE, "Copy every valid record of a damaged store to a new one."),
-    "backup": Command("mqtool.cli.backup", RESCUE, "Take a verified, incremental backup, also of a live store."),
-    "restore": Command("mqtool.cli.restore", RESCUE, "Restore a backup into a new directory."),
-    "mirror": Command("mqtool.cli.mirror", COPY, "Follow a running broker as its slave."),
-    "convert": Command("mqtool.cli.convert", COPY, "Convert a store to another layout with the same messages."),
+    "salvage": Command(
+        "mqtool.cli.commands.salvage", RESCUE, "Copy every valid record of a damaged store to a new one."
+    ),
+    "backup": Command(
+        "mqtool.cli.commands.backup", RESCUE, "Take a verified, incremental backup, also of a live store."
+    ),
+    "restore": Command("mqtool.cli.commands.restore", RESCUE, "Restore a backup into a new directory."),
+    "mirror": Command("mqtool.cli.commands.mirror", COPY, "Follow a running broker as its slave."),
+    "convert": Command(
+        "mqtool.cli.commands.convert", COPY, "Convert a store to another layout with the same messages."
+    ),
     "export": Command("mqtool.cli.export", MOVE, "Export messages as Parquet, in full or incrementally."),
     "append": Command("mqtool.cli.append", MOVE, "Append messages to a store as a broker would."),
     "replay": Command("mqtool.cli.replay", MOVE, "Send messages of a store or an export again."),

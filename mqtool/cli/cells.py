@@ -69,3 +69,8 @@ def plain(value: Any) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(plain(inner) for inner in value)
     return str(value)
+
+
+def counted(number: int, word: str) -> str:
+    """Returns "1 message", "2 messages"."""
+    return f"{number} {word}{'' if number == 1 else 's'}"

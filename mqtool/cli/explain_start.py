@@ -7,9 +7,9 @@ import typer
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.explain_start_schema import EXPLAIN_START
 from mqtool.cli.invocation import Format
-from mqtool.cli.kind_rows import EXPLAIN_KIND
 from mqtool.cli.options import Broker, ConfigOption, DebugOption, FormatOption, StoreArgument, option
 from mqtool.cli.schema import prints
+from mqtool.cli.sibling_rows import EXPLAIN_KIND
 
 HELP = """
 mqtool explain-start /data/store

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from mqtool.cli import kind_run
+from mqtool.cli import siblings
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.explain_start_schema import EXPLAIN_START, VIEW
 from mqtool.cli.invocation import Format, Invocation
@@ -29,7 +29,7 @@ def run(
     """Predicts and prints."""
     kind = recognise(path)
     if kind is not None:
-        return kind_run.explain_start(invocation, kind, path, output_format)
+        return siblings.explain_start(invocation, kind, path, output_format)
     outcome = predict(path, broker, config, read_log=read_log, heap_bytes=heap_bytes)
     code = ExitCode.OK if outcome.runs and not outcome.lost else ExitCode.NO
     steps = [] if code is ExitCode.OK else [command("verify", opened(path, config))]

@@ -10,7 +10,6 @@ from mqtool.cli.exits import ExitCode
 from mqtool.cli.export_schema import EXPORT
 from mqtool.cli.filters import Filters
 from mqtool.cli.invocation import Format
-from mqtool.cli.kind_rows import EXPORT_KIND
 from mqtool.cli.options import (
     ConfigOption,
     DebugOption,
@@ -25,6 +24,7 @@ from mqtool.cli.options import (
     option,
 )
 from mqtool.cli.schema import prints
+from mqtool.cli.sibling_rows import EXPORT_KIND
 from mqtool.cli.spark_session import LOCAL, SPARK, ConfOption, MasterOption, on_spark
 
 HELP = """

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mqtool.cli import kind_spark, kind_write, ranges
+from mqtool.cli import ranges, siblings
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.export_schema import EXPORT
 from mqtool.cli.filters import Filters
 from mqtool.cli.invocation import Format, Invocation, note
 from mqtool.cli.options import ProgressMode
 from mqtool.cli.output import Output
-from mqtool.cli.progress import Progress, progress
+from mqtool.cli.progress import Progress, show_progress
 from mqtool.cli.selected import require_selected
 from mqtool.cli.spark_session import OnSpark, spark_session
 from mqtool.errors import UnsupportedFormatError, UsageError
@@ -125,8 +125,8 @@ def run(
         if wanted != Wanted([only], wanted.to):
             raise UsageError(f"a store of kind {kind.name} is exported whole, table by table: give --to only")
         if spark is not None:
-            return kind_spark.export(invocation, kind, Path(only), Path(wanted.to), spark, output_format)
-        return kind_write.export(invocation, kind, Path(only), Path(wanted.to), output_format)
+            return siblings.export_on_spark(invocation, kind, Path(only), Path(wanted.to), spark, output_format)
+        return siblings.export(invocation, kind, Path(only), Path(wanted.to), output_format)
     request = wanted.request()
     with ExitStack() as shown:
         if spark is None:
@@ -149,7 +149,7 @@ def bar_in(shown: ExitStack, mode: ProgressMode) -> Done:
 
     def move(done: int, total: int) -> None:
         if not bars:
-            bars.append(shown.enter_context(progress(mode, "export", 0, total)))
+            bars.append(shown.enter_context(show_progress(mode, "export", 0, total)))
         bars[0].update(done)
 
     return move

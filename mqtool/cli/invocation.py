@@ -5,11 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from mqtool.cli.output import Output
-
+from mqtool.cli import cells
+from mqtool.cli.exits import Failure
 
 FORMAT_OPTIONS = ("--format", "-f")
 
@@ -29,6 +28,13 @@ JSON_FORMATS = (Format.JSON, Format.JSONL)
 TABLE_FORMATS = (Format.TABLE, Format.WIDE)
 
 
+class Begun(Protocol):
+    """An output that has begun: `mqtool.cli.output.Output`."""
+
+    def fail(self, failure: Failure) -> None:
+        """Ends it because of a failure."""
+
+
 @dataclass(slots=True)
 class Invocation:
     """Passed to commands as `ctx.obj`.
@@ -41,7 +47,7 @@ class Invocation:
 
     debug: bool = False
     format: Format = Format.TABLE
-    output: "Output | None" = field(default=None, repr=False)
+    output: Begun | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, arguments: Sequence[str]) -> "Invocation":
@@ -54,6 +60,4 @@ class Invocation:
 
 def note(text: str) -> None:
     """Prints one line to stderr, its control characters escaped."""
-    from mqtool.cli import cells  # noqa: PLC0415 - `--help` has nothing to escape
-
     print(f"mqtool: {cells.escape(' '.join(text.split()))}", file=sys.stderr, flush=True)  # noqa: T201

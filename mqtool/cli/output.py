@@ -4,10 +4,9 @@ import sys
 from collections.abc import Iterable
 from typing import Any, BinaryIO
 
-from mqtool.cli import document
+from mqtool.cli import bars, document
 from mqtool.cli.exits import QUIET, ExitCode, Failure
 from mqtool.cli.invocation import JSON_FORMATS, Format, Invocation
-from mqtool.cli.progress import hide_bars
 from mqtool.cli.render import LOOKAHEAD, Csv, JsonDocument, JsonLines, Renderer, Row, Table, Upright
 from mqtool.cli.schema import OutputSchema
 
@@ -93,7 +92,7 @@ class Output:
 
     def _write(self, data: bytes | memoryview) -> None:
         if self._terminal:
-            hide_bars()
+            bars.hide()
         self._stream.write(data)
         if self._terminal:  # at once, or the bar would be drawn above rows that are still buffered
             self._stream.flush()

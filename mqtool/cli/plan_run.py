@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mqtool.cli.changes import step_rows
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.filters import Filters
+from mqtool.cli.input_file import is_dash, read_input
 from mqtool.cli.invocation import Format, Invocation, note
 from mqtool.cli.output import Output
 from mqtool.cli.plan_schema import PLAN
@@ -27,7 +29,6 @@ from mqtool.repair import (
     Redact,
     RenameSegments,
     SetAside,
-    Step,
     Trim,
     Truncate,
     Undelete,
@@ -37,7 +38,6 @@ from mqtool.repair.changes import change_to_json
 from mqtool.repair.from_findings import Mending, changes_of, findings_of, left_by
 from mqtool.repair.plan import GATES
 from mqtool.store.address import resolve
-from mqtool.store.files import read_file
 from mqtool.store.real_path import is_inside
 from mqtool.store.store import Store, open_store
 from mqtool.verify import CATALOGUE, Finding, Severity, verify
@@ -168,29 +168,6 @@ def _findings(request: Request) -> tuple[str, list[Finding]]:
     return request.read[0]
 
 
-def is_dash(path: Path) -> bool:
-    """Whether a path is `-`: stdin or stdout."""
-    return str(path) == "-"
-
-
-def read_input(path: Path, most: int) -> bytes:
-    """Returns what a file, a pipe, or stdin for `-` holds.
-
-    Raises:
-        UsageError: it is more than `most` bytes.
-    """
-    if is_dash(path):
-        data = sys.stdin.buffer.read(most + 1)
-    elif path.is_fifo():
-        with path.open("rb") as pipe:
-            data = pipe.read(most + 1)
-    else:
-        return read_file(path, most)
-    if len(data) > most:
-        raise UsageError(f"{path}: expected at most {most} bytes")
-    return data
-
-
 def _everything(_store: Store, _request: Request) -> Changes:
     return RebuildQueues(), RebuildIndex(), RebuildMetadata()
 
@@ -302,21 +279,6 @@ _VERBS = {
     "rename-segments": _verb(_rename, "files"),
     "pad": _verb(_pad, "files"),
 }
-
-
-def step_rows(steps: tuple[Step, ...]) -> list[dict[str, Any]]:
-    """Returns steps as they are printed."""
-    return [
-        {
-            "action": step.action,
-            "path": step.path,
-            "before": step.before and step.before.size,
-            "after": step.after and step.after.size,
-            "sha256_before": step.before and step.before.sha256,
-            "sha256_after": step.after and step.after.sha256,
-        }
-        for step in steps
-    ]
 
 
 def _document(made: Plan, request: Request, mending: Mending | None) -> dict[str, Any]:

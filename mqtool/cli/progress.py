@@ -6,6 +6,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Protocol, Self
 
+from mqtool.cli import bars
 from mqtool.cli.options import ProgressMode
 
 INTERVAL = 0.5
@@ -95,7 +96,7 @@ class JsonLinesProgress:
 class Bar:
     """A bar on the last line of the terminal, removed when the work ends.
 
-    Rows may be printed to the same terminal meanwhile: whoever writes them calls `hide` first, and the next `update`
+    Rows may be printed to the same terminal meanwhile: `Output` hides it first, and the next `update`
     draws the bar below them. It is drawn by `update` and not by a thread, so that the two never mix.
     """
 
@@ -139,27 +140,18 @@ class Bar:
 
     def __enter__(self) -> Self:
         """Shows the bar."""
-        _drawn.append(self)
+        bars.DRAWN.append(self)
         self._bar.start()
         self._hidden = False
         return self
 
     def __exit__(self, *_: object) -> None:
         """Removes the bar."""
-        _drawn.remove(self)
+        bars.DRAWN.remove(self)
         self._bar.stop()
 
 
-_drawn: list[Bar] = []
-
-
-def hide_bars() -> None:
-    """Clears bars from the terminal; called before something is printed there."""
-    for bar in _drawn:
-        bar.hide()
-
-
-def progress(mode: ProgressMode, what: str, start: int, end: int) -> Progress:
+def show_progress(mode: ProgressMode, what: str, start: int, end: int) -> Progress:
     """Returns what `--progress` asks for.
 
     Args:

@@ -8,7 +8,6 @@ import typer
 
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format
-from mqtool.cli.kind_rows import REBUILD_KIND
 from mqtool.cli.options import (
     ConfigOption,
     DebugOption,
@@ -23,6 +22,7 @@ from mqtool.cli.options import (
 )
 from mqtool.cli.rebuild_schema import REBUILD
 from mqtool.cli.schema import prints
+from mqtool.cli.sibling_rows import REBUILD_KIND
 
 HELP = """
 mqtool rebuild consumequeue /data/store --output rebuilt

@@ -6,12 +6,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from mqtool.cli import kind_write, ranges
+from mqtool.cli import ranges, siblings
+from mqtool.cli.damaged_ranges import damaged_ranges, note_damaged_ranges
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, Invocation, note
 from mqtool.cli.options import ProgressMode
 from mqtool.cli.output import Output
-from mqtool.cli.progress import progress
+from mqtool.cli.progress import show_progress
 from mqtool.cli.rebuild_schema import REBUILD
 from mqtool.cli.selected import require_selected
 from mqtool.errors import UsageError
@@ -82,7 +83,7 @@ def run(invocation: Invocation, request: Request, output_format: Format, mode: P
     """Rebuilds and reports."""
     kind = recognise(request.store)
     if kind is not None:
-        return kind_write.rebuild(invocation, kind, request.store, request.out, request.what, output_format)
+        return siblings.rebuild(invocation, kind, request.store, request.out, request.what, output_format)
     request.check()
     began = time.monotonic()
     with open_store(request.store, request.config) as store:
@@ -90,7 +91,7 @@ def run(invocation: Invocation, request: Request, output_format: Format, mode: P
         require_selected([store], request.topics, request.queue_id)
         check(store, request.out, resume=request.resume)
         found = _Report(request, settings)
-        with progress(mode, "rebuild", 0, log_bytes(store)) as bar:
+        with show_progress(mode, "rebuild", 0, log_bytes(store)) as bar:
             if request.what == "timer":
                 first = store.commit_log.min_offset
                 found.timer = rebuild_timer(store, request.out, lambda offset: bar.update(offset - first))
@@ -128,9 +129,7 @@ class _Report:
     def print(self, invocation: Invocation, output_format: Format, seconds: float) -> ExitCode:
         """Prints all of it; the exit code says whether everything was there."""
         document = self._document(seconds)
-        for row in document["damage"][:10]:
-            where = f"{row['path']} position {row['position']}: " if row["path"] else ""
-            note(f"damage: {where}{row['kind']} at physical offset {row['start']}, {row['end'] - row['start']} bytes")
+        note_damaged_ranges(document["damage"])
         if document["damage_count"] > 10:
             note(f"damage: {document['damage_count'] - 10} more ranges")
         code = ExitCode.OK if document["complete"] else ExitCode.NO
@@ -162,17 +161,7 @@ class _Report:
             "records_per_second": round(records / seconds) if seconds else 0,
             "index_files": result.index_files,
             "settings": _settings(self._settings),
-            "damage": [
-                {
-                    "start": one.start,
-                    "end": one.end,
-                    "kind": one.kind.value,
-                    "path": None if one.path is None else str(one.path),
-                    "position": one.position,
-                    "detail": one.detail,
-                }
-                for one in damage.items
-            ],
+            "damage": damaged_ranges(damage.items),
             "notes": [
                 {
                     "kind": one.kind.value,

@@ -1,26 +1,12 @@
 """What `mqtool rebuild` prints: what was made, from what, and what is not as it was."""
 
+from mqtool.cli.damaged_ranges import DAMAGED_RANGES
 from mqtool.cli.schema import DATA, TABLE, WIDE, Column, OutputSchema
 
 
 def _count(name: str, doc: str, *, show: str = TABLE) -> Column:
     return Column(name, "int64", doc, show=show)
 
-
-DAMAGE = Column(
-    "damage",
-    "array",
-    "ranges of the log without a record; what they held is not in the result",
-    show=TABLE,
-    fields=(
-        _count("start", "physical offset of the first byte"),
-        _count("end", "physical offset after the last byte"),
-        Column("kind", "string", "see docs/rebuild.md", show=TABLE),
-        Column("path", "string", "file", show=WIDE, nullable=True),
-        _count("position", "of `start` in the file", show=WIDE),
-        Column("detail", "string", "expected and found", show=TABLE),
-    ),
-)
 
 NOTES = Column(
     "notes",
@@ -68,7 +54,7 @@ REBUILD = OutputSchema(
                 Column("evidence", "string", "known from", show=TABLE),
             ),
         ),
-        DAMAGE,
+        DAMAGED_RANGES,
         NOTES,
         Column(
             "oddities",

@@ -64,6 +64,21 @@ class Column:
         return inner if self.fields else {"type": "object", "additionalProperties": inner}
 
 
+def text(name: str, doc: str, *, show: str = TABLE, nullable: bool = False) -> Column:
+    """Returns a column of text, shown in tables."""
+    return Column(name, "string", doc, show=show, nullable=nullable)
+
+
+def count(name: str, doc: str, *, show: str = TABLE, nullable: bool = False) -> Column:
+    """Returns a column of whole numbers of any size, shown in tables."""
+    return Column(name, "int64", doc, show=show, nullable=nullable)
+
+
+def flag(name: str, doc: str) -> Column:
+    """Returns a column that is true or false, shown in tables."""
+    return Column(name, "boolean", doc, show=TABLE)
+
+
 def _scalar(name: str) -> dict[str, Any]:
     if name == "any":
         return {}

@@ -8,7 +8,6 @@ import typer
 
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import FORMAT_OPTIONS
-from mqtool.cli.kind_rows import VERIFY_KIND
 from mqtool.cli.options import (
     OUTPUT,
     Broker,
@@ -22,6 +21,7 @@ from mqtool.cli.options import (
     print_schema,
 )
 from mqtool.cli.schema import prints
+from mqtool.cli.sibling_rows import VERIFY_KIND
 from mqtool.cli.spark_session import LOCAL, SPARK, ConfOption, MasterOption, on_spark
 from mqtool.cli.verify_schema import LINES, VERIFY
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from mqtool.cli import cells
-from mqtool.cli.verify_text import counted
+from mqtool.cli.cells import counted
 from mqtool.verify import Area, Finding, Severity, State, Verification
 from mqtool.verify.notebook import area_of
 

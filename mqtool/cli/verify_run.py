@@ -1,35 +1,30 @@
 """What `mqtool verify` does once its options are read."""
 
-import os
 import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from mqtool.cli import kind_run, verify_monitoring, verify_text
+from mqtool.cli import siblings, verify_monitoring, verify_text
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Invocation, note
 from mqtool.cli.options import ProgressMode
-from mqtool.cli.progress import progress
+from mqtool.cli.progress import show_progress
 from mqtool.cli.ranges import parse_rate
 from mqtool.cli.render import Csv, encode
+from mqtool.cli.result_file import check_result_file, write_result_file
 from mqtool.cli.selected import require_selected
 from mqtool.cli.spark_session import OnSpark, spark_session
 from mqtool.cli.verify_schema import FINDING_ROWS, VERIFY
 from mqtool.cli.verify_steps import next_steps
+from mqtool.cli.workers import workers
 from mqtool.errors import UsageError
 from mqtool.siblings.registry import recognise
 from mqtool.store import Store, open_store
-from mqtool.store.named_files import require_regular
-from mqtool.store.processes import available
-from mqtool.store.real_path import is_inside
 from mqtool.verify import CATALOGUE, Finding, Options, Severity, State, Verification
 from mqtool.verify import verify as check
 from mqtool.verify.store import Progress
-
-SMALL = 128 << 20
-"""Bytes of the CommitLog up to which further processes cost more time than they save."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +55,16 @@ def run(
     if kind is not None:
         if outfile or any((work.topics, work.jobs, work.throttle, work.state, work.max_time, work.spark, work.broker)):
             raise UsageError(f"a store of kind {kind.name} is checked whole, in one process, to stdout")
-        return kind_run.verify(invocation, kind, path, output_format, fail_on)
+        return siblings.verify(invocation, kind, path, output_format, fail_on)
     del invocation  # a failure before the answer is a line by itself
     for written in (outfile, work.state):
         if written is not None:
-            outside(path, written)
+            check_result_file(path, written)
     found, steps = verification(path, config, work)
     code = exit_code(found, fail_on)
     data = render(found, output_format, code, steps)
     if outfile is not None:
-        write_whole(outfile, data)
+        write_result_file(outfile, data)
     else:
         sys.stdout.buffer.write(data)
         sys.stdout.flush()
@@ -86,9 +81,10 @@ def verification(path: Path, config: Path | None, work: Work) -> tuple[Verificat
     with open_store(path, config) as store:
         require_selected([store], work.topics)
         size = sum(segment.size for segment in store.commit_log.segments)
-        jobs = work.jobs or (1 if size < SMALL else available())
-        options = Options(work.topics, jobs, throttle, work.state, work.max_time, broker=work.broker)
-        with progress(work.progress, "verify", 0, size) as bar:
+        options = Options(
+            work.topics, workers(work.jobs, size), throttle, work.state, work.max_time, broker=work.broker
+        )
+        with show_progress(work.progress, "verify", 0, size) as bar:
             move: Progress = lambda done, total: bar.update(size * done // max(1, total))  # noqa: E731
             found = _on_spark(store, work, move) if work.spark else check(store, options, move)
             bar.update(size)
@@ -101,27 +97,6 @@ def _on_spark(store: Store, work: Work, move: Progress) -> Verification:
         from mqtool.spark.verify import verify_on  # noqa: PLC0415 - an extra
 
         return verify_on(session, store, work.topics, move, broker=work.broker)
-
-
-def outside(store: Path, written: Path) -> None:
-    """Makes sure that a file to be written does not lie in the store, and is no device that it would take the place of.
-
-    Raises:
-        UsageError: it does, or is one.
-    """
-    require_regular(written)
-    if is_inside(written, store):
-        raise UsageError(f"{written}: lies inside the store, which is only read; name a file elsewhere")
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Writes a file beside its place first, so that a reader sees the old one or the new one."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        beside.write_bytes(data)
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def exit_code(found: Verification, fail_on: str) -> ExitCode:

@@ -1,4 +1,4 @@
-"""What `mqtool verify` and `mqtool checks` print."""
+"""What `mqtool verify` prints."""
 
 from mqtool.cli.schema import TABLE, Column, OutputSchema
 
@@ -136,18 +136,3 @@ LINES = (FINDING, CHECK, LOST_RANGE, LOST_MESSAGES, GROUP_LOSS, VERDICT)
 
 FINDING_ROWS = OutputSchema("verify.findings", 1, "a finding", FINDING_COLUMNS)
 """Rows of `--format csv`."""
-
-CHECKS = OutputSchema(
-    "checks",
-    1,
-    "a code that verify can report",
-    (
-        _text("code", "stable name"),
-        _text("check", "which check reports it"),
-        _text("severity", "error, warning or note, unless `meaning` says when it differs"),
-        _text("meaning", "what is broken, and what the broker makes of it"),
-        _text("remedy", "what to do", show="wide"),
-        _text("next_step", "the command to type; {store} and the like are filled in", show="wide"),
-        _text("runbooks", "runbooks about it, the one to take first; empty if there is none"),
-    ),
-)

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from mqtool.cli import cells
+from mqtool.cli.cells import counted
 from mqtool.cli.colour import Style, paint
 from mqtool.cli.render import Table
 from mqtool.cli.schema import TABLE, Column
@@ -30,11 +31,6 @@ def text(found: Verification, steps: Sequence[str] = (), *, wide: bool) -> bytes
     head = [*_head(found), *(f"next: {paint(cells.escape(step), Style.COMMAND)}" for step in steps)]
     parts = ["\n".join(head), *_findings(found.findings, wide=wide), *_losses(found), _checks(found)]
     return "\n\n".join(part for part in parts if part).encode("utf-8", "replace") + b"\n"
-
-
-def counted(number: int, word: str) -> str:
-    """Returns "1 message", "2 messages"."""
-    return f"{number} {word}{'' if number == 1 else 's'}"
 
 
 def _head(found: Verification) -> Iterator[str]:

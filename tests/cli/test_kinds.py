@@ -5,7 +5,7 @@ import json
 import jsonschema
 import pytest
 
-from mqtool.cli import kind_rows
+from mqtool.cli import sibling_rows
 from mqtool.cli.app import COMMANDS
 from mqtool.siblings.registry import KINDS
 from tests.support.chunks import damaged, equeue_store, lines, tfchunk_store
@@ -29,7 +29,7 @@ def test_info_says_what_a_store_is(mqtool, root, kind):
     assert result.document["kind"] == kind
     assert result.document["oddities"] == []
     assert "findings" not in result.document
-    validate(result.document, kind_rows.KIND_INFO)
+    validate(result.document, sibling_rows.KIND_INFO)
     assert tree_digest(root) == before
 
 
@@ -37,7 +37,7 @@ def test_info_deep_lists_broken_invariants_and_ends_with_1(mqtool, tmp_path):
     result = mqtool("info", damaged("done-record-suffix", tmp_path / "store"), "--deep", "--format", "json")
     assert result.code == 1
     assert {finding["code"] for finding in result.document["findings"]} == {"equeue-frames", "equeue-frames-backward"}
-    validate(result.document, kind_rows.KIND_INFO)
+    validate(result.document, sibling_rows.KIND_INFO)
 
 
 def test_info_deep_of_a_healthy_store_finds_nothing(mqtool):
@@ -53,7 +53,7 @@ def test_dump_prints_every_message(mqtool):
         (line["position"], line["topic"], line["tag"], line["queueOffset"]) for line in answers
     ]
     for row in result.lines:
-        validate(row, kind_rows.TABLES["equeue-message"], line=True)
+        validate(row, sibling_rows.TABLES["equeue-message"], line=True)
 
 
 @pytest.mark.parametrize("select", [["--topic", "TYPO"], ["--queue", "99"]], ids=str)
@@ -67,7 +67,7 @@ def test_dump_prints_every_record_of_a_database(mqtool):
     assert [row["position"] for row in result.document["rows"]] == [
         line["position"] for line in lines("tfchunk/plain", "records")
     ]
-    validate(result.document, kind_rows.TABLES["tfchunk-record"])
+    validate(result.document, sibling_rows.TABLES["tfchunk-record"])
 
 
 @pytest.mark.parametrize("table", ["equeue-entry", "equeue-chunk"])
@@ -75,7 +75,7 @@ def test_dump_prints_another_table(mqtool, table):
     result = mqtool("dump", SMALL, "--table", table, "--format", "json")
     assert result.code == 0
     assert len(result.document["rows"]) == {"equeue-entry": 62, "equeue-chunk": 13}[table]
-    validate(result.document, kind_rows.TABLES[table])
+    validate(result.document, sibling_rows.TABLES[table])
 
 
 def test_dump_tells_of_damage_and_goes_on(mqtool, tmp_path):
@@ -190,7 +190,7 @@ def test_verify_ends_with_the_code_of_its_worst_finding(mqtool, case_id, fail_on
     assert result.code == code
     assert bool(result.lines) == (case_id != "killed-untouched")
     for row in result.lines:
-        validate(row, kind_rows.VERIFY_KIND, line=True)
+        validate(row, sibling_rows.VERIFY_KIND, line=True)
 
 
 @pytest.mark.parametrize("options", [("--format", "junit"), ("--jobs", "2"), ("--topic", "x")])
@@ -213,7 +213,7 @@ def test_explain_start_says_what_the_broker_would_do(mqtool, case_id, code, verd
     result = mqtool("explain-start", root, "--format", "json")
     assert result.code == code
     assert result.document["verdict"].startswith(verdict)
-    validate(result.document, kind_rows.EXPLAIN_KIND)
+    validate(result.document, sibling_rows.EXPLAIN_KIND)
     assert tree_digest(root) == before
 
 

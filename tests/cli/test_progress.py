@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from mqtool.cli.options import ProgressMode
-from mqtool.cli.progress import INTERVAL, Bar, JsonLinesProgress, Silent, progress
+from mqtool.cli.progress import INTERVAL, Bar, JsonLinesProgress, Silent, show_progress
 from tests.support.terminal import ROOT, run_on_terminal
 
 
@@ -52,7 +52,7 @@ def test_json_progress_of_failed_work_does_not_say_finished(capsys):
 
 @pytest.mark.parametrize("mode", [ProgressMode.NONE, ProgressMode.AUTO])
 def test_there_is_no_progress_where_nobody_looks(mode, capsys):
-    with progress(mode, "dump", 0, 10) as bar:
+    with show_progress(mode, "dump", 0, 10) as bar:
         bar.update(5)
     assert isinstance(bar, Silent)
     assert lines(capsys) == []
@@ -62,7 +62,7 @@ def test_there_is_no_progress_where_nobody_looks(mode, capsys):
 def test_a_bar_is_drawn_whenever_stderr_is_a_terminal(monkeypatch, stdout):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     monkeypatch.setattr("sys.stdout.isatty", lambda: stdout)
-    with progress(ProgressMode.AUTO, "dump", 0, 10) as bar:
+    with show_progress(ProgressMode.AUTO, "dump", 0, 10) as bar:
         bar.update(5)
     assert isinstance(bar, Bar)
 

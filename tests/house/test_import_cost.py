@@ -19,7 +19,12 @@ def loaded_by(*arguments: str) -> set[str]:
     return {line.rpartition("|")[2].strip() for line in result.stderr.splitlines() if line.startswith("import time:")}
 
 
-CALLS = [("-c", "import mqtool"), ("-m", "mqtool", "--help"), ("-m", "mqtool", "--version")]
+CALLS = [
+    ("-c", "import mqtool"),
+    ("-m", "mqtool", "--help"),
+    ("-m", "mqtool", "--version"),
+    ("-c", "from mqtool.cli.app import LazyCommands; [*LazyCommands().values()]"),  # `--help` of every command
+]
 
 
 @pytest.mark.parametrize("arguments", CALLS, ids=" ".join)

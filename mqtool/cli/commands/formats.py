@@ -75,7 +75,7 @@ def formats(ctx: typer.Context, *, output_format: FormatOption = Format.TABLE, _
 
 
 def _rows() -> Iterator[dict[str, Any]]:
-    from mqtool.cli.app import COMMANDS as ALL  # noqa: PLC0415 - the table of commands imports none of them
+    from mqtool.cli.app import COMMANDS as ALL
 
     taken = [name for name in ALL if name != "formats"]
     yield {

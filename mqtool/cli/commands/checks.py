@@ -8,8 +8,7 @@ from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format
 from mqtool.cli.options import DebugOption, FormatOption
 from mqtool.cli.output import Output
-from mqtool.cli.schema import prints
-from mqtool.cli.verify_schema import CHECKS
+from mqtool.cli.schema import OutputSchema, prints, text
 from mqtool.errors import UsageError
 
 HELP = """
@@ -22,6 +21,22 @@ impact: read-only
 """
 
 
+CHECKS = OutputSchema(
+    "checks",
+    1,
+    "a code that verify can report",
+    (
+        text("code", "stable name"),
+        text("check", "which check reports it"),
+        text("severity", "error, warning or note, unless `meaning` says when it differs"),
+        text("meaning", "what is broken, and what the broker makes of it"),
+        text("remedy", "what to do", show="wide"),
+        text("next_step", "the command to type; {store} and the like are filled in", show="wide"),
+        text("runbooks", "runbooks about it, the one to take first; empty if there is none"),
+    ),
+)
+
+
 @prints(CHECKS)
 def checks(
     ctx: typer.Context,
@@ -30,8 +45,8 @@ def checks(
     output_format: FormatOption = Format.TABLE,
     _debug: DebugOption = False,
 ) -> ExitCode:
-    """Reads the options and runs."""
-    from mqtool.verify.catalogue import CATALOGUE  # noqa: PLC0415 - `--help` loads none of verify
+    """Prints the codes that are asked for."""
+    from mqtool.verify.catalogue import CATALOGUE
 
     wanted = code or [""]
     unknown = [one for one in wanted if not any(known.startswith(one) for known in CATALOGUE)]

@@ -1,16 +1,13 @@
 """`mqtool undo`: a change taken back."""
 
-from pathlib import Path
-from typing import Annotated
-
 import typer
 
-from mqtool.cli.apply import DryRunOption
+from mqtool.cli.changes import ChangedArgument, DryRunOption, ended_schema, print_ended
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format
 from mqtool.cli.options import DebugOption, FormatOption
-from mqtool.cli.plan_schema import UNDO
 from mqtool.cli.schema import prints
+from mqtool.commands import command
 
 HELP = """
 mqtool undo /data/store
@@ -22,21 +19,21 @@ since, for instance by a broker: that would be lost.
 impact: changes the store back to what it was before `mqtool apply`
 """
 
-TargetArgument = Annotated[
-    Path, typer.Argument(metavar="STORE|JOURNAL", help="Root of the store, or STORE/.mqtool/journal.")
-]
+UNDO = ended_schema("undo", "what taking a change back came to")
 
 
 @prints(UNDO)
 def undo(
     ctx: typer.Context,
-    target: TargetArgument,
+    target: ChangedArgument,
     *,
     dry_run: DryRunOption = False,
     output_format: FormatOption = Format.TABLE,
     _debug: DebugOption = False,
 ) -> ExitCode:
-    """Reads the options and runs."""
-    from mqtool.cli.apply_run import run_undo  # noqa: PLC0415 - `--help` loads no numpy
+    """Undoes the change and prints how it ended."""
+    from mqtool.repair import undo as undo_change
 
-    return run_undo(ctx.obj, target, output_format, dry_run=dry_run)
+    ended = undo_change(target, dry_run=dry_run)
+    next_step = command("undo", target) if dry_run else command("verify", ended.store)
+    return print_ended(ctx.obj, UNDO, output_format, ended, next_step, dry_run=dry_run)

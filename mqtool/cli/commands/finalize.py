@@ -5,13 +5,13 @@ from typing import Annotated
 
 import typer
 
-from mqtool.cli.apply import DryRunOption
+from mqtool.cli.changes import ChangedArgument, DryRunOption, ended_schema, print_ended
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format
 from mqtool.cli.options import DebugOption, FormatOption, option
-from mqtool.cli.plan_schema import FINALIZE
 from mqtool.cli.schema import prints
-from mqtool.cli.undo import TargetArgument
+from mqtool.commands import command
+from mqtool.errors import RefusedError, UsageError
 
 HELP = """
 mqtool finalize /data/store --yes
@@ -23,10 +23,13 @@ impact: deletes STORE/.mqtool with the old files; nothing without --yes
 """
 
 
+FINALIZE = ended_schema("finalize", "what giving the way back up came to")
+
+
 @prints(FINALIZE)
 def finalize(
     ctx: typer.Context,
-    target: TargetArgument,
+    target: ChangedArgument,
     *,
     yes: Annotated[bool, option("--yes", help="The old files are not needed any more.")] = False,
     dry_run: DryRunOption = False,
@@ -36,7 +39,13 @@ def finalize(
     output_format: FormatOption = Format.TABLE,
     _debug: DebugOption = False,
 ) -> ExitCode:
-    """Reads the options and runs."""
-    from mqtool.cli.apply_run import run_finalize  # noqa: PLC0415 - `--help` loads no numpy
+    """Discards the undo data and prints how it ended."""
+    from mqtool.repair import finalize as finalize_change
 
-    return run_finalize(ctx.obj, target, output_format, yes=yes, dry_run=dry_run, keep_journal=keep_journal)
+    if yes and dry_run:
+        raise UsageError("--yes and --dry-run exclude each other")
+    if not yes and not dry_run:
+        raise RefusedError("finalize", "say that the old files are not needed any more: --yes", target)
+    ended = finalize_change(target, dry_run=dry_run, keep_journal=keep_journal)
+    next_step = command("finalize", target, "--yes") if dry_run else command("explain-start", ended.store)
+    return print_ended(ctx.obj, FINALIZE, output_format, ended, next_step, dry_run=dry_run)

@@ -1,14 +1,14 @@
-"""What `info`, `dump`, `get` and `find` do with stores of other kinds (`mqtool.siblings`)."""
+"""What commands do with stores of other systems (`mqtool.siblings`)."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from fnmatch import fnmatchcase
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from mqtool.cli import kind_rows
+from mqtool.cli import sibling_rows
 from mqtool.cli.bodies import BodyView
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.filters import Filters
@@ -18,6 +18,7 @@ from mqtool.cli.options import Body
 from mqtool.cli.output import Output
 from mqtool.cli.ranges import parse_size, parse_times
 from mqtool.cli.report import Report
+from mqtool.cli.spark_session import OnSpark, spark_session
 from mqtool.errors import CorruptionError, UnsupportedFormatError, UsageError
 from mqtool.siblings.base import Damage, Finding, Opened, Row, Severity, Table
 from mqtool.siblings.registry import Kind
@@ -35,13 +36,13 @@ def info(invocation: Invocation, kind: Kind, path: Path, output_format: Format, 
             "path": str(path),
             "release": layout.pop("release"),
             "oddities": [str(oddity) for oddity in layout.pop("oddities")],
-            "layout": kind_rows.layout_rows(layout),
+            "layout": sibling_rows.layout_rows(layout),
         }
         if deep:
             findings = list(opened.verify())
             found["findings"] = [_finding(finding) for finding in findings]
             code = ExitCode.NO if any(one.severity is Severity.ERROR for one in findings) else ExitCode.OK
-        return Output(invocation, kind_rows.KIND_INFO, output_format).document(found, code)
+        return Output(invocation, sibling_rows.KIND_INFO, output_format).document(found, code)
 
 
 def _finding(finding: Finding) -> dict[str, Any]:
@@ -56,14 +57,14 @@ def explain_start(invocation: Invocation, kind: Kind, path: Path, output_format:
         raise UnsupportedFormatError(f"{path}: what a start does to a store of kind {kind.name} is not known")
     code = ExitCode.OK if found["harmless"] else ExitCode.NO
     value = {"kind": kind.name, "path": str(path), **found}
-    return Output(invocation, kind_rows.EXPLAIN_KIND, output_format).document(value, code)
+    return Output(invocation, sibling_rows.EXPLAIN_KIND, output_format).document(value, code)
 
 
 def verify(invocation: Invocation, kind: Kind, path: Path, output_format: str, fail_on: str) -> ExitCode:
     """Prints every broken invariant; the exit code is that of the worst one."""
     if output_format not in list(Format):
         raise UsageError(f"--format {output_format} is not for a store of kind {kind.name}")
-    output = Output(invocation, kind_rows.VERIFY_KIND, Format(output_format))
+    output = Output(invocation, sibling_rows.VERIFY_KIND, Format(output_format))
     seen = set()
     with kind.open(path) as opened:
         for finding in opened.verify():
@@ -100,7 +101,7 @@ def dump(
                 raise UsageError(f"{only}: give the root of this store of kind {kind.name}, {path}")
             chosen, items = found
         report = Report()
-        output = Output(invocation, kind_rows.TABLES[chosen.name], view.format)
+        output = Output(invocation, sibling_rows.TABLES[chosen.name], view.format)
         body = _body_view(view)
         rows = _selected(opened, chosen, filters, report, items)
         any_row = _print(output, rows, chosen, filters.limit, body)
@@ -114,7 +115,7 @@ def get(invocation: Invocation, kind: Kind, path: Path, addresses: list[str], vi
     with kind.open(path) as opened:
         chosen = opened.table()
         report = Report()
-        output = Output(invocation, kind_rows.TABLES[chosen.name], view.format, upright=True)
+        output = Output(invocation, sibling_rows.TABLES[chosen.name], view.format, upright=True)
         body = _body_view(view, default=Body.TEXT)
         for address in addresses:
             try:
@@ -126,7 +127,7 @@ def get(invocation: Invocation, kind: Kind, path: Path, addresses: list[str], vi
                 note(f"{address}: nothing found")
                 report.missing()
             else:
-                output.row(kind_rows.row(row, chosen, body))
+                output.row(sibling_rows.row(row, chosen, body))
         return output.finish(report.code())
 
 
@@ -135,7 +136,7 @@ def find(invocation: Invocation, kind: Kind, path: Path, filters: Filters, view:
     with kind.open(path) as opened:
         chosen = opened.table()
         report = Report()
-        output = Output(invocation, kind_rows.TABLES[chosen.name], view.format)
+        output = Output(invocation, sibling_rows.TABLES[chosen.name], view.format)
         body = _body_view(view)
         note(f"looking by reading every row of {chosen.name}")
         if not _print(output, _selected(opened, chosen, filters, report), chosen, filters.limit, body):
@@ -148,7 +149,7 @@ def _print(output: Output, rows: Iterator[Row], table: Table, limit: int | None,
     any_row = False
     for row in islice(rows, limit):
         any_row = True
-        output.row(kind_rows.row(row, table, body))
+        output.row(sibling_rows.row(row, table, body))
     return any_row
 
 
@@ -226,3 +227,93 @@ def _pattern(text: str) -> re.Pattern[bytes]:
         return re.compile(text.encode("utf-8", "surrogateescape"))
     except re.error as error:
         raise UsageError(f"--grep: {text!r} is no regular expression: {error}") from error
+
+
+_REBUILDABLE = ("consumequeue", "all")
+"""What can be rebuilt of another kind of store: its queues."""
+_NOTED = 10
+"""Damaged ranges of a table that get a line on stderr."""
+
+
+def new_directory(store: Path, target: Path) -> None:
+    """Passes if a target is new or empty, and lies outside of the store.
+
+    Raises:
+        UsageError: it does not.
+    """
+    from mqtool.store.real_path import is_inside  # noqa: PLC0415 - `--help` loads no numpy
+
+    if is_inside(target, store):
+        raise UsageError(f"{target}: expected a directory outside of {store}: nothing is written into a store")
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise UsageError(f"{target}: expected a new or empty directory")
+
+
+def export(invocation: Invocation, kind: Kind, path: Path, target: Path, output_format: Format) -> ExitCode:
+    """Writes each table of a store as one Parquet file; ends with 1 if something could not be read."""
+    from mqtool.siblings.export import export as write  # noqa: PLC0415 - pyarrow costs 100 ms at import
+
+    new_directory(path, target)
+    output = Output(invocation, sibling_rows.EXPORT_KIND, output_format)
+    damaged = False
+    with kind.open(path) as opened:
+        target.mkdir(parents=True, exist_ok=True)
+        for table in opened.tables:
+            damage: list[Damage] = []
+            file = target / f"{table.name}.parquet"
+            rows = write(opened, file, table.name, damage.append)
+            for one in damage[:_NOTED]:
+                note(f"damage: {one}")
+            damaged = damaged or bool(damage)
+            output.row({"table": table.name, "rows": rows, "damage": len(damage), "file": str(file)})
+    return output.finish(ExitCode.NO if damaged else ExitCode.OK)
+
+
+def rebuild(invocation: Invocation, kind: Kind, path: Path, out: Path, what: str, output_format: Format) -> ExitCode:
+    """Writes a store's queues anew; ends with 1 if entries lead nowhere."""
+    if what not in _REBUILDABLE:
+        raise UsageError(f"of a store of kind {kind.name} the queues can be rebuilt (consumequeue), not {what}")
+    new_directory(path, out)
+    with kind.open(path) as opened:
+        rows = opened.rebuild(out)
+    if rows is None:
+        raise UnsupportedFormatError(f"{path}: a store of kind {kind.name} has nothing that could be rebuilt")
+    return _print_written(Output(invocation, sibling_rows.REBUILD_KIND, output_format), rows, "filled")
+
+
+def salvage(invocation: Invocation, kind: Kind, path: Path, target: Path, output_format: Format) -> ExitCode:
+    """Writes what each file still holds, and says how it was found; ends with 1 if there is damage."""
+    new_directory(path, target)
+    with kind.open(path) as opened:
+        rows = opened.salvage(target)
+    if rows is None:
+        raise UnsupportedFormatError(f"{path}: nothing can be salvaged of a store of kind {kind.name}")
+    return _print_written(Output(invocation, sibling_rows.SALVAGE_KIND, output_format), rows, "damaged_bytes")
+
+
+def _print_written(output: Output, rows: Sequence[Row], lost: str) -> ExitCode:
+    """Prints what was written; the answer is no if a row counts anything as lost."""
+    output.rows(iter(rows))
+    return output.finish(ExitCode.NO if any(row[lost] for row in rows) else ExitCode.OK)
+
+
+def export_on_spark(
+    invocation: Invocation, kind: Kind, path: Path, target: Path, spark: OnSpark, output_format: Format
+) -> ExitCode:
+    """Exports and prints; ends with 1 if something could not be read."""
+    new_directory(path, target)
+    output = Output(invocation, sibling_rows.EXPORT_KIND, output_format)
+    damaged = False
+    with spark_session(spark) as session:
+        from mqtool.spark.kinds import export_table  # noqa: PLC0415 - an extra
+
+        for table in kind.tables:
+            folder = target.absolute() / f"{table.name}.parquet"
+            written = export_table(session, str(path.absolute()), table, folder)
+            damage = [text for one in written for text in one.damage]
+            for text in damage[:_NOTED]:
+                note(f"damage: {text}")
+            damaged = damaged or bool(damage)
+            rows = sum(one.rows for one in written)
+            output.row({"table": table.name, "rows": rows, "damage": len(damage), "file": str(folder)})
+    return output.finish(ExitCode.NO if damaged else ExitCode.OK)

@@ -1,5 +1,10 @@
 """`mqtool mirror`: a copy of a running broker's store, kept by its own replication."""
 
+from __future__ import annotations
+
+import logging
+import signal
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -8,6 +13,7 @@ import typer
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format
 from mqtool.cli.options import DebugOption, FormatOption, option
+from mqtool.cli.output import Output
 from mqtool.cli.schema import TABLE, Column, OutputSchema, prints
 
 HELP = """
@@ -21,6 +27,7 @@ before goes on where it ended. A broker may be started on it when the mirror has
 
 impact: writes the copy under its lock; asks the master, writes nothing there
 """
+
 
 MIRROR = OutputSchema(
     "mirror",
@@ -48,7 +55,9 @@ def mirror(
     output_format: FormatOption = Format.TABLE,
     _debug: DebugOption = False,
 ) -> ExitCode:
-    """Reads the options and follows."""
-    from mqtool.cli.mirror_run import run  # noqa: PLC0415 - `--help` loads no numpy
+    """Follows until it is told to stop, or has caught up with --once; prints where the copy ends."""
+    from mqtool.server.replication.mirror import follow
 
-    return run(ctx.obj, master, copy, output_format, once=once)
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    output = Output(ctx.obj, MIRROR, output_format)
+    return output.document(follow(master, copy, once=once, signals=(signal.SIGTERM, signal.SIGINT)))

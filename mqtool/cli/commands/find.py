@@ -1,15 +1,17 @@
 """`mqtool find`: messages by what is in them."""
 
+from __future__ import annotations
+
 from typing import Annotated
 
 import typer
 
-from mqtool.cli import zones
+from mqtool.cli import siblings, zones
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.filters import Filters
-from mqtool.cli.invocation import Format
-from mqtool.cli.kind_rows import MAIN
+from mqtool.cli.invocation import Format, note
 from mqtool.cli.message_rows import MESSAGE
+from mqtool.cli.message_view import MessageView
 from mqtool.cli.options import (
     SELECTION,
     BodyOption,
@@ -37,7 +39,13 @@ from mqtool.cli.options import (
     ZoneOption,
     option,
 )
+from mqtool.cli.output import Output
+from mqtool.cli.progress import show_progress
+from mqtool.cli.report import Report
 from mqtool.cli.schema import prints
+from mqtool.cli.sibling_rows import MAIN
+from mqtool.errors import UsageError
+from mqtool.siblings.registry import recognise
 
 HELP = """
 mqtool find /data/store --key order-4711
@@ -48,6 +56,10 @@ exit code 1.
 
 impact: read-only
 """
+
+
+_CRITERIA = ("key", "unique_key", "tag", "user_property", "grep", "time", "offset", "topic", "queue")
+"""Options of which one must be given."""
 
 
 @prints(MESSAGE, *MAIN)
@@ -77,10 +89,31 @@ def find(
     _zone: ZoneOption = zones.DEFAULT,
     _debug: DebugOption = False,
 ) -> ExitCode:
-    """Reads the options and runs."""
-    from mqtool.cli.find_run import run  # noqa: PLC0415 - `--help` loads no numpy
-    from mqtool.cli.message_view import MessageView  # noqa: PLC0415
+    """Prints the messages that match."""
+    from mqtool.cli.message_stream import MessageStream
+    from mqtool.cli.selected import require_selected
+    from mqtool.store import open_store
+    from mqtool.store.find import Way, find_messages
 
     filters = Filters(offset, time, topic, queue, tag, key, unique_key, user_property, grep, limit, max_bytes)
     view = MessageView(format=output_format, body=body, max_body=max_body, raw=raw, redact=redact, progress=progress)
-    return run(ctx.obj, store, config, filters, view, way)
+    if all(getattr(filters, name) is None for name in _CRITERIA):
+        raise UsageError("nothing to find: give --key, --tag, --grep, …; `mqtool dump` prints every message")
+    kind = recognise(store)
+    if kind is not None:
+        return siblings.find(ctx.obj, kind, store, filters, view)
+    report = Report()
+    with open_store(store, config) as opened:
+        require_selected([opened], filters.topic, filters.queue)
+        log = opened.commit_log
+        rows = view.rows()
+        output = Output(ctx.obj, rows.schema, view.format)
+        found = find_messages(opened, Way(way), **filters.keywords(log.min_offset, log.max_offset))
+        note(f"looking by {', and '.join(found.ways)}")
+        stream = MessageStream(report, filters.limit, filters.byte_limit())
+        with show_progress(view.progress, "find", log.min_offset, log.max_offset) as bar:
+            stream.write(found.items, rows, output, bar, view.damage)
+        if not stream.passed:
+            note("no message matches")
+            report.missing()
+        return output.finish(report.code())

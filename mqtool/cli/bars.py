@@ -1,0 +1,19 @@
+"""Bars that are drawn on the terminal, so that whoever prints there can take them away first."""
+
+from typing import Protocol
+
+
+class Drawn(Protocol):
+    """A bar on the terminal's last line."""
+
+    def hide(self) -> None:
+        """Clears the line until the bar is drawn again."""
+
+
+DRAWN: list[Drawn] = []
+
+
+def hide() -> None:
+    """Clears every bar; called before something is printed on the terminal."""
+    for bar in DRAWN:
+        bar.hide()

@@ -1,0 +1,85 @@
+"""Changes of a store, as `plan`, `apply`, `undo` and `finalize` print them: their steps, and how one ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mqtool.cli.exits import ExitCode
+from mqtool.cli.invocation import Format, Invocation
+from mqtool.cli.options import option
+from mqtool.cli.output import Output
+from mqtool.cli.schema import DATA, TABLE, Column, OutputSchema, count, flag, text
+
+if TYPE_CHECKING:
+    from mqtool.repair import Ended, Step
+
+DryRunOption = Annotated[bool, option("--dry-run", help="Try all gates and write nothing.")]
+ChangedArgument = Annotated[
+    Path, typer.Argument(metavar="STORE|JOURNAL", help="Root of the store, or STORE/.mqtool/journal.")
+]
+
+STEPS = Column(
+    "steps",
+    "array",
+    "what becomes of which file",
+    show=TABLE,
+    fields=(
+        text("action", "create, replace or set-aside"),
+        text("path", "file, below the store"),
+        count("before", "bytes now; null where there is no file", nullable=True),
+        count("after", "bytes then; null where the file goes", nullable=True),
+        text("sha256_before", "of the file now", show=DATA, nullable=True),
+        text("sha256_after", "of the file then", show=DATA, nullable=True),
+    ),
+)
+NEXT_STEPS = Column("next_steps", "array", "commands to type, in this order or to choose from", show=TABLE)
+
+
+def step_rows(steps: Iterable[Step]) -> list[dict[str, Any]]:
+    """Returns the rows of the column `STEPS`."""
+    return [
+        {
+            "action": step.action,
+            "path": step.path,
+            "before": step.before and step.before.size,
+            "after": step.after and step.after.size,
+            "sha256_before": step.before and step.before.sha256,
+            "sha256_after": step.after and step.after.sha256,
+        }
+        for step in steps
+    ]
+
+
+def ended_schema(name: str, doc: str) -> OutputSchema:
+    """Returns the output of `undo` or `finalize`."""
+    return OutputSchema(
+        name,
+        1,
+        doc,
+        (
+            text("store", "root of the store"),
+            flag("dry_run", "gates were tried, nothing was written"),
+            count("files", "how many files were concerned, or would be"),
+            count("freed", "bytes of disk space freed, or that would be"),
+            NEXT_STEPS,
+        ),
+        single=True,
+    )
+
+
+def print_ended(
+    invocation: Invocation, schema: OutputSchema, output_format: Format, ended: Ended, next_step: str, *, dry_run: bool
+) -> ExitCode:
+    """Prints how a change ended; returns the exit code."""
+    document = {
+        "store": str(ended.store),
+        "dry_run": dry_run,
+        "files": ended.files,
+        "freed": ended.bytes,
+        "next_steps": [next_step],
+    }
+    return Output(invocation, schema, output_format).document(document)

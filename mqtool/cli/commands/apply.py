@@ -1,0 +1,111 @@
+"""`mqtool apply`: a plan carried out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mqtool.cli.changes import NEXT_STEPS, STEPS, DryRunOption, step_rows
+from mqtool.cli.exits import ExitCode
+from mqtool.cli.input_file import is_dash, read_input
+from mqtool.cli.invocation import Format
+from mqtool.cli.options import DebugOption, FormatOption, option
+from mqtool.cli.output import Output
+from mqtool.cli.schema import TABLE, Column, OutputSchema, count, prints, text
+from mqtool.commands import command
+from mqtool.errors import UsageError
+
+if TYPE_CHECKING:
+    from mqtool.repair import Applied
+
+HELP = """
+mqtool apply plan.json --yes
+
+Carry a plan out, or finish what an earlier run began. It is refused (exit code 4) if the plan was edited, if a file is
+not as it was when the plan was made, or if a broker has the store open. New files are built aside and must come out
+with the plan's SHA-256; old ones move to STORE/.mqtool/quarantine; every step is in the journal before it happens.
+While files change places no broker starts on the store. At the end the store is verified. Then: `mqtool undo STORE`,
+or `mqtool finalize STORE`.
+
+impact: changes the store as the plan says; nothing without --yes
+"""
+
+APPLY = OutputSchema(
+    "apply",
+    2,
+    "what carrying a plan out came to",
+    (
+        text("store", "root of the store"),
+        Column("dry_run", "boolean", "gates were tried, nothing was written", show=TABLE),
+        Column("already", "boolean", "it had been carried out before; nothing was done now", show=TABLE),
+        count("files", "how many files changed, or would"),
+        text("quarantine", "directory with the old files", nullable=True),
+        text("journal", "what was done, and the way back", nullable=True),
+        text(
+            "status",
+            "of the whole store by verify: clean, dirty, corrupt, unknown; null if it was not asked",
+            nullable=True,
+        ),
+        count("errors", "findings of verify that are errors", nullable=True),
+        count("warnings", "findings of verify that are warnings", nullable=True),
+        Column("codes", "array", "codes of these errors and warnings", show=TABLE),
+        STEPS,
+        NEXT_STEPS,
+    ),
+    single=True,
+)
+
+YesOption = Annotated[
+    bool, option("--yes", help="There is a backup or snapshot of the store, or none is needed: go ahead.")
+]
+
+
+@prints(APPLY)
+def apply(
+    ctx: typer.Context,
+    plan: Annotated[Path, typer.Argument(metavar="PLAN", help="File that `mqtool plan` wrote; - for stdin.")],
+    *,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    verify: Annotated[
+        bool, option("--verify/--no-verify", help="Verify the whole store at the end.", show_default=False)
+    ] = True,
+    output_format: FormatOption = Format.TABLE,
+    _debug: DebugOption = False,
+) -> ExitCode:
+    """Carries the plan out and prints the result."""
+    from mqtool.repair import Plan
+    from mqtool.repair import apply as carry_out
+    from mqtool.repair.plan import LARGEST
+    from mqtool.verify import Severity
+
+    if yes and dry_run:
+        raise UsageError("--yes and --dry-run exclude each other")
+    applied = carry_out(
+        Plan.from_json(read_input(plan, LARGEST), plan), backup_acknowledged=yes, dry_run=dry_run, verify_after=verify
+    )
+    verification = applied.verification
+    serious = [one for one in verification.findings if one.severity is not Severity.NOTE] if verification else []
+    document = {
+        "store": str(applied.store),
+        "dry_run": dry_run,
+        "already": applied.already,
+        "files": len(applied.steps),
+        "quarantine": None if applied.quarantine is None else str(applied.quarantine),
+        "journal": None if applied.journal is None else str(applied.journal),
+        "status": None if verification is None else verification.state.value,
+        "errors": applied.errors,
+        "warnings": None if verification is None else verification.count(Severity.WARNING),
+        "codes": sorted({one.code for one in serious}),
+        "steps": step_rows(applied.steps),
+        "next_steps": [command("apply", "-" if is_dash(plan) else plan, "--yes")] if dry_run else _next_steps(applied),
+    }
+    return Output(ctx.obj, APPLY, output_format).document(document)
+
+
+def _next_steps(applied: Applied) -> list[str]:
+    """Returns what to do with a changed store: see what a start of the broker would do, then keep it or go back."""
+    look = command("runbook", "match", applied.store) if applied.errors else command("explain-start", applied.store)
+    return [look, command("undo", applied.store), command("finalize", applied.store, "--yes")]

@@ -1,0 +1,107 @@
+"""`mqtool backup`: a snapshot of a store."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mqtool.cli.exits import ExitCode
+from mqtool.cli.invocation import Format
+from mqtool.cli.options import (
+    ConfigOption,
+    DebugOption,
+    FormatOption,
+    ProgressMode,
+    ProgressOption,
+    StoreArgument,
+    option,
+)
+from mqtool.cli.output import Output
+from mqtool.cli.progress import show_progress
+from mqtool.cli.schema import TABLE, WIDE, Column, OutputSchema, count, flag, prints, text
+from mqtool.commands import command
+
+HELP = """
+mqtool backup /data/store /backup/store
+
+Take a snapshot of a store, also while a broker writes to it: files are copied in an order with which the broker's own
+recovery makes the copy whole (docs/backup.md). DEST keeps pieces of files by their SHA-256, compressed; the next run
+stores only what is new, and zeros are never stored. A run that was interrupted leaves no snapshot, only pieces that
+the next run uses. `mqtool restore DEST --check` reads everything back.
+
+impact: writes below DEST; the store is only read
+"""
+
+
+BACKUP = OutputSchema(
+    "backup",
+    1,
+    "what a backup came to",
+    (
+        text("store", "root of the store"),
+        text("backup", "directory with the backups"),
+        text("snapshot", "its name: when it was begun, UTC"),
+        flag("live", "a broker held the store meanwhile"),
+        count("log_end", "physical offset up to which the log was taken; null if all of it was", nullable=True),
+        flag("resumed", "an earlier run had not come to its end"),
+        flag("checked", "everything was read back"),
+        count("files", "in the snapshot"),
+        count("bytes", "that were read"),
+        count("pieces", "of files, in the snapshot"),
+        count("new_pieces", "of these not there before"),
+        count("stored", "bytes that the new ones take"),
+        text("manifest", "what it consists of", show=WIDE),
+        Column("notes", "array", "worth knowing", show=TABLE),
+        text("next_step", "the command to type"),
+    ),
+    single=True,
+)
+
+
+@prints(BACKUP)
+def backup(
+    ctx: typer.Context,
+    store: StoreArgument,
+    destination: Annotated[
+        Path, typer.Argument(metavar="DEST", help="New directory, or one with earlier backups.", show_default=False)
+    ],
+    *,
+    check: Annotated[
+        bool, option("--check/--no-check", help="Read everything back at the end.", show_default=False)
+    ] = False,
+    output_format: FormatOption = Format.TABLE,
+    config: ConfigOption = None,
+    progress: ProgressOption = ProgressMode.AUTO,
+    _debug: DebugOption = False,
+) -> ExitCode:
+    """Backs up and reports."""
+    from mqtool.repair import backup as snapshots
+
+    sizes = ((Path(directory) / name).lstat().st_size for directory, _, names in os.walk(store) for name in names)
+    total = sum(sizes)
+    with show_progress(progress, "backup", 0, total) as bar:
+        made = snapshots.backup(store, destination, config, lambda done: bar.update(min(done, total)))
+    if check:
+        snapshots.restore(destination, None, made.snapshot.name)
+    snapshot = made.snapshot
+    document = {
+        "store": str(store),
+        "backup": str(destination),
+        "snapshot": snapshot.name,
+        "live": snapshot.live,
+        "log_end": snapshot.log_end,
+        "resumed": made.resumed,
+        "checked": check,
+        "files": len(snapshot.files),
+        "bytes": made.read,
+        "pieces": made.pieces,
+        "new_pieces": made.new_pieces,
+        "stored": made.stored,
+        "manifest": str(made.manifest),
+        "notes": list(snapshot.notes),
+        "next_step": command("restore", destination, "./restored", "--snapshot", snapshot.name),
+    }
+    return Output(ctx.obj, BACKUP, output_format).document(document)

@@ -1,0 +1,145 @@
+"""`mqtool convert`: a store in another shape, with the same messages."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mqtool.cli.damaged_ranges import DAMAGED_RANGES, damaged_ranges, note_damaged_ranges
+from mqtool.cli.exits import ExitCode
+from mqtool.cli.invocation import Format
+from mqtool.cli.options import ConfigOption, DebugOption, FormatOption, ProgressMode, ProgressOption
+from mqtool.cli.output import Output
+from mqtool.cli.progress import show_progress
+from mqtool.cli.schema import TABLE, WIDE, Column, OutputSchema, prints
+
+if TYPE_CHECKING:
+    from mqtool.store.store import Store
+
+
+HELP = """
+mqtool convert dledger /data/store /data/plain
+
+Make a store of another shape with the same messages in the same queues at the same queue offsets.
+dledger: a store whose log is kept by DLedger becomes an ordinary one; queues and index are made anew, physical
+offsets and with them offset message ids change. rocksdb-queues: queues that are in RocksDB become files, and so do
+topics, groups and offsets; file-queues: the way back. The result is verified. Damaged ranges are left out and
+reported, then the exit code is 1. What DST lacks is listed as left_behind. Nothing appears under DST before all of it
+is on disk.
+
+impact: writes DST, a new or empty directory, and DST.unfinished meanwhile; the source is only read
+"""
+
+
+CONVERT = OutputSchema(
+    "convert",
+    1,
+    "what a conversion made",
+    (
+        Column("what", "string", "the conversion", show=TABLE),
+        Column("source", "string", "root of the store that was read", show=TABLE),
+        Column("target", "string", "root of the new store", show=TABLE),
+        Column("complete", "boolean", "everything was there and has its place in the new store", show=TABLE),
+        Column("status", "string", "of the new store, as `verify` sees it: clean, dirty, corrupt, unknown", show=TABLE),
+        Column("records", "int64", "of the new log; null where the log was copied", show=TABLE, nullable=True),
+        Column("units", "int64", "of all queues of the new store", show=TABLE),
+        Column("start", "int64", "physical offset of the new log's first byte", show=WIDE),
+        Column("end", "int64", "physical offset after the new log's last record", show=WIDE),
+        Column("unresolved", "int64", "references to records that were no longer there, kept as they are", show=WIDE),
+        Column("left_behind", "array", "names in the source's root that the new store does not have", show=TABLE),
+        Column("differences", "array", "units that the queues and the log do not agree on, in words", show=TABLE),
+        DAMAGED_RANGES,
+    ),
+    single=True,
+)
+
+
+class Conversion(StrEnum):
+    """Values of WHAT."""
+
+    DLEDGER = "dledger"
+    ROCKSDB_QUEUES = "rocksdb-queues"
+    FILE_QUEUES = "file-queues"
+
+
+WhatArgument = Annotated[
+    Conversion,
+    typer.Argument(metavar="WHAT", help="What SRC has: dledger, rocksdb-queues or file-queues.", show_default=False),
+]
+
+
+SourceArgument = Annotated[Path, typer.Argument(metavar="SRC", help="Root of the store to read.", show_default=False)]
+
+
+TargetArgument = Annotated[
+    Path, typer.Argument(metavar="DST", help="New or empty directory that takes the new store.", show_default=False)
+]
+
+
+@prints(CONVERT)
+def convert(
+    ctx: typer.Context,
+    what: WhatArgument,
+    source: SourceArgument,
+    target: TargetArgument,
+    *,
+    output_format: FormatOption = Format.TABLE,
+    config: ConfigOption = None,
+    progress: ProgressOption = ProgressMode.AUTO,
+    _debug: DebugOption = False,
+) -> ExitCode:
+    """Converts, verifies the new store, and reports."""
+    from mqtool.store.store import open_store
+    from mqtool.verify.findings import State
+    from mqtool.verify.store import verify
+
+    with open_store(source, config) as store:
+        result = _from_dledger(store, target, progress) if what is Conversion.DLEDGER else _queues(what, store, target)
+    with open_store(target) as made:
+        state = verify(made).state
+    note_damaged_ranges(result["damage"])
+    document = {"what": what.value, "source": str(source), "target": str(target), **result, "status": state.value}
+    good = result["complete"] and state is not State.CORRUPT
+    return Output(ctx.obj, CONVERT, output_format).document(document, ExitCode.OK if good else ExitCode.NO)
+
+
+def _from_dledger(store: Store, target: Path, progress: ProgressMode) -> dict[str, Any]:
+    from mqtool.convert import dledger
+    from mqtool.rebuild.run import log_bytes
+
+    first = store.commit_log.min_offset
+    with show_progress(progress, "convert", 0, log_bytes(store)) as bar:
+        result = dledger.convert(store, target, lambda offset: bar.update(offset - first))
+    return {
+        "complete": not result.damage and result.rebuilt.is_complete,
+        "records": result.records,
+        "units": result.rebuilt.units,
+        "start": result.start,
+        "end": result.end,
+        "unresolved": result.unresolved,
+        "left_behind": result.left_behind,
+        "differences": [],
+        "damage": damaged_ranges(result.damage.items),
+    }
+
+
+def _queues(what: Conversion, store: Store, target: Path) -> dict[str, Any]:
+    """Moves queues between RocksDB and files; it is the copying of the log that takes long, so there is no progress."""
+    from mqtool.convert import queues
+
+    move = queues.into_files if what is Conversion.ROCKSDB_QUEUES else queues.into_rocksdb
+    result = move(store, target)
+    return {
+        "complete": not result.damage and not result.differences,
+        "records": None,
+        "units": result.units,
+        "start": result.start,
+        "end": result.end,
+        "unresolved": 0,
+        "left_behind": [],
+        "differences": result.differences.items,
+        "damage": damaged_ranges(result.damage.items),
+    }

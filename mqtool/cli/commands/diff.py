@@ -1,0 +1,272 @@
+"""`mqtool diff`: what two stores do not have in common."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mqtool.cli.cells import counted
+from mqtool.cli.exits import ExitCode
+from mqtool.cli.invocation import Format
+from mqtool.cli.options import DebugOption, FormatOption, ProgressMode, ProgressOption, option
+from mqtool.cli.output import Output
+from mqtool.cli.progress import show_progress
+from mqtool.cli.schema import DATA, TABLE, Column, OutputSchema, count, prints, text
+
+if TYPE_CHECKING:
+    from mqtool.diff import Difference, LogDifference, QueueDifference, Region
+
+
+HELP = """
+mqtool diff /data/master /data/slave
+
+What do two stores not have in common: master and slave, before and after, copy and original? Up to which physical
+offset their CommitLogs agree and where they part, which bytes and messages each side has alone, which records differ
+in place and whose are damaged; each queue's bounds and messages; consumer offsets. What lies behind the end of a log,
+stale or torn, is told and makes no difference. Exit code 1 if they differ, 0 if they are equal.
+
+impact: read-only
+"""
+
+
+_REGION = (
+    count("start", "physical offset of the first byte, of a whole record where there is one"),
+    count("end", "physical offset after the last byte"),
+    count("bytes", "how many of them differ"),
+    count("messages_a", "sound records of A in it"),
+    count("messages_b", "sound records of B in it"),
+    count("damaged_a", "bytes of A in it without a valid record"),
+    count("damaged_b", "bytes of B in it without a valid record"),
+    text("detail", "what is wrong with the damaged side"),
+)
+
+_ALONE = (
+    text("side", "a or b: who has it"),
+    text("kind", "front (the other begins later), end (the other ends sooner), gap (the other lacks a segment)"),
+    count("start", "physical offset of the first byte"),
+    count("end", "physical offset after the last byte"),
+    count("messages", "sound records that start in it"),
+)
+
+_TAIL = (
+    text("side", "a or b"),
+    text("kind", "clean (nothing), torn (an unfinished record), stale (records of an earlier life), garbage"),
+    count("start", "physical offset after the last record"),
+    count("length", "bytes up to the last that is not zero"),
+    count("same", "how many of them, from the first, the other side has at the same place"),
+    text("detail", "in words"),
+)
+
+_LOG = (
+    count("min_a", "first physical offset of A", nullable=True),
+    count("max_a", "physical offset after the last record of A", nullable=True),
+    count("min_b", "first physical offset of B", nullable=True),
+    count("max_b", "physical offset after the last record of B", nullable=True),
+    count("common_start", "from here both have the same bytes", nullable=True),
+    count("common_end", "up to here", nullable=True),
+    count("diverges_at", "first record that is not the same, or where one side ends; null if none", nullable=True),
+    count("first_byte", "first byte that differs where both have any", nullable=True),
+    count("same_bytes", "that both have"),
+    count("different_bytes", "that both have, and not the same"),
+    count("filler_bytes", "that differ behind a BLANK, where brokers leave anything; no difference"),
+    count("messages_a", "sound records of A in the regions"),
+    count("messages_b", "sound records of B in the regions"),
+    count("region_count", "regions in all"),
+    Column("regions", "array", "what both have, and not the same; the first 1000", show=TABLE, fields=_REGION),
+    Column("alone", "array", "what only one side has", show=TABLE, fields=_ALONE),
+    Column("tails", "array", "what lies behind the last record; makes no difference", show=TABLE, fields=_TAIL),
+)
+
+_QUEUE = (
+    text("topic", "name"),
+    Column("queue_id", "integer", "of the topic", show=TABLE),
+    count("min_a", "min offset of A; null if the queue is not there", nullable=True),
+    count("max_a", "max offset of A", nullable=True),
+    count("min_b", "min offset of B", nullable=True),
+    count("max_b", "max offset of B", nullable=True),
+    count("messages_a", "messages that only A has"),
+    count("messages_b", "messages that only B has"),
+    count("different", "units of both that are not the same"),
+    count("first_different", "queue offset of the first of them", nullable=True),
+    Column("only_a", "array", "first and last queue offset of each run, both included", items="any", show=DATA),
+    Column("only_b", "array", "the same for B", items="any", show=DATA),
+)
+
+_OFFSET = (
+    text("group", "consumer group"),
+    text("topic", "name"),
+    Column("queue_id", "integer", "of the topic", show=TABLE),
+    count("offset_a", "next queue offset that it will read by A; null if there is none", nullable=True),
+    count("offset_b", "by B", nullable=True),
+    count("ahead", "how far B is ahead of A", nullable=True),
+)
+
+DIFF = OutputSchema(
+    "diff",
+    1,
+    "what two stores do not have in common",
+    (
+        text("verdict", "in one line"),
+        text("a", "one store, as given"),
+        text("b", "the other"),
+        Column("equal", "boolean", "nothing differs, and all could be compared", show=TABLE),
+        Column("log", "object", "the CommitLogs; null if not asked for", nullable=True, show=TABLE, fields=_LOG),
+        count("queues_compared", "how many"),
+        Column("queues", "array", "queues that are not the same", show=TABLE, fields=_QUEUE),
+        count("offsets_compared", "consumer offsets: how many"),
+        Column("offsets", "array", "consumer offsets that are not the same", show=TABLE, fields=_OFFSET),
+        Column("not_compared", "array", "what could not be looked at, in words", show=TABLE),
+    ),
+    single=True,
+)
+
+
+class Part(StrEnum):
+    """Values of `--part`."""
+
+    LOG = "log"
+    QUEUES = "queues"
+    OFFSETS = "offsets"
+
+
+def _store(metavar: str, text: str) -> object:
+    return typer.Argument(metavar=metavar, help=text, show_default=False)
+
+
+@prints(DIFF)
+def diff(
+    ctx: typer.Context,
+    a: Annotated[Path, _store("A", "Root directory of one store.")],
+    b: Annotated[Path, _store("B", "Root directory of the other.")],
+    *,
+    part: Annotated[
+        list[Part] | None, option("--part", help="Compare only this: log, queues, offsets; may be repeated.")
+    ] = None,
+    config_a: Annotated[
+        Path | None, option("--config-a", metavar="FILE", help="broker.conf of A; overrules what the files tell.")
+    ] = None,
+    config_b: Annotated[
+        Path | None, option("--config-b", metavar="FILE", help="broker.conf of B; overrules what the files tell.")
+    ] = None,
+    output_format: FormatOption = Format.TABLE,
+    progress: ProgressOption = ProgressMode.AUTO,
+    _debug: DebugOption = False,
+) -> ExitCode:
+    """Compares and prints; ends with 1 if the stores differ."""
+    from mqtool.diff import compare
+    from mqtool.diff.stores import PARTS
+    from mqtool.store import open_store
+
+    with open_store(a, config_a) as left, open_store(b, config_b) as right:
+        size = min(sum(segment.size for segment in store.commit_log.segments) for store in (left, right))
+        done = 0
+
+        def move(compared: int) -> None:
+            nonlocal done
+            done += compared
+            bar.update(done)
+
+        with show_progress(progress, "diff", 0, size) as bar:
+            difference = compare(left, right, tuple(one.value for one in part or ()) or PARTS, move)
+    document = {
+        "verdict": _verdict(difference),
+        "a": str(a),
+        "b": str(b),
+        "equal": difference.equal,
+        "log": None if difference.log is None else _log(difference.log),
+        "queues_compared": difference.queues_compared,
+        "queues": [_queue(one) for one in difference.queues],
+        "offsets_compared": difference.offsets_compared,
+        "offsets": [{**asdict(one), "ahead": _ahead(one.offset_a, one.offset_b)} for one in difference.offsets],
+        "not_compared": list(difference.not_compared),
+    }
+    return Output(ctx.obj, DIFF, output_format).document(document, ExitCode.OK if difference.equal else ExitCode.NO)
+
+
+def _verdict(found: Difference) -> str:
+    if found.equal:
+        return "equal"
+    parts = []
+    if found.log is not None and not found.log.equal:
+        parts.append(_of_log(found.log))
+    if found.queues:
+        parts.append(f"{counted(len(found.queues), 'queue')} of {found.queues_compared}")
+    if found.offsets:
+        parts.append(f"{counted(len(found.offsets), 'consumer offset')} of {found.offsets_compared}")
+    words = f"different: {'; '.join(parts)}" if parts else "no difference found"
+    return f"{words}; not all could be compared" if found.not_compared else words
+
+
+def _of_log(log: LogDifference) -> str:
+    if log.common is None:
+        return "the logs have no byte in common"
+    words = [] if log.diverges_at is None else [f"the logs part at physical offset {log.diverges_at}"]
+    if log.region_count:
+        words.append(f"{counted(log.different_bytes, 'byte')} differ")
+    for side in ("a", "b"):
+        mine = [one for one in log.alone if one.side == side]
+        if mine:
+            messages = counted(sum(one.messages for one in mine), "message")
+            words.append(f"{side} has {messages}, {counted(sum(one.end - one.start for one in mine), 'byte')} alone")
+    return ", ".join(words)
+
+
+def _log(log: LogDifference) -> dict[str, Any]:
+    ends = (log.a, log.b, log.common)
+    bounds = [bound for interval in ends for bound in (interval or (None, None))]
+    names = ("min_a", "max_a", "min_b", "max_b", "common_start", "common_end")
+    tails = [{"side": side, **asdict(tail)} for side, tail in (("a", log.tail_a), ("b", log.tail_b)) if tail]
+    return {
+        **dict(zip(names, bounds, strict=True)),
+        "diverges_at": log.diverges_at,
+        "first_byte": log.first_byte,
+        "same_bytes": log.same_bytes,
+        "different_bytes": log.different_bytes,
+        "filler_bytes": log.filler_bytes,
+        "messages_a": log.messages_a,
+        "messages_b": log.messages_b,
+        "region_count": log.region_count,
+        "regions": [_region(one) for one in log.regions],
+        "alone": [asdict(one) for one in log.alone],
+        "tails": tails,
+    }
+
+
+def _region(region: Region) -> dict[str, Any]:
+    details = [f"{side}: {one.detail}" for side, one in (("a", region.a), ("b", region.b)) if one.detail]
+    return {
+        "start": region.start,
+        "end": region.end,
+        "bytes": region.bytes,
+        "messages_a": region.a.messages,
+        "messages_b": region.b.messages,
+        "damaged_a": region.a.damaged_bytes,
+        "damaged_b": region.b.damaged_bytes,
+        "detail": "; ".join(details),
+    }
+
+
+def _queue(queue: QueueDifference) -> dict[str, Any]:
+    (min_a, max_a), (min_b, max_b) = queue.bounds_a or (None, None), queue.bounds_b or (None, None)
+    return {
+        "topic": queue.topic,
+        "queue_id": queue.queue_id,
+        "min_a": min_a,
+        "max_a": max_a,
+        "min_b": min_b,
+        "max_b": max_b,
+        "messages_a": queue.messages_a,
+        "messages_b": queue.messages_b,
+        "different": queue.different,
+        "first_different": queue.first_different,
+        "only_a": queue.only_a,
+        "only_b": queue.only_b,
+    }
+
+
+def _ahead(a: int | None, b: int | None) -> int | None:
+    return None if a is None or b is None else b - a

@@ -1,0 +1,267 @@
+"""`mqtool dump`: what a store, a directory or a single file holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from fnmatch import fnmatchcase
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mqtool.cli import field_rows, siblings, zones
+from mqtool.cli.entry_rows import SCHEMAS
+from mqtool.cli.exits import ExitCode
+from mqtool.cli.filters import Filters
+from mqtool.cli.invocation import Format, Invocation
+from mqtool.cli.message_rows import MESSAGE
+from mqtool.cli.message_view import MessageView
+from mqtool.cli.options import (
+    SELECTION,
+    BodyOption,
+    ConfigOption,
+    DamageMode,
+    DamageOption,
+    DebugOption,
+    FileKindName,
+    FormatOption,
+    GrepOption,
+    KeyOption,
+    LimitOption,
+    MaxBodyOption,
+    MaxBytesOption,
+    ProgressMode,
+    ProgressOption,
+    PropertyOption,
+    QueueOption,
+    RangeOption,
+    RawOption,
+    RedactOption,
+    TagOption,
+    TimeOption,
+    TopicOption,
+    UniqueKeyOption,
+    ZoneOption,
+    option,
+)
+from mqtool.cli.output import Output
+from mqtool.cli.progress import show_progress
+from mqtool.cli.ranges import Range
+from mqtool.cli.report import Report
+from mqtool.cli.schema import prints
+from mqtool.cli.sibling_rows import TABLES
+from mqtool.errors import UsageError
+from mqtool.records.damage import Damage
+from mqtool.siblings.registry import recognise, store_of_file
+
+if TYPE_CHECKING:
+    from mqtool.store import Message, Store
+    from mqtool.store.broker_config import BrokerConfig
+    from mqtool.store.known_file import KnownFile
+
+
+HELP = """
+mqtool dump /data/store --topic 'order*' --format jsonl
+
+Print the messages of a store, or the entries of any of its files. PATH is a store, a part of one (commitlog,
+consumequeue/TOPIC/0, index, config, …) or a single file, whose kind is recognised. Damage is told on stderr and does
+not end the reading; the exit code is then 1.
+
+impact: read-only
+"""
+
+JobsOption = Annotated[int, option("--jobs", "-j", metavar="N", min=1, help="Processes for JSON.")]
+KindOption = Annotated[
+    FileKindName | None, option("--kind", panel=SELECTION, help="Which part of a store, or what a file is.")
+]
+
+
+_MESSAGES_ONLY = ("time", "tag", "key", "unique_key", "user_property", "grep", "max_bytes")
+"""Options that select messages, not entries of other files."""
+Row = dict[str, Any]
+
+
+@prints(MESSAGE, *SCHEMAS.values(), *TABLES.values(), field_rows.FIELD)
+def dump(
+    ctx: typer.Context,
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="A store, a part of one, or a file.")],
+    *,
+    offset: RangeOption = None,
+    time: TimeOption = None,
+    topic: TopicOption = None,
+    queue: QueueOption = None,
+    tag: TagOption = None,
+    key: KeyOption = None,
+    unique_key: UniqueKeyOption = None,
+    user_property: PropertyOption = None,
+    grep: GrepOption = None,
+    limit: LimitOption = None,
+    max_bytes: MaxBytesOption = None,
+    kind: KindOption = None,
+    table: Annotated[
+        str | None,
+        option("--table", metavar="NAME", panel=SELECTION, help="Which rows of a store of another kind: equeue-entry."),
+    ] = None,
+    follow: Annotated[bool, option("--follow", "-F", panel=SELECTION, help="Wait for new messages.")] = False,
+    output_format: FormatOption = Format.TABLE,
+    body: BodyOption = None,
+    max_body: MaxBodyOption = None,
+    raw: RawOption = False,
+    explode: Annotated[bool, option("--explode", help="Inner batches as their messages.")] = False,
+    hex_: Annotated[bool, option("--hex", help="Each field beside its bytes.")] = False,
+    damage: DamageOption = DamageMode.STDERR,
+    redact: RedactOption = False,
+    config: ConfigOption = None,
+    progress: ProgressOption = ProgressMode.AUTO,
+    jobs: JobsOption = 1,
+    _zone: ZoneOption = zones.DEFAULT,
+    _debug: DebugOption = False,
+) -> ExitCode:
+    """Prints what is at a path."""
+    from mqtool.store.file_kind import FileKind
+    from mqtool.store.target import open_target
+
+    filters = Filters(offset, time, topic, queue, tag, key, unique_key, user_property, grep, limit, max_bytes)
+    view = MessageView(
+        format=output_format,
+        body=body,
+        max_body=max_body,
+        raw=raw,
+        redact=redact,
+        explode=explode,
+        hex=hex_,
+        follow=follow,
+        damage=damage,
+        progress=progress,
+        jobs=jobs,
+    )
+    view.check()
+    if kind is None and (sibling := recognise(path)) is not None:
+        return siblings.dump(ctx.obj, sibling, path, table, filters, view)
+    if kind is None and (file := store_of_file(path)) is not None:
+        return siblings.dump(ctx.obj, *file, table, filters, view, only=path)
+    if table is not None:
+        raise UsageError("--table is for a store of another kind; see `mqtool formats`")
+    target = open_target(path, FileKind(kind) if kind else None, config)
+    if isinstance(target, list):
+        return _files(ctx.obj, target, config, filters, view)
+    with target as store:
+        return _messages(ctx.obj, store, path, config, filters, view)
+
+
+def _messages(
+    invocation: Invocation, store: Store, path: Path, config: Path | None, filters: Filters, view: MessageView
+) -> ExitCode:
+    from mqtool.cli.message_stream import MessageStream
+    from mqtool.cli.selected import require_selected
+    from mqtool.store.follow import follow
+    from mqtool.store.json_lines import json_lines
+    from mqtool.store.log_file import LogFiles
+
+    if view.follow and isinstance(store, LogFiles):
+        raise UsageError("--follow needs a store's root directory")
+    if not isinstance(store, LogFiles) and not view.follow:  # who follows may wait for a topic that is still to come
+        require_selected([store], filters.topic, filters.queue)
+    report = Report(lines=view.damage is DamageMode.STDERR)
+    wanted = filters.keywords(store.commit_log.min_offset, store.commit_log.max_offset)
+    stream = MessageStream(report, filters.limit, filters.byte_limit(), view.explode)
+    if view.hex:
+        output = Output(invocation, field_rows.FIELD, view.format)
+        output.rows(_fields(store, stream.items(store.messages(**wanted))))
+    else:
+        rows = view.rows()
+        output = Output(invocation, rows.schema, view.format, live=view.follow)
+        body_mode = None if stream.max_bytes is not None else view.ready_lines()
+        first, last = _extent(store, wanted)
+        with show_progress(view.progress, "dump", first, last) as bar:
+            if body_mode is None:
+                found = follow(path, config, **wanted) if view.follow else store.messages(**wanted)
+                stream.write(found, rows, output, bar, view.damage)
+            else:
+                lines = json_lines(store, body_mode, raw=view.raw, jobs=view.jobs, limit=stream.limit, **wanted)
+                stream.write_lines(lines, output, bar, view.damage)
+    if not view.follow and "end" not in wanted and filters.limit is None and filters.max_bytes is None:
+        report.tail(store.commit_log.tail)
+    return output.finish(report.code())
+
+
+def _extent(store: Store, wanted: dict[str, Any]) -> tuple[int, int]:
+    """Returns the first and last physical offset that will be looked at."""
+    log = store.commit_log
+    return wanted.get("start", log.min_offset), wanted.get("end", log.max_offset)
+
+
+def _fields(store: Store, items: Iterable[Message | Damage]) -> Iterator[Row]:
+    from mqtool.store import Message
+    from mqtool.store.fields import record_fields
+
+    for item in items:
+        if isinstance(item, Message):
+            yield from field_rows.rows([record_fields(store.commit_log, item.physical_offset, item.store_size)])
+
+
+def _files(
+    invocation: Invocation, files: list[KnownFile], config: Path | None, filters: Filters, view: MessageView
+) -> ExitCode:
+    """Prints files of one kind that hold no messages: units, entries, slots, configuration."""
+    from mqtool.store import broker_config
+    from mqtool.store.fields import file_fields
+
+    filters.refuse(*_MESSAGES_ONLY, why="selects messages; these are files of another kind")
+    if view.follow or view.explode:
+        raise UsageError("--follow and --explode are for messages")
+    if view.hex:
+        filters.refuse("offset", why="does not go with --hex for these files")
+    keys = broker_config.load(config)
+    chosen = [file for file in files if _is_wanted(file, filters)]
+    if view.hex:
+        rows = field_rows.rows(found for file in chosen for found in file_fields(file, keys))
+    else:
+        rows = _selected(chosen, keys, filters)
+    output = Output(invocation, field_rows.FIELD if view.hex else SCHEMAS[files[0].kind], view.format)
+    output.rows(islice(rows, filters.limit))
+    return output.finish()
+
+
+def _is_wanted(file: KnownFile, filters: Filters) -> bool:
+    if filters.queue is not None and file.queue_id != filters.queue:
+        return False
+    return not filters.topic or any(fnmatchcase(file.topic or "", glob) for glob in filters.topic)
+
+
+def _selected(files: list[KnownFile], keys: BrokerConfig, filters: Filters) -> Iterator[Row]:
+    """Yields rows whose number lies in the range; the files of a queue are one series of numbers."""
+    from mqtool.store.entries import ORDINALS, rows_of
+    from mqtool.store.file_kind import FileKind
+
+    if not filters.offset or not files:
+        for file in files:
+            yield from rows_of(file, keys)
+        return
+    wanted = filters.range()
+    if files[0].kind not in ORDINALS:
+        raise UsageError(f"--offset does not apply to files of kind {files[0].kind}")
+    if wanted.times() != (None, None):
+        raise UsageError("a time range selects messages; these are files of another kind")
+    series: dict[Path, list[KnownFile]] = {}
+    for file in files:
+        series.setdefault(file.path if file.kind is FileKind.INDEX_FILE else file.path.parent, []).append(file)
+    for same in series.values():
+        yield from _in_range(same, keys, wanted)
+
+
+def _in_range(files: list[KnownFile], keys: BrokerConfig, wanted: Range) -> Iterator[Row]:
+    from mqtool.store.entries import ORDINALS, rows_of
+
+    name = ORDINALS[files[0].kind]
+    first, end = 0, 0
+    for file in files:
+        for row in rows_of(file, keys):
+            first = row[name] if not end else first
+            end = row[name] + 1
+    low, high = wanted.offsets(first, end)
+    for file in files:
+        for row in rows_of(file, keys):
+            if (low is None or row[name] >= low) and (high is None or row[name] < high):
+                yield row

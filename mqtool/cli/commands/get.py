@@ -1,0 +1,104 @@
+"""`mqtool get`: the message at an address."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mqtool.cli import siblings, zones
+from mqtool.cli.exits import ExitCode
+from mqtool.cli.invocation import Format, note
+from mqtool.cli.message_rows import MESSAGE, MessageRows
+from mqtool.cli.message_view import MessageView
+from mqtool.cli.options import (
+    Body,
+    BodyOption,
+    ConfigOption,
+    DebugOption,
+    FormatOption,
+    MaxBodyOption,
+    RawOption,
+    RedactOption,
+    StoreArgument,
+    ZoneOption,
+)
+from mqtool.cli.output import Output
+from mqtool.cli.report import Report
+from mqtool.cli.schema import prints
+from mqtool.cli.sibling_rows import MAIN
+from mqtool.errors import CorruptionError
+from mqtool.siblings.registry import recognise
+
+if TYPE_CHECKING:
+    from mqtool.store import Store
+    from mqtool.store.address import Resolved
+
+
+HELP = """
+mqtool get /data/store 4096 TopicTest/0@17 7F0000010000522B0000000000001000
+
+Print the messages at addresses: a physical offset, TOPIC/QUEUE@OFFSET, an offset message id or a unique key. Ids of the
+two kinds look alike: the first that leads to a message is taken, and stderr says which. Nothing there: exit code 1.
+
+impact: read-only
+"""
+
+
+@prints(MESSAGE, *MAIN)
+def get(
+    ctx: typer.Context,
+    store: StoreArgument,
+    address: Annotated[list[str], typer.Argument(metavar="ADDRESS...", help="Offset, place in a queue, or id.")],
+    *,
+    output_format: FormatOption = Format.TABLE,
+    body: BodyOption = None,
+    max_body: MaxBodyOption = None,
+    raw: RawOption = False,
+    redact: RedactOption = False,
+    config: ConfigOption = None,
+    _zone: ZoneOption = zones.DEFAULT,
+    _debug: DebugOption = False,
+) -> ExitCode:
+    """Prints the messages at all addresses, in their order."""
+    from mqtool.store import open_store
+
+    view = MessageView(format=output_format, body=body, max_body=max_body, raw=raw, redact=redact)
+    kind = recognise(store)
+    if kind is not None:
+        return siblings.get(ctx.obj, kind, store, address, view)
+    rows = view.rows(default=Body.TEXT)
+    with open_store(store, config) as opened:
+        output = Output(ctx.obj, rows.schema, view.format, upright=True)
+        return _print(opened, address, rows, output)
+
+
+def _print(store: Store, addresses: list[str], rows: MessageRows, output: Output) -> ExitCode:
+    report = Report()
+    for address in addresses:
+        found = _resolve(store, address, report)
+        if found is None:
+            continue
+        if not found.messages:
+            note(f"{address}: nothing found: {found.how}")
+        elif not found.certain:
+            note(f"{address}: {found.how}")
+        for damage in found.damage:
+            report.damage(damage)
+        if not found.messages:
+            report.missing()
+        for message in found.messages:
+            if message.body_problem and not rows.bodies.raw:
+                report.say(f"damage: body of the message at {address}: {message.body_problem}")
+            output.row(rows.row(message))
+    return output.finish(report.code())
+
+
+def _resolve(store: Store, address: str, report: Report) -> Resolved | None:
+    from mqtool.store.address import resolve
+
+    try:
+        return resolve(store, address)
+    except CorruptionError as error:
+        report.say(f"{address}: nothing found: {error}")
+        return None

@@ -1,0 +1,265 @@
+"""`mqtool info`: what is this store?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mqtool.cli import siblings, zones
+from mqtool.cli.exits import ExitCode
+from mqtool.cli.invocation import TABLE_FORMATS, Format
+from mqtool.cli.message_rows import DAMAGE, damage_row
+from mqtool.cli.options import (
+    ConfigOption,
+    DebugOption,
+    FormatOption,
+    ProgressMode,
+    ProgressOption,
+    StoreArgument,
+    ZoneOption,
+    option,
+)
+from mqtool.cli.output import Output
+from mqtool.cli.progress import show_progress
+from mqtool.cli.report import Report
+from mqtool.cli.schema import TABLE, Column, OutputSchema, count, prints, text
+from mqtool.cli.sibling_rows import KIND_INFO
+from mqtool.siblings.registry import recognise
+
+if TYPE_CHECKING:
+    from mqtool.store import Store
+
+
+HELP = """
+mqtool info /data/store
+
+What is this store? Release, sizes and where they are known from, clean or unclean stop, the log's bounds, topics,
+queues, groups and lag, index files, timer, oddities. Reads names, headers and a few records; --deep reads every record,
+counts exactly and lists damage (exit code 1).
+
+impact: read-only
+"""
+
+
+def _time(name: str, doc: str, *, show: str = TABLE) -> Column:
+    return Column(name, "int64", f"{doc}, ms since epoch", show=show, time=True, nullable=True)
+
+
+def _list(name: str, doc: str, *fields: Column, show: str = TABLE, optional: bool = False) -> Column:
+    return Column(name, "array", doc, show=show, fields=fields, optional=optional)
+
+
+_COMMIT_LOG = (
+    count("min_offset", "physical offset of the first byte"),
+    count("max_offset", "physical offset after the last record"),
+    count("files", "segments"),
+    Column("directories", "array", "where they are", show=TABLE),
+    _time("first_timestamp", "store time of the first record"),
+    _time("last_timestamp", "store time of the newest record that a queue names"),
+    Column(
+        "tail",
+        "object",
+        "what follows the last record",
+        show=TABLE,
+        fields=(
+            text(
+                "kind", "clean, torn (an unfinished record), stale (records of an earlier life), garbage or unreadable"
+            ),
+            count("length", "bytes up to the last that is not zero"),
+            text("detail", "in words"),
+        ),
+    ),
+)
+
+_TOPIC_SCAN = (
+    text("topic", "name"),
+    count("messages", "records read"),
+    count("size", "their bytes"),
+    _time("first_timestamp", "oldest store time"),
+    _time("last_timestamp", "newest store time"),
+)
+
+_DEEP = (
+    count("messages", "sound records in the log"),
+    count("size", "their bytes"),
+    count("damaged_ranges", "ranges without a valid record"),
+    count("damaged_bytes", "bytes in them"),
+    _list("topics", "by topic, as the records say", *_TOPIC_SCAN),
+    _list("damage", "the first 1000 ranges", *DAMAGE.columns[0].fields),
+)
+
+INFO = OutputSchema(
+    "info",
+    1,
+    "what a store is",
+    (
+        text("path", "the store's root directory"),
+        text("version", "release line that wrote it: 4.9, 5, 5.1, 5.5; null if nothing tells", nullable=True),
+        text("version_evidence", "why"),
+        Column("clean_stop", "boolean", "there is no abort file", show=TABLE),
+        Column("oddities", "array", "what to know first, in words", show=TABLE),
+        Column("commit_log", "object", "the CommitLog", show=TABLE, fields=_COMMIT_LOG),
+        _list(
+            "layout",
+            "sizes",
+            text("name", "of what"),
+            count("value", "bytes of a file, or a number", nullable=True),
+            text("evidence", "where it is known from"),
+        ),
+        _list(
+            "topics",
+            "topics with queues or configuration",
+            text("topic", "name"),
+            count("messages", "that its queues hold and the log still has"),
+            count("queues", "on disk"),
+            count("size", "bytes of their records as the queues say; null in very large stores", nullable=True),
+            _time("first_timestamp", "store time of its first message"),
+            _time("last_timestamp", "store time of its last message"),
+            Column("configured", "boolean", "it is in topics.json", show="wide"),
+            count("perm", "4 read, 2 write, 1 inherit", nullable=True, show="wide"),
+            count("read_queues", "readQueueNums", nullable=True, show="wide"),
+            count("write_queues", "writeQueueNums", nullable=True, show="wide"),
+        ),
+        _list(
+            "queues",
+            "queues on disk",
+            text("topic", "name"),
+            count("queue_id", "of the topic"),
+            text("kind", "SimpleCQ or BatchCQ", show="wide"),
+            count("min_offset", "queue offset of the first message that the log still has"),
+            count("max_offset", "queue offset after the last message"),
+            count("max_physical_offset", "after the newest record that it names (BatchCQ: its start)", show="wide"),
+            count("files", "on disk", show="wide"),
+            show="wide",
+        ),
+        _list(
+            "groups",
+            "consumer groups with configuration or offsets",
+            text("group", "name"),
+            Column("configured", "boolean", "it is in subscriptionGroup.json", show="wide"),
+            count("topics", "that it has offsets for"),
+            count("queues", "that it has offsets for"),
+            count("lag", "messages not yet read"),
+        ),
+        _list(
+            "lags",
+            "consumer offsets",
+            text("group", "name"),
+            text("topic", "name"),
+            count("queue_id", "of the topic"),
+            count("consumer_offset", "next queue offset it will read"),
+            count("min_offset", "of the queue; null if it is not there", nullable=True, show="wide"),
+            count("max_offset", "of the queue; null if it is not there", nullable=True),
+            count("lag", "messages not yet read; null if the queue is not there", nullable=True),
+            show="wide",
+        ),
+        _list(
+            "index_files",
+            "index files, oldest first",
+            text("file", "name"),
+            count("entries", "that are there"),
+            count("max_entries", "places, place 0 unused; null if nothing tells", nullable=True, show="wide"),
+            count("slots", "hash slots; null if nothing tells", nullable=True, show="wide"),
+            _time("begin_timestamp", "store time of the first entry's record"),
+            _time("end_timestamp", "store time of the last entry's record"),
+            count("begin_physical_offset", "of the first entry's record", show="wide"),
+            count("end_physical_offset", "of the last entry's record", show="wide"),
+        ),
+        Column(
+            "checkpoint",
+            "object",
+            "null if there is none that can be read",
+            show=TABLE,
+            nullable=True,
+            fields=(
+                _time("physic_msg_timestamp", "store time up to which the CommitLog is flushed"),
+                _time("logics_msg_timestamp", "store time up to which the queues are flushed"),
+                _time("index_msg_timestamp", "end time of the last full index file"),
+                count("master_flushed_offset", "that the master had flushed; since 5.0"),
+                count("confirm_physical_offset", "since 5.1.1"),
+                count("logics_physical_offset", "up to which the queues are flushed; since 5.5"),
+            ),
+        ),
+        Column(
+            "timer",
+            "object",
+            "timer messages of 5.x; null if there are none",
+            show=TABLE,
+            nullable=True,
+            fields=(
+                count("log_files", "files of the timer log"),
+                count("waiting", "messages in slots that are not due; null without a wheel", nullable=True),
+                _time("last_read_time", "slots before it are delivered"),
+                count("last_queue_offset", "of rmq_sys_wheel_timer, up to which messages are in the wheel"),
+            ),
+        ),
+        _list(
+            "delay_offsets",
+            "how far each delay level is delivered",
+            count("level", "queue id + 1"),
+            count("offset", "next queue offset"),
+            show="wide",
+        ),
+        Column("deep", "object", "what reading every record tells: --deep", show=TABLE, optional=True, fields=_DEEP),
+    ),
+    single=True,
+)
+
+
+_LISTED = 1000
+"""Damaged ranges in the output; the counts have all."""
+
+
+@prints(INFO, KIND_INFO)
+def info(
+    ctx: typer.Context,
+    store: StoreArgument,
+    *,
+    deep: Annotated[bool, option("--deep", help="Read every record.")] = False,
+    output_format: FormatOption = Format.TABLE,
+    config: ConfigOption = None,
+    progress: ProgressOption = ProgressMode.AUTO,
+    _zone: ZoneOption = zones.DEFAULT,
+    _debug: DebugOption = False,
+) -> ExitCode:
+    """Describes a store."""
+    from mqtool.store import open_store
+    from mqtool.store.describe import describe
+    from mqtool.store.oddities import oddities
+
+    kind = recognise(store)
+    if kind is not None:
+        return siblings.info(ctx.obj, kind, store, output_format, deep=deep)
+    report = Report(lines=output_format in TABLE_FORMATS)
+    with open_store(store, config) as opened:
+        unknown = opened.go_on_without_unreadable()
+        description = {**describe(opened), "oddities": [*unknown, *oddities(opened)]}
+        if deep:
+            description["deep"] = _deep(opened, progress, report)
+        return Output(ctx.obj, INFO, output_format).document(description, report.code())
+
+
+def _deep(store: Store, mode: ProgressMode, report: Report) -> dict[str, Any]:
+    from mqtool.store.describe import deep_scan
+
+    log = store.commit_log
+    with show_progress(mode, "info --deep", log.min_offset, log.max_offset) as bar:
+        scan = deep_scan(store, bar.update)
+        bar.update(log.max_offset)
+    for damage in scan.damage:
+        report.damage(damage)
+    if log.tail.kind == "garbage":
+        report.tail(log.tail)
+    topics = [
+        {"topic": topic, "messages": count, "size": size, "first_timestamp": first, "last_timestamp": last}
+        for topic, (count, size, first, last) in sorted(scan.topics.items())
+    ]
+    return {
+        "messages": sum(row["messages"] for row in topics),
+        "size": sum(row["size"] for row in topics),
+        "damaged_ranges": len(scan.damage),
+        "damaged_bytes": sum(damage.end - damage.start for damage in scan.damage),
+        "topics": topics,
+        "damage": [damage_row(damage)["damage"] for damage in scan.damage[:_LISTED]],
+    }

@@ -1,0 +1,114 @@
+"""`mqtool report`: all that is known about a store on one page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mqtool.cli.exits import ExitCode
+from mqtool.cli.invocation import Format
+from mqtool.cli.options import (
+    ConfigOption,
+    DebugOption,
+    FormatOption,
+    ProgressMode,
+    ProgressOption,
+    StoreArgument,
+    TopicOption,
+    option,
+)
+from mqtool.cli.output import Output
+from mqtool.cli.progress import show_progress
+from mqtool.cli.ranges import parse_rate
+from mqtool.cli.result_file import check_result_file, write_result_file
+from mqtool.cli.schema import TABLE, Column, OutputSchema, count, prints
+from mqtool.cli.workers import workers
+from mqtool.errors import UsageError
+
+HELP = """
+mqtool report /data/store -o report.html
+
+One page of HTML to attach to a ticket: the verdict of verify, what to do, what is lost for whom, a map of the segments
+and of the damage, messages over time, queues and consumers that are behind, what is odd in the configuration. The page
+is one file, loads nothing and holds no message bodies. Exit code 1 if the store is corrupt, as for verify.
+
+impact: writes --output, as a whole or not at all; the store is only read
+"""
+
+
+REPORT = OutputSchema(
+    "report",
+    1,
+    "the page that was written",
+    (
+        Column("store", "string", "as given", show=TABLE),
+        Column("report", "string", "the page, as given", show=TABLE),
+        count("size", "of the page in bytes"),
+        Column("status", "string", "clean, dirty, corrupt or unknown, as for verify", show=TABLE),
+        count("errors", "findings of this severity"),
+        count("warnings", "findings of this severity"),
+        count("notes", "findings of this severity"),
+        count("lost_messages", "in all"),
+        count("lost_bytes", "in all"),
+    ),
+    single=True,
+)
+
+WORK = "Work"
+
+
+@prints(REPORT)
+def report(
+    ctx: typer.Context,
+    store: StoreArgument,
+    *,
+    output: Annotated[Path, option("--output", "-o", metavar="FILE", help="The page; an old one is replaced.")],
+    topic: TopicOption = None,
+    jobs: Annotated[
+        int | None, option("--jobs", "-j", metavar="N", panel=WORK, min=1, help="Processes; as for verify.")
+    ] = None,
+    throttle: Annotated[
+        str | None, option("--throttle", metavar="SIZE", panel=WORK, help="Read at most SIZE bytes a second, e.g. 50M.")
+    ] = None,
+    output_format: FormatOption = Format.TABLE,
+    config: ConfigOption = None,
+    progress: ProgressOption = ProgressMode.AUTO,
+    _debug: DebugOption = False,
+) -> ExitCode:
+    """Checks a store, writes the page and prints where it is."""
+    from mqtool.cli.selected import require_selected
+    from mqtool.cli.verify_steps import next_steps
+    from mqtool.report import report as make_page
+    from mqtool.store import open_store
+    from mqtool.verify import Options, Severity
+
+    if not output.parent.is_dir():
+        raise UsageError(f"{output}: there is no directory {output.parent}; name a file in one that exists")
+    topics, limit = tuple(topic) if topic else None, parse_rate(throttle)
+    with open_store(store, config) as opened:
+        check_result_file(store, output)
+        require_selected([opened], topics)
+        size = sum(segment.size for segment in opened.commit_log.segments)
+        options = Options(topics, workers(jobs, size), limit)
+        with show_progress(progress, "report", 0, size) as bar:
+            page, verification = make_page(
+                opened, options, lambda done, total: bar.update(size * done // max(1, total)), next_steps
+            )
+            bar.update(size)
+    data = page.encode("utf-8", "replace")
+    write_result_file(output, data)
+    errors = verification.count(Severity.ERROR)
+    document = {
+        "store": str(store),
+        "report": str(output),
+        "size": len(data),
+        "status": verification.state.value,
+        "errors": errors,
+        "warnings": verification.count(Severity.WARNING),
+        "notes": verification.count(Severity.NOTE),
+        "lost_messages": verification.losses.messages,
+        "lost_bytes": verification.losses.bytes,
+    }
+    return Output(ctx.obj, REPORT, output_format).document(document, ExitCode.NO if errors else ExitCode.OK)

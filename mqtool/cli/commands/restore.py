@@ -1,0 +1,96 @@
+"""`mqtool restore`: a backup brought back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mqtool.cli.exits import ExitCode
+from mqtool.cli.invocation import Format
+from mqtool.cli.options import DebugOption, FormatOption, ProgressMode, ProgressOption, option
+from mqtool.cli.output import Output
+from mqtool.cli.progress import show_progress
+from mqtool.cli.schema import TABLE, Column, OutputSchema, count, flag, prints, text
+from mqtool.errors import UsageError
+
+HELP = """
+mqtool restore /backup/store /data/restored
+
+Bring the newest snapshot of a backup, or the one that --snapshot names, into a new directory. Every piece is held to
+its SHA-256, every file to that of the whole, and the new store is verified. It appears under its name when it is whole
+and on disk. A damaged or incomplete backup is refused, with the piece that is wrong (exit code 4). --check reads and
+proves everything and makes nothing; --list shows the snapshots.
+
+impact: writes NEWROOT, beside it while it is made; nothing with --check or --list
+"""
+
+
+RESTORE = OutputSchema(
+    "restore",
+    1,
+    "what a snapshot holds, and what bringing it back came to",
+    (
+        text("backup", "directory with the backups"),
+        text("snapshot", "its name: when it was begun, UTC"),
+        text("of", "root of the store that it is of"),
+        flag("live", "a broker held that store meanwhile"),
+        count("log_end", "physical offset up to which the log was taken; null if all of it was", nullable=True),
+        text("target", "root of the new store; null if none was made", nullable=True),
+        flag("checked", "every byte was proved"),
+        count("files", "in the snapshot"),
+        count("bytes", "of all of them, zeros included"),
+        text("verify", "state that `mqtool verify` gives the new store; null if none was made", nullable=True),
+        Column("snapshots", "array", "all that are whole, oldest first", show=TABLE),
+        Column("notes", "array", "worth knowing", show=TABLE),
+    ),
+    single=True,
+)
+
+
+@prints(RESTORE)
+def restore(
+    ctx: typer.Context,
+    backup: Annotated[Path, typer.Argument(metavar="BACKUP", help="Directory that `mqtool backup` wrote.")],
+    target: Annotated[
+        Path | None, typer.Argument(metavar="[NEWROOT]", help="Root of the new store; must not exist.")
+    ] = None,
+    *,
+    snapshot: Annotated[
+        str | None, option("--snapshot", metavar="NAME", help="Which; the newest if not given.")
+    ] = None,
+    check: Annotated[bool, option("--check", help="Prove the snapshot, make nothing.")] = False,
+    show: Annotated[bool, option("--list", help="Name the snapshots, make nothing.")] = False,
+    output_format: FormatOption = Format.TABLE,
+    progress: ProgressOption = ProgressMode.AUTO,
+    _debug: DebugOption = False,
+) -> ExitCode:
+    """Restores, checks or lists, and reports."""
+    from mqtool.repair.backup import restore as restore_snapshot
+    from mqtool.repair.backup import snapshots
+    from mqtool.repair.backup.snapshots import load
+
+    if (target is None) != (check or show):
+        raise UsageError("expected NEWROOT, or --check, or --list")
+    chosen = load(backup, snapshot)
+    total = sum(file.size for file in chosen.files)
+    result = None
+    if not show:
+        with show_progress(progress, "restore", 0, total) as bar:
+            result = restore_snapshot(backup, target, chosen.name, bar.update)
+    document = {
+        "backup": str(backup),
+        "snapshot": chosen.name,
+        "of": chosen.store,
+        "live": chosen.live,
+        "log_end": chosen.log_end,
+        "target": None if target is None else str(target),
+        "checked": result is not None,
+        "files": len(chosen.files),
+        "bytes": total,
+        "verify": None if result is None else result.verify,
+        "snapshots": snapshots(backup),
+        "notes": list(chosen.notes),
+    }
+    return Output(ctx.obj, RESTORE, output_format).document(document)

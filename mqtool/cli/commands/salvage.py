@@ -1,0 +1,157 @@
+"""`mqtool salvage`: every provable record of a damaged store in a new one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mqtool.cli import siblings
+from mqtool.cli.exits import ExitCode
+from mqtool.cli.invocation import Format
+from mqtool.cli.options import ConfigOption, DebugOption, FormatOption, ProgressMode, ProgressOption, option
+from mqtool.cli.output import Output
+from mqtool.cli.progress import show_progress
+from mqtool.cli.schema import TABLE, WIDE, Column, OutputSchema, count, prints, text
+from mqtool.cli.sibling_rows import SALVAGE_KIND
+from mqtool.errors import UsageError
+from mqtool.siblings.registry import recognise
+
+HELP = """
+mqtool salvage /data/damaged /data/salvaged --with /backup/slave
+
+Copy every record that can be proved into a new store, and say what is lost, by topic, queue and consumer group.
+Records stay at their physical offsets, holes between them are filled with what a broker walks across, and messages
+keep their queue offsets; --compact moves records together instead and writes a map of old to new offsets. What the
+first store lacks is taken from copies of it (--with, repeatable): a slave, an older backup. Queues and index are
+derived anew, config/ is copied where it can be read. The new store appears when it is whole. Exit code 1 if anything
+is known to be lost. Of EQueue's and EventStore's chunks what lies between damage is found from either end; DST takes a
+new store, or a Parquet file of the records.
+
+impact: writes DST, beside it while it is made, and the --map file; the old stores are only read
+"""
+
+
+SALVAGE = OutputSchema(
+    "salvage",
+    1,
+    "what a salvage came to",
+    (
+        text("store", "root of the damaged store"),
+        text("target", "root of the new one"),
+        Column("copies", "array", "further copies that were read", show=TABLE),
+        Column("compact", "boolean", "records moved together", show=TABLE),
+        Column("complete", "boolean", "nothing is known to be lost", show=TABLE),
+        count("records", "in the new store"),
+        count("bytes", "of these records"),
+        Column("records_by_copy", "array", "how many are from each copy, `store` first", items="integer", show=TABLE),
+        count("lost_messages", "proved to have been there, and gone"),
+        count("lost_bytes", "of the old log that hold nothing provable"),
+        count("conflicts", "records that differ between copies where no checksum decides; the first's were taken"),
+        Column(
+            "unplaced",
+            "array",
+            "physical offsets of records that could be proved but not kept in place",
+            items="integer",
+            show=WIDE,
+        ),
+        text("verify", "state that `mqtool verify` gives the new store"),
+        text("map_file", "old and new offsets of a compacted store", nullable=True),
+        Column(
+            "queues",
+            "array",
+            "what is there and what is lost",
+            show=TABLE,
+            fields=(
+                text("topic", "topic"),
+                Column("queue_id", "integer", "queue", show=TABLE),
+                count("min_offset", "first queue offset"),
+                count("max_offset", "one past the last"),
+                count("salvaged", "messages in the new store"),
+                count("lost", "messages that are gone"),
+                text("lost_offsets", "their queue offsets"),
+            ),
+        ),
+        Column(
+            "holes",
+            "array",
+            "ranges of the old log without a provable record",
+            show=TABLE,
+            fields=(
+                count("start", "physical offset"),
+                count("end", "one past the last byte"),
+                text("filled", "filler: records no queue leads to; BLANK: the rest of the segment; empty: left out"),
+            ),
+        ),
+        Column(
+            "groups",
+            "array",
+            "what that means for consumer groups",
+            show=TABLE,
+            fields=(
+                text("group", "consumer group"),
+                text("topic", "topic"),
+                Column("queue_id", "integer", "queue", show=TABLE),
+                count("consumer_offset", "next it will read"),
+                count("consumed", "lost messages that it had read"),
+                count("unread", "lost ones that it had not"),
+            ),
+        ),
+        Column(
+            "config",
+            "array",
+            "files of config/, and the checkpoint",
+            show=WIDE,
+            fields=(text("file", "name"), text("source", "copied, or made anew")),
+        ),
+        Column("index_files", "array", "names", show=WIDE),
+        Column("notes", "array", "worth knowing", show=TABLE),
+    ),
+    single=True,
+)
+
+
+@prints(SALVAGE, SALVAGE_KIND)
+def salvage(
+    ctx: typer.Context,
+    store: Annotated[Path, typer.Argument(metavar="SRC", help="Root directory of the damaged store.")],
+    target: Annotated[Path, typer.Argument(metavar="DST", help="Root of the new store; must not exist.")],
+    *,
+    copies: Annotated[
+        list[Path] | None,
+        option("--with", metavar="STORE", help="A further copy of the same log; repeatable, the best first."),
+    ] = None,
+    compact: Annotated[bool, option("--compact", help="Move records together; physical offsets change.")] = False,
+    map_file: Annotated[
+        Path | None,
+        option("--map", metavar="FILE", help="CSV of old and new offsets; DST.map.csv if not given."),
+    ] = None,
+    output_format: FormatOption = Format.TABLE,
+    config: ConfigOption = None,
+    progress: ProgressOption = ProgressMode.AUTO,
+    _debug: DebugOption = False,
+) -> ExitCode:
+    """Salvages and reports; ends with 1 if anything is known to be lost."""
+    from mqtool.rebuild.run import log_bytes
+    from mqtool.repair.salvage import Options
+    from mqtool.repair.salvage import salvage as salvage_store
+    from mqtool.store.readable_parts import UnreadableParts
+    from mqtool.store.store import open_store
+
+    if compact and map_file is None and target.name:
+        map_file = target.with_name(f"{target.name}.map.csv")
+    kind = recognise(store)
+    if kind is not None:
+        if copies or compact or map_file:
+            raise UsageError(f"--with, --compact and --map are not for a store of kind {kind.name}")
+        return siblings.salvage(ctx.obj, kind, store, target, output_format)
+    with open_store(store, config) as opened:
+        opened.commit_log.unreadable = UnreadableParts()
+        total = log_bytes(opened)
+    options = Options(tuple(copies or ()), compact, map_file, config)
+    with show_progress(progress, "salvage", 0, total) as bar:
+        result = salvage_store(store, target, options, lambda done: bar.update(min(max(done, 0), total)))
+    return Output(ctx.obj, SALVAGE, output_format).document(
+        result.as_dict(), ExitCode.OK if result.is_complete else ExitCode.NO
+    )

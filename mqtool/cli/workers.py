@@ -1,0 +1,11 @@
+"""How many processes read a log."""
+
+SMALL = 128 << 20
+"""Bytes of the CommitLog up to which further processes cost more time than they save."""
+
+
+def workers(jobs: int | None, log_bytes: int) -> int:
+    """Returns `--jobs`; if it is not given one process for a small log, else one for each processor."""
+    from mqtool.store.processes import available  # noqa: PLC0415 - `--help` loads no numpy
+
+    return jobs or (1 if log_bytes < SMALL else available())
