@@ -16,7 +16,7 @@ from mqtool.convert.copying import copy_file, copy_tree, staged
 from mqtool.convert.segments import SegmentWriter, sync
 from mqtool.errors import UnsupportedFormatError
 from mqtool.formats import checkpoint as checkpoint_format
-from mqtool.formats import file_names, timer
+from mqtool.formats import file_names, timer, topics
 from mqtool.formats.checkpoint import Checkpoint
 from mqtool.rebuild.files import OutputFiles
 from mqtool.rebuild.listing import Listing
@@ -30,7 +30,7 @@ from mqtool.store.filter_bit_maps import bit_maps_of
 from mqtool.store.layout import ledger_in_use
 from mqtool.store.store import Store, open_store
 
-_REFERRED = (b"RMQ_SYS_TRANS_HALF_TOPIC", b"rmq_sys_wheel_timer")
+_REFERRED = (topics.HALF_TOPIC.encode(), topics.TIMER_TOPIC.encode())
 """Topics whose records' physical offsets are named elsewhere: by commit records, by the timer log."""
 
 _COPIED = (file_names.CONFIG, file_names.COMPACTION, file_names.TIMER_WHEEL)

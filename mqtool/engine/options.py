@@ -15,8 +15,8 @@ from mqtool.formats import batch_consume_queue as batch_queue_format
 from mqtool.formats import consume_queue as queue_format
 from mqtool.formats import consume_queue_ext as ext_format
 from mqtool.formats import index_file
+from mqtool.formats.delay_levels import DELAY_LEVELS
 from mqtool.formats.hosts import Host
-from mqtool.records.dispatched import DELAY_LEVELS
 from mqtool.store import file_sizes
 from mqtool.store.broker_config import BrokerConfig
 

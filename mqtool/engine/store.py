@@ -37,7 +37,7 @@ from mqtool.engine.write.hooks import Hook, OutgoingMessage
 from mqtool.errors import StoreClosedError
 from mqtool.formats import commit_log, java
 from mqtool.formats import properties as property_format
-from mqtool.records.crc import crc32
+from mqtool.records.crc import body_crc
 from mqtool.store.by_time import Boundary
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ class MessageStore:
                 ),
                 wait=wait,
             )
-        crc = crc32(body) & 0x7FFFFFFF
+        crc = body_crc(body)
         total += size
         log, host = self._log, store_host or self._store_host
         self._acquire()

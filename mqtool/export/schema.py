@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from mqtool.errors import UsageError
+from mqtool.formats import topics
 from mqtool.formats.commit_log import TRANSACTION_MASK, SysFlag
 from mqtool.records import columns as scan_columns
 
@@ -42,13 +43,13 @@ class RecordClass(enum.StrEnum):
     """A record of a system topic: waiting for its time, marking a transaction, keeping accounts."""
 
 
-HALF_TOPICS = frozenset(("RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"))
+HALF_TOPICS = frozenset((topics.HALF_TOPIC, "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"))
 SYSTEM_TOPICS = frozenset(
     (
         "TBW102",
-        "SCHEDULE_TOPIC_XXXX",
+        topics.SCHEDULE_TOPIC,
         "RMQ_SYS_TRACE_TOPIC",
-        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        topics.OP_TOPIC,
         "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC",
         "TRANS_CHECK_MAX_TIME_TOPIC",
         "SELF_TEST_TOPIC",
@@ -57,7 +58,7 @@ SYSTEM_TOPICS = frozenset(
 )
 """TopicValidator's system topics (4.9.7, 5.5.0), without two names that users have for topics of their own:
 BenchmarkTest, and CHECKPOINT_TOPIC, which only 5.5.0 with RocksDB reserves."""
-SYSTEM_PREFIX = "rmq_sys_"
+SYSTEM_PREFIX = topics.SYSTEM_PREFIX
 
 
 def class_of(topic: str, sys_flag: int) -> RecordClass:

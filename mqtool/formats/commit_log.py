@@ -5,7 +5,6 @@ Docs page: docs/formats/commit-log.md. Source: MessageExtEncoder, MessageDecoder
 """
 
 import struct
-import zlib
 from dataclasses import dataclass
 from enum import IntFlag
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import construct as cs
 
 from mqtool.errors import BadMagicError, FormatError, TruncatedError
-from mqtool.formats import codec
+from mqtool.formats import checksums, codec
 from mqtool.formats.codec import Buffer
 from mqtool.formats.fields import either, i16, i32, i64, sized
 
@@ -242,7 +241,7 @@ def build_blank(total_size: int) -> bytes:
 
 def body_crc(body: Buffer) -> int:
     """Returns the CRC that a record stores of its body (UtilAll.crc32)."""
-    return zlib.crc32(body) & 0x7FFFFFFF
+    return checksums.crc32(body)
 
 
 def transaction_type(sys_flag: int) -> int:

@@ -4,12 +4,11 @@ Docs page: docs/formats/epoch.md. Source: CheckpointFile, EpochFileCache, Broker
 TempBrokerMetadata (5.5.0).
 """
 
-import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mqtool.errors import ChecksumError, FormatError, TruncatedError
-from mqtool.formats import java
+from mqtool.formats import checksums, java
 from mqtool.formats.codec import Buffer
 
 _NAME = "epoch file"
@@ -107,7 +106,7 @@ def _number(line: str, field: str) -> int:
 
 
 def _crc(text: str) -> int:
-    return zlib.crc32(text.encode()) & 0x7FFFFFFF
+    return checksums.crc32(text.encode())
 
 
 def _text_of(data: Buffer, name: str) -> str:

@@ -4,11 +4,10 @@ Source: MessageDecoder.messageProperties2String/string2messageProperties, Messag
 MessageDecoder.createCrc32 (4.9.7, 5.5.0). Docs page: docs/formats/commit-log.md.
 """
 
-import zlib
 from collections.abc import Iterable
 
 from mqtool.errors import ChecksumError, FormatError, TruncatedError
-from mqtool.formats import java
+from mqtool.formats import checksums, java
 from mqtool.formats.codec import Buffer
 
 NAME_END = 0x01
@@ -110,14 +109,14 @@ def crc32_tail(crc: int) -> bytes:
     """Returns the 20 bytes of `__CRC32#`: decimal digits from the least significant, padded with '0'.
 
     Args:
-        crc: CRC-32 & 0x7FFFFFFF of the record without these 20 bytes.
+        crc: CRC-32 (`checksums.crc32`) of the record without these 20 bytes.
     """
     return _CRC32_HEAD + str(crc)[::-1].ljust(_CRC32_DIGITS, "0").encode() + bytes((VALUE_END,))
 
 
 def compute_crc32(record: Buffer) -> int:
     """Returns the CRC that belongs in the tail of a whole record, whose last 20 bytes are left out."""
-    return zlib.crc32(memoryview(record)[: max(0, len(record) - CRC32_TAIL_SIZE)]) & 0x7FFFFFFF
+    return checksums.crc32(memoryview(record)[: max(0, len(record) - CRC32_TAIL_SIZE)])
 
 
 def stored_crc32(data: Buffer) -> int | None:

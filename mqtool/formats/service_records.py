@@ -14,12 +14,8 @@ from typing import Any, NamedTuple
 
 from mqtool.errors import FormatError
 from mqtool.formats import file_names, java, properties
+from mqtool.formats.topics import HALF_TOPIC, OP_TOPIC, REVIVE_TOPIC_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 
-SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
-TIMER_TOPIC = "rmq_sys_wheel_timer"
-HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
-OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
-REVIVE_TOPIC_PREFIX = "rmq_sys_REVIVE_LOG_"
 TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
 REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
 

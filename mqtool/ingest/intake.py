@@ -14,7 +14,7 @@ from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.errors import FormatError
 from mqtool.formats import commit_log, hosts, java, properties
 from mqtool.formats.commit_log import SysFlag
-from mqtool.records.crc import crc32
+from mqtool.records.crc import body_crc
 
 _BATCH_BITS = int(SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP)
 _PACKED = int(SysFlag.COMPRESSED) | commit_log.COMPRESSION_MASK
@@ -164,7 +164,7 @@ def _from_base64(name: str, value: Any) -> bytes:
 def _sys_flag(row: Mapping[str, Any], body: bytes, sys_flag: int) -> int:
     """Takes out what is no longer true: of a body that was unpacked, of a part of an inner batch."""
     stored = row.get("body_crc")
-    if isinstance(stored, int) and sys_flag & SysFlag.COMPRESSED and crc32(body) & 0x7FFFFFFF != stored:
+    if isinstance(stored, int) and sys_flag & SysFlag.COMPRESSED and body_crc(body) != stored:
         sys_flag &= ~_PACKED
     return sys_flag & ~_BATCH_BITS if row.get("batch_index") is not None else sys_flag
 

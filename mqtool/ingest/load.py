@@ -29,8 +29,8 @@ from mqtool.engine.write.queue_offsets import QueueOffsets
 from mqtool.errors import StoreError
 from mqtool.formats import config_files, file_names, message_id, properties
 from mqtool.formats.config_files import DataVersion, TopicConfig, Topics
+from mqtool.formats.topics import SCHEDULE_TOPIC, is_lmq
 from mqtool.ingest.intake import Row
-from mqtool.records.multi_dispatch import SCHEDULE_TOPIC, is_lmq
 
 CHUNK = 1024
 """Rows that are appended together, and with SYNC_FLUSH share a flush."""

@@ -8,10 +8,12 @@ from llvmlite import binding
 from numba import types
 
 from mqtool.formats import commit_log
+from mqtool.formats.checksums import CRC_MASK
 from mqtool.kernels.compiling import BYTES, I32, I64, compiled, inlined
 from mqtool.kernels.numbers import i32_at
 
 V1, V2 = commit_log.MAGIC_V1, commit_log.MAGIC_V2
+_CRC_MASK = np.uint32(CRC_MASK)
 _FRAME, _LEAST = commit_log.FRAME.size, commit_log.MIN_RECORD_SIZE
 
 _ISAL_CRC32 = "crc32_gzip_refl"
@@ -53,7 +55,7 @@ _isal_crc32 = types.ExternalFunction(_ISAL_CRC32, types.uint32(types.uint32, typ
 def body_crc32(data: Any, start: int, length: int) -> Any:
     """Returns the CRC-32 of a range of a buffer without its highest bit; it may not leave the buffer."""
     address = np.uint64(data.ctypes.data) + np.uint64(start)
-    return _isal_crc32(np.uint32(0), address, np.uint64(length)) & np.uint32(0x7FFFFFFF)
+    return _isal_crc32(np.uint32(0), address, np.uint64(length)) & _CRC_MASK
 
 
 if HAS_CRC32:

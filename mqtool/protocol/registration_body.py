@@ -14,6 +14,7 @@ import orjson
 from mqtool.errors import FormatError, RemoteProtocolError
 from mqtool.formats import config_json
 from mqtool.formats.beans import bean_of, document_of, expect
+from mqtool.formats.checksums import crc32
 from mqtool.formats.config_files import DataVersion, TopicConfig
 from mqtool.formats.config_json import Document
 from mqtool.protocol.layouts import TEXT_LENGTH
@@ -101,7 +102,7 @@ def build(body: RegisterBody, *, compressed: bool = False) -> bytes:
 
 def body_crc(body: bytes | memoryview) -> int:
     """Returns the checksum that the request carries beside the body (UtilAll.crc32)."""
-    return zlib.crc32(body) & 0x7FFFFFFF
+    return crc32(body)
 
 
 def _plain(config: TopicConfig) -> Document:

@@ -23,13 +23,11 @@ from mqtool.formats.config_files import (
     Topics,
 )
 from mqtool.formats.config_json import JsonStyle
+from mqtool.formats.topics import DEAD_LETTER_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, is_lmq
 from mqtool.rebuild.log_survey import LogSurvey, QueueRange
 from mqtool.rebuild.queue_writer import QueueName
-from mqtool.records.multi_dispatch import SCHEDULE_TOPIC, is_lmq
 from mqtool.store.store import Store
 
-RETRY_PREFIX = "%RETRY%"
-DEAD_LETTER_PREFIX = "%DLQ%"
 _DELAY_LEVELS = 18
 
 

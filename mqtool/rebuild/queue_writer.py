@@ -8,9 +8,9 @@ import numpy as np
 from mqtool.formats import consume_queue_ext, file_names
 from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK
+from mqtool.formats.topics import SCHEDULE_TOPIC
 from mqtool.rebuild.files import FileSequence, OutputFiles
 from mqtool.rebuild.placement import Cut, HoleBudget, Note, NoteKind, Placement
-from mqtool.records.multi_dispatch import SCHEDULE_TOPIC
 
 UNIT = CONSUME_QUEUE_UNIT.size
 _FILL = 1 << 16

@@ -4,8 +4,9 @@ from dataclasses import dataclass, field
 
 from mqtool.errors import UsageError
 from mqtool.formats import batch_consume_queue, consume_queue, consume_queue_ext, file_names
-from mqtool.records.dispatched import DELAY_LEVELS, DispatchRules, parse_delay_levels
-from mqtool.records.multi_dispatch import SCHEDULE_TOPIC
+from mqtool.formats.delay_levels import DELAY_LEVELS, parse_delay_levels
+from mqtool.formats.topics import SCHEDULE_TOPIC
+from mqtool.records.dispatched import DispatchRules
 from mqtool.store.delay_levels import KEY
 from mqtool.store.dispatch_rules import rules_of
 from mqtool.store.file_sizes import Known

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from mqtool.formats.topics import is_lmq
 from mqtool.rebuild.digest import Batch, Wanted
 from mqtool.rebuild.files import OutputFiles
 from mqtool.rebuild.index_writer import IndexWriter
@@ -12,7 +13,6 @@ from mqtool.rebuild.placement import HoleBudget
 from mqtool.rebuild.queue_writer import BatchQueueWriter, ExtensionWriter, QueueName, SimpleQueueWriter, UnitBatch
 from mqtool.rebuild.result import Result
 from mqtool.rebuild.settings import Settings
-from mqtool.records import multi_dispatch
 from mqtool.records.damage import Damage, DamageKind
 from mqtool.records.dispatched import Oddity
 
@@ -94,7 +94,7 @@ class Sink:
             self._queues[name] = BatchQueueWriter(name, self._output, settings.batch_consume_queue_size)
             return self._queues[name]
         self._queues[name] = SimpleQueueWriter(name, self._output, settings.consume_queue_size, self._budget)
-        if self._bit_maps is not None and not multi_dispatch.is_lmq(name.topic):
+        if self._bit_maps is not None and not is_lmq(name.topic):
             self._extensions[name] = ExtensionWriter(name, self._output, settings.consume_queue_ext_size)
         return self._queues[name]
 

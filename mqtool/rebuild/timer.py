@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from mqtool.errors import FormatError, StoreError
-from mqtool.formats import commit_log, file_names, java, properties, timer
+from mqtool.formats import commit_log, file_names, java, properties, timer, topics
 from mqtool.formats.commit_log import Record, SysFlag
 from mqtool.rebuild.files import OutputFiles
 from mqtool.rebuild.listing import Listing
@@ -25,7 +25,7 @@ from mqtool.records.frames import Frames
 from mqtool.store.files import list_mapped_files, read_file
 from mqtool.store.store import Store
 
-TOPIC = b"rmq_sys_wheel_timer"
+TOPIC = topics.TIMER_TOPIC.encode()
 DEFAULT_ROLL_WINDOW = 2 * 86_400
 _BLANK_SLOTS = 60
 _ENQUEUED = properties.TIMER_ENQUEUE_MS.encode()

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
+from mqtool.formats.checksums import CRC_MASK
 from mqtool.kernels import kernels
 
 try:
@@ -21,6 +22,11 @@ _PIECE = 512
 
 _LARGE = 512
 """Bytes from one range to the next, on average, above which a slice of the view costs no more than a copy."""
+
+
+def body_crc(body: "bytes | memoryview") -> int:
+    """Returns the CRC of a body as records store it; `formats.checksums.crc32`, seven times faster where isal is."""
+    return int(crc32(body)) & CRC_MASK
 
 
 def crc32_of_ranges(view: memoryview, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
@@ -52,7 +58,7 @@ def crc32_of_ranges(view: memoryview, starts: np.ndarray, ends: np.ndarray) -> n
         for at in range(0, len(starts), _PIECE):
             pieces = ranges[at : at + _PIECE].to_pylist()
             found[at : at + _PIECE] = np.fromiter(map(crc32, pieces), np.uint32, len(pieces))
-    return (found & np.uint32(0x7FFFFFFF)).astype(np.int32)
+    return (found & np.uint32(CRC_MASK)).astype(np.int32)
 
 
 _Kept = tuple[object, int, np.ndarray, np.ndarray, list[list[memoryview]] | None]

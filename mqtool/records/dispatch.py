@@ -12,6 +12,8 @@ import numpy as np
 from mqtool.errors import FormatError
 from mqtool.formats import commit_log, java
 from mqtool.formats import properties as names
+from mqtool.formats.delay_levels import due
+from mqtool.formats.topics import SCHEDULE_TOPIC, is_lmq
 from mqtool.kernels import Kernels, kernels
 from mqtool.records import multi_dispatch
 from mqtool.records.compiled_tails import Found, Place, read_tails
@@ -21,8 +23,6 @@ from mqtool.records.hashes import absolute
 from mqtool.records.tails import Tails, tails_of
 from mqtool.records.topics import TopicTable
 from mqtool.records.words import java_hashes, joined_hashes
-
-_UNKNOWN_LEVEL_MS = 1000
 
 
 class Dispatcher:
@@ -37,7 +37,7 @@ class Dispatcher:
     def __init__(self, rules: DispatchRules | None = None) -> None:
         self.rules = rules or DispatchRules()
         self.topics = TopicTable()
-        self.schedule = self.topics.number_of(multi_dispatch.SCHEDULE_TOPIC)
+        self.schedule = self.topics.number_of(SCHEDULE_TOPIC)
 
     def dispatch(self, frames: Frames, *, keys: bool = True) -> Dispatched:
         """Returns what the broker would write for frames that are sound (`Frames.sound`).
@@ -119,7 +119,6 @@ class _Window:
         if not len(delayed):
             return
         starts, lengths = tails.pieces.value_of(names.DELAY_LEVEL)
-        levels = self.rules.delay_levels
         seen: dict[bytes, int | None] = {}
         for row in delayed[lengths[delayed] > 0].tolist():
             text = tails.data[starts[row] : starts[row] + lengths[row]].tobytes()
@@ -128,10 +127,8 @@ class _Window:
             level, frame = seen[text], int(tails.rows[row])
             if level is None:
                 self._odd(frame, f"DELAY is no number: {text[:20]!r}")
-            elif level > 0:
-                level = min(level, len(levels))
-                wait = levels[level - 1] if level else _UNKNOWN_LEVEL_MS
-                self.tags_code[frame] = java.to_int64(int(self.times[frame]) + wait)
+            elif (time := due(int(self.times[frame]), level, self.rules.delay_levels)) is not None:
+                self.tags_code[frame] = time
 
     def _find_lmq(self, tails: Tails) -> None:
         if not self.rules.multi_dispatch:
@@ -218,7 +215,7 @@ class _Window:
             self._odd(frame, problem)
         own_queue = int(self.frames.column("queue_id")[frame])
         number_of = self.dispatcher.topics.number_of
-        return [(frame, number_of(name), 0 if multi_dispatch.is_lmq(name) else own_queue, at) for name, at in found]
+        return [(frame, number_of(name), 0 if is_lmq(name) else own_queue, at) for name, at in found]
 
     def _index_keys(self) -> IndexKeys:
         first = self._keys[0][0] if self._keys else np.empty(0, np.int64)

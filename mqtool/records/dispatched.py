@@ -4,27 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from mqtool.errors import FormatError
-from mqtool.formats import java
-
-DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
-"""messageDelayLevel of a broker that sets none."""
-
-_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-
-
-def parse_delay_levels(text: str) -> tuple[int, ...]:
-    """Returns the delay of each level in ms, level 1 first (DefaultMessageStore.parseDelayLevel).
-
-    Raises:
-        FormatError: not a list of whole numbers with s, m, h or d.
-    """
-    found = []
-    for word in text.split():
-        if word[-1] not in _MS:
-            raise FormatError(f"expected a number with s, m, h or d, found {word!r}", layout="messageDelayLevel")
-        found.append(java.parse_long(word[:-1]) * _MS[word[-1]])
-    return tuple(found)
+from mqtool.formats.delay_levels import DELAY_LEVELS, parse_delay_levels
 
 
 @dataclass(frozen=True)

@@ -5,25 +5,27 @@ Source: ConsumeQueue.multiDispatchLmqQueue, MultiDispatchUtils (5.5.0), DefaultM
 """
 
 from mqtool.errors import FormatError
-from mqtool.formats import java, service_records
+from mqtool.formats import java
+from mqtool.formats.topics import RETRY_PREFIX, SCHEDULE_TOPIC, SYSTEM_PREFIX
 from mqtool.records.dispatched import DispatchRules
 
-SCHEDULE_TOPIC = service_records.SCHEDULE_TOPIC
-LMQ_PREFIX = "%LMQ%"
-_NEVER = ("%RETRY%", "rmq_sys_")
+_NEVER = (RETRY_PREFIX, SYSTEM_PREFIX)
 _SPLITTER = ","
 
 
-def is_lmq(name: str) -> bool:
-    """Whether a queue is a light message queue, of which only queue 0 exists."""
-    return name.startswith(LMQ_PREFIX)
-
-
 def applies(topic: str, rules: DispatchRules) -> bool:
-    """Whether records of a topic are dispatched further; 5.x leaves out retry, system and schedule topics."""
-    if not rules.multi_dispatch:
-        return False
-    return rules.lmq_everywhere or not (topic == SCHEDULE_TOPIC or topic.startswith(_NEVER))
+    """Whether records of a topic are dispatched further under these rules."""
+    return rules.multi_dispatch and may_name_queues(topic, everywhere=rules.lmq_everywhere)
+
+
+def may_name_queues(topic: str, *, everywhere: bool) -> bool:
+    """Whether records of a topic may name further queues.
+
+    Args:
+        topic: of the records.
+        everywhere: as 4.9 has it, also in retry, system and schedule topics.
+    """
+    return everywhere or not (topic == SCHEDULE_TOPIC or topic.startswith(_NEVER))
 
 
 def queues_of(queues: str, offsets: str) -> tuple[list[tuple[str, int]], str]:

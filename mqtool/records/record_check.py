@@ -10,10 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mqtool.errors import FormatError
-from mqtool.formats import codec, commit_log, java, properties
+from mqtool.formats import codec, commit_log, java, properties, topics
+from mqtool.formats.checksums import CRC_MASK
 from mqtool.records.recovery_rules import RecoveryRules
 
-SCHEDULE_TOPIC = b"SCHEDULE_TOPIC_XXXX"
+_SCHEDULE_TOPIC = topics.SCHEDULE_TOPIC.encode()
 LARGEST_JAVA_ARRAY = java.INT_MAX - 2
 _CHUNK = 4 << 20
 _I16 = commit_log.PROPERTIES_LENGTH
@@ -191,7 +192,7 @@ class RecordCheck:
 
     @staticmethod
     def _parse_delay(topic: bytes, found: dict[str, str]) -> None:
-        if topic == SCHEDULE_TOPIC and properties.DELAY_LEVEL in found:
+        if topic == _SCHEDULE_TOPIC and properties.DELAY_LEVEL in found:
             java.parse_int(found[properties.DELAY_LEVEL])
 
     def _parse_inner(self, found: dict[str, str]) -> None:
@@ -253,4 +254,4 @@ class _Cursor:
             part = self.peek(position, min(_CHUNK, end - position))
             found = zlib.crc32(part, found)
             position += len(part)
-        return found & 0x7FFFFFFF
+        return found & CRC_MASK

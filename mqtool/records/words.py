@@ -49,7 +49,7 @@ def java_hashes(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> tu
     units = lengths.copy()
     seen = np.zeros(len(starts), _U64)
     which = np.arange(len(starts))
-    factor, shortest = 1, int(lengths.min(initial=0x7FFFFFFF))
+    factor, shortest = 1, int(lengths.min(initial=java.INT_MAX))
     for done in range(0, int(lengths.max(initial=0)), 8):
         if done:
             which = which[lengths[which] > done]

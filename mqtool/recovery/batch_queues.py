@@ -8,7 +8,7 @@ import numpy as np
 from mqtool.formats import file_names
 from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT, BATCH_UNIT_SIZE
 from mqtool.formats.release import V5_5
-from mqtool.recovery.ledger import Action, Ledger, StartHangs
+from mqtool.recovery.ledger import Action, Ledger
 from mqtool.recovery.mapped_files import Entry
 from mqtool.recovery.queue_files import QueueFiles, valid_run
 from mqtool.recovery.settings import Settings
@@ -63,22 +63,9 @@ class BatchQueue:
         self._revise()
 
     def truncate(self, physical_offset: int) -> None:
-        """Drops the units at or beyond the log's end; the first unit of a file is taken without a look at its size."""
-        self.max_physical_offset = physical_offset - 1
-        while self.files.files:
-            file = self.files.files[-1]
-            units = file.units()
-            if int(units["physical_offset"][0]) >= physical_offset:
-                self.files.delete_last()
-                continue
-            if len(units) == 1:
-                raise StartHangs("load() in BatchConsumeQueue.truncateDirtyLogicFiles: files of one unit")
-            good = _valid(units) & (units["physical_offset"] < physical_offset)
-            good[0] = True
-            run = valid_run(good)
-            self.files.set_position(file, run * BATCH_UNIT_SIZE)
-            self.max_physical_offset = int(units["physical_offset"][run - 1])
-            break
+        """Drops the units at or beyond the log's end; see `QueueFiles.truncate_units`."""
+        last = self.files.truncate_units(physical_offset, _valid, "BatchConsumeQueue")
+        self.max_physical_offset = physical_offset - 1 if last is None else int(last["physical_offset"])
         self._revise()
 
     def _revise(self) -> None:

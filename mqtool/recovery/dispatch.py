@@ -10,16 +10,14 @@ import numpy as np
 
 from mqtool.errors import FormatError
 from mqtool.formats import java, properties
+from mqtool.formats.topics import LMQ_PREFIX
+from mqtool.records.multi_dispatch import may_name_queues
 from mqtool.recovery.batch_queues import BatchQueue
 from mqtool.recovery.ledger import load_fails
 from mqtool.recovery.mapped_files import obstacle
 from mqtool.recovery.queues import SimpleQueue
 from mqtool.recovery.requests import Requests
 from mqtool.recovery.state import LastQueued, StoreState
-
-_LMQ_PREFIX = "%LMQ%"
-_NO_LMQ = ("%RETRY%", "rmq_sys_")
-_SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 
 
 def dispatch(state: StoreState, requests: Requests) -> None:
@@ -101,7 +99,7 @@ def _multi_dispatch(state: StoreState, requests: Requests, row: int) -> None:
     """Gives a record to the further queues that it names, of the same number of units each."""
     numbers, topics = requests.topics
     topic = java.decode_utf8(topics[numbers[row]])
-    if state.settings.release >= (5, 5) and (topic.startswith(_NO_LMQ) or topic == _SCHEDULE):
+    if not may_name_queues(topic, everywhere=state.settings.release < (5, 5)):
         return
     names = requests.property_of(row, properties.INNER_MULTI_DISPATCH) or ""
     offsets = requests.property_of(row, properties.INNER_MULTI_QUEUE_OFFSET) or ""
@@ -115,7 +113,7 @@ def _multi_dispatch(state: StoreState, requests: Requests, row: int) -> None:
             offset = java.parse_long(place)
         except FormatError:
             raise load_fails(f'load exception java.lang.NumberFormatException: For input string: "{place}"') from None
-        is_lmq = state.settings.lmq and name.startswith(_LMQ_PREFIX)
+        is_lmq = state.settings.lmq and name.startswith(LMQ_PREFIX)
         queue = state.queue(name, 0 if is_lmq else int(requests.queue_id[row]))
         if isinstance(queue, SimpleQueue):
             size, tags = int(requests.frames.sizes[row]), int(requests.tags_code[row])

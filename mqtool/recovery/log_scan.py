@@ -8,12 +8,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from mqtool.formats import commit_log, properties
+from mqtool.formats import commit_log, properties, topics
 from mqtool.records.frames import Frames
 from mqtool.records.hops import Hop, Stop, hop
-from mqtool.records.record_check import SCHEDULE_TOPIC, Checked, Read, RecordCheck
+from mqtool.records.record_check import Checked, Read, RecordCheck
 
 WINDOW = 8 << 20
+_SCHEDULE_TOPIC = topics.SCHEDULE_TOPIC.encode()
 _INNER_BASE = properties.INNER_BASE.encode()
 
 
@@ -108,8 +109,8 @@ class SegmentScan:
 
 
 def _rows_of_schedule(frames: Frames, passing: int) -> list[int]:
-    rows = np.flatnonzero(frames.topic_length[:passing] == len(SCHEDULE_TOPIC)).tolist()
-    return [row for row in rows if topic_and_properties(frames, row)[0] == SCHEDULE_TOPIC]
+    rows = np.flatnonzero(frames.topic_length[:passing] == len(_SCHEDULE_TOPIC)).tolist()
+    return [row for row in rows if topic_and_properties(frames, row)[0] == _SCHEDULE_TOPIC]
 
 
 def _rows_with(frames: Frames, passing: int, word: bytes) -> set[int]:

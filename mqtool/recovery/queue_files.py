@@ -3,13 +3,14 @@
 Reads whole files, never writes: appended units live in memory until the plan is carried out.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from mqtool.formats.codec import Unit
-from mqtool.recovery.ledger import Ledger
+from mqtool.recovery.ledger import Ledger, StartHangs
 from mqtool.recovery.mapped_files import Entry, MappedFiles, SimulatedFile
 from mqtool.store.files import ReadFile
 
@@ -100,6 +101,40 @@ class QueueFiles(MappedFiles[QueueFile]):
         shared = next((file.content for file in self.files if file.path == path), None)
         content = shared or UnitContent(path, self.unit, self.file_size, is_new=True)
         return QueueFile(path, base, 0, content, is_first=is_first)
+
+    def truncate_units(
+        self, physical_offset: int, is_unit: Callable[[np.ndarray], np.ndarray], where: str
+    ) -> np.void | None:
+        """Drops the units at or beyond the log's end, as both kinds of queue do (truncateDirtyLogicFiles).
+
+        The first unit of a file is taken without a look at its size.
+
+        Args:
+            physical_offset: the log's end.
+            is_unit: says of the units of a file which of them count as such.
+            where: the broker's class, for the words of the error.
+
+        Returns:
+            The last unit that stays; None if no file stays.
+
+        Raises:
+            StartHangs: a file has room for one unit only: the broker's loop over it never ends.
+        """
+        while self.files:
+            file = self.files[-1]
+            units = file.units()
+            if int(units["physical_offset"][0]) >= physical_offset:
+                self.delete_last()
+                continue
+            if len(units) == 1:
+                raise StartHangs(f"load() in {where}.truncateDirtyLogicFiles: files of one unit")
+            good = is_unit(units) & (units["physical_offset"] < physical_offset)
+            good[0] = True
+            run = valid_run(good)
+            self.set_position(file, run * self.unit.size)
+            last: np.void = units[run - 1]
+            return last
+        return None
 
 
 def valid_run(valid: np.ndarray) -> int:

@@ -8,7 +8,7 @@ import numpy as np
 
 from mqtool.formats import file_names, java
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK, PRE_BLANK_SIZE_FIELD, UNIT_SIZE
-from mqtool.recovery.ledger import Action, Ledger, StartHangs
+from mqtool.recovery.ledger import Action, Ledger
 from mqtool.recovery.mapped_files import Entry
 from mqtool.recovery.queue_files import QueueFile, QueueFiles, valid_run
 from mqtool.recovery.settings import Settings
@@ -67,7 +67,7 @@ class SimpleQueue:
         number = max(0, len(files) - _LAST_FILES)
         while True:
             units = files[number].units()
-            run = valid_run((units["physical_offset"] >= 0) & (units["size"] > 0))
+            run = valid_run(_valid(units))
             if run:
                 self.max_physical_offset = _end_of(units[run - 1])
             if run < len(units) or number + 1 == len(files):
@@ -87,28 +87,12 @@ class SimpleQueue:
             )
 
     def truncate(self, physical_offset: int) -> None:
-        """Drops the units at or beyond the log's end (ConsumeQueue.truncateDirtyLogicFiles).
-
-        The first unit of a file is taken without a look at its size.
-        """
-        self.max_physical_offset = physical_offset
-        while self.files.files:
-            file = self.files.files[-1]
-            units = file.units()
-            if int(units["physical_offset"][0]) >= physical_offset:
-                self.files.delete_last()
-                continue
-            if len(units) == 1:
-                raise StartHangs("load() in ConsumeQueue.truncateDirtyLogicFiles: files of one unit")
-            good = (units["physical_offset"] >= 0) & (units["size"] > 0) & (units["physical_offset"] < physical_offset)
-            good[0] = True
-            run = valid_run(good)
-            if int(units["size"][0]) <= 0:
-                number = java.divide(file.base, UNIT_SIZE)
-                self._ledger.accept(f"queue {self}: unit {number} is empty, yet counts (truncateDirtyLogicFiles)")
-            self.files.set_position(file, run * UNIT_SIZE)
-            self.max_physical_offset = _end_of(units[run - 1])
-            return
+        """Drops the units at or beyond the log's end; see `QueueFiles.truncate_units`."""
+        last = self.files.truncate_units(physical_offset, _valid, "ConsumeQueue")
+        self.max_physical_offset = physical_offset if last is None else _end_of(last)
+        if last is not None and int(self.files.files[-1].units()["size"][0]) <= 0:
+            number = java.divide(self.files.files[-1].base, UNIT_SIZE)
+            self._ledger.accept(f"queue {self}: unit {number} is empty, yet counts (truncateDirtyLogicFiles)")
 
     def correct_min(self, min_physical_offset: int) -> None:
         """Finds the first unit that points into the log (ConsumeQueue.correctMinOffset)."""
@@ -185,6 +169,11 @@ class SimpleQueue:
         self.files.destroy()
         self.max_physical_offset = -1
         self._min_logic = 0
+
+
+def _valid(units: np.ndarray) -> np.ndarray:
+    valid: np.ndarray = (units["physical_offset"] >= 0) & (units["size"] > 0)
+    return valid
 
 
 def _end_of(unit: np.void) -> int:

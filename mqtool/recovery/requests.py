@@ -11,10 +11,12 @@ from functools import cached_property
 import numpy as np
 
 from mqtool.formats import commit_log, index_file, java, properties
+from mqtool.formats.delay_levels import due
+from mqtool.formats.topics import SCHEDULE_TOPIC
 from mqtool.records import hashes
 from mqtool.records.frames import Frames
 from mqtool.records.properties import PropertyPieces
-from mqtool.records.record_check import SCHEDULE_TOPIC, RecordCheck
+from mqtool.records.record_check import RecordCheck
 from mqtool.recovery.log_scan import topic_and_properties
 
 
@@ -119,17 +121,17 @@ class Requests:
         """int64: hash of TAGS, or the time at which a delayed message is due."""
         codes = self._hashes(properties.TAGS).astype(np.int64)
         numbers, names = self.topics
-        if SCHEDULE_TOPIC in names:
-            scheduled = self.has_property(properties.DELAY_LEVEL) & (numbers == names.index(SCHEDULE_TOPIC))
+        schedule = SCHEDULE_TOPIC.encode()
+        if schedule in names:
+            scheduled = self.has_property(properties.DELAY_LEVEL) & (numbers == names.index(schedule))
             for row in np.flatnonzero(scheduled).tolist():
                 codes[row] = self._due(row, int(codes[row]))
         return codes
 
     def _due(self, row: int, hashed: int) -> int:
-        text = self.property_of(row, properties.DELAY_LEVEL)
-        levels = self._check.delay_levels
-        level = min(java.parse_int(text or "0"), len(levels))
-        return int(self.store_timestamp[row]) + levels[level - 1] if level > 0 else hashed
+        level = java.parse_int(self.property_of(row, properties.DELAY_LEVEL) or "0")
+        time = due(int(self.store_timestamp[row]), level, self._check.delay_levels)
+        return hashed if time is None else time
 
     def _hashes(self, name: str) -> np.ndarray:
         starts, lengths = self._pieces.value_of(name)

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from mqtool.errors import StoreError
-from mqtool.records.dispatched import DELAY_LEVELS, parse_delay_levels
-from mqtool.records.multi_dispatch import SCHEDULE_TOPIC
+from mqtool.formats.delay_levels import DELAY_LEVELS, parse_delay_levels
+from mqtool.formats.topics import SCHEDULE_TOPIC
 from mqtool.store.broker_config import BrokerConfig
 from mqtool.store.commit_log import CommitLog
 from mqtool.store.consume_queue import Queue, has_record

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from mqtool.formats import file_names
+from mqtool.formats.topics import LMQ_PREFIX, SCHEDULE_TOPIC
 from mqtool.store.store import Store
 
 
@@ -68,7 +69,7 @@ def _metadata(store: Store) -> Iterator[str]:
     yield from (f"configuration: {problem}" for problem in store.metadata.problems)
     if store.metadata.topics_file is not None:
         unknown = sorted({queue.topic for queue in store.queues()} - set(store.metadata.topics))
-        foreign = [topic for topic in unknown if not topic.startswith(("%LMQ%", "SCHEDULE_TOPIC_XXXX"))]
+        foreign = [topic for topic in unknown if not topic.startswith((LMQ_PREFIX, SCHEDULE_TOPIC))]
         if foreign:
             yield f"topics with queues but without configuration: {', '.join(foreign[:5])}"
     ahead = [lag for lag in store.lags() if lag.max_offset is not None and lag.consumer_offset > lag.max_offset]

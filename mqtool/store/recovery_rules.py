@@ -4,8 +4,8 @@ Source: MessageStoreConfig (4.9.7, 5.5.0).
 """
 
 from mqtool.errors import FormatError, UsageError
+from mqtool.formats.delay_levels import DELAY_LEVELS, parse_delay_levels
 from mqtool.formats.release import Release
-from mqtool.records.dispatched import DELAY_LEVELS, parse_delay_levels
 from mqtool.records.recovery_rules import DEFAULT_HEAP, DEFAULT_RECOVER_MAX, RecoveryRules
 from mqtool.store.broker_config import BrokerConfig
 

@@ -13,7 +13,7 @@ from enum import Enum
 import numpy as np
 
 from mqtool.errors import FormatError, StoreError
-from mqtool.formats import file_names, properties, service_records, timer
+from mqtool.formats import file_names, properties, service_records, timer, topics
 from mqtool.store.consume_queue import Queue
 from mqtool.store.files import ReadFile, list_mapped_files, read_file
 from mqtool.store.store import Store
@@ -78,12 +78,12 @@ def units_from(queue: Queue, start: int) -> tuple[np.ndarray, np.ndarray]:
 
 def _all(store: Store) -> Iterator[Waiting]:
     for queue in store.queues():
-        if queue.topic == service_records.SCHEDULE_TOPIC:
+        if queue.topic == topics.SCHEDULE_TOPIC:
             done = store.metadata.delay_offsets.get(queue.queue_id + 1, 0)
             yield _waiting(WaitingKind.DELAY, queue, *units_from(queue, max(done, queue.min_offset)))
-        elif queue.topic == service_records.TIMER_TOPIC:
+        elif queue.topic == topics.TIMER_TOPIC:
             yield _timers(store, queue)
-        elif queue.topic == service_records.HALF_TOPIC:
+        elif queue.topic == topics.HALF_TOPIC:
             yield _transactions(store, queue)
 
 
@@ -162,7 +162,7 @@ def _transactions(store: Store, queue: Queue) -> Waiting:
     group = store.metadata.consumer_offsets.get(service_records.TRANSACTION_GROUP, {})
     start = group.get(queue.topic, {}).get(queue.queue_id, 0)
     offsets, physical = units_from(queue, max(start, queue.min_offset))
-    ended = _ended(store, queue.queue_id, group.get(service_records.OP_TOPIC, {}).get(queue.queue_id, 0))
+    ended = _ended(store, queue.queue_id, group.get(topics.OP_TOPIC, {}).get(queue.queue_id, 0))
     open_ = ~np.isin(offsets, ended)
     return _waiting(WaitingKind.TRANSACTION, queue, offsets[open_], physical[open_])
 
@@ -170,7 +170,7 @@ def _transactions(store: Store, queue: Queue) -> Waiting:
 def _ended(store: Store, queue_id: int, start: int) -> np.ndarray:
     """Returns the queue offsets of the half messages that op messages from a queue offset on end."""
     found: list[int] = []
-    queue = store.queue(service_records.OP_TOPIC, queue_id)
+    queue = store.queue(topics.OP_TOPIC, queue_id)
     if queue is not None:
         for physical_offset in units_from(queue, max(start, queue.min_offset))[1].tolist():
             with contextlib.suppress(FormatError, StoreError):  # a damaged op ends nothing

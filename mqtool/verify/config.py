@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from mqtool.errors import FormatError, StoreError
-from mqtool.formats import config_files, config_json, file_names
+from mqtool.formats import config_files, config_json, file_names, topics
 from mqtool.formats.config_files import TopicConfig
-from mqtool.records.multi_dispatch import is_lmq
+from mqtool.formats.topics import is_lmq
 from mqtool.store.files import read_file
 from mqtool.store.metadata import Metadata
 from mqtool.verify.consume_queue import QueueFacts
@@ -44,11 +44,11 @@ _ALWAYS = (file_names.TOPICS,)
 _ROCKSDB = {file_names.TOPICS: "topics", file_names.CONSUMER_OFFSETS: "consumerOffsets"}
 """Directories that stand in for a file where the broker keeps its configuration in RocksDB."""
 SYSTEM_TOPICS = (
-    "rmq_sys_",
+    topics.SYSTEM_PREFIX,
     "RMQ_SYS_",
-    "SCHEDULE_TOPIC_XXXX",
-    "%RETRY%",
-    "%DLQ%",
+    topics.SCHEDULE_TOPIC,
+    topics.RETRY_PREFIX,
+    topics.DEAD_LETTER_PREFIX,
     "TRANS_CHECK_MAX_TIME_TOPIC",
     "OFFSET_MOVED_EVENT",
 )
@@ -129,8 +129,8 @@ def check_offsets(
     names = (file_names.CONSUMER_OFFSETS, file_names.LMQ_CONSUMER_OFFSETS)
     name = next((name for name in names if name in metadata.sources), "")
     path = metadata.sources.get(name, survey.root / file_names.CONFIG / file_names.CONSUMER_OFFSETS)
-    for group, topics in sorted(metadata.consumer_offsets.items()):
-        for topic, offsets in sorted(topics.items()):
+    for group, by_topic in sorted(metadata.consumer_offsets.items()):
+        for topic, offsets in sorted(by_topic.items()):
             for queue_id, offset in sorted(offsets.items()) if survey.wants(topic) else ():
                 _offset(survey, path, group, (topic, queue_id), offset, queues, book)
 

@@ -2,7 +2,7 @@
 
 from mqtool.errors import StoreError, UnavailableError
 from mqtool.formats import file_names
-from mqtool.records.multi_dispatch import SCHEDULE_TOPIC
+from mqtool.formats.topics import SCHEDULE_TOPIC
 from mqtool.store import Store
 from mqtool.store.file_sizes import BATCH_CONSUME_QUEUE, COMMIT_LOG, CONSUME_QUEUE, FileSize, Known
 from mqtool.store.filter_bit_maps import bit_maps_of

@@ -7,7 +7,7 @@ from pathlib import Path
 from mqtool.errors import StoreError
 from mqtool.formats import file_names
 from mqtool.formats.checkpoint import Checkpoint
-from mqtool.records.multi_dispatch import is_lmq
+from mqtool.formats.topics import is_lmq
 from mqtool.store.commit_log import CommitLog
 from mqtool.store.files import ReadFile, list_mapped_files
 from mqtool.verify.config import SYSTEM_TOPICS

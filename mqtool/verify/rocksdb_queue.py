@@ -11,10 +11,10 @@ import numpy as np
 from mqtool.errors import FormatError, StoreError
 from mqtool.formats import file_names, java
 from mqtool.formats.rocksdb_queue import CHECKPOINT_TOPIC, MAX, ROCKS_BOUND, RocksUnit, parse_bound_key
+from mqtool.formats.topics import SCHEDULE_TOPIC
 from mqtool.records.damage import Damage
 from mqtool.records.dispatch import Dispatcher
 from mqtool.records.dispatched import QueueUnits
-from mqtool.records.multi_dispatch import SCHEDULE_TOPIC
 from mqtool.store import Store
 from mqtool.store.delay_levels import is_possible_delay
 from mqtool.store.rocksdb_queues import QueueDatabase

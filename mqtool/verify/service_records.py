@@ -5,7 +5,7 @@ expects is in `mqtool.formats.service_records`.
 """
 
 from mqtool.errors import StoreError
-from mqtool.formats import file_names, java, properties, service_records, timer
+from mqtool.formats import file_names, java, properties, service_records, timer, topics
 from mqtool.store import Store
 from mqtool.store.consume_queue import Queue
 from mqtool.store.files import read_file
@@ -22,10 +22,10 @@ MAX_PASSED = 10_000
 """Messages of one queue before its service's position that are read too."""
 
 _TOPICS = (
-    service_records.SCHEDULE_TOPIC,
-    service_records.TIMER_TOPIC,
-    service_records.HALF_TOPIC,
-    service_records.OP_TOPIC,
+    topics.SCHEDULE_TOPIC,
+    topics.TIMER_TOPIC,
+    topics.HALF_TOPIC,
+    topics.OP_TOPIC,
 )
 
 
@@ -41,7 +41,7 @@ class ServiceRecordCheck:
         """Looks at every queue of a service; returns why not all of it was read, "" if it was."""
         unread = ""
         for queue in self._store.queues():
-            if queue.topic in _TOPICS or queue.topic.startswith(service_records.REVIVE_TOPIC_PREFIX):
+            if queue.topic in _TOPICS or queue.topic.startswith(topics.REVIVE_TOPIC_PREFIX):
                 unread = self._queue(queue) or unread
         return unread
 
@@ -84,11 +84,11 @@ class ServiceRecordCheck:
     def _position(self, queue: Queue) -> int:
         """Returns the queue offset of the next message that a service reads."""
         topic, queue_id, metadata = queue.topic, queue.queue_id, self._store.metadata
-        if topic == service_records.SCHEDULE_TOPIC:
+        if topic == topics.SCHEDULE_TOPIC:
             return metadata.delay_offsets.get(queue_id + 1, 0)
-        if topic == service_records.TIMER_TOPIC:
+        if topic == topics.TIMER_TOPIC:
             return self._timer_position()
-        is_revive = topic.startswith(service_records.REVIVE_TOPIC_PREFIX)
+        is_revive = topic.startswith(topics.REVIVE_TOPIC_PREFIX)
         group = service_records.REVIVE_GROUP if is_revive else service_records.TRANSACTION_GROUP
         found = metadata.consumer_offsets.get(group, {}).get(topic, {}).get(queue_id)
         return 0 if found is None else found + is_revive

@@ -16,9 +16,9 @@ from mqtool.formats import file_names
 from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
 from mqtool.formats.codec import Unit
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
+from mqtool.formats.topics import is_lmq
 from mqtool.records.damage import Damage, Tail
 from mqtool.records.dispatched import DispatchRules
-from mqtool.records.multi_dispatch import is_lmq
 from mqtool.store import Store, delay_levels
 from mqtool.store.commit_log import CommitLog
 from mqtool.store.consume_queue import Queue, UnitCache

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 
 from mqtool.errors import FormatError, StoreError
-from mqtool.formats import commit_log, file_names, properties, timer
+from mqtool.formats import commit_log, file_names, properties, timer, topics
 from mqtool.store.files import MappedFile, ReadFile, list_mapped_files, read_file
 from mqtool.verify.consume_queue import QueueFacts
 from mqtool.verify.notebook import Notebook
 from mqtool.verify.survey import Survey
 
-TOPIC = "rmq_sys_wheel_timer"
+TOPIC = topics.TIMER_TOPIC
 _HEAD_SIZE = commit_log.field_offset("physical_offset") + 8
 _MOST_DIGITS = 20
 _NO_UNITS = np.empty(0, [("position", np.int64), ("due", np.int64), ("physical", np.int64)])

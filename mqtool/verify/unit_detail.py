@@ -11,7 +11,7 @@ import numpy as np
 
 from mqtool.errors import StoreError
 from mqtool.formats.consume_queue import MAX_EXT_ADDRESS
-from mqtool.records.multi_dispatch import SCHEDULE_TOPIC
+from mqtool.formats.topics import SCHEDULE_TOPIC
 from mqtool.store.consume_queue_ext import ExtUnits
 from mqtool.store.delay_levels import is_possible_delay
 from mqtool.store.files import ReadFile

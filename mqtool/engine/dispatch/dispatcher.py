@@ -25,6 +25,7 @@ from mqtool.engine.write.handover import Handed, Handover
 from mqtool.errors import FormatError
 from mqtool.formats import codec, commit_log, properties
 from mqtool.formats.batch_consume_queue import BatchConsumeQueueUnit
+from mqtool.formats.topics import is_lmq
 from mqtool.records import multi_dispatch
 from mqtool.records.dispatch import Dispatcher as ColumnDispatcher
 from mqtool.records.dispatched import DispatchRules, IndexKeys
@@ -257,7 +258,7 @@ class Dispatcher:
         if problem:  # at an offset that is no number the real one stops for ever
             _LOG.error("light queues passed over physical_offset=%d reason=%s", request.physical_offset, problem)
         for name, queue_offset in found:
-            queue = self._queues.find_or_create(name, 0 if multi_dispatch.is_lmq(name) else request.queue_id)
+            queue = self._queues.find_or_create(name, 0 if is_lmq(name) else request.queue_id)
             if isinstance(queue, ConsumeQueue):
                 self._put_unit(queue, queue_offset, request)
 

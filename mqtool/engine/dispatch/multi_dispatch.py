@@ -9,8 +9,10 @@ from mqtool.engine.options import PropertyOrder, StoreOptions
 from mqtool.engine.write.queue_offsets import QueueOffsets
 from mqtool.errors import FormatError
 from mqtool.formats import java, properties
-from mqtool.records.dispatched import DispatchRules, parse_delay_levels
-from mqtool.records.multi_dispatch import applies, is_lmq
+from mqtool.formats.delay_levels import parse_delay_levels
+from mqtool.formats.topics import is_lmq
+from mqtool.records.dispatched import DispatchRules
+from mqtool.records.multi_dispatch import applies
 
 SEPARATOR = ","
 

@@ -6,10 +6,9 @@ from mqtool.engine.write import record
 from mqtool.formats import commit_log, index_file, java, properties
 from mqtool.formats.commit_log import Record, SysFlag
 from mqtool.formats.consume_queue import tags_code
+from mqtool.formats.delay_levels import due
+from mqtool.formats.topics import SCHEDULE_TOPIC
 from mqtool.records.dispatched import DispatchRules
-from mqtool.records.multi_dispatch import SCHEDULE_TOPIC
-
-_UNKNOWN_LEVEL_MS = 1000
 
 
 class DispatchRequest(NamedTuple):
@@ -95,8 +94,5 @@ def request_of(found: Record, rules: DispatchRules) -> DispatchRequest:
 
 def _tags_code(topic: str, held: dict[str, str], store_timestamp: int, rules: DispatchRules) -> int:
     level_text = held.get(properties.DELAY_LEVEL) if topic == SCHEDULE_TOPIC else None
-    level = java.parse_int(level_text) if level_text is not None else 0
-    if level > 0:  # the time at which it is due (DefaultMessageStore.computeDeliverTimestamp)
-        delays = rules.delay_levels
-        return store_timestamp + (delays[min(level, len(delays)) - 1] if delays else _UNKNOWN_LEVEL_MS)
-    return tags_code(held.get(properties.TAGS))
+    time = due(store_timestamp, java.parse_int(level_text), rules.delay_levels) if level_text is not None else None
+    return tags_code(held.get(properties.TAGS)) if time is None else time

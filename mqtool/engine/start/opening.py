@@ -24,8 +24,8 @@ from mqtool.engine.start.lock import LeftBy
 from mqtool.engine.start.quarantine import Quarantine, holds_record, list_cut_messages, read_data, wipe_units
 from mqtool.errors import LayoutError, StoreError
 from mqtool.formats import file_names, index_file
+from mqtool.formats.delay_levels import parse_delay_levels
 from mqtool.formats.release import MEASURED, V4_9, V5_5
-from mqtool.records.dispatched import parse_delay_levels
 from mqtool.recovery.index import SimulatedIndex
 from mqtool.recovery.ledger import Action
 from mqtool.recovery.outcome import FilePlan, Outcome, Plan, QueuePlan

@@ -14,6 +14,7 @@ from mqtool.engine.write import record
 from mqtool.engine.write.queue_offsets import QueueState
 from mqtool.errors import FormatError
 from mqtool.formats import codec, commit_log, message_batch, properties
+from mqtool.formats.checksums import CRC_MASK
 from mqtool.records.crc import crc32
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ def append_batch(  # noqa: PLR0917 - the arguments of `MessageStore.put_batch`
     refused = _refusal(log, state, body_sizes, rooms, sum(sizes))
     if refused is not None:
         return refused
-    crcs = list(map(and_, map(crc32, bodies), repeat(0x7FFFFFFF)))
+    crcs = list(map(and_, map(crc32, bodies), repeat(CRC_MASK)))
     prepared = _Prepared(
         bodies,
         held,

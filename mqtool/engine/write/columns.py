@@ -18,6 +18,7 @@ from mqtool.engine.write.handover import Written
 from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.engine.write.queue_offsets import QueueState
 from mqtool.formats import codec, commit_log
+from mqtool.formats.checksums import CRC_MASK
 from mqtool.kernels import Kernels, kernels
 from mqtool.kernels.numbering import numbered
 from mqtool.records.crc import crc32
@@ -182,7 +183,7 @@ class ArrayRecords:
         self._heads = heads = plain.heads(len(columns))
         heads["total_size"] = plain.sizes
         heads["magic_code"] = np.array([state.magic_code for state in states])[state_of]
-        heads["body_crc"] = np.fromiter(map(crc32, columns.bodies), np.uint32, len(columns)) & np.uint32(0x7FFFFFFF)
+        heads["body_crc"] = np.fromiter(map(crc32, columns.bodies), np.uint32, len(columns)) & np.uint32(CRC_MASK)
         heads["queue_id"] = columns.queue_id
         heads["body_length"] = plain.bodies.sizes
         self._pieces = [_NO_BYTES] * (4 * len(columns))

@@ -13,10 +13,9 @@ from mqtool.engine.statuses import PutStatus
 from mqtool.engine.write import record
 from mqtool.errors import FormatError
 from mqtool.formats import java, properties
-from mqtool.records.dispatched import parse_delay_levels
-from mqtool.records.multi_dispatch import SCHEDULE_TOPIC
+from mqtool.formats.delay_levels import parse_delay_levels
+from mqtool.formats.topics import RETRY_PREFIX, SCHEDULE_TOPIC
 
-_RETRY_PREFIX = "%RETRY%"
 _LONGEST_TOPIC = 127
 _LONGEST_RETRY_TOPIC = 255
 
@@ -46,7 +45,7 @@ def check_before_put(page_cache_is_busy: Callable[[], bool]) -> Hook:
 
     def check(message: OutgoingMessage) -> OutgoingMessage | PutStatus:
         size = len(java.encode_utf8(message.topic))
-        is_retry = message.topic.startswith(_RETRY_PREFIX)
+        is_retry = message.topic.startswith(RETRY_PREFIX)
         if size > (_LONGEST_RETRY_TOPIC if is_retry else _LONGEST_TOPIC):
             return PutStatus.MESSAGE_ILLEGAL
         return PutStatus.OS_PAGE_CACHE_BUSY if page_cache_is_busy() else message

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from mqtool.formats import commit_log, java
 from mqtool.formats.commit_log import MAGIC_V1, MAGIC_V2
-from mqtool.records.multi_dispatch import is_lmq
+from mqtool.formats.topics import is_lmq
 
 LONGEST_V1_TOPIC = java.INT_MAX >> 24
 """127: what a topic length of one signed byte can say."""

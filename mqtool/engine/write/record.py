@@ -10,7 +10,6 @@ from itertools import count, groupby, repeat
 
 from mqtool.formats import codec, commit_log, properties
 from mqtool.formats.commit_log import HEADS, SysFlag
-from mqtool.records.crc import crc32
 
 HEAD_PACKERS = tuple(codec.struct_of(head) for head in HEADS)
 """Fixed fields up to body_length, by host shape."""
@@ -108,8 +107,3 @@ def room_for_crc(encoded: bytes, *, single: bool = True) -> bytes:
 def with_crc(record: bytes) -> bytes:
     """Returns a record whose last 20 bytes are its CRC."""
     return record[: -properties.CRC32_TAIL_SIZE] + properties.crc32_tail(properties.compute_crc32(record))
-
-
-def body_crc(body: "bytes | memoryview") -> int:
-    """Returns the CRC of a body as records hold it."""
-    return int(crc32(body)) & 0x7FFFFFFF

@@ -15,6 +15,7 @@ from mqtool.engine.write.queue_offsets import QueueState
 from mqtool.errors import FormatError
 from mqtool.formats import commit_log, properties
 from mqtool.formats.commit_log import SysFlag
+from mqtool.records.crc import body_crc
 
 if TYPE_CHECKING:
     from mqtool.engine.write.commit_log import CommitLog
@@ -54,7 +55,7 @@ def append_special(log: "CommitLog", state: QueueState, message: OutgoingMessage
     if names and multi_dispatch.refusal(names):
         return _ILLEGAL
     visible = record.takes_queue_offset(sys_flag)
-    crc, body = record.body_crc(message.body), message.body
+    crc, body = body_crc(message.body), message.body
     with log.lock:
         now = log.now()
         number = state.next_offset if visible else 0

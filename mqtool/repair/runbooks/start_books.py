@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mqtool.commands import command, opened
 from mqtool.convert.queues import into_files, into_rocksdb
-from mqtool.formats import file_names
+from mqtool.formats import file_names, topics
 from mqtool.recovery.lock import lock_holder
 from mqtool.repair.changes import Change, RebuildIndex, RebuildMetadata, RebuildQueues, SetAside, Trim, Truncate
 from mqtool.repair.from_findings import changes_of
@@ -30,7 +30,7 @@ from mqtool.store.waiting import waiting_messages
 from mqtool.verify import CATALOGUE, Finding, Severity
 
 _TAILS = ("log-torn-tail", "log-stale-tail", "log-garbage-tail")
-_TIMER_TOPIC = "rmq_sys_wheel_timer"
+_TIMER_TOPIC = topics.TIMER_TOPIC
 _ROCKSDB = "defaultRocksDB"
 _NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "fuse.glusterfs", "ceph", "9p", "afs", "lustre"})
 _LITTLE_SPACE = 0.15

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mqtool.engine import MessageStore
 from mqtool.errors import FormatError, MqtoolError
-from mqtool.formats import hosts
+from mqtool.formats import hosts, java
 from mqtool.formats.config_files import PERM_READ, PERM_WRITE, TopicConfig
 from mqtool.formats.hosts import Host
 from mqtool.protocol.codes import RequestCode, ResponseCode
@@ -160,7 +160,7 @@ class Broker:
         """Sends a one-way request; does nothing if the connection is closed or the broker stops."""
         if not self.is_stopping:
             self._opaque += 1
-            peer.send(Command(code, FLAG_ONEWAY, self._opaque & 0x7FFFFFFF, fields=fields, body=data))
+            peer.send(Command(code, FLAG_ONEWAY, self._opaque & java.INT_MAX, fields=fields, body=data))
 
     async def ask(self, peer: Peer, code: int, fields: dict[str, str], data: bytes, seconds: float) -> Command | None:
         """Sends a request and returns the answer, None if it fails or takes longer than `seconds`."""

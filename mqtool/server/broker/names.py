@@ -5,16 +5,16 @@ Source: TopicValidator, MixAll, NamespaceUtil, TopicConfigManager, SubscriptionG
 
 import re
 
-from mqtool.formats import service_records
+from mqtool.formats import service_records, topics
 
-SCHEDULE_TOPIC = service_records.SCHEDULE_TOPIC
-HALF_TOPIC = service_records.HALF_TOPIC
-OP_TOPIC = service_records.OP_TOPIC
-TIMER_TOPIC = service_records.TIMER_TOPIC
-REVIVE_TOPIC_PREFIX = service_records.REVIVE_TOPIC_PREFIX
+SCHEDULE_TOPIC = topics.SCHEDULE_TOPIC
+HALF_TOPIC = topics.HALF_TOPIC
+OP_TOPIC = topics.OP_TOPIC
+TIMER_TOPIC = topics.TIMER_TOPIC
+REVIVE_TOPIC_PREFIX = topics.REVIVE_TOPIC_PREFIX
 TRANSACTION_GROUP = service_records.TRANSACTION_GROUP
-RETRY_PREFIX = "%RETRY%"
-DEAD_LETTER_PREFIX = "%DLQ%"
+RETRY_PREFIX = topics.RETRY_PREFIX
+DEAD_LETTER_PREFIX = topics.DEAD_LETTER_PREFIX
 DEFAULT_TOPIC = "TBW102"
 SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
 BENCHMARK_TOPIC = "BenchmarkTest"
@@ -51,7 +51,7 @@ PREDEFINED_GROUPS = (
     TRANSACTION_GROUP,
 )
 
-SYSTEM_PREFIX = "rmq_sys_"
+SYSTEM_PREFIX = topics.SYSTEM_PREFIX
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 LONGEST_NAME = 127
 LONGEST_RETRY_NAME = 255

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from mqtool.engine import MessageStore
 from mqtool.formats.service_records import MAX_QUEUES
+from mqtool.formats.topics import is_lmq
 from mqtool.server.broker import handlers
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.consume.assignment import Assignments
@@ -132,5 +133,5 @@ class BrokerService:
         for topic, queue_id in self.broker.messages.queues():
             queues[topic] = min(max(queues.get(topic, 0), queue_id + 1), MAX_QUEUES)
         for topic, number in queues.items():
-            if topics.get(topic) is None and not topic.startswith("%LMQ%"):
+            if topics.get(topic) is None and not is_lmq(topic):
                 topics.create_for_send_back(topic, number)

@@ -11,10 +11,11 @@ import hmac
 from collections.abc import Iterator
 
 from mqtool.errors import RemoteProtocolError
+from mqtool.formats.topics import RETRY_PREFIX
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.protocol.registration_body import document_in
-from mqtool.server.net.acl_config import RETRY_PREFIX, Account, AclConfig, Right, address_matches
+from mqtool.server.net.acl_config import Account, AclConfig, Right, address_matches
 from mqtool.server.net.peer import Answer, Peer
 
 ACCESS_KEY, SIGNATURE = "AccessKey", "Signature"

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from mqtool.errors import ConfigFileError, StoreError, UnavailableError
+from mqtool.formats.topics import RETRY_PREFIX
 from mqtool.store.files import read_file
-
-RETRY_PREFIX = "%RETRY%"
 
 
 class Right(IntFlag):

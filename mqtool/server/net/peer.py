@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from mqtool.errors import LocalProtocolError, MqtoolError, RemoteProtocolError
+from mqtool.formats import java
 from mqtool.protocol.codes import ResponseCode
 from mqtool.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, Command
 from mqtool.protocol.frames import ForeignProtocolError, Framer, encode
@@ -181,7 +182,7 @@ class Peer(asyncio.Protocol):
         """
         if self.closed:
             raise ConnectionResetError(f"{self.address}: connection is closed")
-        self._opaque = opaque = self._opaque % 0x7FFFFFFF + 1
+        self._opaque = opaque = self._opaque % java.INT_MAX + 1
         command.opaque = opaque
         self._pending[opaque] = future = self._loop.create_future()
         try:

@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mqtool.errors import FormatError
+from mqtool.formats.delay_levels import DELAY_LEVELS, parse_delay_levels
 from mqtool.records.dispatch import Dispatcher
-from mqtool.records.dispatched import DELAY_LEVELS, DispatchRules, parse_delay_levels
+from mqtool.records.dispatched import DispatchRules
 from mqtool.records.frames import Frames
 from mqtool.records.hops import hop
 from tests.unit.rebuild import model

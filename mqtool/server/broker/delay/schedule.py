@@ -8,8 +8,8 @@ import time
 
 from mqtool.formats import config_files, file_names, properties, service_records
 from mqtool.formats.config_files import DataVersion, DelayOffsets
-from mqtool.records.dispatched import parse_delay_levels
-from mqtool.records.multi_dispatch import SCHEDULE_TOPIC
+from mqtool.formats.delay_levels import parse_delay_levels
+from mqtool.formats.topics import SCHEDULE_TOPIC
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.stored import Stored, again, stored
 from mqtool.server.broker.tables.topics import next_version

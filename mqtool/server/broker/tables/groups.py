@@ -4,7 +4,7 @@ import time
 
 from mqtool.formats import config_files, file_names
 from mqtool.formats.config_files import DataVersion, GroupConfig, SubscriptionGroups
-from mqtool.records.multi_dispatch import is_lmq
+from mqtool.formats.topics import is_lmq
 from mqtool.server.broker import names
 from mqtool.server.broker.settings import Settings
 from mqtool.server.broker.tables.config_persister import Keeper

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from mqtool.formats import config_files, file_names
 from mqtool.formats.config_files import TOPIC_GROUP_SEPARATOR, ConsumerOffsets, split_topic_group
-from mqtool.records.multi_dispatch import is_lmq
+from mqtool.formats.topics import is_lmq
 from mqtool.server.broker.tables.config_persister import Keeper
 from mqtool.server.broker.tables.topics import next_version
 

@@ -12,7 +12,7 @@ from mqtool.engine.config_files import BATCH_QUEUES
 from mqtool.formats import config_files, file_names
 from mqtool.formats.config_files import PERM_INHERIT, PERM_READ, PERM_WRITE, DataVersion, TopicConfig, Topics
 from mqtool.formats.service_records import MAX_QUEUES
-from mqtool.records.multi_dispatch import SCHEDULE_TOPIC, is_lmq
+from mqtool.formats.topics import SCHEDULE_TOPIC, is_lmq
 from mqtool.server.broker import names
 from mqtool.server.broker.settings import Settings
 from mqtool.server.broker.tables.config_persister import Keeper

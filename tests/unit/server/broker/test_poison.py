@@ -9,7 +9,7 @@ import mqtool
 from mqtool.engine import StoreOptions, open_store
 from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.formats import properties
-from mqtool.formats.service_records import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
+from mqtool.formats.topics import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from mqtool.server.admin import metrics
 from mqtool.server.admin.snapshot import take
 from mqtool.server.testing import MqServer

@@ -1,0 +1,38 @@
+"""messageDelayLevel: the delay of each level. Source: MessageStoreConfig, DefaultMessageStore.parseDelayLevel."""
+
+from mqtool.errors import FormatError
+from mqtool.formats import java
+
+DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+"""messageDelayLevel of a broker that sets none."""
+
+_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def parse_delay_levels(text: str) -> tuple[int, ...]:
+    """Returns the delay of each level in ms, level 1 first.
+
+    Raises:
+        FormatError: not a list of whole numbers with s, m, h or d.
+    """
+    found = []
+    for word in text.split():
+        if word[-1] not in _MS:
+            raise FormatError(f"expected a number with s, m, h or d, found {word!r}", layout="messageDelayLevel")
+        found.append(java.parse_long(word[:-1]) * _MS[word[-1]])
+    return tuple(found)
+
+
+def due(store_timestamp: int, level: int, delays: tuple[int, ...]) -> int | None:
+    """Returns when a message of a delay level is due, ms since epoch; None if that is no level.
+
+    The broker writes it into the unit in place of the tag's hash (CommitLog.checkMessageAndReturnSize,
+    DefaultMessageStore.computeDeliverTimestamp).
+
+    Args:
+        store_timestamp: of its record.
+        level: as the record's DELAY states it; one beyond the last counts as the last.
+        delays: of the levels in ms.
+    """
+    level = min(level, len(delays))
+    return java.to_int64(store_timestamp + delays[level - 1]) if level > 0 else None
