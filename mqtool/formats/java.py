@@ -58,6 +58,10 @@ def decode_utf8(data: bytes) -> str:
 
 def encode_utf8(text: str) -> bytes:
     """Returns `text.getBytes(UTF_8)`: a lone surrogate becomes '?'."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:  # only surrogates cannot be encoded: those in pairs are joined, lone ones replaced
+        pass
     joined = utf16_units(text).decode("utf-16-be", "surrogatepass")
     return joined.encode("utf-8", "replace")
 

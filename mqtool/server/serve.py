@@ -61,6 +61,7 @@ class ServeOptions:
         acl: a plain_acl.yml with accounts; None lets everybody do everything.
         certificate, key: of TLS, in PEM files; None for a certificate that is made for the first TLS connection.
         tls_mode: which connections are taken: plain ones, TLS, or both.
+        fast_sends: False to handle every send by the ordinary path, for tests of the fast one.
     """
 
     store: Path
@@ -76,6 +77,7 @@ class ServeOptions:
     certificate: Path | None = None
     key: Path | None = None
     tls_mode: TlsMode = TlsMode.PERMISSIVE
+    fast_sends: bool = True
 
     @property
     def advertised(self) -> str:
@@ -177,7 +179,7 @@ class Server:
         }
         if options.read_only:
             settings.values["brokerPermission"] = "4"
-        self.service = BrokerService(messages, settings, address)
+        self.service = BrokerService(messages, settings, address, fast_sends=options.fast_sends)
         self.broker = self.service.broker
         await self._listen_for_slaves(settings)
         near = self._register if self.name_server is not None else None

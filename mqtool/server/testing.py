@@ -35,14 +35,16 @@ class MqServer:
         broker_address: "host:port" of the broker.
     """
 
-    def __init__(self, store: Path | None = None, **settings: str) -> None:
+    def __init__(self, store: Path | None = None, *, fast_sends: bool = True, **settings: str) -> None:
         """Takes where and how.
 
         Args:
             store: root of the store; None for a directory that is removed in the end.
+            fast_sends: as of `ServeOptions`.
             settings: keys of a broker.conf, e.g. `enablePropertyFilter="true"`.
         """
         self._given = store
+        self._fast_sends = fast_sends
         self._settings: Mapping[str, str] = {"enablePropertyFilter": "true", "recallMessageEnable": "true", **settings}
         self._ports = (0, 0)
         self._loop: asyncio.AbstractEventLoop
@@ -76,7 +78,9 @@ class MqServer:
 
     def _open(self) -> None:
         config = BrokerConfig(self._settings, source="settings")
-        options = ServeOptions(self.store, port=self._ports[0], name_server_port=self._ports[1], config=config)
+        options = ServeOptions(
+            self.store, port=self._ports[0], name_server_port=self._ports[1], config=config, fast_sends=self._fast_sends
+        )
         self._server = Server(options)
         self._run(self._server.start())
         self.namesrv, self.broker_address = self._server.addresses["namesrv"], self._server.addresses["broker"]

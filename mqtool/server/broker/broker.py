@@ -111,9 +111,14 @@ class Broker:
 
     # -- permissions ---------------------------------------------------------------------------------------------
 
+    @property
+    def may_write(self) -> bool:
+        """Whether the store is open for writing and brokerPermission allows it."""
+        return self.is_writable and bool(self.settings.number("brokerPermission") & PERM_WRITE)
+
     def check_writable(self, topic: TopicConfig | None) -> None:
         """Raises RefusalError if the broker does not take messages."""
-        if not self.is_writable or not self.settings.number("brokerPermission") & PERM_WRITE:
+        if not self.may_write:
             what = "" if topic is None else f"the topic[{topic.topic_name}] "
             remark = f"the broker[{self.address}] {what}sending message is forbidden"
             raise RefusalError(ResponseCode.NO_PERMISSION, remark)

@@ -22,6 +22,7 @@ from mqtool.server.broker.mqadmin.consumer_admin import ConsumerAdmin
 from mqtool.server.broker.mqadmin.topic_admin import TopicAdmin
 from mqtool.server.broker.pop.pop_message import PopProcessor
 from mqtool.server.broker.read_only import ReadOnlyMessages
+from mqtool.server.broker.send.fast_path import SendFastPath
 from mqtool.server.broker.send.reply import ReplyProcessor
 from mqtool.server.broker.send.send_back import SendBackProcessor
 from mqtool.server.broker.send.send_message import SendProcessor
@@ -45,13 +46,16 @@ class BrokerService:
         transactions: half messages and their ends.
     """
 
-    def __init__(self, store: MessageStore | ReadOnlyMessages, settings: Settings, address: str) -> None:
+    def __init__(
+        self, store: MessageStore | ReadOnlyMessages, settings: Settings, address: str, *, fast_sends: bool = True
+    ) -> None:
         """Loads the tables of a store and builds the request handlers; `start` starts the services.
 
         Args:
             store: open for writing, or a copy that is only read.
             settings: of the broker.
             address: "host:port" under which clients reach it.
+            fast_sends: False to handle every send by the ordinary path; answers and stored bytes are the same.
 
         Raises:
             ConfigFileError: a table's file cannot be parsed.
@@ -61,9 +65,11 @@ class BrokerService:
         self._schedule, self._timer = Schedule(broker), Timer(broker)
         self.transactions = Transactions(broker)
         assignments = Assignments(broker)
+        sends = SendProcessor(broker, self._timer)
+        waits = not broker.is_writable or store.options.sync  # the fast path cannot wait for a flush
         self._pops = PopProcessor(broker, self._timer)
         self._processors: tuple[Processor, ...] = (
-            SendProcessor(broker, self._timer),
+            SendFastPath(broker, sends) if fast_sends and not waits else sends,
             SendBackProcessor(broker),
             ReplyProcessor(broker),
             self.transactions,

@@ -8,10 +8,9 @@ sender goes out only after that. Source of the rewriting: HookUtils.handleSchedu
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from mqtool.engine import AppendStatus, MessageStore, PutResult, PutStatus
-from mqtool.engine.write.batch import BatchMessage
 from mqtool.engine.write.hooks import Hook, OutgoingMessage, delay_message
 from mqtool.errors import MessageRejectedError
 
@@ -33,13 +32,11 @@ class Writer:
 
     Attributes:
         rewrites: for messages with a mark in their properties, what is put in their place.
-        append: the store's own `put`; who calls it tells `arrived`, and sees to the flush.
     """
 
     def __init__(self, store: MessageStore, arrived: Arrived, settled: Callable[[], None]) -> None:
         """Takes the store, open for writing, and what is called after each put and after each flush."""
         self._store = store
-        self.append = store.put
         self._arrived = arrived
         self._settled = settled
         self._delay: Hook = delay_message(store.options)
@@ -98,24 +95,27 @@ class Writer:
             )
         return result
 
-    def put_batch(
-        self, topic: str, queue_id: int, messages: bytes | Iterable[BatchMessage], shared: OutgoingMessage
-    ) -> PutResult:
-        """Appends a batch; what all messages share is in `shared`."""
+    def put_batch(self, batch: OutgoingMessage) -> PutResult:
+        """Appends the messages of a batch, one record each.
+
+        Args:
+            batch: what they share; its body is the body of a batch request.
+        """
         result = self._store.put_batch(
-            topic,
-            queue_id,
-            messages,
-            shared.properties,
-            shared.sys_flag,
-            shared.born_timestamp,
-            shared.born_host,
-            shared.store_host,
-            shared.reconsume_times,
+            batch.topic,
+            batch.queue_id,
+            batch.body,
+            batch.properties,
+            batch.sys_flag,
+            batch.born_timestamp,
+            batch.born_host,
+            batch.store_host,
+            batch.reconsume_times,
             wait=False,
         )
         if result.ok:
-            self._arrived(topic, queue_id, result.queue_offset + max(1, len(result.physical_offsets)) - 1)
+            last = result.queue_offset + max(1, len(result.physical_offsets)) - 1
+            self._arrived(batch.topic, batch.queue_id, last)
             self._flush_soon(result, None)
         return result
 

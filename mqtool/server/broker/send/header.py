@@ -10,7 +10,7 @@ from mqtool.protocol.codes import RequestCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker.answers import integer, number, text
 
-_V1 = {
+V1 = {
     "group": "producerGroup",
     "topic": "topic",
     "default_topic": "defaultTopic",
@@ -25,8 +25,9 @@ _V1 = {
     "max_reconsume_times": "maxReconsumeTimes",
     "batch": "batch",
 }
-_V2 = dict(zip(_V1, "abcdefghijklm", strict=True))
-_V1_CODES = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE})
+V2 = dict(zip(V1, "abcdefghijklm", strict=True))
+"""Names of the fields in the short form of the header, by attribute of SendHeader."""
+_LONG_CODES = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE})
 _TRUE = frozenset({"true", "True", "TRUE", "1"})
 
 
@@ -56,7 +57,7 @@ def header_of(command: Command) -> SendHeader:
     Raises:
         RefusalError: a field is missing or no number.
     """
-    names = _V1 if command.code in _V1_CODES else _V2
+    names = V1 if command.code in _LONG_CODES else V2
     fields = command.fields
     limit = names["max_reconsume_times"]
     return SendHeader(

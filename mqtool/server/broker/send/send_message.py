@@ -1,15 +1,20 @@
-"""Send: messages from producers into the store. Source: SendMessageProcessor, AbstractSendMessageProcessor (5.5.0)."""
+"""Send: messages from producers into the store.
+
+`SendProcessor` answers every send. `fast_path` answers the most frequent kind in fewer steps; the rules that both
+follow are functions of this module. Source: SendMessageProcessor, AbstractSendMessageProcessor (5.5.0).
+"""
 
 import asyncio
 import random
 import secrets
 from collections.abc import Awaitable, Mapping
+from typing import NamedTuple
 
 from mqtool.engine import AppendStatus, PutResult, PutStatus
 from mqtool.engine.config_files import BATCH_QUEUES
 from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.errors import FormatError
-from mqtool.formats import java, message_batch, properties
+from mqtool.formats import java, message_batch, message_id, properties
 from mqtool.formats.commit_log import TRANSACTION_MASK, SysFlag
 from mqtool.formats.config_files import TopicConfig
 from mqtool.protocol.codes import RequestCode, ResponseCode
@@ -19,19 +24,34 @@ from mqtool.server.broker.answers import FAQ, RefusalError
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.delay.timer import Timer
 from mqtool.server.broker.send import transactions
-from mqtool.server.broker.send.fast_path import (
-    LONGEST_PROPERTIES,
-    MULTI_TAGS,
-    QuickSends,
-    added_properties,
-    offset_id_start,
-    utf8,
-)
 from mqtool.server.broker.send.header import SendHeader, header_of
 from mqtool.server.broker.send.put_answers import REFUSED, STORED, refusal
+from mqtool.server.broker.settings import Settings
 from mqtool.server.net.peer import Handler, Peer
 
+MAX_PROPERTIES = 32767
+"""Bytes of a message's properties, those that the broker adds included."""
+
+BROKER_PROPERTIES = ("POP_CK", properties.MSG_REGION, properties.TRACE_SWITCH, properties.CLUSTER)
+"""Properties that only a broker sets; a client's are removed."""
+
 _INNER_BATCH = int(SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP)
+_UNIQUE_KEY_MARK = properties.UNIQUE_KEY.encode() + b"\x01"
+
+
+class _Put(NamedTuple):
+    """A send whose messages were put.
+
+    Attributes:
+        message: as it was put; of a batch, `body` is all of it.
+        queue_id: of the request, or chosen for it; a half message is put elsewhere.
+    """
+
+    command: Command
+    header: SendHeader
+    queue_id: int
+    message: OutgoingMessage
+    result: PutResult
 
 
 class SendProcessor:
@@ -41,7 +61,6 @@ class SendProcessor:
         """Takes the broker whose tables and store it uses, and its timer."""
         self._broker = broker
         self._timer = timer
-        self._quick = QuickSends(broker) if broker.is_writable and not broker.messages.options.sync else None
 
     def handlers(self) -> Mapping[int, Handler]:
         """Returns the handler of each request code."""
@@ -51,24 +70,19 @@ class SendProcessor:
             RequestCode.SEND_BATCH_MESSAGE: self.send,
         }
 
-    def send(self, command: Command, peer: Peer) -> Command | Awaitable[Command] | None:
-        """Stores a message or a batch; answers when it is as durable as the store's flush mode says.
-
-        Returns:
-            None if the answer was sent.
-        """
-        if self._quick is not None and self._quick.send(command, peer):
-            return None
+    def send(self, command: Command, peer: Peer) -> Command | Awaitable[Command]:
+        """Stores a message or a batch; answers when it is as durable as the store's flush mode demands."""
         header = header_of(command)
         existing = self._broker.topics.get(header.topic)
         config = self._topic(header)
         if header.topic.startswith(names.RETRY_PREFIX) and header.max_reconsume_times is not None:
-            header, config = self._given_up(header, config)
+            header, config = self._exhausted(header, config)
         if existing is None:
             return self._after_creation(command, peer, header, config)
         return self._store(command, peer, header, config)
 
     async def _after_creation(self, command: Command, peer: Peer, header: SendHeader, config: TopicConfig) -> Command:
+        """Stores after the entry of the new topic is written: messages of a topic without one would be unreadable."""
         await self._broker.keeper.saved()
         answer = self._store(command, peer, header, config)
         return answer if isinstance(answer, Command) else await answer
@@ -76,93 +90,62 @@ class SendProcessor:
     def _store(
         self, command: Command, peer: Peer, header: SendHeader, config: TopicConfig
     ) -> Command | Awaitable[Command]:
-        broker, data = self._broker, bytes(command.body)
-        if len(data) > broker.settings.number("maxMessageSize") and not header.batch:
+        broker, queue_id = self._broker, header.queue_id
+        if not header.batch and len(command.body) > broker.settings.number("maxMessageSize"):
             raise RefusalError(*REFUSED[PutStatus.MESSAGE_ILLEGAL])
-        queue_id = header.queue_id
         if queue_id < 0:
             queue_id = random.randrange(max(1, config.write_queue_nums))  # noqa: S311 - spreads load, hides nothing
-        sys_flag = header.sys_flag | (MULTI_TAGS if config.topic_filter_type == "MULTI_TAG" else 0)
-        if header.batch:
-            encoded = self._properties(header, needs_key=False)
-            is_inner = config.queue_type == BATCH_QUEUES and bool(unique_key_of(encoded)) and not broker.is_v4
-            if is_inner:
-                sys_flag |= _INNER_BATCH
-                encoded += f"{properties.INNER_NUM}\x01{_count_in(data)}\x02".encode()
-            message = OutgoingMessage(
-                header.topic,
-                queue_id,
-                data if is_inner else b"",
-                encoded,
-                header.flag,
-                sys_flag,
-                header.born_timestamp,
-                broker.host_of(peer),
-                broker.store_host,
-                header.reconsume_times,
-            )
-            if header.topic.startswith(names.RETRY_PREFIX):
-                remark = f"batch request does not support retry group {header.topic}"
-                raise RefusalError(ResponseCode.MESSAGE_ILLEGAL, remark)
-            if is_inner:
-                result = broker.writer.put(message)
-            else:
-                result = broker.writer.put_batch(header.topic, queue_id, data, message)
-        else:
-            encoded = self._properties(header, needs_key=True)
-            message = OutgoingMessage(
-                header.topic,
-                queue_id,
-                data,
-                encoded,
-                header.flag,
-                sys_flag,
-                header.born_timestamp,
-                broker.host_of(peer),
-                broker.store_host,
-                header.reconsume_times,
-            )
-            if "TRAN_MSG" in header.properties and is_prepared(header.properties):
-                message = transactions.half_message(message)
-            elif sys_flag & TRANSACTION_MASK:
-                message = message._replace(sys_flag=sys_flag & ~TRANSACTION_MASK)
-            result = broker.writer.put(message)
+        message = OutgoingMessage(
+            header.topic,
+            queue_id,
+            bytes(command.body),
+            stored_properties(header.properties, broker.settings, needs_key=not header.batch),
+            header.flag,
+            header.sys_flag | topic_flags(config),
+            header.born_timestamp,
+            broker.host_of(peer),
+            broker.store_host,
+            header.reconsume_times,
+        )
+        message, result = self._put_batch(message, config) if header.batch else self._put_one(message, header)
+        put = _Put(command, header, queue_id, message, result)
         future = broker.writer.flushed(result, message.properties)
-        if future is None:
-            return self._answer(command, header, queue_id, message, result)
-        return self._answer_later(command, header, queue_id, message, result, future)
+        return self._answer(put) if future is None else self._answer_later(put, future)
 
-    async def _answer_later(
-        self,
-        command: Command,
-        header: SendHeader,
-        queue_id: int,
-        message: OutgoingMessage,
-        result: PutResult,
-        future: "asyncio.Future[PutStatus]",
-    ) -> Command:
-        return self._answer(command, header, queue_id, message, result._replace(status=await future))
+    def _put_one(self, message: OutgoingMessage, header: SendHeader) -> tuple[OutgoingMessage, PutResult]:
+        """Puts one message; a half message is put into its own topic."""
+        if properties.TRANSACTION_PREPARED in header.properties and is_prepared(header.properties):
+            message = transactions.half_message(message)
+        elif message.sys_flag & TRANSACTION_MASK:
+            message = message._replace(sys_flag=message.sys_flag & ~TRANSACTION_MASK)
+        return message, self._broker.writer.put(message)
 
-    def _answer(
-        self, command: Command, header: SendHeader, queue_id: int, message: OutgoingMessage, result: PutResult
-    ) -> Command:
+    def _put_batch(self, message: OutgoingMessage, config: TopicConfig) -> tuple[OutgoingMessage, PutResult]:
+        """Puts a batch: as one record into a BatchConsumeQueue, as a record for each message elsewhere."""
+        broker = self._broker
+        is_inner = keeps_batches(config) and bool(unique_key_of(message.properties)) and not broker.is_v4
+        if is_inner:
+            count = f"{properties.INNER_NUM}\x01{_count_in(message.body)}\x02".encode()
+            message = message._replace(properties=message.properties + count, sys_flag=message.sys_flag | _INNER_BATCH)
+        if message.topic.startswith(names.RETRY_PREFIX):
+            remark = f"batch request does not support retry group {message.topic}"
+            raise RefusalError(ResponseCode.MESSAGE_ILLEGAL, remark)
+        return message, broker.writer.put(message) if is_inner else broker.writer.put_batch(message)
+
+    async def _answer_later(self, put: _Put, future: "asyncio.Future[PutStatus]") -> Command:
+        return self._answer(put._replace(result=put.result._replace(status=await future)))
+
+    def _answer(self, put: _Put) -> Command:
         broker, settings = self._broker, self._broker.settings.values
+        result, message = put.result, put.message
         code = STORED.get(result.status)
         if code is None or result.append_status is not AppendStatus.PUT_OK:
-            broker.stats.put_failed()
-            raise refusal(result)
-        count = len(result.physical_offsets) or 1
-        broker.stats.put(header.topic, queue_id, count, result.size)
-        fields = {
-            "msgId": _ids_of(result),
-            "queueId": str(queue_id),
-            "queueOffset": str(result.queue_offset),
-            "MSG_REGION": settings["regionId"],
-            "TRACE_ON": settings["traceOn"],
-        }
+            raise put_refused(broker, result)
+        broker.stats.put(put.header.topic, put.queue_id, len(result.physical_offsets) or 1, result.size)
+        fields = answer_fields(settings, _ids_of(result), str(put.queue_id), str(result.queue_offset))
         if message.sys_flag & _INNER_BATCH:  # so the client knows that one record holds its batch
             fields["batchUniqId"] = fields["transactionId"] = unique_key_of(message.properties)
-        if not header.batch:
+        if not put.header.batch:
             key = unique_key_of(message.properties)
             if key:
                 fields["transactionId"] = key
@@ -170,26 +153,7 @@ class SendProcessor:
                 handle = self._timer.handle_of(message, settings["brokerName"], key)
                 if handle:
                     fields["recallHandle"] = handle
-        return command.reply(code, None, fields)
-
-    # -- what is stored ------------------------------------------------------------------------------------------
-
-    def _properties(self, header: SendHeader, *, needs_key: bool) -> bytes:
-        """Returns the properties with what a broker adds to them (AbstractSendMessageProcessor.buildMsgContext)."""
-        given = header.properties
-        if given and given[-1] != "\x02":
-            given += "\x02"
-        if "POP_CK\x01" in given or "MSG_REGION\x01" in given or "TRACE_ON\x01" in given or "CLUSTER\x01" in given:
-            found = properties.decode(java.encode_utf8(given))
-            for name in ("POP_CK", properties.MSG_REGION, properties.TRACE_SWITCH, properties.CLUSTER):
-                found.pop(name, None)
-            given = "".join(f"{name}\x01{value}\x02" for name, value in found.items())
-        if needs_key and "UNIQ_KEY\x01" not in given:
-            given += f"UNIQ_KEY\x01{secrets.token_hex(16).upper()}\x02"
-        encoded = utf8(given + added_properties(self._broker.settings))
-        if len(encoded) > LONGEST_PROPERTIES:
-            raise RefusalError(*REFUSED[PutStatus.PROPERTIES_SIZE_EXCEEDED])
-        return encoded
+        return put.command.reply(code, None, fields)
 
     # -- checks --------------------------------------------------------------------------------------------------
 
@@ -212,8 +176,7 @@ class SendProcessor:
             config = broker.topics.create_for_send_back(topic, 1, unit=header.unit_mode)
         if config is None:
             raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!{FAQ}")
-        bound = max(config.write_queue_nums, config.read_queue_nums)
-        if header.queue_id >= bound:
+        if header.queue_id >= queue_limit(config):
             raise RefusalError(
                 ResponseCode.INVALID_PARAMETER,
                 f"request queueId[{header.queue_id}] is illegal, TopicConfig [topicName={topic}, "
@@ -221,8 +184,11 @@ class SendProcessor:
             )
         return config
 
-    def _given_up(self, header: SendHeader, config: TopicConfig) -> tuple[SendHeader, TopicConfig]:
-        """Sends a message that was tried too often to the dead letters (handleRetryAndDLQ)."""
+    def _exhausted(self, header: SendHeader, config: TopicConfig) -> tuple[SendHeader, TopicConfig]:
+        """Returns header and topic for a message to retry: the dead letter topic's, if it was tried too often.
+
+        Source: SendMessageProcessor.handleRetryAndDLQ.
+        """
         broker = self._broker
         group = header.topic[len(names.RETRY_PREFIX) :]
         found = broker.groups.find(group)
@@ -236,16 +202,99 @@ class SendProcessor:
         return header._replace(topic=topic, queue_id=0, properties=_without_delay(header.properties)), config
 
 
+# -- rules of every send ---------------------------------------------------------------------------------------------
+
+
+def queue_limit(config: TopicConfig) -> int:
+    """Returns the number of queues that a send may name: those to write or those to read, whichever are more."""
+    return max(config.write_queue_nums, config.read_queue_nums)
+
+
+def topic_flags(config: TopicConfig) -> int:
+    """Returns the bits of sys_flag that messages get from their topic."""
+    return int(SysFlag.MULTI_TAGS) if config.topic_filter_type == "MULTI_TAG" else 0
+
+
+def keeps_batches(config: TopicConfig) -> bool:
+    """Whether a batch becomes one record in a topic."""
+    return config.queue_type == BATCH_QUEUES
+
+
+def added_properties(settings: Settings) -> str:
+    """Returns what a broker adds to the properties of every message."""
+    region, trace, cluster = (settings.text(key) for key in ("regionId", "traceOn", "brokerClusterName"))
+    return (
+        f"{properties.MSG_REGION}\x01{region}\x02{properties.TRACE_SWITCH}\x01{trace}\x02"
+        f"{properties.CLUSTER}\x01{cluster}\x02"
+    )
+
+
+def stored_properties(given: str, settings: Settings, *, needs_key: bool) -> bytes:
+    """Returns the properties of a message as they are stored.
+
+    Source: AbstractSendMessageProcessor.buildMsgContext, SendMessageProcessor.sendMessage.
+
+    Args:
+        given: those of the request.
+        settings: of the broker.
+        needs_key: whether a message without a unique key gets one.
+
+    Raises:
+        RefusalError: they are longer than MAX_PROPERTIES.
+    """
+    if given and given[-1] != "\x02":
+        given += "\x02"
+    if any(f"{name}\x01" in given for name in BROKER_PROPERTIES):
+        found = properties.decode(java.encode_utf8(given))
+        for name in BROKER_PROPERTIES:
+            found.pop(name, None)
+        given = "".join(f"{name}\x01{value}\x02" for name, value in found.items())
+    if needs_key and f"{properties.UNIQUE_KEY}\x01" not in given:
+        given += f"{properties.UNIQUE_KEY}\x01{secrets.token_hex(16).upper()}\x02"
+    encoded = java.encode_utf8(given + added_properties(settings))
+    if len(encoded) > MAX_PROPERTIES:
+        raise RefusalError(*REFUSED[PutStatus.PROPERTIES_SIZE_EXCEEDED])
+    return encoded
+
+
+def answer_fields(settings: Mapping[str, str], ids: str, queue_id: str, queue_offset: str) -> dict[str, str]:
+    """Returns the fields that the answer to every send has.
+
+    Args:
+        settings: of the broker, by key.
+        ids: offset message ids, separated by commas.
+        queue_id, queue_offset: of the first message.
+    """
+    return {
+        "msgId": ids,
+        "queueId": queue_id,
+        "queueOffset": queue_offset,
+        "MSG_REGION": settings["regionId"],
+        "TRACE_ON": settings["traceOn"],
+    }
+
+
+def put_refused(broker: Broker, result: PutResult) -> RefusalError:
+    """Counts a put that the store refused; returns the answer."""
+    broker.stats.put_failed()
+    return refusal(result)
+
+
+def id_prefix(store_host: bytes) -> str:
+    """Returns the first digits of every offset message id of a broker: all but the 16 of the physical offset."""
+    return message_id.format_offset_id(store_host, 0)[:-16]
+
+
 def _ids_of(result: PutResult) -> str:
-    """Returns the offset message ids of what was stored; of a batch all of them, which differ in the offset alone."""
+    """Returns the offset message ids of what was stored; those of a batch differ in the offset alone."""
     if not result.physical_offsets:
         return result.offset_message_id
-    host = offset_id_start(result.store_host)
-    return ",".join([f"{host}{offset:016X}" for offset in result.physical_offsets])
+    prefix = id_prefix(result.store_host)
+    return ",".join([f"{prefix}{offset:016X}" for offset in result.physical_offsets])
 
 
 def _count_in(body: bytes) -> int:
-    """Returns how many messages a batch holds; raises RefusalError if it is none."""
+    """Returns how many messages a batch holds; raises RefusalError if it is not a batch."""
     try:
         return sum(1 for _ in message_batch.split(body))
     except FormatError as error:
@@ -265,8 +314,8 @@ def _without_delay(given: str) -> str:
 
 def unique_key_of(encoded: bytes) -> str:
     """Returns the unique key in encoded properties, "" if there is none."""
-    start = encoded.find(b"UNIQ_KEY\x01")
+    start = encoded.find(_UNIQUE_KEY_MARK)
     if start < 0:
         return ""
     end = encoded.find(b"\x02", start)
-    return encoded[start + 9 : end if end >= 0 else len(encoded)].decode("utf-8", "replace")
+    return encoded[start + len(_UNIQUE_KEY_MARK) : end if end >= 0 else len(encoded)].decode("utf-8", "replace")

@@ -32,9 +32,9 @@ LESS = {
 """Where the real broker says more: what both say."""
 
 
-@pytest.fixture(scope="module")
-def answers():
-    with MqServer(enablePropertyFilter="false", recallMessageEnable="false") as server:
+@pytest.fixture(scope="module", params=[True, False], ids=["fast sends", "ordinary sends"])
+def answers(request):
+    with MqServer(fast_sends=request.param, enablePropertyFilter="false", recallMessageEnable="false") as server:
         return {row["label"]: row for row in converse(server.broker_address)}
 
 

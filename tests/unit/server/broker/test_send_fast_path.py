@@ -1,20 +1,31 @@
-"""The quick way of a send and the careful one store the same and answer the same; what is unusual goes the careful one."""
+"""The fast path of a send stores and answers what the ordinary path does; every unusual send takes the ordinary one.
+
+Each case is sent to two brokers, one with the fast path and one without it, in the same order, so that not only the
+records but also their physical offsets must be the same.
+"""
 
 import asyncio
+import itertools
+import random
+import time
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from mqtool.engine.flags import RunningFlag
+from mqtool.formats import commit_log, properties
 from mqtool.protocol import Command, Serialization
-from mqtool.server.broker.send.fast_path import QuickSends
+from mqtool.server.broker.send.fast_path import SendFastPath
 from mqtool.server.net.client import Connection
 from mqtool.server.testing import MqServer
-from tests.support.remoting import Client, records
+from tests.support.remoting import Answer, Client, records
 from tests.unit.server.broker.conftest import until
 from tests.unit.server.broker.test_send import batch_of
 
 KEY = "UNIQ_KEY\x01C0A80001\x02"
+IN_AN_HOUR = int(time.time() * 1000) + 3_600_000
 
 USUAL: dict[str, dict[str, Any]] = {
     "a message": {},
@@ -55,32 +66,60 @@ UNUSUAL: dict[str, dict[str, Any]] = {
     "a strange number of queues": {"d": "four"},
     "a batch that says 1": {"code": 320, "m": "1", "body": batch_of(b"one")},
     "a batch that does not": {"code": 320, "m": "false"},
+    "delayed": {"i": KEY + "DELAY\x0118\x02"},
+    "prepared": {"i": KEY + "TRAN_MSG\x01true\x02"},
+    "a timer": {"i": KEY + f"TIMER_DELIVER_MS\x01{IN_AN_HOUR}\x02"},
     "a batch in the other request": {"m": "true", "body": batch_of(b"one")},
 }
 CASES = USUAL | UNUSUAL
-ELSEWHERE = {"delayed": "DELAY\x013\x02", "prepared": "TRAN_MSG\x01true\x02", "a timer": "TIMER_DELAY_SEC\x01100\x02"}
-"""Properties of messages that first lie in a topic of the broker's."""
 
-TOLD_APART = {"msgId", "recallHandle", "transactionId"}
-"""Fields of answers with offsets and times in them, or with what the broker makes up."""
+MADE_UP = {"no unique key", "no properties"}
+"""Cases in which the broker makes a unique key."""
+
+CLIENTS_CHOICE = [name for name in CASES if name not in MADE_UP | {"any queue", "no body of a batch"}]
+
+
+@pytest.fixture(scope="module")
+def ordinary() -> Iterator[MqServer]:
+    """A broker without the fast path."""
+    with MqServer(fast_sends=False) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[MqServer]:
+    """A broker with it; neither does anything by itself that writes into the log."""
+    with MqServer() as found:
+        yield found
+
+
+@pytest.fixture
+def brokers(server: MqServer, ordinary: MqServer) -> Iterator[list[tuple[MqServer, Client]]]:
+    """Both, with a connection to each."""
+    pairs = [(one, Client(one.broker_address)) for one in (server, ordinary)]
+    yield pairs
+    for _, client in pairs:
+        client.close()
 
 
 @pytest.fixture
 def ways(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Which sends went the quick way."""
+    """Which of the sends took the fast path."""
     taken: list[bool] = []
-    real = QuickSends.send
+    real = SendFastPath._stored
 
-    def send(self: QuickSends, *request: Any) -> bool:
-        taken.append(real(self, *request))
-        return taken[-1]
+    def stored(self: SendFastPath, *request: Any) -> bytes | None:
+        taken.append(True)  # also for one that the store refuses
+        frame = real(self, *request)
+        taken[-1] = frame is not None
+        return frame
 
-    monkeypatch.setattr(QuickSends, "send", send)
+    monkeypatch.setattr(SendFastPath, "_stored", stored)
     return taken
 
 
-def sent(client: Client, topic: str, case: dict[str, Any]) -> Any:
-    """The answer to a request that differs so from the usual one."""
+def send(client: Client, topic: str, case: dict[str, Any]) -> Answer:
+    """Sends a request that differs in this from the usual one."""
     given = {
         "body": b"body",
         "code": 310,
@@ -113,67 +152,111 @@ def sent(client: Client, topic: str, case: dict[str, Any]) -> Any:
             "unitMode",
         )
         given = {dict(zip("abcdefghijk", names, strict=True)).get(name, name): value for name, value in given.items()}
-    answer = client.call(
+    return client.call(
         given.pop("code"), given.pop("body"), **{name: value for name, value in given.items() if value is not None}
     )
-    same = {name: value for name, value in answer.fields.items() if name not in TOLD_APART}
-    return answer.code, (answer.remark or "").replace(topic, "T"), same, sorted(answer.fields)
 
 
-def stored(client: Client, server: MqServer, topic: str) -> list[Any]:
-    """What the queues of a topic hold, without what the time or the place makes."""
+def end_of_log(server: MqServer) -> int:
+    return max(0, server.call(lambda: server.broker.messages.max_physical_offset))
+
+
+def stored_since(server: MqServer, start: int, *, key_made_up: bool) -> list[bytes]:
+    """The records from a physical offset on; times and addresses, and a key of the broker's, are left out."""
     found = []
-    for queue in range(4):
-        end = server.call(lambda queue=queue: server.broker.messages.queue_bounds(topic, queue)[1])
-        held = records(client.pull(topic, queue)) if end else []
-        found += [
-            (
-                {
-                    name: value
-                    for name, value in facts.items()
-                    if name in ("sys_flag", "flag", "born", "properties", "reconsume_times")
-                },
-                body,
-            )
-            for facts, body in held
-        ]
+    while start < end_of_log(server):
+        data = server.call(lambda at=start: bytes(server.broker.messages.message_at(at) or b""))
+        record = commit_log.parse_record(data)
+        start += record.total_size
+        kept = properties.decode(record.properties)
+        if key_made_up:
+            assert len(kept["UNIQ_KEY"]) == 32
+            kept["UNIQ_KEY"] = "0" * 32
+        record = replace(
+            record,
+            store_timestamp=0,
+            born_host=record.born_host[:-4],
+            store_host=record.store_host[:-4],
+            properties=properties.encode(kept.items()),
+        )
+        found.append(repr(record).encode())
     return found
 
 
-@pytest.mark.parametrize("name", list(CASES))
-def test_both_ways_store_and_answer_the_same(client, server, ways, monkeypatch, topic, name):
-    quick = sent(client, topic, CASES[name])
-    assert ways == ([name in USUAL] if name != "what is no batch" else [])
-    other = f"{topic}-2"
-    client.call(
+def outcome(server: MqServer, client: Client, topic: str, case: dict[str, Any], *, key_made_up: bool) -> Any:
+    """The answer to a send, without addresses and made-up keys, and the records that it left."""
+    start = end_of_log(server)
+    answer = send(client, topic, case)
+    fields = dict(answer.fields)
+    if "msgId" in fields:
+        fields["msgId"] = ",".join(one[-16:] for one in fields["msgId"].split(","))
+    if key_made_up:
+        assert len(fields.pop("transactionId")) == 32
+    return answer.code, answer.remark, fields, stored_since(server, start, key_made_up=key_made_up)
+
+
+def create(client: Client, topic: str, queues: int = 4, filter_type: str = "SINGLE_TAG", attributes: str = "") -> None:
+    made = client.call(
         17,
-        topic=other,
+        topic=topic,
         defaultTopic="TBW102",
-        readQueueNums=4,
-        writeQueueNums=4,
+        readQueueNums=queues,
+        writeQueueNums=queues,
         perm=6,
-        topicFilterType="SINGLE_TAG",
+        topicFilterType=filter_type,
         topicSysFlag=0,
         order=False,
+        attributes=attributes,
     )
-    monkeypatch.setattr(QuickSends, "send", lambda *_: False)
-    careful = sent(client, other, {**CASES[name], **({"b": other} if "b" not in CASES[name] else {})})
-    if name == "any queue":
-        quick[2].pop("queueId"), careful[2].pop("queueId")
-    until(lambda: server.call(lambda: server.broker.messages.dispatch_behind) == 0)
-    assert quick == careful
-    kept = [stored(client, server, one) for one in (topic, other)]
-    if name in ("no unique key", "no properties"):
-        assert all(facts["properties"].pop("UNIQ_KEY") for found in kept for facts, _ in found)
-    assert kept[0] == kept[1]
-    assert bool(kept[0]) == (quick[0] == 0)
+    assert made.code == 0, made.remark
 
 
-@pytest.mark.parametrize("name", list(ELSEWHERE))
-def test_what_is_not_for_its_topic_yet_goes_the_careful_way(client, server, topic, ways, name):
-    assert sent(client, topic, {"i": KEY + ELSEWHERE[name]})[0] == 0
-    assert ways == [False]
-    assert server.call(lambda: server.broker.messages.queue_bounds(topic, 0)) == (0, 0)
+@pytest.mark.parametrize("name", list(CASES))
+def test_both_paths_store_and_answer_the_same(brokers, ways, monkeypatch, name):
+    topic = f"Case{list(CASES).index(name)}"
+    for _, client in brokers:
+        create(client, topic)
+    monkeypatch.setattr("random.randrange", lambda *_: 2)
+    fast, without = (
+        outcome(server, client, topic, CASES[name], key_made_up=name in MADE_UP) for server, client in brokers
+    )
+    assert fast == without
+    assert ways == ([] if name == "the long header" else [name in USUAL])
+    assert bool(fast[3]) == (fast[0] == 0)
+
+
+def test_the_same_holds_of_a_long_random_sequence(brokers, ways):
+    """Differences in any field at once, over several topics, one of which is not there at first."""
+    chance = random.Random(5)
+    different = list(
+        itertools.chain.from_iterable(CASES[name].items() for name in CLIENTS_CHOICE if "code" not in CASES[name])
+    )
+    for _, client in brokers:
+        create(client, "Random0")
+        create(client, "Random1", 1, "MULTI_TAG")
+    for number in range(150):
+        case = dict(chance.sample(different, chance.choice([0, 0, 1, 2])))
+        case.setdefault("e", chance.randrange(4))
+        topic = f"Random{chance.randrange(3)}"
+        found = [outcome(server, client, topic, case, key_made_up=False) for server, client in brokers]
+        assert found[0] == found[1], (number, topic, case)
+    assert 30 < sum(ways) < 150
+    assert end_of_log(brokers[0][0]) == end_of_log(brokers[1][0])
+
+
+def test_a_batch_for_a_topic_that_keeps_batches_takes_the_ordinary_path(brokers, ways):
+    for _, client in brokers:
+        create(client, "Batches", attributes="+queue.type=BatchCQ")
+    case = {"code": 320, "m": "true", "body": batch_of(b"one", b"two")}
+    found = [outcome(server, client, "Batches", case, key_made_up=False) for server, client in brokers]
+    assert (found[0], len(found[0][3]), ways) == (found[1], 1, [False])
+
+
+def test_a_broker_without_the_fast_path_never_takes_it(ordinary, ways):
+    with Client(ordinary.broker_address) as client:
+        create(client, "Without")
+        assert send(client, "Without", {}).code == 0
+    assert ways == []
 
 
 def test_the_answer_has_the_place_and_the_key_of_the_message(client, topic, ways):
@@ -230,7 +313,7 @@ def test_a_setting_that_changes_counts_at_once(client, server, topic, ways):
     assert ways == [True, False, True]
 
 
-def test_a_store_that_takes_nothing_refuses_on_the_quick_way_too(client, server, topic, ways):
+def test_a_store_that_takes_nothing_refuses_on_the_fast_path_too(client, server, topic, ways):
     assert client.put(topic).code == 0
     failures, flags = server.broker.stats.put_failures, server.broker.messages._flags
     flags.set(RunningFlag.DISK_FULL)
@@ -238,7 +321,7 @@ def test_a_store_that_takes_nothing_refuses_on_the_quick_way_too(client, server,
         assert client.put(topic).code == 14
     finally:
         flags.clear(RunningFlag.DISK_FULL)
-    assert (ways, server.broker.stats.put_failures) == ([True], failures + 1)
+    assert (ways, server.broker.stats.put_failures) == ([True, True], failures + 1)
 
 
 def test_a_header_in_the_binary_form_is_answered_in_it(server, topic):
