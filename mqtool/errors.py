@@ -7,6 +7,7 @@ MqtoolError
 │   ├── BadMagicError      another magic code than the layout's
 │   └── ChecksumError      stored and computed checksums differ
 ├── StoreError             path
+│   ├── UnreadableError    the system refuses to read or list what is there
 │   ├── NotAStoreError     nothing of a message store is there
 │   ├── NothingFoundError  the files can be read and hold nothing of what was asked for
 │   ├── LayoutError        the files contradict each other or the given configuration
@@ -91,6 +92,10 @@ class StoreError(MqtoolError):
         super().__init__(f"{path}: {message}")
         self.path = Path(path)
         self.reason = message
+
+
+class UnreadableError(StoreError):
+    """Something is there, and the system does not let it be read: what it holds is unknown."""
 
 
 class NotAStoreError(StoreError):

@@ -88,6 +88,12 @@ RULES = (
     Rule(errors.ExportError, ExitCode.REFUSED, "export"),
     Rule(errors.RefusedError, ExitCode.REFUSED, "refused"),
     Rule(errors.CorruptionError, ExitCode.NO, "corruption"),
+    Rule(
+        errors.UnreadableError,
+        ExitCode.IO_ERROR,
+        "io",
+        "what it holds is unknown: run this as a user who may read it, or copy what can be read to another disk",
+    ),
     Rule(errors.StoreError, ExitCode.IO_ERROR, "io"),
     Rule(errors.FormatError, ExitCode.NO, "format"),
     Rule(errors.WorkerError, ExitCode.PEER, "worker"),

@@ -9,8 +9,13 @@ from mqtool.cli.explain_start_schema import EXPLAIN_START, VIEW
 from mqtool.cli.invocation import Format, Invocation
 from mqtool.cli.output import Output
 from mqtool.commands import command, opened
+from mqtool.errors import UnreadableError
+from mqtool.formats.release import release_of
 from mqtool.recovery import Outcome, predict
+from mqtool.recovery.outcome import GIVEN
+from mqtool.recovery.predict import evidence_of
 from mqtool.siblings.registry import recognise
+from mqtool.store import open_readable
 
 _RANGES = 8
 """Ranges of offsets in a row of a table; JSON has all."""
@@ -30,7 +35,10 @@ def run(
     kind = recognise(path)
     if kind is not None:
         return siblings.explain_start(invocation, kind, path, output_format)
-    outcome = predict(path, broker, config, read_log=read_log, heap_bytes=heap_bytes)
+    try:
+        outcome = predict(path, broker, config, read_log=read_log, heap_bytes=heap_bytes)
+    except UnreadableError as error:
+        return _unknown(invocation, path, config, output_format, broker, error)
     code = ExitCode.OK if outcome.runs and not outcome.lost else ExitCode.NO
     steps = [] if code is ExitCode.OK else [command("verify", opened(path, config))]
     if output_format in (Format.TABLE, Format.WIDE):
@@ -40,14 +48,59 @@ def run(
     return Output(invocation, EXPLAIN_START, output_format).document(found, code)
 
 
+def _unknown(
+    invocation: Invocation,
+    path: Path,
+    config: Path | None,
+    output_format: Format,
+    broker: str | None,
+    error: UnreadableError,
+) -> ExitCode:
+    """Prints that the start is unknown, because of what, and what would be needed."""
+    with open_readable(path, config) as store:
+        found, clean_stop = store.version, store.clean_stop
+    release = str(found.release if broker is None else release_of(broker))
+    evidence = evidence_of(found) if broker is None else GIVEN
+    needed = (
+        f"what a start of {release} does depends on what is in {error.path}: run this as a user who may read it; "
+        "if the disk fails, copy what can be read to another one, or take the file from a replica"
+    )
+    rest = {"undecided": [needed], "next_steps": [command("verify", opened(path, config))]}
+    verdict = f"unknown: {error}"
+    if output_format in (Format.TABLE, Format.WIDE):
+        view = {"verdict": verdict, "store": f"{path}, {_stop(clean_stop)}", "broker": _broker(release, evidence)}
+        return Output(invocation, VIEW, output_format).document({**view, **rest}, ExitCode.NO)
+    document = {
+        "path": str(path),
+        "release": release,
+        "release_evidence": evidence,
+        "verdict": verdict,
+        "clean_stop": clean_stop,
+        "files": {"deleted": [], "created": [], "changed": []},
+        "index_after": [],
+        "why": [],
+        "accepted": [],
+        **rest,
+    }
+    document |= {column.name: None for column in EXPLAIN_START.columns if column.name not in document}
+    return Output(invocation, EXPLAIN_START, output_format).document(document, ExitCode.NO)
+
+
+def _stop(clean_stop: bool) -> str:
+    return "closed in order" if clean_stop else "not closed in order (abort is there)"
+
+
+def _broker(release: str, evidence: str) -> str:
+    return f"RocketMQ {release}, {evidence}"
+
+
 def _view(path: Path, outcome: Outcome, *, wide: bool) -> dict[str, Any]:
-    stop = "closed in order" if outcome.clean_stop else "not closed in order (abort is there)"
     bounds, effort = outcome.after_start, outcome.effort
     new = sum(summary[0] == "new" for summary in outcome.index_after)
     return {
         "verdict": outcome.verdict,
-        "store": f"{path}, {stop}",
-        "broker": f"RocketMQ {outcome.release}, {outcome.release_evidence}",
+        "store": f"{path}, {_stop(outcome.clean_stop)}",
+        "broker": _broker(outcome.release, outcome.release_evidence),
         "log": None if bounds is None else f"{bounds[0]} to {bounds[1]}",
         "scan": _scan(outcome),
         "index": f"{len(outcome.index_after)} file(s), {new} of them new",

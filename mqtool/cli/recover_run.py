@@ -25,6 +25,7 @@ from mqtool.errors import (
     RefusedError,
     StoreError,
     StoreLockedError,
+    UnreadableError,
     UnsupportedFormatError,
 )
 from mqtool.formats import file_names
@@ -62,13 +63,28 @@ def run(invocation: Invocation, request: Request, output_format: Format) -> Exit
     path = request.store
     if is_new(path):
         raise NotAStoreError("nothing is there to be recovered", path)
+    try:
+        return _run(invocation, request, output_format)
+    except UnreadableError as error:
+        if request.dry_run:
+            return _preview(invocation, request, output_format, request.broker)
+        words = "what a recovery would cut is unknown; nothing was changed. `mqtool recover --dry-run` says what to do"
+        raise RefusedError("unreadable", f"{error.reason}; {words}", error.path) from error
+
+
+def _preview(invocation: Invocation, request: Request, output_format: Format, broker: str | None) -> ExitCode:
+    return explain_start_run.run(
+        invocation, request.store, request.config, output_format, broker=broker, read_log=True, heap_bytes=None
+    )
+
+
+def _run(invocation: Invocation, request: Request, output_format: Format) -> ExitCode:
+    path = request.store
     chosen = Compat(request.broker) if request.broker else None
     options = options_for(path, request.config, chosen, recovery=RecoveryMode(request.mode))
     release = options.compat.value
     if request.dry_run:
-        return explain_start_run.run(
-            invocation, path, request.config, output_format, broker=release, read_log=True, heap_bytes=None
-        )
+        return _preview(invocation, request, output_format, release)
     if is_held(path):
         words = "a broker or another mqtool has the store open, so there is nothing to recover; stop it cleanly"
         raise StoreLockedError(words, path)

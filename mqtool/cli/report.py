@@ -1,5 +1,6 @@
 """What goes wrong while a command prints: a line on stderr each, and exit code 1 in the end."""
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from mqtool.cli.exits import ExitCode
@@ -42,6 +43,12 @@ class Report:
     def damage(self, damage: "Damage") -> None:
         """Tells of a range without a valid record."""
         self.say(f"damage: {damage}")
+
+    def unknown(self, sentences: Iterable[str]) -> None:
+        """Names what could not be looked at; the result is incomplete because of it."""
+        for sentence in sentences:
+            note(f"unknown: {sentence}")
+            self._missing = True
 
     def tail(self, tail: "Tail") -> None:
         """Tells what follows the last record; bytes that are no record count as damage."""

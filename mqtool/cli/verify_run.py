@@ -21,7 +21,7 @@ from mqtool.cli.verify_steps import next_steps
 from mqtool.cli.workers import workers
 from mqtool.errors import UsageError
 from mqtool.siblings.registry import recognise
-from mqtool.store import Store, open_store
+from mqtool.store import Store, open_readable
 from mqtool.verify import CATALOGUE, Finding, Options, Severity, State, Verification
 from mqtool.verify import verify as check
 from mqtool.verify.store import Progress
@@ -78,7 +78,7 @@ def verification(path: Path, config: Path | None, work: Work) -> tuple[Verificat
     throttle = parse_rate(work.throttle)
     if work.spark is not None and any((work.jobs, work.throttle, work.state, work.max_time)):
         raise UsageError("--jobs, --throttle, --state and --max-time are for this machine, not for --spark")
-    with open_store(path, config) as store:
+    with open_readable(path, config) as store:
         require_selected([store], work.topics)
         size = sum(segment.size for segment in store.commit_log.segments)
         options = Options(

@@ -5,6 +5,7 @@ from mqtool.repair.from_findings import changes_of
 from mqtool.repair.runbooks import needed
 from mqtool.store import Store
 from mqtool.verify import Severity, Verification
+from mqtool.verify.findings import NOT_LISTED
 
 _SALVAGE, _SEGMENTS = "RB-05", "RB-13"
 """Runbooks of damage inside the log and of missing segments: both make a new store, with all that is derived."""
@@ -15,6 +16,8 @@ def next_steps(store: Store, found: Verification) -> tuple[str, ...]:
     if found.live or not found.complete or not any(one.severity is not Severity.NOTE for one in found.findings):
         return ()
     named = opened(store.path, store.config.file)
+    if all(one.code in NOT_LISTED for one in found.findings if one.severity is not Severity.NOTE):
+        return (command("verify", named),)
     mending = changes_of(store, found.findings)
     plan = (command("plan", "repair", named, "-o", PLAN_FILE),) if mending.changes else ()
     left = [one for one in mending.left if one.severity is Severity.ERROR]

@@ -22,6 +22,8 @@ class DamageKind(enum.StrEnum):
     """A BLANK whose size does not run to the end of its segment."""
     MISSING = "missing"
     """The file ended before its records did, or no file covers the range."""
+    UNREADABLE = "unreadable"
+    """The system does not let these bytes be read: what they hold is unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ BrokerController.initialize (4.9.7); BrokerController.initializeMetadata (5.5.0)
 
 from pathlib import Path
 
-from mqtool.errors import FormatError, StoreError
+from mqtool.errors import FormatError
 from mqtool.formats import config_files, file_names
 from mqtool.formats.release import Release
 from mqtool.recovery import table_shapes, table_text
@@ -83,10 +83,7 @@ def _path(settings: Settings, name: str) -> Path:
 
 
 def _content(path: Path) -> bytes | None:
-    try:
-        return read_file(path) if path.is_file() else None
-    except StoreError:
-        return None
+    return read_file(path) if path.is_file() else None
 
 
 def _is_taken(settings: Settings, ledger: Ledger, name: str, data: bytes) -> bool:

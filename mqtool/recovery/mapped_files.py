@@ -4,6 +4,7 @@ A model of MappedFileQueue: nothing is mapped, created or deleted; what would be
 Source: MappedFileQueue, MappedFile (4.9.7); MappedFileQueue, DefaultMappedFile (5.5.0).
 """
 
+import errno
 import os
 import stat
 from abc import ABC, abstractmethod
@@ -12,10 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from mqtool.errors import FormatError
+from mqtool.errors import FormatError, UnreadableError
 from mqtool.formats import file_names, java
 from mqtool.formats.release import Release
 from mqtool.recovery.ledger import Action, Ledger, load_fails
+from mqtool.store.files import is_absent
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,18 +38,27 @@ def list_entries(directory: Path) -> list[Entry] | None:
     """Lists a directory in the order of the system, as File.listFiles does; None where that returns null.
 
     Java takes a path with a NUL for one that does not exist.
+
+    Raises:
+        UnreadableError: it cannot be listed. Whether the broker could list it is unknown.
     """
     try:
         with os.scandir(directory) as found:
             return [_entry(Path(one.path)) for one in found]
-    except (OSError, ValueError):
+    except ValueError:
         return None
+    except OSError as error:
+        if is_absent(error) or error.errno == errno.ENAMETOOLONG:
+            return None
+        raise UnreadableError(f"cannot be listed: {error.strerror}", directory) from error
 
 
 def _entry(path: Path) -> Entry:
     try:
         status = path.stat()
-    except OSError:  # a link that leads nowhere: java.io.File says length 0, no directory
+    except OSError as error:  # a link that leads nowhere: java.io.File says length 0, no directory
+        if not is_absent(error):
+            raise
         return Entry(path, 0, is_directory=False)
     return Entry(path, status.st_size, stat.S_ISDIR(status.st_mode))
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from mqtool.errors import LayoutError, NotAStoreError
+from mqtool.errors import LayoutError, NotAStoreError, UnreadableError
 from mqtool.formats import file_names
 from mqtool.formats.release import Release, release_of
 from mqtool.recovery import changes, losses
@@ -51,9 +51,23 @@ def predict(
         UsageError: the release's start is not known.
         NotAStoreError: the directory is none.
         UnsupportedFormatError: not a file-based store.
+        UnreadableError: the system does not let a file or directory be read: what a start would do is unknown.
         StoreError: a file cannot be read.
     """
-    root = Path(store_dir)
+    try:
+        return _predict(Path(store_dir), broker, config, whole_broker, read_log, heap_bytes)
+    except OSError as error:
+        raise UnreadableError(f"cannot be looked at: {error.strerror}", error.filename or store_dir) from error
+
+
+def _predict(
+    root: Path,
+    broker: str | None,
+    config: "str | Path | Mapping[str, object] | BrokerConfig | None",
+    whole_broker: bool,
+    read_log: bool,
+    heap_bytes: int | None,
+) -> Outcome:
     keys = read_config(config)
     release, evidence = (release_of(broker), GIVEN) if broker is not None else detect_release(root, keys)
     settings = settings_of(root, release, keys, whole_broker=whole_broker, heap=heap_bytes)

@@ -23,6 +23,7 @@ from mqtool.repair.sole_records import sole_records
 from mqtool.store.files import MappedFile
 from mqtool.store.store import Store, open_store
 from mqtool.verify import CATALOGUE, Area, Finding, Severity, State, verify
+from mqtool.verify.findings import NOT_LISTED
 
 _TAILS = ("log-torn-tail", "log-stale-tail", "log-garbage-tail")
 _IN_THE_WAY = (
@@ -102,6 +103,8 @@ class _Gathered:
     def take(self, store: Store, finding: Finding) -> bool:
         """Adds what mends a finding; returns whether there is something."""
         area = CATALOGUE[finding.code].area
+        if finding.code in NOT_LISTED:  # nothing may be made in place of what is unknown
+            return False
         if finding.code in _IN_THE_WAY:
             may_go = _is_file(store, finding.file) and sole_records(store, store.path / finding.file) is None
             if may_go:

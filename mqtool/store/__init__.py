@@ -8,6 +8,6 @@ from mqtool.store.by_time import Boundary
 from mqtool.store.lags import Lag
 from mqtool.store.message import Message
 from mqtool.store.pull import GetResult, GetStatus
-from mqtool.store.store import Store, open_store
+from mqtool.store.store import Store, open_readable, open_store
 
-__all__ = ["Boundary", "Damage", "GetResult", "GetStatus", "Lag", "Message", "Store", "open_store"]
+__all__ = ["Boundary", "Damage", "GetResult", "GetStatus", "Lag", "Message", "Store", "open_readable", "open_store"]

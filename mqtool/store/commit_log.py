@@ -8,7 +8,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from mqtool.errors import CorruptionError, FormatError, StoreClosedError, StoreError
+from mqtool.errors import CorruptionError, FormatError, StoreClosedError, StoreError, UnreadableError
 from mqtool.formats import commit_log
 from mqtool.formats.commit_log import Record
 from mqtool.formats.dledger import ENTRY_HEADER_SIZE
@@ -108,12 +108,15 @@ class CommitLog:
 
         Raises:
             CorruptionError: no record is there.
+            UnreadableError: the system does not let it be read.
         """
         index = self.segment_at(physical_offset)
         path = self.segments[index].path if index is not None else "commitlog"
         try:
             record = commit_log.parse_record(self._record_bytes(physical_offset, size))
         except FormatError as error:
+            if damage := self.unreadable_at(physical_offset):
+                raise UnreadableError(damage.detail, path) from error
             raise CorruptionError(f"no record: {error}", path, physical_offset) from error
         if record.physical_offset != physical_offset:
             found = f"the record here states physical offset {record.physical_offset}"
@@ -132,6 +135,14 @@ class CommitLog:
             return data
         inside = SegmentBytes(partial(self._read_in, index), segment.base, segment.size)
         return self.read(physical_offset, total) if inside.adds_up(physical_offset - segment.base) else data
+
+    def unreadable_at(self, physical_offset: int) -> Damage | None:
+        """Returns the unreadable bytes in which a record starts whose offset is known, None if they were read."""
+        index = self.segment_at(physical_offset)
+        if index is None or self.unreadable is None:
+            return None
+        segment, end = self.segments[index], physical_offset + commit_log.MIN_RECORD_SIZE
+        return self.unreadable.damage(segment.path, segment.base, physical_offset, end)
 
     def record_at(self, physical_offset: int) -> Record:
         """Returns the record at a physical offset that somebody else has named, and who may not know.
@@ -189,11 +200,21 @@ class CommitLog:
             for item in walk:
                 clipped = _clip(item, start, end)
                 if clipped is not None:
-                    yield clipped if isinstance(clipped, Frames) else clipped.at(segment.path, segment.base)
+                    yield clipped if isinstance(clipped, Frames) else self._reason_of(clipped, segment)
                 if end is not None and walk.end >= end:
                     return
             if index == self.last_used:
+                unread = self.unreadable and self.unreadable.damage(segment.path, segment.base, walk.end, segment.end)
+                behind = _clip(unread, start, end) if unread else None
+                if behind is not None:
+                    yield behind
                 return
+
+    def _reason_of(self, damage: Damage, segment: Segment) -> Damage:
+        """Returns damage with its file; what could not be read in its place, if that is why no record was found."""
+        unread = self.unreadable and self.unreadable.damage(segment.path, segment.base, damage.start, damage.end)
+        found = damage.at(segment.path, segment.base)
+        return replace(found, kind=unread.kind, detail=unread.detail) if unread else found
 
     def _start_in(self, index: int, start: int | None) -> int:
         """Returns a position at or before `start` from which a walk may begin: `start` itself if a record is there."""
@@ -274,6 +295,12 @@ class CommitLog:
             self.last_used = len(self.segments) - 1
             return str(error)
         return ""
+
+    def go_on_past_unreadable(self) -> None:
+        """Yields what cannot be read as damage from here on, where it was an error; the log's end must be known."""
+        self.unreadable = self.unreadable or UnreadableParts()
+        while self._open:
+            self._open.popitem()[1].close()
 
     def _proved_start(self, segment: Segment) -> int:
         """Returns the latest position in a segment that is hinted at and holds a sound record."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from mqtool.errors import StoreError
+from mqtool.errors import StoreError, UnreadableError
 from mqtool.formats import file_names, timer
 from mqtool.records.damage import Damage
 from mqtool.store.consume_queue import Queue
@@ -202,7 +202,10 @@ def _timer(store: Store) -> Description | None:
         return None
     found: Description = {"log_files": len(log), "waiting": None}
     checkpoint = store.path / file_names.CONFIG / file_names.TIMER_CHECKPOINT
-    read = timer.parse_checkpoint(read_file(checkpoint)) if checkpoint.is_file() else timer.TimerCheckpoint()
+    try:
+        read = timer.parse_checkpoint(read_file(checkpoint)) if checkpoint.is_file() else timer.TimerCheckpoint()
+    except (UnreadableError, PermissionError):
+        return {**found, "last_read_time": None, "last_queue_offset": None}
     if wheel.is_file():
         with ReadFile(wheel) as opened:
             slots = [timer.TimerSlot(*values) for _, values in unit_positions(opened, timer.SLOT) if any(values)]

@@ -7,13 +7,15 @@ with SIGBUS; a positional read just returns less.
 import errno
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, cast
 
-from mqtool.errors import NotAStoreError, StoreClosedError, StoreError
+from mqtool.errors import NotAStoreError, StoreClosedError, StoreError, UnreadableError
 from mqtool.formats import file_names
 from mqtool.store.named_files import kind_of
 from mqtool.store.remote import RemoteBytes, RemotePath
@@ -27,7 +29,8 @@ class _LocalBytes:
         try:
             self._fd = open_regular(path, os.O_RDONLY)
         except (OSError, ValueError) as error:  # ValueError: a NUL in the name
-            raise StoreError(f"cannot be opened: {_reason(error)}", path) from error
+            kind = UnreadableError if isinstance(error, OSError) and not is_absent(error) else StoreError
+            raise kind(f"cannot be opened: {_reason(error)}", path) from error
         self.size = os.fstat(self._fd).st_size
 
     def read(self, position: int, count: int) -> bytes:
@@ -36,7 +39,7 @@ class _LocalBytes:
             try:
                 part = os.pread(self._fd, count, position)
             except OSError as error:
-                raise StoreError(f"cannot be read at position {position}: {error.strerror}", self._path) from error
+                raise UnreadableError(f"cannot be read at position {position}: {error.strerror}", self._path) from error
             if not part:
                 break
             parts.append(part)
@@ -51,7 +54,7 @@ class _LocalBytes:
                 count = os.preadv(self._fd, [target[done:]], position + done)
             except OSError as error:
                 where = f"cannot be read at position {position + done}"
-                raise StoreError(f"{where}: {error.strerror}", self._path) from error
+                raise UnreadableError(f"{where}: {error.strerror}", self._path) from error
             if not count:
                 break
             done += count
@@ -211,11 +214,27 @@ class MappedFileList:
     strays: tuple[Path, ...]
 
 
+_unlisted: ContextVar[dict[Path, str] | None] = ContextVar("unlisted", default=None)
+
+
+@contextmanager
+def noting_unlisted(noted: dict[Path, str] | None) -> Iterator[None]:
+    """Within it a directory that the system does not list counts as empty, and is noted with the reason.
+
+    That is for descriptions, which say what is unknown. None makes it an error again, as it is elsewhere.
+    """
+    token = _unlisted.set(noted)
+    try:
+        yield
+    finally:
+        _unlisted.reset(token)
+
+
 def list_directory(path: Path) -> list[os.DirEntry[str]]:
     """Returns the entries of a directory by name; an absent one, or what is no directory, has none.
 
     Raises:
-        StoreError: it cannot be listed.
+        UnreadableError: it cannot be listed.
     """
     where: Any = path
     try:
@@ -225,10 +244,22 @@ def list_directory(path: Path) -> list[os.DirEntry[str]]:
         with os.scandir(path) as entries:
             return sorted(entries, key=lambda entry: entry.name)
     except OSError as error:
-        absent = isinstance(error, FileNotFoundError | NotADirectoryError)  # object storage gives no number
-        if absent or error.errno == errno.ELOOP:
-            return []
-        raise StoreError(f"cannot be listed: {_reason(error)}", path) from error
+        if not is_absent(error):
+            _not_listed(path, error)
+        return []
+
+
+def is_absent(error: OSError) -> bool:
+    """Whether an error says that nothing is at a path, not that it may not or cannot be read."""
+    absent = isinstance(error, FileNotFoundError | NotADirectoryError)  # object storage gives no number
+    return absent or error.errno == errno.ELOOP
+
+
+def _not_listed(directory: Path, error: OSError) -> None:
+    noted = _unlisted.get()
+    if noted is None:
+        raise UnreadableError(f"cannot be listed: {_reason(error)}", directory) from error
+    noted.setdefault(directory, _reason(error))
 
 
 def subdirectories(path: Path) -> list[os.DirEntry[str]]:
@@ -258,7 +289,9 @@ def _size_of_regular(entry: "os.DirEntry[str]") -> int | None:
 def _status_if(entry: "os.DirEntry[str]", is_kind: Callable[[int], bool]) -> os.stat_result | None:
     try:
         status = entry.stat()
-    except OSError:  # a link that leads in a circle, or a file that a broker has just deleted
+    except OSError as error:
+        if not is_absent(error):  # a link that leads in a circle, or a file that a broker has just deleted, is
+            _not_listed(Path(entry.path).parent, error)
         return None
     return status if is_kind(status.st_mode) else None
 

@@ -8,7 +8,7 @@ import enum
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from mqtool.errors import StoreError, UsageError
+from mqtool.errors import StoreError, UnreadableError, UsageError
 from mqtool.formats import commit_log, index_file
 from mqtool.records.damage import Damage, DamageKind
 from mqtool.store.index_file import IndexFile
@@ -155,6 +155,11 @@ class _IndexSearch:
             return  # of a record that has expired or been cut off: no defect of the log
         try:
             message = self.store.message_at(offset)
+        except UnreadableError as error:
+            yield log.unreadable_at(offset) or Damage(
+                offset, offset + 1, DamageKind.UNREADABLE, error.reason, error.path
+            )
+            return
         except StoreError:
             return  # the index outlives cut records; whether this one ever was one, `verify` can tell
         if not self._is_wanted(message):

@@ -19,6 +19,7 @@ from mqtool.store.files import (
     MappedFileList,
     ReadFile,
     list_mapped_files,
+    noting_unlisted,
     require_directory,
     subdirectories,
 )
@@ -78,6 +79,10 @@ class StoreLayout:
     def segments(self) -> tuple[MappedFile, ...]:
         """Segments by physical offset, misplaced ones where their records belong."""
         return in_place(self.commit_log, self.misplaced)
+
+    def is_of_log(self, directory: Path) -> bool:
+        """Whether a directory is one of the CommitLog's, or of a DLedger log."""
+        return directory in self.commit_log_dirs or not set(self.dledger_dirs).isdisjoint(directory.parents)
 
     def path(self, name: str) -> Path:
         """Returns the path of a part of the root."""
@@ -171,7 +176,9 @@ def _moved(path: Path, root: Path, config: BrokerConfig) -> Path:
 def _holds_records(directory: Path) -> bool:
     """Whether a directory of unknown name holds CommitLog segments."""
     try:
-        for file in list_mapped_files(directory).files[:1]:
+        with noting_unlisted(None):
+            files = list_mapped_files(directory).files
+        for file in files[:1]:
             with ReadFile(file.path) as opened:
                 head = opened.read(0, commit_log.FRAME.size)
             if len(head) == commit_log.FRAME.size:

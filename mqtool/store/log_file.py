@@ -53,6 +53,7 @@ class LogFiles(Store):
             raise NotAStoreError("holds no CommitLog segment", path)
         segments = tuple(sorted((_segment(file) for file in files), key=lambda segment: segment.base))
         self.path = path
+        self.unlisted = {}
         self.config = BrokerConfig()
         directories = tuple(dict.fromkeys(segment.path.parent for segment in segments))
         self.layout = StoreLayout(path, directories, MappedFileList(segments, ()), None, None, None, None, (), ())

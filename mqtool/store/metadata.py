@@ -19,7 +19,7 @@ from mqtool.formats.config_files import (
     Topics,
 )
 from mqtool.store import rocksdb
-from mqtool.store.files import read_file
+from mqtool.store.files import list_directory, noting_unlisted, read_file
 
 T = TypeVar("T")
 
@@ -54,20 +54,25 @@ def load(directory: Path) -> Metadata:
     """Reads a store's config/ directory; never fails, see `problems`."""
     problems: list[str] = []
     sources: dict[str, Path] = {}
+    try:
+        list_directory(directory)
+    except StoreError as error:
+        return Metadata(problems=(str(error),))
 
     def read(name: str, parse: Callable[[bytes], T]) -> T | None:
         for path in (directory / name, directory / (name + file_names.BACKUP_SUFFIX)):
-            if not path.exists():
-                continue
             try:
+                if not path.exists():
+                    continue
                 parsed = parse(read_file(path))
-            except (FormatError, StoreError) as error:
+            except (FormatError, StoreError, OSError) as error:  # OSError: the directory may not be searched
                 problems.append(f"{path.name}: {error}")
                 continue
             sources[name] = path
             return parsed
         try:
-            kept = rocksdb.table(directory, name)
+            with noting_unlisted(None):
+                kept = rocksdb.table(directory, name)
             return None if kept is None else parse(kept)
         except (FormatError, StoreError, UnavailableError) as error:
             problems.append(f"{name}: {error}")

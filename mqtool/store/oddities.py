@@ -40,9 +40,9 @@ def _log(store: Store) -> Iterator[str]:
 
 
 def _queues(store: Store) -> Iterator[str]:
-    log = store.commit_log
+    log, is_known = store.commit_log, not store.unlisted
     dispatched = max((queue.max_physical_offset for queue in store.disk_queues()), default=0)
-    if log.segments and dispatched < log.max_offset and log.tail.kind != "unreadable":
+    if is_known and log.segments and dispatched < log.max_offset and log.tail.kind != "unreadable":
         yield f"the queues end at physical offset {dispatched}, the log at {log.max_offset}"
     for queue in store.queues():
         name = f"{queue.topic}/{queue.queue_id}"
@@ -60,7 +60,7 @@ def _index(store: Store) -> Iterator[str]:
     for file in store.disk_index_files():
         if file.entry_count and not file.slot_count:
             yield f"index file {file.path.name}: its chains fit no number of slots"
-        if file.header.end_physical_offset > store.commit_log.max_offset:
+        if not store.unlisted and file.header.end_physical_offset > store.commit_log.max_offset:
             end = file.header.end_physical_offset
             yield f"index file {file.path.name} ends at physical offset {end}, behind the log's end"
 
@@ -73,7 +73,7 @@ def _metadata(store: Store) -> Iterator[str]:
         if foreign:
             yield f"topics with queues but without configuration: {', '.join(foreign[:5])}"
     ahead = [lag for lag in store.lags() if lag.max_offset is not None and lag.consumer_offset > lag.max_offset]
-    for lag in ahead[:5]:
+    for lag in () if store.unlisted else ahead[:5]:
         place = f"{lag.topic}/{lag.queue_id}"
         yield f"group {lag.group} is ahead of queue {place}: {lag.consumer_offset} of {lag.max_offset}"
     if store.metadata.topics_file is None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from mqtool.errors import CorruptionError, StoreError
+from mqtool.errors import CorruptionError, StoreError, UnreadableError
 from mqtool.formats import java
 from mqtool.records.damage import Damage, DamageKind
 from mqtool.store.commit_log import CommitLog
@@ -141,7 +141,8 @@ def _add(log: CommitLog, unit: _Unit, result: GetResult) -> None:
         result.damage.append(damage)
     except StoreError as error:
         end = unit.physical_offset + unit.size
-        result.damage.append(Damage(unit.physical_offset, end, DamageKind.MISSING, str(error), error.path))
+        kind = DamageKind.UNREADABLE if isinstance(error, UnreadableError) else DamageKind.MISSING
+        result.damage.append(Damage(unit.physical_offset, end, kind, str(error), error.path))
 
 
 def _is_readable(log: CommitLog, unit: _Unit) -> bool:

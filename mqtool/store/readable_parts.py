@@ -1,12 +1,13 @@
 """Files of a log on a failing disk: what the system cannot read counts as zeros, and is noted.
 
-Only for a salvage, which copies what proves itself: zeros hold no record.
+For a salvage, which copies what proves itself, and for answers that name what they leave out: zeros hold no record.
 """
 
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from mqtool.errors import StoreClosedError, StoreError
+from mqtool.records.damage import Damage, DamageKind
 from mqtool.store.files import ReadFile
 
 _PAGE = 4096
@@ -37,6 +38,20 @@ class UnreadableParts:
         """Returns start and end of what could not be read of a file, as physical offsets."""
         noted = self._noted.get(path)
         return [(base + at, base + at + size) for at, size in noted.parts.items()] if noted else []
+
+    def damage(self, path: Path, base: int, start: int, end: int) -> Damage | None:
+        """Returns what could not be read of a file between two physical offsets, None if all could.
+
+        Args:
+            path, base: the file, and the physical offset of its first byte.
+            start, end: half-open; several ranges with something between them count as one.
+        """
+        parts = [one for one in self.ranges(path, base) if one[0] < end and start < one[1]]
+        if not parts:
+            return None
+        low, high = max(start, min(one[0] for one in parts)), min(end, max(one[1] for one in parts))
+        reason = self._noted[path].reason.removeprefix(f"{path}: ")
+        return Damage(low, high, DamageKind.UNREADABLE, reason, path, low - base)
 
     def sentences(self) -> list[str]:
         """Returns one sentence for each file of which something could not be read, with the first reason."""

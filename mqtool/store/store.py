@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from mqtool.errors import StoreClosedError, StoreError
+from mqtool.errors import StoreClosedError, StoreError, UnreadableError
 from mqtool.formats import commit_log as commit_log_format
 from mqtool.formats import file_names, java
 from mqtool.formats.checkpoint import Checkpoint
@@ -26,6 +26,7 @@ from mqtool.store.commit_log import CommitLog
 from mqtool.store.consume_queue import Queue, UnitCache
 from mqtool.store.delay_levels import delay_levels
 from mqtool.store.dispatch_rules import rules_of
+from mqtool.store.files import noting_unlisted
 from mqtool.store.index_file import IndexFile, list_index_files
 from mqtool.store.lags import Lag, lags_of
 from mqtool.store.message import Message, from_record
@@ -52,6 +53,22 @@ def open_store(path: str | Path, config: broker_config.ConfigSource = None) -> "
     return Store(remote.store_root(path), config)
 
 
+@contextlib.contextmanager
+def open_readable(path: str | Path, config: broker_config.ConfigSource = None) -> Iterator["Store"]:
+    """Opens a store as `open_store`, also if the system does not list some of its directories.
+
+    Within the block these count as empty and are in `Store.unlisted`: whoever opens a store like this says so, and
+    concludes nothing from what such a directory does not show.
+
+    Raises:
+        NotAStoreError, LayoutError, ConfigFileError: see `open_store`.
+    """
+    unlisted: dict[Path, str] = {}
+    with noting_unlisted(unlisted), open_store(path, config) as store:
+        store.unlisted = unlisted
+        yield store
+
+
 class Store:
     """A store opened for reading; a context manager.
 
@@ -63,6 +80,8 @@ class Store:
 
     def __init__(self, path: Path, config: broker_config.ConfigSource = None) -> None:
         self.path = path
+        self.unlisted: dict[Path, str] = {}
+        """Directories that cannot be listed, with the reason; only of a store from `open_readable`."""
         self.config = broker_config.load(config)
         self.layout = layout.detect(path, self.config)
         self.commit_log = CommitLog(self.layout.segments, self.newest_records)
@@ -125,7 +144,11 @@ class Store:
     def newest_records(self) -> list[int]:
         """Returns the physical offset of the newest record that each readable queue names."""
         found = []
-        for queue in self.disk_queues():
+        try:
+            queues = self.disk_queues()
+        except UnreadableError:  # a hint less: the end is found without it
+            return []
+        for queue in queues:
             with contextlib.suppress(StoreError):
                 last = queue.last_unit()
                 found += [] if last is None else [int(last[2]["physical_offset"])]
@@ -175,8 +198,8 @@ class Store:
     def go_on_without_unreadable(self) -> list[str]:
         """Answers from what can be read, where a segment is unreadable that decides the log's end or what a start adds.
 
-        The log then ends where its last file does, and the queues are those on disk. That is for descriptions; whoever
-        changes or deletes a file must not go on.
+        The log then ends where its last file does, and the queues are those on disk; walks yield what cannot be read
+        as damage. That is for descriptions; whoever changes or deletes a file must not go on.
 
         Returns:
             What is not known, in sentences.
@@ -191,7 +214,17 @@ class Store:
         except StoreError as error:
             self._queues = self._disk_queues
             unknown.append(f"what a start adds to the queues is unknown: {error}")
+        self.commit_log.go_on_past_unreadable()
         return unknown
+
+    def unlisted_parts(self, *, of_log: bool = False) -> list[str]:
+        """Returns a sentence for each directory met so far that cannot be listed, those of the log or all."""
+        found = {path: why for path, why in self.unlisted.items() if self.unlisted.keys().isdisjoint(path.parents)}
+        return [
+            f"what is in {path} is unknown: it cannot be listed: {why}"
+            for path, why in sorted(found.items())
+            if not of_log or self.layout.is_of_log(path)
+        ]
 
     def queue(self, topic: str, queue_id: int) -> Queue | None:
         """Returns one queue, None if there is none."""

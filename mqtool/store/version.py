@@ -1,5 +1,6 @@
 """Which release wrote a store, from what only some releases leave behind."""
 
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,7 +57,7 @@ def detect(root: Path, metadata: Metadata, checkpoint: Checkpoint | None, first_
     if _has_state_version(metadata):
         return Version("5", "configuration files carry a stateVersion")
     for name in (file_names.ABORT_BACKUP, file_names.TIMER_WHEEL, f"{file_names.CONFIG}/{file_names.TIMER_CHECKPOINT}"):
-        if (root / name).exists():
+        if _is_there(root / name):
             return Version("5", f"{name} exists")
     if metadata.topics_file or metadata.groups_file:
         return Version("4.9", "configuration files carry no stateVersion")
@@ -65,6 +66,12 @@ def detect(root: Path, metadata: Metadata, checkpoint: Checkpoint | None, first_
     if checkpoint and checkpoint == Checkpoint(*_first_three(checkpoint)) and any(_first_three(checkpoint)):
         return Version("4.9", "checkpoint has only the three fields of 4.x")
     return Version(None, "nothing in the store tells")
+
+
+def _is_there(path: Path) -> bool:
+    with contextlib.suppress(OSError):  # its directory may not be searched: then it is no evidence
+        return path.exists()
+    return False
 
 
 def read_checkpoint(path: Path) -> Checkpoint | None:

@@ -7,12 +7,13 @@ Source: ConfigManager.load, TopicConfigManager, ConsumerOffsetManager, ConsumeQu
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from mqtool.errors import FormatError, StoreError
+from mqtool.errors import FormatError, StoreError, UnreadableError
 from mqtool.formats import config_files, config_json, file_names, topics
 from mqtool.formats.config_files import TopicConfig
 from mqtool.formats.topics import is_lmq
-from mqtool.store.files import read_file
+from mqtool.store.files import list_directory, read_file
 from mqtool.store.metadata import Metadata
+from mqtool.store.named_files import kind_of
 from mqtool.verify.consume_queue import QueueFacts
 from mqtool.verify.findings import Severity
 from mqtool.verify.notebook import Notebook
@@ -55,39 +56,56 @@ SYSTEM_TOPICS = (
 """Topics that brokers make themselves, some of them without writing it down at once."""
 
 
-def check_config_files(root: Path, book: Notebook) -> str:
-    """Looks at every file; returns why the check could not run, "" if it could."""
+def check_config_files(root: Path, book: Notebook) -> tuple[str, frozenset[str]]:
+    """Looks at every file.
+
+    Returns:
+        Why the check could not run, "" if it could; and the names of files that the system does not let be read.
+    """
     directory = root / file_names.CONFIG
+    if directory.exists() and not directory.is_dir():
+        words = f"expected a directory, found a {kind_of(directory.stat().st_mode)}"
+        book.add("config-not-read", directory, words)
+        return f"{directory}: {words}", frozenset()
     if not directory.is_dir():
-        return f"{file_names.CONFIG}/ is not there: topics, groups and offsets could not be compared"
-    names = {path.name for path in directory.iterdir()}
-    for name in _PARSERS:
-        _file(directory, name, names, book)
+        return f"{file_names.CONFIG}/ is not there: topics, groups and offsets could not be compared", frozenset()
+    names = {entry.name for entry in list_directory(directory)}
+    unread = frozenset(name for name in _PARSERS if not _file(directory, name, names, book))
     for needed in _ALWAYS:
         if needed in names or needed + file_names.BACKUP_SUFFIX in names or _ROCKSDB.get(needed) in names:
             continue
         others = sorted(names.intersection(_BROKERS_OWN))
         if others:
             book.add("config-missing", directory / needed, f"neither it nor its .bak; {', '.join(others)} is there")
-    return ""
+    return "", unread
 
 
-def _file(directory: Path, name: str, names: set[str], book: Notebook) -> None:
+def _file(directory: Path, name: str, names: set[str], book: Notebook) -> bool:
+    """Looks at a table; returns whether the system let it be read, as far as it had to be."""
     backup = name + file_names.BACKUP_SUFFIX
     if name not in names and backup not in names:
-        return
-    problem = _problem(directory / name, _PARSERS[name]) if name in names else "no such file"
-    if not problem:
-        return
-    of_backup = _problem(directory / backup, _PARSERS[name]) if backup in names else "no such file"
+        return True
+    at = name
+    try:
+        problem = _problem(directory / name, _PARSERS[name]) if name in names else "no such file"
+        if not problem:
+            return True
+        at = backup
+        of_backup = _problem(directory / backup, _PARSERS[name]) if backup in names else "no such file"
+    except UnreadableError as error:
+        book.add("config-not-read", directory / at, error.reason)
+        return False
     code = "config-missing" if name not in names else "config-unreadable"
     words = f"{problem}; {backup}: {of_backup or 'can be read'}"
     book.add(code, directory / name, words, severity=None if of_backup else Severity.WARNING)
+    return True
 
 
 def _problem(path: Path, parse: Callable[[bytes], object]) -> str:
     try:
         parse(read_file(path))
+    except UnreadableError:
+        raise
     except (FormatError, StoreError) as error:
         return str(error).removeprefix(f"{path}: ")
     return ""
@@ -147,6 +165,8 @@ def _offset(
     facts = queues.get(queue)
     if offset < 0:
         book.add("config-offset-negative", path, f"group {group}: offset {offset}", queue=queue)
+    elif facts is None and survey.is_unlisted(queue):
+        pass
     elif facts is None:
         if offset > 0 and not survey.has_rocksdb:
             words = f"group {group}: offset {offset}, the queue has no files"

@@ -82,7 +82,8 @@ class Facts:
             detail.compare(records)
         unread = {(facts.topic, facts.queue_id) for facts in self.queues if facts.failure}
         odd = [units for units in detail.found.odd if units.queue not in unread]
-        return Disagreement(odd, [run for run in detail.found.missing if run.queue not in unread])
+        missing = [run for run in detail.found.missing if not self.survey.is_unlisted(run.queue)]
+        return Disagreement(odd, [run for run in missing if run.queue not in unread])
 
     def compare_index(self, damages: list[DamagedRange]) -> IndexDisagreement:
         """Compares index and log; what differs is looked at entry by entry."""

@@ -51,7 +51,9 @@ class Area(enum.StrEnum):
 
 
 _STATE_OF = {Severity.ERROR: State.CORRUPT, Severity.WARNING: State.DIRTY, Severity.NOTE: State.CLEAN}
-UNREADABLE = frozenset({"log-unreadable", "queue-unreadable", "index-unreadable", "checkpoint-unreadable"})
+NOT_LISTED = frozenset({"log-not-listed", "queue-not-listed", "index-not-listed", "config-not-read"})
+"""Codes of directories, and of configuration, that the system does not let be read."""
+UNREADABLE = NOT_LISTED | {"log-unreadable", "queue-unreadable", "index-unreadable", "checkpoint-unreadable"}
 """Codes of read errors: they say that a check could not be made, not that what it would have read is wrong."""
 _RANK = (State.CORRUPT, State.DIRTY, State.UNKNOWN, State.CLEAN)
 

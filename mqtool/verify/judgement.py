@@ -1,10 +1,14 @@
 """Facts become findings, area by area, and findings a verdict."""
 
-from mqtool.errors import StoreError, UnavailableError
+from collections.abc import Iterator
+from pathlib import Path
+
+from mqtool.errors import StoreError, UnavailableError, UnreadableError
 from mqtool.formats import file_names
 from mqtool.formats.topics import SCHEDULE_TOPIC
 from mqtool.store import Store
 from mqtool.store.file_sizes import BATCH_CONSUME_QUEUE, COMMIT_LOG, CONSUME_QUEUE, FileSize, Known
+from mqtool.store.files import noting_unlisted
 from mqtool.store.filter_bit_maps import bit_maps_of
 from mqtool.verify import checkpoint, commit_log_files, config, consume_queue_ext, controller, lint, queue_files
 from mqtool.verify import recovery as recovery_plan
@@ -39,6 +43,14 @@ from mqtool.verify.timer import TOPIC as TIMER_TOPIC
 from mqtool.verify.timer import TimerCheck
 from mqtool.verify.unit_detail import Disagreement
 
+_NOT_LISTED = {
+    Area.COMMIT_LOG: "log-not-listed",
+    Area.CONSUME_QUEUE: "queue-not-listed",
+    Area.BATCH_CONSUME_QUEUE: "queue-not-listed",
+    Area.INDEX: "index-not-listed",
+    Area.CONFIG: "config-not-read",
+}
+"""Codes of directories that cannot be listed."""
 _BIG = (Area.COMMIT_LOG, Area.CONSUME_QUEUE)
 """Checks that are unknown when the reading was stopped early."""
 
@@ -60,11 +72,15 @@ class Judgement:
 
     def judge(self) -> None:
         """Makes all findings."""
-        facts = self._facts
-        damages = self._log_files()
+        damages = [] if self._unlisted_in(Area.COMMIT_LOG) else self._log_files()
         if self._log_failure:
             self._judge_log_alone(damages)
-            return
+        else:
+            self._judge_all(damages)
+        self._unlisted()
+
+    def _judge_all(self, damages: list[DamagedRange]) -> None:
+        facts = self._facts
         units = facts.compare_units(damages)
         refine(self._store.commit_log, units.odd)
         ledger = Ledger(damages)
@@ -95,11 +111,30 @@ class Judgement:
         ranges.sort(key=lambda part: part.start)
         self._losses = Losses(tuple(ranges))
         self._unknown[Area.COMMIT_LOG] = self._log_failure
+        config.check_config_files(self._survey.root, self._book)
         areas = [Area.CONSUME_QUEUE, Area.INDEX, Area.CHECKPOINT, Area.CONFIG]
         if any(queue.is_batch for queue in self._survey.queues):
             areas.append(Area.BATCH_CONSUME_QUEUE)
         for area in areas:
             self._unknown[area] = "not compared: the CommitLog could not be read"
+
+    def _unlisted(self) -> None:
+        """Reports each directory that cannot be listed, and that its check is not complete."""
+        for path, area in self._unlisted_areas():
+            self._book.add(_NOT_LISTED[area], path, f"cannot be listed: {self._survey.unlisted[path]}")
+            self._unknown[area] = f"{path} cannot be listed: {self._survey.unlisted[path]}"
+
+    def _unlisted_in(self, area: Area) -> bool:
+        return any(of_path is area for _, of_path in self._unlisted_areas())
+
+    def _unlisted_areas(self) -> Iterator[tuple[Path, Area]]:
+        survey = self._survey
+        for path in sorted(survey.unlisted):
+            if self._store.layout.is_of_log(path):
+                yield path, Area.COMMIT_LOG
+            elif survey.unlisted.keys().isdisjoint(path.parents):
+                tree = path.relative_to(survey.root).parts[0]
+                yield from ((path, area) for area in _NOT_LISTED if area.value == tree)
 
     def verdict(self, seconds: float, *, complete: bool) -> Verification:
         """Returns the answer; of a check that was stopped early only what is certain already."""
@@ -208,7 +243,15 @@ class Judgement:
         if undecided:
             self._unknown[Area.CONSUME_QUEUE] = undecided
         self._queue_details()
-        consume_queue_ext.check_extensions(survey, facts.queues, layout.consume_queue_ext_size, self._book)
+        try:
+            with noting_unlisted(None):
+                self._extensions()
+        except UnreadableError as error:
+            self._unknown[Area.CONSUME_QUEUE_EXT] = str(error)
+
+    def _extensions(self) -> None:
+        survey, size = self._survey, self._store.layout.consume_queue_ext_size
+        consume_queue_ext.check_extensions(survey, self._facts.queues, size, self._book)
         if (survey.root / file_names.CONSUME_QUEUE_EXT).is_dir() and not survey.has_dledger:
             bit_maps = bit_maps_of(self._store)
             consume_queue_ext.compare_extensions(survey, bit_maps, self._book)
@@ -236,6 +279,8 @@ class Judgement:
 
     def _index(self, damages: list[DamagedRange]) -> None:
         survey, facts = self._survey, self._facts
+        if self._unlisted_in(Area.INDEX):
+            return
         self._details[Area.INDEX] = f"{sum(f.entries for f in facts.index)} entries in {len(facts.index)} file(s)"
         if not survey.with_index:
             reason = check_absent(
@@ -262,10 +307,13 @@ class Judgement:
         self._details[Area.CHECKPOINT] = "fields against log and index"
         self._details[Area.SHUTDOWN] = "a broker is running" if survey.live else "abort file"
         precision = self._config.integer("timerPrecisionMs")
-        timer = TimerCheck(survey, self._by_key().get((TIMER_TOPIC, 0)), self._facts.newest, precision, book)
         try:
-            if timer.is_there:
-                self._details[Area.TIMER] = timer.run()
+            with noting_unlisted(None):
+                timer = TimerCheck(survey, self._by_key().get((TIMER_TOPIC, 0)), self._facts.newest, precision, book)
+                if survey.is_unlisted((TIMER_TOPIC, 0)):
+                    self._unknown[Area.TIMER] = f"the queue of {TIMER_TOPIC} cannot be listed"
+                elif timer.is_there:
+                    self._details[Area.TIMER] = timer.run()
         except StoreError as error:
             self._unknown[Area.TIMER] = str(error)
         for area, check in (
@@ -273,8 +321,9 @@ class Judgement:
             (Area.COMPACTION, CompactionCheck(survey, book)),
         ):
             try:
-                if check.is_there:
-                    self._details[area] = check.run()
+                with noting_unlisted(None):
+                    if check.is_there:
+                        self._details[area] = check.run()
             except StoreError as error:
                 self._unknown[area] = str(error)
         if not survey.has_dledger and not survey.has_rocksdb:
@@ -293,15 +342,17 @@ class Judgement:
 
     def _config_files(self) -> None:
         survey, metadata = self._survey, self._store.metadata
-        reason = config.check_config_files(survey.root, self._book)
+        reason, unread = config.check_config_files(survey.root, self._book)
         reason = reason or next((problem for problem in metadata.problems if "RocksDB" in problem), "")
         if reason:
             self._unknown[Area.CONFIG] = reason
             return
         words = f"{len(metadata.topics)} topic(s), {len(metadata.consumer_offsets)} group(s) with offsets"
         self._details[Area.CONFIG] = words
-        config.check_topics(survey, metadata.topics, metadata.topics_file is not None, self._book)
-        config.check_offsets(survey, metadata, self._by_key(), self._book)
+        if file_names.TOPICS not in unread:
+            config.check_topics(survey, metadata.topics, metadata.topics_file is not None, self._book)
+        if unread.isdisjoint((file_names.CONSUMER_OFFSETS, file_names.LMQ_CONSUMER_OFFSETS)):
+            config.check_offsets(survey, metadata, self._by_key(), self._book)
 
     def _by_key(self) -> dict[tuple[str, int], QueueFacts]:
         return {(facts.topic, facts.queue_id): facts for facts in self._facts.queues}

@@ -40,6 +40,9 @@ def next_start(store: Store, survey: Survey, state: State, lost: int, broker: st
         return None
     release = assumed_release(store.version.line) if broker is None else release_of(broker)
     evidence = evidence_of(store.version) if broker is None else "given"
+    if survey.unlisted:
+        path, why = next(iter(survey.unlisted.items()))
+        return NextStart(str(release), evidence, f"{path} cannot be listed: {why}")
     size = sum(segment.size for segment in survey.segments)
     read_log = survey.throttle is None and size <= (CLEAN_LOG if state is State.CLEAN else DAMAGED_LOG)
     try:

@@ -226,7 +226,7 @@ def absent_queues(
     deleted: dict[str, list[int]] = {}
     for number, queue in enumerate(span.queues):
         count = int(span.messages[number]) - explained.get(queue, 0)
-        if queue in here or count <= 0 or not survey.wants(queue[0]):
+        if queue in here or count <= 0 or not survey.wants(queue[0]) or survey.is_unlisted(queue):
             continue
         topic = queue[0]
         is_own = is_lmq(topic) or topic.startswith(SYSTEM_TOPICS)

@@ -4,7 +4,7 @@ All tasks, in whatever process, go by one survey, so that a store that is being 
 moment. It is plain data: it is sent to worker processes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -112,6 +112,7 @@ class Survey:
         timeline: whether messages are counted by topic and minute.
         index: the index files.
         failure: why the end of the log could not be found, "" if it was; if not, `end` is the last file's.
+        unlisted: directories that cannot be listed, with the reason: what is in them is unknown.
     """
 
     root: Path
@@ -134,6 +135,7 @@ class Survey:
     timeline: bool = False
     index: IndexPlan = field(default_factory=IndexPlan)
     failure: str = ""
+    unlisted: Mapping[Path, str] = field(default_factory=dict)
 
     @property
     def is_4(self) -> bool:
@@ -156,6 +158,12 @@ class Survey:
             ]
         )
 
+    def is_unlisted(self, queue: tuple[str, int]) -> bool:
+        """Whether a queue may have files in a directory that cannot be listed."""
+        trees = [self.root / tree for tree in (file_names.CONSUME_QUEUE, file_names.BATCH_CONSUME_QUEUE)]
+        places = [place for tree in trees for place in (tree, tree / queue[0], tree / queue[0] / str(queue[1]))]
+        return bool(self.unlisted) and any(place in self.unlisted for place in places)
+
     def wants(self, topic: str) -> bool:
         """Whether a topic is among those asked for."""
         return self.topics is None or any(fnmatchcase(topic, glob) for glob in self.topics)
@@ -165,7 +173,7 @@ def survey(
     store: Store, topics: tuple[str, ...] | None = None, *, throttle: int | None = None, timeline: bool = False
 ) -> Survey:
     """Looks at a store."""
-    queues = tuple(_queues(store.path))
+    queues = tuple(one for one in _queues(store.path) if one.path not in store.unlisted)
     live = lock.is_held(store.path)
     log, behind, failure = _found_end(store, live=live)
     try:
@@ -175,7 +183,7 @@ def survey(
             segments=log.segments,
             last_used=len(log.segments) - 1 if failure else log.last_used if log.segments else 0,
             min_offset=log.min_offset,
-            end=log.segments[-1].end if failure else max(log.max_offset, log.min_offset),
+            end=log.segments[-1].end if failure and log.segments else max(log.max_offset, log.min_offset),
             behind=behind,
             queues=queues,
             live=live,
@@ -193,10 +201,16 @@ def survey(
                 store.config.integer("maxHashSlotNum"),
                 store.config.integer("maxIndexNum"),
             ),
-            failure=failure,
+            failure=failure or _unlisted_log(store),
+            unlisted=store.unlisted,
         )
     finally:
         log.close()
+
+
+def _unlisted_log(store: Store) -> str:
+    """Returns why the log's directories could not be listed, "" if they were."""
+    return next((f"{path}: {why}" for path, why in store.unlisted.items() if store.layout.is_of_log(path)), "")
 
 
 def well_named(files: tuple[MappedFile, ...], size: int | None) -> tuple[MappedFile, ...]:

@@ -120,6 +120,7 @@ def dump(
 ) -> ExitCode:
     """Prints what is at a path."""
     from mqtool.store.file_kind import FileKind
+    from mqtool.store.files import noting_unlisted
     from mqtool.store.target import open_target
 
     filters = Filters(offset, time, topic, queue, tag, key, unique_key, user_property, grep, limit, max_bytes)
@@ -143,11 +144,14 @@ def dump(
         return siblings.dump(ctx.obj, *file, table, filters, view, only=path)
     if table is not None:
         raise UsageError("--table is for a store of another kind; see `mqtool formats`")
-    target = open_target(path, FileKind(kind) if kind else None, config)
-    if isinstance(target, list):
-        return _files(ctx.obj, target, config, filters, view)
-    with target as store:
-        return _messages(ctx.obj, store, path, config, filters, view)
+    unlisted: dict[Path, str] = {}
+    with noting_unlisted(unlisted):
+        target = open_target(path, FileKind(kind) if kind else None, config)
+        if isinstance(target, list):
+            return _files(ctx.obj, target, config, filters, view)
+        with target as store:
+            store.unlisted = unlisted
+            return _messages(ctx.obj, store, path, config, filters, view)
 
 
 def _messages(
@@ -164,6 +168,7 @@ def _messages(
     if not isinstance(store, LogFiles) and not view.follow:  # who follows may wait for a topic that is still to come
         require_selected([store], filters.topic, filters.queue)
     report = Report(lines=view.damage is DamageMode.STDERR)
+    report.unknown([*store.unlisted_parts(of_log=True), *store.go_on_without_unreadable()])
     wanted = filters.keywords(store.commit_log.min_offset, store.commit_log.max_offset)
     stream = MessageStream(report, filters.limit, filters.byte_limit(), view.explode)
     if view.hex:

@@ -92,7 +92,7 @@ def find(
     """Prints the messages that match."""
     from mqtool.cli.message_stream import MessageStream
     from mqtool.cli.selected import require_selected
-    from mqtool.store import open_store
+    from mqtool.store import open_readable
     from mqtool.store.find import Way, find_messages
 
     filters = Filters(offset, time, topic, queue, tag, key, unique_key, user_property, grep, limit, max_bytes)
@@ -103,7 +103,8 @@ def find(
     if kind is not None:
         return siblings.find(ctx.obj, kind, store, filters, view)
     report = Report()
-    with open_store(store, config) as opened:
+    with open_readable(store, config) as opened:
+        report.unknown([*opened.unlisted_parts(of_log=True), *opened.go_on_without_unreadable()])
         require_selected([opened], filters.topic, filters.queue)
         log = opened.commit_log
         rows = view.rows()

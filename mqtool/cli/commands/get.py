@@ -27,7 +27,7 @@ from mqtool.cli.output import Output
 from mqtool.cli.report import Report
 from mqtool.cli.schema import prints
 from mqtool.cli.sibling_rows import MAIN
-from mqtool.errors import CorruptionError
+from mqtool.errors import CorruptionError, UnreadableError
 from mqtool.siblings.registry import recognise
 
 if TYPE_CHECKING:
@@ -61,26 +61,31 @@ def get(
     _debug: DebugOption = False,
 ) -> ExitCode:
     """Prints the messages at all addresses, in their order."""
-    from mqtool.store import open_store
+    from mqtool.store import open_readable
 
     view = MessageView(format=output_format, body=body, max_body=max_body, raw=raw, redact=redact)
     kind = recognise(store)
     if kind is not None:
         return siblings.get(ctx.obj, kind, store, address, view)
     rows = view.rows(default=Body.TEXT)
-    with open_store(store, config) as opened:
-        output = Output(ctx.obj, rows.schema, view.format, upright=True)
-        return _print(opened, address, rows, output)
-
-
-def _print(store: Store, addresses: list[str], rows: MessageRows, output: Output) -> ExitCode:
     report = Report()
+    with open_readable(store, config) as opened:
+        unknown = opened.go_on_without_unreadable()
+        output = Output(ctx.obj, rows.schema, view.format, upright=True)
+        _print(opened, address, rows, output, report)
+        if report.code() is not ExitCode.OK:
+            report.unknown([*opened.unlisted_parts(), *unknown])
+        return output.finish(report.code())
+
+
+def _print(store: Store, addresses: list[str], rows: MessageRows, output: Output, report: Report) -> None:
     for address in addresses:
         found = _resolve(store, address, report)
         if found is None:
             continue
         if not found.messages:
-            note(f"{address}: nothing found: {found.how}")
+            where = " in what can be read" if store.unlisted else ""
+            note(f"{address}: nothing found{where}: {found.how}")
         elif not found.certain:
             note(f"{address}: {found.how}")
         for damage in found.damage:
@@ -91,7 +96,6 @@ def _print(store: Store, addresses: list[str], rows: MessageRows, output: Output
             if message.body_problem and not rows.bodies.raw:
                 report.say(f"damage: body of the message at {address}: {message.body_problem}")
             output.row(rows.row(message))
-    return output.finish(report.code())
 
 
 def _resolve(store: Store, address: str, report: Report) -> Resolved | None:
@@ -101,4 +105,6 @@ def _resolve(store: Store, address: str, report: Report) -> Resolved | None:
         return resolve(store, address)
     except CorruptionError as error:
         report.say(f"{address}: nothing found: {error}")
-        return None
+    except UnreadableError as error:
+        report.unknown([f"what is at {address} is unknown: {error}"])
+    return None

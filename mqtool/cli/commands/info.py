@@ -191,7 +191,9 @@ INFO = OutputSchema(
                 count("log_files", "files of the timer log"),
                 count("waiting", "messages in slots that are not due; null without a wheel", nullable=True),
                 _time("last_read_time", "slots before it are delivered"),
-                count("last_queue_offset", "of rmq_sys_wheel_timer, up to which messages are in the wheel"),
+                count(
+                    "last_queue_offset", "of rmq_sys_wheel_timer, up to which messages are in the wheel", nullable=True
+                ),
             ),
         ),
         _list(
@@ -224,7 +226,7 @@ def info(
     _debug: DebugOption = False,
 ) -> ExitCode:
     """Describes a store."""
-    from mqtool.store import open_store
+    from mqtool.store import open_readable
     from mqtool.store.describe import describe
     from mqtool.store.oddities import oddities
 
@@ -232,10 +234,12 @@ def info(
     if kind is not None:
         return siblings.info(ctx.obj, kind, store, output_format, deep=deep)
     report = Report(lines=output_format in TABLE_FORMATS)
-    with open_store(store, config) as opened:
+    with open_readable(store, config) as opened:
         unknown = opened.go_on_without_unreadable()
         description = {**describe(opened), "oddities": [*unknown, *oddities(opened)]}
+        description["oddities"] = [*opened.unlisted_parts(), *description["oddities"]]
         if deep:
+            report.unknown(opened.unlisted_parts(of_log=True))
             description["deep"] = _deep(opened, progress, report)
         return Output(ctx.obj, INFO, output_format).document(description, report.code())
 

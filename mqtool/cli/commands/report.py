@@ -81,13 +81,13 @@ def report(
     from mqtool.cli.selected import require_selected
     from mqtool.cli.verify_steps import next_steps
     from mqtool.report import report as make_page
-    from mqtool.store import open_store
+    from mqtool.store import open_readable
     from mqtool.verify import Options, Severity
 
     if not output.parent.is_dir():
         raise UsageError(f"{output}: there is no directory {output.parent}; name a file in one that exists")
     topics, limit = tuple(topic) if topic else None, parse_rate(throttle)
-    with open_store(store, config) as opened:
+    with open_readable(store, config) as opened:
         check_result_file(store, output)
         require_selected([opened], topics)
         size = sum(segment.size for segment in opened.commit_log.segments)

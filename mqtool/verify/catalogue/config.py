@@ -24,6 +24,12 @@ CHECKS = (
         "RB-09",
     ),
     _error(
+        "config-not-read",
+        "The system does not let a configuration file or config/ be read: what the broker would take is unknown.",
+        "Verify as a user who may read it; move what is in its place out of the store.",
+        "mqtool verify {store}",
+    ),
+    _error(
         "config-missing",
         "A configuration file and its .bak are gone: the broker starts with an empty table. (A warning if the .bak "
         "is there: the broker takes that.)",

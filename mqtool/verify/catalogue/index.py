@@ -118,4 +118,10 @@ CHECKS = (
         _REBUILD,
         "RB-06",
     ),
+    _error(
+        "index-not-listed",
+        "The system does not list a directory of index files: what is in it is unknown.",
+        "Verify as a user who may read it; on a failing disk copy what can be read to another disk first.",
+        "mqtool verify {store}",
+    ),
 )

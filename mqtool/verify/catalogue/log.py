@@ -246,6 +246,12 @@ CHECKS = (
         run("RB-05"),
         "RB-05",
     ),
+    _error(
+        "log-not-listed",
+        "The system does not list a directory of the CommitLog: what is in it is unknown.",
+        "Verify as a user who may read it; on a failing disk copy what can be read to another disk first.",
+        "mqtool verify {store}",
+    ),
     _warning(
         "log-unusable-message",
         "The background service of a system topic (delays, timers, transactions, POP) cannot use this message: a real "

@@ -180,6 +180,12 @@ CHECKS = (
         _REBUILD,
         "RB-02",
     ),
+    _error(
+        "queue-not-listed",
+        "The system does not list a directory of the ConsumeQueues: what is in it is unknown.",
+        "Verify as a user who may read it; on a failing disk copy what can be read to another disk first.",
+        "mqtool verify {store}",
+    ),
     _note(
         "topic-only-in-log",
         "The CommitLog holds messages of a topic that neither the configuration nor the queues know. It was "

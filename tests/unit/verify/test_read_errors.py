@@ -1,10 +1,9 @@
 """A file that cannot be read is one finding, its check is unknown, and nothing is concluded from what was not read."""
 
+import errno
 import json
-import os
+import re
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,11 +11,12 @@ import pytest
 import mqtool
 from mqtool.cli.app import run
 from mqtool.cli.exits import ExitCode
-from mqtool.errors import StoreError
+from mqtool.errors import UnreadableError
 from mqtool.repair.salvage import salvage
-from mqtool.store import Message, files
+from mqtool.store import Message, open_readable
 from mqtool.verify import Area, State, Verification, verify
 from tests.support.builder import StoreBuilder
+from tests.support.unreadable import unlistable, unreadable
 
 SIZE = 1 << 14
 
@@ -26,44 +26,17 @@ def root(tmp_path) -> Path:
     builder = StoreBuilder(segment_size=SIZE, slots=20, entries=300)
     for number in range(500):
         builder.put(b"body %d" % number, topic=("Orders", "Audit")[number % 2], queue_id=number % 3, keys=f"k{number}")
-    return builder.write(tmp_path / "store")
-
-
-def denied(_path: Path) -> int:
-    raise StoreError("cannot be opened: Permission denied", _path)
-
-
-@contextmanager
-def unreadable(monkeypatch, path: Path, *, from_position: int | None = None, until: int = 1 << 62) -> Iterator[None]:
-    """A file that cannot be opened, or whose bytes from a position on, until another, cannot be read."""
-    opened, read, read_into = files.open_regular, files._LocalBytes.read, files._LocalBytes.read_into
-
-    def opens(asked: Path, flags: int) -> int:
-        return denied(asked) if asked == path and from_position is None else opened(asked, flags)
-
-    def fails(self, position: int, count: int) -> bool:
-        is_there = from_position is not None and position < until and position + count > from_position
-        return self._path == path and is_there
-
-    def reads(self, position: int, count: int) -> bytes:
-        if fails(self, position, min(count, self.size - position)):
-            raise StoreError(f"cannot be read at position {position}: {os.strerror(5)}", path)
-        return read(self, position, count)
-
-    def reads_into(self, position: int, target: memoryview) -> int:
-        if fails(self, position, min(len(target), self.size - position)):
-            raise StoreError(f"cannot be read at position {position}: {os.strerror(5)}", path)
-        return read_into(self, position, target)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(files, "open_regular", opens)
-        patch.setattr(files._LocalBytes, "read", reads)
-        patch.setattr(files._LocalBytes, "read_into", reads_into)
-        yield
+    made = builder.write(tmp_path / "store")
+    (made / "config").mkdir()
+    topic = {"readQueueNums": 3, "writeQueueNums": 3, "perm": 6}
+    table = {name: {"topicName": name, **topic} for name in ("Orders", "Audit")}
+    (made / "config/topics.json").write_text(json.dumps({"topicConfigTable": table}))
+    (made / "config/consumerOffset.json").write_text('{"offsetTable": {}}')
+    return made
 
 
 def verified(root: Path) -> Verification:
-    with mqtool.open(root, {"maxHashSlotNum": "20", "maxIndexNum": "300"}) as store:
+    with open_readable(root, {"maxHashSlotNum": "20", "maxIndexNum": "300"}) as store:
         return verify(store)
 
 
@@ -124,6 +97,144 @@ def test_the_headline_names_a_check_that_found_something_and_could_not_read_all(
         assert run(["verify", str(root)]) == ExitCode.NO
     head = capsys.readouterr().out.partition("\n\n")[0]
     assert "unknown: consumequeue" in head
+
+
+DIRECTORIES = {
+    "commitlog": "log-not-listed",
+    "consumequeue": "queue-not-listed",
+    "consumequeue/Orders": "queue-not-listed",
+    "consumequeue/Audit/1": "queue-not-listed",
+    "index": "index-not-listed",
+    "config": "config-not-read",
+}
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EIO])
+@pytest.mark.parametrize("name", DIRECTORIES)
+def test_a_directory_that_cannot_be_listed_is_one_finding_and_unknown(name, code, root, monkeypatch):
+    with unlistable(monkeypatch, root / name, code):
+        found = verified(root)
+    assert [(one.code, one.file) for one in found.findings] == [(DIRECTORIES[name], name)]
+    assert found.state is State.UNKNOWN
+    assert found.losses.messages == found.losses.bytes == 0
+    assert found.next_start is not None
+    assert found.next_start.do_not_start is None
+    looked_at = {check.area for check in found.checks if check.state is State.CLEAN}
+    assert name == "commitlog" or Area.COMMIT_LOG in looked_at
+
+
+def test_damage_next_to_a_directory_that_cannot_be_listed_is_still_found(root, monkeypatch):
+    segment = min((root / "commitlog").iterdir())
+    data = bytearray(segment.read_bytes())
+    data[90] ^= 1
+    segment.write_bytes(data)
+    for name in ("consumequeue", "index", "config"):
+        with unlistable(monkeypatch, root / name):
+            codes = {one.code for one in verified(root).findings}
+        assert codes == {"log-bad-body", DIRECTORIES[name]}
+
+
+def test_a_directory_that_cannot_be_listed_is_an_error_for_who_needs_all_of_it(root, monkeypatch):
+    with unlistable(monkeypatch, root / "commitlog"), pytest.raises(UnreadableError, match="cannot be listed"):
+        mqtool.open(root)
+
+
+@pytest.mark.parametrize("name", ["topics.json", "consumerOffset.json"])
+def test_configuration_that_cannot_be_read_is_unknown_and_not_damaged(name, root, monkeypatch):
+    path = root / "config" / name
+    for backup in (False, True):
+        if backup:
+            shutil.copy(path, path.with_name(f"{name}.bak"))
+        with unreadable(monkeypatch, path):
+            found = verified(root)
+        assert [(one.code, one.file) for one in found.findings] == [("config-not-read", f"config/{name}")]
+        assert found.state is State.UNKNOWN
+
+
+def test_a_file_in_the_place_of_config_is_unknown(root):
+    shutil.rmtree(root / "config")
+    (root / "config").write_text("x")
+    found = verified(root)
+    assert [(one.code, one.file) for one in found.findings] == [("config-not-read", "config")]
+    assert found.state is State.UNKNOWN
+
+
+@pytest.mark.parametrize("crashed", [False, True])
+@pytest.mark.parametrize("name", [*DIRECTORIES, "config/topics.json", "segment"])
+def test_what_a_start_does_is_unknown_where_it_depends_on_what_cannot_be_read(name, crashed, root, monkeypatch, capsys):
+    if crashed:
+        (root / "abort").touch()
+    path = max((root / "commitlog").iterdir()) if name == "segment" else root / name
+    before = {name: (root / name).read_bytes() for name in every_file(root)}
+    deny = unlistable if path.is_dir() else unreadable
+    with deny(monkeypatch, path):
+        for command in ("explain-start", "recover"):
+            dry = ["--dry-run"] if command == "recover" else []
+            assert run([command, str(root), *dry, "--format", "json"]) == ExitCode.NO
+            found = json.loads(capsys.readouterr().out)
+            assert re.match(rf"unknown: {re.escape(str(path))}\S*: cannot be ", found["verdict"])
+            assert found["exit"] is found["lost"] is found["abort_after"] is found["effort"] is None
+            assert str(path) in found["undecided"][0]
+            assert run([command, str(root), *dry]) == ExitCode.NO
+            assert f"verdict  unknown: {path}" in capsys.readouterr().out
+        assert run(["recover", str(root), "--yes", "--no-keep"]) == ExitCode.REFUSED
+        assert "what a recovery would cut is unknown; nothing was changed" in capsys.readouterr().err
+    assert {name: (root / name).read_bytes() for name in every_file(root)} == before
+
+
+def asked(capsys, *arguments: str) -> tuple[int, list[dict], str]:
+    code = run([*arguments, "--format", "jsonl"])
+    out = capsys.readouterr()
+    return code, [json.loads(line) for line in out.out.splitlines()], out.err
+
+
+@pytest.mark.parametrize("segment", [0, 1, -1])
+@pytest.mark.parametrize("page", [None, 4096], ids=["denied", "bad sector"])
+def test_readers_answer_with_what_can_be_read_and_name_the_rest(page, segment, root, monkeypatch, capsys):
+    every = sorted(records(root))
+    path = sorted((root / "commitlog").iterdir())[segment]
+    base = int(path.name)
+    bad = (base, base + SIZE) if page is None else (base + page, base + page + 4096)
+    inside = next(offset for offset in every if bad[0] <= offset < bad[1])
+    outside = every[0] if segment else every[-1]
+    with unreadable(monkeypatch, path, from_position=page, until=bad[1] - base):
+        code, rows, err = asked(capsys, "dump", str(root))
+        assert code == ExitCode.NO
+        left = {row["physical_offset"] for row in rows}
+        assert left < set(every)
+        assert all(bad[0] - 200 < offset < bad[1] for offset in set(every) - left)
+        assert f"damage: {path} position " in err
+        assert "unreadable at physical offset" in err
+        assert asked(capsys, "dump", str(root), "--jobs", "2")[:2] == (code, rows)
+        code, rows, err = asked(capsys, "get", str(root), str(outside))
+        assert (code, [row["physical_offset"] for row in rows], err) == (ExitCode.OK, [outside], "")
+        code, rows, err = asked(capsys, "get", str(root), str(inside))
+        assert (code, rows) == (ExitCode.NO, [])
+        assert f"what is at {inside} is unknown: {path}: cannot be " in err
+        code, rows, err = asked(capsys, "find", str(root), "--key", f"k{every.index(inside)}")
+        assert (code, rows) == (ExitCode.NO, [])
+        assert "unreadable at physical offset" in err
+        assert run(["info", str(root), "--deep", "--format", "json"]) == ExitCode.NO
+        deep = json.loads(capsys.readouterr().out)["deep"]
+        assert deep["messages"] == len(left)
+        assert {part["kind"] for part in deep["damage"]} == {"unreadable"}
+
+
+def test_readers_answer_with_what_the_listed_directories_hold(root, monkeypatch, capsys):
+    with unlistable(monkeypatch, root / "consumequeue"):
+        code, rows, _ = asked(capsys, "dump", str(root))
+        assert (code, len(rows)) == (ExitCode.OK, 500)
+        code, rows, err = asked(capsys, "get", str(root), "Orders/0@3")
+        assert (code, rows) == (ExitCode.NO, [])
+        assert f"what is in {root / 'consumequeue'} is unknown: it cannot be listed" in err
+    with unlistable(monkeypatch, root / "commitlog"):
+        for words in (["dump", str(root)], ["find", str(root), "--key", "k1"], ["get", str(root), "Orders/0@3"]):
+            code, rows, err = asked(capsys, *words)
+            assert (code, rows) == (ExitCode.NO, [])
+            assert f"what is in {root / 'commitlog'} is unknown: it cannot be listed" in err
+    with unlistable(monkeypatch, root / "index"):
+        code, rows, _ = asked(capsys, "find", str(root), "--key", "k1")
+        assert (code, len(rows)) == (ExitCode.OK, 1)
 
 
 @pytest.mark.parametrize("crashed", [False, True])
