@@ -74,10 +74,10 @@ COMMANDS = {
     "convert": Command(
         "mqtool.cli.commands.convert", COPY, "Convert a store to another layout with the same messages."
     ),
-    "export": Command("mqtool.cli.export", MOVE, "Export messages as Parquet, in full or incrementally."),
-    "append": Command("mqtool.cli.append", MOVE, "Append messages to a store as a broker would."),
-    "replay": Command("mqtool.cli.replay", MOVE, "Send messages of a store or an export again."),
-    "serve": Command("mqtool.cli.serve", SERVE, "Serve a store to real clients: broker and name server."),
+    "export": Command("mqtool.cli.commands.export", MOVE, "Export messages as Parquet, in full or incrementally."),
+    "append": Command("mqtool.cli.commands.append", MOVE, "Append messages to a store as a broker would."),
+    "replay": Command("mqtool.cli.commands.replay", MOVE, "Send messages of a store or an export again."),
+    "serve": Command("mqtool.cli.commands.serve", SERVE, "Serve a store to real clients: broker and name server."),
 }
 
 STOPPED = frozenset({ExitCode.INTERRUPTED, ExitCode.TERMINATED})

@@ -34,6 +34,13 @@ class Broker(StrEnum):
     V5_5 = "5.5"
 
 
+class Duplicates(StrEnum):
+    """Values of `--duplicates`."""
+
+    REFUSE = "refuse"
+    APPEND = "append"
+
+
 class ProgressMode(StrEnum):
     """Values of `--progress`."""
 
@@ -141,6 +148,10 @@ JobsOption = Annotated[
 DebugOption = Annotated[bool, option("--debug", help="Print tracebacks of errors.")]
 ProgressOption = Annotated[
     ProgressMode, option("--progress", panel=OUTPUT, help="On stderr: a bar on a terminal, JSON lines, or nothing.")
+]
+
+DuplicatesOption = Annotated[
+    Duplicates, option("--duplicates", help="If the store already holds the first messages: write nothing, or append.")
 ]
 
 RangeOption = Annotated[

@@ -1,7 +1,6 @@
 """Messages that a store already holds: so that a command typed twice does not double them unnoticed."""
 
 from collections.abc import Iterable, Iterator
-from enum import StrEnum
 from itertools import chain, islice
 from pathlib import Path
 from typing import TypeVar
@@ -17,13 +16,6 @@ _T = TypeVar("_T")
 SAMPLE = 1024
 """Messages whose unique keys are looked up before anything is written."""
 _MARK = properties.UNIQUE_KEY.encode() + b"\x01"
-
-
-class Duplicates(StrEnum):
-    """What to do if a store already holds a message with the same topic and unique key."""
-
-    REFUSE = "refuse"
-    APPEND = "append"
 
 
 def refuse_duplicates(root: Path, messages: Iterable[OutgoingMessage | None]) -> None:

@@ -13,7 +13,7 @@ from mqtool.engine.start.detect import options_for
 from mqtool.engine.store import MessageStore
 from mqtool.errors import UsageError
 from mqtool.ingest import load
-from mqtool.ingest.duplicates import Duplicates, peeked, refuse_duplicates
+from mqtool.ingest.duplicates import peeked, refuse_duplicates
 from mqtool.ingest.intake import Row
 from mqtool.ingest.load import Ack, Judge
 from mqtool.replay import state as states
@@ -42,7 +42,7 @@ class Request:
         config: of the target, or None.
         compat: whose bytes to write; None for those of the target.
         dry_run: only count.
-        duplicates: whether messages that the target already holds are stored once more.
+        duplicates: store messages that the target already holds once more; else nothing is written.
     """
 
     source: Source
@@ -54,7 +54,7 @@ class Request:
     config: Path | None = None
     compat: Compat | None = None
     dry_run: bool = False
-    duplicates: str = Duplicates.REFUSE
+    duplicates: bool = False
 
     def shape(self) -> dict[str, Any]:
         """Returns what must stay the same between the runs of one replay."""
@@ -168,7 +168,7 @@ class _Run:
     def go(self, originals: Iterator[Original], options: StoreOptions, *, resumes: bool) -> None:
         """Opens the target, goes on where the last run ended, and stores the rest."""
         limit = self._request.source.selection.limit
-        if not resumes and self._request.duplicates == Duplicates.REFUSE:
+        if not resumes and not self._request.duplicates:
             head, originals = peeked(originals)
             refuse_duplicates(self._request.target, (self._judge.stored_form(one.message) for one in head))
         with open_store(self._request.target, options) as store:

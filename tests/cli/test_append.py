@@ -8,9 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 import mqtool as library
-from mqtool.cli import append
 from mqtool.cli.exits import ExitCode
-from mqtool.ingest import duplicates
 from tests.cli.answers import problems
 from tests.support.damage import held_lock
 from tests.support.stores import copy_store, store_fixture, tree_digest
@@ -315,7 +313,3 @@ def test_messages_without_a_unique_key_are_appended_and_the_log_before_them_is_r
     assert "already held" not in mqtool("append", root, "--from", source).stderr
     assert "bytes that the log already held" in mqtool("append", root, "--from", source).stderr
     assert len(messages(root)) == 6
-
-
-def test_the_values_of_duplicates_are_those_of_the_engine():
-    assert [*append.Duplicates] == [*duplicates.Duplicates]

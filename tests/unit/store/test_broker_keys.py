@@ -1,9 +1,8 @@
 """Keys of a broker's properties file: unknown ones are named, with the nearest that a broker knows."""
 
 import logging
-from pathlib import Path
 
-from mqtool.cli.serve_run import Request, configuration
+from mqtool.cli.commands.serve import configuration
 from mqtool.server.broker.settings import DEFAULTS
 from mqtool.store.broker_keys import KEYS, unknown_keys
 
@@ -20,9 +19,8 @@ def test_an_unknown_key_is_named_with_the_one_that_was_meant():
 def test_serve_warns_of_unknown_keys_of_set_and_config(tmp_path, caplog):
     config = tmp_path / "broker.conf"
     config.write_text("brokerNam=a\nbrokerName=b\n", "utf-8")
-    request = Request(Path("s"), "", 0, 0, None, None, False, config, ["fileReservdTime=1"], None, None, None, None, "")
     with caplog.at_level(logging.WARNING):
-        assert configuration(request).values["brokerName"] == "b"
+        assert configuration(config, ["fileReservdTime=1"]).values["brokerName"] == "b"
     lines = [one.getMessage() for one in caplog.records]
     assert lines == [
         f"{config}: unknown key 'brokerNam' has no effect; did you mean brokerName?",

@@ -1,16 +1,27 @@
 """`mqtool serve`: a broker and name server for real clients, on a store's own files."""
 
+from __future__ import annotations
+
+import logging
+import os
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mqtool.cli.document import as_json
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import FORMAT_OPTIONS
 from mqtool.cli.options import OUTPUT, ConfigOption, DebugOption, option, print_schema
 from mqtool.cli.schema import TABLE, Column, OutputSchema, prints
+from mqtool.errors import NotAStoreError, UsageError
+from mqtool.server.net.tls import TlsMode
+
+if TYPE_CHECKING:
+    from mqtool.store.broker_config import BrokerConfig
+
 
 HELP = """
 mqtool serve /data/store --port 10911 --namesrv-port 9876
@@ -43,14 +54,6 @@ SERVE = OutputSchema(
     ),
     single=True,
 )
-
-
-class Tls(StrEnum):
-    """Values of `--tls`."""
-
-    DISABLED = "disabled"
-    PERMISSIVE = "permissive"
-    ENFORCING = "enforcing"
 
 
 class ServeFormat(StrEnum):
@@ -115,7 +118,9 @@ CertificateOption = Annotated[
 KeyOption = Annotated[
     Path | None, option("--tls-key", metavar="FILE", panel=ACCESS, help="Its key, if not in the same file.")
 ]
-TlsOption = Annotated[Tls, option("--tls", panel=ACCESS, help="Connections to take: plain, TLS, or both (permissive).")]
+TlsOption = Annotated[
+    TlsMode, option("--tls", panel=ACCESS, help="Connections to take: plain, TLS, or both (permissive).")
+]
 FlushOption = Annotated[
     Flush | None,
     option("--flush", panel=STORE, help="Whether senders wait for the disk; as flushDiskType says if not given."),
@@ -124,6 +129,9 @@ SetOption = Annotated[
     list[str] | None,
     option("--set", metavar="KEY=VALUE", panel=STORE, help="A key of broker.conf; may be repeated. Unknown keys warn."),
 ]
+
+
+_LOG = logging.getLogger(__name__)
 
 
 @prints(SERVE)
@@ -144,31 +152,64 @@ def serve(
     acl: AclOption = None,
     tls_cert: CertificateOption = None,
     tls_key: KeyOption = None,
-    tls: TlsOption = Tls.PERMISSIVE,
+    tls: TlsOption = TlsMode.PERMISSIVE,
     _format: ServeFormatOption = ServeFormat.JSON,
     _debug: DebugOption = False,
 ) -> ExitCode:
-    """Reads the options and serves."""
-    from mqtool.cli.serve_run import Request, run  # noqa: PLC0415 - `--help` loads no numpy
+    """Serves until it is told to stop; prints one line when clients are served.
+
+    Raises:
+        NotAStoreError: there is a file where the store should be.
+    """
+    from mqtool.server import serve as server
 
     root = store or store_option
     if root is None:
         raise typer.BadParameter("name the store: mqtool serve DIR")
-    request = Request(
-        root,
-        host,
-        port,
-        None if no_namesrv else namesrv_port,
-        admin_port,
-        advertise,
-        read_only,
-        config,
-        settings or [],
-        flush.value if flush is not None else None,
-        acl,
-        tls_cert,
-        tls_key,
-        tls.value,
+    if root.is_file():
+        raise NotAStoreError("expected a directory, found a file", root)
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+
+    def ready(addresses: dict[str, str]) -> None:
+        shown = {**addresses, "store": str(root), "read_only": read_only, "pid": os.getpid()}
+        sys.stdout.buffer.write(as_json(SERVE, shown, ok=True, indent=False))
+        sys.stdout.buffer.flush()
+
+    options = server.ServeOptions(
+        store=root,
+        host=host,
+        port=port,
+        name_server_port=None if no_namesrv else namesrv_port,
+        advertise=advertise,
+        read_only=read_only,
+        config=configuration(config, settings or []),
+        flush=server.parse_flush(flush),
+        admin_port=admin_port,
+        acl=acl,
+        certificate=tls_cert,
+        key=tls_key,
+        tls_mode=tls,
     )
-    run(request, sys.stdout.buffer)
+    server.run(options, ready)
     return ExitCode.OK
+
+
+def configuration(file: Path | None, settings: list[str]) -> BrokerConfig:
+    """Returns the keys of --config, then those of --set; warns of keys that no broker knows."""
+    from mqtool.store import broker_config
+    from mqtool.store.broker_config import BrokerConfig
+    from mqtool.store.broker_keys import unknown_keys
+
+    config = broker_config.load(file)
+    given = {}
+    for pair in settings:
+        key, equals, value = pair.partition("=")
+        if not equals or not key.strip():
+            raise UsageError(f"--set: expected KEY=VALUE, found {pair!r}")
+        given[key.strip()] = value.strip()
+    for unknown in unknown_keys([*config.values, *given]):
+        source = "--set" if unknown.key in given else config.source
+        _LOG.warning("%s: %s", source, unknown)
+    if not given:
+        return config
+    return BrokerConfig({**config.values, **given}, config.directory, config.source or "--set")

@@ -1,0 +1,288 @@
+"""`mqtool append`: messages into a store, new or old."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mqtool.cli.exits import ExitCode
+from mqtool.cli.invocation import Format, note
+from mqtool.cli.options import Broker, ConfigOption, DebugOption, Duplicates, DuplicatesOption, FormatOption, option
+from mqtool.cli.output import Output
+from mqtool.cli.schema import TABLE, Column, OutputSchema, prints
+from mqtool.errors import StoreError, UsageError
+
+if TYPE_CHECKING:
+    from mqtool.engine import StoreOptions
+    from mqtool.ingest import load
+    from mqtool.ingest.intake import Row
+
+
+HELP = """
+mqtool append /data/store --from messages.jsonl --flush sync
+
+Append messages to a store, as a broker would: into CommitLog, queues and index, with topics.json widened for topics
+that it lacks. A directory that is empty or not there becomes a new store; one that is there goes on in its own layout
+and release, and whatever contradicts it is refused before a byte is written. Input is JSON Lines,
+{"topic": "Orders", "queue_id": 0, "body": "text", "tags": "a", "keys": ["k1"], "properties": {}, "delay_level": 3},
+also as `dump` prints them, or Parquet as `export` writes it. Each row is answered by a line: its place and ids, or why
+it was refused. Rows that are refused do not keep others from being stored; with --all-or-nothing they do.
+Input that the store already holds is refused, so that a command typed twice doubles nothing (--duplicates).
+Exit code 1 if a row was refused, or if a line has no end within 256 MiB: that ends the run.
+
+impact: writes to the store, under its lock; with --dry-run nothing
+"""
+
+ACK = OutputSchema(
+    "append.ack",
+    1,
+    "what became of a row",
+    (
+        Column("row", "int64", "line of the text, or row of the table, from 1 on", show=TABLE),
+        Column(
+            "status",
+            "string",
+            "the store's answer, as RocketMQ names it; null for a row that is no message",
+            show=TABLE,
+            nullable=True,
+        ),
+        Column("stored", "boolean", "the message is in the log", show=TABLE),
+        Column("topic", "string", "where it lies: of a delayed message the schedule topic", show=TABLE, nullable=True),
+        Column("queue_id", "integer", "queue of the topic", show=TABLE, nullable=True),
+        Column("queue_offset", "int64", "ordinal in the queue; null if it was not stored", show=TABLE, nullable=True),
+        Column(
+            "physical_offset",
+            "int64",
+            "byte address of its record in the CommitLog; null if it was not stored",
+            show=TABLE,
+            nullable=True,
+        ),
+        Column(
+            "offset_message_id", "string", "store host and physical offset; null if it was not stored", nullable=True
+        ),
+        Column("reason", "string", "why it was not stored; null if it was", show=TABLE, nullable=True),
+    ),
+)
+
+
+class Flush(StrEnum):
+    """Values of `--flush`."""
+
+    SYNC = "sync"
+    ASYNC = "async"
+    POOL = "pool"
+
+
+_POOL_BUFFERS = 5
+"""transientStorePoolSize of the broker."""
+_PIECE = 1 << 20
+"""Bytes of stdin that are copied at a time."""
+
+StoreToWrite = Annotated[
+    Path, typer.Argument(metavar="STORE", help="Root directory of a store; made if it is not there or empty.")
+]
+FromOption = Annotated[
+    str,
+    option("--from", metavar="FILE|-", help="JSON Lines, Parquet, or a directory of `export`; - is stdin, JSON Lines."),
+]
+FlushOption = Annotated[
+    Flush,
+    option("--flush", help="sync: a row is answered once it is on disk. async, pool: on disk when the run has ended."),
+]
+BrokerOption = Annotated[
+    Broker | None,
+    option("--broker", help="Release whose on-disk format to write. Default: the store's own; 5.5 for a new one."),
+]
+WholeOption = Annotated[
+    bool, option("--all-or-nothing", help="Check all rows first; store none if one would be refused.")
+]
+DryRunOption = Annotated[bool, option("--dry-run", help="Only say what would be answered; nothing is written.")]
+
+
+@prints(ACK)
+def append(
+    ctx: typer.Context,
+    store: StoreToWrite,
+    *,
+    source: FromOption,
+    flush: FlushOption = Flush.ASYNC,
+    broker: BrokerOption = None,
+    all_or_nothing: WholeOption = False,
+    dry_run: DryRunOption = False,
+    duplicates: DuplicatesOption = Duplicates.REFUSE,
+    output_format: FormatOption = Format.JSONL,
+    config: ConfigOption = None,
+    _debug: DebugOption = False,
+) -> ExitCode:
+    """Appends, or says what would become of each row."""
+    from mqtool.engine.store import open_store
+    from mqtool.ingest import load
+    from mqtool.ingest.duplicates import peeked, refuse_duplicates
+
+    options = _store_options(store, flush, broker, config)
+    judge = load.Judge(options, load.batch_topics(store, options))
+    report = _Report(Output(ctx.obj, ACK, output_format))
+    with ExitStack() as stack:
+        rows_of = stack.enter_context(_source(source, again=all_or_nothing and not dry_run)).rows
+        if dry_run:
+            report.take(load.check(rows_of(options), judge))
+            return report.end("would be stored; nothing was written")
+        if all_or_nothing:
+            refused = [ack for ack in load.check(rows_of(options), judge) if ack.reason]
+            if refused:
+                report.take(iter(refused))
+                return report.end("stored: nothing is, because of --all-or-nothing")
+        rows = rows_of(options)
+        if duplicates is Duplicates.REFUSE:
+            head, rows = peeked(rows)
+            refuse_duplicates(store, (judge.stored_form(row.message) for row in head))
+        writer = stack.enter_context(open_store(store, options))
+        begin = writer.max_physical_offset
+        if not writer.recovered.clean_stop:
+            note(f"{store}: had not been closed in order: recovered, the log goes on at {writer.recovered.end}")
+        try:
+            report.take(load.append(writer, rows, judge))
+        finally:
+            load.add_topics(writer, report.queues)
+    return report.end(f"stored after the {begin} bytes that the log already held" if begin else "stored")
+
+
+def _store_options(store: Path, flush: Flush, broker: Broker | None, config: Path | None) -> StoreOptions:
+    """Returns how the store is to be opened."""
+    from mqtool.engine import Compat, FlushMode
+    from mqtool.engine.start.detect import options_for
+
+    chosen: dict[str, Any] = {"flush_mode": FlushMode.SYNC_FLUSH if flush is Flush.SYNC else FlushMode.ASYNC_FLUSH}
+    if flush is Flush.POOL:
+        chosen["pool_buffers"] = _POOL_BUFFERS
+    return options_for(store, config, Compat(broker) if broker else None, **chosen)
+
+
+class _Report:
+    """Writes the answers and counts them."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._stored = self._refused = self._late = 0
+        self.queues: Counter[str] = Counter()
+
+    def take(self, acks: Iterator[load.Ack]) -> None:
+        """Writes answers as they come."""
+        from mqtool.engine import PutStatus
+
+        for ack in acks:
+            self._output.row(_row(ack))
+            if ack.reason:
+                self._refused += 1
+                continue
+            self._stored += 1
+            self._late += ack.stored and ack.status is not PutStatus.PUT_OK
+            if ack.stored:
+                topic, queue_id = ack.sent_to
+                self.queues[topic] = max(self.queues[topic], queue_id + 1)
+
+    def end(self, what: str) -> ExitCode:
+        """Ends the output; the exit code says whether every row was taken."""
+        note(f"{self._stored} row(s) {what}, {self._refused} refused")
+        if self._late:
+            note(f"{self._late} of them were not on disk in time")
+        return self._output.finish(ExitCode.NO if self._refused or self._late else ExitCode.OK)
+
+
+def _row(ack: load.Ack) -> dict[str, Any]:
+    return {
+        "row": ack.number,
+        "status": ack.status.value if ack.status else None,
+        "stored": ack.stored,
+        "topic": ack.topic,
+        "queue_id": ack.queue_id,
+        "queue_offset": ack.queue_offset,
+        "physical_offset": ack.physical_offset,
+        "offset_message_id": ack.offset_message_id or None,
+        "reason": ack.reason or None,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """The input: a table, or lines that are read from where they begin."""
+
+    table: Path | None = None
+    lines: IO[bytes] | None = None
+
+    def rows(self, options: StoreOptions) -> Iterator[Row]:
+        """Yields the rows; of a file, from the first on each time."""
+        from mqtool.ingest import row_source
+
+        if self.table is not None:
+            return row_source.rows_of_parquet(self.table, options)
+        assert self.lines is not None
+        if self.lines.seekable():
+            self.lines.seek(0)
+        return row_source.rows_of_lines(self.lines, options)
+
+
+@contextmanager
+def _source(source: str, *, again: bool) -> Iterator[_Source]:
+    """Opens the input; lines of stdin are kept aside if they are needed `again`."""
+    from mqtool.ingest import row_source
+
+    if source != "-":
+        path = Path(source)
+        if row_source.is_parquet(path):
+            yield _Source(table=path)
+            return
+        try:
+            file = path.open("rb")
+        except OSError as error:
+            raise StoreError(f"cannot be read: {error.strerror}", path) from error
+        with file:
+            yield _Source(lines=file)
+        return
+    stdin: Any = sys.stdin.buffer
+    if stdin.peek(4)[:4] == b"PAR1":
+        raise UsageError("Parquet cannot be read from stdin: its directory is at its end; give the file")
+    if not again:
+        yield _Source(lines=_Once(stdin))  # type: ignore[arg-type]
+        return
+    with tempfile.TemporaryFile() as kept:
+        _keep(stdin, kept)
+        yield _Source(lines=kept)
+
+
+def _keep(stream: Any, kept: IO[bytes]) -> None:
+    """Copies lines.
+
+    Raises:
+        FormatError: one has no end.
+    """
+    from mqtool.ingest import row_source
+
+    number, at = 1, 0  # of the line that is being copied
+    while piece := stream.read(_PIECE):
+        if b"\n" in piece:
+            number += piece.count(b"\n")
+            at = kept.tell() + piece.rindex(b"\n") + 1
+        kept.write(piece)
+        row_source.within_longest(kept.tell() - at, number, at)
+
+
+class _Once:
+    """Stdin: read once, from where it stands, even where it is a file."""
+
+    def __init__(self, stream: Any) -> None:
+        self.readline = stream.readline
+
+    @staticmethod
+    def seekable() -> bool:
+        """It is not gone back in."""
+        return False

@@ -1,0 +1,377 @@
+"""`mqtool export`: messages into Parquet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mqtool.cli import ranges, siblings, zones
+from mqtool.cli.exits import ExitCode
+from mqtool.cli.filters import Filters
+from mqtool.cli.invocation import Format, Invocation, note
+from mqtool.cli.options import (
+    ConfigOption,
+    DebugOption,
+    FormatOption,
+    ProgressMode,
+    ProgressOption,
+    QueueOption,
+    RangeOption,
+    TimeOption,
+    TopicOption,
+    ZoneOption,
+    option,
+)
+from mqtool.cli.output import Output
+from mqtool.cli.progress import Progress, show_progress
+from mqtool.cli.schema import TABLE, WIDE, Column, OutputSchema, count, prints
+from mqtool.cli.sibling_rows import EXPORT_KIND
+from mqtool.cli.spark_session import LOCAL, SPARK, ConfOption, MasterOption, OnSpark, on_spark, spark_session
+from mqtool.errors import UnsupportedFormatError, UsageError
+from mqtool.siblings.registry import Kind, recognise
+
+if TYPE_CHECKING:
+    from mqtool.export.plain import Done, ExportRequest, ExportResult, Runner
+    from mqtool.export.sources import Source
+    from mqtool.store import Store
+    from mqtool.store.selection import Selection
+
+
+HELP = """
+mqtool export /data/store --output orders-lake --topic Orders
+
+Write messages as Parquet: typed columns, sorted by topic, queue and offset, with statistics. DIR holds the tables
+messages, damage (what could not be read) and dead_letters (what could not be written as asked for). All files of a run
+appear, or none; an interrupted run is simply run again. --state FILE makes it incremental: the next run adds exactly
+what is new. Several stores, NAME=STORE or globs go into one table with a column broker. --spark runs the same tasks on
+Spark, on this machine or a cluster that reaches stores and DIR under the same names. Of a store of another kind (see
+`mqtool formats`) each table becomes a Parquet file in DIR.
+
+impact: writes below --to and the --state file, and nothing else; stores are only read
+"""
+
+
+EXPORT = OutputSchema(
+    "export",
+    1,
+    "what an export wrote",
+    (
+        Column("target", "string", "directory or URL", show=TABLE),
+        Column("outcome", "string", "exported, nothing-new, or completed (an interrupted run)", show=TABLE),
+        count("sequence", "number of the commit in the directory"),
+        count("messages", "rows of the messages table"),
+        count("files", "of all tables"),
+        count("size", "bytes of them"),
+        count("log_bytes", "bytes of CommitLog that were read"),
+        count("damage", "rows of the damage table"),
+        count("damaged_bytes", "bytes of CommitLog in it"),
+        count("dead_letters", "rows of the dead-letter table"),
+        Column(
+            "stores",
+            "array",
+            "what was read",
+            show=TABLE,
+            fields=(
+                Column("broker", "string", "value of the column broker", show=TABLE),
+                count("start", "physical offset of the first byte"),
+                count("end", "physical offset after the last; fixed before reading began"),
+                Column("path", "string", "root", show=TABLE),
+            ),
+        ),
+        Column(
+            "topics",
+            "array",
+            "messages by topic",
+            show=TABLE,
+            fields=(Column("topic", "string", "name", show=TABLE), count("messages", "rows")),
+        ),
+        Column(
+            "classes",
+            "array",
+            "messages by class of record",
+            show=WIDE,
+            fields=(
+                Column("record_class", "string", "committed, half, rolled-back or system", show=TABLE),
+                count("messages", "rows"),
+            ),
+        ),
+    ),
+    single=True,
+)
+
+CONTENT = "Content"
+FILES = "Files"
+SIZE = "256M"
+"""Default of `--file-size`."""
+
+
+class Include(StrEnum):
+    """Values of `--include`."""
+
+    COMMITTED = "committed"
+    ALL = "all"
+
+
+class LakeBody(StrEnum):
+    """Values of `--body`."""
+
+    BINARY = "binary"
+    TEXT = "text"
+    JSON = "json"
+
+
+class Mode(StrEnum):
+    """Values of `--on-damage`."""
+
+    PERMISSIVE = "permissive"
+    FAILFAST = "failfast"
+
+
+StoresArgument = Annotated[
+    list[str], typer.Argument(metavar="STORE...", help="Roots of stores: paths, globs, URLs, NAME=PATH.")
+]
+ToOption = Annotated[
+    str,
+    option("--output", "-o", metavar="DIR", help="Directory or URL for the result; new, empty, or made with --state."),
+]
+StateOption = Annotated[
+    str | None, option("--state", metavar="FILE", help="Remembers how far the export came; later runs go on.")
+]
+WorkersOption = Annotated[
+    int | None, option("--jobs", "-j", metavar="N", min=1, help="Worker processes. Default: one a processor.")
+]
+IncludeOption = Annotated[
+    Include, option("--include", panel=CONTENT, help="What consumers can see, or half and system records too.")
+]
+ColumnsOption = Annotated[
+    str | None, option("--columns", metavar="NAME,…", panel=CONTENT, help="Columns of the messages table.")
+]
+BodyOption = Annotated[
+    LakeBody, option("--body-type", panel=CONTENT, help="Type of bodies; values that cannot be converted are listed.")
+]
+RedactOption = Annotated[
+    list[str] | None,
+    option("--redact-columns", metavar="NAME,…", panel=CONTENT, help="Columns whose values become salted hashes."),
+]
+ModeOption = Annotated[Mode, option("--on-damage", panel=CONTENT, help="Report damage and skip it, or fail.")]
+PartitionOption = Annotated[
+    str | None, option("--partition-by", metavar="topic,date,hour", panel=FILES, help="Directories, as in Hive.")
+]
+FileSizeOption = Annotated[
+    str, option("--file-size", metavar="SIZE", panel=FILES, help="Files end soon after this size.")
+]
+SplitOption = Annotated[
+    str | None, option("--split", metavar="SIZE", panel=FILES, help="Log bytes of a task; each writes its own files.")
+]
+SparkOption = Annotated[bool, option("--spark", panel=SPARK, help="Run the tasks on Spark (needs Java 17).")]
+LevelOption = Annotated[
+    int, option("--level", panel=FILES, help="zstd compression level, 1-22. Higher is smaller and slower.")
+]
+
+
+class TableName(StrEnum):
+    """Values of `--table-format`."""
+
+    DELTA = "delta"
+    ICEBERG = "iceberg"
+
+
+RewindOption = Annotated[
+    bool, option("--rewind", help="If a log was cut back, remove the exported rows of the part that was cut.")
+]
+TableOption = Annotated[
+    TableName | None,
+    option("--table-format", panel=FILES, help="Also commit the messages to a Delta or Iceberg table."),
+]
+
+
+@prints(EXPORT, EXPORT_KIND)
+def export(
+    ctx: typer.Context,
+    stores: StoresArgument,
+    *,
+    to: ToOption,
+    state: StateOption = None,
+    rewind: RewindOption = False,
+    include: IncludeOption = Include.COMMITTED,
+    columns: ColumnsOption = None,
+    body: BodyOption = LakeBody.BINARY,
+    redact: RedactOption = None,
+    mode: ModeOption = Mode.PERMISSIVE,
+    topic: TopicOption = None,
+    queue: QueueOption = None,
+    time: TimeOption = None,
+    offset: RangeOption = None,
+    partition_by: PartitionOption = None,
+    file_size: FileSizeOption = SIZE,
+    split: SplitOption = None,
+    level: LevelOption = 1,
+    table: TableOption = None,
+    workers: WorkersOption = None,
+    spark: SparkOption = False,
+    master: MasterOption = LOCAL,
+    conf: ConfOption = None,
+    output_format: FormatOption = Format.TABLE,
+    config: ConfigOption = None,
+    progress: ProgressOption = ProgressMode.AUTO,
+    _zone: ZoneOption = zones.DEFAULT,
+    _debug: DebugOption = False,
+) -> ExitCode:
+    """Exports and reports; ends with 1 if some of the log could not be read."""
+    from mqtool.cli.selected import require_selected
+    from mqtool.export import redact as redaction
+    from mqtool.export.parquet import WriteOptions
+    from mqtool.export.plain import ExportRequest
+    from mqtool.export.plain import export as export_messages
+    from mqtool.export.request import ReadRequest
+    from mqtool.export.schema import ALL_COLUMNS, Body
+    from mqtool.export.sources import resolve
+    from mqtool.export.tables import TableFormat
+    from mqtool.export.workers import LocalRunner
+
+    filters = Filters(offset=offset, time=time, topic=topic, queue=queue)
+    where = on_spark(spark, master, conf)
+    kind = _sibling(stores[0]) if len(stores) == 1 else None
+    if kind is not None:
+        optional = (state, columns, redact, partition_by, split, table, workers, config)
+        others = (rewind, filters, include, body, mode, file_size, level)
+        defaults = (False, Filters(), Include.COMMITTED, LakeBody.BINARY, Mode.PERMISSIVE, SIZE, 1)
+        if any(given is not None for given in optional) or others != defaults:
+            raise UsageError(f"a store of kind {kind.name} is exported whole, table by table: give --to only")
+        if where is not None:
+            return siblings.export_on_spark(ctx.obj, kind, Path(stores[0]), Path(to), where, output_format)
+        return siblings.export(ctx.obj, kind, Path(stores[0]), Path(to), output_format)
+    sources = resolve(stores, None if config is None else str(config))
+    _require_rocketmq(sources)
+    require_selected(_opened(sources), topic, queue)
+    hidden = redaction.closure(_names(redact))
+    read = ReadRequest(
+        _selection(sources, filters),
+        tuple(_names([columns])) if columns is not None else ALL_COLUMNS,
+        include is Include.ALL,
+        Body(body),
+        hidden,
+        redaction.new_salt() if hidden else b"",
+        mode is Mode.FAILFAST,
+    )
+    request = ExportRequest(
+        tuple(sources),
+        to,
+        read,
+        WriteOptions(tuple(_names([partition_by])), ranges.parse_size(file_size), level),
+        state,
+        None if split is None else ranges.parse_size(split),
+        None if table is None else TableFormat(table),
+        rewind,
+    )
+    with ExitStack() as shown:
+        move = _bar_in(shown, progress)
+        runner = LocalRunner(workers) if where is None else _spark_runner(shown, where, move)
+        result = export_messages(request, runner, move)
+    return _print(ctx.obj, request, result, output_format)
+
+
+def _sibling(path: str) -> Kind | None:
+    """Returns the other system that a store is of, None for RocketMQ's own and for what is not on this machine."""
+    from mqtool.store.remote import is_url
+
+    return None if is_url(path) else recognise(Path(path))
+
+
+def _selection(sources: list[Source], filters: Filters) -> Selection:
+    from mqtool.store.selection import Selection
+
+    first, end = 0, (1 << 63) - 1
+    if filters.offset is not None:
+        if len(sources) > 1:
+            raise UsageError("--offset means one store; give --time, or export the stores one by one")
+        with sources[0].open() as store:
+            first, end = store.commit_log.min_offset, store.commit_log.max_offset
+    return Selection.of(**filters.keywords(first, end))
+
+
+def _spark_runner(stack: ExitStack, where: OnSpark, move: Done) -> Runner:
+    """Starts Spark, until the stack ends."""
+    session = stack.enter_context(spark_session(where))
+    from mqtool.spark.export import SparkRunner  # an extra
+
+    return SparkRunner(session, move)
+
+
+def _opened(sources: list[Source]) -> Iterator[Store]:
+    for source in sources:
+        with source.open() as store:
+            yield store
+
+
+def _require_rocketmq(sources: list[Source]) -> None:
+    """Names stores of other systems as what they are.
+
+    Raises:
+        UnsupportedFormatError: there is one.
+    """
+    for source in sources:
+        kind = _sibling(source.path)
+        if kind is not None:
+            words = f"a store of kind {kind.name}, which is exported by itself"
+            raise UnsupportedFormatError(f"{source.path}: {words}, not together with others")
+
+
+def _names(given: list[str | None] | list[str] | None) -> list[str]:
+    return [name.strip() for text in given or () if text for name in text.split(",") if name.strip()]
+
+
+def _bar_in(shown: ExitStack, mode: ProgressMode) -> Done:
+    """Returns what moves a bar that begins when the plan is made and its length is known."""
+    bars: list[Progress] = []
+
+    def move(done: int, total: int) -> None:
+        if not bars:
+            bars.append(shown.enter_context(show_progress(mode, "export", 0, total)))
+        bars[0].update(done)
+
+    return move
+
+
+def _print(invocation: Invocation, request: ExportRequest, result: ExportResult, output_format: Format) -> ExitCode:
+    """Prints what an export did; the exit code says whether all of the log could be read."""
+    from mqtool.export.schema import Table
+
+    found = _document(request, result)
+    if found["damage"]:
+        note(f"{found['damage']} damaged range(s), {found['damaged_bytes']} bytes: {request.target}/{Table.DAMAGE}")
+    if found["dead_letters"]:
+        note(f"{found['dead_letters']} value(s) not written as asked for: {request.target}/{Table.DEAD_LETTERS}")
+    code = ExitCode.NO if found["damage"] else ExitCode.OK
+    return Output(invocation, EXPORT, output_format).document(found, code)
+
+
+def _document(request: ExportRequest, result: ExportResult) -> dict[str, Any]:
+    from mqtool.export.schema import Table
+
+    manifest = result.manifest
+    new = result.committed
+    totals = manifest.totals
+    rows = totals["rows"] if new else dict.fromkeys(totals["rows"], 0)
+    outcome = "completed" if result.finished_earlier else "exported" if new else "nothing-new"
+    stores = manifest.stores
+    return {
+        "target": request.target,
+        "outcome": outcome,
+        "sequence": manifest.state.sequence,
+        "messages": rows[Table.MESSAGES],
+        "files": len(manifest.files) if new else 0,
+        "size": sum(entry.size for entry in manifest.files) if new else 0,
+        "log_bytes": totals["log_bytes"] if new else 0,
+        "damage": rows[Table.DAMAGE],
+        "damaged_bytes": totals["damaged_bytes"] if new else 0,
+        "dead_letters": rows[Table.DEAD_LETTERS],
+        "stores": [{"broker": broker, **part} for broker, part in sorted(stores.items())],
+        "topics": [{"topic": topic, "messages": n} for topic, n in totals["topics"].items()] if new else [],
+        "classes": [{"record_class": kind, "messages": n} for kind, n in totals["classes"].items()] if new else [],
+    }

@@ -1,0 +1,260 @@
+"""`mqtool replay`: messages of a store, of JSON Lines or of an export, stored again or sent to a broker."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mqtool.cli import zones
+from mqtool.cli.exits import ExitCode
+from mqtool.cli.filters import Filters
+from mqtool.cli.invocation import Format, note
+from mqtool.cli.options import (
+    Broker,
+    ConfigOption,
+    DebugOption,
+    Duplicates,
+    DuplicatesOption,
+    FormatOption,
+    GrepOption,
+    KeyOption,
+    LimitOption,
+    PropertyOption,
+    QueueOption,
+    RangeOption,
+    TagOption,
+    TimeOption,
+    TopicOption,
+    UniqueKeyOption,
+    ZoneOption,
+    option,
+)
+from mqtool.cli.output import Output
+from mqtool.cli.schema import TABLE, Column, OutputSchema, count, prints
+from mqtool.errors import UnsupportedFormatError, UsageError
+from mqtool.siblings.registry import recognise
+
+if TYPE_CHECKING:
+    from mqtool.replay.run import Report
+    from mqtool.replay.to_broker import SendRequest
+    from mqtool.store.selection import Selection
+
+HELP = """
+mqtool replay /data/store --to /data/rescue --topic Orders --ids ids.jsonl --state replay.state
+
+Store messages again, in the order they were stored in. SOURCE is a store, JSON Lines as `dump` prints them, or Parquet
+as `export` writes it; what consumers could see is replayed, with its keys, tags, properties, queue and born host, and
+gets new offsets. --ids writes old and new places, a line for each message. --state makes it resumable: a run that was
+killed anywhere is simply run again, and no message is missing or there twice. The target is made if it is not there;
+otherwise it goes on in its own layout and release. Exit code 1 if a message was refused or the source is damaged.
+
+--to HOST:PORT is a name server instead: messages are sent to its running brokers, at least once after a crash.
+
+impact: writes to the --to store, under its lock, or sends to brokers; and the --ids and --state files; with --dry-run
+nothing
+"""
+
+SourceArgument = Annotated[
+    Path, typer.Argument(metavar="SOURCE", help="A store, a file of JSON Lines or Parquet, or a directory of `export`.")
+]
+ToOption = Annotated[
+    str, option("--to", metavar="TARGET", help="Store that takes them, new or stopped; or HOST:PORT of a name server.")
+]
+IdsOption = Annotated[
+    Path | None, option("--ids", metavar="FILE", help="Write old and new places here, as JSON Lines; a new file.")
+]
+StateOption = Annotated[
+    Path | None, option("--state", metavar="FILE", help="Remember how far it is here; run again with it to go on.")
+]
+RateOption = Annotated[float | None, option("--rate", metavar="N", help="Messages a second at most.")]
+KeepTimesOption = Annotated[
+    bool, option("--keep-times", help="Keep the producers' born times; else they are those of the replay.")
+]
+
+
+class Flush(StrEnum):
+    """Values of `--flush`."""
+
+    SYNC = "sync"
+    ASYNC = "async"
+
+
+FlushOption = Annotated[
+    Flush | None,
+    option("--flush", help="When messages are on disk in a --to store: as they are stored, or at the end."),
+]
+BrokerOption = Annotated[
+    Broker | None,
+    option("--broker", help="Release whose on-disk format to write. Default: the --to store's; 5.5 for a new one."),
+]
+DryRunOption = Annotated[bool, option("--dry-run", help="Only say what would be stored; nothing is written.")]
+
+
+_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^/\[\]:]+):[0-9]+")
+
+REPLAY = OutputSchema(
+    "replay",
+    1,
+    "what a replay stored",
+    (
+        Column("source", "string", "where the messages come from", show=TABLE),
+        Column("target", "string", "the store that took them, or the name server", show=TABLE),
+        Column("dry_run", "boolean", "nothing was written", show=TABLE),
+        count("replayed", "messages stored by this run"),
+        count("found_there", "messages that an earlier run had stored before it died"),
+        count("refused", "messages that the target does not take"),
+        count("not_selected", "messages that were looked at and not asked for"),
+        count("not_committed", "records that consumers could not see"),
+        count("damage", "damaged ranges of the source's log"),
+        count("damaged_bytes", "bytes in them"),
+        Column(
+            "topics",
+            "array",
+            "messages by topic",
+            show=TABLE,
+            fields=(Column("topic", "string", "name", show=TABLE), count("messages", "stored, by this run or before")),
+        ),
+        Column(
+            "reasons",
+            "array",
+            "of the first that were refused",
+            show=TABLE,
+            fields=(
+                count("position", "physical offset, or row"),
+                Column("reason", "string", "why", show=TABLE),
+            ),
+        ),
+    ),
+    single=True,
+)
+
+
+@prints(REPLAY)
+def replay(
+    ctx: typer.Context,
+    source: SourceArgument,
+    *,
+    to: ToOption,
+    ids: IdsOption = None,
+    state: StateOption = None,
+    rate: RateOption = None,
+    keep_times: KeepTimesOption = False,
+    flush: FlushOption = None,
+    broker: BrokerOption = None,
+    dry_run: DryRunOption = False,
+    duplicates: DuplicatesOption = Duplicates.REFUSE,
+    offset: RangeOption = None,
+    time: TimeOption = None,
+    topic: TopicOption = None,
+    queue: QueueOption = None,
+    tag: TagOption = None,
+    key: KeyOption = None,
+    unique_key: UniqueKeyOption = None,
+    user_property: PropertyOption = None,
+    grep: GrepOption = None,
+    limit: LimitOption = None,
+    output_format: FormatOption = Format.TABLE,
+    config: ConfigOption = None,
+    _zone: ZoneOption = zones.DEFAULT,
+    _debug: DebugOption = False,
+) -> ExitCode:
+    """Replays and reports; ends with 1 if a message was refused or the source is damaged."""
+    from mqtool.engine.options import Compat
+    from mqtool.replay.originals import Source
+    from mqtool.replay.run import Request
+    from mqtool.replay.run import replay as replay_messages
+    from mqtool.replay.to_broker import SendRequest
+
+    output = Output(ctx.obj, REPLAY, output_format)
+    filters = Filters(
+        offset=offset,
+        time=time,
+        topic=topic,
+        queue=queue,
+        tag=tag,
+        key=key,
+        unique_key=unique_key,
+        user_property=user_property,
+        grep=grep,
+        limit=limit,
+    )
+    if _is_address(to):
+        for name, given in (("--flush", flush), ("--broker", broker), ("--config", config)):
+            if given:
+                raise UsageError(f"{name} is about the files of a --to store; {to} is a name server")
+        originals = Source(source, _selection(source, filters), keep_times)
+        result = _send(SendRequest(originals, to, ids, state, rate, dry_run))
+    else:
+        originals = Source(source, _selection(source, filters), keep_times)
+        compat = None if broker is None else Compat(broker)
+        again = duplicates is Duplicates.APPEND
+        sync = flush is Flush.SYNC
+        result = replay_messages(
+            Request(originals, Path(to), ids, state, rate, sync, config, compat, dry_run, duplicates=again)
+        )
+    for position, reason in result.reasons[:3]:
+        note(f"refused at {position}: {reason}")
+    for damage in result.passed.damage[:3]:
+        note(str(damage))
+    code = ExitCode.NO if result.refused or result.passed.damage else ExitCode.OK
+    passed = result.passed
+    document = {
+        "source": str(source),
+        "target": to,
+        "dry_run": dry_run,
+        "replayed": result.replayed,
+        "found_there": result.found_there,
+        "refused": result.refused,
+        "not_selected": passed.not_selected,
+        "not_committed": passed.not_committed,
+        "damage": len(passed.damage),
+        "damaged_bytes": sum(one.end - one.start for one in passed.damage),
+        "topics": [{"topic": name, "messages": count} for name, count in sorted(result.topics.items())],
+        "reasons": [{"position": position, "reason": reason} for position, reason in result.reasons],
+    }
+    return output.document(document, code)
+
+
+def _is_address(target: str) -> bool:
+    """Whether a target is a name server; what is there as a directory, or has a slash, is a store."""
+    return _ADDRESS.fullmatch(target) is not None and not Path(target).exists()
+
+
+def _selection(source: Path, filters: Filters) -> Selection:
+    """Returns which messages are replayed.
+
+    Raises:
+        UsageError: an option makes no sense.
+        UnsupportedFormatError: the source is a store of another system.
+    """
+    from mqtool.cli.selected import require_selected
+    from mqtool.replay.originals import Source
+    from mqtool.store import open_store
+    from mqtool.store.selection import Selection
+
+    kind = recognise(source)
+    if kind is not None:
+        raise UnsupportedFormatError(f"{source}: a store of kind {kind.name}; replay takes RocketMQ's")
+    first, end = 0, (1 << 63) - 1
+    is_store = Source(source, Selection()).is_store
+    if (filters.topic or filters.queue is not None) and is_store:
+        with open_store(source) as store:
+            require_selected([store], filters.topic, filters.queue)
+    if filters.offset is not None:
+        if not is_store:
+            raise UsageError("--offset means the log of a store; choose by --time or --limit")
+        with open_store(source) as store:
+            first, end = store.commit_log.min_offset, store.commit_log.max_offset
+    return Selection.of(**filters.keywords(first, end), limit=filters.limit)
+
+
+def _send(request: SendRequest) -> Report:
+    from mqtool.replay.to_broker import replay_to
+    from mqtool.server.producer.sender import BrokerSender
+
+    with BrokerSender(request.name_server) as sender:
+        return replay_to(request, sender)
