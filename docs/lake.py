@@ -81,7 +81,7 @@ print(
     """)
 )
 
-# %% Directories by topic and day, bodies as JSON, customers hidden; what is no JSON is in dead_letters
+# %% Directories by topic and day, bodies as JSON, customers hidden; what is no JSON is in rejected_values
 mqtool(
     "export",
     STORE,
@@ -99,7 +99,9 @@ mqtool(
     "keys,born_host",
 )
 print(sorted(str(path.parent.relative_to(LAKE)) for path in (LAKE / "json").rglob("*.parquet")))
-print(duckdb.sql(f"SELECT topic, reason, count(*) FROM '{LAKE}/json/dead_letters/*.parquet' GROUP BY ALL ORDER BY ALL"))
+print(
+    duckdb.sql(f"SELECT topic, reason, count(*) FROM '{LAKE}/json/rejected_values/*.parquet' GROUP BY ALL ORDER BY ALL")
+)
 
 # %% Incremental: the second run finds nothing new
 for _ in range(2):

@@ -27,10 +27,10 @@ Part = tuple[int, int | None, BatchedMessage | None]
 def explode(maker: "Maker", whole: Any, rows: Rows, inner: np.ndarray) -> Any:
     """Returns the columns of records of which some are inner batches, in CommitLog order.
 
-    A batch that cannot be taken apart stays one row, its body as stored, with a dead letter.
+    A batch that cannot be taken apart stays one row, its body as stored, with a rejected value.
 
     Args:
-        maker: gathers dead letters.
+        maker: gathers rejected values.
         whole: a row for each record.
         rows: the records.
         inner: which are inner batches.
@@ -43,7 +43,7 @@ def explode(maker: "Maker", whole: Any, rows: Rows, inner: np.ndarray) -> Any:
             try:
                 found = list(message_batch.split(bodies[index].as_py()))
             except FormatError as error:
-                maker.letter(whole, index, "body", f"the inner batch cannot be taken apart: {error}")
+                maker.reject(whole, index, "body", f"the inner batch cannot be taken apart: {error}")
         parts.extend((index, place, message) for place, message in enumerate(found))
         if not found:
             parts.append((index, None, None))

@@ -1,6 +1,6 @@
 """Frames into rows of the messages table: classes, inner batches, timestamps, bodies.
 
-A value that cannot be written as asked for becomes null and a dead letter; no row is ever left out for it.
+A value that cannot be written as asked for becomes null and a rejected value; no row is ever left out for it.
 """
 
 from collections.abc import Callable
@@ -35,13 +35,13 @@ class Rows:
         batch: `pa.RecordBatch` with the columns asked for, in CommitLog order; binary bodies may be views into the
             bytes that were read, see `views`.
         keys: `pa.RecordBatch` with the columns that rows are sorted and placed by.
-        dead_letters: rows of that table, without the broker.
+        rejected_values: rows of that table, without the broker.
         record_bytes: bytes of the records they come from.
     """
 
     batch: Any
     keys: Any
-    dead_letters: list[dict[str, Any]] = field(default_factory=list)
+    rejected_values: list[dict[str, Any]] = field(default_factory=list)
     record_bytes: int = 0
 
 
@@ -90,13 +90,13 @@ def _classes(frames: Frames, topics: Any, request: ReadRequest) -> tuple[Any, np
 
 
 class Maker:
-    """Builds columns for one set of frames and gathers dead letters."""
+    """Builds columns for one set of frames and gathers rejected values."""
 
     def __init__(self, broker: str, request: ReadRequest, names: tuple[str, ...]) -> None:
         self.broker = broker
         self.request = request
         self.names = names
-        self.letters: list[dict[str, Any]] = []
+        self.rejected: list[dict[str, Any]] = []
         self.may_view = False
 
     def batch(self, rows: scan_columns.Rows, topics: Any, classes: Any) -> Any:
@@ -127,7 +127,7 @@ class Maker:
         if self.request.redact:
             chosen = redact_batch(chosen, self.request.redact, self.request.salt)
         chosen = pa.RecordBatch.from_arrays(chosen.columns, schema=self._schema(chosen))
-        return Rows(chosen, keys, self.letters, record_bytes)
+        return Rows(chosen, keys, self.rejected, record_bytes)
 
     def _schema(self, batch: Any) -> Any:
         """Returns the schema of the request, with bodies as they are in a batch."""
@@ -150,11 +150,11 @@ class Maker:
 
     def _replace(self, batch: Any, name: str, values: Any, bad: dict[int, str]) -> Any:
         for index, reason in bad.items():
-            self.letter(batch, index, name, reason)
+            self.reject(batch, index, name, reason)
         return batch.set_column(batch.schema.get_field_index(name), name, values)
 
-    def letter(self, batch: Any, index: int, column: str, reason: str) -> None:
-        """Adds a dead letter for one value of a batch."""
+    def reject(self, batch: Any, index: int, column: str, reason: str) -> None:
+        """Notes one value of a batch as rejected."""
         if column not in self.request.columns:
             return
         found = {name: batch[name][index].as_py() for name in (*PLACE, "batch_index")}
@@ -162,7 +162,7 @@ class Maker:
         if column not in self.request.redact:
             stored = batch[column][index].as_py()
             value = stored if isinstance(stored, bytes) else str(stored).encode()
-        self.letters.append({**found, "column": column, "reason": reason, "value": value})
+        self.rejected.append({**found, "column": column, "reason": reason, "value": value})
 
 
 def timestamps(millis: Any) -> tuple[Any, dict[int, str]]:

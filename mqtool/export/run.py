@@ -14,7 +14,7 @@ from mqtool.export.plan import StorePlan, partitions
 from mqtool.export.read import accept
 from mqtool.export.resume import plan_since
 from mqtool.export.rewind import History
-from mqtool.export.schema import DAMAGE_SCHEMA, DEAD_LETTER_SCHEMA, Table
+from mqtool.export.schema import DAMAGE_SCHEMA, REJECTED_VALUE_SCHEMA, Table
 from mqtool.export.sources import Source
 from mqtool.export.state import State, mark_at
 from mqtool.export.target import Target
@@ -131,7 +131,7 @@ class Run:
         schemas = (
             (Table.MESSAGES, self._request.read.schema),
             (Table.DAMAGE, DAMAGE_SCHEMA),
-            (Table.DEAD_LETTERS, DEAD_LETTER_SCHEMA),
+            (Table.REJECTED_VALUES, REJECTED_VALUE_SCHEMA),
         )
         found: list[FileEntry] = []
         for table, schema in schemas:

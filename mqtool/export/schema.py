@@ -1,4 +1,4 @@
-"""The tables of an export: messages, damage, dead letters. Names as in `dump`; types as a lake wants them.
+"""The tables of an export: messages, damage, rejected values. Names as in `dump`; types as a lake wants them.
 
 The columns come from `records.columns`; here are only the differences: timestamps, the store's name, the place
 in an inner batch, and what kind of record it is. Docs page: docs/lake.md.
@@ -25,9 +25,9 @@ class Body(enum.StrEnum):
     BINARY = "binary"
     """As the producer gave them, decompressed."""
     TEXT = "text"
-    """As a string; what is no UTF-8 becomes null and a dead letter."""
+    """As a string; what is no UTF-8 becomes null and a rejected value."""
     JSON = "json"
-    """As a string that holds one JSON value; all else becomes null and a dead letter."""
+    """As a string that holds one JSON value; all else becomes null and a rejected value."""
 
 
 class RecordClass(enum.StrEnum):
@@ -153,7 +153,7 @@ DAMAGE_SCHEMA = _table(
     ("position", pa.int64(), "of start in that file"),
 )
 
-DEAD_LETTER_SCHEMA = _table(
+REJECTED_VALUE_SCHEMA = _table(
     ("broker", pa.string(), "which store"),
     ("physical_offset", pa.int64(), "of the record"),
     ("batch_index", pa.int32(), "place in an inner batch"),
@@ -171,4 +171,4 @@ class Table(enum.StrEnum):
 
     MESSAGES = "messages"
     DAMAGE = "damage"
-    DEAD_LETTERS = "dead_letters"
+    REJECTED_VALUES = "rejected_values"

@@ -17,7 +17,7 @@ from mqtool.export.read import read_partition
 from mqtool.export.request import ReadRequest
 from mqtool.export.rows import Rows
 from mqtool.export.runs import SortedRuns
-from mqtool.export.schema import DAMAGE_SCHEMA, DEAD_LETTER_SCHEMA, Table
+from mqtool.export.schema import DAMAGE_SCHEMA, REJECTED_VALUE_SCHEMA, Table
 from mqtool.export.target import target_of
 from mqtool.records.damage import Damage
 
@@ -77,7 +77,7 @@ def run_task(task: Task) -> TaskResult:
     target = target_of(task.target)
     result = TaskResult(task.partition.number, task.partition.size)
     broker = task.partition.source.broker
-    letters = TableWriter(target, attempt, Table.DEAD_LETTERS, DEAD_LETTER_SCHEMA, name, task.write, broker)
+    rejected = TableWriter(target, attempt, Table.REJECTED_VALUES, REJECTED_VALUE_SCHEMA, name, task.write, broker)
     found: list[Damage] = []
     with SortedRuns(task.write.partition_by) as runs:
         waiting: list[dict[str, Any]] = []
@@ -87,12 +87,12 @@ def run_task(task: Task) -> TaskResult:
                 continue
             _count(result, item)
             runs.add(item)
-            waiting.extend({"broker": broker, **letter} for letter in item.dead_letters)
+            waiting.extend({"broker": broker, **value} for value in item.rejected_values)
             if len(waiting) >= _LETTERS:
-                letters.add(pa.RecordBatch.from_pylist(waiting, DEAD_LETTER_SCHEMA))
+                rejected.add(pa.RecordBatch.from_pylist(waiting, REJECTED_VALUE_SCHEMA))
                 waiting = []
         if waiting:
-            letters.add(pa.RecordBatch.from_pylist(waiting, DEAD_LETTER_SCHEMA))
+            rejected.add(pa.RecordBatch.from_pylist(waiting, REJECTED_VALUE_SCHEMA))
         messages = TableWriter(target, attempt, Table.MESSAGES, task.read.schema, name, task.write, broker)
         for piece in runs.merged():
             messages.add(piece.batch, piece.key[: len(task.write.partition_by)], new_file=piece.steps_back)
@@ -100,7 +100,7 @@ def run_task(task: Task) -> TaskResult:
     if found:
         damage.add(damage_batch(found, broker, task.partition.source.path))
     result.damaged_bytes = sum(one.end - one.start for one in found)
-    result.files = [entry for table in (messages, damage, letters) for entry in table.close()]
+    result.files = [entry for table in (messages, damage, rejected) for entry in table.close()]
     return result
 
 

@@ -13,7 +13,7 @@ from mqtool.errors import ExportError
 from mqtool.export.plan import Partition, StorePlan, partitions
 from mqtool.export.read import accept, read_partition
 from mqtool.export.rows import Rows
-from mqtool.export.schema import DEAD_LETTER_SCHEMA, Table
+from mqtool.export.schema import REJECTED_VALUE_SCHEMA, Table
 from mqtool.export.sources import Source
 from mqtool.export.task import damage_batch
 from mqtool.records.damage import Damage, DamageKind
@@ -90,9 +90,9 @@ class _Shape:
         if self._options.table is Table.MESSAGES:
             extra = self._options.damage_column
             yield for_spark(rows.batch, self._names, {extra: pa.string()} if extra else None)
-        elif self._options.table is Table.DEAD_LETTERS and rows.dead_letters:
-            letters = [{"broker": source.broker, **letter} for letter in rows.dead_letters]
-            yield for_spark(pa.RecordBatch.from_pylist(letters, DEAD_LETTER_SCHEMA), self._names)
+        elif self._options.table is Table.REJECTED_VALUES and rows.rejected_values:
+            rejected = [{"broker": source.broker, **value} for value in rows.rejected_values]
+            yield for_spark(pa.RecordBatch.from_pylist(rejected, REJECTED_VALUE_SCHEMA), self._names)
 
     def damage(self, damage: Damage, source: Source) -> Iterator[Any]:
         if self._options.table is Table.DAMAGE:

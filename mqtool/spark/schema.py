@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 
 from mqtool.errors import UsageError
 from mqtool.export.request import ReadRequest
-from mqtool.export.schema import DAMAGE_SCHEMA, DEAD_LETTER_SCHEMA, Table, messages_schema
+from mqtool.export.schema import DAMAGE_SCHEMA, REJECTED_VALUE_SCHEMA, Table, messages_schema
 from mqtool.export.views import compact
 
 MICROSECONDS = pa.timestamp("us", "UTC")
@@ -69,7 +69,7 @@ def table_schema(table: Table, request: ReadRequest, damage_column: str | None) 
     """Returns the schema of one of the three tables."""
     if table is Table.MESSAGES:
         return spark_schema(messages_schema(request.columns, request.body), damage_column)
-    return spark_schema(DAMAGE_SCHEMA if table is Table.DAMAGE else DEAD_LETTER_SCHEMA)
+    return spark_schema(DAMAGE_SCHEMA if table is Table.DAMAGE else REJECTED_VALUE_SCHEMA)
 
 
 def require_subset(wanted: StructType, known: StructType) -> None:

@@ -40,7 +40,7 @@ class RocketMQStore(DataSource):
         include: `committed` (what a consumer could see) or `all`.
         columns: names with commas. body: `binary`, `text` or `json`. redact: columns with commas.
         mode: `permissive` or `failfast`. damageColumn: name of a column that tells of damage among the messages.
-        table: `messages`, `damage` or `dead_letters`.
+        table: `messages`, `damage` or `rejected_values`.
         splitSize: log bytes of a task, e.g. `128m`.
         Stores of other systems: path, table (as `mqtool dump --table` names it) and columns only.
         Streams: startingOffsets (`earliest`, `latest`), maxBytesPerTrigger, failOnDataLoss.

@@ -23,7 +23,7 @@ def test_the_report_counts_what_was_written(mqtool, tmp_path):
     result = mqtool("export", STORE, "--output", tmp_path / "lake", "--jobs", 1, "--format", "json")
     found = result.document
     assert result.code == 0
-    counts = {"messages": len(COMMITTED), "damage": 0, "dead_letters": 0}
+    counts = {"messages": len(COMMITTED), "damage": 0, "rejected_values": 0}
     assert found["outcome"] == "exported"
     assert {name: found[name] for name in counts} == counts
     assert found["size"] == sum(path.stat().st_size for path in (tmp_path / "lake").rglob("*.parquet"))

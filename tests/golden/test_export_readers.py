@@ -59,7 +59,7 @@ def test_polars(target: Path) -> None:
 
 
 def test_every_reader_finds_the_empty_tables(target: Path) -> None:
-    for name in ("damage", "dead_letters"):
+    for name in ("damage", "rejected_values"):
         assert duckdb.sql(f"SELECT count(*) FROM '{target}/{name}/*.parquet'").fetchall() == [(0,)]
         assert len(polars.read_parquet(f"{target}/{name}/*.parquet")) == 0
         assert lake.table(target, name).num_rows == 0

@@ -82,7 +82,7 @@ def test_an_executor_killed_in_the_middle_changes_nothing_in_the_result(tmp_path
     assert killed
     assert killed[0] is not None
     rows, *checked = json.loads(last)
-    assert rows == {"messages": MESSAGES, "damage": 0, "dead_letters": 0}
+    assert rows == {"messages": MESSAGES, "damage": 0, "rejected_values": 0}
     with mqtool.open(store) as opened:
         assert checked == said(verify(opened))
     lake.run_export(f"b={store}", tmp_path / "plain", split_bytes=SPLIT)

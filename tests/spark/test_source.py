@@ -184,9 +184,9 @@ def test_failfast_ends_the_query_and_says_where(spark, tmp_path):
         read(spark, damaged_store(tmp_path), mode="failfast").count()
 
 
-def test_dead_letters_are_a_table_of_their_own(spark, tmp_path):
+def test_rejected_values_are_a_table_of_their_own(spark, tmp_path):
     store = copy_store(ORDERS, tmp_path)
-    found = rows(read(spark, f"b={store}", table="dead_letters", body="json", topics="Bodies"))
+    found = rows(read(spark, f"b={store}", table="rejected_values", body="json", topics="Bodies"))
     frame = read(spark, store, body="json", topics="Bodies")
     assert len(found) == frame.where("body IS NULL").count() > 0
     assert frame.where("body IS NOT NULL").count() + len(found) == 11

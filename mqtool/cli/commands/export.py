@@ -46,13 +46,13 @@ HELP = """
 mqtool export /data/store --output orders-lake --topic Orders
 
 Write messages as Parquet: typed columns, sorted by topic, queue and offset, with statistics. DIR holds the tables
-messages, damage (what could not be read) and dead_letters (what could not be written as asked for). All files of a run
-appear, or none; an interrupted run is simply run again. --state FILE makes it incremental: the next run adds exactly
-what is new. Several stores, NAME=STORE or globs go into one table with a column broker. --spark runs the same tasks on
-Spark, on this machine or a cluster that reaches stores and DIR under the same names. Of a store of another kind (see
-`mqtool formats`) each table becomes a Parquet file in DIR.
+messages, damage (what could not be read) and rejected_values (what could not be written as requested). All files of a
+run appear, or none; an interrupted run is simply run again. --state FILE makes it incremental: the next run adds
+exactly what is new. Several stores, NAME=STORE or globs go into one table with a column broker. --spark runs the
+same tasks on Spark, on this machine or a cluster that reaches stores and DIR under the same names. Of a store of
+another kind (see `mqtool formats`) each table becomes a Parquet file in DIR.
 
-impact: writes below --to and the --state file, and nothing else; stores are only read
+impact: writes below --output and the --state file, and nothing else; stores are only read
 """
 
 
@@ -70,7 +70,7 @@ EXPORT = OutputSchema(
         count("log_bytes", "bytes of CommitLog that were read"),
         count("damage", "rows of the damage table"),
         count("damaged_bytes", "bytes of CommitLog in it"),
-        count("dead_letters", "rows of the dead-letter table"),
+        count("rejected_values", "rows of the table of rejected values"),
         Column(
             "stores",
             "array",
@@ -345,8 +345,8 @@ def _print(invocation: Invocation, request: ExportRequest, result: ExportResult,
     found = _document(request, result)
     if found["damage"]:
         note(f"{found['damage']} damaged range(s), {found['damaged_bytes']} bytes: {request.target}/{Table.DAMAGE}")
-    if found["dead_letters"]:
-        note(f"{found['dead_letters']} value(s) not written as asked for: {request.target}/{Table.DEAD_LETTERS}")
+    if found["rejected_values"]:
+        note(f"{found['rejected_values']} value(s) not written as asked for: {request.target}/{Table.REJECTED_VALUES}")
     code = ExitCode.NO if found["damage"] else ExitCode.OK
     return Output(invocation, EXPORT, output_format).document(found, code)
 
@@ -370,7 +370,7 @@ def _document(request: ExportRequest, result: ExportResult) -> dict[str, Any]:
         "log_bytes": totals["log_bytes"] if new else 0,
         "damage": rows[Table.DAMAGE],
         "damaged_bytes": totals["damaged_bytes"] if new else 0,
-        "dead_letters": rows[Table.DEAD_LETTERS],
+        "rejected_values": rows[Table.REJECTED_VALUES],
         "stores": [{"broker": broker, **part} for broker, part in sorted(stores.items())],
         "topics": [{"topic": topic, "messages": n} for topic, n in totals["topics"].items()] if new else [],
         "classes": [{"record_class": kind, "messages": n} for kind, n in totals["classes"].items()] if new else [],

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mqtool.export.schema import DAMAGE_SCHEMA, DEAD_LETTER_SCHEMA, messages_schema
+from mqtool.export.schema import DAMAGE_SCHEMA, REJECTED_VALUE_SCHEMA, messages_schema
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "lake.md").read_text("utf-8")
 TYPES = {
@@ -24,7 +24,7 @@ def table(schema: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    "schema", [messages_schema(), DAMAGE_SCHEMA, DEAD_LETTER_SCHEMA], ids=["messages", "damage", "dead_letters"]
+    "schema", [messages_schema(), DAMAGE_SCHEMA, REJECTED_VALUE_SCHEMA], ids=["messages", "damage", "rejected_values"]
 )
 def test_the_page_shows_the_columns_as_they_are(schema: Any) -> None:
     assert table(schema) in PAGE, table(schema)

@@ -50,7 +50,7 @@ def test_each_run_adds_exactly_what_is_new(growing):
         growing.grow(records)
         assert growing.export()
         assert growing.rows() == EXPECTED[:records]
-    assert [len(lake.rows(growing.target, table)) for table in ("damage", "dead_letters")] == [0, 0]
+    assert [len(lake.rows(growing.target, table)) for table in ("damage", "rejected_values")] == [0, 0]
 
 
 def test_a_run_without_news_writes_nothing(growing):

@@ -1,4 +1,4 @@
-"""What is in the tables: bodies, redaction, dead letters, damage, columns, directories."""
+"""What is in the tables: bodies, redaction, rejected values, damage, columns, directories."""
 
 import json
 from collections import Counter
@@ -37,19 +37,19 @@ def is_text(body: bytes) -> bool:
 
 
 @pytest.mark.parametrize(("body", "fits"), [(Body.TEXT, is_text), (Body.JSON, is_json)])
-def test_bodies_that_do_not_fit_are_null_and_dead_letters(tmp_path, body, fits):
+def test_bodies_that_do_not_fit_are_null_and_rejected_values(tmp_path, body, fits):
     target = lake.exported(NAME, tmp_path, read=ReadRequest(body=body))
     found = lake.in_log_order(lake.rows(target))
     assert [row["body"] for row in found] == [r["body"].decode() if fits(r["body"]) else None for r in COMMITTED]
-    letters = {row["physical_offset"]: row for row in lake.rows(target, "dead_letters")}
+    rejected = {row["physical_offset"]: row for row in lake.rows(target, "rejected_values")}
     bad = {row["physical_offset"]: row for row in COMMITTED if not fits(row["body"])}
     assert bad
-    assert {at: row["value"] for at, row in letters.items()} == {at: row["body"] for at, row in bad.items()}
-    assert {at: (row["topic"], row["queue_offset"]) for at, row in letters.items()} == {
+    assert {at: row["value"] for at, row in rejected.items()} == {at: row["body"] for at, row in bad.items()}
+    assert {at: (row["topic"], row["queue_offset"]) for at, row in rejected.items()} == {
         at: (row["topic"], row["queue_offset"]) for at, row in bad.items()
     }
-    assert {row["column"] for row in letters.values()} == {"body"}
-    assert all(row["reason"] for row in letters.values())
+    assert {row["column"] for row in rejected.values()} == {"body"}
+    assert all(row["reason"] for row in rejected.values())
 
 
 def test_a_body_that_cannot_be_decompressed_stays_as_stored_and_says_so(tmp_path):
@@ -68,8 +68,8 @@ def test_a_body_that_cannot_be_decompressed_stays_as_stored_and_says_so(tmp_path
     lake.run_export(f"b={store}", tmp_path / "text", read=ReadRequest(body=Body.TEXT))
     found = next(r for r in lake.rows(tmp_path / "text") if r["physical_offset"] == packed["physical_offset"])
     assert found["body"] is None
-    letters = {row["physical_offset"]: row["reason"] for row in lake.rows(tmp_path / "text", "dead_letters")}
-    assert letters[packed["physical_offset"]] == "the body cannot be decompressed"
+    rejected = {row["physical_offset"]: row["reason"] for row in lake.rows(tmp_path / "text", "rejected_values")}
+    assert rejected[packed["physical_offset"]] == "the body cannot be decompressed"
 
 
 def set_born_timestamp(store: Path, physical_offset: int, millis: int) -> None:
@@ -81,14 +81,14 @@ def set_born_timestamp(store: Path, physical_offset: int, millis: int) -> None:
 
 
 @pytest.mark.parametrize("millis", [2**63 - 1, -(2**63), 253_402_300_800_000, -62_135_596_800_001])
-def test_a_time_outside_of_every_calendar_is_null_and_a_dead_letter(tmp_path, millis):
+def test_a_time_outside_of_every_calendar_is_null_and_a_rejected_value(tmp_path, millis):
     store = copy_store(NAME, tmp_path)
     set_born_timestamp(store, COMMITTED[7]["physical_offset"], millis)
     lake.run_export(f"b={store}", tmp_path / "lake")
     found = lake.in_log_order(lake.rows(tmp_path / "lake"))
     assert found[7] == {**COMMITTED[7], "born_timestamp": None}
-    (letter,) = lake.rows(tmp_path / "lake", "dead_letters")
-    assert (letter["column"], letter["value"]) == ("born_timestamp", str(millis).encode())
+    (value,) = lake.rows(tmp_path / "lake", "rejected_values")
+    assert (value["column"], value["value"]) == ("born_timestamp", str(millis).encode())
 
 
 @pytest.mark.parametrize("millis", [0, 253_402_300_799_999, -62_135_596_800_000])
@@ -98,11 +98,11 @@ def test_a_time_at_the_edge_of_the_calendar_is_kept(tmp_path, millis):
     lake.run_export(f"b={store}", tmp_path / "lake")
     found = lake.in_log_order(lake.rows(tmp_path / "lake"))
     assert found[7]["born_timestamp"] == lake.moment(millis)
-    assert lake.rows(tmp_path / "lake", "dead_letters") == []
+    assert lake.rows(tmp_path / "lake", "rejected_values") == []
 
 
 def everything(target: Path) -> bytes:
-    return b"\n".join(repr(lake.rows(target, table)).encode() for table in ("messages", "damage", "dead_letters"))
+    return b"\n".join(repr(lake.rows(target, table)).encode() for table in ("messages", "damage", "rejected_values"))
 
 
 REDACTED = [
