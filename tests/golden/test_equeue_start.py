@@ -4,11 +4,11 @@ import pytest
 
 from mqtool.formats import equeue_message
 from mqtool.siblings.equeue import serve
-from mqtool.siblings.equeue.explain import explain
+from mqtool.siblings.equeue.explain import MAX_UNSERVED, explain
 from mqtool.siblings.equeue.settings import Settings, settings_of
 from mqtool.siblings.equeue.start import start
 from tests.support.chunks import EQUEUE_CASES, EQUEUE_STORES, answer, case, damaged, equeue_store, opened, settings
-from tests.support.stores import tree_digest
+from tests.support.stores import copy_tree, tree_digest
 
 REFUSED_IN_ITS_OWN_WORDS = ("ChunkBadDataException", "ArgumentOutOfRangeException", "ArgumentException")
 
@@ -140,6 +140,17 @@ def test_an_explanation_says_what_the_broker_did(case_id, tmp_path):
         (queue["topic"], queue["queueId"]): [bad["queueOffset"] for bad in queue["bad"]] for queue in expected["queues"]
     }
     assert found.is_harmless == (case_id not in LOSING)
+
+
+def test_entries_that_only_a_header_claims_are_listed_up_to_a_limit(tmp_path):
+    root = copy_tree(equeue_store("equeue-small"), tmp_path / "store")
+    last = max((root / "queue-chunks" / "orders" / "0").glob("queue-chunk-*"))
+    data = bytearray(last.read_bytes())
+    data[4:8] = (1 << 30).to_bytes(4, "little")  # the capacity: 2^31 / 12 entries come before it
+    last.write_bytes(data)
+    entries = explain(root).unserved["orders", 0]
+    assert len(entries) == MAX_UNSERVED
+    assert "not followed" in entries[-1].message
 
 
 def test_messages_behind_a_damaged_one_in_the_last_chunk_are_told_as_lost(tmp_path):

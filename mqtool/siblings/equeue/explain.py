@@ -1,6 +1,8 @@
 """What a start of EQueue's broker would mean for the messages of a store: a dry run, in values and in one sentence."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 from mqtool.siblings.equeue import serve
@@ -9,8 +11,8 @@ from mqtool.siblings.equeue.settings import Settings, settings_of
 from mqtool.siblings.equeue.start import Refusal, Start, start
 from mqtool.siblings.equeue.store import EQueueStore, StoredMessage
 
-_MOST_OFFSETS = 1 << 24
-"""Entries of one queue that are followed; a damaged header can claim any number of them."""
+MAX_UNSERVED = 10_000
+"""Unserved entries of one queue that are listed; a damaged header can claim any number of them."""
 
 
 @dataclass(slots=True)
@@ -22,7 +24,8 @@ class Explanation:
         clears_root: it deletes everything below the root.
         write_position: global position at which it goes on writing; None if it does not start.
         overwritten: positions of sound messages that lie behind the data end that it finds: lost without a word.
-        unserved: by (topic, queue id): entries that lead consumers to nothing, or to a message with another place.
+        unserved: by (topic, queue id): entries that lead consumers to nothing, or to a message with another place. The
+            last of `MAX_UNSERVED` stands for those after it, which are not followed.
         silent: what it does without a word.
     """
 
@@ -70,11 +73,19 @@ def explain(root: Path, settings: Settings | None = None) -> Explanation:
                 answer.write_position = found.messages[max(found.messages)].global_end
                 answer.overwritten = _overwritten(store, found)
                 for key, queue in found.queues.items():
-                    if queue.next_offset <= _MOST_OFFSETS:
-                        answer.unserved[key] = list(serve.unserved(found, queue, chosen, shape))
+                    answer.unserved[key] = _listed(serve.unserved(found, queue, chosen, shape))
         finally:
             found.close()
     return answer
+
+
+def _listed(unserved: Iterator[Unserved]) -> list[Unserved]:
+    """Returns as many entries as are listed."""
+    entries = list(islice(unserved, MAX_UNSERVED))
+    if len(entries) == MAX_UNSERVED:
+        words = "this entry and those after it are not followed: too many lead to no message"
+        entries[-1] = Unserved(entries[-1].queue_offset, None, "queue", None, words)
+    return entries
 
 
 def _overwritten(store: EQueueStore, found: Start) -> list[int]:
