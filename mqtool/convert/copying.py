@@ -1,12 +1,12 @@
 """Files of a store copied as they are into a new directory, holes kept."""
 
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from mqtool.errors import StoreError, UsageError
+from mqtool.rebuild.aside import built_aside
 from mqtool.store.files import ReadFile, list_directory
 from mqtool.store.real_path import is_inside
 
@@ -15,7 +15,7 @@ _PIECE = 1 << 20
 
 @contextmanager
 def staged(store: Path, target: Path) -> Iterator[Path]:
-    """Gives a directory beside the target that takes its name once everything in it is made, or is removed.
+    """Gives a directory that takes the target's name once everything in it is made and on disk, or is removed.
 
     Args:
         store: the source's root; the target must lie outside of it.
@@ -23,6 +23,7 @@ def staged(store: Path, target: Path) -> Iterator[Path]:
 
     Raises:
         UsageError: it is taken, or lies inside the store.
+        RefusedError: what lies next to it was not left by an interrupted run.
         StoreError: the system refuses.
     """
     if is_inside(target, store):
@@ -31,20 +32,8 @@ def staged(store: Path, target: Path) -> Iterator[Path]:
         raise UsageError(f"{target}: expected a new or empty directory")
     if not target.name:
         raise UsageError(f"{target}: expected a name; the result is renamed to it")
-    staging = target.with_name(f"{target.name}.unfinished")
-    if staging.exists():
-        raise UsageError(f"{staging}: is left of a conversion that was cut off; remove it")
-    try:
-        staging.mkdir(parents=True)
-        yield staging
-        if target.exists():
-            target.rmdir()
-        staging.rename(target)
-    except OSError as error:
-        raise StoreError(f"cannot be written: {error.strerror}", Path(error.filename or staging)) from error
-    finally:
-        if staging.exists():
-            shutil.rmtree(staging)
+    with built_aside(target, into_empty=True) as work:
+        yield work / "store"
 
 
 def copy_file(source: Path, target: Path) -> None:

@@ -5,7 +5,6 @@ no entry headers any more; what refers to it is changed with it: prepared_transa
 the timer log, the queues and the index, which are made anew. Offset message ids change too, as they hold it.
 """
 
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from mqtool.convert.copying import copy_file, copy_tree, staged
-from mqtool.convert.segments import SegmentWriter, sync
+from mqtool.convert.segments import SegmentWriter
 from mqtool.errors import UnsupportedFormatError
 from mqtool.formats import checkpoint as checkpoint_format
 from mqtool.formats import file_names, timer, topics
@@ -108,7 +107,6 @@ class _Conversion:
         kept = self._store.path / file_names.ROCKSDB_STORE
         if any(entry.name.endswith(".sst") for entry in list_directory(kept)):
             found.left_behind.append(file_names.ROCKSDB_STORE)  # not empty: timers or transactions, by old offsets
-        sync(self._staging)
         return found
 
     def _log(self) -> int:
@@ -209,13 +207,10 @@ class _Conversion:
     def _derived(self) -> None:
         """Makes queues and index from the new log."""
         settings = settings_of(self._store)
-        out = self._staging.with_name(f"{self._staging.name}.queues")
-        try:
-            with open_store(self._staging) as store:
-                bit_maps = bit_maps_of(self._store) if settings.has_extension else None
-                self._found.rebuilt = rebuild(store, out, settings, bit_maps=bit_maps)
-            for kind in KINDS:
-                if (out / kind).exists():
-                    (out / kind).rename(self._staging / kind)
-        finally:
-            shutil.rmtree(out, ignore_errors=True)
+        out = self._staging.with_name("queues")
+        with open_store(self._staging) as store:
+            bit_maps = bit_maps_of(self._store) if settings.has_extension else None
+            self._found.rebuilt = rebuild(store, out, settings, bit_maps=bit_maps)
+        for kind in KINDS:
+            if (out / kind).exists():
+                (out / kind).rename(self._staging / kind)

@@ -14,7 +14,6 @@ from typing import Any, Self
 import numpy as np
 
 from mqtool.convert.copying import copy_file, copy_tree, staged
-from mqtool.convert.segments import sync
 from mqtool.errors import FormatError, StoreError, UnsupportedFormatError, UsageError
 from mqtool.formats import config_json, consume_queue, file_names
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK, UNIT_SIZE, ConsumeQueueUnit
@@ -104,7 +103,6 @@ def into_files(store: Store, target: Path) -> ConvertedQueues:
                 units = database.units(topic, queue_id, first, last - first + 1)
                 found.units += _write_queue(sequence, units, (topic, queue_id), found)
                 found.queues += 1
-        sync(staging)
     return found
 
 
@@ -190,7 +188,6 @@ def into_rocksdb(store: Store, target: Path) -> ConvertedQueues:
         with QueueDatabase(staging / file_names.CONSUME_QUEUE) as made:
             for queue in store.disk_queues():
                 _differences(queue, ExtUnits(store.path, queue.topic, queue.queue_id), made, log.min_offset, found)
-        sync(staging)
     return found
 
 

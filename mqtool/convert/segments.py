@@ -1,8 +1,6 @@
 """Ordinary CommitLog segments written record by record at new physical offsets."""
 
-import os
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 
@@ -107,21 +105,3 @@ def _put(data: np.ndarray, at: np.ndarray, values: np.ndarray) -> None:
     """Writes 8 big-endian bytes at each of some positions."""
     raw = values.astype(">i8").view(np.uint8).reshape(-1, 8)
     data[at[:, None] + np.arange(8)] = raw
-
-
-def sync(root: Path) -> None:
-    """Forces everything below a directory to disk.
-
-    Raises:
-        StoreError: the system reports an error.
-    """
-    try:
-        for directory, _, names in os.walk(root):
-            for path in (*(Path(directory) / name for name in names), Path(directory)):
-                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-                try:
-                    os.fsync(descriptor)
-                finally:
-                    os.close(descriptor)
-    except OSError as error:
-        raise StoreError(f"cannot be forced to disk: {error.strerror}", root) from error

@@ -3,15 +3,24 @@
 MQTOOL_EVERY_KILL=1 kills at every call, in two releases' stores; without it at some calls of each command.
 """
 
+import asyncio
+import contextlib
+import importlib.util
 import os
 import shutil
 import signal
+from multiprocessing import get_context
 
+import pyarrow.parquet as pq
 import pytest
 
+import mqtool
 from mqtool.cli.app import run as cli
+from mqtool.records.damage import Damage
+from tests.fuzz.test_sibling_fuzz import small_copy
+from tests.support.ha_master import Master, playing
 from tests.support.stores import copy_store
-from tests.support.syscall_kills import contents, points, run_in_fork
+from tests.support.syscall_kills import asked_in_fork, contents, points, run_in_fork
 
 POINTS = 1 << 20 if os.environ.get("MQTOOL_EVERY_KILL") else 4
 ROWS = "".join(
@@ -23,6 +32,7 @@ STORES = {"4.9": "metadata-4.9.7", "5.5": "metadata-5.5.0"}
 MAKING = {
     "rebuild": ["rebuild", "all", "STORE", "--out", "OUT/new"],
     "salvage": ["salvage", "STORE", "OUT/new"],
+    "compact": ["salvage", "STORE", "OUT/new", "--compact", "--map", "OUT/map"],
     "restore": ["restore", "BACKUP", "OUT/new"],
     "export": ["export", "STORE", "--to", "OUT/new"],
     "report": ["report", "STORE", "-o", "OUT/new"],
@@ -56,15 +66,21 @@ def fresh(pristine, root):
 
 
 def kills(words, root, out, before):
-    """Yields each point at which the command was killed, on a store as before."""
+    """Yields each point at which the command was killed, on a store as before.
+
+    All that the command changes lies where the store does.
+    """
     before()
-    calls = run_in_fork(fill(words, root, out))[1]
+    calls = run_in_fork(fill(words, root, out), root.parent)[1]
     assert calls > 1
+    killed = 0
     for point in points(calls, POINTS):
         before()
-        code, _ = run_in_fork(fill(words, root, out), point)
+        code, _ = run_in_fork(fill(words, root, out), root.parent, point)
         if code == -signal.SIGKILL:  # threads of a store make some calls more or fewer
+            killed += 1
             yield point
+    print(f"{words[0]}: {calls} calls, killed at {killed}")
 
 
 @pytest.mark.parametrize("words", [["append", "STORE", "--from", "ROWS"], ["recover", "STORE"]], ids=lambda w: w[0])
@@ -111,14 +127,17 @@ def test_what_is_made_is_whole_or_made_again(store, in_memory, name):
     empty()
     ends = cli(fill(words, store, out))
     assert ends in {0, 1}
+    whole_map = (out / "map").read_bytes() if name == "compact" else None
     for point in kills(words, store, out, empty):
+        if (out / "map").exists():
+            assert (out / "map").read_bytes() == whole_map, point
         if name in {"report", "rebuild"} and (out / "new").exists():
             shutil.rmtree(out / "new", ignore_errors=True)
             (out / "new").unlink(missing_ok=True)
         if not (out / "new").exists() or name == "export":
             assert cli(fill(words, store, out)) == ends, point
         assert contents(store) == before, point
-    assert {path.name for path in out.iterdir()} <= {"new", "new.incomplete"}  # killed after the last rename
+    assert {path.name for path in out.iterdir()} <= {"new", "new.incomplete", "map"}  # killed after the last rename
 
 
 def test_a_backup_killed_between_two_calls_is_made_again(store, in_memory):
@@ -168,3 +187,148 @@ def test_the_end_of_a_change_killed_between_two_calls_is_run_again(store, in_mem
         if (store / ".mqtool").exists():
             assert cli(fill(ending, store, in_memory)) == 0, point
         assert contents(store) == (before if ending[0] == "undo" else after), point
+
+
+def messages_of(root):
+    """Topic, queue, queue offset and body of each message, in the order of the log."""
+    with mqtool.open(root) as opened:
+        items = list(opened.messages())
+    assert not any(isinstance(item, Damage) for item in items)
+    return [(item.topic, item.queue_id, item.queue_offset, item.body) for item in items]
+
+
+@pytest.mark.parametrize(
+    ("name", "keep"), [("orders-4.9.7", []), ("orders-5.5.0", ["--no-keep"])], ids=["keep", "no-keep"]
+)
+def test_a_cleaning_killed_between_two_calls_is_undone_or_goes_on(in_memory, name, keep):
+    store, pristine = copy_store(name, in_memory), in_memory / "pristine"
+    for path in sorted((store / "commitlog").iterdir())[:-1]:
+        os.utime(path, (0, 0))
+    shutil.copytree(store, pristine)
+    words = ["clean", "STORE", "--now", "--yes", *keep]
+    assert cli(fill(words, store, in_memory)) == 0
+    expected = messages_of(store)
+    assert 0 < len(expected) < len(messages_of(pristine))
+    judged = cli(["verify", str(store), "--fail-on", "error"])  # offsets of groups may lead to what was deleted
+    for point in kills(words, store, in_memory, lambda: fresh(pristine, store)):
+        if (store / ".mqtool").exists():
+            assert cli(["undo", str(store)]) == 0, point
+            assert contents(store) == contents(pristine), point
+        elif (store / "abort").exists():
+            assert cli(["recover", str(store), "--no-keep", "--yes"]) == 0, point
+        assert cli(fill(words, store, in_memory)) == 0, point
+        assert messages_of(store) == expected, point
+        assert cli(["verify", str(store), "--fail-on", "error"]) == judged, point
+
+
+CONVERSIONS = {"dledger": "dledger-5.5.0"}
+if importlib.util.find_spec("rocksdict") is not None:
+    CONVERSIONS |= {"rocksdb-queues": "rocksdb-cq-5.5.0", "file-queues": "orders-5.5.0"}
+
+
+@pytest.mark.parametrize("what", CONVERSIONS)
+def test_a_conversion_killed_between_two_calls_leaves_no_store_of_its_name_and_is_made_again(in_memory, what):
+    store, out = small_copy(CONVERSIONS[what], in_memory / "store"), in_memory / "out"
+    before, words = contents(store), ["convert", what, "STORE", "OUT/new"]
+
+    def empty():
+        shutil.rmtree(out, ignore_errors=True)
+        out.mkdir()
+
+    def ends(words):
+        return run_in_fork(fill(words, store, out), in_memory)[0]
+
+    def made():
+        return asked_in_fork(lambda: messages_of(out / "new"))
+
+    empty()
+    assert ends(words) == 0
+    expected = made()
+    assert expected
+    for point in kills(words, store, out, empty):
+        if not (out / "new").exists():
+            assert ends(words) == 0, point
+            assert [path.name for path in out.iterdir()] == ["new"], point
+        assert made() == expected, point
+        assert ends(["verify", "OUT/new", "--fail-on", "error"]) == 0, point
+        assert contents(store) == before, point
+
+
+def test_a_replay_killed_between_two_calls_goes_on_and_nothing_is_missing_or_there_twice(store, in_memory):
+    out = in_memory / "out"
+    words = ["replay", "STORE", "--to", "OUT/new", "--ids", "OUT/ids", "--state", "OUT/state"]
+
+    def empty():
+        shutil.rmtree(out, ignore_errors=True)
+        out.mkdir()
+
+    empty()
+    assert cli(fill(words, store, out)) == 0
+    expected, ids = messages_of(out / "new"), (out / "ids").read_bytes().count(b"\n")
+    before = contents(store)
+    for point in kills(words, store, out, empty):
+        assert cli(fill(words, store, out)) == 0, point
+        assert messages_of(out / "new") == expected, point
+        assert (out / "ids").read_bytes().count(b"\n") == ids, point
+        assert cli(["verify", str(out / "new"), "--fail-on", "error"]) == 0, point
+        assert contents(store) == before, point
+
+
+def test_a_second_export_killed_between_two_calls_adds_what_is_new_once(store, in_memory):
+    out, first = in_memory / "out", in_memory / "first"
+    words = ["export", "STORE", "--to", "OUT/lake", "--state", "OUT/state"]
+    first.mkdir()
+    assert cli(fill(words, store, first)) in {0, 1}
+    assert cli(["recover", str(store), "--no-keep", "--yes"]) == 0
+    assert cli(fill(["append", "STORE", "--from", "ROWS"], store, in_memory)) == 0
+
+    def again():
+        fresh(first, out)
+
+    def rows():
+        tables = [pq.read_table(path) for path in sorted((out / "lake" / "messages").rglob("*.parquet"))]
+        return sorted(at for table in tables for at in table["physical_offset"].to_pylist())
+
+    again()
+    assert cli(fill(words, store, out)) in {0, 1}
+    expected = rows()
+    for point in kills(words, store, out, again):
+        assert cli(fill(words, store, out)) in {0, 1}, point
+        assert rows() == expected, point
+
+
+def _play(master, pipe):
+    """A master in a process of its own."""
+
+    async def main():
+        async with playing(Master(master)) as address:
+            pipe.send(address)
+            await asyncio.Event().wait()
+
+    asyncio.run(main())
+
+
+@contextlib.contextmanager
+def played(name):
+    """Address of a master."""
+    context = get_context("fork")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_play, args=(name, theirs), daemon=True)
+    process.start()
+    try:
+        yield ours.recv()
+    finally:
+        process.kill()
+        process.join()
+
+
+@pytest.mark.parametrize("name", ["ha-4.9.7", "ha-5.5.0"])
+def test_a_mirror_killed_between_two_calls_goes_on_to_the_end_of_its_master(in_memory, name):
+    copy, master = in_memory / "copy", Master(name)
+    with played(name) as address:
+        words = ["mirror", address, "OUT", "--once"]
+        for point in kills(words, copy, copy, lambda: shutil.rmtree(copy, ignore_errors=True)):
+            assert cli(fill(words, copy, copy)) == 0, point
+            log = b"".join(path.read_bytes() for path in sorted((copy / "commitlog").iterdir()))
+            assert log[: master.end] == master.log[: master.end], point
+            assert cli(["verify", str(copy), "--fail-on", "error"]) == 0, point

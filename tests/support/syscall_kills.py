@@ -2,11 +2,13 @@
 
 Every call that changes what is on disk counts: files opened to be written, given a size, written, synced, linked, renamed
 and removed, directories made and removed. The kill comes just before the call of a number. What is written through a
-mapping is on disk without a call; it counts as part of the call before.
+mapping is on disk without a call; it counts as part of the call before. Calls elsewhere than below a given directory do
+not count: a preview in a temporary directory changes nothing that the next run finds.
 """
 
 import io
 import os
+import pickle
 import signal
 import sys
 from collections.abc import Callable
@@ -38,14 +40,26 @@ _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 class _Counter:
     """Counts calls, and kills this process before the one of a number."""
 
-    def __init__(self, dies_at: int) -> None:
+    def __init__(self, below: Path, dies_at: int) -> None:
         self.calls = 0
+        self._below = f"{os.path.realpath(below)}/"
         self._dies_at = dies_at
 
-    def count(self) -> None:
+    def count(self, *places: Any) -> None:
+        """Counts a call that names one of the places; a place is a path or a descriptor."""
+        if not any(self._is_below(place) for place in places):
+            return
         self.calls += 1
         if self.calls == self._dies_at:
             os.kill(os.getpid(), signal.SIGKILL)
+
+    def _is_below(self, place: Any) -> bool:
+        if isinstance(place, int):
+            return str(Path(f"/proc/self/fd/{place}").readlink()).startswith(self._below)
+        if not isinstance(place, str | bytes | os.PathLike):
+            return False
+        path = Path(os.fsdecode(place))
+        return f"{path.parent.resolve()}/{path.name}".startswith(self._below)  # a link itself, not where it leads
 
     def watch(self) -> None:
         """Puts itself before every call; only a process that ends soon does that."""
@@ -55,14 +69,14 @@ class _Counter:
 
         def opened(path: Any, flags: int, *more: Any, **named: Any) -> int:
             if flags & _WRITES:
-                self.count()
+                self.count(path, named.get("dir_fd"))
             return system_open(path, flags, *more, **named)
 
         def opened_plainly(file: Any, mode: str = "r", *more: Any, **named: Any) -> Any:
             if set(mode) & set("wxa+"):
-                self.count()
+                self.count(file)
                 found = plain_open(file, mode, *more, **named)
-                self.count()  # created or emptied, and nothing written yet
+                self.count(file)  # created or emptied, and nothing written yet
                 return found
             return plain_open(file, mode, *more, **named)
 
@@ -70,39 +84,55 @@ class _Counter:
         io.open = opened_plainly  # what pathlib uses
 
     def _counted(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        paths = 2 if call.__name__ in {"rename", "replace", "link", "symlink"} else 1
+
         def counted(*arguments: Any, **named: Any) -> Any:
-            self.count()
+            self.count(*arguments[:paths], named.get("dir_fd"))
             return call(*arguments, **named)
 
         return counted
 
 
-def run_in_fork(arguments: list[str], dies_at: int = 0) -> tuple[int, int]:
-    """Runs a command in a fork; returns its exit code, negative for a signal, and how many calls it made."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        _child(arguments, dies_at, writer)
-    os.close(writer)
-    with os.fdopen(reader, "rb") as pipe:
-        told = pipe.read()
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    return code, int(told or b"0")
+def run_in_fork(arguments: list[str], below: Path, dies_at: int = 0) -> tuple[int, int]:
+    """Runs a command in a fork; returns its exit code, negative for a signal, and how many calls below a directory it made."""
 
-
-def _child(arguments: list[str], dies_at: int, writer: int) -> None:
-    code = 99
-    try:
+    def count() -> tuple[int, int]:
         null = os.open(os.devnull, os.O_RDWR)
         os.dup2(null, 1)
         os.dup2(null, 2)
         sys.stdout, sys.stderr = io.open(1, "w", closefd=False), io.open(2, "w", closefd=False)  # noqa: SIM115, UP020
-        write, counter = os.write, _Counter(dies_at)
+        counter = _Counter(below, dies_at)
         counter.watch()
-        code = run(arguments)
-        write(writer, str(counter.calls).encode())
-    finally:
-        os._exit(code)
+        return run(arguments), counter.calls
+
+    code, found = _forked(count)
+    return found or (code, 0)
+
+
+def asked_in_fork(question: Callable[[], Any]) -> Any:
+    """Returns what a function returns in a fork: this process gets none of the threads that the function starts."""
+    code, found = _forked(question)
+    assert code == 0
+    return found
+
+
+def _forked(action: Callable[[], Any]) -> tuple[int, Any]:
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        code, write = 99, os.write
+        try:
+            told = pickle.dumps(action())
+            while told:
+                told = told[write(writer, told) :]
+            code = 0
+        finally:
+            os._exit(code)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        told = pipe.read()
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return code, pickle.loads(told) if code == 0 else None
 
 
 def points(calls: int, wanted: int) -> list[int]:

@@ -30,7 +30,7 @@ topics, groups and offsets; file-queues: the way back. The result is verified. D
 reported, then the exit code is 1. What DST lacks is listed as left_behind. Nothing appears under DST before all of it
 is on disk.
 
-impact: writes DST, a new or empty directory, and DST.unfinished meanwhile; the source is only read
+impact: writes DST, a new or empty directory, and DST.incomplete meanwhile; the source is only read
 """
 
 

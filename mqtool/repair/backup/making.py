@@ -9,12 +9,12 @@ from pathlib import Path
 
 from mqtool.errors import RefusedError, StoreError, UnsupportedFormatError, UsageError
 from mqtool.formats import file_names
+from mqtool.rebuild.aside import sync
 from mqtool.recovery.lock import lock_holder
 from mqtool.repair.backup import snapshots
 from mqtool.repair.backup.order import databases_of, list_files, state_of
 from mqtool.repair.backup.pieces import PIECE, Pieces
 from mqtool.repair.backup.snapshots import FileEntry, Piece, Snapshot
-from mqtool.repair.salvage.aside import sync
 from mqtool.store.real_path import is_inside
 from mqtool.store.store import Store, open_store
 

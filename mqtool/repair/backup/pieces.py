@@ -8,7 +8,7 @@ from pathlib import Path
 import zstandard
 
 from mqtool.errors import RefusedError, StoreError
-from mqtool.repair.salvage.aside import sync
+from mqtool.rebuild.aside import sync
 from mqtool.store.files import read_file
 
 PIECE = 4 << 20

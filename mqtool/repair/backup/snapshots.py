@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from mqtool.errors import RefusedError, StoreError
+from mqtool.rebuild.aside import sync
 from mqtool.repair.backup.pieces import PIECE
 from mqtool.repair.paths import check_name
-from mqtool.repair.salvage.aside import sync
 from mqtool.store.files import read_file
 
 SCHEMA = "mqtool.snapshot"

@@ -17,12 +17,12 @@ from mqtool.errors import (
 )
 from mqtool.formats import checkpoint, config_files, config_json, file_names
 from mqtool.formats.config_json import JsonStyle
+from mqtool.rebuild.aside import SUFFIX, built_aside
 from mqtool.rebuild.files import OutputFiles
 from mqtool.rebuild.log_survey import survey_log
 from mqtool.rebuild.metadata import compose
 from mqtool.rebuild.run import KINDS, rebuild
 from mqtool.rebuild.settings import settings_of
-from mqtool.repair.salvage.aside import built_aside
 from mqtool.repair.salvage.merge import Merge
 from mqtool.repair.salvage.new_log import KeptLog, MovedLog
 from mqtool.repair.salvage.report import Salvaged, account
@@ -77,7 +77,7 @@ def salvage(
     if chosen.compact != (chosen.map_file is not None):
         raise UsageError("a compacted store needs a file for the map of offsets, and only that does")
     if chosen.map_file is not None and os.path.lexists(chosen.map_file):
-        raise RefusedError("target", "expected a name that is not taken for the map of offsets", chosen.map_file)
+        _remove_interrupted_map(target, chosen.map_file)
     with contextlib.ExitStack() as stack:
         stores = [stack.enter_context(open_store(path, chosen.config)) for path in (root, *chosen.copies)]
         for store in stores:
@@ -85,6 +85,18 @@ def salvage(
         _check(stores, target, chosen)
         with built_aside(target) as work:
             return _Salvage(stores, target, chosen, work).run(on_progress or (lambda _done: None))
+
+
+def _remove_interrupted_map(target: Path, path: Path) -> None:
+    """Removes the map of a run that was interrupted between writing it and naming its store.
+
+    Raises:
+        RefusedError: the file is something else.
+    """
+    marker = target.with_name(target.name + SUFFIX) / _MAP_MARK
+    if not marker.is_file() or marker.read_bytes() != os.fsencode(path.absolute()):
+        raise RefusedError("target", "expected a name that is not taken for the map of offsets", path)
+    path.unlink()
 
 
 def _check(stores: list[Store], target: Path, options: Options) -> None:
@@ -116,6 +128,10 @@ def _segment_size(stores: list[Store]) -> int:
             return store.layout.commit_log_size.value
     words = "expected a CommitLog, found no copy with a segment that tells its size; nothing was made"
     raise NothingFoundError(words, stores[0].path)
+
+
+_MAP_MARK = "map-written"
+"""File next to an unfinished store that names the map of offsets which its run wrote."""
 
 
 class _Salvage:
@@ -252,8 +268,9 @@ class _Salvage:
         path = self._options.map_file
         assert path is not None
         lines = ["old,new,length", *(",".join(map(str, move)) for move in log.moves)]
-        beside = path.with_name(path.name + ".incomplete")
+        beside = path.with_name(path.name + SUFFIX)
         beside.write_text("\n".join(lines) + "\n", encoding="ascii")
+        (self._work / _MAP_MARK).write_bytes(os.fsencode(path.absolute()))
         beside.rename(path)
 
     def _note_parts(self) -> None:

@@ -12,8 +12,9 @@ from mqtool.cli.app import run as cli
 from mqtool.errors import RefusedError, StoreError, UsageError
 from mqtool.formats import commit_log
 from mqtool.formats.commit_log import MIN_RECORD_SIZE
+from mqtool.rebuild import aside
 from mqtool.repair.outlook import Preview
-from mqtool.repair.salvage import Options, aside, salvage
+from mqtool.repair.salvage import Options, salvage
 from mqtool.repair.salvage.filler import LARGEST, fillers
 from mqtool.store import Message
 from mqtool.verify import Severity, verify
@@ -230,10 +231,10 @@ def test_what_an_interrupted_run_left_does_not_look_whole_and_does_not_stop_the_
 
 def test_a_directory_in_the_way_that_is_not_ours_stays(tmp_path):
     root = copy_store("orders-5.5.0", tmp_path)
-    (tmp_path / "new.incomplete").mkdir()
+    (tmp_path / "new.incomplete" / "store").mkdir(parents=True)
     with pytest.raises(RefusedError, match="in the way"):
         salvage(root, tmp_path / "new")
-    assert (tmp_path / "new.incomplete").is_dir()
+    assert (tmp_path / "new.incomplete" / "store").is_dir()
 
 
 @pytest.mark.parametrize("size", [91, 92, 101, 102, 4096, LARGEST, LARGEST + 1, LARGEST + 90, 2 * LARGEST + 17])

@@ -14,11 +14,12 @@ MARK = "made-by-mqtool"
 
 
 @contextlib.contextmanager
-def built_aside(target: Path) -> Iterator[Path]:
+def built_aside(target: Path, *, into_empty: bool = False) -> Iterator[Path]:
     """Gives a directory to build in; on leaving without an error its `store` is renamed to the target, durably.
 
     Args:
         target: must not exist.
+        into_empty: an empty directory of that name may exist; the rename replaces it.
 
     Raises:
         RefusedError: it exists, or beside it stands something that is not ours.
@@ -27,16 +28,17 @@ def built_aside(target: Path) -> Iterator[Path]:
     if not target.name:
         raise RefusedError("target", "expected a name that is not taken; the result goes into a new directory", target)
     work = target.with_name(target.name + SUFFIX)
-    _clear_way(target, work)
+    _clear_way(target, work, into_empty=into_empty)
     try:
-        (work / "store").mkdir(parents=True)
+        work.mkdir(parents=True)
         (work / MARK).touch()
+        (work / "store").mkdir()
     except OSError as error:
         raise StoreError(f"cannot be made: {error.strerror}", work) from error
     try:
         yield work
         sync_tree(work / "store")
-        if os.path.lexists(target):
+        if _is_taken(target, into_empty=into_empty):
             raise RefusedError("target", "it appeared meanwhile", target)
         (work / "store").rename(target)
         sync(target.parent)
@@ -46,11 +48,20 @@ def built_aside(target: Path) -> Iterator[Path]:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _clear_way(target: Path, work: Path) -> None:
-    if os.path.lexists(target):
+def _is_taken(target: Path, *, into_empty: bool) -> bool:
+    return os.path.lexists(target) and not (into_empty and _is_empty(target))
+
+
+def _is_empty(path: Path) -> bool:
+    return not path.is_symlink() and path.is_dir() and not any(path.iterdir())
+
+
+def _clear_way(target: Path, work: Path, *, into_empty: bool) -> None:
+    if _is_taken(target, into_empty=into_empty):
         raise RefusedError("target", "expected a name that is not taken; the result goes into a new directory", target)
     if os.path.lexists(work):
-        if work.is_symlink() or not (work / MARK).is_file():
+        is_ours = (work / MARK).is_file() or _is_empty(work)  # empty: killed before it was marked
+        if work.is_symlink() or not is_ours:
             raise RefusedError("target", "this is in the way, and not from an interrupted run; move it away", work)
         shutil.rmtree(work)
 
