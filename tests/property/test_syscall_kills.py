@@ -17,6 +17,8 @@ import pytest
 import mqtool
 from mqtool.cli.app import run as cli
 from mqtool.records.damage import Damage
+from mqtool.verify.findings import Severity
+from mqtool.verify.store import verify
 from tests.fuzz.test_sibling_fuzz import small_copy
 from tests.support.ha_master import Master, playing
 from tests.support.stores import copy_store
@@ -226,6 +228,7 @@ if importlib.util.find_spec("rocksdict") is not None:
     CONVERSIONS |= {"rocksdb-queues": "rocksdb-cq-5.5.0", "file-queues": "orders-5.5.0"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", CONVERSIONS)
 def test_a_conversion_killed_between_two_calls_leaves_no_store_of_its_name_and_is_made_again(in_memory, what):
     store, out = small_copy(CONVERSIONS[what], in_memory / "store"), in_memory / "out"
@@ -254,6 +257,7 @@ def test_a_conversion_killed_between_two_calls_leaves_no_store_of_its_name_and_i
         assert contents(store) == before, point
 
 
+@pytest.mark.slow
 def test_a_replay_killed_between_two_calls_goes_on_and_nothing_is_missing_or_there_twice(store, in_memory):
     out = in_memory / "out"
     words = ["replay", "STORE", "--to", "OUT/new", "--ids", "OUT/ids", "--state", "OUT/state"]
@@ -274,6 +278,7 @@ def test_a_replay_killed_between_two_calls_goes_on_and_nothing_is_missing_or_the
         assert contents(store) == before, point
 
 
+@pytest.mark.slow
 def test_a_second_export_killed_between_two_calls_adds_what_is_new_once(store, in_memory):
     out, first = in_memory / "out", in_memory / "first"
     words = ["export", "STORE", "--to", "OUT/lake", "--state", "OUT/state"]
@@ -295,6 +300,17 @@ def test_a_second_export_killed_between_two_calls_adds_what_is_new_once(store, i
     for point in kills(words, store, out, again):
         assert cli(fill(words, store, out)) in {0, 1}, point
         assert rows() == expected, point
+
+
+QUIRKS = {"ha-4.9.7": {("queue-wrong-tags", "SCHEDULE_TOPIC_XXXX")}, "ha-5.5.0": set()}
+"""Errors that a broker of the release itself leaves: 4.9 recovers before it has read the delay levels."""
+
+
+def errors_of(root):
+    """Code and topic of each error."""
+    with mqtool.open(root) as opened:
+        findings = verify(opened).findings
+    return {(item.code, item.topic) for item in findings if item.severity is Severity.ERROR}
 
 
 def _play(master, pipe):
@@ -331,4 +347,4 @@ def test_a_mirror_killed_between_two_calls_goes_on_to_the_end_of_its_master(in_m
             assert cli(fill(words, copy, copy)) == 0, point
             log = b"".join(path.read_bytes() for path in sorted((copy / "commitlog").iterdir()))
             assert log[: master.end] == master.log[: master.end], point
-            assert cli(["verify", str(copy), "--fail-on", "error"]) == 0, point
+            assert errors_of(copy) <= QUIRKS[name], point
