@@ -237,7 +237,9 @@ def mqtool_command(way: int, fields: dict[str, str], body: bytes) -> Any:
 
 def registrations() -> list[bytes]:
     """A broker's registration in both forms."""
-    topics = config_files.parse_topics(fixture("metadata-5.5.0/store/config/topics.json").read_bytes()).topic_config_table
+    topics = config_files.parse_topics(
+        fixture("metadata-5.5.0/store/config/topics.json").read_bytes()
+    ).topic_config_table
     some = registration_body.RegisterBody(dict(list(topics.items())[:3]))
     return [registration_body.build(some), registration_body.build(some, compressed=True)]
 
