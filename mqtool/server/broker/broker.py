@@ -125,6 +125,12 @@ class Broker:
         if self.is_stopping:
             raise RefusalError(ResponseCode.SERVICE_NOT_AVAILABLE, "the broker is shutting down")
 
+    def check_release_5(self, command: Command) -> None:
+        """Raises RefusalError if the broker writes as 4.9 does, which does not support the request."""
+        if self.is_v4 and self.is_writable:
+            remark = f" request type {command.code} not supported"
+            raise RefusalError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+
     def check_readable(self, what: str) -> None:
         """Raises RefusalError if the broker may not be read."""
         if not self.settings.number("brokerPermission") & PERM_READ:

@@ -11,11 +11,11 @@ from mqtool.engine import PutStatus
 from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.errors import FormatError
 from mqtool.formats import java, properties, service_records
-from mqtool.formats.timer import TimerLogUnit, TimerMagic
+from mqtool.formats.timer import CHECKPOINT, TimerLogUnit, TimerMagic
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker import names
-from mqtool.server.broker.answers import RefusalError, text
+from mqtool.server.broker.answers import RefusalError, ok, text
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.delay.recall_handle import RecallHandle, parse_handle
 from mqtool.server.broker.delay.timer_files import TimerFiles
@@ -50,6 +50,7 @@ class Timer:
         """Returns the handler of each request code."""
         return {
             RequestCode.RECALL_MESSAGE: self.recall,
+            RequestCode.GET_TIMER_CHECK_POINT: self.check_point,
         }
 
     # -- on the way in -------------------------------------------------------------------------------------------
@@ -127,6 +128,13 @@ class Timer:
             raise RefusalError(ResponseCode.SYSTEM_ERROR, f"recall failed, {result.status.value}")
         fields = {"msgId": handle.message_id, "MSG_REGION": broker.settings.text("regionId")}
         return command.reply(ResponseCode.SUCCESS, None, fields)
+
+    def check_point(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002 - every handler has both
+        """GET_TIMER_CHECK_POINT: how far the timer is, as slaves take it over."""
+        self._broker.check_release_5(command)
+        if self._files is None:
+            raise RefusalError(ResponseCode.SYSTEM_ERROR, "The checkpoint is null")
+        return ok(command, data=CHECKPOINT.build(self._files.checkpoint_at(self._read_ms, self._queue_offset)))
 
     # -- delivery ------------------------------------------------------------------------------------------------
 

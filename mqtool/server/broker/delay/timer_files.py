@@ -181,22 +181,21 @@ class TimerFiles:
             position = self.end - self._size + timer.last_unit_position(self._size)
         return self._unit(position) if position >= 0 else None
 
-    def save(self, read_ms: int, queue_offset: int) -> None:
-        """Writes the checkpoint.
+    def checkpoint_at(self, read_ms: int, queue_offset: int) -> TimerCheckpoint:
+        """Returns the checkpoint that states how far the timer is.
 
         Args:
-            read_ms: slots before this time have been delivered.
-            queue_offset: messages of the timer topic before this one are filed.
+            read_ms: slots before this time have been delivered; ms since epoch.
+            queue_offset: messages of the timer topic before this one are in the wheel.
         """
-        self.checkpoint = TimerCheckpoint(
-            read_ms,
-            self.end,
-            queue_offset,
-            queue_offset,
-            self.checkpoint.state_version,
-            read_ms,
-            self.checkpoint.counter + 1,
+        last = self.checkpoint
+        return TimerCheckpoint(
+            read_ms, self.end, queue_offset, queue_offset, last.state_version, read_ms, last.counter + 1
         )
+
+    def save(self, read_ms: int, queue_offset: int) -> None:
+        """Writes the checkpoint; arguments as `checkpoint_at`."""
+        self.checkpoint = self.checkpoint_at(read_ms, queue_offset)
         self._check_path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = open_more(self._check_path, os.O_WRONLY | os.O_CREAT)
         try:

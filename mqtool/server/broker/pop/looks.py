@@ -110,9 +110,7 @@ class PopLooks:
         """
         broker = self._broker
         group, topic, queue_id = text(command, "consumerGroup"), text(command, "topic"), number(command, "queueId")
-        if broker.is_v4 and broker.is_writable:
-            remark = f" request type {command.code} not supported"
-            raise RefusalError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+        broker.check_release_5(command)
         broker.check_readable("peeking message")
         config = broker.topics.get(topic)
         if config is None:

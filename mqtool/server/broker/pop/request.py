@@ -74,9 +74,7 @@ def read_request(broker: Broker, command: Command, peer: Peer) -> PopRequest:
 
 def _check_broker(broker: Broker, command: Command) -> None:
     """Raises RefusalError if the broker pops nothing, or not so much."""
-    if broker.is_v4 and broker.is_writable:
-        remark = f" request type {command.code} not supported"
-        raise RefusalError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+    broker.check_release_5(command)
     host = broker.address.rpartition(":")[0]
     if not broker.settings.number("brokerPermission") & PERM_READ:
         raise RefusalError(ResponseCode.NO_PERMISSION, f"the broker[{host}] pop message is forbidden")

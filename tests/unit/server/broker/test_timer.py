@@ -1,13 +1,16 @@
 """Timer messages: parked, filed in the wheel as the real broker files them, delivered at their time, taken back."""
 
 import time
+from dataclasses import replace
 
 import pytest
 
+from mqtool.engine import Compat, StoreOptions, open_store
 from mqtool.formats import timer
 from mqtool.formats.timer import TimerMagic
 from mqtool.server.broker.delay.timer_files import TimerFiles
-from tests.support.remoting import bodies, records
+from mqtool.server.testing import MqServer
+from tests.support.remoting import Client, bodies, records
 from tests.unit.server.broker.conftest import until
 
 SMALL_LOG = 10 * timer.LOG_UNIT_SIZE
@@ -90,3 +93,41 @@ def test_files_of_the_log_go_when_their_messages_are_gone(files, tmp_path):
     files.expire(1500)
     assert 1 < len(list((tmp_path / "timerlog").iterdir())) < before
     assert [unit.physical_offset for unit in files.units(60_000)][-1] == 2900
+
+
+RECORDED_CHECK_POINT = bytes.fromhex(
+    "000001a207d519c0"  # last read time, aligned to a second
+    "0000000000000034"  # end of the timer log: one unit of 52 bytes
+    "0000000000000001"  # queue offset up to which messages are in the wheel
+    "0000000000000001"  # the same of the master
+    "0000000000000000000001a207d51b3c000000000000001a"  # data version
+)
+"""The real 5.5.0's answer to GET_TIMER_CHECK_POINT, two seconds after its first timer message."""
+
+
+def test_a_slave_is_given_the_timer_s_checkpoint(tmp_path):
+    with MqServer(tmp_path / "store") as server, Client(server.broker_address) as client:
+        expected = timer.parse_checkpoint(RECORDED_CHECK_POINT)
+        now = now_ms()
+        assert client.put("Later", properties={"TIMER_DELIVER_MS": str(now + 3_600_000)}).code == 0
+        until(lambda: client.call(60).body[16:24] == RECORDED_CHECK_POINT[16:24])
+        answer = client.call(60)
+        found = timer.parse_checkpoint(answer.body)
+    assert (answer.code, answer.remark, answer.fields, len(answer.body)) == (0, None, {}, len(RECORDED_CHECK_POINT))
+    varying = {"last_read_time_ms": 0, "timestamp": 0, "counter": 0}
+    assert replace(found, **varying) == replace(expected, **varying)
+    assert (found.last_read_time_ms % 1000, abs(found.last_read_time_ms - now) < 60_000) == (0, True)
+
+
+def test_without_a_timer_there_is_no_checkpoint(tmp_path):
+    with MqServer(tmp_path / "store", timerWheelEnable="false") as server, Client(server.broker_address) as client:
+        answer = client.call(60)
+    assert (answer.code, answer.remark) == (1, "The checkpoint is null")  # as the real 5.5.0 answers
+
+
+def test_a_broker_of_4_9_does_not_know_the_request(tmp_path):
+    with open_store(tmp_path / "store", StoreOptions(compat=Compat.V4_9)) as store:
+        assert store.put("T", 0, b"body").ok
+    with MqServer(tmp_path / "store") as server, Client(server.broker_address) as client:
+        answer = client.call(60)
+    assert (answer.code, answer.remark) == (3, " request type 60 not supported")
