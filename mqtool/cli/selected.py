@@ -1,11 +1,11 @@
 """What `--topic` and `--queue` select must exist: an empty answer about a misspelt name reads like a clean one."""
 
 from collections.abc import Iterable, Sequence
-from fnmatch import fnmatchcase
 
 from mqtool.cli.exits import NotFoundError
 from mqtool.commands import command
 from mqtool.store import Store
+from mqtool.store.globs import Globs
 from mqtool.store.message import Message
 from mqtool.store.topics import unmatched
 
@@ -36,8 +36,8 @@ def require_selected(stores: Iterable[Store], topics: Sequence[str] | None, queu
 
 
 def _has_queue(store: Store, topics: Sequence[str], queue_id: int | None) -> bool:
-    for queue in store.disk_queues():
-        if queue.queue_id == queue_id and (not topics or any(fnmatchcase(queue.topic, glob) for glob in topics)):
-            return True
+    globs = Globs(topics)
+    if any(queue.queue_id == queue_id and globs.matches(queue.topic) for queue in store.disk_queues()):
+        return True
     found = store.messages(topics=tuple(topics), queue_id=queue_id, limit=1, check_crc=False)
     return any(isinstance(item, Message) for item in found)

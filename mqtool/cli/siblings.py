@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from fnmatch import fnmatchcase
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from mqtool.cli.spark_session import OnSpark, spark_session
 from mqtool.errors import CorruptionError, UnsupportedFormatError, UsageError
 from mqtool.siblings.base import Damage, Finding, Opened, Row, Severity, Table
 from mqtool.siblings.registry import Kind
+from mqtool.store.globs import Globs
 
 _OPTIONS = ("offset", "time", "topic", "queue", "tag", "key", "unique_key", "user_property", "grep", "max_bytes")
 
@@ -189,8 +189,8 @@ def _tests(opened: Opened, table: Table, filters: Filters, columns: dict[str, st
     """Returns a predicate for each option that was given."""
     tests: list[Any] = []
     if filters.topic:
-        globs, topic = filters.topic, columns["topic"]
-        tests.append(lambda row: any(fnmatchcase(row[topic] or "", glob) for glob in globs))
+        globs, topic = Globs(filters.topic), columns["topic"]
+        tests.append(lambda row: globs.matches(row[topic] or ""))
     for option, wanted in (("queue", filters.queue), ("tag", filters.tag), ("unique_key", filters.unique_key)):
         if wanted is not None:
             accepted = set(wanted) if isinstance(wanted, list) else {wanted}

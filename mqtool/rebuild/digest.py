@@ -1,9 +1,7 @@
 """A window of records, dispatched and sorted by queue: what one process hands to another, or to itself."""
 
 from dataclasses import dataclass, field
-from fnmatch import translate
 from itertools import pairwise
-from re import compile as compile_pattern
 
 import numpy as np
 
@@ -16,6 +14,7 @@ from mqtool.records.dispatched import DispatchRules, IndexKeys, Oddity
 from mqtool.records.dispatched import QueueUnits as Dispatched
 from mqtool.records.frames import Frames
 from mqtool.records.words import WordTable
+from mqtool.store.globs import Globs
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ class Digest:
         self._dispatcher = Dispatcher(rules)
         self._wanted = wanted
         self._queues = WordTable()
-        self._patterns = [compile_pattern(translate(glob)) for glob in wanted.topics]
+        self._globs = Globs(wanted.topics)
         self._chosen = np.empty(0, bool)
 
     def batch(self, frames: Frames) -> Batch:
@@ -96,11 +95,11 @@ class Digest:
     def _selected(self, units: Dispatched) -> Dispatched:
         if self._wanted.queue_id is not None:
             units = units.select(units.queue_id == self._wanted.queue_id)
-        if not self._patterns:
+        if self._globs.is_everything:
             return units
         fresh = self._dispatcher.topics.names[len(self._chosen) :]
-        chosen = [any(pattern.match(name) for pattern in self._patterns) for name in fresh]
-        self._chosen = np.concatenate([self._chosen, np.array(chosen, bool)])
+        chosen = np.array([self._globs.matches(name) for name in fresh], bool)
+        self._chosen = np.concatenate([self._chosen, chosen])
         return units.select(self._chosen[units.topic])
 
     def _by_queue(self, frames: Frames, units: Dispatched) -> list[tuple[QueueName, UnitBatch]]:

@@ -1,6 +1,5 @@
 """Queues and index made anew in place: what of a rebuild replaces what is there."""
 
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +17,7 @@ from mqtool.repair.changes import RebuildIndex, RebuildQueues
 from mqtool.repair.fingerprints import sha256_of
 from mqtool.store.files import list_directory, list_mapped_files
 from mqtool.store.filter_bit_maps import bit_maps_of
+from mqtool.store.globs import Globs
 from mqtool.store.layout import queue_directories
 from mqtool.store.store import Store
 
@@ -37,17 +37,13 @@ def rebuild_queues(store: Store, change: RebuildQueues, out: Path, built: Built)
     made = set(built.put_tree(out))
     if not made:
         raise UsageError(f"{store.path}: the CommitLog holds no message of the queues that were asked for")
+    chosen = Globs(change.topics)
     for kind in _KINDS:
         for topic, queue_id, directory in queue_directories(store.path / kind):
-            if _is_wanted(change, topic, queue_id):
+            if chosen.matches(topic) and change.queue_id in (None, queue_id):
                 _replace_queue(store, kind, directory, out, built)
     built.read_log(store)
     built.read_settings(store)
-
-
-def _is_wanted(change: RebuildQueues, topic: str, queue_id: int) -> bool:
-    named = not change.topics or any(fnmatchcase(topic, glob) for glob in change.topics)
-    return named and change.queue_id in (None, queue_id)
 
 
 def _replace_queue(store: Store, kind: str, directory: Path, out: Path, built: Built) -> None:

@@ -1,7 +1,7 @@
 """From what `verify` found to the changes that mend it; what no change of a store can mend is said."""
 
 import glob
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -75,17 +75,25 @@ def changes_of(store: Store, findings: Iterable[Finding]) -> Mending:
     if blocking:
         return Mending((SetAside(tuple(one.file for one in blocking)),), tuple(wanted), again=True)
     misplaced = {file.path for file in store.layout.misplaced}
-    named = [one for one in wanted if one.code == "log-segment-name" and store.path / one.file in misplaced]
+    named, others = _parted(wanted, lambda one: one.code == "log-segment-name" and store.path / one.file in misplaced)
     if named:
-        others = tuple(finding for finding in wanted if finding not in named)
         return Mending((RenameSegments(tuple(finding.file for finding in named)),), others, again=bool(others))
-    tails = [finding for finding in wanted if finding.code in _TAILS]
+    tails, others = _parted(wanted, lambda one: one.code in _TAILS)
     if tails:
-        others = tuple(finding for finding in wanted if finding not in tails)
         return Mending((Truncate(store.commit_log.max_offset),), others, again=bool(others))
     gathered = _Gathered({file.path: file for file in store.layout.commit_log.files})
     left = [finding for finding in wanted if not gathered.take(store, finding)]
     return Mending(gathered.changes(), tuple(finding for finding in left if not gathered.removes(finding)))
+
+
+def _parted(
+    findings: Iterable[Finding], is_first: Callable[[Finding], bool]
+) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
+    """Returns the findings that are asked for, and the others."""
+    parts: dict[bool, list[Finding]] = {True: [], False: []}
+    for finding in findings:
+        parts[is_first(finding)].append(finding)
+    return tuple(parts[True]), tuple(parts[False])
 
 
 @dataclass
@@ -175,12 +183,13 @@ def left_by(mending: Mending, findings: Iterable[Finding], root: Path, config: M
     with open_store(root, config) as store:
         after = verify(store)
     found = {(one.code, one.file) for one in after.findings}
+    not_planned = set(mending.left)
     unknown = {Area.LINT, *(check.area for check in after.checks if check.state is State.UNKNOWN)}
     left = tuple(
         one
         for one in findings
         if one.severity is not Severity.NOTE
-        and ((one.code, one.file) in found or (one in mending.left and CATALOGUE[one.code].area in unknown))
+        and ((one.code, one.file) in found or (one in not_planned and CATALOGUE[one.code].area in unknown))
     )
     return replace(mending, left=left, again=mending.again and bool(left))
 

@@ -4,7 +4,6 @@ import re
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
-from fnmatch import translate
 from functools import cached_property
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from mqtool.errors import UsageError
 from mqtool.formats import java, properties
 from mqtool.records.frames import Frames
+from mqtool.store.globs import Globs
 from mqtool.store.message import Message
 
 
@@ -86,12 +86,12 @@ class Selection:
         return re.compile(self.grep, re.DOTALL) if self.grep is not None else None
 
     @cached_property
-    def _topics(self) -> re.Pattern[str] | None:
-        return re.compile("|".join(translate(glob) for glob in self.topics)) if self.topics else None
+    def _globs(self) -> Globs:
+        return Globs(self.topics)
 
     def matches_topic(self, topic: str) -> bool:
         """Whether one of the globs matches."""
-        return self._topics is None or self._topics.match(topic) is not None
+        return self._globs.matches(topic)
 
     @property
     def needs_properties(self) -> bool:

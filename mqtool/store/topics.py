@@ -1,8 +1,8 @@
 """The topics that a store knows of: by its queues, by its configuration, or only by records of its log."""
 
 from collections.abc import Iterable
-from fnmatch import fnmatchcase
 
+from mqtool.store.globs import Globs
 from mqtool.store.message import Message
 from mqtool.store.store import Store
 
@@ -18,7 +18,7 @@ def unmatched(store: Store, globs: Iterable[str]) -> list[str]:
     metadata = store.metadata
     known = {queue.topic for queue in store.disk_queues()} | metadata.topics.keys()
     known.update(topic for topics in metadata.consumer_offsets.values() for topic in topics)
-    missing = [glob for glob in globs if not any(fnmatchcase(topic, glob) for topic in known)]
+    missing = [glob for glob in globs if not any(map(Globs([glob]).matches, known))]
     return [glob for glob in missing if not _is_in_log(store, glob)]
 
 

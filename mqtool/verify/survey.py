@@ -6,7 +6,7 @@ moment. It is plain data: it is sent to worker processes.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +23,7 @@ from mqtool.store import Store, delay_levels
 from mqtool.store.commit_log import CommitLog
 from mqtool.store.consume_queue import Queue, UnitCache
 from mqtool.store.files import MappedFile, ReadFile, list_directory, list_mapped_files
+from mqtool.store.globs import Globs
 from mqtool.store.layout import queue_directories
 from mqtool.store.witness import QueueWitness
 from mqtool.verify import lock
@@ -163,10 +164,11 @@ class Survey:
         trees = [self.root / tree for tree in (file_names.CONSUME_QUEUE, file_names.BATCH_CONSUME_QUEUE)]
         places = [place for tree in trees for place in (tree, tree / queue[0], tree / queue[0] / str(queue[1]))]
         return bool(self.unlisted) and any(place in self.unlisted for place in places)
+from mqtool.store.globs import Globs
 
     def wants(self, topic: str) -> bool:
         """Whether a topic is among those asked for."""
-        return self.topics is None or any(fnmatchcase(topic, glob) for glob in self.topics)
+        return self._globs.matches(topic)
 
 
 def survey(

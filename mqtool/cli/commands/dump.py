@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from fnmatch import fnmatchcase
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -58,6 +57,7 @@ from mqtool.siblings.registry import recognise, store_of_file
 if TYPE_CHECKING:
     from mqtool.store import Message, Store
     from mqtool.store.broker_config import BrokerConfig
+    from mqtool.store.globs import Globs
     from mqtool.store.known_file import KnownFile
 
 
@@ -212,6 +212,7 @@ def _files(
     """Prints files of one kind that hold no messages: units, entries, slots, configuration."""
     from mqtool.store import broker_config
     from mqtool.store.fields import file_fields
+    from mqtool.store.globs import Globs
 
     filters.refuse(*_MESSAGES_ONLY, why="selects messages; these are files of another kind")
     if view.follow or view.explode:
@@ -219,7 +220,8 @@ def _files(
     if view.hex:
         filters.refuse("offset", why="does not go with --hex for these files")
     keys = broker_config.load(config)
-    chosen = [file for file in files if _is_wanted(file, filters)]
+    globs = Globs(filters.topic)
+    chosen = [file for file in files if _is_wanted(file, globs, filters.queue)]
     if view.hex:
         rows = field_rows.rows(found for file in chosen for found in file_fields(file, keys))
     else:
@@ -229,10 +231,8 @@ def _files(
     return output.finish()
 
 
-def _is_wanted(file: KnownFile, filters: Filters) -> bool:
-    if filters.queue is not None and file.queue_id != filters.queue:
-        return False
-    return not filters.topic or any(fnmatchcase(file.topic or "", glob) for glob in filters.topic)
+def _is_wanted(file: KnownFile, globs: Globs, queue_id: int | None) -> bool:
+    return queue_id in (None, file.queue_id) and globs.matches(file.topic or "")
 
 
 def _selected(files: list[KnownFile], keys: BrokerConfig, filters: Filters) -> Iterator[Row]:

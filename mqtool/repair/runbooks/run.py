@@ -134,9 +134,8 @@ def _make(protocol: Protocol, book: Runbook, proposal: Aside, request: Request, 
 
 def _change(protocol: Protocol, book: Runbook, proposal: InPlace, case: Case, found: Detection) -> None:
     request = case.request
-    left = tuple(
-        f"left: {one.code} {one.file}: {CATALOGUE[one.code].remedy}" for one in proposal.left if one in found.findings
-    )
+    mine = set(found.findings)
+    left = tuple(f"left: {one.code} {one.file}: {CATALOGUE[one.code].remedy}" for one in proposal.left if one in mine)
     try:
         plan = _plan(protocol, proposal, request)
     except NothingToChangeError:

@@ -1,0 +1,57 @@
+"""Changes for very many findings: what is compared grows with their number, not with its square."""
+
+from collections import Counter
+
+import pytest
+
+from mqtool.repair.changes import RebuildQueues, Truncate
+from mqtool.repair.from_findings import changes_of
+from mqtool.store.store import open_store
+from mqtool.verify import Finding, Severity
+from tests.support.stores import fixture
+
+COUNT = 20_000
+
+
+@pytest.fixture
+def store():
+    with open_store(fixture("orders-5.5.0") / "store") as opened:
+        yield opened
+
+
+@pytest.fixture
+def compared(monkeypatch):
+    """Counts how often two findings are compared with each other."""
+    counts: Counter[str] = Counter()
+    equal = Finding.__eq__
+
+    def counted(one, other):
+        counts["=="] += 1
+        return equal(one, other)
+
+    monkeypatch.setattr(Finding, "__eq__", counted)
+    return counts
+
+
+def findings(code, severity=Severity.ERROR):
+    return [
+        Finding(code, severity, f"consumequeue/T{number}/0/{0:020d}", 0, number, f"T{number}", 0)
+        for number in range(COUNT)
+    ]
+
+
+def test_every_finding_is_looked_at_a_few_times(store, compared):
+    mending = changes_of(store, [*findings("queue-hole"), *findings("log-bad-body")])
+    assert [type(change) for change in mending.changes] == [RebuildQueues]
+    assert len(mending.changes[0].topics) == COUNT
+    assert len(mending.left) == COUNT
+    assert compared["=="] <= 2 * COUNT
+
+
+@pytest.mark.parametrize("first", ["log-torn-tail", "log-garbage-tail"])
+def test_what_a_first_change_leaves_is_parted_in_one_pass(first, store, compared):
+    tails = findings(first, Severity.WARNING)
+    mending = changes_of(store, [*tails, *findings("queue-hole")])
+    assert mending.changes == (Truncate(store.commit_log.max_offset),)
+    assert mending.left == tuple(findings("queue-hole"))
+    assert compared["=="] <= 2 * COUNT
