@@ -1,5 +1,6 @@
 """Queues and index made anew in place: what of a rebuild replaces what is there."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from mqtool.rebuild.settings import settings_of
 from mqtool.repair.built import Built, check_queues
 from mqtool.repair.changes import RebuildIndex, RebuildQueues
 from mqtool.repair.fingerprints import sha256_of
+from mqtool.store.consume_queue import has_record
 from mqtool.store.files import list_directory, list_mapped_files
 from mqtool.store.filter_bit_maps import bit_maps_of
 from mqtool.store.globs import Globs
@@ -34,22 +36,45 @@ def rebuild_queues(store: Store, change: RebuildQueues, out: Path, built: Built)
     _tell(result, built)
     if bit_maps is not None:
         built.notes.extend(bit_maps.problems)
-    made = set(built.put_tree(out))
-    if not made:
-        raise UsageError(f"{store.path}: the CommitLog holds no message of the queues that were asked for")
+    made, removed = set(built.put_tree(out)), len(built.removed)
+    foreign = _foreign_queues(store) if not result.damage else set()
     chosen = Globs(change.topics)
     for kind in _KINDS:
         for topic, queue_id, directory in queue_directories(store.path / kind):
             if chosen.matches(topic) and change.queue_id in (None, queue_id):
-                _replace_queue(store, kind, directory, out, built)
+                _replace_queue(store, kind, directory, out, built, is_foreign=directory in foreign)
+    if not made and len(built.removed) == removed:
+        raise UsageError(f"{store.path}: the CommitLog holds no message of the queues that were asked for")
     built.read_log(store)
     built.read_settings(store)
 
 
-def _replace_queue(store: Store, kind: str, directory: Path, out: Path, built: Built) -> None:
+def _foreign_queues(store: Store) -> set[Path]:
+    """Returns the directories of queues all of whose units lead into the log as it is, not to what has expired.
+
+    If the log, which is intact, holds no message of such a queue, its units lead to records of others.
+    """
+    log, found = store.commit_log, set()
+    for queue in store.disk_queues():
+        units = queue.units()
+        at = units["physical_offset"][has_record(units)]
+        if len(at) and (at >= log.min_offset).all() and (at < log.max_offset).all():
+            found.add(queue.path)
+    return found
+
+
+def _replace_queue(store: Store, kind: str, directory: Path, out: Path, built: Built, *, is_foreign: bool) -> None:
     """Decides about the files of one queue that exists."""
     inner = directory.relative_to(store.path)
     made = list_mapped_files(out / inner).files
+    if not made and is_foreign:
+        for file in list_mapped_files(directory).files:
+            built.remove(file.path)
+        built.notes.append(
+            f"{inner.as_posix()}: the log holds no message of this queue, and its units lead to messages of others: "
+            "its files are set aside"
+        )
+        return
     if not made:
         if kind != file_names.CONSUME_QUEUE_EXT:
             built.notes.append(f"{inner.as_posix()}: the log holds no message of this queue; it is left as it is")
@@ -70,9 +95,10 @@ def _keep_expired(made: Path, old: Path, log_begins: int) -> None:
     The broker keeps them too: it deletes a queue's files, not its units.
     """
     dtype = CONSUME_QUEUE_UNIT.dtype
-    made_bytes, old_bytes = made.read_bytes(), old.read_bytes()
-    if len(made_bytes) != len(old_bytes) or len(made_bytes) % dtype.itemsize:
+    size = made.stat().st_size
+    if size != old.stat().st_size or size % dtype.itemsize:
         return
+    made_bytes, old_bytes = made.read_bytes(), old.read_bytes()
     new, before = np.frombuffer(made_bytes, dtype), np.frombuffer(old_bytes, dtype)
     blank = (new["physical_offset"] == 0) & (new["size"] == PRE_BLANK_SIZE_FIELD)
     count = len(new) if blank.all() else int(np.argmin(blank))
@@ -134,9 +160,12 @@ def _replace_index(store: Store, made: list[Path], built: Built) -> None:
     old = [directory / e.name for e in list_directory(directory) if file_names.is_index_file_name(e.name)]
     for path in old:
         built.name(path)  # refuses links before any of them is read
-    names = _names(
-        [path.name for path in made], [sha256_of(path) for path in made], {path.name: sha256_of(path) for path in old}
-    )
+    sizes = {path.stat().st_size for path in made} & {path.stat().st_size for path in old if path.is_file()}
+
+    def total(path: Path) -> str | None:
+        return sha256_of(path) if path.stat().st_size in sizes else None  # one of another size is another file
+
+    names = _names([path.name for path in made], [total(path) for path in made], {one.name: total(one) for one in old})
     for name, path in zip(names, made, strict=True):
         built.put(f"{file_names.INDEX}/{name}", path)
     for path in old:
@@ -144,12 +173,15 @@ def _replace_index(store: Store, made: list[Path], built: Built) -> None:
             built.remove(path)
 
 
-def _names(made: list[str], sums: list[str], old: dict[str, str]) -> list[str]:
-    """Returns a name for each new file: that of the old one with the same bytes, or at the same place between such."""
+def _names(made: list[str], sums: Sequence[str | None], old: dict[str, str | None]) -> list[str]:
+    """Returns a name for each new file: that of the old one with the same bytes, or at the same place between such.
+
+    A sum is None where the bytes are not known: such a file is like no other.
+    """
     names: list[str | None] = [None] * len(made)
-    by_sum = {total: name for name, total in sorted(old.items(), reverse=True)}
+    by_sum = {total: name for name, total in sorted(old.items(), reverse=True) if total is not None}
     for number, total in enumerate(sums):
-        name = by_sum.get(total)
+        name = None if total is None else by_sum.get(total)
         if name is not None and all(known is None or known < name for known in names[:number]):
             names[number] = name
     left = sorted(set(old) - set(names))

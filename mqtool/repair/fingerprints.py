@@ -4,7 +4,7 @@ import hashlib
 from pathlib import Path
 
 from mqtool.repair.plan import Fingerprint
-from mqtool.store.files import ReadFile
+from mqtool.store.files import LARGEST, ReadFile
 
 _BLOCK = 1 << 20
 
@@ -14,7 +14,7 @@ def fingerprint(path: Path, *, full: bool = True) -> Fingerprint | None:
 
     Args:
         path: of a regular file.
-        full: read all of it; else size and time only.
+        full: read all of it, unless it is longer than any file of a broker; else size and time only.
 
     Raises:
         StoreError: it cannot be read.
@@ -25,16 +25,23 @@ def fingerprint(path: Path, *, full: bool = True) -> Fingerprint | None:
     return Fingerprint(status.st_size, status.st_mtime_ns, sha256_of(path) if full else None)
 
 
+def is_left_out(found: Fingerprint) -> bool:
+    """Whether the bytes of a file are too many to be read for its fingerprint."""
+    return found.size > LARGEST
+
+
 def result_of(path: Path) -> Fingerprint:
     """Returns the fingerprint of a file that was built aside: its time tells nothing."""
     return Fingerprint(path.stat().st_size, None, sha256_of(path))
 
 
-def sha256_of(path: Path) -> str:
-    """Returns the sum of all bytes; holes count as zeros and cost little."""
+def sha256_of(path: Path) -> str | None:
+    """Returns the sum of all bytes; None if the file is longer than `LARGEST`. Holes are zeros and are not read."""
     digest = hashlib.sha256()
     zeros = bytes(_BLOCK)
     with ReadFile(path) as file:
+        if file.size > LARGEST:
+            return None
         at, end = 0, file.data_end()
         while at < file.size:
             count = min(_BLOCK, file.size - at)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from mqtool.errors import UsageError
 from mqtool.formats import file_names
+from mqtool.rebuild.metadata import composable
 from mqtool.repair.changes import (
     Change,
     Pad,
@@ -81,7 +82,7 @@ def changes_of(store: Store, findings: Iterable[Finding]) -> Mending:
     tails, others = _parted(wanted, lambda one: one.code in _TAILS)
     if tails:
         return Mending((Truncate(store.commit_log.max_offset),), others, again=bool(others))
-    gathered = _Gathered({file.path: file for file in store.layout.commit_log.files})
+    gathered = _Gathered({file.path: file for file in store.layout.commit_log.files}, composable(store))
     left = [finding for finding in wanted if not gathered.take(store, finding)]
     return Mending(gathered.changes(), tuple(finding for finding in left if not gathered.removes(finding)))
 
@@ -101,6 +102,7 @@ class _Gathered:
     """What findings ask for together."""
 
     segments: dict[Path, MappedFile]
+    composable: frozenset[str]
     topics: set[str | None] = field(default_factory=set)
     index: bool = False
     timer: bool = False
@@ -130,8 +132,8 @@ class _Gathered:
             self.timer = True
         elif area is Area.CHECKPOINT and finding.code not in ("checkpoint-unreadable", "checkpoint-not-file"):
             self.files.add(file_names.CHECKPOINT)
-        elif finding.code in _CONFIG:
-            self.files.add(f"{file_names.CONFIG}/{_main_name(finding)}")
+        elif finding.code in _CONFIG and (name := f"{file_names.CONFIG}/{_main_name(finding)}") in self.composable:
+            self.files.add(name)
         else:
             return False
         return True

@@ -12,7 +12,7 @@ from mqtool.formats import file_names
 from mqtool.repair.building import build
 from mqtool.repair.built import Built
 from mqtool.repair.changes import Change, Trim, Truncate
-from mqtool.repair.fingerprints import fingerprint, result_of
+from mqtool.repair.fingerprints import fingerprint, is_left_out, result_of
 from mqtool.repair.outlook import PATH_KEYS, Meant, Preview
 from mqtool.repair.paths import HOME, inside
 from mqtool.repair.plan import Forecast, Plan, Read, Step
@@ -70,7 +70,9 @@ def make_plan(
         raise UsageError(f"{work_dir}: expected a directory outside of {root}: planning writes nothing into a store")
     with open_store(root, config) as opened, tempfile.TemporaryDirectory(prefix="mqtool-plan-", dir=work_dir) as work:
         built = build(opened, wanted, Path(work))
-        plan = _described(opened, wanted, built, forecast_of(opened, wanted, built, broker, must_repair=must_repair))
+        steps = steps_of(built)
+        forecast = forecast_of(opened, wanted, built, steps, broker, must_repair=must_repair)
+        plan = _described(opened, wanted, built, steps, forecast)
         if look is not None:
             _show(opened, built, look)
     if not plan.steps:
@@ -86,14 +88,26 @@ def _show(store: Store, built: Built, look: Callable[[Path, Mapping[str, str]], 
 
 
 def forecast_of(
-    store: Store, wanted: Sequence[Change], built: Built, broker: str | None = None, *, must_repair: bool = False
+    store: Store,
+    wanted: Sequence[Change],
+    built: Built,
+    steps: Sequence[Step],
+    broker: str | None = None,
+    *,
+    must_repair: bool = False,
 ) -> Forecast | None:
     """Returns what a start loses before and after changes; None if it is not known, or messages do not depend on them.
+
+    Args:
+        store: opened.
+        wanted, broker, must_repair: as for `make_plan`.
+        built: what the changes come to.
+        steps: of it.
 
     Raises:
         RefusedError: a start would then lose messages that are still in the store.
     """
-    names = {step.path for step in steps_of(built)}
+    names = {step.path for step in steps}
     if not names or (not must_repair and all(name.startswith(_NOT_MESSAGES) for name in names)):
         return None
     files = {name: path for name, path in built.files.items() if name in names}
@@ -118,14 +132,22 @@ def meant_by(store: Store, wanted: Sequence[Change]) -> Meant:
     return Meant(start) if end == log.max_offset else Meant(start, end)
 
 
-def _described(store: Store, wanted: Sequence[Change], built: Built, forecast: Forecast | None) -> Plan:
-    steps = steps_of(built)
+def _described(
+    store: Store, wanted: Sequence[Change], built: Built, steps: tuple[Step, ...], forecast: Forecast | None
+) -> Plan:
     touched = {step.path for step in steps}
     reads = []
     for name, full in sorted(built.reads.items()):
         found = fingerprint(inside(store.path, name), full=full)
         if found is not None and name not in touched:
             reads.append(Read(name, found))
+    fingerprints = [*((step.path, step.before) for step in steps), *((read.path, read.fingerprint) for read in reads)]
+    built.notes.extend(
+        f"{name}: {found.size} bytes, more than any file of a broker has: its bytes are not read, and a change of it "
+        "is only seen by its size and time"
+        for name, found in fingerprints
+        if found is not None and is_left_out(found)
+    )
     return Plan(
         str(store.path),
         store.path.stat().st_ino,
@@ -148,7 +170,7 @@ def steps_of(built: Built) -> tuple[Step, ...]:
     for name in sorted({*built.files, *built.removed}):
         before = fingerprint(inside(built.root, name), full=name not in built.unhashed)
         after = result_of(built.files[name]) if name in built.files else None
-        if before is not None and after is not None and before.fits(after):
+        if before is not None and after is not None and before.sha256 is not None and before.fits(after):
             continue
         if before is not None or after is not None:
             steps.append(Step(name, before, after))

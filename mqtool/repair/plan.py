@@ -27,7 +27,8 @@ class Fingerprint:
     Attributes:
         size: bytes.
         modified_ns: when it was last written; tells nothing about a file that is still to be made.
-        sha256: of all bytes; None where size and time are enough, because the bytes do not matter.
+        sha256: of all bytes; None where size and time are enough, because the bytes do not matter, or the file is
+            longer than any file of a broker.
     """
 
     size: int
@@ -39,7 +40,7 @@ class Fingerprint:
         if other is None or self.size != other.size:
             return False
         if self.sha256 is None or other.sha256 is None:
-            return self.modified_ns == other.modified_ns
+            return None in (self.modified_ns, other.modified_ns) or self.modified_ns == other.modified_ns
         return self.sha256 == other.sha256
 
 

@@ -209,9 +209,9 @@ class _Run:
         self._files.make_directory(building)
         with open_store(self._root, self._plan.config) as store:
             built = build(store, self._plan.changes, building)
-            self._compare(store, built)
+            steps = self._compare(store, built)
             known = self._plan.forecast
-            forecast_of(store, self._plan.changes, built, known.release if known else None)
+            forecast_of(store, self._plan.changes, built, steps, known.release if known else None)
         for step in self._plan.steps:
             if step.after is not None:
                 self._stage(step, built, places)
@@ -219,7 +219,7 @@ class _Run:
             self._files.sync_directory(directory)
         remove_tree(building, self._files)
 
-    def _compare(self, store: Store, built: Built) -> None:
+    def _compare(self, store: Store, built: Built) -> tuple[Step, ...]:
         found = steps_of(built)
         same = len(found) == len(self._plan.steps) and all(
             one.path == other.path and one.after == other.after and one.action == other.action
@@ -227,6 +227,7 @@ class _Run:
         )
         if not same:
             raise RefusedError("plan-stale", "the result would be another than the plan states; plan again", store.path)
+        return found
 
     def _stage(self, step: Step, built: Built, places: Places) -> None:
         made, staged, target = built.files[step.path], places.staged(step), places.target(step)

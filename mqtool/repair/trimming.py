@@ -77,7 +77,8 @@ def set_aside(store: Store, change: SetAside, _out: Path, built: Built) -> None:
         path = inside(store.path, check_name(name, store.path))
         if not path.is_file():
             raise UsageError(f"{path}: expected a file to set aside")
-        built.remove(path)
+        if name not in built.files:  # else another change has put a new file in its place, and it is set aside anyway
+            built.remove(path)
         sole = sole_records(store, path)
         if sole is not None:
             built.notes.append(f"{name} holds {sole}: mqtool finalize will refuse to delete it")

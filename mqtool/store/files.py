@@ -20,6 +20,9 @@ from mqtool.formats import file_names
 from mqtool.store.named_files import kind_of
 from mqtool.store.remote import RemoteBytes, RemotePath
 
+LARGEST = (1 << 31) - 1
+"""Bytes of the longest file that a broker maps (`MappedFile.fileSize` is an int, 4.9.7 and 5.5.0)."""
+
 
 class _LocalBytes:
     """Positional reads of a file of this machine; see `ReadFile`."""
@@ -70,6 +73,12 @@ class _LocalBytes:
                 return self.size
         return min(end, self.size)
 
+    def next_data(self, position: int) -> int:
+        try:
+            return os.lseek(self._fd, position, os.SEEK_DATA) if position < self.size else self.size
+        except OSError as error:
+            return self.size if error.errno == errno.ENXIO else position
+
     def close(self) -> None:
         os.close(self._fd)
 
@@ -113,6 +122,11 @@ class ReadFile:
     def data_end(self) -> int:
         """Returns a position after which the file holds only zeros, from its sparse extents; its size if unknown."""
         return self._opened().data_end()
+
+    def next_data(self, position: int) -> int:
+        """Returns the first position from one on that may hold other bytes than zeros; the size if there is none."""
+        opened = self._opened()
+        return min(opened.next_data(position), self.size) if isinstance(opened, _LocalBytes) else position
 
     def _opened(self) -> "_LocalBytes | RemoteBytes":
         if self._bytes is None:
@@ -207,7 +221,7 @@ class MappedFileList:
 
     Attributes:
         files: those with a 20-digit name, by base.
-        strays: everything else in it, by name.
+        strays: everything else in it, by name; files too long for a broker among them, such as a sparse terabyte.
     """
 
     files: tuple[MappedFile, ...]
@@ -274,7 +288,7 @@ def list_mapped_files(*directories: Path) -> MappedFileList:
         for entry in list_directory(directory):
             base = file_names.parse_mapped_file_name(entry.name)
             size = None if base is None else _size_of_regular(entry)
-            if base is None or size is None:
+            if base is None or size is None or size > LARGEST:
                 strays.append(directory / entry.name)
             else:
                 files.append(MappedFile(directory / entry.name, base, size))

@@ -56,19 +56,25 @@ def in_place(listed: MappedFileList, moved: tuple[MappedFile, ...]) -> tuple[Map
 def records_in(file: ReadFile) -> Iterator[tuple[int, Record]]:
     """Yields position and value of every record whose lengths and body CRC are right, whatever offset it states."""
     at = 0
-    while at < file.size:
-        block = file.read(at, _BLOCK + 3)
-        hits = sorted(hit for magic in _MAGICS if (hit := block.find(magic)) >= 0)
-        if not hits:
-            at += _BLOCK
-            continue
-        position = at + hits[0] - _MAGIC_AT
+    while (magic := next_magic(file, at)) is not None:
+        position = magic - _MAGIC_AT
         record = _record(file, position) if position >= 0 else None
         if record is None:
-            at += hits[0] + 1
+            at = magic + 1
             continue
         yield position, record
         at = position + record.total_size
+
+
+def next_magic(file: ReadFile, at: int) -> int | None:
+    """Returns the first position at or after one where a record's magic code is stored; holes are not read."""
+    while (at := file.next_data(at)) < file.size:
+        block = file.read(at, _BLOCK + 3)
+        hits = [hit for magic in _MAGICS if (hit := block.find(magic)) >= 0]
+        if hits:
+            return at + min(hits)
+        at += _BLOCK
+    return None
 
 
 def _record(file: ReadFile, position: int) -> Record | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from mqtool.errors import FormatError, StoreError
 from mqtool.formats import commit_log, file_names, java
 from mqtool.formats.checkpoint import Checkpoint
-from mqtool.store.files import MappedFile, ReadFile
+from mqtool.store.files import LARGEST, MappedFile, ReadFile
 from mqtool.store.layout import StoreLayout
 from mqtool.verify.consume_queue import Run
 from mqtool.verify.findings import Severity
@@ -111,6 +111,8 @@ def _stray(survey: Survey, path: Path, size: int | None, is_last: bool, book: No
     else:
         length = path.stat().st_size if path.is_file() else 0
         words = f"{length} bytes under a name that is no physical offset of 20 digits"
+        if length > LARGEST:
+            words = f"{length} bytes, more than a broker can map ({LARGEST})"
         if length == 0 and is_last and not survey.is_4:
             severity = Severity.WARNING
             words += "; the broker deletes it"

@@ -9,7 +9,7 @@ from pathlib import Path
 from mqtool.errors import FormatError
 from mqtool.formats import file_names
 from mqtool.formats.java import parse_int
-from mqtool.store.files import MappedFile, list_directory
+from mqtool.store.files import LARGEST, MappedFile, list_directory
 from mqtool.verify.consume_queue import QueueFacts
 from mqtool.verify.findings import Severity
 from mqtool.verify.notebook import Notebook
@@ -70,6 +70,8 @@ def _stray(survey: Survey, path: Path, queue: QueueFiles, size: int | None, book
     else:
         length = path.stat().st_size if path.is_file() else 0
         words = f"{length} bytes under a name that is no offset of 20 digits"
+        if length > LARGEST:
+            words = f"{length} bytes, more than a broker can map ({LARGEST})"
         if length == 0 and not survey.is_4 and all(path.name > file.path.name for file in queue.files):
             severity = Severity.WARNING
         elif length == size:

@@ -1,9 +1,11 @@
 """Every command that mqtool prints for its user to type runs as it was printed."""
 
 import html
+import json
 import re
 import shlex
 import shutil
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -17,10 +19,10 @@ from mqtool.cli.verify_steps import next_steps
 from mqtool.report import report
 from mqtool.verify import CATALOGUE, Severity
 from mqtool.verify.notebook import Notebook
+from tests.cli.conftest import Mqtool
 from tests.golden.verify_expected import expected
 from tests.support.damage import CASES, DamageCase, damage_case
 from tests.support.stores import tree_digest
-from tests.support.tiers import night
 
 RUNS = (ExitCode.OK, ExitCode.NO)
 """How a command may end that did what it says: done, or the answer is no."""
@@ -63,49 +65,113 @@ def printed(store: Path) -> set[str]:
     return steps | set(first)
 
 
-def run(mqtool, line: str) -> list[str]:
-    """Runs a command and returns what it prints to type next."""
-    words = shlex.split(line)
-    assert words[0] == "mqtool", line
-    found = mqtool(*words[1:], *([] if "--format" in words else ["--format", "json"]))
-    if found.code == ExitCode.REFUSED:  # a start would lose messages after it: the way that loses none is named
-        assert re.search(r"losses: .* mqtool salvage \S", found.stderr), (line, found.stderr)
-        return []
-    assert found.code in RUNS, (line, found.stderr)
-    document = found.document if "--format" not in words else {}
-    return list(document.get("next_steps") or filter(None, [document.get("next_step")]))
+@dataclass
+class Trial:
+    """Runs every command that verify prints about stores, and what those print.
+
+    Attributes:
+        mqtool: runs the program.
+        each: run each command of each store; else only one of a kind.
+        kinds: of commands that were run.
+        kept: kinds of commands whose result was finalized.
+        count: commands that were run.
+    """
+
+    mqtool: Mqtool
+    each: bool = True
+    kinds: set[str] = field(default_factory=set)
+    kept: set[str] = field(default_factory=set)
+    count: int = 0
+
+    def of_store(self, store: Path) -> str | None:
+        """Tries all commands; returns one whose result is still to be finalized, None if there is none."""
+        done: set[str] = set()
+        keep = None
+        for line in sorted(printed(store)):
+            if not self._is_new(line):
+                continue
+            follow = self.run(line)
+            steps = planned_steps()
+            if not steps or steps not in done:  # another plan of the same store may be the same
+                done.add(steps)
+                for step in filter(self._is_new, follow):
+                    self._carry_out(step)
+                if steps and kind_of(line) not in self.kept:
+                    keep = line
+            self.kinds |= {kind_of(line), *map(kind_of, follow)}
+            Path("plan.json").unlink(missing_ok=True)
+        return keep
+
+    def finalize(self, line: str) -> None:
+        """Carries a plan out and gives the way back up."""
+        self.kept.add(kind_of(line))
+        for words in ("mqtool apply", "mqtool finalize"):
+            line = next(step for step in self.run(line) if step.startswith(words))
+        self.run(line)
+        Path("plan.json").unlink()
+
+    def run(self, line: str) -> list[str]:
+        """Runs a command and returns what it prints to type next."""
+        self.count += 1
+        words = shlex.split(line)
+        assert words[0] == "mqtool", line
+        found = self.mqtool(*words[1:], *([] if "--format" in words else ["--format", "json"]))
+        if found.code == ExitCode.REFUSED:  # a start would lose messages after it: the way that loses none is named
+            assert re.search(r"losses: .* mqtool salvage \S", found.stderr), (line, found.stderr)
+            return []
+        assert found.code in RUNS, (line, found.stderr)
+        document = found.document if "--format" not in words else {}
+        return list(document.get("next_steps") or filter(None, [document.get("next_step")]))
+
+    def _is_new(self, line: str) -> bool:
+        return self.each or kind_of(line) not in self.kinds
+
+    def _carry_out(self, line: str) -> None:
+        """Runs a command that may change the store or make a directory, and all that it prints next; it ends undone."""
+        for step in self.run(line):
+            if not step.startswith("mqtool finalize"):
+                self.run(step)
+        for made in Path().glob("*.new"):
+            shutil.rmtree(made)
 
 
-def carry_out(mqtool, line: str) -> None:
-    """Runs a command that may change the store or make a directory, and all that it prints next, and undoes it."""
-    steps = run(mqtool, line)
-    for step in steps:
-        if not step.startswith(("mqtool finalize", "mqtool runbook match")):
-            run(mqtool, step)
-    for made in Path().glob("*.new"):
-        shutil.rmtree(made)
+def planned_steps() -> str:
+    """What the plan that was just made does, "" if none was."""
+    path = Path("plan.json")
+    return json.dumps(json.loads(path.read_text())["steps"]) if path.exists() else ""
 
 
-@pytest.mark.parametrize(
-    "cases", [pytest.param(one_case_of_each_code(), id="each code"), night(READABLE, id="every case")]
-)
-def test_next_steps_of_findings_run_as_printed_by_a_relative_and_an_absolute_name(mqtool, cases, place):
-    tried: dict[bool, set[str]] = {True: set(), False: set()}
+def made_in(place: Path, case: DamageCase) -> Path:
+    """Builds the store of a case; its name has a blank."""
+    return damage_case(case, place / "made").rename(place / "a store")
+
+
+def try_cases(cases: list[DamageCase], trials: list[Trial], place: Path) -> None:
+    """Tries the commands about every case, by turns with a relative and an absolute name."""
     for number, case in enumerate(cases):
-        absolute = number % 2 == 1
-        made = damage_case(case, place / "made").rename(place / "a store")
-        before = tree_digest(made)
-        for line in sorted(printed(made if absolute else Path(made.name))):
-            if kind_of(line) not in tried[absolute]:
-                tried[absolute].add(kind_of(line))
-                for step in run(mqtool, line):
-                    if kind_of(step) not in tried[absolute]:
-                        tried[absolute].add(kind_of(step))
-                        carry_out(mqtool, step)
-                (place / "plan.json").unlink(missing_ok=True)
-        assert tree_digest(made) == before, case
-        shutil.rmtree(made)
-    assert all(len(lines) >= 9 for lines in tried.values())
+        trial = trials[number % 2]
+        store = made_in(place, case)
+        before = tree_digest(store)
+        keep = trial.of_store(store if number % 2 else Path(store.name))
+        assert tree_digest(store) == before, case
+        if keep is not None:
+            trial.finalize(keep)
+        shutil.rmtree(store)
+
+
+def test_next_steps_of_each_code_run_as_printed_by_a_relative_and_an_absolute_name(mqtool, place):
+    trials = [Trial(mqtool, each=False), Trial(mqtool, each=False)]
+    try_cases(one_case_of_each_code(), trials, place)
+    assert all(len(trial.kinds) >= 9 for trial in trials)
+
+
+@pytest.mark.night
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("base", sorted({case.base for case in READABLE}))
+def test_every_next_step_of_every_case_runs_as_printed(mqtool, base, place):
+    trials = [Trial(mqtool), Trial(mqtool)]
+    try_cases([case for case in READABLE if case.base == base], trials, place)
+    assert all(trial.count > 150 for trial in trials)
 
 
 def test_every_next_step_of_the_catalogue_is_a_command_with_options_that_exist():

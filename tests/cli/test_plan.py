@@ -319,3 +319,26 @@ def test_verify_prints_no_plan_where_what_it_leaves_keeps_the_broker_from_starti
     steps = mqtool("verify", root, "--format", "json").document["next_steps"]
     assert [step.split()[3] for step in steps] == ["RB-13"], steps
     assert mqtool("plan", "repair", root, "-o", tmp_path / "plan.json").code == 4
+
+
+def test_a_queue_of_a_topic_without_a_message_is_set_aside(mqtool, tmp_path, monkeypatch):
+    """A copied queue under a topic that no record has: its units lead to the messages of another."""
+    root = damage_case("cq-unknown-topic@4.9.7-clean", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    found = mqtool("plan", "repair", root, "-o", "plan.json", "--format", "json")
+    assert found.code == 0, found.stderr
+    files = {row["path"]: row["action"] for row in found.document["steps"]}
+    assert files == {"consumequeue/Ghost/0/00000000000000000000": "set-aside", "config/topics.json": "replace"}
+    assert mqtool("apply", "plan.json", "--yes").code == 0
+    assert mqtool("verify", root).code == 0
+
+
+def test_a_queue_whose_messages_have_expired_is_left_as_it_is(mqtool, tmp_path):
+    """Its units lead before the log, which tells nothing of them."""
+    root = damage_case("cq-unknown-topic@4.9.7-clean", tmp_path)
+    min((root / "commitlog").iterdir()).unlink()
+    found = mqtool(
+        "plan", "rebuild", "consumequeue", root, "--topic", "Ghost", "-o", tmp_path / "plan.json", "--format", "json"
+    )
+    assert found.code == 2
+    assert "holds no message of the queues" in found.stderr

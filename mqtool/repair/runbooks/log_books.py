@@ -4,17 +4,15 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from mqtool.formats import commit_log
 from mqtool.repair.changes import SetAside
 from mqtool.repair.from_findings import changes_of
 from mqtool.repair.runbooks.model import Advice, Aside, Case, Detection, InPlace, Proposal, Runbook, by_findings
 from mqtool.repair.runbooks.steps import explain_start, run_again
 from mqtool.repair.salvage import Options, salvage
 from mqtool.store.files import ReadFile
+from mqtool.store.misplaced import next_magic
 
 _LINT = ("lint-size", "lint-legacy-key")
-_BLOCK = 1 << 20
-_MAGICS = tuple(commit_log.FRAME.pack(0, magic)[4:] for magic in (commit_log.MAGIC_V1, commit_log.MAGIC_V2))
 
 
 def mend_findings(case: Case, found: Detection) -> InPlace:
@@ -74,7 +72,7 @@ def _is_below(case: Case, name: str) -> bool:
 def _has_record(path: Path) -> bool:
     """Whether a magic code stands anywhere in a file; if not, no record is lost with it."""
     with ReadFile(path) as file:
-        return any(magic in file.read(at, _BLOCK + 3) for at in range(0, file.size, _BLOCK) for magic in _MAGICS)
+        return next_magic(file, 0) is not None
 
 
 def _old_rule(case: Case, found: Detection) -> Advice:
