@@ -164,7 +164,10 @@ class Survey:
         trees = [self.root / tree for tree in (file_names.CONSUME_QUEUE, file_names.BATCH_CONSUME_QUEUE)]
         places = [place for tree in trees for place in (tree, tree / queue[0], tree / queue[0] / str(queue[1]))]
         return bool(self.unlisted) and any(place in self.unlisted for place in places)
-from mqtool.store.globs import Globs
+
+    @cached_property
+    def _globs(self) -> Globs:
+        return Globs(self.topics)
 
     def wants(self, topic: str) -> bool:
         """Whether a topic is among those asked for."""
