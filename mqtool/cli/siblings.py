@@ -21,7 +21,6 @@ from mqtool.cli.spark_session import OnSpark, spark_session
 from mqtool.errors import CorruptionError, UnsupportedFormatError, UsageError
 from mqtool.siblings.base import Damage, Finding, Opened, Row, Severity, Table
 from mqtool.siblings.registry import Kind
-from mqtool.store.globs import Globs
 
 _OPTIONS = ("offset", "time", "topic", "queue", "tag", "key", "unique_key", "user_property", "grep", "max_bytes")
 
@@ -187,6 +186,8 @@ def _selected(
 
 def _tests(opened: Opened, table: Table, filters: Filters, columns: dict[str, str]) -> list[Any]:
     """Returns a predicate for each option that was given."""
+    from mqtool.store.globs import Globs  # noqa: PLC0415 - `--help` loads no numpy
+
     tests: list[Any] = []
     if filters.topic:
         globs, topic = Globs(filters.topic), columns["topic"]
