@@ -46,7 +46,7 @@ def rate(lock: Any, producers: int, messages: int, body: bytes) -> float:
     """Messages a second until the last put has returned."""
     with tempfile.TemporaryDirectory() as directory:
         store = open_store(Path(directory) / "store", StoreOptions(commit_log_file_size=1 << 28), background=False)
-        store._parts.log.lock = lock
+        store._components.log.lock = lock
         store._acquire, store._release = lock.acquire, lock.release
         start = threading.Barrier(producers + 1)
 

@@ -74,7 +74,7 @@ def best(job: Job, store: MessageStore, shape: Shape, count: int, passes: int) -
 def opening(directory: Path, gib: int, passes: int) -> dict[str, float]:
     """Makes a log of so many files of 1 GiB, one record in each and a hole behind it; returns how long opening takes."""
     with open_store(directory, background=False) as store:
-        log = store._parts.log
+        log = store._components.log
         for _ in range(gib):
             fail_unless(store.put("bench-0", 0, b"one in a file", b"KEYS\x01k\x02").ok, "put")
             with log.lock:

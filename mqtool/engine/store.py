@@ -6,7 +6,7 @@ makes many threads that put one writer. Docs page: docs/engine.md.
 `put` is the engine's hottest function, and written for that: whatever of a record does not depend on its place
 is made before the append lock is taken. Under the lock offset, position and store timestamp become known; body
 and tail are copied into the mapping, and the fixed fields are packed in front of them last, so that a record that
-a kill cut short does not look like one. Messages that need more than that go through `write.special`.
+a kill cut short does not look like one. Messages that need more than that go through `write.slow_path`.
 Source: CommitLog.asyncPutMessage, DefaultMessageStore.asyncPutMessage/waitForPutResult (4.9.7, 5.5.0).
 """
 
@@ -20,16 +20,16 @@ from typing import TYPE_CHECKING, Self
 
 from mqtool import kernels
 from mqtool.engine.clock import Clock, SystemClock
+from mqtool.engine.components import Components, assemble, flush_all, named_errors, shut_down
 from mqtool.engine.disk.files import Files
 from mqtool.engine.flags import RunningFlag
 from mqtool.engine.options import StoreOptions
-from mqtool.engine.parts import Parts, assemble, flush_all, named_errors, shut_down
 from mqtool.engine.queue.batch_queue import BatchQueue
 from mqtool.engine.read.filters import MessageFilter
 from mqtool.engine.read.reader import LONGEST_PULL
 from mqtool.engine.retention.rules import EarlyDeletion, RetentionPolicy, Verdict
 from mqtool.engine.statuses import AppendFailedError, AppendStatus, GetResult, PutResult, PutStatus, QueryResult
-from mqtool.engine.write import batch, columns, record, special
+from mqtool.engine.write import batch, columns, record, slow_path
 from mqtool.engine.write.batch import BatchMessage
 from mqtool.engine.write.columns import MessageColumns, PutManyResult
 from mqtool.engine.write.commit_log import CommitLog
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 _OK = PutStatus.PUT_OK
 _APPENDED = AppendStatus.PUT_OK
 _BODY_AT = commit_log.BODY_POSITIONS[0]
-_SPECIAL_BITS = special.BITS
+_SLOW_PATH_BITS = slow_path.BITS
 _LONGEST_PROPERTIES = record.LONGEST_PROPERTIES
 _WAIT_MARK = property_format.WAIT.encode() + b"\x01"
 _pack_head = record.HEAD_PACKERS[0].pack_into
@@ -62,35 +62,37 @@ class MessageStore:
         recovered: what opening it came to.
     """
 
-    def __init__(self, parts: Parts, hooks: Iterable[Hook]) -> None:
+    def __init__(self, components: Components, hooks: Iterable[Hook]) -> None:
         """Takes what `open_store` has put together."""
-        self._parts = parts
-        self.path = parts.root
-        self.options = parts.options
-        self.recovered = parts.recovered
+        self._components = components
+        self.path = components.root
+        self.options = components.options
+        self.recovered = components.recovered
         self._closed = False
-        options = parts.options
+        options = components.options
         self._hooks = tuple(hooks)
-        self._log: CommitLog = parts.log
-        self._loop = parts.loop
-        self._flags = parts.flags
-        self._store_host = parts.log.store_host
-        self._born_host = parts.log.born_host
-        self._acquire, self._release = parts.log.lock.acquire, parts.log.lock.release
-        self._note = parts.log.trail.note
-        self._ticks = time_ns if isinstance(parts.clock, SystemClock) else lambda: parts.clock.now() * 1_000_000
+        self._log: CommitLog = components.log
+        self._loop = components.loop
+        self._flags = components.flags
+        self._store_host = components.log.store_host
+        self._born_host = components.log.born_host
+        self._acquire, self._release = components.log.lock.acquire, components.log.lock.release
+        self._note = components.log.boundaries.note
+        self._ticks = (
+            time_ns if isinstance(components.clock, SystemClock) else lambda: components.clock.now() * 1_000_000
+        )
         room = min(options.max_message_size, options.commit_log_file_size - commit_log.BLANK_SIZE)
         self._longest_body = room - _BODY_AT - _LONGEST_PROPERTIES - 0xFF
         self._is_plain = not (options.append_record_crc or options.positional_writes or self._hooks)
-        self._states = parts.offsets.states if self._is_plain else {}
+        self._states = components.offsets.states if self._is_plain else {}
         self._sync = options.sync
         self._until_kernels = options.kernels_after
 
     @property
-    def _open(self) -> Parts:
+    def _open(self) -> Components:
         if self._closed:
-            raise StoreClosedError("used after close", self._parts.root)
-        return self._parts
+            raise StoreClosedError("used after close", self._components.root)
+        return self._components
 
     @property
     def writable(self) -> bool:
@@ -150,7 +152,7 @@ class MessageStore:
             state = None
         if (  # `find`, since `in` takes twice as long
             state is None
-            or sys_flag & _SPECIAL_BITS
+            or sys_flag & _SLOW_PATH_BITS
             or size > self._longest_body
             or properties.find(b"INNER_") >= 0
             or self._flags.refuses
@@ -231,7 +233,7 @@ class MessageStore:
         log = self._log
         state = log.offsets.state(message.topic, message.queue_id)
         born, host = message.born_host or self._born_host, message.store_host or self._store_host
-        result = special.append_special(log, state, message._replace(born_host=born, store_host=host))
+        result = slow_path.append_slowly(log, state, message._replace(born_host=born, store_host=host))
         if self._is_plain and state.is_plain and result.ok:
             state.learn_tail(len(message.properties))
         return self._finish(result, message.properties, wait=wait)
@@ -295,8 +297,8 @@ class MessageStore:
         found = columns.append_columns(self._log, messages, self._put_slowly)
         if found.end >= 0:
             self._until_kernels -= found.end - int(found.physical_offsets[0])
-        if found.end >= 0 and self._parts.options.sync:
-            status = self._parts.flusher.group.wait(found.end)
+        if found.end >= 0 and self._components.options.sync:
+            status = self._components.flusher.group.wait(found.end)
             found = found if status is PutStatus.PUT_OK else found._replace(status=status)
         if self._loop.idle:
             self._loop.wake()
@@ -304,7 +306,7 @@ class MessageStore:
 
     def wait_flushed(self, end: int) -> PutStatus:
         """Waits until the log is durable up to a physical offset, as a put in SYNC_FLUSH mode does by itself."""
-        status = self._parts.flusher.group.wait(end)
+        status = self._components.flusher.group.wait(end)
         if self._loop.idle:
             self._loop.wake()
         return status
@@ -314,7 +316,7 @@ class MessageStore:
         if not result.ok:
             return result
         if wait and self._sync and _waits(properties):
-            status = self._parts.flusher.group.wait(result.end)
+            status = self._components.flusher.group.wait(result.end)
             result = result if status is PutStatus.PUT_OK else result._replace(status=status)
         if self._loop.idle:
             self._loop.wake()
@@ -430,7 +432,7 @@ class MessageStore:
             queue = queues.get(topic, queue_id)
             return queue is not None and queue.max_offset > queue_offset
 
-        return self._parts.loop.wait_until(arrived, timeout)
+        return self._components.loop.wait_until(arrived, timeout)
 
     def add_listener(self, listener: Callable[[], None]) -> None:
         """Has a function called after each round of dispatch, in the dispatcher's thread; it must be quick."""
@@ -493,13 +495,13 @@ class MessageStore:
 
     def add_batch_topic(self, topic: str) -> None:
         """Has the queues of a new topic be BatchConsumeQueues; of a topic that has queues nothing changes."""
-        parts = self._open
-        with parts.log.lock:
-            if topic in parts.offsets.batch_topics or any(name == topic for name, _ in parts.offsets.states):
+        components = self._open
+        with components.log.lock:
+            if topic in components.offsets.batch_topics or any(name == topic for name, _ in components.offsets.states):
                 return
-            parts.offsets.batch_topics |= {topic}
-            parts.queues.add_batch_topic(topic)
-            parts.dispatcher.add_batch_topic(topic)
+            components.offsets.batch_topics |= {topic}
+            components.queues.add_batch_topic(topic)
+            components.dispatcher.add_batch_topic(topic)
 
     def take_early_deletions(self) -> list[EarlyDeletion]:
         """Returns what retention deleted before it expired since the last call, because the disk was so full."""
@@ -511,10 +513,10 @@ class MessageStore:
 
         A message that is put to the topic later begins at queue offset 0.
         """
-        parts = self._open
-        with parts.log.lock:
-            parts.offsets.forget_topic(topic)
-            return parts.cleaner.delete_topic(topic)
+        components = self._open
+        with components.log.lock:
+            components.offsets.forget_topic(topic)
+            return components.cleaner.delete_topic(topic)
 
     def change_reading(self, options: StoreOptions) -> None:
         """Has gets go by the limits of other options from now on; everything else stays as the store was opened."""
@@ -533,9 +535,9 @@ class MessageStore:
         """
         if not self._closed:
             self._closed = True
-            self._parts.flags.set(RunningFlag.FENCED)
+            self._components.flags.set(RunningFlag.FENCED)
             with named_errors(self.path):
-                shut_down(self._parts)
+                shut_down(self._components)
 
     def __enter__(self) -> Self:
         return self
@@ -573,7 +575,7 @@ def open_store(
         UnsupportedFormatError: it belongs to another kind of store, or to a release that is not known.
         StoreError: it cannot be written.
     """
-    parts = assemble(
+    components = assemble(
         Path(path),
         options or StoreOptions(),
         policy or RetentionPolicy(),
@@ -582,7 +584,7 @@ def open_store(
         bit_map_of,
         background=background,
     )
-    return MessageStore(parts, hooks)
+    return MessageStore(components, hooks)
 
 
 def _waits(properties: bytes) -> bool:

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from mqtool.engine.options import StoreOptions
 from mqtool.errors import FormatError, StoreError
-from mqtool.ingest.intake import NoMessageError, Row, message_of
+from mqtool.ingest.row_parser import NoMessageError, Row, message_of
 from mqtool.store.named_files import require_regular
 
 _PARQUET = b"PAR1"

@@ -11,9 +11,9 @@ from pathlib import Path
 from mqtool.engine.statuses import PutStatus
 from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.formats import properties
-from mqtool.ingest import load
-from mqtool.ingest.intake import Row
-from mqtool.ingest.load import Ack, Judge
+from mqtool.ingest import bulk_ingest
+from mqtool.ingest.bulk_ingest import Ack, PutValidator
+from mqtool.ingest.row_parser import Row
 from mqtool.records.damage import Damage
 from mqtool.replay.originals import Original
 from mqtool.store import Message, open_store
@@ -22,7 +22,7 @@ Answered = tuple[Original, Ack]
 
 
 def found_there(
-    target: Path, since: int, originals: Iterator[Original], judge: Judge
+    target: Path, since: int, originals: Iterator[Original], validator: PutValidator
 ) -> tuple[list[Answered], Iterator[Original]]:
     """Returns those originals that are in a log, with their answers, and an iterator over all others.
 
@@ -30,16 +30,16 @@ def found_there(
         target: the store.
         since: physical offset up to which its log was accounted for.
         originals: that follow.
-        judge: of the target.
+        validator: of the target.
     """
     done: list[Answered] = []
     pending: list[Answered] = []
     with open_store(target) as store:
         there = store.messages(start=since)
         for original in originals:
-            message = judge.prepared(original.message) if original.message is not None else None
+            message = validator.prepared(original.message) if original.message is not None else None
             if not isinstance(message, OutgoingMessage):
-                pending.append((original, answer_to(original, judge)))
+                pending.append((original, answer_to(original, validator)))
                 continue
             found = next((one for one in there if not isinstance(one, Damage) and _is(one, message)), None)
             if found is None:
@@ -50,9 +50,9 @@ def found_there(
     return done, chain((one for one, _ in pending), originals)
 
 
-def answer_to(original: Original, judge: Judge) -> Ack:
+def answer_to(original: Original, validator: PutValidator) -> Ack:
     """Returns what the store would answer to an original; nothing is put."""
-    (answer,) = load.check([Row(0, original.message, original.reason)], judge)
+    (answer,) = bulk_ingest.check([Row(0, original.message, original.reason)], validator)
     return answer
 
 

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 from mqtool.errors import StoreError, UsageError
-from mqtool.ingest.load import Ack
+from mqtool.ingest.bulk_ingest import Ack
 from mqtool.replay.originals import Original
 
 

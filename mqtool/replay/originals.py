@@ -12,7 +12,7 @@ from mqtool.export.schema import RecordClass, class_of
 from mqtool.formats import compression, file_names, hosts, properties
 from mqtool.formats.commit_log import COMPRESSION_MASK, TRANSACTION_MASK, SysFlag
 from mqtool.ingest import row_source
-from mqtool.ingest.intake import Row
+from mqtool.ingest.row_parser import Row
 from mqtool.records.damage import Damage
 from mqtool.store import Message, open_store
 from mqtool.store.message import explode

@@ -12,10 +12,10 @@ from mqtool.engine.options import Compat, FlushMode, StoreOptions
 from mqtool.engine.start.detect import options_for
 from mqtool.engine.store import MessageStore
 from mqtool.errors import UsageError
-from mqtool.ingest import load
+from mqtool.ingest import bulk_ingest
+from mqtool.ingest.bulk_ingest import Ack, PutValidator
 from mqtool.ingest.duplicates import peeked, refuse_duplicates
-from mqtool.ingest.intake import Row
-from mqtool.ingest.load import Ack, Judge
+from mqtool.ingest.row_parser import Row
 from mqtool.replay import state as states
 from mqtool.replay.catch_up import Answered, answer_to, found_there
 from mqtool.replay.ids import IdsFile
@@ -132,20 +132,20 @@ def replay(request: Request, progress: Callable[[int], None] = lambda _: None) -
     _check(request)
     mode = FlushMode.SYNC_FLUSH if request.sync else FlushMode.ASYNC_FLUSH
     options = options_for(request.target, request.config, request.compat, flush_mode=mode)
-    judge = Judge(options, load.batch_topics(request.target, options))
+    validator = PutValidator(options, bulk_ingest.batch_topics(request.target, options))
     before, resumes = _state(request)
     report = Report()
     originals = request.source.originals(options, before.after, report.passed)
     if request.dry_run:
         for original in islice(originals, request.source.selection.limit):
-            answer = answer_to(original, judge)
+            answer = answer_to(original, validator)
             if original.message is not None and not answer.reason:
                 answer = answer._replace(physical_offset=0, sent_to=(original.message.topic, original.message.queue_id))
             report.take(original, answer)
         report.replayed = report.topics.total()
         return report
     with IdsFile(request.ids, before.ids_bytes, resumes=resumes) as ids:
-        _Run(request, judge, before, report, ids, progress).go(originals, options, resumes=resumes)
+        _Run(request, validator, before, report, ids, progress).go(originals, options, resumes=resumes)
     return report
 
 
@@ -155,13 +155,13 @@ class _Run:
     def __init__(
         self,
         request: Request,
-        judge: Judge,
+        validator: PutValidator,
         before: State,
         report: Report,
         ids: IdsFile,
         progress: Callable[[int], None],
     ) -> None:
-        self._request, self._judge, self._state = request, judge, before
+        self._request, self._validator, self._state = request, validator, before
         self._report, self._ids, self._progress = report, ids, progress
         self._dealt = 0
 
@@ -170,7 +170,7 @@ class _Run:
         limit = self._request.source.selection.limit
         if not resumes and not self._request.duplicates:
             head, originals = peeked(originals)
-            refuse_duplicates(self._request.target, (self._judge.stored_form(one.message) for one in head))
+            refuse_duplicates(self._request.target, (self._validator.stored_form(one.message) for one in head))
         with open_store(self._request.target, options) as store:
             try:
                 if resumes:
@@ -179,11 +179,11 @@ class _Run:
                     self._remember(store)  # from where to look, should this run die
                 self._put_all(store, islice(originals, limit))
             finally:
-                load.add_topics(store, self._report.queues)
+                bulk_ingest.add_topics(store, self._report.queues)
 
     def _resumed(self, store: MessageStore, originals: Iterator[Original]) -> Iterator[Original]:
         """Accounts for what a run that died had stored; returns what is left."""
-        done, rest = found_there(self._request.target, self._state.end, originals, self._judge)
+        done, rest = found_there(self._request.target, self._state.end, originals, self._validator)
         self._take(done)
         self._report.found_there = sum(ack.stored for _, ack in done)
         if done:
@@ -191,10 +191,10 @@ class _Run:
         return rest
 
     def _put_all(self, store: MessageStore, originals: Iterator[Original]) -> None:
-        pace = Pace(self._request.rate, load.CHUNK)
+        pace = Pace(self._request.rate, bulk_ingest.CHUNK)
         for chunk in pace.chunks(originals):
             rows = [Row(number, one.message, one.reason) for number, one in enumerate(chunk)]
-            self._take(zip(chunk, load.append(store, rows, self._judge), strict=True))
+            self._take(zip(chunk, bulk_ingest.append(store, rows, self._validator), strict=True))
             if pace.is_time_to_remember():
                 self._remember(store)
         self._report.replayed = self._report.topics.total() - self._report.found_there

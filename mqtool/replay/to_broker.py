@@ -13,7 +13,7 @@ from typing import Protocol
 from mqtool.engine.options import StoreOptions
 from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.errors import UsageError
-from mqtool.ingest.load import Ack
+from mqtool.ingest.bulk_ingest import Ack
 from mqtool.replay import state as states
 from mqtool.replay.ids import IdsFile
 from mqtool.replay.originals import Original, Source

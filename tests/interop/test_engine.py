@@ -17,7 +17,7 @@ from mqtool.engine.write.hooks import delay_message
 from mqtool.errors import StoreLockedError
 from mqtool.formats import hosts, properties
 from mqtool.formats.commit_log import SysFlag
-from mqtool.ingest import load
+from mqtool.ingest import bulk_ingest
 from tests.support.engine import findings_of, tree
 from tests.support.tiers import night
 
@@ -167,7 +167,7 @@ def append_some(root, version, name, *, die):
             store = open_store(root, options)
             for number, body in enumerate(sent):
                 assert store.put("Round", number % 2, body.encode(), encoded(version, KEYS=body)).ok
-            load.add_topics(store, {"Round": 2})
+            bulk_ingest.add_topics(store, {"Round": 2})
             if die:
                 os.kill(os.getpid(), signal.SIGKILL)
             store.close()
@@ -228,7 +228,7 @@ def test_we_keep_a_broker_out(version, rocketmq, tmp_path):
     with open_store(root, options, background=False) as store:
         assert store.put("T", 0, b"before", encoded(version, KEYS="a")).ok
         store.dispatch()
-        load.add_topics(store, {"T": 1})
+        bulk_ingest.add_topics(store, {"T": 1})
         with pytest.raises(AssertionError, match=r"(?s)did not start: exit status 255.*Lock failed"):
             rocketmq(version).start_broker(tmp_path, **SIZES)
         assert store.put("T", 0, b"after", encoded(version, KEYS="b")).ok

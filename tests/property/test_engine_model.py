@@ -238,7 +238,7 @@ class StoreMachine(RuleBasedStateMachine):
     @invariant()
     def timestamps_and_bounds_are_sane(self):
         if hasattr(self, "store"):
-            assert self.store.flushed_offset <= self.store._parts.log.queue.wrote_offset
+            assert self.store.flushed_offset <= self.store._components.log.queue.wrote_offset
 
     def teardown(self):
         if hasattr(self, "store"):

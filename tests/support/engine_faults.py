@@ -23,7 +23,7 @@ def fast_directory() -> Path:
 
 def kill(store: MessageStore) -> None:
     """Ends a store as kill -9 does: nothing more is written, what was written stays."""
-    parts = store._parts
+    parts = store._components
     parts.queues.close()
     if parts.index is not None:
         parts.index.close()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mqtool.engine.store import MessageStore
-from mqtool.ingest import load
+from mqtool.ingest import bulk_ingest
 from mqtool.replay import pace, run
 from mqtool.replay.ids import IdsFile
 from mqtool.replay.originals import Source
@@ -42,7 +42,7 @@ def main() -> None:
 
         return step
 
-    load.CHUNK = CHUNK
+    bulk_ingest.CHUNK = CHUNK
     pace.REMEMBER_SECONDS = 0.05
     MessageStore.put_many = counted(MessageStore.put_many, after=True)  # type: ignore[method-assign]
     IdsFile.write = counted(IdsFile.write, after=False)  # type: ignore[method-assign]

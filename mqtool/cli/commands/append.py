@@ -23,8 +23,8 @@ from mqtool.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
     from mqtool.engine import StoreOptions
-    from mqtool.ingest import load
-    from mqtool.ingest.intake import Row
+    from mqtool.ingest import bulk_ingest
+    from mqtool.ingest.row_parser import Row
 
 
 HELP = """
@@ -125,34 +125,34 @@ def append(
 ) -> ExitCode:
     """Appends, or says what would become of each row."""
     from mqtool.engine.store import open_store
-    from mqtool.ingest import load
+    from mqtool.ingest import bulk_ingest
     from mqtool.ingest.duplicates import peeked, refuse_duplicates
 
     options = _store_options(store, flush, broker, config)
-    judge = load.Judge(options, load.batch_topics(store, options))
+    validator = bulk_ingest.PutValidator(options, bulk_ingest.batch_topics(store, options))
     report = _Report(Output(ctx.obj, ACK, output_format))
     with ExitStack() as stack:
         rows_of = stack.enter_context(_source(source, again=all_or_nothing and not dry_run)).rows
         if dry_run:
-            report.take(load.check(rows_of(options), judge))
+            report.take(bulk_ingest.check(rows_of(options), validator))
             return report.end("would be stored; nothing was written")
         if all_or_nothing:
-            refused = [ack for ack in load.check(rows_of(options), judge) if ack.reason]
+            refused = [ack for ack in bulk_ingest.check(rows_of(options), validator) if ack.reason]
             if refused:
                 report.take(iter(refused))
                 return report.end("stored: nothing is, because of --all-or-nothing")
         rows = rows_of(options)
         if duplicates is Duplicates.REFUSE:
             head, rows = peeked(rows)
-            refuse_duplicates(store, (judge.stored_form(row.message) for row in head))
+            refuse_duplicates(store, (validator.stored_form(row.message) for row in head))
         writer = stack.enter_context(open_store(store, options))
         begin = writer.max_physical_offset
         if not writer.recovered.clean_stop:
             note(f"{store}: had not been closed in order: recovered, the log goes on at {writer.recovered.end}")
         try:
-            report.take(load.append(writer, rows, judge))
+            report.take(bulk_ingest.append(writer, rows, validator))
         finally:
-            load.add_topics(writer, report.queues)
+            bulk_ingest.add_topics(writer, report.queues)
     return report.end(f"stored after the {begin} bytes that the log already held" if begin else "stored")
 
 
@@ -175,7 +175,7 @@ class _Report:
         self._stored = self._refused = self._late = 0
         self.queues: Counter[str] = Counter()
 
-    def take(self, acks: Iterator[load.Ack]) -> None:
+    def take(self, acks: Iterator[bulk_ingest.Ack]) -> None:
         """Writes answers as they come."""
         from mqtool.engine import PutStatus
 
@@ -198,7 +198,7 @@ class _Report:
         return self._output.finish(ExitCode.NO if self._refused or self._late else ExitCode.OK)
 
 
-def _row(ack: load.Ack) -> dict[str, Any]:
+def _row(ack: bulk_ingest.Ack) -> dict[str, Any]:
     return {
         "row": ack.number,
         "status": ack.status.value if ack.status else None,

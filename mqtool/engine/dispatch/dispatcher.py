@@ -21,7 +21,7 @@ from mqtool.engine.queue.batch_queue import BatchQueue
 from mqtool.engine.queue.consume_queue import ConsumeQueue
 from mqtool.engine.queue.queues import Queues
 from mqtool.engine.write.commit_log import CommitLog
-from mqtool.engine.write.handover import Handed, Handover
+from mqtool.engine.write.dispatch_prefetch import DispatchPrefetch, Handed
 from mqtool.errors import FormatError
 from mqtool.formats import codec, commit_log, properties
 from mqtool.formats.batch_consume_queue import BatchConsumeQueueUnit
@@ -84,13 +84,13 @@ class Dispatcher:
         self._bit_map_of = bit_map_of
         self._columns = ColumnDispatcher(rules)
         self._may_use_columns = not log.options.consume_queue_ext
-        self._handover = Handover(rules, keys=index is not None)
-        log.handover = self._handover if self._may_use_columns else None
+        self._prefetch = DispatchPrefetch(rules, keys=index is not None)
+        log.prefetch = self._prefetch if self._may_use_columns else None
 
     def add_batch_topic(self, topic: str) -> None:
         """Has records of a topic that has none yet dispatched as those of a BatchCQ."""
         self.rules = self._columns.rules = replace(self.rules, batch_topics=self.rules.batch_topics | {topic})
-        self._handover.change_rules(self.rules)
+        self._prefetch.change_rules(self.rules)
 
     def run(self, end: int, after_file: Callable[[], None]) -> int:
         """Dispatches records up to a physical offset.
@@ -125,7 +125,7 @@ class Dispatcher:
             if self.reput_from_offset < file.file_from_offset + stop:
                 self._skip(file.file_from_offset + stop)
             after_file()
-        self._log.trail.forget(self.reput_from_offset)
+        self._log.boundaries.forget(self.reput_from_offset)
         return done
 
     def _run_file(self, view: memoryview, start: int, stop: int, base: int) -> int:
@@ -169,13 +169,13 @@ class Dispatcher:
         """
         if not self._may_use_columns or len(view) < FEWEST_IN_COLUMNS * commit_log.MIN_RECORD_SIZE:
             return 0, FEWEST_IN_COLUMNS
-        upcoming = self._handover.upcoming(base)
+        upcoming = self._prefetch.upcoming(base)
         if upcoming is not None and upcoming > base:
             view = view[: upcoming - base]
-        elif (handed := self._handover.take(base, base + len(view))) is not None:
-            self._write(self._handover.topics, handed)
+        elif (handed := self._prefetch.take(base, base + len(view))) is not None:
+            self._write(self._prefetch.topics, handed)
             return handed.records, 0
-        noted = self._log.trail.find(base, base + len(view) - _HEAD_SIZE)
+        noted = self._log.boundaries.find(base, base + len(view) - _HEAD_SIZE)
         if 0 < len(noted) < FEWEST_IN_COLUMNS:
             return 0, len(noted)
         frames = _trailed(view, base, noted) or _hopped(view, base)

@@ -12,7 +12,7 @@ from mqtool.engine.queue.batch_queue import BatchQueue
 from mqtool.engine.queue.consume_queue import UNIT, UNIT_SIZE, ConsumeQueue
 from mqtool.engine.queue.queues import AnyQueue, Queues
 from mqtool.engine.read.filters import MessageFilter
-from mqtool.engine.read.plain_get import plain_get
+from mqtool.engine.read.get_fast_path import fast_get
 from mqtool.engine.statuses import GetResult, GetStatus
 from mqtool.engine.write.commit_log import CommitLog
 from mqtool.errors import FormatError
@@ -69,7 +69,7 @@ class Reader:
             return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, highest, lowest, highest, [], [])
         if message_filter is None and isinstance(queue, ConsumeQueue):
             bound = max(_SHORTEST_PULL, min(max_bytes, LONGEST_PULL))
-            found = plain_get(self.options, self.log, queue, queue_offset, max_msg_nums, bound, self.memory)
+            found = fast_get(self.options, self.log, queue, queue_offset, max_msg_nums, bound, self.memory)
             if found is not None:
                 return found
         return _Get(self, queue, queue_offset, max_msg_nums, message_filter, max_bytes).run(lowest, highest)

@@ -1,1 +1,1 @@
-"""Opening a store: its lock, what recovery would do, and carrying that out."""
+"""Starting on a store: its lock, the plan of recovery, and carrying it out."""

@@ -12,7 +12,7 @@ from mqtool.store.files import ReadFile, list_directory, read_file
 from mqtool.store.named_files import kind_of
 
 if TYPE_CHECKING:
-    from mqtool.engine.start.opening import Opening
+    from mqtool.engine.start.recovery_executor import RecoveryExecutor
 
 _MARKS = (file_names.LOCK, file_names.ABORT, file_names.ABORT_BACKUP, file_names.CHECKPOINT)
 _ROCKSDB_MARKS = ("CURRENT", "MANIFEST-")
@@ -77,13 +77,13 @@ def _check_index(directory: Path, expected: int) -> None:
             )
 
 
-def check_cut(opening: "Opening") -> None:
+def check_cut(executor: "RecoveryExecutor") -> None:
     """Refuses a store whose log recovery would cut at a record of a version that it does not know.
 
     Raises:
         UnsupportedFormatError: such a record is there.
     """
-    state = opening.start.state
+    state = executor.start.state
     end = state.scanned.end_offset
     file = state.log.find(end) if end is not None else None
     if file is None or end is None:
@@ -95,10 +95,10 @@ def check_cut(opening: "Opening") -> None:
     if _HEAD.unpack(head)[_STATED] != end or (magic & 0xFFFFFF00) != _MAGIC_FAMILY:
         return
     # One unknown magic code is a damaged record; two of them in a row are a version.
-    is_known_to_5 = magic == commit_log.MAGIC_V2 and opening.start.settings.release < (5, 5)
+    is_known_to_5 = magic == commit_log.MAGIC_V2 and executor.start.settings.release < (5, 5)
     is_unknown = magic not in _KNOWN_MAGICS and following[4:] == head[4:8]
     if is_known_to_5 or is_unknown:
         raise UnsupportedFormatError(
             f"{file.path} position {end - file.base}: a record of version {magic & 0xFFFFFFFF:08x}, which RocketMQ "
-            f"{MEASURED[opening.start.settings.release]} does not know: it would cut the log here"
+            f"{MEASURED[executor.start.settings.release]} does not know: it would cut the log here"
         )

@@ -12,9 +12,9 @@ import numpy as np
 
 from mqtool.engine.disk.mapped_file import MappedFile
 from mqtool.engine.statuses import AppendFailedError, PutResult, PutStatus
-from mqtool.engine.write import record, special
+from mqtool.engine.write import record, slow_path
 from mqtool.engine.write.commit_log import CommitLog
-from mqtool.engine.write.handover import Written
+from mqtool.engine.write.dispatch_prefetch import Written
 from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.engine.write.queue_offsets import QueueState
 from mqtool.formats import codec, commit_log
@@ -251,7 +251,7 @@ class CompiledRecords:
 
     They are laid out in one buffer and written by one system call, which also makes the file's pages and costs less
     than faults on mapped ones. While the records are in the processor's cache, their units and index entries are
-    worked out and handed to dispatch (`handover`).
+    worked out and handed to dispatch (`dispatch_prefetch`).
     """
 
     def __init__(self, plain: Plain, compiled: Kernels) -> None:
@@ -309,11 +309,11 @@ class CompiledRecords:
         )
         if file.pool_buffer is None:
             log.write_through(file, target.data[:total])
-        if log.handover is not None:
+        if log.prefetch is not None:
             rows = slice(first, first + count)
             queue_ids = self._queue_ids[plain.state_of[rows]]
             written = Written(target.data, base, now, plain.sizes[rows], plain.held.sizes[rows], queue_ids, *made)
-            log.handover.note(self._compiled, written)
+            log.prefetch.note(self._compiled, written)
         file.wrote += total
         file.store_timestamp = now
         for state, offset in zip(plain.states, next_offsets.tolist(), strict=True):
@@ -393,7 +393,7 @@ def _plain(log: CommitLog, columns: MessageColumns, compiled: Kernels | None) ->
         log.options.append_record_crc
         or log.options.positional_writes
         or record.host_shape(born, host)
-        or (flags & special.BITS).any()
+        or (flags & slow_path.BITS).any()
         or b"INNER_" in _BETWEEN.join(held)
         or not len(columns)
     ):

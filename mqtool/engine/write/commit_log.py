@@ -18,9 +18,9 @@ from mqtool.engine.flags import RunningFlags
 from mqtool.engine.options import StoreOptions
 from mqtool.engine.statuses import AppendFailedError, AppendStatus, PutResult, PutStatus
 from mqtool.engine.write import record
-from mqtool.engine.write.handover import Handover
+from mqtool.engine.write.dispatch_prefetch import DispatchPrefetch
 from mqtool.engine.write.queue_offsets import QueueOffsets, QueueState
-from mqtool.engine.write.trail import Trail
+from mqtool.engine.write.record_boundaries import RecordBoundaries
 from mqtool.formats import commit_log, hosts
 
 _LOG = logging.getLogger(__name__)
@@ -40,8 +40,8 @@ class CommitLog:
         buffer: where its bytes go, indexed by position; None if they are written by position.
         limit: position up to which records may be put into `buffer` without `make_room`.
         pool: buffers that are written first, if there are any.
-        trail: where the records begin that dispatch has not seen.
-        handover: what becomes of records that were appended as columns; None if nobody asks.
+        boundaries: where the records begin that dispatch has not seen.
+        dispatch_prefetch: what becomes of records that were appended as columns; None if nobody asks.
         before_roll: called under the lock before a file is taken; may raise OSError to refuse it.
         store_host, born_host: what records get if the caller names none; 8 or 20 bytes.
     """
@@ -68,8 +68,8 @@ class CommitLog:
         self.file: MappedFile | None = None
         self.buffer: Any = None
         self.limit = -1
-        self.trail = Trail()
-        self.handover: Handover | None = None
+        self.boundaries = RecordBoundaries()
+        self.prefetch: DispatchPrefetch | None = None
         self._stage = bytearray()
         self._longest_body = options.max_message_size
         self._longest = options.max_message_size + record.ROOM_BESIDE_BODY
@@ -126,7 +126,7 @@ class CommitLog:
         Raises:
             AppendFailedError: no file can be made, the disk is full, or no file is long enough.
         """
-        self.trail.bound()
+        self.boundaries.bound()
         file = self.file
         if file is None:
             file = self.file = self._usable_last() or self._next_file()
@@ -193,7 +193,7 @@ class CommitLog:
         Args:
             file: the one that is appended to.
             data: the records, or a BLANK.
-            starts: physical offset of each record, for the trail; a BLANK has none.
+            starts: physical offset of each record, for the boundaries; a BLANK has none.
 
         Raises:
             AppendFailedError: the system reports an error; `wrote` is where it was.
@@ -208,7 +208,7 @@ class CommitLog:
             except OSError as error:
                 raise self._failed(file, error) from error
         file.wrote = start + len(data)
-        self.trail.note_many(starts)
+        self.boundaries.note_many(starts)
 
     def stage(self, size: int) -> bytearray:
         """Returns a buffer of at least so many bytes, to lay out what `write_through` writes; use it under the lock."""

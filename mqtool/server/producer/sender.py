@@ -18,7 +18,7 @@ from mqtool.engine.statuses import PutStatus
 from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.errors import FormatError, LocalProtocolError, RemoteProtocolError
 from mqtool.formats import java, message_id, properties
-from mqtool.ingest.load import Ack
+from mqtool.ingest.bulk_ingest import Ack
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.protocol.frames import MAX_FRAME

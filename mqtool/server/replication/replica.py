@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from mqtool.engine.clock import SystemClock
+from mqtool.engine.components import assemble
 from mqtool.engine.disk.files import Files
 from mqtool.engine.options import StoreOptions
-from mqtool.engine.parts import assemble
 from mqtool.engine.retention.rules import RetentionPolicy
 from mqtool.engine.statuses import AppendFailedError
 from mqtool.engine.store import MessageStore
@@ -29,7 +29,7 @@ class ReplicaStore(MessageStore):
     @property
     def end(self) -> int:
         """The physical offset where the log ends."""
-        return self._parts.log.queue.wrote_offset
+        return self._components.log.queue.wrote_offset
 
     def append(self, frame: Piece) -> None:
         """Appends a record, or a BLANK with the rest of its segment.
@@ -77,7 +77,7 @@ def open_replica(path: Path, options: StoreOptions, *, first_offset: int = 0, ba
     if first_offset and not (directory.is_dir() and any(directory.iterdir())):
         files.make_directory(directory)
         files.create(directory / file_names.mapped_file_name(first_offset), options.commit_log_file_size).close()
-    parts = assemble(
+    components = assemble(
         path,
         replace(options, positional_writes=True, pool_buffers=0),
         KEEP_ALL,
@@ -86,7 +86,7 @@ def open_replica(path: Path, options: StoreOptions, *, first_offset: int = 0, ba
         None,
         background=background,
     )
-    return ReplicaStore(parts, ())
+    return ReplicaStore(components, ())
 
 
 def _store_timestamp(record: bytes) -> int:

@@ -190,7 +190,7 @@ def test_a_blank_runs_to_the_end_of_the_first_file(vector):
 def test_the_record_of_the_worked_example_has_its_bytes(tmp_path):
     clock = HeldClock(1_700_000_000_123)
     with open_small(tmp_path / "store", clock) as store:
-        store._parts.offsets.state("TopicTest", 1).next_offset = 7
+        store._components.offsets.state("TopicTest", 1).next_offset = 7
         pairs = [("KEYS", "k1"), ("TAGS", "TagA"), ("UNIQ_KEY", "7F0000010FA818B4AAC26C9E7A3B0000")]
         result = store.put("TopicTest", 1, b"hello", encoded(pairs), 0, 0, BORN, hosts.build(B4), hosts.build(S4))
         assert result.offset_message_id == "C0A8010A00002A9F0000000000000000"

@@ -128,7 +128,7 @@ def test_the_thread_of_dispatch_waits_for_space_however_long(opened, monkeypatch
     files.errors["create"] = NO_SPACE
     store = opened(files=files, background=True)
     store.put("T", 0, b"a")
-    loop, clock = store._parts.loop, store._parts.clock
+    loop, clock = store._components.loop, store._components.clock
     assert eventually(lambda: len(clock.slept) > 9)
     assert store.put("T", 0, b"b").ok
     files.errors.clear()
@@ -144,7 +144,7 @@ def test_dispatch_that_a_bad_disk_stops_ends_all_puts(opened, monkeypatch):
     assert eventually(lambda: not store.writable)
     assert store.put("T", 0, b"b").status is PutStatus.SERVICE_NOT_AVAILABLE
     files.errors.clear()
-    store._parts.flags.clear(RunningFlag.LOGICS_QUEUE_ERROR)
+    store._components.flags.clear(RunningFlag.LOGICS_QUEUE_ERROR)
 
 
 @pytest.mark.parametrize("mode", [FlushMode.SYNC_FLUSH, FlushMode.ASYNC_FLUSH])
@@ -184,7 +184,7 @@ def test_an_index_that_cannot_be_written_ends_all_puts(opened):
         store.dispatch()
     assert store.put("T", 0, b"b").status is PutStatus.SERVICE_NOT_AVAILABLE
     files.errors.clear()
-    store._parts.flags.clear(RunningFlag.INDEX_FILE_ERROR)
+    store._components.flags.clear(RunningFlag.INDEX_FILE_ERROR)
 
 
 def test_a_read_only_place_is_refused_by_name(in_memory, clock):

@@ -32,7 +32,7 @@ class CountingFiles(Files):
 def test_an_asynchronous_flush_waits_for_pages_and_at_last_for_none(opened, clock):
     files = CountingFiles()
     store = opened(files=files, commit_log_file_size=1 << 20)
-    turn, flushed = store._parts.flusher.log_turn, lambda: store.flushed_offset
+    turn, flushed = store._components.flusher.log_turn, lambda: store.flushed_offset
     store.put("T", 0, b"x" * 4000)
     turn()
     assert flushed() == 0
@@ -53,12 +53,12 @@ def test_the_checkpoint_learns_of_the_log_by_thorough_flushes_only(opened, clock
     store = opened(commit_log_file_size=1 << 20)
     for _ in range(8):
         store.put("T", 0, b"x" * 4000)
-    store._parts.flusher.log_turn()
-    assert store._parts.checkpoint.values.physic_msg_timestamp == 0
+    store._components.flusher.log_turn()
+    assert store._components.checkpoint.values.physic_msg_timestamp == 0
     clock.time += 10_000
     stored = store.put("T", 0, b"last").store_timestamp
-    store._parts.flusher.log_turn()
-    assert store._parts.checkpoint.values.physic_msg_timestamp == stored
+    store._components.flusher.log_turn()
+    assert store._components.checkpoint.values.physic_msg_timestamp == stored
 
 
 def test_the_checkpoint_learns_of_queues_when_log_and_queues_are_on_disk(opened, clock):
@@ -66,11 +66,11 @@ def test_the_checkpoint_learns_of_queues_when_log_and_queues_are_on_disk(opened,
     store = opened(files=files)
     stored = store.put("T", 0, b"x").store_timestamp
     store.dispatch()
-    store._parts.flusher.queue_turn()
-    assert store._parts.checkpoint.values.logics_msg_timestamp == 0
+    store._components.flusher.queue_turn()
+    assert store._components.checkpoint.values.logics_msg_timestamp == 0
     clock.time += 60_000
     files.syncs.clear()
-    store._parts.flusher.queue_turn()
+    store._components.flusher.queue_turn()
     assert files.syncs == ["commitlog", "consumequeue", "checkpoint"]
     found = checkpoint.parse((store.path / "checkpoint").read_bytes())
     assert (found.logics_msg_timestamp, found.logics_physical_offset) == (stored, store.max_physical_offset)
@@ -116,10 +116,10 @@ def test_a_pool_shows_nothing_before_it_commits(opened):
     store.put("T", 0, b"x")
     store.dispatch()
     assert (store.max_physical_offset, store.queue_bounds("T", 0)) == (0, (0, 0))
-    store._parts.flusher.commit_turn()
+    store._components.flusher.commit_turn()
     assert store.max_physical_offset == 0  # less than four pages wait, and the interval is not over
-    store._parts.clock.time += 200
-    store._parts.flusher.commit_turn()
+    store._components.clock.time += 200
+    store._components.flusher.commit_turn()
     store.dispatch()
     assert store.queue_bounds("T", 0) == (0, 1)
     assert store.flushed_offset == 0
@@ -129,9 +129,9 @@ def test_a_pool_that_is_exhausted_goes_on_without_buffers(opened):
     store = opened(pool_buffers=2)
     for number in range(40):
         assert store.put("T", 0, bytes([number]) * 900).ok
-    assert store._parts.log.pool.free == 0
+    assert store._components.log.pool.free == 0
     store.flush()
-    assert store._parts.log.pool.free > 0
+    assert store._components.log.pool.free > 0
     store.dispatch()
     assert store.queue_bounds("T", 0) == (0, 40)
 

@@ -132,7 +132,7 @@ def test_4_9_does_not_cut_a_record_that_only_5_x_knows(opened):
     kill(store)
     with pytest.raises(UnsupportedFormatError, match=r"4\.9\.7 does not know"):
         open_again(store.path, compat=Compat.V4_9)
-    assert opened().recovered.end == store._parts.log.queue.wrote_offset
+    assert opened().recovered.end == store._components.log.queue.wrote_offset
 
 
 def test_a_closed_store_answers_nothing_more(opened):

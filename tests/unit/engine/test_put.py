@@ -272,7 +272,7 @@ def test_a_delayed_message_waits_in_the_queue_of_its_level(opened, level, queue_
     found = properties.decode(record.properties)
     assert (found["REAL_TOPIC"], found["REAL_QID"], found["DELAY"]) == ("Orders", "5", stored_level)
     store.dispatch()
-    unit = store._parts.queues.get("SCHEDULE_TOPIC_XXXX", queue_id).unit(0)
+    unit = store._components.queues.get("SCHEDULE_TOPIC_XXXX", queue_id).unit(0)
     assert unit[2] == clock.time + (10_000 if level == "3" else 7_200_000)
 
 

@@ -95,14 +95,14 @@ def test_a_full_disk_lets_expired_files_go_then_all_then_refuses_messages(filled
     store = filled(age, used)
     assert len(names(store.clean())) == gone
     assert store.put("T", 0, b"x").status is status
-    store._parts.cleaner._files.used = 0.1
+    store._components.cleaner._files.used = 0.1
     store.clean()
     assert store.put("T", 0, b"x").ok
 
 
 def test_messages_are_taken_again_only_below_the_force_ratio(filled):
     store = filled(10, 0.91)
-    files = store._parts.cleaner._files
+    files = store._components.cleaner._files
     store.clean()
     for used, status in ((0.88, PutStatus.SERVICE_NOT_AVAILABLE), (0.80, PutStatus.PUT_OK), (0.88, PutStatus.PUT_OK)):
         files.used = used

@@ -66,7 +66,7 @@ def test_a_writer_stuck_in_the_lock_makes_the_page_cache_busy(opened, clock):
     store = opened()
     hook = check_before_put(lambda: store.is_page_cache_busy)
     message = OutgoingMessage("T", 0, b"x")
-    with store._parts.log.lock:
+    with store._components.log.lock:
         assert hook(message) is message
         clock.time += 1_000
         assert hook(message) is message
@@ -79,7 +79,7 @@ def test_a_writer_that_gets_on_is_not_busy(opened, clock):
     store = opened()
     for _ in range(5):
         store.put("T", 0, b"x")
-        with store._parts.log.lock:
+        with store._components.log.lock:
             assert not store.is_page_cache_busy
             clock.time += 900
 
@@ -188,7 +188,7 @@ def test_an_index_file_that_a_broker_removed_is_whole_again_after_closing(opened
 def test_a_next_file_that_a_broker_removed_is_made_again(opened):
     store = opened(background=True)
     store.put("T", 0, b"x" * 3000)
-    allocator = store._parts.log.allocator
+    allocator = store._components.log.allocator
     allocator._submit(lambda: None)
     limit = threading.Event()
     allocator._submit(limit.set)

@@ -10,7 +10,7 @@ import pytest
 
 from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.errors import UsageError
-from mqtool.ingest.load import Ack
+from mqtool.ingest.bulk_ingest import Ack
 from mqtool.protocol import Command, RequestCode
 from mqtool.replay import to_broker
 from mqtool.replay.originals import Source

@@ -1,4 +1,4 @@
-"""Opening a store: what recovery will do is computed first, and only then done.
+"""RecoveryExecutor: plans what recovery will do to a store, then does it.
 
 `recovery` follows the real store's start without touching a byte; here its end is made true: the
 files it would delete go, positions are set, units and keys that it would write are written. A store that
@@ -86,7 +86,7 @@ class _NotedIndex(SimulatedIndex):
         super()._put_keys(hashes, offsets, timestamps)
 
 
-class Opening:
+class RecoveryExecutor:
     """One opening: `plan`, then `carry_out`.
 
     Attributes:

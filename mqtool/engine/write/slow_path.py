@@ -34,7 +34,7 @@ _INNER_MARK = properties.INNER_NUM.encode()
 _ILLEGAL = PutResult(PutStatus.MESSAGE_ILLEGAL)
 
 
-def append_special(log: "CommitLog", state: QueueState, message: OutgoingMessage) -> PutResult:
+def append_slowly(log: "CommitLog", state: QueueState, message: OutgoingMessage) -> PutResult:
     """Appends one message of any kind.
 
     In the page cache on return, or in a pool buffer if there is a pool: a flush makes it durable.

@@ -1,7 +1,7 @@
-"""Trail: where the records begin that were appended last.
+"""RecordBoundaries: where the records begin that were appended last.
 
 Dispatch would otherwise follow `total_size` from record to record, the only step of it that looks at each record
-by itself. What the trail says is checked against the log, so that it may be short, or empty: then dispatch hops.
+by itself. What the boundaries says is checked against the log, so that it may be short, or empty: then dispatch hops.
 """
 
 from bisect import bisect_left
@@ -10,7 +10,7 @@ MOST = 1 << 20
 """Records that are kept; a dispatcher that is further behind than that finds its way in the log."""
 
 
-class Trail:
+class RecordBoundaries:
     """Written under the append lock, read and shortened by the dispatcher. Each step is one of a list: no further lock.
 
     Attributes:
@@ -43,7 +43,7 @@ class Trail:
             end: physical offset.
 
         Returns:
-            Physical offsets, ascending; none if the trail does not know of a record at `start`.
+            Physical offsets, ascending; none if the boundaries does not know of a record at `start`.
         """
         starts = self._starts
         low = bisect_left(starts, start)

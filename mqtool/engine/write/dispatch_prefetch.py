@@ -1,4 +1,4 @@
-"""Handover: what dispatch will want to know of records that were appended as columns, worked out when they were made.
+"""DispatchPrefetch: queue units and index keys of records appended as columns, computed when they are laid out.
 
 Dispatch takes it if it stands just there, and does not read the log then. What is handed over may be short, late or
 nothing: dispatch reads the log where it has to.
@@ -55,7 +55,7 @@ class Handed(NamedTuple):
         start, end: physical offsets of the first record and behind the last.
         last: physical offset of the last record.
         records: how many.
-        units, keys: of them; topics by their number in `Handover.topics`.
+        units, keys: of them; topics by their number in `DispatchPrefetch.topics`.
     """
 
     start: int
@@ -66,7 +66,7 @@ class Handed(NamedTuple):
     keys: IndexKeys
 
 
-class Handover:
+class DispatchPrefetch:
     """Written under the append lock, read by the dispatcher; each step is one of a queue, so there is no further lock.
 
     Attributes:

@@ -21,7 +21,7 @@ from mqtool.engine.flags import RunningFlags
 from mqtool.engine.options import StoreOptions
 from mqtool.engine.statuses import PutStatus
 from mqtool.engine.store import MessageStore
-from mqtool.engine.write import special
+from mqtool.engine.write import slow_path
 from mqtool.engine.write.columns import MessageColumns
 from mqtool.engine.write.commit_log import CommitLog
 from mqtool.engine.write.hooks import OutgoingMessage, check_before_put, delay_message
@@ -30,7 +30,7 @@ from mqtool.errors import StoreError
 from mqtool.formats import config_files, file_names, message_id, properties
 from mqtool.formats.config_files import DataVersion, TopicConfig, Topics
 from mqtool.formats.topics import SCHEDULE_TOPIC, is_lmq
-from mqtool.ingest.intake import Row
+from mqtool.ingest.row_parser import Row
 
 CHUNK = 1024
 """Rows that are appended together, and with SYNC_FLUSH share a flush."""
@@ -69,7 +69,7 @@ class Ack(NamedTuple):
         return self.physical_offset is not None
 
 
-class Judge:
+class PutValidator:
     """Says what a store would answer to a message, without a store: nothing is opened or written."""
 
     def __init__(self, options: StoreOptions, batch_topics: frozenset[str] = frozenset()) -> None:
@@ -91,7 +91,7 @@ class Judge:
                 return answer
             message = answer
         state = self._log.offsets.state(message.topic, message.queue_id)
-        refused = special.refusal(self._log, state, message)
+        refused = slow_path.refusal(self._log, state, message)
         return message if refused is None else refused.status
 
     def stored_form(self, message: OutgoingMessage | None) -> OutgoingMessage | None:
@@ -108,13 +108,13 @@ class Judge:
         )
 
 
-def check(rows: Iterable[Row], judge: Judge) -> Iterator[Ack]:
+def check(rows: Iterable[Row], validator: PutValidator) -> Iterator[Ack]:
     """Yields what a store would answer to each row; nothing is written."""
     for row in rows:
-        yield _judged(row, judge)[1]
+        yield _judged(row, validator)[1]
 
 
-def append(store: MessageStore, rows: Iterable[Row], judge: Judge) -> Iterator[Ack]:
+def append(store: MessageStore, rows: Iterable[Row], validator: PutValidator) -> Iterator[Ack]:
     """Appends rows; yields their answers in the rows' order.
 
     An answer with SYNC_FLUSH says that the message is durable, otherwise that it is in the log: closing the store
@@ -123,7 +123,7 @@ def append(store: MessageStore, rows: Iterable[Row], judge: Judge) -> Iterator[A
     Args:
         store: open for writing, without hooks.
         rows: the input.
-        judge: with the store's own options.
+        validator: with the store's own options.
 
     Raises:
         StoreError: the store takes no more; the rows answered so far are stored.
@@ -132,7 +132,7 @@ def append(store: MessageStore, rows: Iterable[Row], judge: Judge) -> Iterator[A
     while chunk := list(islice(iterator, CHUNK)):
         messages: list[tuple[Row, OutgoingMessage]] = []
         for row in chunk:
-            message, answer = _judged(row, judge)
+            message, answer = _judged(row, validator)
             if message is None:
                 yield from _put(store, messages)
                 messages = []
@@ -142,12 +142,12 @@ def append(store: MessageStore, rows: Iterable[Row], judge: Judge) -> Iterator[A
         yield from _put(store, messages)
 
 
-def _judged(row: Row, judge: Judge) -> tuple[OutgoingMessage | None, Ack]:
+def _judged(row: Row, validator: PutValidator) -> tuple[OutgoingMessage | None, Ack]:
     if row.message is None:
         return None, Ack(row.number, None, row.reason)
-    found = judge.prepared(row.message)
+    found = validator.prepared(row.message)
     if isinstance(found, PutStatus):
-        reason = judge.reason(row.message)
+        reason = validator.reason(row.message)
         return None, Ack(row.number, found, reason, row.message.topic, row.message.queue_id)
     return found, Ack(row.number, PutStatus.PUT_OK, "", found.topic, found.queue_id)
 

@@ -1,11 +1,11 @@
-"""Dispatch with the writer's trail and without: the same bytes, and a trail that is wrong is not believed."""
+"""Dispatch with the writer's boundaries and without: the same bytes, and a boundaries that is wrong is not believed."""
 
 from pathlib import Path
 
 import pytest
 
 from mqtool.engine import MessageStore
-from mqtool.engine.write.trail import MOST, Trail
+from mqtool.engine.write.record_boundaries import MOST, RecordBoundaries
 from tests.support.engine import open_small
 
 SIZES = {"commit_log_file_size": 1 << 15, "consume_queue_file_size": 2000, "index_slots": 50, "index_entries": 4000}
@@ -35,7 +35,7 @@ def test_dispatch_along_the_trail_writes_what_dispatch_without_it_writes(in_memo
     with filled(in_memory / "trailed", every=97) as store:
         store.dispatch()
     with filled(in_memory / "hopped") as store:
-        store._parts.log.trail.forget(1 << 62)
+        store._components.log.boundaries.forget(1 << 62)
         assert store.dispatch() == 600
     assert derived(in_memory / "trailed") == derived(in_memory / "hopped")
 
@@ -47,25 +47,25 @@ def test_a_trail_that_does_not_chain_is_not_believed(in_memory, wrong):
     with filled(in_memory / "plain") as store:
         store.dispatch()
     with filled(in_memory / "misled") as store:
-        trail = store._parts.log.trail
-        trail.forget(1 << 62)
-        trail.note_many(wrong * 30)
+        boundaries = store._components.log.boundaries
+        boundaries.forget(1 << 62)
+        boundaries.note_many(wrong * 30)
         assert store.dispatch() == 600
     assert derived(in_memory / "misled") == derived(in_memory / "plain")
 
 
 def test_the_trail_is_gone_once_it_was_dispatched(in_memory):
     with filled(in_memory / "store") as store:
-        assert len(store._parts.log.trail) == 600
+        assert len(store._components.log.boundaries) == 600
         store.dispatch()
-        assert len(store._parts.log.trail) == 0
+        assert len(store._components.log.boundaries) == 0
 
 
 def test_a_trail_that_nobody_takes_is_forgotten_before_it_takes_memory():
-    trail = Trail()
-    trail.note_many(range(MOST))
-    trail.bound()
-    assert len(trail) == MOST
-    trail.note(MOST)
-    trail.bound()
-    assert len(trail) == 0
+    boundaries = RecordBoundaries()
+    boundaries.note_many(range(MOST))
+    boundaries.bound()
+    assert len(boundaries) == MOST
+    boundaries.note(MOST)
+    boundaries.bound()
+    assert len(boundaries) == 0

@@ -1,4 +1,4 @@
-"""Parts: what an open store consists of; put together, flushed and taken apart in the right order.
+"""Components: what an open store consists of; put together, flushed and taken apart in the right order.
 
 Source: DefaultMessageStore.load/start/shutdown (4.9.7, 5.5.0).
 """
@@ -31,8 +31,8 @@ from mqtool.engine.retention.rules import RetentionPolicy
 from mqtool.engine.service import DispatchLoop, Service
 from mqtool.engine.start import admission
 from mqtool.engine.start.lock import AbortMark, LeftBy, StoreLock
-from mqtool.engine.start.opening import Opening, Recovered
 from mqtool.engine.start.power_cut import distrust
+from mqtool.engine.start.recovery_executor import Recovered, RecoveryExecutor
 from mqtool.engine.write.commit_log import CommitLog
 from mqtool.engine.write.queue_offsets import QueueOffsets
 from mqtool.errors import ReadOnlyStoreError, StoreError, StoreLockedError
@@ -45,7 +45,7 @@ _LOG = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Parts:
+class Components:
     """Everything of one open store."""
 
     root: Path
@@ -90,21 +90,21 @@ def assemble(
     bit_map_of: "BitMapOf | None",
     *,
     background: bool,
-) -> Parts:
+) -> Components:
     """Locks, recovers and starts a store; arguments and errors as `open_store`."""
     with named_errors(root):
         lock = StoreLock(root)
         lock.test()
         admission.check(root, options)
         try:
-            parts = _put_together(root, options, policy, clock, files, bit_map_of, lock, background=background)
+            components = _put_together(root, options, policy, clock, files, bit_map_of, lock, background=background)
         except BaseException:
             lock.release()
             raise
-    if parts.service is not None:
-        parts.log.allocator.start()
-        parts.service.start()
-    return parts
+    if components.service is not None:
+        components.log.allocator.start()
+        components.service.start()
+    return components
 
 
 def _put_together(
@@ -117,13 +117,13 @@ def _put_together(
     lock: StoreLock,
     *,
     background: bool,
-) -> Parts:
+) -> Components:
     writable = options.commit_log_dirs or (root / file_names.COMMIT_LOG,)
     abort = AbortMark(files, root, v4=options.v4)
     left_by = abort.left_by()
     directories = (*writable, *options.read_only_dirs)
     # The model looks at the lock as a broker does, so it is taken after; who came in between has left a mark.
-    opening = _planned(root, options, directories)
+    executor = _planned(root, options, directories)
     files.make_directory(root)
     lock.acquire()
     if abort.left_by() is not left_by:
@@ -131,7 +131,7 @@ def _put_together(
     if left_by is LeftBy.POWER_CUT:
         distrust(root, options, directories, files)
         lock.release()
-        opening = _planned(root, options, directories)
+        executor = _planned(root, options, directories)
         lock.acquire()
     flags, checkpoint = RunningFlags(), StoreCheckpoint(files, root / file_names.CHECKPOINT, v4=options.v4)
     batch_topics = ConfigFiles(root, files, v4=options.v4).batch_topics()
@@ -140,8 +140,8 @@ def _put_together(
     index = None
     if options.index:
         index = Index(options, files, root / file_names.INDEX, clock, background=background)
-    recovered = opening.carry_out(files, log_files, queues, index, left_by, clock.now())
-    checkpoint.set(**opening.checkpoint_fields())
+    recovered = executor.carry_out(files, log_files, queues, index, left_by, clock.now())
+    checkpoint.set(**executor.checkpoint_fields())
     if not recovered.clean_stop:
         _settle(log_files, queues)
         checkpoint.advance(logics_physical_offset=recovered.end)
@@ -163,7 +163,7 @@ def _put_together(
     abort.create()
     checkpoint.flush()
     service = Service(options, loop, flusher, cleaner.turn) if background else None
-    return Parts(
+    return Components(
         root,
         options,
         recovered,
@@ -186,12 +186,12 @@ def _put_together(
     )
 
 
-def _planned(root: Path, options: StoreOptions, directories: tuple[Path, ...]) -> Opening:
-    """Returns an opening that can be carried out; raises where the store is refused."""
-    opening = Opening(root, options, directories)
-    opening.plan()
-    admission.check_cut(opening)
-    return opening
+def _planned(root: Path, options: StoreOptions, directories: tuple[Path, ...]) -> RecoveryExecutor:
+    """Returns an executor that can be carried out; raises where the store is refused."""
+    executor = RecoveryExecutor(root, options, directories)
+    executor.plan()
+    admission.check_cut(executor)
+    return executor
 
 
 def _settle(log: MappedFileQueue, queues: Queues) -> None:
@@ -200,46 +200,46 @@ def _settle(log: MappedFileQueue, queues: Queues) -> None:
         file.file.sync()
 
 
-def flush_all(parts: Parts) -> int:
+def flush_all(components: Components) -> int:
     """Brings log, queues, index and checkpoint to the disk; returns the flushed offset of the log."""
-    flushed = parts.flusher.flush_log()
-    parts.flusher.flush_queues()
-    if parts.index is not None:
-        parts.index.flush()
-    parts.checkpoint.flush()
+    flushed = components.flusher.flush_log()
+    components.flusher.flush_queues()
+    if components.index is not None:
+        components.index.flush()
+    components.checkpoint.flush()
     return flushed
 
 
-def shut_down(parts: Parts) -> None:
+def shut_down(components: Components) -> None:
     """Ends threads, writes what waits, removes `abort` if nothing is missing, gives up the lock.
 
     Raises:
         OSError: something could not be written.
     """
     try:
-        if parts.service is not None:
-            parts.service.stop()
-        with parts.log.lock:  # a put that is under way ends first
+        if components.service is not None:
+            components.service.stop()
+        with components.log.lock:  # a put that is under way ends first
             pass
-        parts.log.allocator.stop()
-        parts.flusher.flush_log()
-        parts.loop.stop()
-        parts.loop.turn()
-        flush_all(parts)
-        if parts.index is not None:
-            parts.index.reclaim()
-        if _is_complete(parts):
-            parts.abort.remove()
+        components.log.allocator.stop()
+        components.flusher.flush_log()
+        components.loop.stop()
+        components.loop.turn()
+        flush_all(components)
+        if components.index is not None:
+            components.index.reclaim()
+        if _is_complete(components):
+            components.abort.remove()
         else:
-            _LOG.warning("abort stays: flags=%s behind=%d", parts.flags, parts.loop.behind)
+            _LOG.warning("abort stays: flags=%s behind=%d", components.flags, components.loop.behind)
     finally:
         with suppress(OSError):
-            parts.queues.close()
-        if parts.index is not None:
-            parts.index.close()
-        parts.log.queue.close()
-        parts.lock.release()
+            components.queues.close()
+        if components.index is not None:
+            components.index.close()
+        components.log.queue.close()
+        components.lock.release()
 
 
-def _is_complete(parts: Parts) -> bool:
-    return parts.flags.only(RunningFlag.FENCED) and parts.loop.behind == 0
+def _is_complete(components: Components) -> bool:
+    return components.flags.only(RunningFlag.FENCED) and components.loop.behind == 0

@@ -4,7 +4,7 @@ import pytest
 
 from mqtool.engine import MessageStore
 from mqtool.engine.read import reader as read
-from mqtool.engine.read.plain_get import plain_get
+from mqtool.engine.read.get_fast_path import fast_get
 
 SIZES = [10, 2000, 300, 30, 1000, 1, 500, 0, 900, 40] * 4
 LIMITS = {
@@ -36,16 +36,16 @@ def answers(store: MessageStore, most: int, most_bytes: int) -> list[tuple]:
 def test_both_ways_give_the_same_answer(opened, monkeypatch, most, most_bytes, limits):
     store = filled(opened, **LIMITS[limits])
     short = answers(store, most, most_bytes)
-    monkeypatch.setattr(read, "plain_get", lambda *_: None)
+    monkeypatch.setattr(read, "fast_get", lambda *_: None)
     assert short == answers(store, most, most_bytes)
 
 
 def test_what_lies_partly_on_disk_takes_the_long_way(opened):
     store = filled(opened)
-    parts = store._parts
-    queue, half = parts.queues.get("T", 0), store.max_physical_offset // 2
-    assert plain_get(parts.options, parts.log, queue, 0, 32, 1 << 20, half) is None
-    assert plain_get(parts.options, parts.log, queue, 0, 32, 1 << 20, 2 * half) is not None
+    components = store._components
+    queue, half = components.queues.get("T", 0), store.max_physical_offset // 2
+    assert fast_get(components.options, components.log, queue, 0, 32, 1 << 20, half) is None
+    assert fast_get(components.options, components.log, queue, 0, 32, 1 << 20, 2 * half) is not None
 
 
 def test_records_in_two_files_of_the_log_take_the_long_way(opened):
@@ -53,11 +53,11 @@ def test_records_in_two_files_of_the_log_take_the_long_way(opened):
     for _ in range(8):
         store.put("T", 0, b"x" * 1000)
     store.dispatch()
-    parts = store._parts
-    queue = parts.queues.get("T", 0)
-    assert plain_get(parts.options, parts.log, queue, 0, 8, 1 << 20, parts.reader.memory) is None
+    components = store._components
+    queue = components.queues.get("T", 0)
+    assert fast_get(components.options, components.log, queue, 0, 8, 1 << 20, components.reader.memory) is None
     assert len(store.get_message("T", 0, 0, 8).records) == 8
-    assert plain_get(parts.options, parts.log, queue, 0, 3, 1 << 20, parts.reader.memory) is not None
+    assert fast_get(components.options, components.log, queue, 0, 3, 1 << 20, components.reader.memory) is not None
 
 
 def test_more_messages_than_the_short_way_takes_come_by_the_long_one(opened):

@@ -5,7 +5,7 @@ import pytest
 
 from mqtool import kernels
 from mqtool.engine import FlushMode, MessageStore
-from mqtool.engine.write import handover
+from mqtool.engine.write import dispatch_prefetch
 from mqtool.engine.write.columns import MessageColumns
 from tests.support.engine import open_small, tree
 
@@ -24,9 +24,9 @@ def in_use():
 def columns_read(monkeypatch):
     """How many records dispatch has read from the log in columns."""
     read = []
-    whole = handover.Dispatcher.dispatch
+    whole = dispatch_prefetch.Dispatcher.dispatch
     monkeypatch.setattr(
-        handover.Dispatcher,
+        dispatch_prefetch.Dispatcher,
         "dispatch",
         lambda self, frames, **more: read.append(len(frames)) or whole(self, frames, **more),
     )
@@ -41,7 +41,7 @@ def columns(count: int, tag: str = "t") -> MessageColumns:
 def reference(root, steps) -> dict[str, bytes]:
     """What a store holds whose dispatch knows of nothing."""
     with open_small(root, **SIZES) as store:
-        store._parts.log.handover = None
+        store._components.log.prefetch = None
         steps(store)
         store.dispatch()
     return tree(root / "consumequeue") | tree(root / "index")
@@ -51,7 +51,7 @@ def check(in_memory, steps) -> None:
     with open_small(in_memory / "handed", **SIZES) as store:
         steps(store)
         store.dispatch()
-        assert store._parts.log.handover.upcoming(0) is None
+        assert store._components.log.prefetch.upcoming(0) is None
     found = tree(in_memory / "handed" / "consumequeue") | tree(in_memory / "handed" / "index")
     assert found == reference(in_memory / "reference", steps)
 
@@ -81,9 +81,9 @@ def test_single_puts_between_are_read_and_the_rest_is_taken(in_memory, columns_r
 def test_what_is_no_longer_needed_is_forgotten(in_memory):
     def steps(store: MessageStore) -> None:
         store.put_many(columns(60))
-        handed, store._parts.log.handover = store._parts.log.handover, None
+        handed, store._components.log.prefetch = store._components.log.prefetch, None
         store.put_many(columns(60))
-        store._parts.log.handover = handed
+        store._components.log.prefetch = handed
         store.put_many(columns(60, "ü"))
         store.put_many(columns(10))
 
@@ -91,14 +91,14 @@ def test_what_is_no_longer_needed_is_forgotten(in_memory):
 
 
 def test_no_more_is_kept_than_was_set(in_memory, monkeypatch):
-    monkeypatch.setattr(handover, "MOST", 100)
+    monkeypatch.setattr(dispatch_prefetch, "MOST", 100)
     check(in_memory, lambda store: [store.put_many(columns(60)) for _ in range(5)])
 
 
 def test_what_is_not_on_disk_is_not_taken_with_sync_flush(in_memory, monkeypatch):
     with open_small(in_memory / "store", **SIZES, flush_mode=FlushMode.SYNC_FLUSH) as store:
         assert store.put_many(columns(60)).ok
-        monkeypatch.setattr(type(store._parts.loop), "end", property(lambda _loop: 0))
+        monkeypatch.setattr(type(store._components.loop), "end", property(lambda _loop: 0))
         assert store.dispatch() == 0
         monkeypatch.undo()
         assert store.dispatch() == 60

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from mqtool.engine import Compat, PutStatus, open_store
 from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.formats import commit_log, file_names
-from mqtool.ingest import load
-from mqtool.ingest.intake import NoMessageError, Row, message_of
+from mqtool.ingest import bulk_ingest
+from mqtool.ingest.row_parser import NoMessageError, Row, message_of
 from tests.support.engine import HeldClock, findings_of, small_options
 from tests.support.engine_faults import fast_directory, remove
 
@@ -81,10 +81,10 @@ def test_what_a_dry_run_says_is_what_becomes_of_a_row(compat, rows):
     try:
         options = small_options(compat=compat)
         messages = [Row(number, message_of(row, options)) for number, row in enumerate(rows)]
-        judge = load.Judge(options)
-        said = list(load.check(messages, judge))
+        validator = bulk_ingest.PutValidator(options)
+        said = list(bulk_ingest.check(messages, validator))
         with open_store(directory / "store", options, clock=HeldClock(), background=False) as store:
-            done = list(load.append(store, messages, judge))
+            done = list(bulk_ingest.append(store, messages, validator))
             for ack in done:
                 if ack.stored:
                     record = commit_log.parse_record(bytes(store.message_at(ack.physical_offset)))

@@ -26,7 +26,7 @@ def _units(count: int) -> struct.Struct:
     return struct.Struct(UNIT.format[:1] + UNIT.format[1:] * count)
 
 
-def plain_get(
+def fast_get(
     options: StoreOptions, log: CommitLog, queue: ConsumeQueue, offset: int, most: int, most_bytes: int, memory: int
 ) -> GetResult | None:
     """Returns messages of a queue; None, with nothing done, if that is not as simple as it looks.
