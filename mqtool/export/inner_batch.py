@@ -13,7 +13,7 @@ from mqtool.export.schema import BY_NAME
 from mqtool.formats import message_batch, properties
 from mqtool.formats.message_batch import BatchedMessage
 from mqtool.records.columns import BY_NAME as SCAN_COLUMNS
-from mqtool.records.columns import Rows
+from mqtool.records.columns import PROPERTY_COLUMNS, Rows
 
 if TYPE_CHECKING:
     from mqtool.export.rows import Maker
@@ -57,10 +57,10 @@ def _with_parts(rows: Any, parts: list[Part]) -> Any:
         "flag": {at: message.flag for at, message in inside.items()},
         "body": {at: message.body for at, message in inside.items()},
         "properties": {at: list(found.items()) for at, found in decoded.items()},
-        "tags": {at: found.get(properties.TAGS) for at, found in decoded.items()},
         "keys": {at: list(properties.keys_of(found)) for at, found in decoded.items()},
-        "unique_key": {at: found.get(properties.UNIQUE_KEY) for at, found in decoded.items()},
     }
+    for column, name in PROPERTY_COLUMNS.items():
+        values[column] = {at: found.get(name) for at, found in decoded.items()}
     names = rows.schema.names
     made = {name: _patched(rows[name], new, BY_NAME[name].type) for name, new in values.items() if name in names}
     places = [place for _, place, _ in parts]

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from mqtool.errors import UsageError
 from mqtool.formats import properties
+from mqtool.records.columns import PROPERTY_COLUMNS
 
 SALT_VARIABLE = "MQTOOL_REDACT_SALT"
 """Environment variable that makes hashes of several runs comparable; whoever knows it can try likely values."""
@@ -20,10 +21,9 @@ SALT_VARIABLE = "MQTOOL_REDACT_SALT"
 ALSO: dict[str, tuple[str, ...]] = {
     "body": ("body_crc",),
     "body_crc": (),
-    "properties": ("keys", "tags", "unique_key"),
+    "properties": ("keys", *PROPERTY_COLUMNS),
     "keys": (),
-    "tags": (),
-    "unique_key": (),
+    **dict.fromkeys(PROPERTY_COLUMNS, ()),
     "born_host": ("unique_key",),  # the client puts its address into the id
     "store_host": ("offset_message_id",),
     "offset_message_id": ("store_host",),
@@ -32,7 +32,7 @@ ALSO: dict[str, tuple[str, ...]] = {
 
 COPIES: dict[str, tuple[str, ...]] = {
     "keys": (properties.KEYS,),
-    "tags": (properties.TAGS,),
+    **{column: (name,) for column, name in PROPERTY_COLUMNS.items()},
     "unique_key": (
         properties.UNIQUE_KEY,
         properties.TRANSACTION_ID,

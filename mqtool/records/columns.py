@@ -151,8 +151,8 @@ def _host(name: str) -> Callable[[Rows], Any]:
     return build
 
 
-def _property(name: str) -> Callable[[Rows], Any]:
-    return lambda rows: rows.of_tails(lambda tails: value_column(tails, name), pa.string())
+def _property(column: str) -> Callable[[Rows], Any]:
+    return lambda rows: rows.of_tails(lambda tails: value_column(tails, PROPERTY_COLUMNS[column]), pa.string())
 
 
 def _keys(rows: Rows) -> Any:
@@ -189,6 +189,13 @@ def _hexadecimal(rows: np.ndarray) -> Any:
     return pa.StringArray.from_buffers(len(rows), pa.py_buffer(ends), pa.py_buffer(digits))
 
 
+PROPERTY_COLUMNS = {
+    "tags": properties.TAGS,
+    "unique_key": properties.UNIQUE_KEY,
+    "sharding_key": properties.SHARDING_KEY,
+}
+"""Columns that are the value of one property, and its name."""
+
 COLUMNS: tuple[Column, ...] = (
     _fixed("physical_offset", pa.int64(), "byte address of the record in the CommitLog"),
     _fixed("store_size", pa.int32(), "bytes of the whole record", "total_size"),
@@ -207,9 +214,15 @@ COLUMNS: tuple[Column, ...] = (
     _fixed("body_crc", pa.int32(), "CRC-32 of the stored body, 31 bits"),
     Column("body", pa.binary(), "the body, decompressed", _body),
     Column("offset_message_id", pa.string(), "store host and physical offset, hexadecimal", _offset_message_id),
-    Column("tags", pa.string(), "TAGS property", _property(properties.TAGS)),
+    Column("tags", pa.string(), "TAGS property", _property("tags")),
     Column("keys", pa.list_(pa.string()), "words of the KEYS property", _keys),
-    Column("unique_key", pa.string(), "UNIQ_KEY property, the id made by the client", _property(properties.UNIQUE_KEY)),
+    Column("unique_key", pa.string(), "UNIQ_KEY property, the id made by the client", _property("unique_key")),
+    Column(
+        "sharding_key",
+        pa.string(),
+        "__SHARDINGKEY property: messages with the same key are kept in order",
+        _property("sharding_key"),
+    ),
     _fixed("magic_code", pa.int32(), "version of the record"),
     Column("raw_body", pa.binary(), "the body as stored", _raw_body),
     Column("body_decoded", pa.bool_(), "false if the body could not be decompressed and is as stored", _body_decoded),

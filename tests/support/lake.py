@@ -132,6 +132,7 @@ def _said(properties: dict[str, str]) -> dict[str, Any]:
         "properties": dict(properties),
         "tags": properties.get("TAGS"),
         "unique_key": properties.get("UNIQ_KEY"),
+        "sharding_key": properties.get("__SHARDINGKEY"),
         "keys": [word for word in properties.get("KEYS", "").split(" ") if word],
     }
 
