@@ -50,19 +50,27 @@ COMMANDS = {
     "diff": Command("mqtool.cli.commands.diff", LOOK, "Show the differences between two stores."),
     "formats": Command("mqtool.cli.commands.formats", LOOK, "List the supported kinds of stores and files."),
     "verify": Command("mqtool.cli.verify", JUDGE, "Check a store and say what to do about each finding."),
-    "explain-start": Command("mqtool.cli.explain_start", JUDGE, "Show what a broker would do to a store on startup."),
+    "explain-start": Command(
+        "mqtool.cli.commands.explain_start", JUDGE, "Show what a broker would do to a store on startup."
+    ),
     "report": Command("mqtool.cli.commands.report", JUDGE, "Write the findings as one HTML page, for a ticket."),
     "checks": Command("mqtool.cli.commands.checks", JUDGE, "Explain the finding codes of verify."),
-    "runbook": Command("mqtool.cli.runbook", REPAIR, "Detect and repair a known problem, step by step."),
+    "runbook": Command("mqtool.cli.commands.runbook", REPAIR, "Detect and repair a known problem, step by step."),
     "plan": Command("mqtool.cli.plan", REPAIR, "Write a plan for a change, to review before applying it."),
     "apply": Command("mqtool.cli.commands.apply", REPAIR, "Apply a plan; the change can be undone."),
     "undo": Command("mqtool.cli.commands.undo", REPAIR, "Undo a change: restore every file byte for byte."),
     "finalize": Command(
         "mqtool.cli.commands.finalize", REPAIR, "Discard the undo data of a change and free its space."
     ),
-    "rebuild": Command("mqtool.cli.rebuild", REPAIR, "Rebuild queues, index and configuration from the CommitLog."),
-    "recover": Command("mqtool.cli.recover", REPAIR, "Recover a store after a crash, as a broker does on startup."),
-    "clean": Command("mqtool.cli.clean", REPAIR, "Delete expired files; show first what consumers would lose."),
+    "rebuild": Command(
+        "mqtool.cli.commands.rebuild", REPAIR, "Rebuild queues, index and configuration from the CommitLog."
+    ),
+    "recover": Command(
+        "mqtool.cli.commands.recover", REPAIR, "Recover a store after a crash, as a broker does on startup."
+    ),
+    "clean": Command(
+        "mqtool.cli.commands.clean", REPAIR, "Delete expired files; show first what consumers would lose."
+    ),
     "salvage": Command(
         "mqtool.cli.commands.salvage", RESCUE, "Copy every valid record of a damaged store to a new one."
     ),
@@ -163,7 +171,7 @@ app = typer.Typer(
 
 def _print_version(value: bool) -> None:
     if value:
-        from mqtool.cli.version import lines  # noqa: PLC0415
+        from mqtool.cli.version import lines
 
         typer.echo("\n".join(lines()))
         raise typer.Exit(0)
@@ -245,7 +253,7 @@ def _end(invocation: Invocation, error: BaseException) -> ExitCode:
         print(error, file=sys.stderr)  # noqa: T201
         return ExitCode.USAGE
     if invocation.debug:
-        import traceback  # noqa: PLC0415
+        import traceback
 
         traceback.print_exception(error)
     try:
@@ -271,7 +279,7 @@ def _fail_on_stdout(invocation: Invocation, failure: Failure) -> None:
     if invocation.output is not None:
         invocation.output.fail(failure)
     elif invocation.format in JSON_FORMATS and failure.code not in QUIET:
-        from mqtool.cli.render import JsonLines  # noqa: PLC0415
+        from mqtool.cli.render import JsonLines
 
         sys.stdout.buffer.write(JsonLines().fail(failure))
     sys.stdout.flush()

@@ -58,7 +58,7 @@ _NOTHING = object()
 
 
 def _parsed(body: bytes) -> Any:
-    import orjson  # noqa: PLC0415 - `--help` needs no JSON encoder
+    import orjson
 
     try:
         value = json.loads(body, parse_constant=_refuse, parse_float=_finite)

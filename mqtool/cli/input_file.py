@@ -17,7 +17,7 @@ def read_input(path: Path, most: int) -> bytes:
     Raises:
         UsageError: it is more than `most` bytes.
     """
-    from mqtool.store.files import read_file  # noqa: PLC0415 - `--help` reads nothing
+    from mqtool.store.files import read_file
 
     if is_dash(path):
         data = sys.stdin.buffer.read(most + 1)

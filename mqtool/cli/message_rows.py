@@ -101,7 +101,7 @@ class MessageRows:
 
     def row(self, message: "Message") -> Row:
         """Returns one row, keys in the order of the schema."""
-        from mqtool.records.json_rows import row_of  # noqa: PLC0415 - `--help` loads no numpy
+        from mqtool.records.json_rows import row_of
 
         body = message.raw_body if self.bodies.raw else message.body
         row = row_of(message, Body.NONE)
@@ -116,7 +116,7 @@ class MessageRows:
 
 
 def _view(found: dict[str, str]) -> Row:
-    from mqtool.formats import properties  # noqa: PLC0415 - `--help` loads no construct
+    from mqtool.formats import properties
 
     unique_key = found.get(properties.UNIQUE_KEY)
     return {"tags": found.get(properties.TAGS), "keys": properties.keys_of(found), "unique_key": unique_key}

@@ -93,8 +93,8 @@ def _help_of_output(ctx: typer.Context, value: Format) -> Format:
 
 def print_schema(ctx: typer.Context) -> None:
     """Prints the JSON Schema of a command's output: `--format help`."""
-    from mqtool.cli.render import encode  # noqa: PLC0415 - `--help` needs no JSON encoder
-    from mqtool.cli.schema import document  # noqa: PLC0415
+    from mqtool.cli.render import encode
+    from mqtool.cli.schema import document
 
     outputs = getattr(ctx.command.callback, "outputs", ())
     sys.stdout.buffer.write(encode(document(ctx.command_path.partition(" ")[2], outputs), indent=True) + b"\n")
@@ -110,8 +110,8 @@ StoreArgument = Annotated[Path, typer.Argument(metavar="STORE", help="Root direc
 
 def _read_keys(path: Path | None) -> Path | None:
     """Prints a line for each key that no broker reads; the command itself reports a file that cannot be read."""
-    from mqtool.errors import StoreError  # noqa: PLC0415 - `--help` reads no configuration
-    from mqtool.store import broker_config  # noqa: PLC0415 - as above
+    from mqtool.errors import StoreError
+    from mqtool.store import broker_config
 
     if path is not None:
         with contextlib.suppress(StoreError):

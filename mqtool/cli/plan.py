@@ -97,8 +97,8 @@ def plan(
     _debug: DebugOption = False,
 ) -> ExitCode:
     """Reads the options and runs."""
-    from mqtool.cli.filters import Filters  # noqa: PLC0415 - `--help` loads no numpy
-    from mqtool.cli.plan_run import Request, run  # noqa: PLC0415
+    from mqtool.cli.filters import Filters
+    from mqtool.cli.plan_run import Request, run
 
     filters = Filters(topic=topic, queue=queue, key=key, unique_key=unique_key, tag=tag, time=time, grep=grep)
     request = Request(words or [], out, findings, file or [], at or [], before, filters, work_dir, config)

@@ -67,7 +67,7 @@ class JsonLinesProgress:
             self._print(finished=False)
 
     def _print(self, *, finished: bool) -> None:
-        from mqtool.cli.render import encode  # noqa: PLC0415
+        from mqtool.cli.render import encode
 
         done = max(0, self._at - self._start)
         seconds = self._clock() - self._began
@@ -101,8 +101,8 @@ class Bar:
     """
 
     def __init__(self, what: str, start: int, end: int, clock: Callable[[], float] = time.monotonic) -> None:
-        from rich import progress as rich_progress  # noqa: PLC0415 - drawn on a terminal only
-        from rich.console import Console  # noqa: PLC0415
+        from rich import progress as rich_progress
+        from rich.console import Console
 
         self._terminal = sys.stderr  # while the bar is shown, rich puts a proxy in its place
         self._start = start

@@ -12,8 +12,8 @@ def check_result_file(store: Path, file: Path) -> None:
     Raises:
         UsageError: it is.
     """
-    from mqtool.store.named_files import require_regular  # noqa: PLC0415 - `--help` loads no numpy
-    from mqtool.store.real_path import is_inside  # noqa: PLC0415 - as above
+    from mqtool.store.named_files import require_regular
+    from mqtool.store.real_path import is_inside
 
     require_regular(file)
     if is_inside(file, store):

@@ -74,9 +74,9 @@ def count(name: str, doc: str, *, show: str = TABLE, nullable: bool = False) -> 
     return Column(name, "int64", doc, show=show, nullable=nullable)
 
 
-def flag(name: str, doc: str) -> Column:
+def flag(name: str, doc: str, *, nullable: bool = False) -> Column:
     """Returns a column that is true or false, shown in tables."""
-    return Column(name, "boolean", doc, show=TABLE)
+    return Column(name, "boolean", doc, show=TABLE, nullable=nullable)
 
 
 def _scalar(name: str) -> dict[str, Any]:

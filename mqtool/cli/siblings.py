@@ -242,7 +242,7 @@ def new_directory(store: Path, target: Path) -> None:
     Raises:
         UsageError: it does not.
     """
-    from mqtool.store.real_path import is_inside  # noqa: PLC0415 - `--help` loads no numpy
+    from mqtool.store.real_path import is_inside
 
     if is_inside(target, store):
         raise UsageError(f"{target}: expected a directory outside of {store}: nothing is written into a store")
@@ -252,7 +252,7 @@ def new_directory(store: Path, target: Path) -> None:
 
 def export(invocation: Invocation, kind: Kind, path: Path, target: Path, output_format: Format) -> ExitCode:
     """Writes each table of a store as one Parquet file; ends with 1 if something could not be read."""
-    from mqtool.siblings.export import export as write  # noqa: PLC0415 - pyarrow costs 100 ms at import
+    from mqtool.siblings.export import export as write
 
     new_directory(path, target)
     output = Output(invocation, sibling_rows.EXPORT_KIND, output_format)
@@ -306,7 +306,7 @@ def export_on_spark(
     output = Output(invocation, sibling_rows.EXPORT_KIND, output_format)
     damaged = False
     with spark_session(spark) as session:
-        from mqtool.spark.kinds import export_table  # noqa: PLC0415 - an extra
+        from mqtool.spark.kinds import export_table
 
         for table in kind.tables:
             folder = target.absolute() / f"{table.name}.parquet"

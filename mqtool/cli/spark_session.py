@@ -55,7 +55,7 @@ def spark_session(where: OnSpark) -> Iterator[Any]:
         UnavailableError: pyspark or Java is missing, or Java is too old.
         SparkJobError: Spark does not start, or does not reach the master.
     """
-    from mqtool.spark.session import build  # noqa: PLC0415 - an extra
+    from mqtool.spark.session import build
 
     session = build(where.master, where.settings)
     try:

@@ -131,7 +131,7 @@ def verify(
     _debug: DebugOption = False,
 ) -> ExitCode:
     """Reads the options and runs."""
-    from mqtool.cli.verify_run import Work, run  # noqa: PLC0415 - `--help` loads no numpy
+    from mqtool.cli.verify_run import Work, run
 
     work = Work(
         tuple(topic) if topic else None,

@@ -36,7 +36,7 @@ def _suite(found: Verification, area: Area) -> str:
 
 
 def _case(area: Area, finding: Finding) -> str:
-    from xml.sax.saxutils import escape  # noqa: PLC0415 - loads all of urllib
+    from xml.sax.saxutils import escape
 
     place = finding.file + ("" if finding.position is None else f" position {finding.position}")
     name = _attribute(f"{finding.code} {place}".strip())
@@ -48,7 +48,7 @@ def _case(area: Area, finding: Finding) -> str:
 
 
 def _attribute(text: str) -> str:
-    from xml.sax.saxutils import quoteattr  # noqa: PLC0415
+    from xml.sax.saxutils import quoteattr
 
     return quoteattr(cells.escape(str(text)))
 

@@ -94,7 +94,7 @@ def verification(path: Path, config: Path | None, work: Work) -> tuple[Verificat
 def _on_spark(store: Store, work: Work, move: Progress) -> Verification:
     assert work.spark is not None
     with spark_session(work.spark) as session:
-        from mqtool.spark.verify import verify_on  # noqa: PLC0415 - an extra
+        from mqtool.spark.verify import verify_on
 
         return verify_on(session, store, work.topics, move, broker=work.broker)
 

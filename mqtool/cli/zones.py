@@ -22,7 +22,7 @@ def parse_zone(name: str) -> tzinfo | None:
         return None
     if name == DEFAULT:
         return UTC
-    from zoneinfo import ZoneInfo  # noqa: PLC0415 - few runs need it
+    from zoneinfo import ZoneInfo
 
     try:
         return ZoneInfo(name)

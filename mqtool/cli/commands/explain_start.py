@@ -4,12 +4,15 @@ from typing import Annotated
 
 import typer
 
+from mqtool.cli import siblings
 from mqtool.cli.exits import ExitCode
-from mqtool.cli.explain_start_schema import EXPLAIN_START
 from mqtool.cli.invocation import Format
 from mqtool.cli.options import Broker, ConfigOption, DebugOption, FormatOption, StoreArgument, option
+from mqtool.cli.ranges import parse_size
 from mqtool.cli.schema import prints
 from mqtool.cli.sibling_rows import EXPLAIN_KIND
+from mqtool.cli.start_outcome import EXPLAIN_START, print_start_outcome
+from mqtool.siblings.registry import recognise
 
 HELP = """
 mqtool explain-start /data/store
@@ -43,10 +46,16 @@ def explain_start(
     config: ConfigOption = None,
     _debug: DebugOption = False,
 ) -> ExitCode:
-    """Reads the options and runs."""
-    from mqtool.cli.explain_start_run import run  # noqa: PLC0415 - `--help` loads no numpy
-    from mqtool.cli.ranges import parse_size  # noqa: PLC0415
-
-    heap_bytes = None if heap is None else parse_size(heap)
-    release = None if broker is None else broker.value
-    return run(ctx.obj, store, config, output_format, broker=release, read_log=not quick, heap_bytes=heap_bytes)
+    """Predicts and prints; ends with 1 if the broker would not start, or messages would be lost."""
+    kind = recognise(store)
+    if kind is not None:
+        return siblings.explain_start(ctx.obj, kind, store, output_format)
+    return print_start_outcome(
+        ctx.obj,
+        store,
+        config,
+        output_format,
+        broker=broker and broker.value,
+        read_log=not quick,
+        heap_bytes=None if heap is None else parse_size(heap),
+    )

@@ -1,0 +1,337 @@
+"""`mqtool clean`: delete what retention deletes, and say first what consumers would lose."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+import mqtool
+from mqtool.cli import ranges, zones
+from mqtool.cli.consent import KeepOption, agreed
+from mqtool.cli.exits import ExitCode
+from mqtool.cli.invocation import Format, note
+from mqtool.cli.options import ConfigOption, DebugOption, FormatOption, StoreArgument, ZoneOption, option
+from mqtool.cli.output import Output
+from mqtool.cli.schema import TABLE, Column, OutputSchema, prints
+from mqtool.commands import command, opened
+from mqtool.errors import RefusedError, StoreLockedError, UnsupportedFormatError, UsageError
+from mqtool.formats import file_names
+
+if TYPE_CHECKING:
+    from mqtool.engine.retention.forecast import FileForecast, Forecast
+    from mqtool.engine.retention.rules import RetentionPolicy
+    from mqtool.repair import Applied
+
+
+HELP = """
+mqtool clean /data/store --dry-run
+
+Delete the files that a broker's retention deletes now: CommitLog segments, and the files of queues and index that only
+lead there. First lists each segment with the reason why it is deleted or stays, when the others expire, and which
+messages in it a group has not read. Then asks; without a terminal nothing is deleted unless --yes is given. Deleted
+files are kept in STORE/.mqtool: `mqtool undo STORE` restores them, `mqtool finalize STORE --yes` frees their space.
+With --no-keep they are deleted at once, without an undo.
+
+The rules are those of the broker: 72 hours, at 04:00 by this machine's clock, or when the disk is fuller than 75, 85,
+90 per cent; --config broker.conf gives others. --as-of and --used show what would happen at another time, or with
+another disk. The store must have been shut down cleanly; a running broker deletes expired files itself.
+
+impact: deletes files of the store, under its lock, after consent; with --dry-run nothing
+"""
+
+_UNREAD = (
+    Column("group", "string", "consumer group", show=TABLE),
+    Column("topic", "string", "topic", show=TABLE),
+    Column("queue_id", "integer", "queue of the topic", show=TABLE),
+    Column("first", "int64", "queue offset", show=TABLE),
+    Column("last", "int64", "queue offset, inclusive", show=TABLE),
+)
+
+CLEAN = OutputSchema(
+    "clean",
+    1,
+    "what retention removes from a store",
+    (
+        Column("path", "string", "the store's root directory", show=TABLE),
+        Column("dry_run", "boolean", "nothing was removed", show=TABLE),
+        Column("at", "int64", "time of the judgement, ms since epoch", show=TABLE, time=True),
+        Column("used", "number", "how full the fullest disk is, 0 to 1; -1 if that cannot be told", show=TABLE),
+        Column("trigger", "string", "why files go, or that none does", show=TABLE),
+        Column("going", "integer", "files of the log that go", show=TABLE),
+        Column("unread_going", "int64", "messages in them that some group has not read, counted by group", show=TABLE),
+        Column(
+            "waiting_going",
+            "int64",
+            "messages in them that are not delivered yet: delays, timers, open transactions",
+            show=TABLE,
+        ),
+        Column(
+            "files",
+            "array",
+            "files of the log, oldest first",
+            show=TABLE,
+            fields=(
+                Column("file", "string", "relative to the root", show=TABLE),
+                Column("base", "int64", "physical offset of its first byte"),
+                Column("size", "int64", "its bytes"),
+                Column(
+                    "modified", "int64", "last change; its age counts from it; ms since epoch", show=TABLE, time=True
+                ),
+                Column("goes", "boolean", "it goes in this turn", show=TABLE),
+                Column(
+                    "goes_at",
+                    "int64",
+                    "when it goes if disks stay as they are; null: never, it is the last",
+                    show=TABLE,
+                    time=True,
+                    nullable=True,
+                ),
+                Column("unread", "int64", "messages in it that some group has not read, counted by group", show=TABLE),
+                Column("waiting", "int64", "delays, timers and open transactions in it, not delivered yet", show=TABLE),
+                Column("reason", "string", "why it goes or stays", show=TABLE),
+            ),
+        ),
+        Column(
+            "unread",
+            "array",
+            "messages in files that go, which groups have not read",
+            show=TABLE,
+            fields=(Column("file", "string", "relative to the root", show=TABLE), *_UNREAD),
+        ),
+        Column(
+            "unread_staying",
+            "array",
+            "the same in files that stay",
+            fields=(Column("file", "string", "relative to the root", show=TABLE), *_UNREAD),
+        ),
+        Column(
+            "waiting",
+            "array",
+            "messages in files that go, which the broker has not delivered yet",
+            show=TABLE,
+            fields=(
+                Column("file", "string", "relative to the root", show=TABLE),
+                Column("kind", "string", "delay, timer or transaction", show=TABLE),
+                Column("topic", "string", "the system topic that keeps them", show=TABLE),
+                Column("queue_id", "integer", "its queue", show=TABLE),
+                Column("messages", "int64", "how many", show=TABLE),
+            ),
+        ),
+        Column("followers", "array", "files of queues and index that go with them", show=TABLE),
+        Column("removed", "array", "files that were deleted", show=TABLE),
+        Column("quarantine", "string", "directory that keeps the deleted files; null: none", show=TABLE, nullable=True),
+        Column("undo", "string", "the command that restores the deleted files", show=TABLE, nullable=True),
+        Column("next_step", "string", "the command to run next; null: none", show=TABLE, nullable=True),
+    ),
+    single=True,
+)
+
+DryRunOption = Annotated[bool, option("--dry-run", help="List what would be deleted; delete nothing.")]
+YesOption = Annotated[bool, option("--yes", help="Delete without asking.")]
+NowOption = Annotated[bool, option("--now", help="Delete expired files whatever the hour.")]
+AsOfOption = Annotated[
+    str | None, option("--as-of", metavar="TIME", help="With --dry-run: as if it were then; RFC 3339 or epoch ms.")
+]
+UsedOption = Annotated[
+    int | None, option("--used", metavar="PERCENT", min=0, max=100, help="With --dry-run: as if disks were that full.")
+]
+ReservedOption = Annotated[
+    int | None, option("--reserved-hours", metavar="N", min=0, help="How long a file is kept; fileReservedTime, 72.")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    store: Path
+    dry_run: bool
+    yes: bool
+    keep: bool
+    now: bool
+    as_of: str | None
+    used: int | None
+    reserved_hours: int | None
+    config: Path | None
+
+    def policy(self) -> RetentionPolicy:
+        """Returns the rules."""
+        from mqtool.engine.retention.rules import policy_from_config
+        from mqtool.store import broker_config
+
+        found = policy_from_config(broker_config.load(self.config))
+        return found if self.reserved_hours is None else replace(found, reserved_hours=self.reserved_hours)
+
+    def time(self) -> int:
+        """Returns the time to judge by; raises UsageError where options do not go together."""
+        if not self.dry_run and (self.as_of is not None or self.used is not None):
+            raise UsageError("--as-of and --used only ask what would be: give --dry-run, too")
+        return time.time_ns() // 1_000_000 if self.as_of is None else ranges.parse_time(self.as_of)
+
+
+@prints(CLEAN)
+def clean(
+    ctx: typer.Context,
+    store: StoreArgument,
+    *,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    keep: KeepOption = True,
+    now: NowOption = False,
+    as_of: AsOfOption = None,
+    used: UsedOption = None,
+    reserved_hours: ReservedOption = None,
+    output_format: FormatOption = Format.TABLE,
+    config: ConfigOption = None,
+    _zone: ZoneOption = zones.DEFAULT,
+    _debug: DebugOption = False,
+) -> ExitCode:
+    """Lists what would be deleted, and deletes it after consent."""
+    from mqtool.engine.retention.forecast import forecast
+
+    options = _Options(store, dry_run, yes, keep, now, as_of, used, reserved_hours, config)
+    at, policy = options.time(), options.policy()
+    if not dry_run:
+        _check_writable(store, config)
+    with mqtool.open(store, config) as opened_store:
+        found = forecast(opened_store, policy, at, used=None if used is None else used / 100, manual=now)
+    going = [one for one in found.files if one.goes]
+    output = Output(ctx.obj, CLEAN, output_format)
+    if dry_run or not going:
+        return output.document(_document(options, found, at, (), ""))
+    if not agreed(_question(options, going, found), yes=yes):
+        code = output.document(_document(options, found, at, (), ""), ExitCode.REFUSED)
+        note(f"nothing was deleted: add --yes to delete {len(going)} segment(s)")
+        return code
+    if not keep:
+        return output.document(_document(options, found, at, _delete(options, policy), ""))
+    done = _set_aside(options, going[-1])
+    removed = [store / step.path for step in done.steps]
+    return output.document(_document(options, found, at, removed, str(done.quarantine)))
+
+
+def _check_writable(root: Path, config: Path | None) -> None:
+    """Raises what keeps a store from being cleaned: a process has it open, or it needs recovery first."""
+    from mqtool.verify.lock import is_held
+
+    if is_held(root):
+        raise StoreLockedError(
+            "a broker or another mqtool has the store open; a running broker deletes expired files itself, and "
+            "`mqtool clean STORE --dry-run` shows when",
+            root,
+        )
+    if (root / file_names.ABORT).exists():
+        recover = command("recover", opened(root, config))
+        raise RefusedError("unclean", f"the store was not shut down cleanly: run {recover} first", root)
+
+
+def _question(options: _Options, going: list[FileForecast], found: Forecast) -> str:
+    unread, waiting = sum(map(_count, going)), sum(map(_waiting, going))
+    size = sum(one.size for one in going)
+    how = "They are kept for `mqtool undo`." if options.keep else "This cannot be undone."
+    return (
+        f"Delete {len(going)} of {len(found.files)} segments ({size} bytes, {unread} unread and {waiting} "
+        f"undelivered message(s)) and "
+        f"{len(found.followers)} file(s) of queues and index of {options.store}? {how}"
+    )
+
+
+def _set_aside(options: _Options, last: FileForecast) -> Applied:
+    """Deletes in a way that can be undone."""
+    from mqtool.repair import Trim, apply, make_plan
+
+    try:
+        plan = make_plan(options.store, Trim(last.base + last.size), config=options.config)
+        return apply(plan, backup_acknowledged=True, verify_after=False)
+    except (UnsupportedFormatError, RefusedError) as error:
+        raise RefusedError("keep", f"{error}; or delete without an undo: --no-keep", options.store) from error
+
+
+def _delete(options: _Options, policy: RetentionPolicy) -> list[Path]:
+    """Deletes as the broker does, at once."""
+    from mqtool.engine.start.detect import options_for
+    from mqtool.engine.store import open_store
+
+    with open_store(
+        options.store, options_for(options.store, options.config), policy=policy, background=False
+    ) as writer:
+        if options.now:
+            writer.clean_soon()
+        return writer.clean()
+
+
+def _next_step(options: _Options, found: Forecast, removed: Sequence[Path], quarantine: str) -> str | None:
+    if quarantine:
+        return command("finalize", options.store, "--yes")
+    if removed or not any(one.goes for one in found.files) or options.as_of is not None or options.used is not None:
+        return None
+    words = ["--now"] if options.now else []
+    words += [] if options.reserved_hours is None else ["--reserved-hours", str(options.reserved_hours)]
+    words += [] if options.keep else ["--no-keep"]
+    return command("clean", opened(options.store, options.config), "--yes", *words)
+
+
+def _document(options: _Options, found: Forecast, now: int, removed: Sequence[Path], quarantine: str) -> dict[str, Any]:
+    def name(path: Path) -> str:
+        return path.relative_to(options.store).as_posix() if path.is_relative_to(options.store) else str(path)
+
+    going = [one for one in found.files if one.goes]
+    return {
+        "path": str(options.store),
+        "dry_run": options.dry_run,
+        "at": now,
+        "used": found.used,
+        "trigger": found.trigger.value,
+        "going": len(going),
+        "unread_going": sum(map(_count, going)),
+        "waiting_going": sum(map(_waiting, going)),
+        "files": [
+            {
+                "file": name(one.path),
+                "base": one.base,
+                "size": one.size,
+                "modified": one.modified,
+                "goes": one.goes,
+                "goes_at": one.goes_at,
+                "unread": _count(one),
+                "waiting": _waiting(one),
+                "reason": one.reason,
+            }
+            for one in found.files
+        ],
+        "unread": [_unread(name(one.path), held) for one in going for held in one.unread],
+        "unread_staying": [_unread(name(one.path), held) for one in found.files if not one.goes for held in one.unread],
+        "waiting": [
+            {"file": name(one.path), "kind": held.kind.value, "topic": held.topic, "queue_id": held.queue_id}
+            | {"messages": held.messages}
+            for one in going
+            for held in one.waiting
+        ],
+        "followers": list(found.followers),
+        "removed": sorted(map(name, removed)),
+        "quarantine": quarantine or None,
+        "undo": command("undo", options.store) if quarantine else None,
+        "next_step": _next_step(options, found, removed, quarantine),
+    }
+
+
+def _count(file: FileForecast) -> int:
+    return sum(one.last - one.first + 1 for one in file.unread)
+
+
+def _waiting(file: FileForecast) -> int:
+    return sum(one.messages for one in file.waiting)
+
+
+def _unread(name: str, held: Any) -> dict[str, Any]:
+    return {
+        "file": name,
+        "group": held.group,
+        "topic": held.topic,
+        "queue_id": held.queue_id,
+        "first": held.first,
+        "last": held.last,
+    }

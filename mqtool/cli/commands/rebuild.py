@@ -1,0 +1,412 @@
+"""`mqtool rebuild`: derived files made anew from the CommitLog."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mqtool.cli import ranges, siblings
+from mqtool.cli.damaged_ranges import DAMAGED_RANGES, damaged_ranges, note_damaged_ranges
+from mqtool.cli.exits import ExitCode
+from mqtool.cli.invocation import Format, Invocation, note
+from mqtool.cli.options import (
+    ConfigOption,
+    DebugOption,
+    FormatOption,
+    ProgressMode,
+    ProgressOption,
+    QueueOption,
+    RangeOption,
+    StoreArgument,
+    TopicOption,
+    option,
+)
+from mqtool.cli.output import Output
+from mqtool.cli.progress import show_progress
+from mqtool.cli.schema import DATA, TABLE, WIDE, Column, OutputSchema, count, prints
+from mqtool.cli.sibling_rows import REBUILD_KIND
+from mqtool.errors import UsageError
+from mqtool.formats import file_names
+from mqtool.siblings.registry import recognise
+
+if TYPE_CHECKING:
+    from mqtool.rebuild.digest import Wanted
+    from mqtool.rebuild.log_survey import LogSurvey
+    from mqtool.rebuild.metadata import Guess
+    from mqtool.rebuild.result import Result
+    from mqtool.rebuild.run import OnProgress
+    from mqtool.rebuild.settings import Settings
+    from mqtool.rebuild.timer import TimerResult
+    from mqtool.store.filter_bit_maps import FilterBitMaps
+    from mqtool.store.store import Store
+
+
+HELP = """
+mqtool rebuild consumequeue /data/store --output rebuilt
+
+Make derived files anew from the CommitLog alone: queues, index, configuration, timer wheel and log. The bytes are
+those that the broker writes; docs/rebuild.md lists what can differ. All of it, or some topics, one queue, a range of
+physical offsets, one index file. Damaged ranges are skipped and reported, and messages keep their queue offsets; then
+the exit code is 1. --state FILE notes how far the run is, --resume goes on there.
+
+impact: writes below --output and the --state file, and nothing else; the store is only read
+"""
+
+
+NOTES = Column(
+    "notes",
+    "array",
+    "units whose place was unusual",
+    show=TABLE,
+    fields=(
+        Column("kind", "string", "hole, restarted, misnumbered, foreign or shifted: see docs/rebuild.md", show=TABLE),
+        Column("topic", "string", "topic", show=TABLE),
+        Column("queue_id", "integer", "queue", show=TABLE),
+        count("first", "queue offset"),
+        count("last", "queue offset, inclusive"),
+        count("physical_offset", "of the record at which it was seen"),
+    ),
+)
+
+REBUILD = OutputSchema(
+    "rebuild",
+    1,
+    "what a rebuild made",
+    (
+        Column("what", "string", "consumequeue, index, metadata, timer or all", show=TABLE),
+        Column("store", "string", "root of the store", show=TABLE),
+        Column("out", "string", "directory with the result", show=TABLE),
+        Column("complete", "boolean", "every record was there and has its place", show=TABLE),
+        count("records", "read from the log"),
+        count("next_offset", "physical offset up to which the log was read"),
+        count("queues", "written"),
+        count("units", "given to queues"),
+        count("keys", "put into the index"),
+        count("damaged_bytes", "of the log without a record"),
+        count("damage_count", "damaged ranges; at most 10,000 are listed", show=WIDE),
+        count("notes_count", "notes; at most 10,000 are listed", show=WIDE),
+        Column("seconds", "number", "how long it took", show=TABLE),
+        Column("records_per_second", "number", "records divided by seconds", show=TABLE),
+        Column("index_files", "array", "names, oldest first", show=DATA),
+        Column(
+            "settings",
+            "array",
+            "sizes and rules, and where each is known from",
+            show=WIDE,
+            fields=(
+                Column("name", "string", "setting", show=TABLE),
+                Column("value", "string", "value", show=TABLE),
+                Column("evidence", "string", "known from", show=TABLE),
+            ),
+        ),
+        DAMAGED_RANGES,
+        NOTES,
+        Column(
+            "oddities",
+            "array",
+            "records that no broker could dispatch as they are",
+            show=TABLE,
+            fields=(
+                count("physical_offset", "of the record"),
+                Column("detail", "string", "what is odd", show=TABLE),
+            ),
+        ),
+        Column(
+            "unwritable",
+            "array",
+            "queues whose topic cannot be the name of a directory",
+            show=TABLE,
+            fields=(
+                Column("topic", "string", "topic", show=TABLE),
+                Column("queue_id", "integer", "queue", show=TABLE),
+            ),
+        ),
+        Column("files", "array", "configuration files written, below `out`", show=DATA),
+        Column(
+            "guesses",
+            "array",
+            "entries of configuration files that no file told",
+            show=TABLE,
+            fields=(
+                Column("file", "string", "in which it stands", show=TABLE),
+                Column("item", "string", "topic, group, queue or level", show=TABLE),
+                Column("value", "string", "what was written", show=TABLE),
+                Column("reason", "string", "why that", show=TABLE),
+            ),
+        ),
+        Column("unconfigured_topics", "array", "topics with records but without a configuration", show=TABLE),
+        Column("problems", "array", "configuration that could not be followed, in words", show=TABLE),
+    ),
+    single=True,
+)
+
+RUN = "Run"
+
+
+class What(StrEnum):
+    """Values of WHAT."""
+
+    CONSUMEQUEUE = "consumequeue"
+    INDEX = "index"
+    METADATA = "metadata"
+    TIMER = "timer"
+    ALL = "all"
+
+
+WhatArgument = Annotated[
+    What,
+    typer.Argument(
+        metavar="WHAT",
+        help="consumequeue, index, metadata (config/*.json, checkpoint), timer, or all but the timer.",
+        show_default=False,
+    ),
+]
+OutOption = Annotated[
+    Path, option("--output", "-o", metavar="DIR", help="New or empty directory for the rebuilt files.")
+]
+FileOption = Annotated[
+    str | None, option("--file", metavar="NAME", help="Only this index file; the one before it must be whole.")
+]
+JobsOption = Annotated[
+    int | None, option("--jobs", "-j", metavar="N", min=1, panel=RUN, help="Processes; one a processor if not given.")
+]
+StateOption = Annotated[
+    Path | None, option("--state", metavar="FILE", panel=RUN, help="Notes how far the run is; removed at its end.")
+]
+ResumeOption = Annotated[
+    bool, option("--resume", panel=RUN, help="Go on where --state says; from the start if it says nothing.")
+]
+VersionOption = Annotated[
+    str | None,
+    option("--broker", metavar="X.Y", help="Release whose on-disk format to write, e.g. 4.9 or 5.5."),
+]
+
+
+_MOST_JOBS = 8
+"""More processes than this wait for the one that writes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    what: What
+    store: Path
+    out: Path
+    topics: list[str]
+    queue_id: int | None
+    offset: str | None
+    file: str | None
+    jobs: int | None
+    state: Path | None
+    resume: bool
+
+    def check(self) -> None:
+        """Raises UsageError for options that do not go together."""
+        if self.resume and self.state is None:
+            raise UsageError("--resume goes on where --state FILE says: give both")
+        if self.file is not None and self.what is not What.INDEX:
+            raise UsageError(f"--file names an index file: rebuild index, not {self.what}")
+        narrowed = self.topics or self.queue_id is not None
+        if narrowed and self.what is not What.CONSUMEQUEUE:
+            raise UsageError(f"--topic and --queue choose queues: rebuild consumequeue, not {self.what}")
+        if self.offset is not None and (self.what in (What.METADATA, What.ALL) or self.file is not None):
+            raise UsageError("--offset narrows consumequeue or index, not metadata and not one file")
+        if self.what is What.TIMER and (self.offset is not None or self.jobs is not None):
+            raise UsageError("--offset and --jobs are for queues and index, not for the timer")
+        if self.state is not None and (self.what in (What.METADATA, What.TIMER) or self.file is not None):
+            raise UsageError("--state is for queues and index as a whole")
+
+    def wanted(self, store: Store) -> Wanted:
+        """Returns what the library is to make."""
+        from mqtool.rebuild.digest import Wanted
+
+        start = end = None
+        if self.offset is not None:
+            found = ranges.parse_range(self.offset)
+            if any(found.times()):
+                raise UsageError(f"{self.offset!r}: expected physical offsets, not times")
+            start, end = found.offsets(store.commit_log.min_offset, store.commit_log.max_offset)
+        queues, index = self.what in (What.CONSUMEQUEUE, What.ALL), self.what in (What.INDEX, What.ALL)
+        return Wanted(queues, index, tuple(self.topics), self.queue_id, start, end)
+
+
+@prints(REBUILD, REBUILD_KIND)
+def rebuild(
+    ctx: typer.Context,
+    what: WhatArgument,
+    store: StoreArgument,
+    *,
+    out: OutOption,
+    topic: TopicOption = None,
+    queue: QueueOption = None,
+    offset: RangeOption = None,
+    file: FileOption = None,
+    broker_version: VersionOption = None,
+    jobs: JobsOption = None,
+    state: StateOption = None,
+    resume: ResumeOption = False,
+    output_format: FormatOption = Format.TABLE,
+    config: ConfigOption = None,
+    progress: ProgressOption = ProgressMode.AUTO,
+    _debug: DebugOption = False,
+) -> ExitCode:
+    """Rebuilds and reports; ends with 1 if a record is missing or has no place."""
+    from mqtool.cli.selected import require_selected
+    from mqtool.rebuild.log_survey import survey_log
+    from mqtool.rebuild.metadata import compose, write
+    from mqtool.rebuild.run import check, log_bytes
+    from mqtool.rebuild.settings import settings_of
+    from mqtool.rebuild.timer import rebuild_timer
+    from mqtool.store.store import open_store
+
+    kind = recognise(store)
+    if kind is not None:
+        return siblings.rebuild(ctx.obj, kind, store, out, what, output_format)
+    options = _Options(what, store, out, topic or [], queue, offset, file, jobs, state, resume)
+    options.check()
+    began = time.monotonic()
+    with open_store(store, config) as source:
+        settings = settings_of(source, broker_version)
+        require_selected([source], topic, queue)
+        check(source, out, resume=resume)
+        report = _Report(options, settings)
+        with show_progress(progress, "rebuild", 0, log_bytes(source)) as bar:
+            if what is What.TIMER:
+                first = source.commit_log.min_offset
+                report.timer = rebuild_timer(source, out, lambda offset: bar.update(offset - first))
+            elif what is not What.METADATA:
+                report.result = _derived(source, options, settings, report, bar.update)
+            if what in (What.METADATA, What.ALL):
+                report.survey = survey_log(source, settings.rules, bar.update)
+                report.composed = compose(source, report.survey)
+                write(report.composed, out)
+    return report.print(ctx.obj, output_format, time.monotonic() - began)
+
+
+def _derived(store: Store, options: _Options, settings: Settings, report: _Report, move: OnProgress) -> Result:
+    from mqtool.rebuild.one_index_file import rebuild_index_file
+    from mqtool.rebuild.run import Options
+    from mqtool.rebuild.run import rebuild as rebuild_files
+    from mqtool.store.filter_bit_maps import bit_maps_of
+    from mqtool.store.processes import available
+
+    if options.file is not None:
+        return rebuild_index_file(store, options.out, settings, options.file, move)
+    if settings.has_extension:
+        report.bit_maps = bit_maps_of(store)
+    how = Options(options.jobs or min(available(), _MOST_JOBS), options.state, options.resume)
+    return rebuild_files(
+        store, options.out, settings, options.wanted(store), how, bit_maps=report.bit_maps, on_progress=move
+    )
+
+
+class _Report:
+    """Gathers what is printed."""
+
+    def __init__(self, options: _Options, settings: Settings) -> None:
+        from mqtool.rebuild.metadata import Composed
+        from mqtool.rebuild.result import Result
+
+        self._options = options
+        self._settings = settings
+        self.result = Result()
+        self.survey: LogSurvey | None = None
+        self.composed = Composed()
+        self.bit_maps: FilterBitMaps | None = None
+        self.timer: TimerResult | None = None
+
+    def print(self, invocation: Invocation, output_format: Format, seconds: float) -> ExitCode:
+        """Prints all of it; the exit code says whether everything was there."""
+        document = self._document(seconds)
+        note_damaged_ranges(document["damage"])
+        if document["damage_count"] > 10:
+            note(f"damage: {document['damage_count'] - 10} more ranges")
+        code = ExitCode.OK if document["complete"] else ExitCode.NO
+        return Output(invocation, REBUILD, output_format).document(document, code)
+
+    def _document(self, seconds: float) -> dict[str, Any]:
+        result, options = self.result, self._options
+        damage = result.damage
+        records = result.records
+        if self.survey is not None and options.what is What.METADATA:
+            damage, records = self.survey.damage, self.survey.records
+        if self.timer is not None:
+            damage, records = self.timer.damage, self.timer.parked
+        damaged = result.damaged_bytes or sum(one.end - one.start for one in damage.items)
+        return {
+            "what": options.what.value,
+            "store": str(options.store),
+            "out": str(options.out),
+            "complete": result.is_complete and not damage and not (self.timer and self.timer.problems),
+            "records": records,
+            "next_offset": result.next_offset,
+            "queues": result.queues,
+            "units": self.timer.units if self.timer else result.units,
+            "keys": result.keys,
+            "damaged_bytes": damaged,
+            "damage_count": damage.count,
+            "notes_count": result.notes.count,
+            "seconds": round(seconds, 3),
+            "records_per_second": round(records / seconds) if seconds else 0,
+            "index_files": result.index_files,
+            "settings": _settings(self._settings),
+            "damage": damaged_ranges(damage.items),
+            "notes": [
+                {
+                    "kind": one.kind.value,
+                    "topic": name.topic,
+                    "queue_id": name.queue_id,
+                    "first": one.first,
+                    "last": one.last,
+                    "physical_offset": one.physical_offset,
+                }
+                for name, one in result.notes.items
+            ],
+            "oddities": [asdict(one) for one in result.oddities.items],
+            "unwritable": [asdict(one) for one in result.unwritable.items],
+            "files": sorted([*self.composed.files, *(self.timer.files if self.timer else ())]),
+            "guesses": [asdict(one) for one in (*self.composed.guesses, *_timer_guesses(self.timer))],
+            "unconfigured_topics": self.composed.unconfigured,
+            "problems": [
+                *(self.bit_maps.problems if self.bit_maps else ()),
+                *(self.timer.problems.items if self.timer else ()),
+            ],
+        }
+
+
+def _timer_guesses(timer: TimerResult | None) -> Iterator[Guess]:
+    """Says what of a timer no record tells."""
+    from mqtool.rebuild.metadata import Guess
+
+    if timer is not None and timer.guessed:
+        reason = "no record tells when the broker met a message that still waits; the second in which it was stored"
+        yield Guess(file_names.TIMER_LOG, "write times", f"{timer.guessed} of {timer.units} units", reason)
+    if timer is not None and timer.read_time_from != file_names.TIMER_CHECKPOINT:
+        yield Guess(
+            f"{file_names.CONFIG}/{file_names.TIMER_CHECKPOINT}",
+            "last_read_time_ms",
+            str(timer.last_read_time_ms),
+            timer.read_time_from,
+        )
+
+
+def _settings(settings: Settings) -> list[dict[str, str]]:
+    rules = settings.rules
+    release = "before 5.0" if rules.lmq_everywhere else "5.5 or newer" if rules.index_tags else "5.0 to 5.3"
+    values = {
+        "broker_version": release,
+        "consume_queue_size": settings.consume_queue_size,
+        "batch_consume_queue_size": settings.batch_consume_queue_size,
+        "consume_queue_ext_size": settings.consume_queue_ext_size,
+        "has_extension": settings.has_extension,
+        "index_slots": settings.index_slots,
+        "index_entries": settings.index_entries,
+        "multi_dispatch": rules.multi_dispatch,
+        "delay_levels": len(rules.delay_levels),
+    }
+    return [{"name": name, "value": str(value), "evidence": settings.evidence[name]} for name, value in values.items()]

@@ -1,0 +1,322 @@
+"""`mqtool runbook`: known troubles, from the symptom to the proof."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mqtool.cli.exits import ExitCode
+from mqtool.cli.invocation import JSON_FORMATS, Format, note
+from mqtool.cli.options import Broker, ConfigOption, DebugOption, FormatOption, TopicOption, option
+from mqtool.cli.output import Output
+from mqtool.cli.schema import DATA, TABLE, WIDE, Column, OutputSchema, flag, prints, text
+from mqtool.commands import command, opened
+from mqtool.errors import StoreError, UsageError
+
+if TYPE_CHECKING:
+    from mqtool.repair.runbooks import Protocol
+
+
+HELP = """
+mqtool runbook match /data/store
+
+Runbooks: known troubles of a store, as code. `match` says which it is, `list` names all, `show` prints a page, `run`
+goes through the steps of one.
+
+impact: `run --apply` changes the store by a plan or writes the directory of --to; nothing else does
+"""
+
+
+RUNBOOK_LIST = OutputSchema(
+    "runbook-list",
+    1,
+    "the runbooks",
+    (
+        text("id", "what `run` takes"),
+        text("name", "the trouble"),
+        text("symptom", "the first of them"),
+        text("needs", "options that it needs to be carried out", show=WIDE),
+    ),
+)
+
+RUNBOOK_MATCH = OutputSchema(
+    "runbook-match",
+    1,
+    "a runbook that fits, in the order in which to run them",
+    (
+        text("id", "which"),
+        text("name", "the trouble"),
+        text("why", "codes of verify, facts, or the words of its symptom"),
+        text("next_step", "the command to type"),
+    ),
+)
+
+RUNBOOK_PAGE = OutputSchema(
+    "runbook-page",
+    1,
+    "the page of a runbook",
+    (text("id", "which"), text("name", "the trouble"), text("page", "Markdown")),
+    single=True,
+)
+
+RUNBOOK = OutputSchema(
+    "runbook",
+    2,
+    "what a run of a runbook came to",
+    (
+        text("runbook", "id"),
+        text("name", "the trouble"),
+        text("store", "root of the store"),
+        text("broker", "release that the start was worked out for"),
+        text("begun", "RFC 3339"),
+        flag("present", "the trouble is there"),
+        flag("applied", "something was carried out"),
+        flag("mended", "the trouble is gone; null if nothing was carried out", nullable=True),
+        Column(
+            "physically_gone",
+            "int64",
+            "messages of which the store held no intact record when the run began; null if that is not known",
+            show=TABLE,
+            nullable=True,
+        ),
+        Column(
+            "lost_by_start",
+            "int64",
+            "messages that consumers lose if the broker is started instead, those that are gone among them; null if it "
+            "does not come to run",
+            show=TABLE,
+            nullable=True,
+        ),
+        Column(
+            "lost_after",
+            "int64",
+            "of the messages that were known, those that they lose when it is started now; null if that is not known",
+            show=TABLE,
+            nullable=True,
+        ),
+        text("made", "the new directory", nullable=True),
+        Column(
+            "steps",
+            "array",
+            "in order",
+            show=TABLE,
+            fields=(
+                text("name", "detect, explain, plan, gate, apply or verify"),
+                text("status", "done, refused, skipped or failed"),
+                text("summary", "in words"),
+                Column("evidence", "array", "facts, one each", show=DATA),
+            ),
+        ),
+        Column(
+            "plan", "object", "of a change in place, as `mqtool plan` writes it", items="any", show=DATA, nullable=True
+        ),
+        Column("next_steps", "array", "commands to type, in this order or to choose from", show=TABLE),
+    ),
+    single=True,
+)
+
+LIST = """
+mqtool runbook list
+
+List the runbooks.
+
+impact: read-only
+"""
+
+SHOW = """
+mqtool runbook show RB-03
+
+Print the page of a runbook: symptom, cause, steps, limits, and the codes of verify that it is about.
+
+impact: read-only
+"""
+
+MATCH = """
+mqtool runbook match /data/store
+
+Say which runbooks fit: a store (the order is the one to run them in), a code of verify, a runbook's own id or name, or
+a line of a broker's log or a part of it (the longest match first). Exit code 1 if none does.
+
+impact: read-only
+"""
+
+RUN = """
+mqtool runbook run RB-03 /data/store
+
+Go through the steps of a runbook: detect, explain (what a start of the broker would do and cost), plan, gates; and with
+--apply --yes: apply and verify. Without --apply nothing is changed. What was changed is undone by `mqtool undo STORE`;
+what needs a new directory (--to) leaves the store as it is. Exit code 4 if the symptom is not there or a gate is not
+met; 1 if it is there and cannot be repaired, or not completely. --protocol FILE writes the evidence as Markdown for a
+ticket.
+
+impact: with --apply changes the store by a plan or writes the directory of --to; else writes nothing but --protocol
+"""
+
+INPUT = "What the runbook needs"
+
+
+AtOption = Annotated[int | None, option("--at", metavar="OFFSET", panel=INPUT, help="Physical offset of a record.")]
+BeforeOption = Annotated[
+    int | None, option("--before", metavar="OFFSET", panel=INPUT, help="Physical offset; segments before it go.")
+]
+
+
+def _ids(incomplete: str) -> list[str]:
+    from mqtool.repair.runbooks import RUNBOOKS
+
+    return [name for name in RUNBOOKS if name.startswith(incomplete.upper())]
+
+
+IdArgument = Annotated[
+    str,
+    typer.Argument(metavar="ID", help="RB-01 to RB-22, rb1, 1, or the name.", autocompletion=_ids, show_default=False),
+]
+StoreArgument = Annotated[
+    Path, typer.Argument(metavar="STORE", help="Root directory of the store.", show_default=False)
+]
+
+
+@prints(RUNBOOK_LIST)
+def list_runbooks(
+    ctx: typer.Context, *, output_format: FormatOption = Format.TABLE, _debug: DebugOption = False
+) -> ExitCode:
+    """Lists all runbooks."""
+    from mqtool.repair.runbooks import RUNBOOKS
+
+    output = Output(ctx.obj, RUNBOOK_LIST, output_format)
+    output.rows(
+        {"id": book.id, "name": book.name, "symptom": book.symptom[0], "needs": " ".join(book.needs)}
+        for book in RUNBOOKS.values()
+    )
+    return output.finish()
+
+
+@prints(RUNBOOK_PAGE)
+def show(
+    ctx: typer.Context, identity: IdArgument, *, output_format: FormatOption = Format.TABLE, _debug: DebugOption = False
+) -> ExitCode:
+    """Prints the page of one."""
+    from mqtool.repair.runbooks import book_of, page
+
+    book = book_of(identity)
+    text = page(book)
+    if output_format in JSON_FORMATS or output_format is Format.CSV:
+        document = {"id": book.id, "name": book.name, "page": text}
+        return Output(ctx.obj, RUNBOOK_PAGE, output_format).document(document)
+    sys.stdout.buffer.write(text.encode())
+    return ExitCode.OK
+
+
+@prints(RUNBOOK_MATCH)
+def match(
+    ctx: typer.Context,
+    what: Annotated[
+        str, typer.Argument(metavar="STORE|CODE|LINE", help="Store, code, or log line in quotes.", show_default=False)
+    ],
+    *,
+    output_format: FormatOption = Format.TABLE,
+    config: ConfigOption = None,
+    _debug: DebugOption = False,
+) -> ExitCode:
+    """Prints the runbooks that fit a store, a code of verify or a line of a log."""
+    from mqtool.repair.runbooks import Case, Request, by_code, by_line, by_name, by_store
+    from mqtool.store.store import open_store
+    from mqtool.verify import CATALOGUE
+
+    if what in CATALOGUE:
+        found = by_code(what)
+        steps = [command("runbook", "show", one.book.id) for one in found]
+    elif Path(what[:4096]).exists():
+        root = Path(what)
+        with open_store(root, config) as store:
+            found = by_store(Case(store, Request(config=config)))
+        steps = [command("runbook", "run", one.book.id, opened(root, config)) for one in found]
+        if len(found) > 1:
+            note("run them in this order, and match again after each: one may make the next unnecessary")
+    else:
+        found = by_name(what) or by_line(what)
+        steps = [command("runbook", "show", one.book.id) for one in found]
+    if not found:
+        remedy = f": {CATALOGUE[what].remedy}" if what in CATALOGUE else ""
+        note(f"no runbook fits{remedy}")
+    output = Output(ctx.obj, RUNBOOK_MATCH, output_format)
+    output.rows(
+        {"id": one.book.id, "name": one.book.name, "why": one.why, "next_step": step}
+        for one, step in zip(found, steps, strict=True)
+    )
+    return output.finish(ExitCode.OK if found else ExitCode.NO)
+
+
+@prints(RUNBOOK)
+def run(
+    ctx: typer.Context,
+    identity: IdArgument,
+    store: StoreArgument,
+    *,
+    apply: Annotated[bool, option("--apply", help="Carry it out; without it, look and plan only.")] = False,
+    yes: Annotated[bool, option("--yes", help="There is a backup or snapshot, or none is needed.")] = False,
+    protocol: Annotated[
+        Path | None, option("--protocol", metavar="FILE", help="New file that takes the evidence as Markdown.")
+    ] = None,
+    broker: Annotated[
+        Broker | None, option("--broker", help="Release that would be started; the store's own if not given.")
+    ] = None,
+    copies: Annotated[
+        list[Path] | None,
+        option("--with", metavar="STORE", panel=INPUT, help="Another copy of the same log; repeatable."),
+    ] = None,
+    to: Annotated[
+        Path | None, option("--to", metavar="DIR", panel=INPUT, help="New directory that takes what is made.")
+    ] = None,
+    topic: TopicOption = None,
+    at: AtOption = None,
+    before: BeforeOption = None,
+    output_format: FormatOption = Format.TABLE,
+    config: ConfigOption = None,
+    _debug: DebugOption = False,
+) -> ExitCode:
+    """Runs one, prints and keeps its protocol."""
+    from mqtool.cli.selected import require_selected
+    from mqtool.repair.runbooks import Request, book_of
+    from mqtool.repair.runbooks import run as run_book
+    from mqtool.store.real_path import is_inside
+    from mqtool.store.store import open_store
+
+    book = book_of(identity)
+    if protocol is not None and protocol.exists():
+        raise UsageError(f"{protocol}: expected a name that is not taken for the protocol")
+    if protocol is not None and is_inside(protocol, store):
+        raise UsageError(f"{protocol}: lies inside the store {store}; name a file elsewhere")
+    if topic:
+        with open_store(store, config) as opened_store:
+            require_selected([opened_store], topic)
+    found = run_book(
+        book,
+        store,
+        Request(apply, yes, config, broker and broker.value, tuple(copies or ()), to, tuple(topic or ()), at, before),
+    )
+    if protocol is not None:
+        try:
+            protocol.write_text(found.markdown(), encoding="utf-8")
+        except OSError as error:
+            raise StoreError(f"cannot be written: {error.strerror}", protocol) from error
+    return Output(ctx.obj, RUNBOOK, output_format).document(found.as_dict(), code_of(found))
+
+
+def code_of(found: Protocol) -> ExitCode:
+    """Returns what the run amounts to."""
+    from mqtool.repair.runbooks.protocol import REFUSED, SKIPPED
+
+    status = {step.name: step.status for step in found.steps}
+    if status["detect"] == REFUSED or status.get("gate") == REFUSED:
+        return ExitCode.REFUSED
+    if status.get("plan") in (REFUSED, SKIPPED) or found.mended is False:
+        return ExitCode.NO
+    return ExitCode.OK
+
+
+SUBCOMMANDS = {"match": (match, MATCH), "list": (list_runbooks, LIST), "show": (show, SHOW), "run": (run, RUN)}
+"""Functions by verb, with their help."""

@@ -1,0 +1,261 @@
+"""What a start of a broker would do, printed: the JSON object, and the view that tables show of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mqtool.cli.exits import ExitCode
+from mqtool.cli.invocation import Format, Invocation
+from mqtool.cli.output import Output
+from mqtool.cli.schema import TABLE, Column, OutputSchema, flag, text
+from mqtool.commands import command, opened
+from mqtool.errors import UnreadableError
+from mqtool.formats.release import release_of
+
+if TYPE_CHECKING:
+    from mqtool.recovery import Outcome
+
+
+def _number(name: str, doc: str, *, nullable: bool = False) -> Column:
+    return Column(name, "int64", doc, show=TABLE, nullable=nullable)
+
+
+def _texts(name: str, doc: str) -> Column:
+    return Column(name, "array", doc, show=TABLE)
+
+
+def _map(name: str, doc: str) -> Column:
+    return Column(name, "object", doc, items="any", nullable=True)
+
+
+_FILES = (
+    _texts("deleted", "files that are gone"),
+    _texts("created", "new files; index/<new-N> gets the clock's name"),
+    _texts("changed", "files with other bytes"),
+)
+_EFFORT = (
+    _number("scanned_bytes", "bytes of records that recovery and the first dispatch read"),
+    _number("scanned_records", "records that recovery tests"),
+    _number("dispatched_records", "records that are given to queues and index"),
+    Column("minutes", "array", "at least, at most: all in memory, or from a slow disk", items="number"),
+)
+
+EXPLAIN_START = OutputSchema(
+    "explain-start",
+    1,
+    "what a broker would do to a store",
+    (
+        text("path", "the store's root directory"),
+        text("release", "of the broker: 4.9 or 5.5"),
+        text("release_evidence", "why this release: given, or what it was detected or assumed from"),
+        text("verdict", "in one line; begins with unknown: where files cannot be read that decide it"),
+        flag("clean_stop", "there is no abort file: recovered normally"),
+        _number("exit", "exit code of the process; null if it keeps running or hangs", nullable=True),
+        text("refusal", "the broker's own words", nullable=True),
+        text("hung", "where the start never ends", nullable=True),
+        Column(
+            "after_start",
+            "object",
+            "physical offsets; null if it does not come so far",
+            nullable=True,
+            show=TABLE,
+            fields=(_number("min", "of the log's first byte"), _number("max", "after its last")),
+        ),
+        _number("scan_from", "physical offset at which recovery begins to scan", nullable=True),
+        _number("cut_at", "physical offset at which the log ends by the scan", nullable=True),
+        _map("queues", "by topic/queue: min, max and next offset; null unless it runs"),
+        _map("lost", "by topic/queue: ranges of queue offsets that are provable now and not delivered then"),
+        _number("readable", "messages that consumers get intact", nullable=True),
+        _map("repeated", "by topic/queue: ranges of queue offsets that are delivered more than once"),
+        Column(
+            "index_after",
+            "array",
+            "index files: name or new, begin and end physical offset, used slots, entry counter",
+            items="any",
+        ),
+        Column(
+            "abort_after",
+            "boolean",
+            "the abort file is there after an orderly stop; null if unknown",
+            show=TABLE,
+            nullable=True,
+        ),
+        Column("files", "object", "what is different after the start and an orderly stop", show=TABLE, fields=_FILES),
+        _texts("why", "the rules that were applied"),
+        _texts("accepted", "what is wrong and taken without a word"),
+        _texts("undecided", "what the files do not decide"),
+        Column(
+            "effort", "object", "how much there is to do; null if unknown", show=TABLE, fields=_EFFORT, nullable=True
+        ),
+        _texts("next_steps", "commands to type if it would not start, or messages would be lost"),
+    ),
+    single=True,
+)
+
+VIEW = OutputSchema(
+    "explain-start.view",
+    1,
+    "what a broker would do to a store, for readers",
+    (
+        text("verdict", "in one line"),
+        text("store", "root, and how it was closed"),
+        text("broker", "the release that would be started"),
+        text("log", "bounds after the start"),
+        text("scan", "from where to where recovery reads"),
+        text("index", "index files afterwards"),
+        text("time", "how long it may take"),
+        _texts("next_steps", "commands to type if it would not start, or messages would be lost"),
+        Column(
+            "lost",
+            "array",
+            "messages that consumers no longer get",
+            show=TABLE,
+            fields=(text("queue", "topic/queue"), _number("messages", "how many"), text("offsets", "queue offsets")),
+        ),
+        _texts("deleted", "files that are gone"),
+        _texts("created", "new files"),
+        _texts("changed", "files with other bytes"),
+        _texts("why", "the rules that were applied"),
+        _texts("accepted", "what is wrong and taken without a word"),
+        _texts("undecided", "what the files do not decide"),
+        Column(
+            "queues",
+            "array",
+            "bounds after the start",
+            show=TABLE,
+            fields=(
+                text("queue", "topic/queue"),
+                _number("min", "first offset served"),
+                _number("max", "after the last"),
+                _number("next", "what the next message gets", nullable=True),
+            ),
+        ),
+    ),
+    single=True,
+)
+
+_RANGES = 8
+"""Ranges of offsets in a row of a table; JSON has all."""
+
+
+def print_start_outcome(
+    invocation: Invocation,
+    path: Path,
+    config: Path | None,
+    output_format: Format,
+    *,
+    broker: str | None,
+    read_log: bool = True,
+    heap_bytes: int | None = None,
+) -> ExitCode:
+    """Predicts a start and prints it: what `explain-start` and `recover --dry-run` do.
+
+    Returns:
+        NO if the broker would not start, messages would be lost, or the outcome is unknown.
+    """
+    from mqtool.recovery import predict
+
+    try:
+        outcome = predict(path, broker, config, read_log=read_log, heap_bytes=heap_bytes)
+    except UnreadableError as error:
+        return _unknown(invocation, path, config, output_format, broker, error)
+    code = ExitCode.OK if outcome.runs and not outcome.lost else ExitCode.NO
+    steps = [] if code is ExitCode.OK else [command("verify", opened(path, config))]
+    if output_format in (Format.TABLE, Format.WIDE):
+        view = {**_view(path, outcome, wide=output_format is Format.WIDE), "next_steps": steps}
+        return Output(invocation, VIEW, output_format).document(view, code)
+    found = {"path": str(path), "verdict": outcome.verdict, **outcome.as_dict(), "next_steps": steps}
+    return Output(invocation, EXPLAIN_START, output_format).document(found, code)
+
+
+def _unknown(
+    invocation: Invocation,
+    path: Path,
+    config: Path | None,
+    output_format: Format,
+    broker: str | None,
+    error: UnreadableError,
+) -> ExitCode:
+    """Prints that the start is unknown, because of what, and what would be needed."""
+    from mqtool.recovery.outcome import GIVEN
+    from mqtool.recovery.predict import evidence_of
+    from mqtool.store import open_readable
+
+    with open_readable(path, config) as store:
+        found, clean_stop = store.version, store.clean_stop
+    release = str(found.release if broker is None else release_of(broker))
+    evidence = evidence_of(found) if broker is None else GIVEN
+    needed = (
+        f"what a start of {release} does depends on what is in {error.path}: run this as a user who may read it; "
+        "if the disk fails, copy what can be read to another one, or take the file from a replica"
+    )
+    rest = {"undecided": [needed], "next_steps": [command("verify", opened(path, config))]}
+    verdict = f"unknown: {error}"
+    if output_format in (Format.TABLE, Format.WIDE):
+        view = {"verdict": verdict, "store": f"{path}, {_stop(clean_stop)}", "broker": _broker(release, evidence)}
+        return Output(invocation, VIEW, output_format).document({**view, **rest}, ExitCode.NO)
+    document = {
+        "path": str(path),
+        "release": release,
+        "release_evidence": evidence,
+        "verdict": verdict,
+        "clean_stop": clean_stop,
+        "files": {"deleted": [], "created": [], "changed": []},
+        "index_after": [],
+        "why": [],
+        "accepted": [],
+        **rest,
+    }
+    document |= {column.name: None for column in EXPLAIN_START.columns if column.name not in document}
+    return Output(invocation, EXPLAIN_START, output_format).document(document, ExitCode.NO)
+
+
+def _stop(clean_stop: bool) -> str:
+    return "closed in order" if clean_stop else "not closed in order (abort is there)"
+
+
+def _broker(release: str, evidence: str) -> str:
+    return f"RocketMQ {release}, {evidence}"
+
+
+def _view(path: Path, outcome: Outcome, *, wide: bool) -> dict[str, Any]:
+    bounds, effort = outcome.after_start, outcome.effort
+    new = sum(summary[0] == "new" for summary in outcome.index_after)
+    return {
+        "verdict": outcome.verdict,
+        "store": f"{path}, {_stop(outcome.clean_stop)}",
+        "broker": _broker(outcome.release, outcome.release_evidence),
+        "log": None if bounds is None else f"{bounds[0]} to {bounds[1]}",
+        "scan": _scan(outcome),
+        "index": f"{len(outcome.index_after)} file(s), {new} of them new",
+        "time": f"{effort.least_minutes} to {effort.most_minutes} minutes" if bounds else None,
+        "lost": [_lost(name, ranges, wide=wide) for name, ranges in (outcome.lost or {}).items()],
+        "deleted": outcome.files.deleted,
+        "created": outcome.files.created,
+        "changed": outcome.files.changed,
+        "why": outcome.why,
+        "accepted": outcome.accepted,
+        "undecided": outcome.undecided,
+        "queues": [
+            {"queue": name, "min": queue.min_offset, "max": queue.max_offset, "next": queue.next_offset}
+            for name, queue in (outcome.queues or {}).items()
+        ],
+    }
+
+
+def _scan(outcome: Outcome) -> str | None:
+    plan = outcome.plan
+    if plan is None or plan.scan_from is None:
+        return None
+    effort = outcome.effort
+    size = f"{effort.scanned_records} records, {effort.scanned_bytes} bytes"
+    return f"from {plan.scan_from}, the log ends at {plan.cut_at}: {size}; {effort.dispatched_records} dispatched"
+
+
+def _lost(name: str, ranges: tuple[tuple[int, int], ...], *, wide: bool) -> dict[str, Any]:
+    shown = ranges if wide else ranges[:_RANGES]
+    texts = [str(first) if first == last else f"{first}-{last}" for first, last in shown]
+    if len(shown) < len(ranges):
+        texts.append(f"and {len(ranges) - len(shown)} more ranges")
+    return {"queue": name, "messages": sum(last - first + 1 for first, last in ranges), "offsets": ", ".join(texts)}
