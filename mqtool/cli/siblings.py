@@ -186,7 +186,7 @@ def _selected(
 
 def _tests(opened: Opened, table: Table, filters: Filters, columns: dict[str, str]) -> list[Any]:
     """Returns a predicate for each option that was given."""
-    from mqtool.store.globs import Globs  # noqa: PLC0415 - `--help` loads no numpy
+    from mqtool.store.globs import Globs
 
     tests: list[Any] = []
     if filters.topic:
