@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from mqtool.formats import commit_log, dledger, equeue, tfchunk, tfchunk_records
 from mqtool.formats.tfchunk_records import Prepare
 from mqtool.records.frames import Frames
-from mqtool.siblings.equeue.settings import Settings
+from mqtool.siblings.equeue.settings import EQueueSettings
 from mqtool.siblings.equeue.store import EQueueStore
 from mqtool.siblings.equeue.writer import EQueueWriter
 from mqtool.siblings.export import batches
@@ -41,7 +41,7 @@ Job = Callable[[Path], object]
 
 def write_equeue(root: Path, count: int, size: int) -> list[Path]:
     body = os.urandom(64) * (size // 64 + 1)
-    with EQueueWriter(root, Settings(message_chunk_size=CHUNK)) as writer:
+    with EQueueWriter(root, EQueueSettings(message_chunk_size=CHUNK)) as writer:
         for number in range(count):
             writer.put(f"topic{number % 16}", number % 4, body[:size], tag=f"tag{number % 5}")
     return sorted((root / equeue.MESSAGE_CHUNKS).iterdir())

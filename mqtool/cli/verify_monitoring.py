@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from mqtool.cli import cells
 from mqtool.cli.cells import counted
 from mqtool.verify import Area, Finding, Severity, State, Verification
-from mqtool.verify.notebook import area_of
+from mqtool.verify.finding_collector import area_of
 
 _NAGIOS = {State.CLEAN: "OK", State.DIRTY: "WARNING", State.CORRUPT: "CRITICAL", State.UNKNOWN: "UNKNOWN"}
 

@@ -10,7 +10,7 @@ class Side:
     """What one store has in a region of the log.
 
     Attributes:
-        messages: sound records there.
+        messages: valid records there.
         damaged_bytes: bytes that hold no valid record.
         detail: why not, of the first of them; "" if there are none.
     """
@@ -46,7 +46,7 @@ class Alone:
         start, end: physical offsets, half-open.
         kind: "front" (deleted by the other's retention, or never copied), "end" (not there yet, or cut off),
             "gap" (a segment is missing between two others).
-        messages: sound records that start in it.
+        messages: valid records that start in it.
     """
 
     side: str
@@ -89,7 +89,7 @@ class LogDifference:
         filler_bytes: bytes that differ behind a BLANK, where a broker leaves what was in memory; no difference.
         regions: what differs, in order; see `MOST_REGIONS`.
         region_count: how many there are in all.
-        messages_a, messages_b: sound records in all regions.
+        messages_a, messages_b: valid records in all regions.
         alone: what one side has alone, in order.
         tail_a, tail_b: what follows the last records.
     """

@@ -35,7 +35,7 @@ def plain_units(
     Args:
         data: the units' bytes.
         start: queue offset of the first.
-        key: `verify.fingerprints.queue_key` of the queue.
+        key: `verify.checksums.queue_key` of the queue.
         end: of the log, physical offset.
         bases, ends, first_buckets: of the segments: physical offsets, number of the first bucket.
         shift: bits of a bucket.

@@ -18,8 +18,8 @@ from mqtool.replay import state as states
 from mqtool.replay.ids import IdsFile
 from mqtool.replay.originals import Original, Source
 from mqtool.replay.pace import Pace, check_rate
-from mqtool.replay.run import Report, check_files, shape_of
 from mqtool.replay.state import State
+from mqtool.replay.to_store import Report, check_files, shape_of
 from mqtool.store.real_path import is_inside
 
 CHUNK = 256

@@ -14,7 +14,7 @@ COLUMNS = 24
 WIDTH = 1000
 """Of the damage map, in units of its own."""
 _NARROWEST = 4.0
-_RANK = ("missing", "unreadable", "damaged", "sound", "empty")
+_RANK = ("missing", "unreadable", "damaged", "valid", "empty")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Cell:
     """One segment, or several neighbours.
 
     Attributes:
-        state: the worst of them: missing, unreadable, damaged, sound, empty (made ahead).
+        state: the worst of them: missing, unreadable, damaged, valid, empty (made ahead).
         filled: how much of it holds records or a BLANK, 0 to 1.
         title: in words.
         column, row: its place.
@@ -79,7 +79,7 @@ def _segment(segment: MappedFile, facts: SegmentFacts | None, ranges: Sequence[L
     if hit:
         lost = sum(min(one.end, segment.end) - max(one.start, segment.base) for one in hit)
         return "damaged", filled, f"{holds}, {words.size(lost)} damaged"
-    return "sound", filled, holds
+    return "valid", filled, holds
 
 
 def damage_map(start: int, end: int, ranges: Sequence[LostRange]) -> list[Mark]:

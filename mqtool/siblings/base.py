@@ -53,7 +53,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A range of a store's positions that holds no sound record, as a value among the rows.
+    """A range of a store's positions that holds no valid record, as a value among the rows.
 
     Attributes:
         start, end: positions of the whole store, half-open.
@@ -168,7 +168,7 @@ class Opened(ABC):
         """Returns the row at an address, None if the address is of no form that the kind knows.
 
         Raises:
-            CorruptionError: nothing sound is there.
+            CorruptionError: nothing valid is there.
         """
 
     @abstractmethod

@@ -34,7 +34,7 @@ def batches(
     chosen = opened.table(table)
     found = opened.batches(chosen.name, part)
     if found is None:
-        yield from _batches_of(_sound(opened, chosen, at_damage), chosen)
+        yield from _batches_of(_valid(opened, chosen, at_damage), chosen)
         return
     for item in found:
         if isinstance(item, Damage):
@@ -99,7 +99,7 @@ def export_part(
     return _write(batches(opened, table, at_damage, part=part), opened.table(table), target)
 
 
-def _sound(opened: Opened, table: Table, at_damage: Callable[[Damage], None]) -> Iterator[Row]:
+def _valid(opened: Opened, table: Table, at_damage: Callable[[Damage], None]) -> Iterator[Row]:
     for item in opened.rows(table.name):
         if isinstance(item, Damage):
             at_damage(item)

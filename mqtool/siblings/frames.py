@@ -11,7 +11,7 @@ import numpy as np
 
 from mqtool.formats.codec import Buffer
 from mqtool.formats.equeue import FRAME_OVERHEAD, HEADER_SIZE, LENGTH
-from mqtool.siblings.hops import Run, hop
+from mqtool.siblings.frame_scan import FrameRun, scan_frames
 from mqtool.store.files import ReadFile
 
 _WINDOW = 1 << 20
@@ -92,7 +92,7 @@ class FrameFile:
             at = start - first
         return self._window[at : at + count]
 
-    def run(self, start: int, end: int, limit: int, window: int) -> Run:
+    def run(self, start: int, end: int, limit: int, window: int) -> FrameRun:
         """Returns the frames that follow one another from a data position, as many as a window holds.
 
         Args:
@@ -101,7 +101,7 @@ class FrameFile:
             limit: largest length of a record.
             window: bytes to read.
         """
-        return hop(self._file.read(HEADER_SIZE + start, max(0, min(window, end - start))), start, limit)
+        return scan_frames(self._file.read(HEADER_SIZE + start, max(0, min(window, end - start))), start, limit)
 
     def frame_at(self, start: int, end: int, limit: int) -> Frame | NoFrame:
         """Looks for a frame that begins at a data position, as the broker does (Chunk.TryReadForwardInternal).

@@ -1,4 +1,4 @@
-"""Checking a store by executors: the tasks and the judgement of `mqtool.verify`, the reading spread over a cluster.
+"""Checking a store by executors: the tasks and the classifier of `mqtool.verify`, the reading spread over a cluster.
 
 The driver surveys the store and judges; executors read segments, queues and index files, and answer with facts and
 sums. The findings are those of one machine, in the same order, since facts are put together by the survey's order.
@@ -14,8 +14,8 @@ from mqtool.errors import StoreError
 from mqtool.spark.job import Progress, SparkJob
 from mqtool.store import Store
 from mqtool.verify import Verification
+from mqtool.verify.classifier import Classifier
 from mqtool.verify.facts import Facts
-from mqtool.verify.judgement import Judgement
 from mqtool.verify.survey import Survey, survey
 from mqtool.verify.tasks import Result, Task, run_task, tasks_of
 
@@ -53,9 +53,9 @@ def verify_on(
     answers = job.run(longest_first, f"verify {len(tasks)} parts of {seen.root}")
     shared.destroy()
     results = {task.key: result for task, result in zip(longest_first, answers, strict=True)}
-    judgement = Judgement(store, Facts(seen, tuple(results[task.key] for task in tasks)), broker)
-    judgement.judge()
-    return judgement.verdict(time.monotonic() - begun, complete=True)
+    classifier = Classifier(store, Facts(seen, tuple(results[task.key] for task in tasks)), broker)
+    classifier.classify()
+    return classifier.verdict(time.monotonic() - begun, complete=True)
 
 
 def _size(task: Task) -> int:

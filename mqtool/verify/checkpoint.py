@@ -12,8 +12,8 @@ from mqtool.formats import file_names
 from mqtool.formats.checkpoint import Checkpoint
 from mqtool.store.files import read_file
 from mqtool.store.named_files import kind_of
+from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.index_file import IndexFacts
-from mqtool.verify.notebook import Notebook
 from mqtool.verify.survey import Survey
 
 _TIMES = ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp")
@@ -22,47 +22,47 @@ _LAGGING = 1
 """Full index files that may be newer than the checkpoint: it is written a moment after a file is full."""
 
 
-def check_checkpoint(survey: Survey, newest: int, index: Sequence[IndexFacts], book: Notebook) -> None:
+def check_checkpoint(survey: Survey, newest: int, index: Sequence[IndexFacts], collector: FindingCollector) -> None:
     """Looks at the checkpoint.
 
     Args:
         survey: the store.
         newest: latest store timestamp in the log, 0 if it holds no record.
         index: what the index files hold.
-        book: where findings go.
+        collector: where findings go.
     """
     path = survey.root / file_names.CHECKPOINT
     if not path.exists():
         if survey.segments and survey.end > 0:
-            book.add("checkpoint-missing", path, "no such file")
+            collector.add("checkpoint-missing", path, "no such file")
         return
     if not path.is_file():
-        book.add("checkpoint-not-file", path, f"expected a file, found a {kind_of(path.stat().st_mode)}")
+        collector.add("checkpoint-not-file", path, f"expected a file, found a {kind_of(path.stat().st_mode)}")
         return
     try:
         data = read_file(path)
     except StoreError as error:
-        book.add("checkpoint-unreadable", path, str(error))
+        collector.add("checkpoint-unreadable", path, str(error))
         return
     if len(data) != layout.FILE_SIZE:
-        book.add("checkpoint-size", path, f"expected {layout.FILE_SIZE} bytes, found {len(data)}")
+        collector.add("checkpoint-size", path, f"expected {layout.FILE_SIZE} bytes, found {len(data)}")
     found = layout.parse(data)
     for name in (field.name for field in fields(found)):
         value = getattr(found, name)
         if value < 0 or (name == "master_flushed_offset" and not layout.is_possible_offset(value, survey.end)):
-            book.add("checkpoint-bad-value", path, f"{name} is {value}", position=layout.CHECKPOINT.offset(name))
+            collector.add("checkpoint-bad-value", path, f"{name} is {value}", position=layout.CHECKPOINT.offset(name))
     if survey.segments and not survey.live and not survey.has_dledger:
-        _ahead(survey, found, newest, book)
+        _ahead(survey, found, newest, collector)
     if not survey.live:  # a running broker writes it a while after the files
-        _behind(survey, found, index, book)
+        _behind(survey, found, index, collector)
 
 
-def _ahead(survey: Survey, found: Checkpoint, newest: int, book: Notebook) -> None:
+def _ahead(survey: Survey, found: Checkpoint, newest: int, collector: FindingCollector) -> None:
     path = survey.root / file_names.CHECKPOINT
     for name in _TIMES if newest else ():
         value = getattr(found, name)
         if value > newest:
-            book.add(
+            collector.add(
                 "checkpoint-ahead",
                 path,
                 f"{name} is {value}, the newest record was stored at {newest}",
@@ -71,7 +71,7 @@ def _ahead(survey: Survey, found: Checkpoint, newest: int, book: Notebook) -> No
     for name in _OFFSETS:
         value = getattr(found, name)
         if value > survey.end:
-            book.add(
+            collector.add(
                 "checkpoint-ahead",
                 path,
                 f"{name} is {value}, the log ends at {survey.end}",
@@ -79,7 +79,7 @@ def _ahead(survey: Survey, found: Checkpoint, newest: int, book: Notebook) -> No
             )
 
 
-def _behind(survey: Survey, found: Checkpoint, index: Sequence[IndexFacts], book: Notebook) -> None:
+def _behind(survey: Survey, found: Checkpoint, index: Sequence[IndexFacts], collector: FindingCollector) -> None:
     """A full index file that ends after the checkpoint's index time is deleted at a start after a crash."""
     shape = survey.index.shape
     if shape is None:
@@ -92,16 +92,16 @@ def _behind(survey: Survey, found: Checkpoint, index: Sequence[IndexFacts], book
     names = ", ".join(facts.path.name for facts in unsafe[:3]) + (", …" if len(unsafe) > 3 else "")
     words = f"index_msg_timestamp is {found.index_msg_timestamp}; {len(unsafe)} full index file(s) end later: {names}"
     code = "checkpoint-zero" if found == Checkpoint() else "checkpoint-behind"
-    book.add(code, path, words, position=layout.CHECKPOINT.offset("index_msg_timestamp"))
+    collector.add(code, path, words, position=layout.CHECKPOINT.offset("index_msg_timestamp"))
 
 
-def check_shutdown(survey: Survey, book: Notebook) -> None:
+def check_shutdown(survey: Survey, collector: FindingCollector) -> None:
     """Looks at the abort file."""
     path = survey.root / file_names.ABORT
     if path.is_dir():
-        book.add("abort-bad", path, "a directory")
+        collector.add("abort-bad", path, "a directory")
     elif path.exists() and not survey.live:
-        book.add("abort-present", path, _process(survey))
+        collector.add("abort-present", path, _process(survey))
 
 
 def _process(survey: Survey) -> str:

@@ -13,8 +13,8 @@ from mqtool.formats.checkpoint import Checkpoint
 from mqtool.store.files import LARGEST, MappedFile, ReadFile
 from mqtool.store.layout import StoreLayout
 from mqtool.verify.consume_queue import Run
+from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.findings import Severity
-from mqtool.verify.notebook import Notebook
 from mqtool.verify.segment import DamagedRange
 from mqtool.verify.survey import Survey, well_named
 
@@ -26,7 +26,7 @@ _WITNESSES = 2
 
 
 def check_files(
-    survey: Survey, layout: StoreLayout, size: int | None, ahead: Sequence[Run], book: Notebook
+    survey: Survey, layout: StoreLayout, size: int | None, ahead: Sequence[Run], collector: FindingCollector
 ) -> list[DamagedRange]:
     """Looks at names and lengths.
 
@@ -35,33 +35,35 @@ def check_files(
         layout: which files the log's directories hold.
         size: bytes of a segment, None if unknown.
         ahead: units of all queues that point at or beyond the end of the log.
-        book: where findings go.
+        collector: where findings go.
 
     Returns:
         Ranges that no file covers.
     """
     directory = survey.root / file_names.COMMIT_LOG
     if directory.exists() and not directory.is_dir():
-        book.add("log-not-directory", directory, "a file, not a directory: no message is found")
+        collector.add("log-not-directory", directory, "a file, not a directory: no message is found")
     moved = {segment.path for segment in layout.misplaced}
     named = well_named(layout.segments, size)
     is_named = {segment.path for segment in named}
     for segment in layout.segments:
-        _length(survey, segment, segment is layout.segments[-1], size, book)
+        _length(survey, segment, segment is layout.segments[-1], size, collector)
         if segment.path in moved:
             name = file_names.mapped_file_name(segment.base)
-            book.add("log-segment-name", segment.path, f"expected the name {name}: that is where its records belong")
+            collector.add(
+                "log-segment-name", segment.path, f"expected the name {name}: that is where its records belong"
+            )
         elif segment.path not in is_named:
             words = f"expected a multiple of {size}; the first record states {_stated(segment)}"
-            book.add("log-segment-name", segment.path, words)
+            collector.add("log-segment-name", segment.path, words)
     last_name = max((segment.path.name for segment in survey.segments), default="")
     for path in layout.commit_log.strays:
         if path not in moved:
-            _stray(survey, path, size, path.name > last_name, book)
+            _stray(survey, path, size, path.name > last_name, collector)
     named = tuple(segment for segment in named if segment.size)
     for before, after in pairwise(named):
         if before.end > after.base and before.size in (size, after.size):
-            book.add(
+            collector.add(
                 "log-segment-overlap",
                 after.path,
                 f"{before.path} reaches to {before.end}",
@@ -69,7 +71,7 @@ def check_files(
             )
     gaps = [*_gaps(survey, named, size, ahead), *_behind(survey, named, ahead)]
     explained = [(gap.end, gap.end + 1) for gap in gaps] + [(run.start, run.end) for run in ahead]
-    _leftovers(survey, [segment for segment in named if size in (None, segment.size)], explained, book)
+    _leftovers(survey, [segment for segment in named if size in (None, segment.size)], explained, collector)
     return gaps
 
 
@@ -91,11 +93,11 @@ def _stated(segment: MappedFile) -> str:
     return str(int.from_bytes(head, "big", signed=True)) if len(head) == 8 else "nothing"
 
 
-def _length(survey: Survey, segment: MappedFile, is_last: bool, size: int | None, book: Notebook) -> None:
+def _length(survey: Survey, segment: MappedFile, is_last: bool, size: int | None, collector: FindingCollector) -> None:
     if size is None or segment.size == size:
         return
     tolerated = is_last and segment.size == 0 and not survey.is_4
-    book.add(
+    collector.add(
         "log-segment-size",
         segment.path,
         f"expected {size} bytes, found {segment.size}",
@@ -103,7 +105,7 @@ def _length(survey: Survey, segment: MappedFile, is_last: bool, size: int | None
     )
 
 
-def _stray(survey: Survey, path: Path, size: int | None, is_last: bool, book: Notebook) -> None:
+def _stray(survey: Survey, path: Path, size: int | None, is_last: bool, collector: FindingCollector) -> None:
     severity: Severity | None = None
     if path.is_dir():
         words = "a directory"
@@ -118,7 +120,7 @@ def _stray(survey: Survey, path: Path, size: int | None, is_last: bool, book: No
             words += "; the broker deletes it"
         elif length == size and _is_number(path.name):
             words += "; the broker takes it for a segment, in the order of the names"
-    book.add("log-stray-file", path, words, severity=severity)
+    collector.add("log-stray-file", path, words, severity=severity)
 
 
 def _is_number(name: str) -> bool:
@@ -156,14 +158,16 @@ def _behind(survey: Survey, named: Sequence[MappedFile], ahead: Sequence[Run]) -
     return [DamagedRange(last.end, end, MISSING, f"queues point up to {end}, the last file ends at {last.end}")]
 
 
-def _leftovers(survey: Survey, named: Sequence[MappedFile], explained: list[tuple[int, int]], book: Notebook) -> None:
+def _leftovers(
+    survey: Survey, named: Sequence[MappedFile], explained: list[tuple[int, int]], collector: FindingCollector
+) -> None:
     """Reports files behind the end: of zeros, or of bytes that are no part of the log.
 
     Args:
         survey: the store.
         named: files of the right size.
         explained: physical offsets, half-open, that other findings speak of.
-        book: where findings go.
+        collector: where findings go.
     """
     full = [segment.path for segment, _ in survey.behind]
     end = survey.segments[survey.last_used].end if survey.segments else 0
@@ -171,10 +175,10 @@ def _leftovers(survey: Survey, named: Sequence[MappedFile], explained: list[tupl
         is_explained = any(low < segment.end and high > segment.base for low, high in explained)
         if segment.base >= end and segment.path not in full and not is_explained:
             adjacent = any(other.base + segment.size == segment.base for other in survey.segments)
-            _leftover(survey, segment, adjacent, book)
+            _leftover(survey, segment, adjacent, collector)
     for segment, tail in survey.behind:
         code = "log-garbage-tail" if tail.kind == "garbage" else "log-stale-tail"
-        book.add(
+        collector.add(
             code,
             segment.path,
             f"no record of the log lies in this file: {tail.detail}",
@@ -183,11 +187,11 @@ def _leftovers(survey: Survey, named: Sequence[MappedFile], explained: list[tupl
         )
 
 
-def _leftover(survey: Survey, segment: MappedFile, adjacent: bool, book: Notebook) -> None:
+def _leftover(survey: Survey, segment: MappedFile, adjacent: bool, collector: FindingCollector) -> None:
     """A file of zeros that follows another segment is normal until an orderly stop."""
     if survey.live or (adjacent and not survey.clean_stop):
         return
-    book.add(
+    collector.add(
         "log-segment-extra",
         segment.path,
         f"zeros, {segment.base - survey.end} bytes behind the end of the log",

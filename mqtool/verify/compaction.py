@@ -14,8 +14,8 @@ from mqtool.records.walk import SegmentSpan, SegmentWalk
 from mqtool.store.files import MappedFile, ReadFile, list_directory, list_mapped_files
 from mqtool.store.layout import queue_directories
 from mqtool.store.message import Message, from_record
+from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.findings import Severity
-from mqtool.verify.notebook import Notebook
 from mqtool.verify.survey import Survey
 
 _WORK = ("compacting", "replicating")
@@ -25,9 +25,9 @@ _UNWRITTEN = BatchConsumeQueueUnit(*(0,) * len(BATCH_CONSUME_QUEUE_UNIT.fields))
 class CompactionCheck:
     """Looks at the compacted topics of a store."""
 
-    def __init__(self, survey: Survey, book: Notebook) -> None:
+    def __init__(self, survey: Survey, collector: FindingCollector) -> None:
         self._survey = survey
-        self._book = book
+        self._collector = collector
         self._logs = survey.root / file_names.COMPACTION_LOG
         self._queues = survey.root / file_names.COMPACTION_CONSUME_QUEUE
 
@@ -57,7 +57,7 @@ class CompactionCheck:
             self._stray(path, name)
         for base in {file.base for file in logs.files} ^ set(units):
             words = f"log and queue have not both a file {base:020d}"
-            self._book.add("compaction-file", queue_path, words, queue=name)
+            self._collector.add("compaction-file", queue_path, words, queue=name)
         count, last = 0, -1
         for log in logs.files:
             messages = list(self._messages(log, name))
@@ -65,7 +65,7 @@ class CompactionCheck:
             for message in messages:
                 if message.queue_offset <= last:
                     words = f"queue offset {message.queue_offset} follows {last}"
-                    self._book.add(
+                    self._collector.add(
                         "compaction-order", log.path, words, position=message.physical_offset - log.base, queue=name
                     )
                 last = max(last, message.queue_offset)
@@ -77,12 +77,14 @@ class CompactionCheck:
         if path.name in _WORK:
             if list_directory(path):
                 words = "a compaction that was not finished; the broker removes it"
-                self._book.add("compaction-leftover", path, words, queue=name, severity=Severity.NOTE)
+                self._collector.add("compaction-leftover", path, words, queue=name, severity=Severity.NOTE)
         elif path.name.endswith(file_names.DELETE_SUFFIX):
             words = "a file that was to be deleted: its name is no number, and the broker does not start"
-            self._book.add("compaction-leftover", path, words, queue=name)
+            self._collector.add("compaction-leftover", path, words, queue=name)
         else:
-            self._book.add("compaction-leftover", path, "belongs to no queue", queue=name, severity=Severity.WARNING)
+            self._collector.add(
+                "compaction-leftover", path, "belongs to no queue", queue=name, severity=Severity.WARNING
+            )
 
     def _messages(self, log: MappedFile, name: tuple[str, int]) -> Iterator[Message]:
         with ReadFile(log.path) as file:
@@ -90,7 +92,7 @@ class CompactionCheck:
             walk = SegmentWalk(file.read, span)
             for item in walk:
                 if isinstance(item, Damage):
-                    self._book.add(
+                    self._collector.add(
                         "compaction-damage",
                         log.path,
                         f"{item.kind}: {item.detail}",
@@ -102,7 +104,7 @@ class CompactionCheck:
                     yield from_record(commit_log.parse_record(item.view, position))
             if walk.tail is not None and walk.tail.kind != "clean" and not self._survey.live:
                 at = walk.tail.end - log.base
-                self._book.add("compaction-damage", log.path, walk.tail.detail, position=at, queue=name)
+                self._collector.add("compaction-damage", log.path, walk.tail.detail, position=at, queue=name)
 
     def _compare(self, messages: list[Message], file: MappedFile, name: tuple[str, int]) -> None:
         """Compares units with the records of the log file of the same name, one by one."""
@@ -118,7 +120,7 @@ class CompactionCheck:
             wanted = expected[number] if number < len(expected) else None
             if unit != wanted and not self._survey.live:
                 words = f"unit {number}: expected {_words(wanted)}, found {_words(unit)}"
-                self._book.add("compaction-unit", file.path, words, position=number * size, queue=name)
+                self._collector.add("compaction-unit", file.path, words, position=number * size, queue=name)
                 return  # those behind it are shifted
 
 

@@ -15,8 +15,8 @@ from mqtool.store.files import list_directory, read_file
 from mqtool.store.metadata import Metadata
 from mqtool.store.named_files import kind_of
 from mqtool.verify.consume_queue import QueueFacts
+from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.findings import Severity
-from mqtool.verify.notebook import Notebook
 from mqtool.verify.survey import Survey
 
 _PARSERS: dict[str, Callable[[bytes], object]] = {
@@ -56,7 +56,7 @@ SYSTEM_TOPICS = (
 """Topics that brokers make themselves, some of them without writing it down at once."""
 
 
-def check_config_files(root: Path, book: Notebook) -> tuple[str, frozenset[str]]:
+def check_config_files(root: Path, collector: FindingCollector) -> tuple[str, frozenset[str]]:
     """Looks at every file.
 
     Returns:
@@ -65,22 +65,24 @@ def check_config_files(root: Path, book: Notebook) -> tuple[str, frozenset[str]]
     directory = root / file_names.CONFIG
     if directory.exists() and not directory.is_dir():
         words = f"expected a directory, found a {kind_of(directory.stat().st_mode)}"
-        book.add("config-not-read", directory, words)
+        collector.add("config-not-read", directory, words)
         return f"{directory}: {words}", frozenset()
     if not directory.is_dir():
         return f"{file_names.CONFIG}/ is not there: topics, groups and offsets could not be compared", frozenset()
     names = {entry.name for entry in list_directory(directory)}
-    unread = frozenset(name for name in _PARSERS if not _file(directory, name, names, book))
+    unread = frozenset(name for name in _PARSERS if not _file(directory, name, names, collector))
     for needed in _ALWAYS:
         if needed in names or needed + file_names.BACKUP_SUFFIX in names or _ROCKSDB.get(needed) in names:
             continue
         others = sorted(names.intersection(_BROKERS_OWN))
         if others:
-            book.add("config-missing", directory / needed, f"neither it nor its .bak; {', '.join(others)} is there")
+            collector.add(
+                "config-missing", directory / needed, f"neither it nor its .bak; {', '.join(others)} is there"
+            )
     return "", unread
 
 
-def _file(directory: Path, name: str, names: set[str], book: Notebook) -> bool:
+def _file(directory: Path, name: str, names: set[str], collector: FindingCollector) -> bool:
     """Looks at a table; returns whether the system let it be read, as far as it had to be."""
     backup = name + file_names.BACKUP_SUFFIX
     if name not in names and backup not in names:
@@ -93,11 +95,11 @@ def _file(directory: Path, name: str, names: set[str], book: Notebook) -> bool:
         at = backup
         of_backup = _problem(directory / backup, _PARSERS[name]) if backup in names else "no such file"
     except UnreadableError as error:
-        book.add("config-not-read", directory / at, error.reason)
+        collector.add("config-not-read", directory / at, error.reason)
         return False
     code = "config-missing" if name not in names else "config-unreadable"
     words = f"{problem}; {backup}: {of_backup or 'can be read'}"
-    book.add(code, directory / name, words, severity=None if of_backup else Severity.WARNING)
+    collector.add(code, directory / name, words, severity=None if of_backup else Severity.WARNING)
     return True
 
 
@@ -111,14 +113,16 @@ def _problem(path: Path, parse: Callable[[bytes], object]) -> str:
     return ""
 
 
-def check_topics(survey: Survey, topics: Mapping[str, TopicConfig], readable: bool, book: Notebook) -> None:
+def check_topics(
+    survey: Survey, topics: Mapping[str, TopicConfig], readable: bool, collector: FindingCollector
+) -> None:
     """Compares the topics with the queues on disk.
 
     Args:
         survey: the store.
         topics: as configured.
         readable: whether topics.json or its .bak was read.
-        book: where findings go.
+        collector: where findings go.
     """
     path = survey.root / file_names.CONFIG / file_names.TOPICS
     seen: set[str] = set()
@@ -130,9 +134,11 @@ def check_topics(survey: Survey, topics: Mapping[str, TopicConfig], readable: bo
         config = topics.get(topic)
         if config is None:
             if readable and not is_lmq(topic) and not topic.startswith(SYSTEM_TOPICS):
-                book.add("config-topic-missing", path, f"{queue.path.parent} holds its queues", queue=(topic, None))
+                collector.add(
+                    "config-topic-missing", path, f"{queue.path.parent} holds its queues", queue=(topic, None)
+                )
         elif config.attributes is not None and (config.queue_type == "BatchCQ") != queue.is_batch:
-            book.add(
+            collector.add(
                 "config-queue-type",
                 path,
                 f"{config.queue_type} configured, queues lie in {queue.path.parent}",
@@ -141,7 +147,7 @@ def check_topics(survey: Survey, topics: Mapping[str, TopicConfig], readable: bo
 
 
 def check_offsets(
-    survey: Survey, metadata: Metadata, queues: Mapping[tuple[str, int], QueueFacts], book: Notebook
+    survey: Survey, metadata: Metadata, queues: Mapping[tuple[str, int], QueueFacts], collector: FindingCollector
 ) -> None:
     """Compares consumer offsets with the queues."""
     names = (file_names.CONSUMER_OFFSETS, file_names.LMQ_CONSUMER_OFFSETS)
@@ -150,7 +156,7 @@ def check_offsets(
     for group, by_topic in sorted(metadata.consumer_offsets.items()):
         for topic, offsets in sorted(by_topic.items()):
             for queue_id, offset in sorted(offsets.items()) if survey.wants(topic) else ():
-                _offset(survey, path, group, (topic, queue_id), offset, queues, book)
+                _offset(survey, path, group, (topic, queue_id), offset, queues, collector)
 
 
 def _offset(
@@ -160,20 +166,20 @@ def _offset(
     queue: tuple[str, int],
     offset: int,
     queues: Mapping[tuple[str, int], QueueFacts],
-    book: Notebook,
+    collector: FindingCollector,
 ) -> None:
     facts = queues.get(queue)
     if offset < 0:
-        book.add("config-offset-negative", path, f"group {group}: offset {offset}", queue=queue)
+        collector.add("config-offset-negative", path, f"group {group}: offset {offset}", queue=queue)
     elif facts is None and survey.is_unlisted(queue):
         pass
     elif facts is None:
         if offset > 0 and not survey.has_rocksdb:
             words = f"group {group}: offset {offset}, the queue has no files"
-            book.add("config-offset-orphan", path, words, queue=queue)
+            collector.add("config-offset-orphan", path, words, queue=queue)
     elif offset > _end(facts) and not survey.live and not facts.failure:
         words = f"group {group}: offset {offset}, the queue ends at {_end(facts)}"
-        book.add("config-offset-ahead", path, words, queue=queue)
+        collector.add("config-offset-ahead", path, words, queue=queue)
 
 
 def _end(facts: QueueFacts) -> int:

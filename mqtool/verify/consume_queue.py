@@ -13,7 +13,7 @@ from mqtool.formats import commit_log
 from mqtool.formats.consume_queue import MAX_EXT_ADDRESS, PRE_BLANK_SIZE_FIELD
 from mqtool.store.consume_queue_ext import ExtUnits
 from mqtool.store.files import MappedFile
-from mqtool.verify.fingerprints import Buckets, Sums, mix_batches, mix_units, queue_key
+from mqtool.verify.checksums import Buckets, Sums, mix_batches, mix_units, queue_key
 from mqtool.verify.survey import QueueFiles, Survey, unit_chunks
 from mqtool.verify.throttle import Throttle
 

@@ -20,7 +20,7 @@ from mqtool.store.consume_queue_ext import ExtUnits
 from mqtool.store.file_sizes import Known
 from mqtool.store.files import MappedFile, ReadFile, list_mapped_files
 from mqtool.store.filter_bit_maps import FilterBitMaps
-from mqtool.verify.notebook import Notebook
+from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.survey import QueueFiles, Survey
 from mqtool.verify.throttle import Throttle
 
@@ -30,7 +30,9 @@ if TYPE_CHECKING:  # it imports this module
 _WINDOW = 1 << 20
 
 
-def check_extensions(survey: Survey, facts: "Iterable[QueueFacts]", size: Known | None, book: Notebook) -> None:
+def check_extensions(
+    survey: Survey, facts: "Iterable[QueueFacts]", size: Known | None, collector: FindingCollector
+) -> None:
     """Reports extension files that are malformed, addresses that lead nowhere, units that are another record's."""
     for queue, found in zip(survey.queues, facts, strict=True):
         units = ExtUnits(survey.root, queue.topic, queue.queue_id)
@@ -40,14 +42,14 @@ def check_extensions(survey: Survey, facts: "Iterable[QueueFacts]", size: Known 
             for file in list_mapped_files(units.path).files:
                 if size is not None and file.size != size.value:
                     words = f"expected {size.value} bytes, found {file.size}"
-                    book.add("ext-file-size", file.path, words, queue=queue.key)
+                    collector.add("ext-file-size", file.path, words, queue=queue.key)
             for words in units.malformed:
-                book.add("ext-bad-unit", units.path, words, queue=queue.key)
+                collector.add("ext-bad-unit", units.path, words, queue=queue.key)
         for _, code, words in found.ext_problems:
-            book.add(code, queue.path, words, queue=queue.key)
+            collector.add(code, queue.path, words, queue=queue.key)
 
 
-def compare_extensions(survey: Survey, bit_maps: FilterBitMaps, book: Notebook) -> None:
+def compare_extensions(survey: Survey, bit_maps: FilterBitMaps, collector: FindingCollector) -> None:
     """Reports units of extensions whose time or filter bits are not those of their records.
 
     A bit too many does no harm: the broker then evaluates the filter on the message. It may come from a filter that
@@ -72,7 +74,7 @@ def compare_extensions(survey: Survey, bit_maps: FilterBitMaps, book: Notebook) 
         for code, wrong in (("ext-wrong-unit", times), ("ext-missing-bits", bits)):
             if wrong.count:
                 words = f"{wrong.count} unit(s), the first of queue offset {wrong.first}: {wrong.evidence}"
-                book.add(code, directory, words, queue=queue.key)
+                collector.add(code, directory, words, queue=queue.key)
 
 
 @dataclass

@@ -10,19 +10,19 @@ from mqtool.errors import FormatError, StoreError
 from mqtool.formats import epoch, file_names
 from mqtool.formats.epoch import EpochEntry
 from mqtool.store.files import read_file
+from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.findings import Severity
-from mqtool.verify.notebook import Notebook
 from mqtool.verify.survey import Survey
 
 
-def check_controller(survey: Survey, enabled: bool | None, book: Notebook) -> str | None:
+def check_controller(survey: Survey, enabled: bool | None, collector: FindingCollector) -> str | None:
     """Checks the epoch file; returns in words what was checked, None if the store has no need of one.
 
     Args:
         survey: the store.
         enabled: enableControllerMode as configured, None if not: then brokerIdentity tells, which a broker writes
             when a controller has registered it.
-        book: where findings go.
+        collector: where findings go.
     """
     path = survey.root / file_names.EPOCH_FILE
     backup = path.with_name(path.name + file_names.BACKUP_SUFFIX)
@@ -31,21 +31,23 @@ def check_controller(survey: Survey, enabled: bool | None, book: Notebook) -> st
         reason = "enableControllerMode=true" if enabled else f"{identity.name} is there" if identity.is_file() else ""
         if not reason or enabled is False or survey.end <= survey.min_offset:
             return None
-        book.add("epoch-missing", path, f"neither it nor its .bak; {reason}, the log ends at {survey.end}")
+        collector.add("epoch-missing", path, f"neither it nor its .bak; {reason}, the log ends at {survey.end}")
         return "0 epochs"
     entries, problem = _read(path)
     if problem:
         _, of_backup = _read(backup)
         words = f"{problem}; {backup.name}: {of_backup or 'can be read'}"
-        book.add("epoch-unreadable", path, words, severity=None if of_backup else Severity.WARNING)
+        collector.add("epoch-unreadable", path, words, severity=None if of_backup else Severity.WARNING)
         return "0 epochs"
     for before, after in pairwise(entries):
         if after.epoch <= before.epoch or after.start_offset < before.start_offset:
             words = f"epoch {after.epoch} from {after.start_offset} follows"
-            book.add("epoch-order", path, f"{words} epoch {before.epoch} from {before.start_offset}")
+            collector.add("epoch-order", path, f"{words} epoch {before.epoch} from {before.start_offset}")
     last = entries[-1] if entries else None
     if last is not None and last.start_offset > survey.end and not survey.live and survey.segments:
-        book.add("epoch-order", path, f"epoch {last.epoch} starts at {last.start_offset}, the log ends at {survey.end}")
+        collector.add(
+            "epoch-order", path, f"epoch {last.epoch} starts at {last.start_offset}, the log ends at {survey.end}"
+        )
     return f"{len(entries)} epoch(s)"
 
 

@@ -16,7 +16,7 @@ from mqtool.records.entries import walk_of
 from mqtool.records.frames import Frames
 from mqtool.records.walk import SegmentSpan
 from mqtool.store.files import MappedFile, ReadFile, list_mapped_files, read_file
-from mqtool.verify.notebook import Notebook
+from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.survey import Survey
 
 _HEADS = dledger.ENTRY.dtype
@@ -26,9 +26,9 @@ _BLOCK = 1 << 15
 class LedgerCheck:
     """Looks at the DLedger log of a store."""
 
-    def __init__(self, survey: Survey, book: Notebook) -> None:
+    def __init__(self, survey: Survey, collector: FindingCollector) -> None:
         self._survey = survey
-        self._book = book
+        self._collector = collector
         self._files = tuple(segment for segment in survey.segments if segment.entries)
         self._index = -1
         self._term = -1
@@ -89,7 +89,7 @@ class LedgerCheck:
 
     def _entry(self, code: str, file: MappedFile, heads: np.ndarray, row: int, words: str) -> None:
         at = int(heads["position"][row])
-        self._book.add(code, file.path, words, position=at - file.base, span=(at, at + 1))
+        self._collector.add(code, file.path, words, position=at - file.base, span=(at, at + 1))
 
     def _compare(self, file: MappedFile, heads: np.ndarray) -> None:
         """Compares entries with their units in the index file."""
@@ -129,16 +129,20 @@ class LedgerCheck:
             state = dledger.parse_state(read_file(path))
             for name, value in (("endIndex", state.end_index), ("committedIndex", state.committed_index)):
                 if value is not None and value > self._index and not self._survey.live:
-                    self._book.add("dledger-checkpoint-ahead", path, f"{name} {value}, the last entry is {self._index}")
+                    self._collector.add(
+                        "dledger-checkpoint-ahead", path, f"{name} {value}, the last entry is {self._index}"
+                    )
         except (FormatError, StoreError) as error:
-            self._book.add("dledger-text", path, str(error))
+            self._collector.add("dledger-text", path, str(error))
         path = directory / dledger.CURRENT_TERM
         try:
             term = dledger.parse_current_term(read_file(path))
             if term is not None and term < self._term and not self._survey.live:
-                self._book.add("dledger-term-behind", path, f"currTerm {term}, the last entry is of term {self._term}")
+                self._collector.add(
+                    "dledger-term-behind", path, f"currTerm {term}, the last entry is of term {self._term}"
+                )
         except (FormatError, StoreError) as error:
-            self._book.add("dledger-text", path, str(error))
+            self._collector.add("dledger-text", path, str(error))
 
 
 def _heads_of(frames: Frames) -> np.ndarray:

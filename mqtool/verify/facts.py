@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from mqtool.verify.checksums import Buckets, Sums
 from mqtool.verify.consume_queue import QueueFacts
 from mqtool.verify.continuity import QueueSpan, join
-from mqtool.verify.fingerprints import Buckets, Sums
 from mqtool.verify.index_detail import IndexDetail, IndexDisagreement
 from mqtool.verify.index_file import IndexFacts
 from mqtool.verify.records import Records, groups_of, read_records

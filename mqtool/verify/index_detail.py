@@ -14,8 +14,8 @@ from mqtool.formats import index_file, java
 from mqtool.formats.index_file import ENTRY
 from mqtool.records.dispatched import IndexKeys
 from mqtool.store.files import ReadFile
+from mqtool.verify.checksums import mix_entries
 from mqtool.verify.consume_queue import runs_of
-from mqtool.verify.fingerprints import mix_entries
 from mqtool.verify.index_file import MOST_NOTED, IndexFacts, OddEntry
 from mqtool.verify.records import Records, read_records
 from mqtool.verify.segment import DamagedRange

@@ -13,7 +13,7 @@ from mqtool.formats import index_file
 from mqtool.formats.index_file import ENTRY, HEADER, HEADER_SIZE, SLOT_SIZE, IndexHeader
 from mqtool.kernels import kernels
 from mqtool.store.files import ReadFile
-from mqtool.verify.fingerprints import Buckets, Sums
+from mqtool.verify.checksums import Buckets, Sums
 from mqtool.verify.index_shape import Shape, entries_written
 from mqtool.verify.survey import Survey
 from mqtool.verify.throttle import Throttle

@@ -8,10 +8,10 @@ from mqtool.errors import StoreError
 from mqtool.formats import file_names, index_file
 from mqtool.formats.checkpoint import Checkpoint
 from mqtool.store.commit_log import CommitLog
+from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.findings import Severity
 from mqtool.verify.index_detail import IndexDisagreement, MissingKeys
 from mqtool.verify.index_file import IndexFacts, OddEntry
-from mqtool.verify.notebook import Notebook
 from mqtool.verify.recovery import Recovery
 from mqtool.verify.survey import Survey
 
@@ -20,13 +20,18 @@ class IndexReport:
     """Writes the findings of all index files down."""
 
     def __init__(
-        self, survey: Survey, log: CommitLog, facts: Sequence[IndexFacts], recovery: Recovery, book: Notebook
+        self,
+        survey: Survey,
+        log: CommitLog,
+        facts: Sequence[IndexFacts],
+        recovery: Recovery,
+        collector: FindingCollector,
     ) -> None:
         self._survey = survey
         self._log = log
         self._facts = facts
         self._recovery = recovery
-        self._book = book
+        self._collector = collector
 
     def write(self, detail: IndexDisagreement, wrong: Collection[int | None]) -> None:
         """Reports files, then entries, then keys without entries.
@@ -59,26 +64,26 @@ class IndexReport:
         else:
             severity = Severity.NOTE
             words = "a file under a name that is no time of 17 digits"
-        self._book.add("index-stray-file", path, words, severity=severity)
+        self._collector.add("index-stray-file", path, words, severity=severity)
 
     def _file(self, facts: IndexFacts, foreign: set[int], wrong: Collection[int | None]) -> None:
         shape = self._survey.index.shape
         assert shape is not None
         if facts.failure:
-            self._book.add("index-unreadable", facts.path, facts.failure)
+            self._collector.add("index-unreadable", facts.path, facts.failure)
             return
         if facts.size != shape.file_size:
-            self._book.add("index-file-size", facts.path, f"expected {shape.file_size} bytes, found {facts.size}")
+            self._collector.add("index-file-size", facts.path, f"expected {shape.file_size} bytes, found {facts.size}")
             if facts.size < shape.file_size:
                 return  # what is cut off explains the rest
         bad_header = facts.bad_header or list(self._bounds(facts, foreign, wrong))
         if bad_header:
-            self._book.add("index-header", facts.path, "; ".join(bad_header), position=0)
+            self._collector.add("index-header", facts.path, "; ".join(bad_header), position=0)
         chain = [odd for odd in facts.odd if not ({odd.number, *odd.related} & foreign)]
         if facts.bad_slots and not (foreign and facts.bad_slots <= 2 * len(foreign)):
             words = f"{facts.bad_slots} slot(s) do not lead to their newest entry, the first: {facts.first_bad_slot}"
             position = index_file.slot_position(facts.first_bad_slot)
-            self._book.add("index-slot", facts.path, words, position=position)
+            self._collector.add("index-slot", facts.path, words, position=position)
         if chain:
             self._chain(facts, chain)
 
@@ -113,7 +118,7 @@ class IndexReport:
     def _entry(self, facts: IndexFacts, odd: OddEntry) -> None:
         shape = self._survey.index.shape
         assert shape is not None
-        self._book.add(
+        self._collector.add(
             odd.code,
             facts.path,
             f"entry {odd.number}: {odd.evidence}",
@@ -130,7 +135,7 @@ class IndexReport:
         for before, after in pairwise(filled):
             if before.last_entry > after.first_entry and not (before.bad_header or after.bad_header):
                 words = f"begins at {after.first_entry}, {before.path.name} before it ends at {before.last_entry}"
-                self._book.add("index-order", after.path, words, position=0)
+                self._collector.add("index-order", after.path, words, position=0)
 
     def _missing(self, missing: MissingKeys) -> None:
         if self._survey.live and missing.end > self._indexed_end():
@@ -138,7 +143,7 @@ class IndexReport:
         mended = self._recovery.mends_records(missing.start)
         words = f"{missing.keys} key(s) of {missing.records} message(s) have no entry"
         directory = self._survey.root / file_names.INDEX
-        self._book.add(
+        self._collector.add(
             "index-missing-entry",
             directory,
             words,
@@ -157,7 +162,7 @@ class IndexReport:
         end = last.header.end_physical_offset
         if end >= self._survey.end > 0:
             words = f"the last file ends at {end}, the log at {self._survey.end}; {last.ahead} entries point behind it"
-            self._book.add("index-ahead-of-log", last.path, words, position=0, span=(end, end + 1))
+            self._collector.add("index-ahead-of-log", last.path, words, position=0, span=(end, end + 1))
 
 
 def _is_number(name: str) -> bool:
@@ -165,7 +170,7 @@ def _is_number(name: str) -> bool:
 
 
 def check_absent(
-    survey: Survey, checkpoint: Checkpoint | None, enabled: bool | None, keyed: int, book: Notebook
+    survey: Survey, checkpoint: Checkpoint | None, enabled: bool | None, keyed: int, collector: FindingCollector
 ) -> str:
     """Looks at a store whose index has no file, or none that can be understood.
 
@@ -174,14 +179,14 @@ def check_absent(
         checkpoint: None if it cannot be read.
         enabled: messageIndexEnable as configured, None if not.
         keyed: records in the log.
-        book: where findings go.
+        collector: where findings go.
 
     Returns:
         Why the index could not be checked, "" if there is nothing to check.
     """
     path = survey.root / file_names.INDEX
     if path.exists() and not path.is_dir():
-        book.add("index-not-directory", path, "a file, not a directory: no message is found by key")
+        collector.add("index-not-directory", path, "a file, not a directory: no message is found by key")
         return ""
     if survey.index.files:
         return "no index file tells how many slots it has; give --config broker.conf"
@@ -190,6 +195,6 @@ def check_absent(
     newest = checkpoint.index_msg_timestamp if checkpoint is not None else 0
     if enabled or newest > 0:
         reason = "messageIndexEnable=true" if enabled else f"checkpoint.index is {newest}"
-        book.add("index-missing", path, f"no index file; {reason}")
+        collector.add("index-missing", path, f"no index file; {reason}")
         return ""
     return "no index file: it was switched off (messageIndexEnable), or it is lost"

@@ -12,8 +12,8 @@ from mqtool.formats.consume_queue import round_up_file_size
 from mqtool.store.broker_config import BrokerConfig
 from mqtool.store.broker_keys import LEGACY_KEYS
 from mqtool.store.real_path import real_path
+from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.index_shape import Shape, find_shape
-from mqtool.verify.notebook import Notebook
 from mqtool.verify.survey import Survey
 
 _WARNING_LEVEL = "diskSpaceWarningLevelRatio"
@@ -23,20 +23,20 @@ _PARTS = (file_names.COMMIT_LOG, file_names.CONSUME_QUEUE, file_names.CONFIG)
 _DEFAULTS = {_WARNING_LEVEL: 90, _FORCIBLY: 85, _MAX_USED: 75}
 
 
-def check_lint(survey: Survey, config: BrokerConfig, book: Notebook) -> None:
+def check_lint(survey: Survey, config: BrokerConfig, collector: FindingCollector) -> None:
     """Looks at a configuration."""
     path = Path(config.source or "configuration")
     for old, new in LEGACY_KEYS.items():
         if old in config.values:
-            book.add("lint-legacy-key", path, f"{old}={config.values[old]}; brokers read {new}")
+            collector.add("lint-legacy-key", path, f"{old}={config.values[old]}; brokers read {new}")
     for unknown in config.unknown_keys():
-        book.add("lint-unknown-key", path, str(unknown))
-    _sizes(survey, config, path, book)
-    _ratios(config, path, book)
+        collector.add("lint-unknown-key", path, str(unknown))
+    _sizes(survey, config, path, collector)
+    _ratios(config, path, collector)
     for root in config.paths("storePathRootDir")[:1]:
         empty = root.is_dir() and not any((root / name).exists() for name in _PARTS)
         if empty and survey.segments and real_path(root) != real_path(survey.root):
-            book.add("lint-path", path, f"storePathRootDir={root} holds no store; {survey.root} does")
+            collector.add("lint-path", path, f"storePathRootDir={root} holds no store; {survey.root} does")
 
 
 def misfit(configured: int | None, sizes: list[int]) -> int | None:
@@ -46,7 +46,7 @@ def misfit(configured: int | None, sizes: list[int]) -> int | None:
     return Counter(sizes).most_common(1)[0][0]
 
 
-def _sizes(survey: Survey, config: BrokerConfig, path: Path, book: Notebook) -> None:
+def _sizes(survey: Survey, config: BrokerConfig, path: Path, collector: FindingCollector) -> None:
     queue = config.integer("mappedFileSizeConsumeQueue")
     rules = (
         ("mappedFileSizeCommitLog", config.integer("mappedFileSizeCommitLog"), [s.size for s in survey.segments]),
@@ -75,17 +75,17 @@ def _sizes(survey: Survey, config: BrokerConfig, path: Path, book: Notebook) -> 
         common = misfit(wanted, sizes)
         if common is not None:
             words = f"{key}={config.values.get(key, wanted)}: expected files of {wanted} bytes; "
-            book.add(
+            collector.add(
                 "lint-size", path, f"{words}{sizes.count(common)} of {len(sizes)} have {common}: {key}={common} fits"
             )
-    _index_shape(survey, config, path, book)
+    _index_shape(survey, config, path, collector)
 
 
 def _sizes_in(directory: Path, pattern: str) -> list[int]:
     return [file.stat().st_size for file in directory.glob(pattern) if file.name.isdigit() and file.is_file()]
 
 
-def _index_shape(survey: Survey, config: BrokerConfig, path: Path, book: Notebook) -> None:
+def _index_shape(survey: Survey, config: BrokerConfig, path: Path, collector: FindingCollector) -> None:
     """Compares maxHashSlotNum and maxIndexNum with what the entries of the index files prove."""
     slots, places = config.integer("maxHashSlotNum"), config.integer("maxIndexNum")
     sizes = [size for _, size in survey.index.files]
@@ -94,10 +94,10 @@ def _index_shape(survey: Survey, config: BrokerConfig, path: Path, book: Noteboo
     found = find_shape(survey.index.files, None, None)
     words = f"maxHashSlotNum={slots}, maxIndexNum={places}: expected files of {Shape(slots, places).file_size} bytes; "
     fits = f": maxHashSlotNum={found.slots}, maxIndexNum={found.places} fit" if found else ""
-    book.add("lint-size", path, f"{words}none of {len(sizes)} has that size{fits}")
+    collector.add("lint-size", path, f"{words}none of {len(sizes)} has that size{fits}")
 
 
-def _ratios(config: BrokerConfig, path: Path, book: Notebook) -> None:
+def _ratios(config: BrokerConfig, path: Path, collector: FindingCollector) -> None:
     """Deleting must begin before it is forced, and that before writes stop; explicit values only."""
     given = {key for key in _DEFAULTS if key in config.values}
     if not given:
@@ -105,10 +105,10 @@ def _ratios(config: BrokerConfig, path: Path, book: Notebook) -> None:
     try:
         values = {key: config.integer(key) or default for key, default in _DEFAULTS.items()}
     except UsageError as error:
-        book.add("lint-disk-ratio", path, str(error))
+        collector.add("lint-disk-ratio", path, str(error))
         return
     if {_WARNING_LEVEL, _FORCIBLY} & given and values[_FORCIBLY] > values[_WARNING_LEVEL]:
         words = f"{_FORCIBLY} {values[_FORCIBLY]} > {_WARNING_LEVEL} {values[_WARNING_LEVEL]}"
-        book.add("lint-disk-ratio", path, words)
+        collector.add("lint-disk-ratio", path, words)
     if {_MAX_USED, _FORCIBLY} <= given and values[_MAX_USED] > values[_FORCIBLY]:
-        book.add("lint-disk-ratio", path, f"{_MAX_USED} {values[_MAX_USED]} > {_FORCIBLY} {values[_FORCIBLY]}")
+        collector.add("lint-disk-ratio", path, f"{_MAX_USED} {values[_MAX_USED]} > {_FORCIBLY} {values[_FORCIBLY]}")

@@ -13,9 +13,9 @@ from mqtool.records.damage import DamageKind
 from mqtool.store.commit_log import CommitLog
 from mqtool.store.files import MappedFile
 from mqtool.verify.continuity import Jump
+from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.findings import LostRange, Severity
 from mqtool.verify.losses import Ledger
-from mqtool.verify.notebook import Notebook
 from mqtool.verify.record_rules import spike_words, spikes
 from mqtool.verify.segment import SegmentFacts
 from mqtool.verify.survey import Survey
@@ -99,11 +99,13 @@ def _claimed(queue: tuple[str, int], jump: Jump, claimed: set[tuple[tuple[str, i
 class LogReport:
     """Writes the findings of the CommitLog down."""
 
-    def __init__(self, survey: Survey, facts: Sequence[SegmentFacts], ledger: Ledger, book: Notebook) -> None:
+    def __init__(
+        self, survey: Survey, facts: Sequence[SegmentFacts], ledger: Ledger, collector: FindingCollector
+    ) -> None:
         self._survey = survey
         self._facts = facts
         self._ledger = ledger
-        self._book = book
+        self._collector = collector
         self._bases = [segment.base for segment in survey.segments]
 
     def write(self, wrong: WrongRecords, odd: Sequence[OddUnits]) -> list[LostRange]:
@@ -133,7 +135,7 @@ class LogReport:
     ) -> None:
         segment = self._segment(physical)
         assert segment is not None
-        self._book.add(
+        self._collector.add(
             code,
             segment.path,
             words,
@@ -157,7 +159,7 @@ class LogReport:
             words += "; lost " + ", ".join(islice(parts, _MOST_NAMED)) + (", …" if len(taken) > _MOST_NAMED else "")
         queue = next(iter(taken)) if len(taken) == 1 else None
         lost = 0 if harmless else damage.end - damage.start
-        self._book.add(
+        self._collector.add(
             code,
             path,
             words,
@@ -169,7 +171,7 @@ class LogReport:
         )
         if harmless:
             return None
-        return LostRange(damage.start, damage.end, damage.kind, self._book.relative(path), position, messages)
+        return LostRange(damage.start, damage.end, damage.kind, self._collector.relative(path), position, messages)
 
     def _code(self, kind: str, end: int, segment: MappedFile | None, messages: int) -> str:
         if kind == _GAP and (segment is None or end > segment.end):
@@ -192,7 +194,7 @@ class LogReport:
             if facts.number < self._survey.last_used:
                 if not facts.ended_by_blank and segment.end not in ended and not facts.failure and segment.size:
                     words = f"{segment.end - facts.end} bytes follow the last record"
-                    self._book.add(
+                    self._collector.add(
                         "log-no-blank",
                         segment.path,
                         words,
@@ -202,7 +204,7 @@ class LogReport:
             elif facts.tail is not None and not self._survey.live and facts.tail.kind in _TAILS:
                 tail = facts.tail
                 words = f"{tail.detail} ({tail.length} bytes)"
-                self._book.add(
+                self._collector.add(
                     _TAILS[tail.kind],
                     segment.path,
                     words,
@@ -222,7 +224,7 @@ class LogReport:
             self._record("log-offset-repeat", jump.after, words, queue, None if jump.found else Severity.NOTE)
 
 
-def time_spikes(survey: Survey, facts: Sequence[SegmentFacts], book: Notebook) -> None:
+def time_spikes(survey: Survey, facts: Sequence[SegmentFacts], collector: FindingCollector) -> None:
     """Reports odd store times where two segments meet; the rest each segment has looked at."""
     for before, after in pairwise(facts):
         joint = before.last_times + after.first_times
@@ -230,6 +232,6 @@ def time_spikes(survey: Survey, facts: Sequence[SegmentFacts], book: Notebook) -
         for middle in spikes(times):
             number = before.number if middle < len(before.last_times) else after.number
             segment, at = survey.segments[number], joint[middle][1]
-            book.add(
+            collector.add(
                 "log-bad-time", segment.path, spike_words(times, middle), position=at - segment.base, span=(at, at + 1)
             )

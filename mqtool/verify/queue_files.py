@@ -11,8 +11,8 @@ from mqtool.formats import file_names
 from mqtool.formats.java import parse_int
 from mqtool.store.files import LARGEST, MappedFile, list_directory
 from mqtool.verify.consume_queue import QueueFacts
+from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.findings import Severity
-from mqtool.verify.notebook import Notebook
 from mqtool.verify.survey import QueueFiles, Survey
 
 
@@ -24,7 +24,13 @@ def place(queue: QueueFiles, number: int) -> tuple[Path, int | None]:
 
 
 def check_queue_files(
-    survey: Survey, queue: QueueFiles, facts: QueueFacts, size: int | None, book: Notebook, *, is_whole: bool
+    survey: Survey,
+    queue: QueueFiles,
+    facts: QueueFacts,
+    size: int | None,
+    collector: FindingCollector,
+    *,
+    is_whole: bool,
 ) -> None:
     """Looks at names and lengths of one queue's files.
 
@@ -32,13 +38,13 @@ def check_queue_files(
         survey: the store.
         queue, facts: the queue, and what its units said.
         size: bytes of a queue file, None if unknown.
-        book: where findings go.
+        collector: where findings go.
         is_whole: no unit of the queue is missing.
     """
     for file in queue.files:
         if size is not None and file.size != size:
             tolerated = file == queue.files[-1] and file.size == 0 and not survey.is_4
-            book.add(
+            collector.add(
                 "queue-file-size",
                 file.path,
                 f"expected {size} bytes, found {file.size}",
@@ -46,15 +52,15 @@ def check_queue_files(
                 severity=Severity.WARNING if tolerated else None,
             )
     for path in queue.strays:
-        _stray(survey, path, queue, size, book)
+        _stray(survey, path, queue, size, collector)
     for before, after in pairwise(queue.files):
         if before.size and before.end < after.base:
             units = (after.base - before.end) // queue.unit.size
             words = f"{units} unit(s) between {before.path.name} and {after.path.name}"
-            book.add("queue-file-missing", queue.path, words, queue=queue.key)
+            collector.add("queue-file-missing", queue.path, words, queue=queue.key)
     last = queue.files[-1] if len(queue.files) > 1 else None
     if last is not None and last.size and is_whole and not survey.live and _is_extra(queue, last, facts):
-        book.add("queue-file-extra", last.path, f"units end at {facts.used_end}", queue=queue.key)
+        collector.add("queue-file-extra", last.path, f"units end at {facts.used_end}", queue=queue.key)
 
 
 def _is_extra(queue: QueueFiles, last: MappedFile, facts: QueueFacts) -> bool:
@@ -62,7 +68,7 @@ def _is_extra(queue: QueueFiles, last: MappedFile, facts: QueueFacts) -> bool:
     return facts.used_end * queue.unit.size < last.base
 
 
-def _stray(survey: Survey, path: Path, queue: QueueFiles, size: int | None, book: Notebook) -> None:
+def _stray(survey: Survey, path: Path, queue: QueueFiles, size: int | None, collector: FindingCollector) -> None:
     severity: Severity | None = None
     if path.is_dir():
         words = "a directory"
@@ -76,21 +82,21 @@ def _stray(survey: Survey, path: Path, queue: QueueFiles, size: int | None, book
             severity = Severity.WARNING
         elif length == size:
             words += ", as long as a queue file"
-    book.add("queue-stray-file", path, words, queue=queue.key, severity=severity)
+    collector.add("queue-stray-file", path, words, queue=queue.key, severity=severity)
 
 
-def check_trees(survey: Survey, book: Notebook) -> None:
+def check_trees(survey: Survey, collector: FindingCollector) -> None:
     """Looks for what is neither topic nor queue directory; the broker ignores it."""
     if survey.has_rocksdb:
         return
     for name in (file_names.CONSUME_QUEUE, file_names.BATCH_CONSUME_QUEUE):
         for topic in list_directory(survey.root / name):
             if not topic.is_dir():
-                book.add("queue-stray-file", topic.path, "no directory of a topic", severity=Severity.NOTE)
+                collector.add("queue-stray-file", topic.path, "no directory of a topic", severity=Severity.NOTE)
                 continue
             for queue in list_directory(Path(topic.path)):
                 if not queue.is_dir() or not _is_int(queue.name):
-                    book.add("queue-stray-file", queue.path, "no directory of a queue", severity=Severity.NOTE)
+                    collector.add("queue-stray-file", queue.path, "no directory of a queue", severity=Severity.NOTE)
 
 
 def _is_int(name: str) -> bool:

@@ -13,9 +13,9 @@ from mqtool.store.files import ReadFile, list_mapped_files
 from mqtool.verify.config import SYSTEM_TOPICS
 from mqtool.verify.consume_queue import QueueFacts, Run
 from mqtool.verify.continuity import QueueSpan
+from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.findings import Severity
 from mqtool.verify.losses import Interval, Ledger, without
-from mqtool.verify.notebook import Notebook
 from mqtool.verify.queue_files import place
 from mqtool.verify.recovery import Recovery
 from mqtool.verify.survey import QueueFiles, Survey
@@ -29,7 +29,7 @@ class QueueReport:
     """Writes the findings of all queues down.
 
     Attributes:
-        survey, recovery, book: of the store.
+        survey, recovery, collector: of the store.
         queues: facts of each queue of the survey, in its order.
         detail: where queues and log disagree.
         ledger: what is lost.
@@ -38,7 +38,7 @@ class QueueReport:
 
     survey: Survey
     recovery: Recovery
-    book: Notebook
+    collector: FindingCollector
     queues: list[QueueFacts]
     detail: Disagreement
     ledger: Ledger
@@ -78,7 +78,7 @@ class QueueReport:
 
     def _invalid(self, queue: QueueFiles, facts: QueueFacts, missing: list[Interval]) -> None:
         if facts.failure:
-            self.book.add("queue-unreadable", Path(facts.failed_file), facts.failure, queue=queue.key)
+            self.collector.add("queue-unreadable", Path(facts.failed_file), facts.failure, queue=queue.key)
         kinds = (("queue-hole", facts.holes, "of zeros"), ("queue-bad-unit", facts.bad, "that cannot be"))
         for code, runs, what in kinds:
             for run in runs:
@@ -98,7 +98,7 @@ class QueueReport:
             return  # a missing segment explains it
         words = f"{run.last - run.first + 1} unit(s) point at {run.start} and behind, the log ends at {self.survey.end}"
         path, position = place(queue, run.first)
-        self.book.add(
+        self.collector.add(
             "queue-ahead-of-log",
             path,
             words,
@@ -130,7 +130,7 @@ class QueueReport:
         mended = self.recovery.mends_units(queue, first, run.start)
         words = f"{last - first + 1} message(s) with queue offsets {first} to {last} have no unit"
         path, position = place(queue, first)
-        self.book.add(
+        self.collector.add(
             code,
             path,
             words,
@@ -169,7 +169,7 @@ class QueueReport:
         severity: Severity | None = None,
     ) -> None:
         path, position = place(queue, number)
-        self.book.add(
+        self.collector.add(
             code, path, f"unit {number}: {words}", position=position, span=span, queue=queue.key, severity=severity
         )
 
@@ -199,7 +199,7 @@ def absent_queues(
     readable: bool,
     recovery: Recovery,
     dispatched: "Dispatched",
-    book: Notebook,
+    collector: FindingCollector,
 ) -> str:
     """Reports queues of which the log holds messages and the disk no files.
 
@@ -211,7 +211,7 @@ def absent_queues(
         readable: whether that is known.
         recovery: what the next start mends.
         dispatched: which records a running broker has given to their queues.
-        book: where findings go.
+        collector: where findings go.
 
     Returns:
         Why it is not known whether queues are missing, "" if it is.
@@ -235,18 +235,18 @@ def absent_queues(
         elif (tree := _tree(survey, topic)) in in_the_way:
             blocked[tree] += count
         elif not survey.live:
-            _absent(survey, span, number, count, recovery, book)
+            _absent(survey, span, number, count, recovery, collector)
         elif not list_mapped_files(survey.root / tree / topic / str(queue[1])).files:  # it was made meanwhile
             if dispatched.has(int(span.first_at[number])):
-                _absent(survey, span, number, count, recovery, book)
+                _absent(survey, span, number, count, recovery, collector)
             else:
                 undecided += 1
     for tree, count in blocked.items():
         words = f"a file, not a directory; {count} message(s) of the CommitLog are in no queue"
-        book.add("queue-not-directory", survey.root / tree, words)
+        collector.add("queue-not-directory", survey.root / tree, words)
     for topic, counts in sorted(deleted.items()):
         words = f"{sum(counts)} message(s) in {len(counts)} queue(s)"
-        book.add("topic-only-in-log", survey.root / "consumequeue" / topic, words, queue=(topic, None))
+        collector.add("topic-only-in-log", survey.root / "consumequeue" / topic, words, queue=(topic, None))
     return f"a broker is writing: {undecided} queue(s) are missing or not made yet" if undecided else ""
 
 
@@ -279,14 +279,16 @@ class Dispatched:
             return False
 
 
-def _absent(survey: Survey, span: QueueSpan, number: int, count: int, recovery: Recovery, book: Notebook) -> None:
+def _absent(
+    survey: Survey, span: QueueSpan, number: int, count: int, recovery: Recovery, collector: FindingCollector
+) -> None:
     queue = span.queues[number]
     tree = _tree(survey, queue[0])
     first_at, last_at = int(span.first_at[number]), int(span.last_at[number])
     all_built = not survey.queues and survey.clean_stop
     mended = all_built or recovery.mends_records(first_at)
     words = f"{count} message(s), queue offsets {span.first[number]} to {span.following[number] - 1}"
-    book.add(
+    collector.add(
         "queue-missing",
         survey.root / tree / queue[0] / str(queue[1]),
         words,

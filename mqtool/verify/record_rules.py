@@ -15,7 +15,7 @@ from mqtool.formats.java import decode_utf8
 from mqtool.records.crc import crc32_of_ranges
 from mqtool.records.frames import Frames
 from mqtool.store.files import MappedFile
-from mqtool.verify.notebook import Notebook
+from mqtool.verify.finding_collector import FindingCollector
 
 SPIKE_MS = 1000
 """A record whose time differs by more from both neighbours, in opposite directions, is an odd one."""
@@ -34,15 +34,17 @@ class RecordRules:
         first_times: store time and physical offset of the first two records.
     """
 
-    def __init__(self, book: Notebook, segment: MappedFile, bad_bodies: list[tuple[str, int, int, int, int]]) -> None:
+    def __init__(
+        self, collector: FindingCollector, segment: MappedFile, bad_bodies: list[tuple[str, int, int, int, int]]
+    ) -> None:
         """Starts before the first window.
 
         Args:
-            book: where findings go.
+            collector: where findings go.
             segment: the file.
             bad_bodies: gets (topic, queue id, queue offset, physical offset, size) of each record whose body is wrong.
         """
-        self._book = book
+        self._collector = collector
         self._segment = segment
         self._bad_bodies = bad_bodies
         self.without_crc = self.first_without_crc = 0
@@ -118,7 +120,7 @@ class RecordRules:
         self._last = np.stack([times[-2:], offsets[-2:]])
         for middle in spikes(times):
             if middle + 1 >= known:
-                self._book.add(
+                self._collector.add(
                     "log-bad-time",
                     self._segment.path,
                     spike_words(times, middle),
@@ -147,7 +149,7 @@ class RecordRules:
         if queue is None:
             queue = _queue_of(frames, row)
         span = (start, start + int(frames.sizes[row]))
-        self._book.add(
+        self._collector.add(
             code,
             self._segment.path,
             evidence,
@@ -159,11 +161,11 @@ class RecordRules:
         )
 
 
-def report_without_crc(book: Notebook, segment: MappedFile, count: int, first: int) -> None:
+def report_without_crc(collector: FindingCollector, segment: MappedFile, count: int, first: int) -> None:
     """Reports what is counted over a whole segment: records with a body and CRC 0."""
     if count:
         evidence = f"{count} record(s) with a body and CRC 0, the first at {first}"
-        book.add("log-crc-zero", segment.path, evidence, position=first - segment.base, span=(first, segment.end))
+        collector.add("log-crc-zero", segment.path, evidence, position=first - segment.base, span=(first, segment.end))
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from mqtool.records.entries import walk_of
 from mqtool.records.frames import Frames
 from mqtool.records.walk import SegmentSpan
 from mqtool.store.files import ReadFile
-from mqtool.verify.fingerprints import Buckets
+from mqtool.verify.checksums import Buckets
 from mqtool.verify.survey import Survey
 
 C = TypeVar("C", QueueUnits, IndexKeys)

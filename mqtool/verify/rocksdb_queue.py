@@ -18,8 +18,8 @@ from mqtool.records.dispatched import QueueUnits
 from mqtool.store import Store
 from mqtool.store.delay_levels import is_possible_delay
 from mqtool.store.rocksdb_queues import QueueDatabase
+from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.findings import Severity
-from mqtool.verify.notebook import Notebook
 from mqtool.verify.survey import Survey
 
 Name = tuple[str, int]
@@ -28,10 +28,10 @@ Name = tuple[str, int]
 class RocksCheck:
     """Looks at the database of a store's queues."""
 
-    def __init__(self, store: Store, survey: Survey, book: Notebook) -> None:
+    def __init__(self, store: Store, survey: Survey, collector: FindingCollector) -> None:
         self._log = store.commit_log
         self._survey = survey
-        self._book = book
+        self._collector = collector
         self._path = survey.root / file_names.CONSUME_QUEUE
         self._matched: Counter[Name] = Counter()
 
@@ -51,7 +51,7 @@ class RocksCheck:
                 units = sum(self._count(database, name, *queues[name]) for name in sorted(queues))
                 self._bounds(database, queues)
         except StoreError as error:
-            self._book.add("rocksdb-unreadable", self._path, str(error))
+            self._collector.add("rocksdb-unreadable", self._path, str(error))
             return "0 unit(s)"
         return f"{units} unit(s) in {len(queues)} queue(s) in RocksDB"
 
@@ -80,7 +80,7 @@ class RocksCheck:
         if found is None:
             mended = None if self._survey.clean_stop else Severity.WARNING
             words = f"no unit at queue offset {offset}, the record is at {at[0]}"
-            self._book.add("rocksdb-missing-unit", self._path, words, span=at, queue=name, severity=mended)
+            self._collector.add("rocksdb-missing-unit", self._path, words, span=at, queue=name, severity=mended)
             return
         self._matched[name] += 1
         if found != expected:
@@ -88,7 +88,7 @@ class RocksCheck:
             is_other_delay = same_record and self._is_other_delay(name, found)
             code = "queue-other-delay" if is_other_delay else "rocksdb-wrong-unit"
             words = f"unit at queue offset {offset}: expected {_words(expected)}, found {_words(found)}"
-            self._book.add(code, self._path, words, span=at, queue=name)
+            self._collector.add(code, self._path, words, span=at, queue=name)
 
     def _is_other_delay(self, name: Name, unit: RocksUnit) -> bool:
         """Whether a delayed message is due as some messageDelayLevel has it, where none is configured."""
@@ -104,7 +104,7 @@ class RocksCheck:
         extra -= self._matched[name]
         if extra > 0 and not self._survey.live and self._survey.wants(name[0]):
             words = f"{extra} of {count} unit(s) lead to no record of this queue"
-            self._book.add("rocksdb-extra-unit", self._path, words, queue=name)
+            self._collector.add("rocksdb-extra-unit", self._path, words, queue=name)
         return count
 
     def _bounds(self, database: QueueDatabase, queues: dict[Name, tuple[int, int]]) -> None:
@@ -119,14 +119,14 @@ class RocksCheck:
                     position = int.from_bytes(value, "big", signed=True)
                     if position > self._survey.end:
                         words = f"dispatched up to {position}, the log ends at {self._survey.end}"
-                        self._book.add("rocksdb-bound", self._path, words)
+                        self._collector.add("rocksdb-bound", self._path, words)
                 elif which == MAX:
                     bound, last = ROCKS_BOUND.parse(value), queues.get(name, (0, -1))[1]
                     if bound.queue_offset != last:
                         words = f"max is {bound.queue_offset}, the last unit {last}"
-                        self._book.add("rocksdb-bound", self._path, words, queue=name)
+                        self._collector.add("rocksdb-bound", self._path, words, queue=name)
             except FormatError as error:
-                self._book.add("rocksdb-bound", self._path, f"key {key.hex()}: {error}")
+                self._collector.add("rocksdb-bound", self._path, f"key {key.hex()}: {error}")
 
 
 def _words(unit: RocksUnit) -> str:

@@ -18,10 +18,10 @@ from mqtool.records.frames import Frames
 from mqtool.records.walk import SegmentSpan, SegmentWalk
 from mqtool.store.files import ReadFile
 from mqtool.verify import record_rules
+from mqtool.verify.checksums import BUCKET_BITS, Sums, mix_batches, mix_units, queue_key
 from mqtool.verify.continuity import Continuity, QueueSpan
+from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.findings import Finding
-from mqtool.verify.fingerprints import BUCKET_BITS, Sums, mix_batches, mix_units, queue_key
-from mqtool.verify.notebook import Notebook
 from mqtool.verify.survey import Survey
 from mqtool.verify.throttle import Throttle
 from mqtool.verify.timeline import Timeline
@@ -109,14 +109,14 @@ class _Check:
         self._segment = survey.segments[number]
         self._throttle = throttle
         self._facts = SegmentFacts(number)
-        self._book = Notebook(survey.root, survey.config)
+        self._collector = FindingCollector(survey.root, survey.config)
         self._dispatcher = Dispatcher(survey.rules)
         self._continuity = Continuity(self._dispatcher.topics.names)
         self._known = {queue.key for queue in survey.queues}
         self._queue_keys = np.empty(0, np.uint64)
         self._counted = np.empty(0, bool)
         self._batch = np.empty(0, bool)
-        self._rules = record_rules.RecordRules(self._book, self._segment, self._facts.bad_bodies)
+        self._rules = record_rules.RecordRules(self._collector, self._segment, self._facts.bad_bodies)
         buckets = -(-self._segment.size >> BUCKET_BITS)
         self._facts.units, self._facts.keys = Sums(buckets), Sums(buckets)
         self._facts.first_record = np.full(buckets, -1, np.int64)
@@ -141,11 +141,11 @@ class _Check:
                 facts.bytes = size - start
         except StoreError as error:
             facts.failure = str(error)
-            self._book.add("log-unreadable", segment.path, str(error))
+            self._collector.add("log-unreadable", segment.path, str(error))
         facts.without_crc, facts.first_without_crc = self._rules.without_crc, self._rules.first_without_crc
         if start == 0 and end is None:
-            record_rules.report_without_crc(self._book, segment, facts.without_crc, facts.first_without_crc)
-        facts.findings = self._book.findings()
+            record_rules.report_without_crc(self._collector, segment, facts.without_crc, facts.first_without_crc)
+        facts.findings = self._collector.findings()
         facts.span = self._continuity.span
         facts.first_times, facts.last_times = self._rules.first_times, self._rules.last_times
         return facts

@@ -10,11 +10,11 @@ from typing import TypeVar
 
 from mqtool.errors import StoreError
 from mqtool.store.cuts import cuts_of
+from mqtool.verify.checksums import Sums
 from mqtool.verify.continuity import MOST_JUMPS, join
+from mqtool.verify.finding_collector import MOST_OF_A_CODE, FindingCollector
 from mqtool.verify.findings import Finding
-from mqtool.verify.fingerprints import Sums
 from mqtool.verify.log_findings import time_spikes
-from mqtool.verify.notebook import MOST_OF_A_CODE, Notebook
 from mqtool.verify.record_rules import report_without_crc
 from mqtool.verify.segment import SegmentFacts
 from mqtool.verify.survey import Survey
@@ -80,12 +80,12 @@ def _meet(before: SegmentFacts, after: SegmentFacts) -> bool:
 
 
 def _findings(survey: Survey, parts: Sequence[SegmentFacts]) -> list[Finding]:
-    book, segment = Notebook(survey.root, survey.config), survey.segments[parts[0].number]
-    time_spikes(survey, parts, book)
+    collector, segment = FindingCollector(survey.root, survey.config), survey.segments[parts[0].number]
+    time_spikes(survey, parts, collector)
     without = [part for part in parts if part.without_crc]
     if without:
-        report_without_crc(book, segment, sum(part.without_crc for part in without), without[0].first_without_crc)
-    return _all(part.findings for part in parts) + book.findings()
+        report_without_crc(collector, segment, sum(part.without_crc for part in without), without[0].first_without_crc)
+    return _all(part.findings for part in parts) + collector.findings()
 
 
 def _all(lists: Iterable[list[T]]) -> list[T]:

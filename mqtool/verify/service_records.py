@@ -10,8 +10,8 @@ from mqtool.store import Store
 from mqtool.store.consume_queue import Queue
 from mqtool.store.files import read_file
 from mqtool.store.pull import units_from
+from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.findings import Severity
-from mqtool.verify.notebook import Notebook
 from mqtool.verify.survey import Survey
 
 CODE = "log-unusable-message"
@@ -32,9 +32,9 @@ _TOPICS = (
 class ServiceRecordCheck:
     """Reads the messages that wait for the services of a store."""
 
-    def __init__(self, store: Store, survey: Survey, book: Notebook) -> None:
+    def __init__(self, store: Store, survey: Survey, collector: FindingCollector) -> None:
         """Takes the store, and where findings go."""
-        self._store, self._survey, self._book = store, survey, book
+        self._store, self._survey, self._collector = store, survey, collector
         self._left = MAX_PENDING
 
     def run(self) -> str:
@@ -71,7 +71,7 @@ class ServiceRecordCheck:
         is_pending = offset >= position
         state = "waits for its service" if is_pending else "its service has passed it"
         segment = next((one for one in self._survey.segments if one.base <= physical < one.end), None)
-        self._book.add(
+        self._collector.add(
             CODE,
             segment.path if segment else self._survey.root,
             f"queue offset {offset}, {state}: {problem}",

@@ -20,10 +20,10 @@ from mqtool.errors import UsageError
 from mqtool.formats.index_file import IndexHeader
 from mqtool.records.damage import Tail
 from mqtool.store.named_files import require_regular
+from mqtool.verify.checksums import Sums
 from mqtool.verify.consume_queue import QueueFacts, Run
 from mqtool.verify.continuity import Jump, QueueSpan
 from mqtool.verify.findings import Finding, Severity
-from mqtool.verify.fingerprints import Sums
 from mqtool.verify.index_file import IndexFacts, OddEntry
 from mqtool.verify.segment import DamagedRange, SegmentFacts
 from mqtool.verify.survey import Survey

@@ -1,7 +1,7 @@
 """`verify`: all checks of a store, and the verdict.
 
 Read from here: the files are surveyed, read once as independent tasks (`tasks`), and compared by sums (`facts`);
-only where sums differ is anything looked at again. Then `judgement` makes findings of facts, area by area.
+only where sums differ is anything looked at again. Then `classifier` makes findings of facts, area by area.
 """
 
 import time
@@ -12,9 +12,9 @@ from pathlib import Path
 
 from mqtool import kernels
 from mqtool.store import Store
+from mqtool.verify.classifier import Classifier
 from mqtool.verify.facts import Facts
 from mqtool.verify.findings import Verification
-from mqtool.verify.judgement import Judgement
 from mqtool.verify.state import StateFile
 from mqtool.verify.survey import Survey, survey
 from mqtool.verify.tasks import Result, Task, run_all, tasks_of
@@ -69,10 +69,10 @@ def examine(
     seen = survey(store, chosen.topics, throttle=throttle, timeline=chosen.timeline)
     deadline = None if chosen.max_seconds is None else begun + chosen.max_seconds
     facts, complete = _read(seen, chosen, progress or (lambda _done, _total: None), deadline)
-    judgement = Judgement(store, facts, chosen.broker)
+    classifier = Classifier(store, facts, chosen.broker)
     if complete:
-        judgement.judge()
-    return judgement.verdict(time.monotonic() - begun, complete=complete), facts
+        classifier.classify()
+    return classifier.verdict(time.monotonic() - begun, complete=complete), facts
 
 
 def _read(seen: Survey, options: Options, progress: Progress, deadline: float | None) -> tuple[Facts, bool]:

@@ -11,7 +11,7 @@ from mqtool.errors import FormatError, StoreError
 from mqtool.formats import commit_log, file_names, properties, timer, topics
 from mqtool.store.files import MappedFile, ReadFile, list_mapped_files, read_file
 from mqtool.verify.consume_queue import QueueFacts
-from mqtool.verify.notebook import Notebook
+from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.survey import Survey
 
 TOPIC = topics.TIMER_TOPIC
@@ -25,7 +25,7 @@ class TimerCheck:
     """Looks at a store's timer."""
 
     def __init__(
-        self, survey: Survey, queue: QueueFacts | None, newest: int, precision: int | None, book: Notebook
+        self, survey: Survey, queue: QueueFacts | None, newest: int, precision: int | None, collector: FindingCollector
     ) -> None:
         """Takes what was found before.
 
@@ -34,13 +34,13 @@ class TimerCheck:
             queue: of parked messages, None if there is none.
             newest: latest store timestamp in the log, 0 if it holds no record.
             precision: timerPrecisionMs, None if the configuration does not state it: then the slots do.
-            book: where findings go.
+            collector: where findings go.
         """
         self._survey = survey
         self._queue = queue
         self._newest = newest
         self._precision = precision
-        self._book = book
+        self._collector = collector
         listed = list_mapped_files(survey.root / file_names.TIMER_LOG)
         self._files = listed.files
         self._units = _NO_UNITS
@@ -58,9 +58,11 @@ class TimerCheck:
         parts = [_NO_UNITS]
         for number, file in enumerate(self._files):
             if file.size != size:
-                self._book.add("timer-log-size", file.path, f"expected {size} bytes, found {file.size}")
+                self._collector.add("timer-log-size", file.path, f"expected {size} bytes, found {file.size}")
             if number and self._files[number - 1].end < file.base:
-                self._book.add("timer-log-gap", file.path, f"the file before ends at {self._files[number - 1].end}")
+                self._collector.add(
+                    "timer-log-gap", file.path, f"the file before ends at {self._files[number - 1].end}"
+                )
             parts.append(self._read(file))
         self._units = np.concatenate(parts)
         checkpoint = self._checkpoint()
@@ -80,13 +82,15 @@ class TimerCheck:
                 break
             if unit.size != timer.LOG_UNIT_SIZE or not timer.is_magic_valid(unit.magic):
                 if not self._survey.live:
-                    self._book.add("timer-bad-unit", file.path, f"size {unit.size}, magic {unit.magic:#x}", position=at)
+                    self._collector.add(
+                        "timer-bad-unit", file.path, f"size {unit.size}, magic {unit.magic:#x}", position=at
+                    )
                 break
             position = file.base + at
             previous = unit.previous_position
             if previous != timer.NO_POSITION and not self._is_before(previous, position):
                 words = f"position {position} names {previous} as the one before it"
-                self._book.add("timer-bad-chain", file.path, words, position=at)
+                self._collector.add("timer-bad-chain", file.path, words, position=at)
             self._record(file, at, unit)
             found.append((position, unit.write_time + unit.delay, unit.physical_offset))
             at += timer.LOG_UNIT_SIZE
@@ -111,7 +115,7 @@ class TimerCheck:
                 return
         words = f"no record of {unit.record_size} bytes at physical offset {physical}"
         span = (physical, physical + max(1, unit.record_size))
-        self._book.add("timer-dangling-unit", file.path, words, position=at, span=span)
+        self._collector.add("timer-dangling-unit", file.path, words, position=at, span=span)
 
     def _head(self, physical: int) -> bytes:
         segment = next((s for s in self._survey.segments if s.base <= physical < s.end), None)
@@ -145,7 +149,7 @@ class TimerCheck:
         return found
 
     def _ahead(self, path: Path, words: str) -> None:
-        self._book.add("timer-checkpoint-ahead", path, words)
+        self._collector.add("timer-checkpoint-ahead", path, words)
 
     def _wheel(self, checkpoint: timer.TimerCheckpoint) -> int:
         """Checks the slots that have not been delivered; returns how many there are."""
@@ -155,7 +159,7 @@ class TimerCheck:
         with ReadFile(path) as file:
             if file.size != timer.WHEEL_FILE_SIZE:
                 words = f"expected {timer.WHEEL_FILE_SIZE} bytes, found {file.size}"
-                self._book.add("timer-wheel-size", path, words)
+                self._collector.add("timer-wheel-size", path, words)
                 return 0
             data = file.read(0, file.size)
         slots = np.frombuffer(data, timer.SLOT.dtype)
@@ -169,7 +173,7 @@ class TimerCheck:
             for position in {first, last} - positions:
                 if self._kept(position):
                     words = f"slot of {times[row] * precision} ms leads to position {position}"
-                    self._book.add("timer-bad-slot", path, words, position=row * timer.SLOT_SIZE)
+                    self._collector.add("timer-bad-slot", path, words, position=row * timer.SLOT_SIZE)
         return len(waiting)
 
     def _inferred_precision(self, times: np.ndarray, last: np.ndarray) -> int:
@@ -208,7 +212,7 @@ class TimerCheck:
                 f"{len(missing)} message(s) of {TOPIC} wait and have no unit; "
                 f"the first has queue offset {first_offset} and is due at {first_due} ms"
             )
-            self._book.add("timer-missing-unit", self._survey.root / file_names.TIMER_LOG, words)
+            self._collector.add("timer-missing-unit", self._survey.root / file_names.TIMER_LOG, words)
 
     def _due(self, physical: int, size: int) -> int | None:
         """Returns the deliver time of a parked record, None if it is not one."""

@@ -15,8 +15,8 @@ from mqtool.formats.topics import SCHEDULE_TOPIC
 from mqtool.store.consume_queue_ext import ExtUnits
 from mqtool.store.delay_levels import is_possible_delay
 from mqtool.store.files import ReadFile
+from mqtool.verify.checksums import mix_batches, mix_units, queue_key
 from mqtool.verify.consume_queue import Kinds, QueueFacts
-from mqtool.verify.fingerprints import mix_batches, mix_units, queue_key
 from mqtool.verify.records import Records
 from mqtool.verify.segment import DamagedRange
 from mqtool.verify.survey import QueueFiles, Survey

@@ -18,7 +18,7 @@ from mqtool.cli.exits import ExitCode
 from mqtool.cli.verify_steps import next_steps
 from mqtool.report import report
 from mqtool.verify import CATALOGUE, Severity
-from mqtool.verify.notebook import Notebook
+from mqtool.verify.finding_collector import FindingCollector
 from tests.cli.conftest import Mqtool
 from tests.golden.verify_expected import expected
 from tests.support.damage import CASES, DamageCase, damage_case
@@ -177,7 +177,7 @@ def test_every_next_step_of_every_case_runs_as_printed(mqtool, base, place):
 def test_every_next_step_of_the_catalogue_is_a_command_with_options_that_exist():
     group = typer.main.get_command(app)
     for code, check in CATALOGUE.items():
-        book = Notebook(Path("-a store"), Path("broker conf"))
+        book = FindingCollector(Path("-a store"), Path("broker conf"))
         book.add(code, "-a store/commitlog/0", "", span=(1, 2), queue=("a[b]", 3))
         words = shlex.split(book.findings()[0].next_step)
         if check.severity is Severity.NOTE and not words:

@@ -5,7 +5,7 @@ import pytest
 from mqtool.formats import equeue_message
 from mqtool.siblings.equeue import serve
 from mqtool.siblings.equeue.explain import MAX_UNSERVED, explain
-from mqtool.siblings.equeue.settings import Settings, settings_of
+from mqtool.siblings.equeue.settings import EQueueSettings, settings_of
 from mqtool.siblings.equeue.start import start
 from tests.support.chunks import EQUEUE_CASES, EQUEUE_STORES, answer, case, damaged, equeue_store, opened, settings
 from tests.support.stores import copy_tree, tree_digest
@@ -27,11 +27,11 @@ LOSING = (
 
 
 def settings_for(name, config=()):
-    """Settings of a store's last run, with what a case changes."""
+    """EQueueSettings of a store's last run, with what a case changes."""
     options = {**settings(name), **dict(config or {})}
     defaults = settings_of(equeue_store(name))  # equeue-2.2.0 does not name its message size
     size = options.get("message-size", defaults.message_chunk_size)
-    return Settings(size, int(options["queue-count"]), options.get("max-record", defaults.max_record_size))
+    return EQueueSettings(size, int(options["queue-count"]), options.get("max-record", defaults.max_record_size))
 
 
 def shape_of(name):
@@ -157,4 +157,4 @@ def test_messages_behind_a_damaged_one_in_the_last_chunk_are_told_as_lost(tmp_pa
     found = explain(damaged("tail-middle-zeroed", tmp_path / "store"))
     assert len(found.overwritten) == 7
     assert min(found.overwritten) > found.write_position
-    assert found.verdict == "starts and goes on at position 9396; 7 sound message(s) behind it are lost"
+    assert found.verdict == "starts and goes on at position 9396; 7 valid message(s) behind it are lost"

@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 import mqtool
-from mqtool.repair.salvage import Options, salvage
+from mqtool.repair.salvage import SalvageOptions, salvage
 from tests.support.damage import base_config, base_messages, damage_case
 from tests.support.stores import copy_store, copy_tree, fixture, store_fixture
 
@@ -95,7 +95,7 @@ def test_a_recovery_from_the_first_segment_goes_across_the_holes(kind, version, 
 @pytest.mark.parametrize("version", ["4.9.7", "5.5.0"])
 def test_the_real_store_serves_a_compacted_salvage(version, rocketmq, tmp_path):
     base, new = f"{version}-crash", tmp_path / "new"
-    options = Options(compact=True, map_file=tmp_path / "map.csv")
+    options = SalvageOptions(compact=True, map_file=tmp_path / "map.csv")
     found = salvage(damage_case(f"old-zero-segment@{base}", tmp_path), new, options)
     real = rocketmq(version).answers(new, base_config(base), work=tmp_path / "work")
     assert len(real["messages"]) == found.records
@@ -110,7 +110,7 @@ def test_what_a_master_lost_is_served_from_its_slaves_records(rocketmq, tmp_path
         path = store.commit_log.segments[0].path
     with path.open("r+b") as file:
         file.write(bytes(4096))
-    found = salvage(master, tmp_path / "new", Options(copies=(slave,)))
+    found = salvage(master, tmp_path / "new", SalvageOptions(copies=(slave,)))
     assert found.is_complete
     config = store_fixture("ha-5.5.0/store-master").config
     real = rocketmq("5.5.0").answers(tmp_path / "new", config, work=tmp_path / "work")

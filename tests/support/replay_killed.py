@@ -11,7 +11,7 @@ from typing import Any
 
 from mqtool.engine.store import MessageStore
 from mqtool.ingest import bulk_ingest
-from mqtool.replay import pace, run
+from mqtool.replay import pace, to_store
 from mqtool.replay.ids import IdsFile
 from mqtool.replay.originals import Source
 from mqtool.replay.state import State
@@ -20,9 +20,11 @@ from mqtool.store.selection import Selection
 CHUNK = 7
 
 
-def request(source: Path, directory: Path) -> run.Request:
+def request(source: Path, directory: Path) -> to_store.ReplayRequest:
     """What is replayed: everything into `target`."""
-    return run.Request(Source(source, Selection()), directory / "target", directory / "ids", directory / "state")
+    return to_store.ReplayRequest(
+        Source(source, Selection()), directory / "target", directory / "ids", directory / "state"
+    )
 
 
 def main() -> None:
@@ -47,7 +49,7 @@ def main() -> None:
     MessageStore.put_many = counted(MessageStore.put_many, after=True)  # type: ignore[method-assign]
     IdsFile.write = counted(IdsFile.write, after=False)  # type: ignore[method-assign]
     State.save = counted(State.save, after=last % 2 == 0)  # type: ignore[method-assign]
-    run.replay(request(source, directory))
+    to_store.replay(request(source, directory))
     print(steps)
 
 

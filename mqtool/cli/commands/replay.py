@@ -39,8 +39,8 @@ from mqtool.errors import UnsupportedFormatError, UsageError
 from mqtool.siblings.registry import recognise
 
 if TYPE_CHECKING:
-    from mqtool.replay.run import Report
     from mqtool.replay.to_broker import SendRequest
+    from mqtool.replay.to_store import Report
     from mqtool.store.selection import Selection
 
 HELP = """
@@ -165,9 +165,9 @@ def replay(
     """Replays and reports; ends with 1 if a message was refused or the source is damaged."""
     from mqtool.engine.options import Compat
     from mqtool.replay.originals import Source
-    from mqtool.replay.run import Request
-    from mqtool.replay.run import replay as replay_messages
     from mqtool.replay.to_broker import SendRequest
+    from mqtool.replay.to_store import ReplayRequest
+    from mqtool.replay.to_store import replay as replay_messages
 
     output = Output(ctx.obj, REPLAY, output_format)
     filters = Filters(
@@ -194,7 +194,7 @@ def replay(
         again = duplicates is Duplicates.APPEND
         sync = flush is Flush.SYNC
         result = replay_messages(
-            Request(originals, Path(to), ids, state, rate, sync, config, compat, dry_run, duplicates=again)
+            ReplayRequest(originals, Path(to), ids, state, rate, sync, config, compat, dry_run, duplicates=again)
         )
     for position, reason in result.reasons[:3]:
         note(f"refused at {position}: {reason}")

@@ -134,7 +134,7 @@ def salvage(
 ) -> ExitCode:
     """Salvages and reports; ends with 1 if anything is known to be lost."""
     from mqtool.rebuild.run import log_bytes
-    from mqtool.repair.salvage import Options
+    from mqtool.repair.salvage import SalvageOptions
     from mqtool.repair.salvage import salvage as salvage_store
     from mqtool.store.readable_parts import UnreadableParts
     from mqtool.store.store import open_store
@@ -149,7 +149,7 @@ def salvage(
     with open_store(store, config) as opened:
         opened.commit_log.unreadable = UnreadableParts()
         total = log_bytes(opened)
-    options = Options(tuple(copies or ()), compact, map_file, config)
+    options = SalvageOptions(tuple(copies or ()), compact, map_file, config)
     with show_progress(progress, "salvage", 0, total) as bar:
         result = salvage_store(store, target, options, lambda done: bar.update(min(max(done, 0), total)))
     return Output(ctx.obj, SALVAGE, output_format).document(

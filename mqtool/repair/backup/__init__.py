@@ -9,8 +9,8 @@ A destination holds pieces of files by the SHA-256 of their bytes and one manife
 describes both. A snapshot exists when its manifest does, which is written last.
 """
 
-from mqtool.repair.backup.bringing import Restored, restore
-from mqtool.repair.backup.making import Backed, backup
+from mqtool.repair.backup.create import Backed, backup
+from mqtool.repair.backup.restore import Restored, restore
 from mqtool.repair.backup.snapshots import Snapshot, snapshots
 
 __all__ = ["Backed", "Restored", "Snapshot", "backup", "restore", "snapshots"]

@@ -16,8 +16,7 @@ from mqtool.repair.changes import Redact, Truncate
 from mqtool.repair.runbooks.model import Advice, Aside, Case, Detection, InPlace, Proposal, Runbook, required_copies
 from mqtool.repair.runbooks.steps import run_again
 from mqtool.replay.originals import Source
-from mqtool.replay.run import Request as Replayed
-from mqtool.replay.run import replay
+from mqtool.replay.to_store import ReplayRequest, replay
 from mqtool.store.selection import Selection
 from mqtool.store.store import open_store
 
@@ -151,7 +150,7 @@ def _again(case: Case) -> Callable[[Path], Iterable[str]]:
         selection = Selection.of(topics=[escape(topic) for topic in case.request.topics])
         ids = target.with_name(target.name + _IDS_SUFFIX)
         made = replay(
-            Replayed(
+            ReplayRequest(
                 Source(case.root, selection, keep_times=True, config=config),
                 target,
                 ids,

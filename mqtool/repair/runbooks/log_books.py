@@ -8,7 +8,7 @@ from mqtool.repair.changes import SetAside
 from mqtool.repair.from_findings import changes_of
 from mqtool.repair.runbooks.model import Advice, Aside, Case, Detection, InPlace, Proposal, Runbook, by_findings
 from mqtool.repair.runbooks.steps import explain_start, run_again
-from mqtool.repair.salvage import Options, salvage
+from mqtool.repair.salvage import SalvageOptions, salvage
 from mqtool.store.files import ReadFile
 from mqtool.store.misplaced import next_magic
 
@@ -23,7 +23,7 @@ def mend_findings(case: Case, found: Detection) -> InPlace:
 
 def salvage_aside(case: Case, _found: Detection) -> Proposal:
     """Proposes a new store with all that can be proved."""
-    options = Options(case.request.copies, config=case.request.config)
+    options = SalvageOptions(case.request.copies, config=case.request.config)
     copies = "".join(f" and {path}" for path in case.request.copies)
 
     def make(target: Path) -> Iterable[str]:

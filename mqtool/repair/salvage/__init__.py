@@ -2,15 +2,15 @@
 
 ```
 found = salvage(root, target)                                   # records at their old physical offsets
-found = salvage(root, target, Options(copies=(slave,)))         # what the master lost, from its slave
-found = salvage(root, target, Options(compact=True, map_file=path))   # moved together, with a map of offsets
+found = salvage(root, target, SalvageOptions(copies=(slave,)))         # what the master lost, from its slave
+found = salvage(root, target, SalvageOptions(compact=True, map_file=path))   # moved together, with a map of offsets
 ```
 
 The old stores are only read. The new one appears under its name when it is whole, never before.
 Docs page: docs/salvage.md.
 """
 
+from mqtool.repair.salvage.new_store import SalvageOptions, salvage
 from mqtool.repair.salvage.report import LostRange, QueueRow, Salvaged
-from mqtool.repair.salvage.run import Options, salvage
 
-__all__ = ["LostRange", "Options", "QueueRow", "Salvaged", "salvage"]
+__all__ = ["LostRange", "QueueRow", "SalvageOptions", "Salvaged", "salvage"]

@@ -1,4 +1,4 @@
-"""Fields without a checksum that hold what no broker writes, put right in records that are sound otherwise.
+"""Fields without a checksum that hold what no broker writes, put right in records that are valid otherwise.
 
 A client cannot read a record whose body is said to be compressed and is not, or whose host has an impossible port; a
 broker takes a time of zero for the end of the log. What was there is lost, the message is not.
@@ -24,7 +24,7 @@ def put_right(frames: Frames, time: int) -> tuple[Frames, list[int]]:
     A store time is that of the record before, a born time the store time, a port 0.
 
     Args:
-        frames: sound otherwise; at least one.
+        frames: valid otherwise; at least one.
         time: store time of the record before them, 0 if there is none.
     """
     times = frames.column("store_timestamp")

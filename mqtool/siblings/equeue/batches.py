@@ -8,7 +8,7 @@ import numpy as np
 from mqtool.siblings import arrow
 from mqtool.siblings.base import Damage
 from mqtool.siblings.equeue.columns import ENTRIES, MESSAGES
-from mqtool.siblings.equeue.runs import SoundRun
+from mqtool.siblings.equeue.runs import ValidRun
 from mqtool.siblings.equeue.store import EQueueStore, StoredMessage
 
 _TEXTS = ("topic", "tag", "message_id", "producer_address")
@@ -40,8 +40,8 @@ def entry_batches(store: EQueueStore) -> Iterator[Any]:
             )
 
 
-def _messages(sound: SoundRun) -> Any:
-    fields, run = sound.fields, sound.run
+def _messages(valid: ValidRun) -> Any:
+    fields, run = valid.fields, valid.run
     fixed = fields.fixed
     none = np.zeros(len(run), np.int64)
     columns: dict[str, Any] = {
@@ -52,8 +52,8 @@ def _messages(sound: SoundRun) -> Any:
         columns[f"{name}_time"] = arrow.times(fixed[f"{name}_time"])
         columns[f"{name}_ticks"] = fixed[f"{name}_time"]
     columns |= {
-        "position": sound.positions,
-        "chunk_number": np.full(len(run), sound.chunk.header.chunk_number),
+        "position": valid.positions,
+        "chunk_number": np.full(len(run), valid.chunk.header.chunk_number),
         "length": run.sizes,
         "body_size": fields.lengths["body"],
         "body": arrow.raw(run.data, fields.starts["body"], fields.lengths["body"]),

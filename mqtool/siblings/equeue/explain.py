@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mqtool.siblings.equeue import serve
 from mqtool.siblings.equeue.serve import Unserved
-from mqtool.siblings.equeue.settings import Settings, settings_of
+from mqtool.siblings.equeue.settings import EQueueSettings, settings_of
 from mqtool.siblings.equeue.start import Refusal, Start, start
 from mqtool.siblings.equeue.store import EQueueStore, StoredMessage
 
@@ -23,7 +23,7 @@ class Explanation:
         refusal: why the broker does not start, None if it does.
         clears_root: it deletes everything below the root.
         write_position: global position at which it goes on writing; None if it does not start.
-        overwritten: positions of sound messages that lie behind the data end that it finds: lost without a word.
+        overwritten: positions of valid messages that lie behind the data end that it finds: lost without a word.
         unserved: by (topic, queue id): entries that lead consumers to nothing, or to a message with another place. The
             last of `MAX_UNSERVED` stands for those after it, which are not followed.
         silent: what it does without a word.
@@ -49,11 +49,11 @@ class Explanation:
             return f"does not start ({found}); {self.refusal.remedy}"
         if self.clears_root:
             return f"starts, and {self.silent[-1]}"
-        lost = f"{len(self.overwritten)} sound message(s) behind it are lost" if self.overwritten else "nothing is lost"
+        lost = f"{len(self.overwritten)} valid message(s) behind it are lost" if self.overwritten else "nothing is lost"
         return f"starts and goes on at position {self.write_position}; {lost}"
 
 
-def explain(root: Path, settings: Settings | None = None) -> Explanation:
+def explain(root: Path, settings: EQueueSettings | None = None) -> Explanation:
     """Foretells a start; nothing is written.
 
     Args:
@@ -89,7 +89,7 @@ def _listed(unserved: Iterator[Unserved]) -> list[Unserved]:
 
 
 def _overwritten(store: EQueueStore, found: Start) -> list[int]:
-    """Returns positions of sound messages in the last chunk that the broker's scan of it does not reach."""
+    """Returns positions of valid messages in the last chunk that the broker's scan of it does not reach."""
     last = found.messages[max(found.messages)]
     if last.file is None or last.completed:
         return []

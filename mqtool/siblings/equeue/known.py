@@ -8,7 +8,7 @@ import numpy as np
 
 from mqtool.errors import FormatError
 from mqtool.formats import equeue, equeue_message
-from mqtool.siblings.equeue.runs import SoundRun
+from mqtool.siblings.equeue.runs import ValidRun
 
 NO_CODE = -1
 """In place of the code of a tag that has none."""
@@ -41,7 +41,7 @@ def tag_code(tag: bytes) -> int | None:
 
 @dataclass(slots=True)
 class KnownMessages:
-    """Every sound message of a log, in the order of positions.
+    """Every valid message of a log, in the order of positions.
 
     Attributes:
         queues: topic and queue id by number.
@@ -50,10 +50,10 @@ class KnownMessages:
     queues: dict[tuple[str, int], int] = field(default_factory=dict)
     _parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = field(default_factory=list)
 
-    def add(self, sound: SoundRun, topics: "Distinct", tags: "Distinct") -> None:
+    def add(self, valid: ValidRun, topics: "Distinct", tags: "Distinct") -> None:
         """Takes the messages of a run, whose topics and tags are given."""
         names = [one.decode("utf-8", "replace") for one in topics.values]
-        pairs = (topics.codes.astype(np.int64) << 32) | (sound.fields.fixed["queue_id"].astype(np.int64) & 0xFFFFFFFF)
+        pairs = (topics.codes.astype(np.int64) << 32) | (valid.fields.fixed["queue_id"].astype(np.int64) & 0xFFFFFFFF)
         distinct = distinct_numbers(pairs)
         numbers = [
             self.queues.setdefault((names[pair >> 32], _signed(pair & 0xFFFFFFFF)), len(self.queues))
@@ -61,7 +61,7 @@ class KnownMessages:
         ]
         codes = [NO_CODE if (code := tag_code(tag)) is None else code for tag in tags.values]
         self._parts.append(
-            (sound.positions, np.array(numbers, np.int64)[distinct.codes], np.array(codes, np.int64)[tags.codes])
+            (valid.positions, np.array(numbers, np.int64)[distinct.codes], np.array(codes, np.int64)[tags.codes])
         )
 
     def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -82,20 +82,20 @@ class Distinct:
     codes: np.ndarray
 
 
-def distinct_bytes(sound: SoundRun, name: str, *, without_end: int = 0) -> Distinct:
+def distinct_bytes(valid: ValidRun, name: str, *, without_end: int = 0) -> Distinct:
     """Returns the distinct values of a field of bytes; those of a field that the records lack are empty.
 
     Args:
-        sound: the run.
+        valid: the run.
         name: the field.
         without_end: so many bytes at the end of each are left out.
     """
-    starts, lengths = sound.fields.starts.get(name), sound.fields.lengths.get(name)
+    starts, lengths = valid.fields.starts.get(name), valid.fields.lengths.get(name)
     if starts is None or lengths is None:
-        return Distinct([b""], np.zeros(len(sound.run), np.int64))
+        return Distinct([b""], np.zeros(len(valid.run), np.int64))
     from mqtool.siblings import arrow  # noqa: PLC0415 - pyarrow costs 100 ms at import
 
-    coded = arrow.raw(sound.run.data, starts, np.maximum(lengths - without_end, 0)).dictionary_encode()
+    coded = arrow.raw(valid.run.data, starts, np.maximum(lengths - without_end, 0)).dictionary_encode()
     return Distinct(coded.dictionary.to_pylist(), coded.indices.to_numpy())
 
 
@@ -105,14 +105,14 @@ def distinct_numbers(numbers: np.ndarray) -> Distinct:
     return Distinct(found.tolist(), codes)
 
 
-def stated_in_ids(sound: SoundRun) -> np.ndarray:
+def stated_in_ids(valid: ValidRun) -> np.ndarray:
     """Returns the position that each message id states, int64; -1 where its end is no hexadecimal number."""
-    starts, lengths = sound.fields.starts["message_id"], sound.fields.lengths["message_id"]
+    starts, lengths = valid.fields.starts["message_id"], valid.fields.lengths["message_id"]
     fits = lengths >= ID_POSITION
     at = np.where(fits, starts + lengths - ID_POSITION, 0)
-    if len(sound.run.data) < ID_POSITION:
+    if len(valid.run.data) < ID_POSITION:
         return np.full(len(at), -1)
-    digits = _DIGITS[sound.run.data[at[:, None] + np.arange(ID_POSITION)]]
+    digits = _DIGITS[valid.run.data[at[:, None] + np.arange(ID_POSITION)]]
     fits &= (digits < ID_POSITION).all(axis=1)
     pairs = (digits[:, 0::2].astype(np.int64) << 4) | digits[:, 1::2]
     return np.where(fits, (pairs << _SHIFTS).sum(axis=1), -1)

@@ -1,7 +1,7 @@
 """Queue chunks made anew from message chunks.
 
 The log tells which messages a queue has, but not always in which order the broker's threads wrote their entries: sends
-that overtook each other may stand the other way round. Existing entries that are sound therefore keep their places;
+that overtook each other may stand the other way round. Existing entries that are valid therefore keep their places;
 without them the order is that of the log.
 """
 
@@ -14,7 +14,7 @@ from mqtool.formats import equeue, file_names
 from mqtool.formats.equeue import ENTRY_SIZE, QueueEntry
 from mqtool.siblings.equeue.appender import ChunkAppender
 from mqtool.siblings.equeue.known import tag_code
-from mqtool.siblings.equeue.settings import Settings
+from mqtool.siblings.equeue.settings import EQueueSettings
 from mqtool.siblings.equeue.store import EQueueStore, StoredMessage
 from mqtool.store.files import list_directory
 
@@ -65,7 +65,7 @@ def plan_queues(store: EQueueStore, *, keep: bool = True) -> list[QueuePlan]:
 
     Args:
         store: its message chunks decide; its queue chunks only help.
-        keep: let sound existing entries keep their places, and those of deleted messages stay.
+        keep: let valid existing entries keep their places, and those of deleted messages stay.
     """
     logged: dict[QueueKey, list[_Logged]] = {}
     for item in store.messages():
@@ -126,7 +126,7 @@ def _free(plan: QueuePlan, rest: list[_Logged], believed: range) -> list[int]:
     return [*free, *range(after, after + len(rest) - len(free))]
 
 
-def write_queues(store: EQueueStore, target: Path, settings: Settings, *, keep: bool = True) -> list[QueuePlan]:
+def write_queues(store: EQueueStore, target: Path, settings: EQueueSettings, *, keep: bool = True) -> list[QueuePlan]:
     """Writes queue chunks into a new directory.
 
     Args:
@@ -155,7 +155,7 @@ def write_queues(store: EQueueStore, target: Path, settings: Settings, *, keep: 
     return plans
 
 
-def _write(plan: QueuePlan, directory: Path, settings: Settings, log_start: int) -> None:
+def _write(plan: QueuePlan, directory: Path, settings: EQueueSettings, log_start: int) -> None:
     appender = ChunkAppender(directory, equeue.QUEUE_PREFIX, settings.queue_chunk_entries * ENTRY_SIZE)
     appender.begin(min(plan.entries) // settings.queue_chunk_entries)
     try:
@@ -167,7 +167,7 @@ def _write(plan: QueuePlan, directory: Path, settings: Settings, log_start: int)
         appender.close()
 
 
-def _filled(plan: QueuePlan, settings: Settings, log_start: int) -> Iterator[QueueEntry]:
+def _filled(plan: QueuePlan, settings: EQueueSettings, log_start: int) -> Iterator[QueueEntry]:
     """Yields entries without a gap: a place of a lost message leads to where no frame begins."""
     first = min(plan.entries) // settings.queue_chunk_entries * settings.queue_chunk_entries
     before = max(log_start - 1, 0)

@@ -1,4 +1,4 @@
-"""Runs of sound message records as columns: what a frame and a record promise, tested for thousands at a time."""
+"""Runs of valid message records as columns: what a frame and a record promise, tested for thousands at a time."""
 
 from dataclasses import dataclass
 
@@ -7,12 +7,12 @@ import numpy as np
 from mqtool.errors import FormatError
 from mqtool.formats.equeue_message import MAX_TICKS, Shape
 from mqtool.siblings.equeue.chunk import ChunkFile
-from mqtool.siblings.hops import Run
+from mqtool.siblings.frame_scan import FrameRun
 from mqtool.siblings.sequence_columns import SequenceColumns, read_columns
 
 
 @dataclass(frozen=True, slots=True)
-class SoundRun:
+class ValidRun:
     """Messages that follow one another in a chunk; every record can be read, with times that are dates.
 
     Attributes:
@@ -22,7 +22,7 @@ class SoundRun:
     """
 
     chunk: ChunkFile
-    run: Run
+    run: FrameRun
     fields: SequenceColumns
 
     @property
@@ -31,14 +31,14 @@ class SoundRun:
         return self.run.positions + self.chunk.start
 
 
-def sound_run(chunk: ChunkFile, shape: Shape, run: Run) -> SoundRun:
-    """Returns the frames of a run up to the first whose record is not sound."""
+def valid_run(chunk: ChunkFile, shape: Shape, run: FrameRun) -> ValidRun:
+    """Returns the frames of a run up to the first whose record is not valid."""
     fields = read_columns(shape.sequence, run.data, run.starts, run.starts + run.sizes)
-    sound = fields.good
+    valid = fields.good
     for name in ("created_time", "stored_time"):
-        sound = sound & (fields.fixed[name] >= 0) & (fields.fixed[name] <= MAX_TICKS)
-    count = len(run) if sound.all() else int(np.argmin(sound))
-    return SoundRun(chunk, run.first(count), fields.first(count))
+        valid = valid & (fields.fixed[name] >= 0) & (fields.fixed[name] <= MAX_TICKS)
+    count = len(run) if valid.all() else int(np.argmin(valid))
+    return ValidRun(chunk, run.first(count), fields.first(count))
 
 
 def is_decodable(record: bytes, shape: Shape) -> bool:

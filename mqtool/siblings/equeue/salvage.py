@@ -8,7 +8,7 @@ from mqtool.errors import MessageRejectedError
 from mqtool.formats.equeue import HEADER_SIZE
 from mqtool.siblings.base import Damage
 from mqtool.siblings.equeue.chunk import ChunkFile, Frame
-from mqtool.siblings.equeue.settings import Settings
+from mqtool.siblings.equeue.settings import EQueueSettings
 from mqtool.siblings.equeue.store import EQueueStore, StoredMessage
 from mqtool.siblings.equeue.writer import EQueueWriter
 
@@ -97,7 +97,7 @@ def _gaps(found: Salvaged, end: int) -> Iterator[Damage]:
         at = max(at, after)
 
 
-def salvage(root: Path, target: Path, settings: Settings) -> list[Salvaged]:
+def salvage(root: Path, target: Path, settings: EQueueSettings) -> list[Salvaged]:
     """Copies every message that can be found into a new store, in order, with queues made anew.
 
     Messages keep their queue offset and times; they get new positions and ids of those.

@@ -13,7 +13,7 @@ from mqtool.formats.equeue import ENTRY_SIZE
 from mqtool.formats.equeue_message import MessageRecord, Shape
 from mqtool.siblings.equeue.chunk import ChunkFile, NoFrame
 from mqtool.siblings.equeue.runs import is_decodable
-from mqtool.siblings.equeue.settings import Settings
+from mqtool.siblings.equeue.settings import EQueueSettings
 from mqtool.siblings.equeue.start import LoadedChunk, LoadedQueue, Start
 
 
@@ -44,7 +44,7 @@ class ServeError(Exception):
         self.name = name
 
 
-def unserved(start: Start, queue: LoadedQueue, settings: Settings, shape: Shape) -> Iterator[Unserved]:
+def unserved(start: Start, queue: LoadedQueue, settings: EQueueSettings, shape: Shape) -> Iterator[Unserved]:
     """Yields every entry of a queue, from its min offset to its next offset, that leads nowhere or astray."""
     for offset in range(max(queue.min_offset, 0), queue.next_offset):
         try:
@@ -70,7 +70,7 @@ def unserved(start: Start, queue: LoadedQueue, settings: Settings, shape: Shape)
             yield Unserved(offset, position, "message", None, found)
 
 
-def message(start: Start, position: int, settings: Settings, shape: Shape) -> MessageRecord | None:
+def message(start: Start, position: int, settings: EQueueSettings, shape: Shape) -> MessageRecord | None:
     """Returns the message at a global position as the broker reads it; None where it finds nothing.
 
     Raises:
@@ -108,7 +108,7 @@ class Walked:
     error: str | None
 
 
-def walk(chunk: LoadedChunk, settings: Settings) -> Walked:
+def walk(chunk: LoadedChunk, settings: EQueueSettings) -> Walked:
     """Reads a message chunk frame after frame up to its data end."""
     at = records = 0
     while chunk.file is not None and at < chunk.data_end:
@@ -120,7 +120,7 @@ def walk(chunk: LoadedChunk, settings: Settings) -> Walked:
     return Walked(chunk.number, records, at, None)
 
 
-def _entry(queue: LoadedQueue, offset: int, settings: Settings) -> equeue.QueueEntry | None:
+def _entry(queue: LoadedQueue, offset: int, settings: EQueueSettings) -> equeue.QueueEntry | None:
     if offset * ENTRY_SIZE >= _end(queue.chunks):
         return None
     chunk, local = _located(queue.chunks, offset * ENTRY_SIZE, settings.queue_chunk_size)
@@ -164,7 +164,7 @@ def _located(chunks: dict[int, LoadedChunk], position: int, size: int) -> tuple[
     return chunk, position - chunk.start
 
 
-def _words(found: NoFrame, local: int, chunk: LoadedChunk, settings: Settings) -> str:
+def _words(found: NoFrame, local: int, chunk: LoadedChunk, settings: EQueueSettings) -> str:
     """Says what Chunk.TryReadForwardInternal says."""
     name = f"(MessageChunk-#{chunk.number})"
     match found.kind:

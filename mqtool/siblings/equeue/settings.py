@@ -10,7 +10,7 @@ from mqtool.store.files import ReadFile
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class EQueueSettings:
     """BrokerSetting's values (EQueue 2.6.3).
 
     Attributes:
@@ -31,13 +31,13 @@ class Settings:
         return self.queue_chunk_entries * equeue.ENTRY_SIZE
 
 
-def settings_of(root: Path, listing: Listing | None = None) -> Settings:
+def settings_of(root: Path, listing: Listing | None = None) -> EQueueSettings:
     """Returns the settings that most chunk headers of a store speak for; defaults where there is none."""
     found = listing or list_store(root)
     message = _capacity(found.messages)
     queue = _capacity(tuple(path for queue in found.queues for path in queue.chunks))
-    defaults = Settings()
-    return Settings(
+    defaults = EQueueSettings()
+    return EQueueSettings(
         message or defaults.message_chunk_size,
         (queue or defaults.queue_chunk_size) // equeue.ENTRY_SIZE or 1,
     )

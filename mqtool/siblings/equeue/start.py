@@ -14,9 +14,9 @@ from mqtool.formats.equeue_message import Shape
 from mqtool.siblings.equeue import listing
 from mqtool.siblings.equeue.chunk import ChunkFile, Frame
 from mqtool.siblings.equeue.listing import Listing, QueueFiles
-from mqtool.siblings.equeue.runs import is_decodable, sound_run
-from mqtool.siblings.equeue.settings import Settings
-from mqtool.siblings.hops import FIRST_WINDOW, WINDOW
+from mqtool.siblings.equeue.runs import is_decodable, valid_run
+from mqtool.siblings.equeue.settings import EQueueSettings
+from mqtool.siblings.frame_scan import FIRST_WINDOW, WINDOW
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class Start:
                     chunk.file.close()
 
 
-def start(root: Path, settings: Settings, shape: Shape) -> Start:
+def start(root: Path, settings: EQueueSettings, shape: Shape) -> Start:
     """Goes through the broker's start.
 
     Args:
@@ -149,7 +149,7 @@ def start(root: Path, settings: Settings, shape: Shape) -> Start:
     return found
 
 
-def _load(paths: tuple[Path, ...], name: str, settings: Settings, shape: Shape | None) -> dict[int, LoadedChunk]:
+def _load(paths: tuple[Path, ...], name: str, settings: EQueueSettings, shape: Shape | None) -> dict[int, LoadedChunk]:
     """Loads a folder's chunks: all but the last as completed, from the newest to the oldest, then the last."""
     chunks: dict[int, LoadedChunk] = {}
     for path in (*reversed(paths[:-1]), *paths[-1:]):
@@ -217,13 +217,13 @@ def _int32(value: int) -> int:
     return (value + (1 << 31)) % (1 << 32) - (1 << 31)
 
 
-def _ongoing_records(file: ChunkFile, settings: Settings, shape: Shape) -> int:
+def _ongoing_records(file: ChunkFile, settings: EQueueSettings, shape: Shape) -> int:
     """Returns where the broker finds the data end of the last message chunk (Chunk.TryParsingDataPosition)."""
     limit = file.size - FOOTER_SIZE - HEADER_SIZE
     at = 0
     while at < limit:
         run = file.run(at, limit, settings.max_record_size, WINDOW if at else FIRST_WINDOW)
-        if len(run := sound_run(file, shape, run).run):
+        if len(run := valid_run(file, shape, run).run):
             at = run.end
             continue
         frame = file.frame_at(at, limit, settings.max_record_size)
@@ -241,7 +241,7 @@ def _ongoing_entries(file: ChunkFile) -> int:
     return (int(bad[0]) if len(bad) else len(positions)) * ENTRY_SIZE
 
 
-def _load_queues(listed: Listing, settings: Settings, found: Start) -> None:
+def _load_queues(listed: Listing, settings: EQueueSettings, found: Start) -> None:
     for folder in listed.bad_folders:
         remedy = "move the folder out of the store"
         raise StartRefusedError(Refusal("FormatException", "the name of a queue's folder is no number", folder, remedy))
@@ -253,7 +253,7 @@ def _load_queues(listed: Listing, settings: Settings, found: Start) -> None:
             found.queues[queue.topic, queue.queue_id] = loaded
 
 
-def _load_queue(queue: QueueFiles, settings: Settings) -> LoadedQueue | None:
+def _load_queue(queue: QueueFiles, settings: EQueueSettings) -> LoadedQueue | None:
     try:
         setting = listing.setting(queue.directory)
     except FormatError as error:
@@ -289,7 +289,7 @@ def _offsets(root: Path, found: Start) -> dict[str, dict[str, dict[str, int]]]:
     return offsets or {}
 
 
-def _clear(found: Start, settings: Settings) -> None:
+def _clear(found: Start, settings: EQueueSettings) -> None:
     """BrokerController.Clean: without message chunks or without queues, everything below the root goes."""
     missing = "message chunks" if not found.messages else "queues"
     found.notes.append(f"there are no {missing}: the broker DELETES everything below the root")

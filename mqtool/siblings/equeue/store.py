@@ -17,8 +17,8 @@ from mqtool.formats.equeue_message import MessageRecord, Shape
 from mqtool.siblings.base import Damage
 from mqtool.siblings.equeue.chunk import ChunkFile, Frame, NoFrame
 from mqtool.siblings.equeue.listing import Listing, QueueFiles, list_store
-from mqtool.siblings.equeue.runs import SoundRun, sound_run
-from mqtool.siblings.hops import FIRST_WINDOW, WINDOW, hop
+from mqtool.siblings.equeue.runs import ValidRun, valid_run
+from mqtool.siblings.frame_scan import FIRST_WINDOW, WINDOW, scan_frames
 
 MISSING_CHUNK = "missing-chunk"
 """Kind of damage: the range of a chunk file that is missing."""
@@ -71,7 +71,7 @@ class EQueueStore:
         path: its root.
         listing: its files.
         chunks: message chunks in the broker's order; those that cannot be opened are in `unreadable`.
-        unreadable: path and reason of chunk files without a sound header.
+        unreadable: path and reason of chunk files without a valid header.
     """
 
     def __init__(self, path: Path, max_record_size: int = MAX_RECORD_SIZE) -> None:
@@ -133,13 +133,13 @@ class EQueueStore:
             name: of a chunk's file, to read that alone.
         """
         for item in self.runs(name):
-            if isinstance(item, SoundRun):
+            if isinstance(item, ValidRun):
                 yield from (self.message_of(item, number) for number in range(len(item.run)))
             else:
                 yield item
 
-    def runs(self, name: str = "") -> Iterator[SoundRun | StoredMessage | Damage]:
-        """Yields the same as columns: runs of sound records; one that is longer than a window comes by itself.
+    def runs(self, name: str = "") -> Iterator[ValidRun | StoredMessage | Damage]:
+        """Yields the same as columns: runs of valid records; one that is longer than a window comes by itself.
 
         Args:
             name: of a chunk's file, to read that alone.
@@ -187,17 +187,17 @@ class EQueueStore:
         ]
         return np.concatenate([np.empty(0, np.int64), *found])
 
-    def message_of(self, sound: SoundRun, number: int) -> StoredMessage:
+    def message_of(self, valid: ValidRun, number: int) -> StoredMessage:
         """Returns one message of a run."""
-        frame = Frame(int(sound.run.positions[number]), sound.run.record(number))
+        frame = Frame(int(valid.run.positions[number]), valid.run.record(number))
         record, _ = self.shape.parse(frame.record)
-        return StoredMessage(sound.chunk.start + frame.start, sound.chunk, frame, record)
+        return StoredMessage(valid.chunk.start + frame.start, valid.chunk, frame, record)
 
-    def run_of(self, message: StoredMessage) -> SoundRun:
+    def run_of(self, message: StoredMessage) -> ValidRun:
         """Returns a single message as a run."""
         length = equeue.LENGTH.struct.pack(message.length)
-        run = hop(length + message.frame.record + length, message.frame.start, self.max_record_size)
-        return sound_run(message.chunk, self.shape, run)
+        run = scan_frames(length + message.frame.record + length, message.frame.start, self.max_record_size)
+        return valid_run(message.chunk, self.shape, run)
 
     def message_at(self, position: int) -> StoredMessage:
         """Returns the message whose frame begins at a global position.
@@ -277,13 +277,13 @@ class EQueueStore:
             chunks.append(chunk)
         return chunks
 
-    def _records(self, chunk: ChunkFile, *, is_last: bool) -> Iterator[SoundRun | StoredMessage | Damage]:
+    def _records(self, chunk: ChunkFile, *, is_last: bool) -> Iterator[ValidRun | StoredMessage | Damage]:
         at, used, window = 0, chunk.room if chunk.is_finished else None, FIRST_WINDOW
         while at < chunk.room:
-            sound = sound_run(chunk, self.shape, chunk.run(at, chunk.room, self.max_record_size, window))
-            if len(sound.run):
-                yield sound
-                at, window = sound.run.end, min(2 * window, WINDOW)
+            valid = valid_run(chunk, self.shape, chunk.run(at, chunk.room, self.max_record_size, window))
+            if len(valid.run):
+                yield valid
+                at, window = valid.run.end, min(2 * window, WINDOW)
                 continue
             window = FIRST_WINDOW
             found = self.read(chunk, at)
@@ -305,7 +305,7 @@ class EQueueStore:
             at = end if resumed is not None else chunk.room
 
     def _resume(self, chunk: ChunkFile, after: int, end: int) -> int | None:
-        """Returns the data position of the next sound record in a range that states its own position."""
+        """Returns the data position of the next valid record in a range that states its own position."""
         for start in chunk.stating(after + 1, end):
             if isinstance(self.read(chunk, start), StoredMessage):
                 return start

@@ -1,7 +1,7 @@
 """What is wrong with an EQueue store: headers, footers, frames both ways, records, queues against records.
 
 An entry need not name the message whose queue offset is the entry's: sends that overtook each other in the broker leave
-such queues, and they are sound (docs/formats/equeue.md).
+such queues, and they are valid (docs/formats/equeue.md).
 """
 
 from collections import Counter
@@ -25,7 +25,7 @@ from mqtool.siblings.equeue.known import (
     distinct_bytes,
     stated_in_ids,
 )
-from mqtool.siblings.equeue.runs import SoundRun
+from mqtool.siblings.equeue.runs import ValidRun
 from mqtool.siblings.equeue.settings import settings_of
 from mqtool.siblings.equeue.start import start
 from mqtool.siblings.equeue.store import MISSING_CHUNK, EQueueStore, StoredMessage
@@ -60,10 +60,10 @@ def verify(store: EQueueStore) -> Iterator[Finding]:
                 detail = f"forwards: {item.detail}"
                 yield Finding("equeue-frames", Severity.ERROR, item.path, detail, _SALVAGE, item.position)
             continue
-        sound = store.run_of(item) if isinstance(item, StoredMessage) else item
-        if sound.run.positions[0] == seen.reached.get(sound.chunk.path, 0):
-            seen.reached[sound.chunk.path] = sound.run.end
-        yield from _records(store, sound, seen.messages)
+        valid = store.run_of(item) if isinstance(item, StoredMessage) else item
+        if valid.run.positions[0] == seen.reached.get(valid.chunk.path, 0):
+            seen.reached[valid.chunk.path] = valid.run.end
+        yield from _records(store, valid, seen.messages)
     for chunk in store.chunks:
         if chunk.is_finished and seen.reached.get(chunk.path, 0) != chunk.room:
             yield from _backwards(store, chunk)
@@ -119,17 +119,17 @@ def _folder(chunks: list[ChunkFile], *, fixed: bool) -> Iterator[Finding]:
             yield Finding("equeue-file-size", Severity.ERROR, chunk.path, detail, "lengthen the file with zeros")
 
 
-def _records(store: EQueueStore, sound: SoundRun, known: KnownMessages) -> Iterator[Finding]:
+def _records(store: EQueueStore, valid: ValidRun, known: KnownMessages) -> Iterator[Finding]:
     """Looks at a run as columns, and at each record in which something is not as it should be."""
-    odd = (sound.fields.fixed["log_position"] != sound.positions) | (stated_in_ids(sound) != sound.positions)
-    heads = distinct_bytes(sound, "message_id", without_end=ID_POSITION)
+    odd = (valid.fields.fixed["log_position"] != valid.positions) | (stated_in_ids(valid) != valid.positions)
+    heads = distinct_bytes(valid, "message_id", without_end=ID_POSITION)
     odd |= _wrong(heads, begins_an_id)
-    topics, tags = distinct_bytes(sound, "topic"), distinct_bytes(sound, "tag")
-    for column in (topics, tags, distinct_bytes(sound, "producer_address")):
+    topics, tags = distinct_bytes(valid, "topic"), distinct_bytes(valid, "tag")
+    for column in (topics, tags, distinct_bytes(valid, "producer_address")):
         odd |= _wrong(column, _is_text)
-    known.add(sound, topics, tags)
+    known.add(valid, topics, tags)
     for number in np.flatnonzero(odd).tolist():
-        yield from _record(store.message_of(sound, number))
+        yield from _record(store.message_of(valid, number))
 
 
 def _wrong(column: Distinct, is_right: Callable[[bytes], bool]) -> np.ndarray:

@@ -22,7 +22,7 @@ def verify_queues(
 
     Args:
         store: whose queues.
-        messages: every sound message.
+        messages: every valid message.
         damage: ranges of the log without a message; entries that lead there are not the queue's fault.
     """
     comparison = _Comparison(messages)

@@ -15,7 +15,7 @@ from mqtool.formats import equeue, equeue_message, file_names
 from mqtool.formats.equeue import ENTRY_SIZE, QueueEntry
 from mqtool.formats.equeue_message import EPOCH_TICKS, MessageId, MessageRecord, Shape
 from mqtool.siblings.equeue.appender import ChunkAppender
-from mqtool.siblings.equeue.settings import Settings
+from mqtool.siblings.equeue.settings import EQueueSettings
 from mqtool.siblings.equeue.start import Start, start
 from mqtool.store.files import list_directory
 
@@ -53,7 +53,7 @@ class EQueueWriter:
     def __init__(
         self,
         root: Path,
-        settings: Settings,
+        settings: EQueueSettings,
         shape: Shape = equeue_message.CURRENT,
         clock: Callable[[], int] = now_ticks,
     ) -> None:

@@ -10,7 +10,7 @@ from mqtool.siblings import arrow
 from mqtool.siblings.base import Damage
 from mqtool.siblings.tfchunk.chunk import StoredRecord
 from mqtool.siblings.tfchunk.columns import RECORDS
-from mqtool.siblings.tfchunk.runs import Group, SoundRun
+from mqtool.siblings.tfchunk.runs import Group, ValidRun
 from mqtool.siblings.tfchunk.store import TFChunkDb
 
 _NULL = -1
@@ -37,15 +37,15 @@ def record_batches(database: TFChunkDb, chunk: str = "") -> Iterator[Any]:
 class _Columns:
     """Columns of one run, filled group by group; rows that no group fills stay null."""
 
-    def __init__(self, sound: SoundRun) -> None:
-        count = len(sound.run)
-        self._sound = sound
+    def __init__(self, valid: ValidRun) -> None:
+        count = len(valid.run)
+        self._valid = valid
         names = (*_NUMBERS, "event_number")
         self.numbers = {name: (np.zeros(count, np.int64), np.zeros(count, bool)) for name in names}
         self.starts = {name: np.zeros(count, np.int64) for name in (*_RANGES, *_GUIDS)}
         self.lengths = {name: np.full(count, _NULL) for name in (*_RANGES, *_GUIDS)}
         self.types, self.versions, self.ticks = (np.zeros(count, np.int64) for _ in range(3))
-        for group in sound.groups:
+        for group in valid.groups:
             self._fill(group)
 
     def _fill(self, group: Group) -> None:
@@ -80,13 +80,13 @@ def _event_numbers(group: Group, stored: np.ndarray) -> np.ndarray:
     return np.where(stored == last, _LONG_MAX - (kind is RecordType.PREPARE), stored.astype(np.int64))
 
 
-def _records(sound: SoundRun) -> Any:
-    found, data = _Columns(sound), sound.run.data
+def _records(valid: ValidRun) -> Any:
+    found, data = _Columns(valid), valid.run.data
     names = np.array([one.name.lower() for one in RecordType])
     columns: dict[str, Any] = {
-        "position": sound.positions,
-        "chunk": [sound.chunk.path.name] * len(sound.run),
-        "length": sound.run.sizes,
+        "position": valid.positions,
+        "chunk": [valid.chunk.path.name] * len(valid.run),
+        "length": valid.run.sizes,
         "type": names[found.types].tolist(),
         "version": found.versions,
         "time": arrow.times(found.ticks),

@@ -1,11 +1,11 @@
-"""Runs of sound log records as columns, sorted by type and version of their layouts."""
+"""Runs of valid log records as columns, sorted by type and version of their layouts."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
 from mqtool.formats.tfchunk_records import HEAD, LAYOUTS
-from mqtool.siblings.hops import Run
+from mqtool.siblings.frame_scan import FrameRun
 from mqtool.siblings.sequence_columns import SequenceColumns, read_columns
 from mqtool.siblings.tfchunk.chunk import TFChunkFile
 
@@ -27,7 +27,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class SoundRun:
+class ValidRun:
     """Records that follow one another in a chunk; each can be read.
 
     Attributes:
@@ -37,7 +37,7 @@ class SoundRun:
     """
 
     chunk: TFChunkFile
-    run: Run
+    run: FrameRun
     groups: tuple[Group, ...]
 
     @property
@@ -49,20 +49,20 @@ class SoundRun:
         return found
 
 
-def sound_run(chunk: TFChunkFile, run: Run) -> SoundRun:
+def valid_run(chunk: TFChunkFile, run: FrameRun) -> ValidRun:
     """Returns the frames of a run up to the first whose record cannot be read."""
-    types, versions, sound = _heads(run)
+    types, versions, valid = _heads(run)
     groups = []
     for (record_type, version), sequence in LAYOUTS.items():
         rows = np.flatnonzero((types == record_type) & (versions == version))
         if len(rows):
             starts = run.starts[rows]
             fields = read_columns(sequence, run.data, starts, starts + run.sizes[rows])
-            sound[rows] = fields.good
+            valid[rows] = fields.good
             groups.append(Group(int(record_type), version, rows, fields))
-    count = len(run) if sound.all() else int(np.argmin(sound))
+    count = len(run) if valid.all() else int(np.argmin(valid))
     kept = [(group, int(np.searchsorted(group.rows, count))) for group in groups]
-    return SoundRun(
+    return ValidRun(
         chunk,
         run.first(count),
         tuple(
@@ -73,7 +73,7 @@ def sound_run(chunk: TFChunkFile, run: Run) -> SoundRun:
     )
 
 
-def _heads(run: Run) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _heads(run: FrameRun) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns type and version of each record, and bools that are all False."""
     none = np.zeros(len(run), bool)
     if len(run.data) < HEAD.size or not len(run):

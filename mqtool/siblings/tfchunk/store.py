@@ -10,10 +10,10 @@ from mqtool.formats import tfchunk, tfchunk_records
 from mqtool.formats.equeue import LENGTH
 from mqtool.formats.tfchunk import ChunkName
 from mqtool.siblings.base import Damage
+from mqtool.siblings.frame_scan import FIRST_WINDOW, WINDOW, scan_frames
 from mqtool.siblings.frames import Frame, NoFrame
-from mqtool.siblings.hops import FIRST_WINDOW, WINDOW, hop
 from mqtool.siblings.tfchunk.chunk import StoredRecord, TFChunkFile
-from mqtool.siblings.tfchunk.runs import SoundRun, sound_run
+from mqtool.siblings.tfchunk.runs import ValidRun, valid_run
 from mqtool.store.files import ReadFile, list_directory, require_directory
 
 
@@ -71,13 +71,13 @@ class TFChunkDb:
             name: of a chunk's file, to read that alone.
         """
         for item in self.runs(name):
-            if isinstance(item, SoundRun):
+            if isinstance(item, ValidRun):
                 yield from records_of(item)
             else:
                 yield item
 
-    def runs(self, name: str = "") -> Iterator[SoundRun | StoredRecord | Damage]:
-        """Yields the same as columns: runs of sound records; one that is longer than a window comes by itself.
+    def runs(self, name: str = "") -> Iterator[ValidRun | StoredRecord | Damage]:
+        """Yields the same as columns: runs of valid records; one that is longer than a window comes by itself.
 
         Args:
             name: of a chunk's file, to read that alone.
@@ -91,11 +91,11 @@ class TFChunkDb:
                 yield from chunk_runs(chunk, known_end=chunk.is_completed or self._is_active(chunk))
 
     @staticmethod
-    def run_of(record: StoredRecord) -> SoundRun:
+    def run_of(record: StoredRecord) -> ValidRun:
         """Returns a single record as a run."""
         length = LENGTH.struct.pack(len(record.frame.record))
-        run = hop(length + record.frame.record + length, record.frame.start, tfchunk.MAX_RECORD_SIZE)
-        return sound_run(record.chunk, run)
+        run = scan_frames(length + record.frame.record + length, record.frame.start, tfchunk.MAX_RECORD_SIZE)
+        return valid_run(record.chunk, run)
 
     def record_at(self, position: int) -> StoredRecord:
         """Returns the record with a log position.
@@ -174,14 +174,14 @@ class TFChunkDb:
         return self.writer is not None and chunk.start <= self.writer <= chunk.header.end
 
 
-def records_of(sound: SoundRun) -> Iterator[StoredRecord]:
+def records_of(valid: ValidRun) -> Iterator[StoredRecord]:
     """Yields the records of a run."""
-    for number, start in enumerate(sound.run.positions.tolist()):
-        frame = Frame(start, sound.run.record(number))
-        yield StoredRecord(sound.chunk, frame, tfchunk_records.parse(frame.record)[0])
+    for number, start in enumerate(valid.run.positions.tolist()):
+        frame = Frame(start, valid.run.record(number))
+        yield StoredRecord(valid.chunk, frame, tfchunk_records.parse(frame.record)[0])
 
 
-def chunk_runs(chunk: TFChunkFile, *, known_end: bool) -> Iterator[SoundRun | StoredRecord | Damage]:
+def chunk_runs(chunk: TFChunkFile, *, known_end: bool) -> Iterator[ValidRun | StoredRecord | Damage]:
     """Yields the records of one chunk in the order of the file, and damage.
 
     Args:
@@ -190,10 +190,10 @@ def chunk_runs(chunk: TFChunkFile, *, known_end: bool) -> Iterator[SoundRun | St
     """
     at, window = 0, FIRST_WINDOW
     while at < chunk.written:
-        sound = sound_run(chunk, chunk.run(at, chunk.written, tfchunk.MAX_RECORD_SIZE, window))
-        if len(sound.run):
-            yield sound
-            at, window = sound.run.end, min(2 * window, WINDOW)
+        valid = valid_run(chunk, chunk.run(at, chunk.written, tfchunk.MAX_RECORD_SIZE, window))
+        if len(valid.run):
+            yield valid
+            at, window = valid.run.end, min(2 * window, WINDOW)
             continue
         window = FIRST_WINDOW
         found = chunk.read_record(at)
@@ -211,7 +211,7 @@ def chunk_runs(chunk: TFChunkFile, *, known_end: bool) -> Iterator[SoundRun | St
 
 
 def resume(chunk: TFChunkFile, after: int) -> int | None:
-    """Returns the data position of the next sound record behind a damaged one.
+    """Returns the data position of the next valid record behind a damaged one.
 
     Without a scavenge, records state their own place. With one, the map lists places.
     """

@@ -7,10 +7,10 @@ import numpy as np
 from mqtool.formats import tfchunk
 from mqtool.formats.tfchunk import FOOTER_SIZE, HEADER_SIZE
 from mqtool.siblings.base import Finding, Severity
+from mqtool.siblings.frame_scan import FIRST_WINDOW, WINDOW
 from mqtool.siblings.frames import NoFrame
-from mqtool.siblings.hops import FIRST_WINDOW, WINDOW
 from mqtool.siblings.tfchunk.chunk import TFChunkFile
-from mqtool.siblings.tfchunk.runs import SoundRun, sound_run
+from mqtool.siblings.tfchunk.runs import ValidRun, valid_run
 from mqtool.siblings.tfchunk.store import TFChunkDb
 
 _BACKUP = "restore the chunk from a backup or another node"
@@ -144,11 +144,11 @@ def _hash(chunk: TFChunkFile) -> Iterator[Finding]:
 def _frames(chunk: TFChunkFile, places: "_Places") -> Iterator[Finding]:
     at, bad, window = 0, None, FIRST_WINDOW
     while at < chunk.written:
-        sound = sound_run(chunk, chunk.run(at, chunk.written, tfchunk.MAX_RECORD_SIZE, window))
-        if len(sound.run):
-            places.add(sound)
-            yield from _positions(sound)
-            at, window = sound.run.end, min(2 * window, WINDOW)
+        valid = valid_run(chunk, chunk.run(at, chunk.written, tfchunk.MAX_RECORD_SIZE, window))
+        if len(valid.run):
+            places.add(valid)
+            yield from _positions(valid)
+            at, window = valid.run.end, min(2 * window, WINDOW)
             continue
         found = chunk.read_record(at)
         if isinstance(found, NoFrame):
@@ -175,11 +175,11 @@ def _backwards(chunk: TFChunkFile, stop: int) -> Iterator[Finding]:
         end = found.frame.start
 
 
-def _positions(sound: SoundRun) -> Iterator[Finding]:
-    chunk = sound.chunk
+def _positions(valid: ValidRun) -> Iterator[Finding]:
+    chunk = valid.chunk
     if chunk.header.is_scavenged:
         return
-    starts, stated = sound.run.positions, sound.positions
+    starts, stated = valid.run.positions, valid.positions
     for number in np.flatnonzero(stated != starts + chunk.start).tolist():
         start = int(starts[number])
         detail = f"expected log position {chunk.start + start}, found {stated[number]}"
@@ -187,14 +187,14 @@ def _positions(sound: SoundRun) -> Iterator[Finding]:
 
 
 class _Places:
-    """Where the sound records of one chunk lie, and which log positions they state."""
+    """Where the valid records of one chunk lie, and which log positions they state."""
 
     def __init__(self) -> None:
         self._parts: list[tuple[np.ndarray, np.ndarray]] = []
 
-    def add(self, sound: SoundRun) -> None:
+    def add(self, valid: ValidRun) -> None:
         """Takes a run; runs come in order."""
-        self._parts.append((sound.run.positions, sound.positions))
+        self._parts.append((valid.run.positions, valid.positions))
 
     def states(self, chunk: TFChunkFile) -> np.ndarray:
         """Returns for each entry of a position map whether a record of its log position is known to lie there."""

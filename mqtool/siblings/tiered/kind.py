@@ -77,7 +77,7 @@ class OpenedTiered(Opened):
         """Returns the message at `topic/queue@offset`.
 
         Raises:
-            CorruptionError: no sound record is there.
+            CorruptionError: no valid record is there.
         """
         found = _ADDRESS.fullmatch(address)
         if found is None:

@@ -15,8 +15,8 @@ class Check:
         severity: unless the module that finds it says otherwise; then `meaning` says when.
         meaning: what is broken, and what the broker makes of it.
         remedy: what to do, in words.
-        next_step: the command to type; `Notebook` fills in `{store}`, `{path}`, `{name}`, `{topic}`, `{queue_id}`,
-            `{offsets}` and `{plan}`.
+        next_step: the command to type; `FindingCollector` fills in `{store}`, `{path}`, `{name}`, `{topic}`,
+            `{queue_id}`, `{offsets}` and `{plan}`.
         runbooks: ids of the runbooks that are about it, the one to take first.
     """
 

@@ -13,7 +13,7 @@ import mqtool
 from mqtool.engine import open_store
 from mqtool.engine.start.detect import options_for
 from mqtool.records.damage import Damage
-from mqtool.replay.run import replay
+from mqtool.replay.to_store import replay
 from tests.support.replay_killed import request
 from tests.support.stores import copy_store
 

@@ -16,7 +16,7 @@ from mqtool.errors import UsageError
 from mqtool.records.damage import Damage
 from mqtool.replay import pace
 from mqtool.replay.originals import Source
-from mqtool.replay.run import Report, Request, replay
+from mqtool.replay.to_store import ReplayRequest, Report, replay
 from mqtool.store import Message
 from mqtool.store.selection import Selection
 from mqtool.verify import State, verify
@@ -31,7 +31,7 @@ KEPT = ("topic", "queue_id", "flag", "body", "tags", "keys", "unique_key", "prop
 
 def replayed(source: object, target: Path, wanted: Selection | None = None, **options: Any) -> Report:
     keep_times = bool(options.pop("keep_times", False))
-    return replay(Request(Source(Path(str(source)), wanted or Selection(), keep_times), target, **options))
+    return replay(ReplayRequest(Source(Path(str(source)), wanted or Selection(), keep_times), target, **options))
 
 
 def messages(root: Path) -> list[Message]:

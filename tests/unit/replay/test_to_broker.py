@@ -14,8 +14,8 @@ from mqtool.ingest.bulk_ingest import Ack
 from mqtool.protocol import Command, RequestCode
 from mqtool.replay import to_broker
 from mqtool.replay.originals import Source
-from mqtool.replay.run import Report, Request, replay
 from mqtool.replay.to_broker import SendRequest, replay_to
+from mqtool.replay.to_store import ReplayRequest, Report, replay
 from mqtool.server.broker.send.send_message import SendProcessor
 from mqtool.server.producer.route import Destination, Route
 from mqtool.server.producer.sender import BrokerSender
@@ -200,7 +200,7 @@ def test_a_state_belongs_to_a_store_or_to_a_name_server(server, tmp_path):
     path = lines(tmp_path / "lines", {"topic": "T", "body": "x"})
     sent(path, server, state=tmp_path / "sent")
     with pytest.raises(UsageError, match="name_server was"):
-        replay(Request(Source(path, Selection()), tmp_path / "new", state=tmp_path / "sent"))
-    replay(Request(Source(path, Selection()), tmp_path / "new", state=tmp_path / "stored"))
+        replay(ReplayRequest(Source(path, Selection()), tmp_path / "new", state=tmp_path / "sent"))
+    replay(ReplayRequest(Source(path, Selection()), tmp_path / "new", state=tmp_path / "stored"))
     with pytest.raises(UsageError, match="name_server was None"):
         sent(path, server, state=tmp_path / "stored")

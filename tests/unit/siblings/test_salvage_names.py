@@ -6,10 +6,10 @@ import pytest
 
 from mqtool.errors import MessageRejectedError
 from mqtool.siblings.equeue import salvage, writer
-from mqtool.siblings.equeue.settings import Settings
+from mqtool.siblings.equeue.settings import EQueueSettings
 from mqtool.siblings.equeue.store import EQueueStore
 
-SETTINGS = Settings(message_chunk_size=1 << 16, queue_chunk_entries=100)
+SETTINGS = EQueueSettings(message_chunk_size=1 << 16, queue_chunk_entries=100)
 
 
 @pytest.mark.parametrize("topic", [b"..", b"../../evil", b"a/b", b"x\0y"])

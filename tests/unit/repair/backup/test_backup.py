@@ -13,7 +13,7 @@ from mqtool.cli.app import run as cli
 from mqtool.engine import open_store
 from mqtool.engine.options import options_from_config
 from mqtool.errors import RefusedError, StoreError, UsageError
-from mqtool.repair.backup import backup, making, restore, snapshots
+from mqtool.repair.backup import backup, create, restore, snapshots
 from mqtool.repair.backup.order import list_files
 from mqtool.repair.backup.pieces import PIECE, Pieces
 from mqtool.repair.backup.snapshots import load
@@ -231,7 +231,7 @@ def test_what_is_written_after_the_end_was_noted_is_left_out(tmp_path, monkeypat
     with mqtool.open(root) as store:
         ends = [message.physical_offset for message in store.messages()]
     middle = ends[len(ends) // 2]
-    monkeypatch.setattr(making._Making, "_end", lambda _self: middle)
+    monkeypatch.setattr(create._SnapshotWriter, "_end", lambda _self: middle)
     (root / "lock").touch()
     with held_lock(root / "lock"):
         made = backup(root, tmp_path / "backup")
@@ -247,7 +247,7 @@ def test_a_live_copy_recovers_to_all_that_was_there_when_its_end_was_noted(tmp_p
     with mqtool.open(root) as store:
         messages = list(store.messages())
     middle = messages[len(messages) // 2].physical_offset
-    monkeypatch.setattr(making._Making, "_end", lambda _self: middle)
+    monkeypatch.setattr(create._SnapshotWriter, "_end", lambda _self: middle)
     (root / "lock").touch()
     with held_lock(root / "lock"):
         backup(root, tmp_path / "backup")
@@ -338,7 +338,7 @@ def database(root, generation: int) -> None:
 def test_an_open_database_is_copied_in_one_state(at, tmp_path, monkeypatch):
     root = copy_store("orders-5.5.0", tmp_path)
     database(root, 1)
-    copy, flushed = making._Making._copy, []
+    copy, flushed = create._SnapshotWriter._copy, []
 
     def flushes_before(self, name, limit):
         if name == f"rocksdbstore/{at}" and not flushed:
@@ -346,7 +346,7 @@ def test_an_open_database_is_copied_in_one_state(at, tmp_path, monkeypatch):
             flushed.append(name)
         return copy(self, name, limit)
 
-    monkeypatch.setattr(making._Making, "_copy", flushes_before)
+    monkeypatch.setattr(create._SnapshotWriter, "_copy", flushes_before)
     backup(root, tmp_path / "backup")
     restore(tmp_path / "backup", tmp_path / "again")
     assert flushed
@@ -356,14 +356,14 @@ def test_an_open_database_is_copied_in_one_state(at, tmp_path, monkeypatch):
 def test_a_database_that_never_rests_is_refused(tmp_path, monkeypatch):
     root = copy_store("orders-5.5.0", tmp_path)
     database(root, 1)
-    copy, generations = making._Making._copy, iter(range(2, 1000))
+    copy, generations = create._SnapshotWriter._copy, iter(range(2, 1000))
 
     def flushes_before(self, name, limit):
         if name == "rocksdbstore/CURRENT":
             database(root, next(generations))
         return copy(self, name, limit)
 
-    monkeypatch.setattr(making._Making, "_copy", flushes_before)
+    monkeypatch.setattr(create._SnapshotWriter, "_copy", flushes_before)
     with pytest.raises(RefusedError, match="rocksdbstore"):
         backup(root, tmp_path / "backup")
     assert snapshots(tmp_path / "backup") == []

@@ -14,7 +14,7 @@ from mqtool.formats import commit_log
 from mqtool.formats.commit_log import MIN_RECORD_SIZE
 from mqtool.rebuild import aside
 from mqtool.repair.outlook import Preview
-from mqtool.repair.salvage import Options, salvage
+from mqtool.repair.salvage import SalvageOptions, salvage
 from mqtool.repair.salvage.filler import LARGEST, fillers
 from mqtool.store import Message
 from mqtool.verify import Severity, verify
@@ -85,7 +85,7 @@ def test_what_the_master_lost_comes_from_its_slave(tmp_path):
     slave = copy_tree(fixture("ha-5.5.0/store-slave"), tmp_path / "slave")
     whole = records(master)
     erase(master, sorted(whole)[3], 900)
-    found = salvage(master, tmp_path / "new", Options(copies=(slave,)))
+    found = salvage(master, tmp_path / "new", SalvageOptions(copies=(slave,)))
     assert found.is_complete
     assert records(tmp_path / "new") == whole
     assert found.records_by_copy[1] > 0
@@ -98,7 +98,7 @@ def test_two_damaged_copies_make_one_whole_store(tmp_path):
     whole = records(master)
     erase(master, sorted(whole)[3], 900)
     erase(slave, sorted(whole)[-4], 500)
-    assert salvage(master, tmp_path / "new", Options(copies=(slave,))).is_complete
+    assert salvage(master, tmp_path / "new", SalvageOptions(copies=(slave,))).is_complete
     assert records(tmp_path / "new") == whole
 
 
@@ -108,7 +108,7 @@ def test_copies_of_different_logs_are_refused_and_leave_nothing(tmp_path):
         builder.put(body)
         builder.write(tmp_path / name)
     with pytest.raises(RefusedError, match="diverged"):
-        salvage(tmp_path / "a", tmp_path / "new", Options(copies=(tmp_path / "b",)))
+        salvage(tmp_path / "a", tmp_path / "new", SalvageOptions(copies=(tmp_path / "b",)))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
 
 
@@ -122,7 +122,7 @@ def test_a_field_without_a_checksum_is_taken_from_the_first_copy_and_counted(tmp
         file.seek(at - segment.base + commit_log.field_offset("flag"))
         file.write(b"\x01\x02\x03\x04")
     whole = records(master)
-    found = salvage(master, tmp_path / "new", Options(copies=(slave,)))
+    found = salvage(master, tmp_path / "new", SalvageOptions(copies=(slave,)))
     assert found.conflicts == 1
     assert any(str(at) in note for note in found.notes)
     assert records(tmp_path / "new") == whole
@@ -136,7 +136,7 @@ def test_a_copy_that_shares_nothing_proves_nothing(tmp_path):
         builder.write(tmp_path / name)
         erase(tmp_path / name, builder.puts[first].physical_offset, 60)
     with pytest.raises(RefusedError, match="history"):
-        salvage(tmp_path / "a", tmp_path / "new", Options(copies=(tmp_path / "b",)))
+        salvage(tmp_path / "a", tmp_path / "new", SalvageOptions(copies=(tmp_path / "b",)))
 
 
 def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch):
@@ -153,7 +153,7 @@ def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch):
 
 def test_a_compacted_store_keeps_messages_and_queue_offsets_and_has_a_map(tmp_path):
     root = damage_case("old-zero-segment@5.5.0-crash", tmp_path)
-    found = salvage(root, tmp_path / "new", Options(compact=True, map_file=tmp_path / "map.csv"))
+    found = salvage(root, tmp_path / "new", SalvageOptions(compact=True, map_file=tmp_path / "map.csv"))
     old = records(root)
     with (tmp_path / "map.csv").open() as file:
         moves = [{name: int(value) for name, value in row.items()} for row in csv.DictReader(file)]
@@ -177,7 +177,7 @@ def test_the_records_own_checksum_is_right_after_a_move(tmp_path):
     with mqtool.open(root) as store:
         second = [message.physical_offset for message in store.messages(limit=2)][1]
     erase(root, 0, second)
-    salvage(root, tmp_path / "new", Options(compact=True, map_file=tmp_path / "map.csv"))
+    salvage(root, tmp_path / "new", SalvageOptions(compact=True, map_file=tmp_path / "map.csv"))
     with mqtool.open(tmp_path / "new") as store:
         assert not {one.code for one in verify(store).findings if "crc" in one.code}
 

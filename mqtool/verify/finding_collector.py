@@ -13,7 +13,7 @@ MOST_OF_A_CODE = 10_000
 """Findings of one code that are kept; the rest is counted, so that garbage cannot fill the memory."""
 
 
-class Notebook:
+class FindingCollector:
     """Findings of one task, as they are made.
 
     Attributes:

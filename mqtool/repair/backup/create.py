@@ -72,13 +72,13 @@ def backup(
     with open_store(root, config) as store:
         _check(store)
         resumed, marker = _begin(destination)
-        making = _Making(store, destination, on_progress or (lambda _done: None))
-        made = making.run(marker.name.removesuffix(snapshots.INCOMPLETE))
+        writer = _SnapshotWriter(store, destination, on_progress or (lambda _done: None))
+        made = writer.run(marker.name.removesuffix(snapshots.INCOMPLETE))
         manifest = made.write(destination)
         for left in (destination / snapshots.DIRECTORY).glob(f"*{snapshots.INCOMPLETE}"):
             left.unlink(missing_ok=True)
     count = sum(len(file.pieces) for file in made.files)
-    return Backed(made, manifest, resumed, making.read, count, making.pieces.written, making.pieces.stored)
+    return Backed(made, manifest, resumed, writer.read, count, writer.pieces.written, writer.pieces.stored)
 
 
 def _check(store: Store) -> None:
@@ -122,7 +122,7 @@ def _begin(destination: Path) -> tuple[bool, Path]:
     return bool(left), marker
 
 
-class _Making:
+class _SnapshotWriter:
     """One run."""
 
     def __init__(self, store: Store, destination: Path, on_progress: OnProgress) -> None:

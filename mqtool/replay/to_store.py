@@ -29,7 +29,7 @@ _SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ReplayRequest:
     """What is to be replayed, and where to.
 
     Attributes:
@@ -118,7 +118,7 @@ class Report:
         self.queues[topic] = max(self.queues.get(topic, 0), queue_id + 1)
 
 
-def replay(request: Request, progress: Callable[[int], None] = lambda _: None) -> Report:
+def replay(request: ReplayRequest, progress: Callable[[int], None] = lambda _: None) -> Report:
     """Stores messages again, in the source's order.
 
     Args:
@@ -154,7 +154,7 @@ class _Run:
 
     def __init__(
         self,
-        request: Request,
+        request: ReplayRequest,
         validator: PutValidator,
         before: State,
         report: Report,
@@ -221,7 +221,7 @@ class _Run:
         self._state.save(self._request.state)
 
 
-def _state(request: Request) -> tuple[State, bool]:
+def _state(request: ReplayRequest) -> tuple[State, bool]:
     """Returns the state to go on from, and whether there was a run before."""
     fresh = State(request.shape(), states.source_print(request.source.path), None, None, 0)
     found = None if request.state is None else states.load(request.state)
@@ -231,7 +231,7 @@ def _state(request: Request) -> tuple[State, bool]:
     return (found if found.source is not None else replace(found, source=fresh.source)), True
 
 
-def _check(request: Request) -> None:
+def _check(request: ReplayRequest) -> None:
     """Refuses what would go wrong later.
 
     Raises:

@@ -16,7 +16,7 @@ _TWO = struct.Struct("<" + 2 * _ONE.format.removeprefix("<"))
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class FrameRun:
     """Frames that follow one another.
 
     Attributes:
@@ -44,9 +44,9 @@ class Run:
         """Data position after the last frame; of none, that of the buffer."""
         return self.base + (int(self.starts[-1] + self.sizes[-1]) + LENGTH.size if len(self) else 0)
 
-    def first(self, count: int) -> "Run":
+    def first(self, count: int) -> "FrameRun":
         """Returns the first frames only."""
-        return self if count == len(self) else Run(self.data, self.base, self.starts[:count], self.sizes[:count])
+        return self if count == len(self) else FrameRun(self.data, self.base, self.starts[:count], self.sizes[:count])
 
     def record(self, number: int) -> bytes:
         """Returns the bytes of one record."""
@@ -54,7 +54,7 @@ class Run:
         return self.data[start : start + int(self.sizes[number])].tobytes()
 
 
-def hop(data: bytes, base: int, limit: int) -> Run:
+def scan_frames(data: bytes, base: int, limit: int) -> FrameRun:
     """Follows frames from the first byte of a buffer to the first that is none, or is not whole.
 
     Args:
@@ -81,4 +81,4 @@ def hop(data: bytes, base: int, limit: int) -> Run:
         at, length = end + FRAME_OVERHEAD, following
     found = np.array(starts, np.int64)
     sizes = np.diff(np.append(found, at)) - FRAME_OVERHEAD
-    return Run(np.frombuffer(data, np.uint8), base, found, sizes)
+    return FrameRun(np.frombuffer(data, np.uint8), base, found, sizes)

@@ -16,6 +16,7 @@ from mqtool.verify.compaction import CompactionCheck
 from mqtool.verify.consume_queue import QueueFacts
 from mqtool.verify.dledger import LedgerCheck
 from mqtool.verify.facts import Facts
+from mqtool.verify.finding_collector import FindingCollector, area_of, in_order
 from mqtool.verify.findings import (
     Area,
     CheckState,
@@ -34,7 +35,6 @@ from mqtool.verify.index_findings import IndexReport, check_absent
 from mqtool.verify.log_findings import LogReport, WrongRecords, judge_jumps, refine, time_spikes
 from mqtool.verify.losses import Ledger, account, cut_off, losses_of
 from mqtool.verify.next_start import next_start, without_timer
-from mqtool.verify.notebook import Notebook, area_of, in_order
 from mqtool.verify.queue_findings import Dispatched, QueueReport, absent_queues
 from mqtool.verify.rocksdb_queue import RocksCheck
 from mqtool.verify.segment import DamagedRange
@@ -55,7 +55,7 @@ _BIG = (Area.COMMIT_LOG, Area.CONSUME_QUEUE)
 """Checks that are unknown when the reading was stopped early."""
 
 
-class Judgement:
+class Classifier:
     """The findings of one run."""
 
     def __init__(self, store: Store, facts: Facts, broker: str | None = None) -> None:
@@ -64,13 +64,13 @@ class Judgement:
         self._broker = broker
         self._survey = facts.survey
         self._config = store.config
-        self._book = Notebook(store.path, self._survey.config)
+        self._collector = FindingCollector(store.path, self._survey.config)
         self._recovery = recovery_plan.plan(self._survey, store)
         self._details: dict[Area, str] = {}
         self._unknown: dict[Area, str] = {}
         self._losses = Losses()
 
-    def judge(self) -> None:
+    def classify(self) -> None:
         """Makes all findings."""
         damages = [] if self._unlisted_in(Area.COMMIT_LOG) else self._log_files()
         if self._log_failure:
@@ -111,7 +111,7 @@ class Judgement:
         ranges.sort(key=lambda part: part.start)
         self._losses = Losses(tuple(ranges))
         self._unknown[Area.COMMIT_LOG] = self._log_failure
-        config.check_config_files(self._survey.root, self._book)
+        config.check_config_files(self._survey.root, self._collector)
         areas = [Area.CONSUME_QUEUE, Area.INDEX, Area.CHECKPOINT, Area.CONFIG]
         if any(queue.is_batch for queue in self._survey.queues):
             areas.append(Area.BATCH_CONSUME_QUEUE)
@@ -121,7 +121,7 @@ class Judgement:
     def _unlisted(self) -> None:
         """Reports each directory that cannot be listed, and that its check is not complete."""
         for path, area in self._unlisted_areas():
-            self._book.add(_NOT_LISTED[area], path, f"cannot be listed: {self._survey.unlisted[path]}")
+            self._collector.add(_NOT_LISTED[area], path, f"cannot be listed: {self._survey.unlisted[path]}")
             self._unknown[area] = f"{path} cannot be listed: {self._survey.unlisted[path]}"
 
     def _unlisted_in(self, area: Area) -> bool:
@@ -139,7 +139,7 @@ class Judgement:
     def verdict(self, seconds: float, *, complete: bool) -> Verification:
         """Returns the answer; of a check that was stopped early only what is certain already."""
         facts, survey = self._facts, self._survey
-        found = [finding for segment in facts.segments for finding in segment.findings] + self._book.findings()
+        found = [finding for segment in facts.segments for finding in segment.findings] + self._collector.findings()
         found = [finding for finding in found if finding.topic is None or survey.wants(finding.topic)]
         checks = tuple(self._checks(found, complete=complete))
         statistics = Statistics(
@@ -178,12 +178,12 @@ class Judgement:
         survey, facts = self._survey, self._facts
         checkpoint_found = self._store.checkpoint
         if commit_log_files.is_missing(survey, checkpoint_found):
-            self._book.add("log-missing", self._store.path / file_names.COMMIT_LOG, "no segment")
+            self._collector.add("log-missing", self._store.path / file_names.COMMIT_LOG, "no segment")
         ahead = [] if self._log_failure else [run for queue in facts.queues for run in (*queue.ahead, *queue.lost)]
         size = _size(
             COMMIT_LOG, self._store.layout.commit_log_size, [file.size for file in self._store.layout.segments]
         )
-        gaps = commit_log_files.check_files(survey, self._store.layout, size, ahead, self._book)
+        gaps = commit_log_files.check_files(survey, self._store.layout, size, ahead, self._collector)
         damages = facts.damages() + gaps
         if survey.has_dledger:
             self._unknown[Area.COMMIT_LOG] = "the DLedger log has no data file, or is not in use"
@@ -192,12 +192,12 @@ class Judgement:
         return sorted(damages, key=lambda damage: damage.start)
 
     def _log(self, ledger: Ledger, wrong: WrongRecords, units: Disagreement) -> list[LostRange]:
-        time_spikes(self._survey, self._facts.segments, self._book)
-        return LogReport(self._survey, self._facts.segments, ledger, self._book).write(wrong, units.odd)
+        time_spikes(self._survey, self._facts.segments, self._collector)
+        return LogReport(self._survey, self._facts.segments, ledger, self._collector).write(wrong, units.odd)
 
     def _bad_body(self, physical: int, size: int) -> LostRange:
         segment = next(s for s in self._survey.segments if s.base <= physical < s.end)
-        path = self._book.relative(segment.path)
+        path = self._collector.relative(segment.path)
         return LostRange(physical, physical + size, "bad-crc", path, physical - segment.base, 1)
 
     def _queues(self, units: Disagreement, wrong: WrongRecords, ledger: Ledger) -> None:
@@ -218,13 +218,13 @@ class Judgement:
             if survey.wants(queue.topic):
                 size = batch if queue.is_batch else simple
                 is_whole = queue.key not in behind and not found.failure
-                queue_files.check_queue_files(survey, queue, found, size, self._book, is_whole=is_whole)
+                queue_files.check_queue_files(survey, queue, found, size, self._collector, is_whole=is_whole)
                 if found.failure:
                     area = Area.BATCH_CONSUME_QUEUE if queue.is_batch else Area.CONSUME_QUEUE
                     self._unknown[area] = f"{queue.topic}/{queue.queue_id}: {found.failure}"
-        queue_files.check_trees(survey, self._book)
+        queue_files.check_trees(survey, self._collector)
         dispatched = Dispatched(self._store.commit_log, facts.queues, self._store.checkpoint)
-        QueueReport(survey, self._recovery, self._book, facts.queues, units, ledger, dispatched).write()
+        QueueReport(survey, self._recovery, self._collector, facts.queues, units, ledger, dispatched).write()
         explained: dict[tuple[str, int], int] = {}
         for odd in units.odd:
             if odd.code == "log-wrong-queue" and odd.expected is not None:
@@ -238,7 +238,7 @@ class Judgement:
             readable=metadata.topics_file is not None,
             recovery=self._recovery,
             dispatched=dispatched,
-            book=self._book,
+            collector=self._collector,
         )
         if undecided:
             self._unknown[Area.CONSUME_QUEUE] = undecided
@@ -251,10 +251,10 @@ class Judgement:
 
     def _extensions(self) -> None:
         survey, size = self._survey, self._store.layout.consume_queue_ext_size
-        consume_queue_ext.check_extensions(survey, self._facts.queues, size, self._book)
+        consume_queue_ext.check_extensions(survey, self._facts.queues, size, self._collector)
         if (survey.root / file_names.CONSUME_QUEUE_EXT).is_dir() and not survey.has_dledger:
             bit_maps = bit_maps_of(self._store)
-            consume_queue_ext.compare_extensions(survey, bit_maps, self._book)
+            consume_queue_ext.compare_extensions(survey, bit_maps, self._collector)
             if bit_maps.problems:
                 self._unknown[Area.CONSUME_QUEUE_EXT] = f"bit maps could not be compared: {bit_maps.problems[0]}"
 
@@ -268,12 +268,12 @@ class Judgement:
             self._details[Area.CONSUME_QUEUE_EXT] = "compared with the units that point there and with their records"
         if survey.has_rocksdb:
             try:
-                self._details[Area.CONSUME_QUEUE] = RocksCheck(self._store, survey, self._book).run()
+                self._details[Area.CONSUME_QUEUE] = RocksCheck(self._store, survey, self._collector).run()
             except UnavailableError as error:
                 self._unknown[Area.CONSUME_QUEUE] = str(error)
         elif survey.has_dledger:
             self._unknown[Area.CONSUME_QUEUE] = "units may point into the DLedger log, which is not read"
-        if any(finding.code == "queue-other-delay" for finding in self._book.findings()):
+        if any(finding.code == "queue-other-delay" for finding in self._collector.findings()):
             words = f"units of {SCHEDULE_TOPIC} show several delays of a level: give --config with messageDelayLevel"
             self._unknown[Area.CONSUME_QUEUE] = words
 
@@ -284,14 +284,14 @@ class Judgement:
         self._details[Area.INDEX] = f"{sum(f.entries for f in facts.index)} entries in {len(facts.index)} file(s)"
         if not survey.with_index:
             reason = check_absent(
-                survey, self._store.checkpoint, self._config.flag("messageIndexEnable"), facts.records, self._book
+                survey, self._store.checkpoint, self._config.flag("messageIndexEnable"), facts.records, self._collector
             )
             if reason:
                 self._unknown[Area.INDEX] = reason
             return
-        known = [finding for segment in facts.segments for finding in segment.findings] + self._book.findings()
+        known = [finding for segment in facts.segments for finding in segment.findings] + self._collector.findings()
         wrong = {finding.physical_offset for finding in known if area_of(finding) is Area.COMMIT_LOG}
-        report = IndexReport(survey, self._store.commit_log, facts.index, self._recovery, self._book)
+        report = IndexReport(survey, self._store.commit_log, facts.index, self._recovery, self._collector)
         failure = next((found.failure for found in facts.index if found.failure), "")
         report.write(IndexDisagreement() if failure else facts.compare_index(damages), wrong)
         if failure:
@@ -301,15 +301,17 @@ class Judgement:
 
     def _around(self) -> None:
         """Looks at what is neither log, queue nor index."""
-        survey, book = self._survey, self._book
-        checkpoint.check_checkpoint(survey, self._facts.newest, self._facts.index, book)
-        checkpoint.check_shutdown(survey, book)
+        survey, collector = self._survey, self._collector
+        checkpoint.check_checkpoint(survey, self._facts.newest, self._facts.index, collector)
+        checkpoint.check_shutdown(survey, collector)
         self._details[Area.CHECKPOINT] = "fields against log and index"
         self._details[Area.SHUTDOWN] = "a broker is running" if survey.live else "abort file"
         precision = self._config.integer("timerPrecisionMs")
         try:
             with noting_unlisted(None):
-                timer = TimerCheck(survey, self._by_key().get((TIMER_TOPIC, 0)), self._facts.newest, precision, book)
+                timer = TimerCheck(
+                    survey, self._by_key().get((TIMER_TOPIC, 0)), self._facts.newest, precision, collector
+                )
                 if survey.is_unlisted((TIMER_TOPIC, 0)):
                     self._unknown[Area.TIMER] = f"the queue of {TIMER_TOPIC} cannot be listed"
                 elif timer.is_there:
@@ -317,8 +319,8 @@ class Judgement:
         except StoreError as error:
             self._unknown[Area.TIMER] = str(error)
         for area, check in (
-            (Area.DLEDGER, LedgerCheck(survey, book)),
-            (Area.COMPACTION, CompactionCheck(survey, book)),
+            (Area.DLEDGER, LedgerCheck(survey, collector)),
+            (Area.COMPACTION, CompactionCheck(survey, collector)),
         ):
             try:
                 with noting_unlisted(None):
@@ -328,21 +330,21 @@ class Judgement:
                 self._unknown[area] = str(error)
         if not survey.has_dledger and not survey.has_rocksdb:
             try:
-                unread = ServiceRecordCheck(self._store, survey, book).run()
+                unread = ServiceRecordCheck(self._store, survey, collector).run()
             except StoreError as error:
                 unread = f"messages that wait for a service of the broker were not all looked at: {error}"
             if unread:
                 self._unknown[Area.COMMIT_LOG] = unread
-        epochs = controller.check_controller(survey, self._config.flag("enableControllerMode"), book)
+        epochs = controller.check_controller(survey, self._config.flag("enableControllerMode"), collector)
         if epochs is not None:
             self._details[Area.CONTROLLER] = epochs
         if self._config.values:
-            lint.check_lint(survey, self._config, book)
+            lint.check_lint(survey, self._config, collector)
             self._details[Area.LINT] = f"{len(self._config.values)} key(s)"
 
     def _config_files(self) -> None:
         survey, metadata = self._survey, self._store.metadata
-        reason, unread = config.check_config_files(survey.root, self._book)
+        reason, unread = config.check_config_files(survey.root, self._collector)
         reason = reason or next((problem for problem in metadata.problems if "RocksDB" in problem), "")
         if reason:
             self._unknown[Area.CONFIG] = reason
@@ -350,9 +352,9 @@ class Judgement:
         words = f"{len(metadata.topics)} topic(s), {len(metadata.consumer_offsets)} group(s) with offsets"
         self._details[Area.CONFIG] = words
         if file_names.TOPICS not in unread:
-            config.check_topics(survey, metadata.topics, metadata.topics_file is not None, self._book)
+            config.check_topics(survey, metadata.topics, metadata.topics_file is not None, self._collector)
         if unread.isdisjoint((file_names.CONSUMER_OFFSETS, file_names.LMQ_CONSUMER_OFFSETS)):
-            config.check_offsets(survey, metadata, self._by_key(), self._book)
+            config.check_offsets(survey, metadata, self._by_key(), self._collector)
 
     def _by_key(self) -> dict[tuple[str, int], QueueFacts]:
         return {(facts.topic, facts.queue_id): facts for facts in self._facts.queues}

@@ -39,7 +39,7 @@ OnProgress = Callable[[int], None]
 
 
 @dataclass(frozen=True)
-class Options:
+class SalvageOptions:
     """How it is done.
 
     Attributes:
@@ -56,7 +56,7 @@ class Options:
 
 
 def salvage(
-    root: Path, target: Path, options: Options | None = None, on_progress: OnProgress | None = None
+    root: Path, target: Path, options: SalvageOptions | None = None, on_progress: OnProgress | None = None
 ) -> Salvaged:
     """Copies every provable record into a new store, and derives the rest of it.
 
@@ -73,7 +73,7 @@ def salvage(
         NothingFoundError: nothing provable is there.
         StoreError: a file cannot be read or written.
     """
-    chosen = options or Options()
+    chosen = options or SalvageOptions()
     if chosen.compact != (chosen.map_file is not None):
         raise UsageError("a compacted store needs a file for the map of offsets, and only that does")
     if chosen.map_file is not None and os.path.lexists(chosen.map_file):
@@ -99,7 +99,7 @@ def _remove_interrupted_map(target: Path, path: Path) -> None:
     path.unlink()
 
 
-def _check(stores: list[Store], target: Path, options: Options) -> None:
+def _check(stores: list[Store], target: Path, options: SalvageOptions) -> None:
     for store in stores:
         if store.layout.dledger_dirs:
             raise UnsupportedFormatError(
@@ -137,7 +137,7 @@ _MAP_MARK = "map-written"
 class _Salvage:
     """One run."""
 
-    def __init__(self, stores: list[Store], target: Path, options: Options, work: Path) -> None:
+    def __init__(self, stores: list[Store], target: Path, options: SalvageOptions, work: Path) -> None:
         self._stores = stores
         self._options = options
         self._work = work
