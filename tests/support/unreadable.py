@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from mqtool.errors import UnreadableError
 from mqtool.store import files
 
@@ -16,23 +18,25 @@ def denied(_path: Path) -> int:
 
 
 @contextmanager
-def unreadable(monkeypatch, path: Path, *, from_position: int | None = None, until: int = 1 << 62) -> Iterator[None]:
+def unreadable(
+    monkeypatch: pytest.MonkeyPatch, path: Path, *, from_position: int | None = None, until: int = 1 << 62
+) -> Iterator[None]:
     """A file that cannot be opened, or whose bytes from a position on, until another, cannot be read."""
     opened, read, read_into = files.open_regular, files._LocalBytes.read, files._LocalBytes.read_into
 
     def opens(asked: Path, flags: int) -> int:
         return denied(asked) if asked == path and from_position is None else opened(asked, flags)
 
-    def fails(self, position: int, count: int) -> bool:
+    def fails(self: Any, position: int, count: int) -> bool:
         is_there = from_position is not None and position < until and position + count > from_position
         return self._path == path and is_there
 
-    def reads(self, position: int, count: int) -> bytes:
+    def reads(self: Any, position: int, count: int) -> bytes:
         if fails(self, position, min(count, self.size - position)):
             raise UnreadableError(f"cannot be read at position {position}: {os.strerror(5)}", path)
         return read(self, position, count)
 
-    def reads_into(self, position: int, target: memoryview) -> int:
+    def reads_into(self: Any, position: int, target: memoryview) -> int:
         if fails(self, position, min(len(target), self.size - position)):
             raise UnreadableError(f"cannot be read at position {position}: {os.strerror(5)}", path)
         return read_into(self, position, target)
@@ -45,7 +49,7 @@ def unreadable(monkeypatch, path: Path, *, from_position: int | None = None, unt
 
 
 @contextmanager
-def unlistable(monkeypatch, directory: Path, code: int = errno.EACCES) -> Iterator[None]:
+def unlistable(monkeypatch: pytest.MonkeyPatch, directory: Path, code: int = errno.EACCES) -> Iterator[None]:
     """A directory that cannot be listed; with EACCES no path below it can be looked at, as after `chmod 000`."""
 
     def guarded(call: Callable[..., Any], *, itself: bool) -> Callable[..., Any]:
