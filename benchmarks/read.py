@@ -47,7 +47,7 @@ WAYS: dict[str, Callable[[Store], object]] = {
 
 
 def frames_of(store: Store, *, check_crc: bool = True):
-    return (item for item in store.commit_log.frames(check_crc=check_crc) if isinstance(item, Frames))
+    return (item for item in store.commit_log.walk(crc=check_crc) if isinstance(item, Frames))
 
 
 def windows(store: Store):

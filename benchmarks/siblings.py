@@ -100,7 +100,7 @@ def write_dledger(root: Path, count: int, size: int) -> list[Path]:
         tempfile.TemporaryDirectory(dir=root.parent) as folder,
         open_store(write_big_store(Path(folder) / "plain", count, size=size)) as plain,
     ):
-        for item in plain.commit_log.frames():
+        for item in plain.commit_log.walk():
             if not isinstance(item, Frames):
                 continue
             for start, length in zip(item.positions.tolist(), item.sizes.tolist(), strict=True):
@@ -145,7 +145,7 @@ def findings(root: Path) -> None:
 
 def ledger_frames(root: Path) -> None:
     with open_store(root) as store:
-        assert all(isinstance(item, Frames) for item in store.commit_log.frames())
+        assert all(isinstance(item, Frames) for item in store.commit_log.walk())
 
 
 def ledger_columns(root: Path) -> None:

@@ -120,7 +120,7 @@ class _Conversion:
                 if not segment.entries:
                     copy_file(segment.path, self._staging / file_names.COMMIT_LOG / segment.path.name)
                     found.plain_segments += 1
-            for item in log.frames(check_crc=True):
+            for item in log.walk():
                 if isinstance(item, Damage):
                     found.damage.add(item)
                     continue

@@ -166,7 +166,7 @@ def into_rocksdb(store: Store, target: Path) -> ConvertedQueues:
         _raise_versions(staging / file_names.CONFIG)
         with _Writer(staging / file_names.CONSUME_QUEUE) as writer:
             dispatcher = Dispatcher(store.dispatch_rules)
-            for item in log.frames(check_crc=False):
+            for item in log.walk(crc=False):
                 if isinstance(item, Damage):
                     found.damage.add(item)
                     continue

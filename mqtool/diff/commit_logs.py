@@ -67,7 +67,7 @@ def _alone(side: str, log: CommitLog, mine: list[Interval], others: list[Interva
 
 
 def _messages(log: CommitLog, start: int, end: int) -> int:
-    return sum(len(item) for item in log.frames(start, end, check_crc=False) if not isinstance(item, Damage))
+    return sum(len(item) for item in log.walk(start, end, crc=False) if not isinstance(item, Damage))
 
 
 def _tail(log: CommitLog, other: CommitLog) -> TailSide | None:

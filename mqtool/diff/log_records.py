@@ -58,7 +58,7 @@ def touched(log: CommitLog, runs: Runs) -> Touched:
     for number, segment in enumerate(log.segments):
         if not runs.overlapping(np.array([segment.base]), np.array([segment.end]))[0]:
             continue
-        walk = log.walk(number)
+        walk = log.walk_segment(number)
         for item in walk:
             if isinstance(item, Damage):
                 if runs.overlapping(np.array([item.start]), np.array([item.end]))[0]:

@@ -28,7 +28,7 @@ def log_end(store: Store, cuts: Cuts) -> int:
     cut = cuts.first_at(near, end) if near > segment.base else None
     start = 0 if cut is None else cut.physical_offset - segment.base
     whole = end
-    for item in log.walk(index, start=start, check_crc=True):
+    for item in log.walk_segment(index, start=start):
         if isinstance(item, Damage):
             whole = min(whole, item.start) if item.kind is DamageKind.BAD_CRC else end
             continue

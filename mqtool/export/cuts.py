@@ -94,7 +94,7 @@ class Cuts:
         index = self._log.segment_at(wanted)
         if index is None:
             return None
-        for item in self._log.walk(index, start=wanted - self._log.segments[index].base):
+        for item in self._log.walk_segment(index, start=wanted - self._log.segments[index].base):
             if isinstance(item, Frames):
                 found = item.base + int(item.positions[0])
                 return found if found < limit else None

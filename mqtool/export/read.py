@@ -15,10 +15,9 @@ from mqtool.export.request import ReadRequest
 from mqtool.export.rows import Rows, rows_of
 from mqtool.export.sources import Source
 from mqtool.records.damage import Damage, DamageKind
-from mqtool.records.entries import walk_of
 from mqtool.records.frames import Frames
-from mqtool.records.walk import SegmentSpan
-from mqtool.store.files import ReadFile
+from mqtool.store.files import MappedFile, ReadFile
+from mqtool.store.log_walk import walk_file
 from mqtool.store.remote import as_path, is_url
 from mqtool.store.selection import Selection
 
@@ -72,9 +71,8 @@ def walk_span(span: Span, witness: "_Witness | None" = None) -> Iterator[Frames 
         yield Damage(span.start, span.end, DamageKind.MISSING, f"gone since planning: {error}", path)
         return
     with closing(file):
-        size = span.end - span.base
-        walked = SegmentSpan(span.base, size, span.start - span.base, size, entries=span.entries)
-        for item in walk_of(file.read, walked, witness=witness):
+        segment = MappedFile(path, span.base, span.end - span.base, span.entries)
+        for item in walk_file(file, segment, start=span.start - span.base, witness=witness):
             yield item.at(path, span.base) if isinstance(item, Damage) else item
 
 

@@ -10,13 +10,12 @@ from typing import Protocol
 
 from mqtool.errors import StoreError
 from mqtool.rebuild.digest import Batch, Wanted
-from mqtool.records.damage import Damage, DamageKind
-from mqtool.records.entries import walk_of
+from mqtool.records.damage import Damage
 from mqtool.records.frames import Frames
-from mqtool.records.walk import SegmentSpan
-from mqtool.store.commit_log import CommitLog, Segment
+from mqtool.store.commit_log import CommitLog, Segment, gap_between
 from mqtool.store.cuts import cuts_of
 from mqtool.store.files import ReadFile
+from mqtool.store.log_walk import refilling_walk
 
 PART_BYTES = 32 << 20
 """Bytes of a part, about: its batches are in memory until they are written."""
@@ -63,7 +62,7 @@ def parts_of(log: CommitLog, wanted: Wanted, *, cut: bool) -> Iterator[Part]:
     """
     before: Segment | None = None
     for index, segment in enumerate(log.segments[: log.last_used + 1]):
-        gap = _gap(before, segment)
+        gap = None if before is None else gap_between(before, segment)
         before = segment
         if (wanted.start is not None and segment.end <= wanted.start) or (
             wanted.end is not None and segment.base >= wanted.end
@@ -76,13 +75,6 @@ def parts_of(log: CommitLog, wanted: Wanted, *, cut: bool) -> Iterator[Part]:
                 yield Part(segment, start, position, is_last=False, gap=gap)
                 start, gap = position, None
         yield Part(segment, start, None, is_last, gap)
-
-
-def _gap(before: Segment | None, segment: Segment) -> Damage | None:
-    if before is None or before.end >= segment.base:
-        return None
-    detail = f"no file between {before.path.name} and {segment.path.name}"
-    return Damage(before.end, segment.base, DamageKind.MISSING, detail, before.path, before.size)
 
 
 def _start_in(log: CommitLog, segment: Segment, start: int | None) -> int:
@@ -103,11 +95,8 @@ def walk_part(part: Part, digest: Taker, wanted: Wanted) -> Iterator[Batch]:
     """
     segment = part.segment
     with ReadFile(segment.path) as file:
-        size = segment.size if part.end is None else part.end
-        span = SegmentSpan(
-            segment.base, size, part.start, file.data_end(), part.is_last and part.end is None, entries=segment.entries
-        )
-        walk = walk_of(file.read, span, check_crc=False, read_into=file.read_into)
+        is_last = part.is_last and part.end is None
+        walk = refilling_walk(file, segment, start=part.start, end=part.end, is_last=is_last)
         if part.gap is not None:
             yield Batch(segment.base, damage=[part.gap])
         for item in walk:

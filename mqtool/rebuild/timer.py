@@ -102,7 +102,7 @@ class _Rebuild:
     def run(self, out: Path) -> TimerResult:
         """Reads the log, then writes."""
         found = self._found
-        for item in self._store.commit_log.frames():
+        for item in self._store.commit_log.walk():
             if isinstance(item, Damage):
                 found.damage.add(item)
             else:

@@ -10,15 +10,14 @@ from functools import cached_property
 import numpy as np
 
 from mqtool.formats import commit_log, properties
-from mqtool.records.entries import walk_of
 from mqtool.records.frames import Frames
 from mqtool.records.record_check import RecordCheck
-from mqtool.records.walk import SegmentSpan
 from mqtool.recovery.mapped_files import SimulatedFile
 from mqtool.recovery.requests import Requests
 from mqtool.recovery.settings import Settings
 from mqtool.recovery.state import QueueKey
-from mqtool.store.files import ReadFile
+from mqtool.store.files import MappedFile, ReadFile
+from mqtool.store.log_walk import walk_file
 
 _PLACE_BITS = 40
 _HIGHEST_PORT = 0xFFFF
@@ -141,8 +140,7 @@ def prove(settings: Settings, segments: Sequence[SimulatedFile]) -> Proof:
     columns = _Columns(settings)
     for number, file in enumerate(segments):
         with ReadFile(file.path) as opened:
-            span = SegmentSpan(file.base, opened.size, data_end=opened.data_end(), entries=file.entries)
-            for item in walk_of(opened.read, span):
+            for item in walk_file(opened, MappedFile(file.path, file.base, opened.size, file.entries)):
                 if isinstance(item, Frames):
                     columns.add(number, file.base, item)
     return columns.joined(segments)

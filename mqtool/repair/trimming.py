@@ -140,7 +140,7 @@ def _needs_blank(store: Store, segment: MappedFile) -> int | None:
     number = next((number for number, one in enumerate(log.segments) if one.path == segment.path), None)
     if number is None or number >= log.last_used:
         return None
-    walk = log.walk(number)
+    walk = log.walk_segment(number)
     end = 0
     for item in walk:
         if isinstance(item, Frames):

@@ -91,7 +91,7 @@ def find_cut(store: Store, at: int) -> Cut:
 
 def _walk_to(store: Store, number: int, at: int) -> tuple[int, int]:
     """Returns where the last record of a segment before an offset ends, or the offset itself; and its store time."""
-    segment, walk = store.commit_log.segments[number], store.commit_log.walk(number, check_crc=False)
+    segment, walk = store.commit_log.segments[number], store.commit_log.walk_segment(number, crc=False)
     end, last_time = segment.base, 0
     for item in walk:
         if isinstance(item, Damage):

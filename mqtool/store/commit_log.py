@@ -13,11 +13,11 @@ from mqtool.formats import commit_log
 from mqtool.formats.commit_log import Record
 from mqtool.formats.dledger import ENTRY_HEADER_SIZE
 from mqtool.records.damage import Damage, DamageKind, Tail
-from mqtool.records.entries import walk_of
 from mqtool.records.frames import Frames
 from mqtool.records.segment_bytes import SegmentBytes, first_data
-from mqtool.records.walk import SegmentSpan, SegmentWalk
+from mqtool.records.walk import SegmentWalk
 from mqtool.store.files import MappedFile, ReadFile
+from mqtool.store.log_walk import walk_file
 from mqtool.store.readable_parts import UnreadableParts
 from mqtool.store.witness import QueueWitness
 
@@ -164,7 +164,7 @@ class CommitLog:
 
     def _record_around(self, index: int, physical_offset: int) -> int | None:
         """Returns where the record starts inside which an offset lies, None if it is a start itself or in damage."""
-        for item in self.walk(index, start=self._floor(index, physical_offset), check_crc=False):
+        for item in self.walk_segment(index, start=self._floor(index, physical_offset), crc=False):
             if isinstance(item, Damage):
                 if item.end > physical_offset:
                     return None
@@ -175,15 +175,13 @@ class CommitLog:
                 return None if start == physical_offset else start
         return None
 
-    def frames(
-        self, start: int | None = None, end: int | None = None, *, check_crc: bool = True
-    ) -> Iterator[Frames | Damage]:
+    def walk(self, start: int | None = None, end: int | None = None, *, crc: bool = True) -> Iterator[Frames | Damage]:
         """Walks the log.
 
         Args:
             start: physical offset of a record, or anything below it; None for the first.
             end: physical offset to stop before; None for the end of the log.
-            check_crc: whether a wrong body CRC makes a record damage.
+            crc: whether a wrong body CRC makes a record damage.
 
         Yields:
             Sound frames of each window, in order; damage where there is none. An unfinished record at the end of the
@@ -192,11 +190,11 @@ class CommitLog:
         for index, segment in enumerate(self.segments):
             if (start is not None and segment.end <= start) or (end is not None and segment.base >= end):
                 continue
-            if index and self.segments[index - 1].end < segment.base:
-                gap = _clip(_gap(self.segments[index - 1], segment), start, end)
-                if gap is not None:
-                    yield gap
-            walk = self.walk(index, start=self._start_in(index, start), check_crc=check_crc)
+            gap = gap_between(self.segments[index - 1], segment) if index else None
+            clipped = None if gap is None else _clip(gap, start, end)
+            if clipped is not None:
+                yield clipped
+            walk = self.walk_segment(index, start=self._start_in(index, start), crc=crc)
             for item in walk:
                 clipped = _clip(item, start, end)
                 if clipped is not None:
@@ -244,12 +242,12 @@ class CommitLog:
     def _hints(self) -> list[int]:
         return self._hint() if self._hint else []
 
-    def walk(self, index: int, *, start: int = 0, check_crc: bool = True) -> SegmentWalk:
-        """Returns the walk over one segment."""
-        segment, data_end = self.segments[index], self._file(index).data_end()
+    def walk_segment(self, index: int, *, start: int = 0, crc: bool = True) -> SegmentWalk:
+        """Returns the walk over one segment, from a position in it."""
         is_last = index >= self.last_used
-        span = SegmentSpan(segment.base, segment.size, start, data_end, is_last=is_last, entries=segment.entries)
-        return walk_of(partial(self._read_in, index), span, check_crc=check_crc, witness=self.witness)
+        return walk_file(
+            _Reopened(self, index), self.segments[index], start=start, is_last=is_last, crc=crc, witness=self.witness
+        )
 
     def reader(self, index: int) -> Callable[[int, int], bytes]:
         """Returns the positional read of a segment."""
@@ -274,7 +272,7 @@ class CommitLog:
             return 0, Tail(0, "clean", 0, "there is no segment")
         index = self.last_used
         segment = self.segments[index]
-        walk = self.walk(index, start=self._proved_start(segment), check_crc=False)
+        walk = self.walk_segment(index, start=self._proved_start(segment), crc=False)
         for _ in walk:
             pass
         follows = index + 1 < len(self.segments) and self.segments[index + 1].base == segment.end
@@ -335,7 +333,23 @@ def _without_overlap(segments: tuple[Segment, ...]) -> tuple[Segment, ...]:
     return tuple(found)
 
 
-def _gap(before: Segment, after: Segment) -> Damage:
+class _Reopened:
+    """One segment of a log, read through the log: only so many files are open, and one may be closed during a walk."""
+
+    def __init__(self, log: CommitLog, index: int) -> None:
+        self._log, self._index = log, index
+
+    def read(self, position: int, count: int) -> bytes:
+        return self._log._file(self._index).read(position, count)
+
+    def data_end(self) -> int:
+        return self._log._file(self._index).data_end()
+
+
+def gap_between(before: Segment, after: Segment) -> Damage | None:
+    """Returns the damage that a missing file between two segments is, None if one follows on the other."""
+    if before.end >= after.base:
+        return None
     detail = f"no file between {before.path.name} and {after.path.name}"
     return Damage(before.end, after.base, DamageKind.MISSING, detail, before.path, before.size)
 

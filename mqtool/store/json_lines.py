@@ -41,7 +41,7 @@ def _items(store: Store, selection: Selection) -> Iterator[Frames | Damage]:
     left = selection.limit
     if left == 0:
         return
-    for item in store.commit_log.frames(selection.start, selection.end):
+    for item in store.commit_log.walk(selection.start, selection.end):
         if isinstance(item, Damage):
             yield item
             continue

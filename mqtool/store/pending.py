@@ -91,7 +91,7 @@ def _next_record(log: CommitLog, offset: int) -> int:
 
 
 def _dispatch(log: CommitLog, dispatcher: Dispatcher, start: int, *, keys: bool) -> Iterator[Dispatched]:
-    for item in log.frames(start, log.max_offset, check_crc=False):
+    for item in log.walk(start, log.max_offset, crc=False):
         if not isinstance(item, Damage):
             yield dispatcher.dispatch(item, keys=keys)
 
@@ -224,7 +224,7 @@ def recovered_index(
     builder = IndexBuilder(*shape, resumed)
     made: dict[int, tuple[IndexFileBuilder, list[Patch]]] = {}
     dispatcher = Dispatcher(rules)
-    for item in log.frames(scan_from, log.max_offset, check_crc=False):
+    for item in log.walk(scan_from, log.max_offset, crc=False):
         if isinstance(item, Damage):
             continue
         keys = dispatcher.dispatch(item).keys

@@ -332,7 +332,7 @@ class Store:
     def _frames(self, selection: Selection, *, check_crc: bool) -> Iterator[Any]:
         if self._closed:
             raise StoreClosedError("used after close", self.path)
-        return self.commit_log.frames(selection.start, selection.end, check_crc=check_crc)
+        return self.commit_log.walk(selection.start, selection.end, crc=check_crc)
 
     def message_at(self, physical_offset: int) -> Message:
         """Returns the message whose record starts at a physical offset.

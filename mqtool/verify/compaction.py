@@ -10,9 +10,9 @@ from mqtool.formats import commit_log, file_names, properties
 from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT, SPARSE_END_UNIT, BatchConsumeQueueUnit
 from mqtool.formats.consume_queue import tags_code
 from mqtool.records.damage import Damage
-from mqtool.records.walk import SegmentSpan, SegmentWalk
 from mqtool.store.files import MappedFile, ReadFile, list_directory, list_mapped_files
 from mqtool.store.layout import queue_directories
+from mqtool.store.log_walk import walk_file
 from mqtool.store.message import Message, from_record
 from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.findings import Severity
@@ -88,8 +88,7 @@ class CompactionCheck:
 
     def _messages(self, log: MappedFile, name: tuple[str, int]) -> Iterator[Message]:
         with ReadFile(log.path) as file:
-            span = SegmentSpan(log.base, log.size, 0, file.data_end(), is_last=True)
-            walk = SegmentWalk(file.read, span)
+            walk = walk_file(file, log, is_last=True)
             for item in walk:
                 if isinstance(item, Damage):
                     self._collector.add(

@@ -12,10 +12,9 @@ import numpy as np
 from mqtool.errors import FormatError, StoreError
 from mqtool.formats import dledger
 from mqtool.records.damage import Damage
-from mqtool.records.entries import walk_of
 from mqtool.records.frames import Frames
-from mqtool.records.walk import SegmentSpan
 from mqtool.store.files import MappedFile, ReadFile, list_mapped_files, read_file
+from mqtool.store.log_walk import walk_file
 from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.survey import Survey
 
@@ -62,8 +61,7 @@ class LedgerCheck:
         """Yields the headers of the sound entries of a file, as a structured array."""
         with ReadFile(file.path) as opened:
             is_last = file is self._files[-1]
-            span = SegmentSpan(file.base, file.size, 0, opened.data_end(), is_last, entries=True)
-            for item in walk_of(opened.read, span, check_crc=False):
+            for item in walk_file(opened, file, is_last=is_last, crc=False):
                 if not isinstance(item, Damage):
                     heads = _heads_of(item)
                     if self._survey.live:

@@ -13,10 +13,9 @@ from mqtool.errors import StoreError
 from mqtool.records.damage import Damage
 from mqtool.records.dispatch import Dispatcher
 from mqtool.records.dispatched import DispatchRules, IndexKeys, QueueUnits
-from mqtool.records.entries import walk_of
 from mqtool.records.frames import Frames
-from mqtool.records.walk import SegmentSpan
 from mqtool.store.files import ReadFile
+from mqtool.store.log_walk import walk_file
 from mqtool.verify.checksums import Buckets
 from mqtool.verify.survey import Survey
 
@@ -104,14 +103,13 @@ def read_records(
 
 def _frames(survey: Survey, number: int, span: tuple[int, int], start: int) -> Iterator[Frames]:
     segment = survey.segments[number]
-    witness = survey.witness()
     try:
         with ReadFile(segment.path) as file:
             is_last = number >= survey.last_used
-            whole = SegmentSpan(
-                segment.base, segment.size, start - segment.base, file.data_end(), is_last, entries=segment.entries
+            walk = walk_file(
+                file, segment, start=start - segment.base, is_last=is_last, crc=False, witness=survey.witness()
             )
-            for item in walk_of(file.read, whole, check_crc=False, witness=witness):
+            for item in walk:
                 if isinstance(item, Damage):
                     continue
                 offsets = item.positions + item.base

@@ -45,7 +45,7 @@ class RocksCheck:
             with QueueDatabase(self._path) as database:
                 queues = {(topic, queue_id): (first, last) for topic, queue_id, first, last in database.queues()}
                 dispatcher = Dispatcher(self._survey.rules)
-                for item in self._log.frames(check_crc=False):
+                for item in self._log.walk(crc=False):
                     if not isinstance(item, Damage):
                         self._compare(database, dispatcher.dispatch(item).units, dispatcher.topics.names)
                 units = sum(self._count(database, name, *queues[name]) for name in sorted(queues))

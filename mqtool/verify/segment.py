@@ -5,7 +5,6 @@ with other segments can decide (lost messages, missing units) is left to the cal
 """
 
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
 
@@ -13,17 +12,17 @@ from mqtool.errors import StoreError
 from mqtool.records.damage import Damage, Tail
 from mqtool.records.dispatch import Dispatcher
 from mqtool.records.dispatched import QueueUnits
-from mqtool.records.entries import walk_of
 from mqtool.records.frames import Frames
-from mqtool.records.walk import SegmentSpan, SegmentWalk
+from mqtool.records.walk import SegmentWalk
 from mqtool.store.files import ReadFile
+from mqtool.store.log_walk import refilling_walk
 from mqtool.verify import record_rules
 from mqtool.verify.checksums import BUCKET_BITS, Sums, mix_batches, mix_units, queue_key
 from mqtool.verify.continuity import Continuity, QueueSpan
 from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.findings import Finding
 from mqtool.verify.survey import Survey
-from mqtool.verify.throttle import Throttle
+from mqtool.verify.throttle import Throttle, ThrottledFile
 from mqtool.verify.timeline import Timeline
 
 
@@ -127,15 +126,14 @@ class _Check:
         try:
             with ReadFile(segment.path) as file:
                 is_last = facts.number >= self._survey.last_used and end is None
-                span = SegmentSpan(segment.base, size, start, file.data_end(), is_last, entries=segment.entries)
-                witness = self._survey.witness()
-                walk = walk_of(
-                    partial(self._read, file),
-                    span,
-                    check_crc=False,
-                    witness=witness,
-                    read_into=partial(self._read_into, file),
+                walk = refilling_walk(
+                    ThrottledFile(file, self._throttle),
+                    segment,
+                    start=start,
+                    end=end,
+                    is_last=is_last,
                     with_crc=True,
+                    witness=self._survey.witness(),
                 )
                 self._walk(walk)
                 facts.bytes = size - start
@@ -149,16 +147,6 @@ class _Check:
         facts.span = self._continuity.span
         facts.first_times, facts.last_times = self._rules.first_times, self._rules.last_times
         return facts
-
-    def _read(self, file: ReadFile, position: int, count: int) -> bytes:
-        data = file.read(position, count)
-        self._throttle.spend(len(data))
-        return data
-
-    def _read_into(self, file: ReadFile, position: int, target: memoryview) -> int:
-        count = file.read_into(position, target)
-        self._throttle.spend(count)
-        return count
 
     def _walk(self, walk: SegmentWalk) -> None:
         facts, limit = self._facts, self._survey.end if self._survey.live else None

@@ -246,7 +246,7 @@ def _used_log(store: Store, *, live: bool) -> tuple[CommitLog, tuple[tuple[Mappe
         log.witness = store.commit_log.witness
         if not log.segments or log.last_used == 0 or live:
             return log, tuple(behind)
-        walk = log.walk(log.last_used, check_crc=False)
+        walk = log.walk_segment(log.last_used, crc=False)
         if any(not isinstance(item, Damage) for item in walk) or walk.tail is None or walk.ended_by_blank:
             return log, tuple(behind)
         segment = log.segments[log.last_used]

@@ -3,6 +3,8 @@
 import time
 from collections.abc import Callable
 
+from mqtool.store.files import ReadFile
+
 
 class Throttle:
     """Lets so many bytes a second through."""
@@ -37,3 +39,26 @@ class Throttle:
         self._free_at = max(self._free_at, now) + count / self._rate
         if self._free_at > now:
             self._sleep(self._free_at - now)
+
+
+class ThrottledFile:
+    """A file whose bytes are read through a throttle."""
+
+    def __init__(self, file: ReadFile, throttle: Throttle) -> None:
+        self._file, self._throttle = file, throttle
+
+    def read(self, position: int, count: int) -> bytes:
+        """Reads as `ReadFile.read`, and pays."""
+        data = self._file.read(position, count)
+        self._throttle.spend(len(data))
+        return data
+
+    def read_into(self, position: int, target: memoryview) -> int:
+        """Reads as `ReadFile.read_into`, and pays."""
+        count = self._file.read_into(position, target)
+        self._throttle.spend(count)
+        return count
+
+    def data_end(self) -> int:
+        """Returns a position after which the file holds only zeros."""
+        return self._file.data_end()

@@ -16,7 +16,7 @@ from tests.support.stores import STORES, StoreFixture
 def test_lines_from_columns_are_rows_of_messages(fixture: StoreFixture, mode: str) -> None:
     assert fixture.directory is not None
     with mqtool.open(fixture.directory) as store:
-        lines = b"".join(json_lines(item, mode) for item in store.commit_log.frames() if isinstance(item, Frames))
+        lines = b"".join(json_lines(item, mode) for item in store.commit_log.walk() if isinstance(item, Frames))
         rows = [json.loads(line) for line in lines.splitlines()]
         expected = [row_of(message, mode) for message in store.messages() if isinstance(message, Message)]
     assert rows == expected

@@ -163,6 +163,20 @@ def test_formats_and_records_open_no_file():
     assert calls == []
 
 
+WALKERS = {"SegmentSpan", "SegmentWalk", "EntryWalk", "walk_of"}
+
+
+def test_a_walk_is_put_together_in_one_place():
+    calls = {
+        str(module.path)
+        for module in modules()
+        if module.layer != "records"
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in WALKERS
+    }
+    assert calls == {"mqtool/store/log_walk.py"}
+
+
 ROOMS_OF_SERVER = ("net", "namesrv", "producer", "replication", "broker", "admin")
 
 

@@ -29,8 +29,7 @@ from mqtool.formats.topics import is_lmq
 from mqtool.records import multi_dispatch
 from mqtool.records.dispatch import Dispatcher as ColumnDispatcher
 from mqtool.records.dispatched import DispatchRules, IndexKeys
-from mqtool.records.frames import Frames
-from mqtool.records.hops import hop
+from mqtool.records.frames import Frames, frames_at
 
 _LOG = logging.getLogger(__name__)
 
@@ -178,7 +177,7 @@ class Dispatcher:
         noted = self._log.boundaries.find(base, base + len(view) - _HEAD_SIZE)
         if 0 < len(noted) < FEWEST_IN_COLUMNS:
             return 0, len(noted)
-        frames = _trailed(view, base, noted) or _hopped(view, base)
+        frames = _trailed(view, base, noted) or frames_at(view, 0, base)[1]
         if len(frames) < FEWEST_IN_COLUMNS or not frames.sound.all():
             return 0, min(len(frames), FEWEST_IN_COLUMNS)
         found = self._columns.dispatch(frames, keys=self._index is not None)
@@ -281,9 +280,3 @@ def _trailed(view: memoryview, base: int, noted: list[int]) -> Frames | None:
         positions, end = positions[:-1], last
     frames = Frames(view, base, positions, np.diff(positions, append=end))
     return frames if np.array_equal(frames.column("total_size"), frames.sizes) else None
-
-
-def _hopped(view: memoryview, base: int) -> Frames:
-    """Returns the whole records at the start of a window, from size to size."""
-    chain = hop(view, 0)
-    return Frames(view, base, chain.positions, chain.sizes)

@@ -16,9 +16,7 @@ from mqtool.formats import commit_log
 from mqtool.records.dispatch import Dispatcher
 from mqtool.records.dispatched import DispatchRules
 from mqtool.records.frames import Frames
-from mqtool.records.hops import hop
-
-_WINDOW = 8 << 20
+from mqtool.records.intact_run import intact_run
 
 
 def reindex(log: MappedFileQueue, index: Index, start: int, rules: DispatchRules) -> int:
@@ -61,23 +59,7 @@ def _frames(log: MappedFileQueue, start: int) -> Iterator[Frames]:
     for file in log.files:
         if file.end <= start:
             continue
-        view, position = memoryview(file.file.mapping), 0
-        while position < file.read_position:
-            window = view[position : min(position + _WINDOW, file.read_position)]
-            chain = hop(window, 0)
-            if not len(chain.positions):
-                # A record longer than a window, or the end.
-                window = view[position : file.read_position]
-                chain = hop(window, 0)
-                if not len(chain.positions):
-                    break
-            frames = Frames(window, file.file_from_offset + position, chain.positions, chain.sizes)
-            sound = frames.sound
-            good = len(frames) if sound.all() else int(np.argmin(sound))
-            yield frames.select(slice(0, good))
-            if good < len(frames):
-                break
-            position += chain.end
+        yield from intact_run(file.file.read, file.file_from_offset, 0, file.read_position)
 
 
 def _one_by_one(frames: Frames, index: Index, rules: DispatchRules) -> None:

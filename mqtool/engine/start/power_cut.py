@@ -9,6 +9,7 @@ which notes no boot, is recovered just as the broker would.
 """
 
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from mqtool.formats.checkpoint import Checkpoint
 from mqtool.formats.codec import Unit
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK_SIZE_FIELD
 from mqtool.records.frames import Frames
-from mqtool.records.hops import hop
+from mqtool.records.intact_run import intact_run
 from mqtool.store.files import MappedFile, ReadFile, list_mapped_files
 from mqtool.store.layout import queue_directories
 
@@ -33,7 +34,6 @@ _QUEUE_TREES: tuple[tuple[str, Unit[Any]], ...] = (
     (file_names.BATCH_CONSUME_QUEUE, BATCH_CONSUME_QUEUE_UNIT),
 )
 _SECTOR = 512
-_WINDOW = 8 << 20
 
 
 def distrust(root: Path, options: StoreOptions, directories: tuple[Path, ...], files: Files) -> None:
@@ -76,24 +76,10 @@ def _vouched(known: Checkpoint, log: tuple[MappedFile, ...], *, v4: bool) -> int
     return vouched
 
 
-def _frames(file: MappedFile, start: int) -> "list[Frames]":
-    """Returns the sound records of a file from a physical offset on, window by window, up to the first that is none."""
-    found: list[Frames] = []
+def _frames(file: MappedFile, start: int) -> Iterator[Frames]:
+    """Yields the valid records of a file from a physical offset on, up to the first bytes that are none."""
     with ReadFile(file.path) as opened:
-        position = max(0, start - file.base)
-        while position + commit_log.FRAME.size <= file.size:
-            view = memoryview(opened.read(position, _WINDOW))
-            chain = hop(view, 0)
-            frames = Frames(view, file.base + position, chain.positions, chain.sizes)
-            sound = frames.sound
-            good = len(frames) if sound.all() else int(np.argmin(sound))
-            if not good:
-                break
-            found.append(frames.select(slice(0, good)))
-            position += int(chain.positions[good - 1] + chain.sizes[good - 1])
-            if good < len(frames):
-                break
-    return found
+        yield from intact_run(opened.read, file.base, max(0, start - file.base), file.size)
 
 
 def _close_at_torn_record(log: tuple[MappedFile, ...], vouched: int, files: Files) -> None:

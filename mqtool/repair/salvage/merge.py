@@ -121,7 +121,7 @@ class Merge:
         """Yields what one copy has: records that prove themselves, and those that only its queues vouch for."""
         log, vouched = self._logs[number], self._vouched[number]
         last = log.min_offset if start is None else start
-        for item in log.frames(start, end):
+        for item in log.walk(start, end):
             if isinstance(item, Damage):
                 yield from self._only_here(number, vouched.records(item.start, item.end))
                 last = max(last, item.end)

@@ -9,9 +9,9 @@ from mqtool.errors import FormatError, StoreError
 from mqtool.formats import commit_log, config_json, file_names, tiered
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, ConsumeQueueUnit
 from mqtool.records import damage as scan_damage
-from mqtool.records.walk import SegmentSpan, SegmentWalk
 from mqtool.siblings.base import Damage
 from mqtool.store.files import MappedFile, ReadFile, list_directory, read_file, subdirectories
+from mqtool.store.log_walk import walk_file
 from mqtool.store.message import Message, from_record
 
 TYPES = (tiered.COMMIT_LOG, tiered.CONSUME_QUEUE, tiered.INDEX)
@@ -43,8 +43,7 @@ class TieredQueue:
         logs = self.segments.get(tiered.COMMIT_LOG, [])
         for number, segment in enumerate(logs):
             with ReadFile(segment.path) as file:
-                span = SegmentSpan(segment.base, segment.size, is_last=number == len(logs) - 1)
-                walk = SegmentWalk(file.read, span)
+                walk = walk_file(file, segment, is_last=number == len(logs) - 1)
                 for item in walk:
                     if isinstance(item, scan_damage.Damage):
                         yield _damage(item, segment)

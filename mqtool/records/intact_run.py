@@ -1,0 +1,44 @@
+"""The records that follow each other from a position, up to the first bytes that are no valid record.
+
+For whoever writes or recovers a log and must go no further than the broker would: no search after damage, no tail
+(that is `records.walk`).
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from mqtool.formats import commit_log
+from mqtool.records.frames import Frames, frames_at
+from mqtool.records.hops import Stop
+from mqtool.records.segment_bytes import WINDOW, Read
+
+
+def intact_run(read: Read, base: int, start: int, end: int) -> Iterator[Frames]:
+    """Yields valid records (`Frames.sound`) window by window, in order.
+
+    Args:
+        read: of one segment.
+        base: physical offset of the segment's first byte.
+        start: position of the first record.
+        end: position that no record reaches beyond.
+    """
+    at, count = start, WINDOW
+    while at + commit_log.FRAME.size <= end:
+        view = memoryview(read(at, min(count, end - at)))
+        chain, frames = frames_at(view, 0, base + at)
+        if not len(frames):
+            if chain.stop is not Stop.MORE:
+                return
+            total, _ = commit_log.FRAME.unpack_from(view)
+            if not len(view) < total <= end - at:
+                return
+            count = total  # a record longer than a window is read alone
+            continue
+        valid = frames.sound
+        run = len(frames) if valid.all() else int(np.argmin(valid))
+        if run:
+            yield frames.select(slice(0, run))
+        if run < len(frames):
+            return
+        at, count = at + chain.end, WINDOW

@@ -1,0 +1,79 @@
+"""The walk over one file of a log: the only place outside `mqtool.records` where one is put together.
+
+Whoever reads a log takes `Frames` and `Damage` from `CommitLog.walk`, or, segment by segment, from `walk_file`.
+"""
+
+from typing import Protocol
+
+from mqtool.records.entries import walk_of
+from mqtool.records.resync import Witness
+from mqtool.records.walk import SegmentSpan, SegmentWalk
+from mqtool.store.files import MappedFile
+
+
+class Readable(Protocol):
+    """What a walk asks of a file: `ReadFile` has it, and whatever stands before one."""
+
+    def read(self, position: int, count: int) -> bytes:
+        """Returns the bytes from a position; fewer only where the file ends."""
+
+    def data_end(self) -> int:
+        """Returns a position after which the file holds only zeros."""
+
+
+class Refillable(Readable, Protocol):
+    """A file that can be read into the same memory again and again."""
+
+    def read_into(self, position: int, target: memoryview) -> int:
+        """Reads into memory that is there; returns how many bytes."""
+
+
+def walk_file(
+    file: Readable,
+    segment: MappedFile,
+    *,
+    start: int = 0,
+    end: int | None = None,
+    is_last: bool = False,
+    crc: bool = True,
+    witness: Witness | None = None,
+) -> SegmentWalk:
+    """Returns the walk over one file, or over a part of it.
+
+    Args:
+        file: opened.
+        segment: which one: its base, its size, and whether its records are DLedger entries.
+        start: position of a record; from any other place the walk finds the next one.
+        end: position after the last record that is meant, None for the end of the file.
+        is_last: no file of the log follows: an unfinished end is its tail, not damage.
+        crc: whether a wrong body CRC makes a record damage.
+        witness: who else knows where records start.
+    """
+    return walk_of(file.read, _span(file, segment, start, end, is_last), check_crc=crc, witness=witness)
+
+
+def refilling_walk(
+    file: Refillable,
+    segment: MappedFile,
+    *,
+    start: int = 0,
+    end: int | None = None,
+    is_last: bool = False,
+    with_crc: bool = False,
+    witness: Witness | None = None,
+) -> SegmentWalk:
+    """Returns a walk that reads every window into the same memory, for passes over a complete log.
+
+    Frames are valid only until the next item is taken. A wrong body CRC makes no damage; other arguments as for
+    `walk_file`.
+
+    Args:
+        with_crc: whether CRCs will be asked for: then they are computed in passing where that is faster.
+    """
+    span = _span(file, segment, start, end, is_last)
+    return walk_of(file.read, span, check_crc=False, witness=witness, read_into=file.read_into, with_crc=with_crc)
+
+
+def _span(file: Readable, segment: MappedFile, start: int, end: int | None, is_last: bool) -> SegmentSpan:
+    size = segment.size if end is None else end
+    return SegmentSpan(segment.base, size, start, file.data_end(), is_last, entries=segment.entries)
