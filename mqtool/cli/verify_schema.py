@@ -87,7 +87,7 @@ _VERDICT_COLUMNS = (
     Column(
         "next_start",
         "object",
-        "what the next start of a broker does; null while one is running, or if the check was stopped early",
+        "what the next start of a broker does; null if the check was stopped early, or for a store in object storage",
         show=TABLE,
         nullable=True,
         fields=_START_COLUMNS,

@@ -245,7 +245,7 @@ class Verification:
         findings: in a stable order.
         losses: what is gone.
         statistics: how much was looked at.
-        next_start: what the next start of a broker does; None while one is running, or if it was stopped early.
+        next_start: what the next start of a broker does; None if it was stopped early, or for a store elsewhere.
     """
 
     store: str

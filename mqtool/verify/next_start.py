@@ -20,10 +20,17 @@ CLEAN_LOG = 128 << 20
 """Bytes up to which the log of a store without findings is read once more."""
 DAMAGED_LOG = 16 << 30
 """Bytes up to which that of a store with findings is: for each record some 60 bytes are kept in memory."""
+_LIVE = (
+    "a broker is running, and the start after it depends on how it stops; another one would fail at the lock, "
+    "but only after it had cut and deleted files as for a start"
+)
 
 
 def next_start(store: Store, survey: Survey, state: State, lost: int, broker: str | None = None) -> NextStart | None:
-    """Returns what the next start does; None where a broker is running, or nothing is known of other media.
+    """Returns what the next start does, None of a store on other media.
+
+    While a broker is running that is unknown: it depends on how it stops. One that is started beside it notices the
+    lock only after load(), which cuts and deletes (DefaultMessageStore.start, 4.9.7, 5.5.0).
 
     Args:
         store: the store.
@@ -36,10 +43,12 @@ def next_start(store: Store, survey: Survey, state: State, lost: int, broker: st
         UsageError: the rules of that release are not known.
     """
     where: Any = store.path
-    if survey.live or isinstance(where, RemotePath):
+    if isinstance(where, RemotePath):
         return None
     release = assumed_release(store.version.line) if broker is None else release_of(broker)
     evidence = evidence_of(store.version) if broker is None else "given"
+    if survey.live:
+        return NextStart(str(release), evidence, _LIVE)
     if survey.unlisted:
         path, why = next(iter(survey.unlisted.items()))
         return NextStart(str(release), evidence, f"{path} cannot be listed: {why}")

@@ -75,10 +75,19 @@ def test_only_losses_of_the_topics_asked_for_count(tmp_path):
     assert 0 < (narrow.lost_messages or 0) < (whole.lost_messages or 0)
 
 
-def test_a_running_broker_is_not_told_not_to_start(tmp_path):
+@pytest.mark.parametrize(
+    ("broker", "release", "evidence"), [(None, "5.5", "detected: checkpoint"), ("4.9.7", "4.9", "given")]
+)
+def test_what_the_next_start_does_is_unknown_while_a_broker_is_running(broker, release, evidence, tmp_path):
     root = copy_store("orders-5.5.0", tmp_path)
     with held_lock(root / "lock"):
-        assert judged(root) is None
+        found = judged(root, broker=broker)
+    assert found is not None
+    assert found.release == release
+    assert found.release_evidence.startswith(evidence)
+    assert (found.lost_messages, found.do_not_start) == (None, None)
+    assert found.headline.startswith(f"what a start of {release} loses is unknown: a broker is running")
+    assert "another one would fail at the lock" in found.verdict
 
 
 def test_a_log_that_is_too_long_or_throttled_is_not_read_again(tmp_path, monkeypatch):
