@@ -70,11 +70,12 @@ EXPLAIN_KIND = OutputSchema(
         Column("kind", "string", "as in `mqtool formats`", show=TABLE),
         Column("path", "string", "its root", show=TABLE),
         Column("verdict", "string", "in one line", show=TABLE),
-        Column("harmless", "boolean", "it starts, and nothing is lost by that", show=TABLE),
+        Column("harmless", "boolean", "it starts, no chunk is missing, and nothing is lost by the start", show=TABLE),
         Column("starts", "boolean", "the system starts", show=TABLE),
         Column("clears_root", "boolean", "it deletes everything below the root", show=TABLE),
         Column("write_position", "int64", "where it goes on writing", show=TABLE, nullable=True),
         Column("overwritten", "array", "positions of sound messages that it leaves behind", show=TABLE, items="int64"),
+        Column("missing", "array", "names of chunks that are missing: their messages are gone", show=TABLE),
         Column(
             "unserved",
             "array",

@@ -178,7 +178,7 @@ class Opened(ABC):
     def explain(self) -> Row | None:
         """Returns what a start of the store's own system would do to it, None for a kind of which that is not known.
 
-        Keys: verdict, harmless, starts, clears_root, write_position, overwritten, unserved, silent.
+        Keys: verdict, harmless, starts, clears_root, write_position, overwritten, missing, unserved, silent.
         """
         return None
 

@@ -24,6 +24,8 @@ class Explanation:
         clears_root: it deletes everything below the root.
         write_position: global position at which it goes on writing; None if it does not start.
         overwritten: positions of valid messages that lie behind the data end that it finds: lost without a word.
+        missing: names of message chunks that are missing, though later ones or queue entries show that they were there:
+            their messages are gone, and where the newest is missing, entries lead into what is written next.
         unserved: by (topic, queue id): entries that lead consumers to nothing, or to a message with another place. The
             last of `MAX_UNSERVED` stands for those after it, which are not followed.
         silent: what it does without a word.
@@ -33,13 +35,14 @@ class Explanation:
     clears_root: bool = False
     write_position: int | None = None
     overwritten: list[int] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
     unserved: dict[tuple[str, int], list[Unserved]] = field(default_factory=dict)
     silent: list[str] = field(default_factory=list)
 
     @property
     def is_harmless(self) -> bool:
-        """Whether it starts and nothing is lost by that."""
-        return self.refusal is None and not self.clears_root and not self.overwritten
+        """Whether it starts, no message chunk is missing, and nothing is lost by the start."""
+        return self.refusal is None and not self.clears_root and not self.overwritten and not self.missing
 
     @property
     def verdict(self) -> str:
@@ -50,6 +53,8 @@ class Explanation:
         if self.clears_root:
             return f"starts, and {self.silent[-1]}"
         lost = f"{len(self.overwritten)} valid message(s) behind it are lost" if self.overwritten else "nothing is lost"
+        if self.missing:
+            lost += f"; the messages of {', '.join(self.missing)} are gone: the file is missing"
         return f"starts and goes on at position {self.write_position}; {lost}"
 
 
@@ -68,6 +73,7 @@ def explain(root: Path, settings: EQueueSettings | None = None) -> Explanation:
         shape = store.shape
         found = start(root, chosen, shape)
         answer = Explanation(found.refusal, found.clears_root, silent=found.notes)
+        answer.missing = [one.path.name for one in store.missing_chunks()]
         try:
             if found.refusal is None and not found.clears_root:
                 answer.write_position = found.messages[max(found.messages)].global_end

@@ -79,9 +79,8 @@ class OpenedEQueue(Opened):
             yield from self._messages()
 
     def parts(self, table: str) -> tuple[str, ...]:
-        """Returns the names of the message chunks; entries and chunks are one part."""
-        chunks = sorted(self.store.chunks, key=lambda chunk: chunk.header.chunk_number)
-        return tuple(chunk.path.name for chunk in chunks) or ("",) if table == MESSAGES.name else ("",)
+        """Returns the names of the message chunks, missing ones among them; entries and chunks are one part."""
+        return self.store.names or ("",) if table == MESSAGES.name else ("",)
 
     def batches(self, table: str, part: str = "") -> Iterator[Any] | None:
         """Yields messages or entries as record batches."""
@@ -133,6 +132,7 @@ class OpenedEQueue(Opened):
             "clears_root": found.clears_root,
             "write_position": found.write_position,
             "overwritten": found.overwritten,
+            "missing": found.missing,
             "unserved": [
                 {"topic": topic, "queue_id": queue_id, **asdict(one)}
                 for (topic, queue_id), ones in found.unserved.items()

@@ -145,16 +145,26 @@ class EQueueStore:
             name: of a chunk's file, to read that alone.
         """
         self.tail = None
-        for path, reason in () if name else self.unreadable.items():
-            yield Damage(0, 0, "no-chunk", reason, path, 0)
+        for path, reason in self.unreadable.items():
+            if name in ("", path.name):
+                yield Damage(0, 0, "no-chunk", reason, path, 0)
         last = self.chunks[-1] if self.chunks else None
-        missing = [] if name else self.missing_chunks()
+        missing = [one for one in self.missing_chunks() if name in ("", one.path.name)]
         for chunk in sorted(self.chunks, key=lambda chunk: chunk.header.chunk_number):
             while missing and missing[0].start < chunk.start:
                 yield missing.pop(0)
             if name in ("", chunk.path.name):
                 yield from self._records(chunk, is_last=chunk is last and not chunk.is_finished)
         yield from missing
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Names of the message chunks in the order of positions, with those that cannot be read or are missing."""
+        numbered = {chunk.path.name: chunk.header.chunk_number for chunk in self.chunks}
+        others = (*(path for path in self.unreadable if path in self.listing.messages),)
+        others += (*(one.path for one in self.missing_chunks()),)
+        numbered |= {path.name: equeue.named_number(path.name) or 0 for path in others}
+        return tuple(sorted(numbered, key=lambda name: (numbered[name], name)))
 
     def missing_chunks(self) -> list[Damage]:
         """Returns the chunks that are missing between others, or after the last one though queue entries lead there.

@@ -70,6 +70,17 @@ class TFChunkFile(FrameFile):
         self.written = self.footer.physical_size if self.is_completed else self.size - HEADER_SIZE
 
     @property
+    def number(self) -> int:
+        """The chunk's number by its name, which the server goes by when it looks for files."""
+        return self.name.number if self.name is not None else self.header.start_number
+
+    @property
+    def last_number(self) -> int:
+        """The last number that a merged chunk stands for; that of another chunk is its own."""
+        is_merged = self.header.start_number == self.number and self.header.end_number > self.number
+        return self.header.end_number if is_merged else self.number
+
+    @property
     def is_completed(self) -> bool:
         """Whether the footer says so, and its sizes can be: an ongoing file that was cut has records in its place."""
         footer = self.footer

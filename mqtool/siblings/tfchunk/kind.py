@@ -64,7 +64,7 @@ class OpenedTFChunk(Opened):
 
     def parts(self, table: str) -> tuple[str, ...]:
         """Returns the names of the chunk files; the table of chunks is one part."""
-        return tuple(chunk.path.name for chunk in self.database.chunks) or ("",) if table == RECORDS.name else ("",)
+        return self.database.names or ("",) if table == RECORDS.name else ("",)
 
     def batches(self, table: str, part: str = "") -> Iterator[Any] | None:
         """Yields records as record batches."""

@@ -28,6 +28,10 @@ def is_database(path: Path) -> bool:
         return file.read(0, 1) == bytes([tfchunk.CHUNK_FILE_TYPE])
 
 
+MISSING_CHUNK = "missing-chunk"
+"""Kind of damage: the positions of a chunk whose file is missing."""
+
+
 class TFChunkDb:
     """An EventStore database, read-only.
 
@@ -82,13 +86,43 @@ class TFChunkDb:
         Args:
             name: of a chunk's file, to read that alone.
         """
-        for path, reason in () if name else self.unreadable.items():
-            yield Damage(0, 0, "no-chunk", reason, path, 0)
+        for path, reason in self.unreadable.items():
+            if name in ("", path.name):
+                yield Damage(0, 0, "no-chunk", reason, path, 0)
+        missing = [one for one in self.missing_chunks() if name in ("", one.path.name)]
         for chunk in (chunk for chunk in self.chunks if name in ("", chunk.path.name)):
+            while missing and missing[0].start < chunk.start:
+                yield missing.pop(0)
             if chunk.is_transformed:
                 yield Damage(chunk.start, chunk.header.end, "encrypted", "the records are encrypted", chunk.path, 128)
             else:
                 yield from chunk_runs(chunk, known_end=chunk.is_completed or self._is_active(chunk))
+        yield from missing
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the chunks' files in the order of the log, those among them that cannot be read or are missing."""
+        paths = (*(chunk.path for chunk in self.chunks), *self.unreadable, *(one.path for one in self.missing_chunks()))
+        return tuple(sorted({path.name for path in paths}))
+
+    def missing_chunks(self) -> list[Damage]:
+        """Returns the chunks that are missing before others, or up to writer.chk: chunks begin with number 0."""
+        if not self.chunks:
+            return []
+        size = self.chunks[-1].header.chunk_size
+        unreadable = {name.number for path in self.unreadable if (name := tfchunk.parse_name(path.name))}
+        found: list[int] = []
+        expected = 0
+        for chunk in self.chunks:
+            found += range(expected, chunk.number)
+            expected = max(chunk.number, chunk.last_number) + 1
+        if self.writer is not None:
+            found += range(expected, -(-self.writer // size))
+        return [self._missing_chunk(number, size) for number in found if number not in unreadable]
+
+    def _missing_chunk(self, number: int, size: int) -> Damage:
+        path = self.path / f"chunk-{number:06d}.000000"
+        return Damage(number * size, (number + 1) * size, MISSING_CHUNK, "the file is missing", path, 0)
 
     @staticmethod
     def run_of(record: StoredRecord) -> ValidRun:

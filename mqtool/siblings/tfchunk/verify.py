@@ -61,35 +61,21 @@ def _checkpoints(database: TFChunkDb) -> Iterator[Finding]:
 
 def _sequence(database: TFChunkDb) -> Iterator[Finding]:
     """Checks that chunks lie side by side up to the one of writer.chk, and end there."""
-    expected = 0
-    for chunk in database.chunks:
-        number = _number(chunk)
-        if number > expected:
-            detail = f"expected a chunk with number {expected} before it"
-            yield Finding("tfchunk-chunk-missing", Severity.ERROR, chunk.path, detail, _BACKUP)
-        merged = chunk.header.start_number == number and chunk.header.end_number > number
-        expected = (chunk.header.end_number if merged else number) + 1
+    for missing in database.missing_chunks():
+        detail = f"the file is missing, and positions {missing.start} to {missing.end}: the server does not start"
+        yield Finding("tfchunk-chunk-missing", Severity.ERROR, missing.path, detail, _BACKUP)
     yield from _around_writer(database)
     for path in database.superseded:
         detail = "a newer version of the file is there: the server deletes this one"
         yield Finding("tfchunk-superseded", Severity.WARNING, path, detail)
 
 
-def _number(chunk: TFChunkFile) -> int:
-    """Returns the chunk's number by its name, which the server goes by when it looks for files."""
-    return chunk.name.number if chunk.name is not None else chunk.header.start_number
-
-
 def _around_writer(database: TFChunkDb) -> Iterator[Finding]:
     writer = database.writer
     if writer is None or not database.chunks:
         return
-    last = database.chunks[-1]
-    if writer > last.header.end:
-        detail = f"writer.chk is {writer}, the last chunk ends at {last.header.end}: the server does not start"
-        yield Finding("tfchunk-chunk-missing", Severity.ERROR, last.path, detail, _BACKUP)
     for chunk in database.chunks:
-        start = _number(chunk) * chunk.header.chunk_size
+        start = chunk.number * chunk.header.chunk_size
         if start > writer:
             detail = f"starts at {start}, behind writer.chk's {writer}: the server does not start"
             step = "restore writer.chk, or move the file away"

@@ -9,7 +9,11 @@ from mqtool.cli.app import run
 from mqtool.siblings.base import Severity
 from mqtool.siblings.equeue.store import EQueueStore
 from mqtool.siblings.equeue.verify import verify
-from tests.support.chunks import equeue_store
+from mqtool.siblings.export import batches
+from mqtool.siblings.registry import recognise
+from mqtool.siblings.tfchunk.store import TFChunkDb
+from mqtool.siblings.tfchunk.verify import verify as verify_tfchunk
+from tests.support.chunks import equeue_store, tfchunk_store
 
 NEWEST = {"equeue-small": 2, "equeue-broker": 3}
 CASES = [(name, number) for name, newest in NEWEST.items() for number in (1, newest)]
@@ -65,3 +69,45 @@ def test_the_oldest_chunks_may_be_deleted_and_a_garbled_entry_proves_no_chunk(tm
     with EQueueStore(root) as store:
         assert store.missing_chunks() == []
         assert "equeue-entry-ahead" in {one.code for one in verify(store)}
+
+
+def test_a_start_does_not_count_as_harmless(lost, capsys):
+    root, name, count = lost
+    assert run(["explain-start", str(root), "--format", "json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert (found["starts"], found["harmless"], found["missing"]) == (True, False, [name])
+    assert f"the messages of {name} are gone" in found["verdict"]
+    assert len(found["unserved"]) == count
+
+
+def test_a_reading_of_each_chunk_by_itself_has_the_damage_too(lost):
+    check_parts(lost[0], "message", lost[1])
+
+
+@pytest.mark.parametrize("number", [0, 1, 3])
+def test_a_database_of_eventstore_is_read_with_the_damage(number, tmp_path, capsys):
+    root = tmp_path / "store"
+    shutil.copytree(tfchunk_store("plain"), root)
+    name = f"chunk-{number:06d}.000000"
+    (root / name).unlink()
+    check_parts(root, "record", name)
+    assert run(["dump", str(root), "--format", "jsonl"]) == 1
+    assert name in capsys.readouterr().err
+    assert run(["explain-start", str(root)]) == 4
+    with TFChunkDb(root) as database:
+        found = [one for one in verify_tfchunk(database) if one.code == "tfchunk-chunk-missing"]
+    assert [(one.severity, one.path.name) for one in found] == [(Severity.ERROR, name)]
+
+
+def check_parts(root, table, name):
+    whole, parts = [], []
+    with recognise(root).open(root) as opened:
+        chosen = next(one.name for one in opened.tables if table in one.name)
+        rows = sum(batch.num_rows for batch in batches(opened, chosen, whole.append))
+        each = [
+            sum(batch.num_rows for batch in batches(opened, chosen, parts.append, part=part))
+            for part in opened.parts(chosen)
+        ]
+    assert sum(each) == rows > 0
+    assert parts == whole
+    assert [(one.kind, one.path.name) for one in whole] == [("missing-chunk", name)]
