@@ -122,8 +122,8 @@ class BrokerRun:
     async def _broker(self, loop: SimulatedLoop, store: MessageStore, scene: Any, *, dies: bool) -> None:
         service = BrokerService(store, Settings(SETTINGS), "127.0.0.1:10911")
         broker = service.broker
-        broker.keeper.configs._files = self.disk
-        assert isinstance(broker.keeper.configs, ConfigFiles)
+        broker.persister.configs._files = self.disk
+        assert isinstance(broker.persister.configs, ConfigFiles)
         await service.start()
         network = Network(loop, self.chance)
         endpoint = Endpoint(service.handlers(), opened=lambda peer: peer.on_close(broker.clients.forget))

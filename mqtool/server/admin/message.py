@@ -14,7 +14,7 @@ from mqtool.server.broker.stored import Stored
 MOST_CHARACTERS = 8192
 MOST_HEX_BYTES = 512
 _HEX_ROW = 16
-_LONGEST_BODY = 8 << 20
+_MAX_BODY = 8 << 20
 """Bytes that a compressed body may have; a broker takes 4 MiB unless it is told otherwise."""
 _TAB = "    "
 _TRANSACTIONS = {0: "", 4: "prepared", 8: "committed", 12: "rolled back"}
@@ -134,7 +134,7 @@ def body_of(body: bytes, sys_flag: int) -> Body:
     """
     problem = ""
     try:
-        body = compression.decode(body, sys_flag, _LONGEST_BODY)
+        body = compression.decode(body, sys_flag, _MAX_BODY)
     except FormatError as error:
         problem = str(error)
     text = None if problem or message_batch.is_inner_batch(sys_flag) else _text(body)

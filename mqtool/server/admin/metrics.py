@@ -57,7 +57,7 @@ def _families(broker: Broker) -> Iterator[tuple[str, str, str, list[tuple[_Label
         ("rocketmq_storage_flush_behind_bytes", "Bytes of the log that are not on the disk", behind),
         ("rocketmq_storage_dispatch_behind_bytes", "Bytes of the log that are in no queue", messages.dispatch_behind),
         ("rocketmq_storage_message_reserve_time", "Age of the oldest message, ms", reserve),
-        ("rocketmq_held_requests", "Requests that wait for messages", broker.held.count),
+        ("rocketmq_held_requests", "Requests that wait for messages", broker.long_polling.count),
     ]
     for name, doc, value in gauges:
         yield name, "gauge", doc, [({}, value)]

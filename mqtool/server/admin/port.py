@@ -15,7 +15,7 @@ _LOG = logging.getLogger(__name__)
 _REQUEST_S = 10.0
 _LAST_ANSWERS_S = 0.2
 """How long an answer that is ready may take to go out when the port ends."""
-_LONGEST_HEAD = 16 << 10
+_MAX_HEAD = 16 << 10
 _TEXT = "text/plain; charset=utf-8"
 _METRICS = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -46,7 +46,7 @@ class AdminHttp:
     async def start(self) -> None:
         """Listens; raises UsageError if the address cannot be had."""
         try:
-            self._server = await asyncio.start_server(self._serve, self._host or None, self.port, limit=_LONGEST_HEAD)
+            self._server = await asyncio.start_server(self._serve, self._host or None, self.port, limit=_MAX_HEAD)
         except (OSError, OverflowError) as error:
             raise UsageError(f"cannot listen on {self._host}:{self.port}: {error}") from error
         self.port = self._server.sockets[0].getsockname()[1]

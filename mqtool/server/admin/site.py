@@ -20,8 +20,8 @@ from mqtool.server.broker.broker import Broker
 _LOG = logging.getLogger(__name__)
 
 STYLE = "/style.css"
-_LONGEST_S = 5.0
-_MOST_WAITING = 16
+_MAX_SECONDS = 5.0
+_MAX_WAITING = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,15 +84,15 @@ class Site:
             raise BadRequestError(421, "This page is asked for under a name that is not its own; --advertise names one")
         if request.path == STYLE:
             return await asyncio.get_running_loop().run_in_executor(None, pages.style)
-        if self._waiting >= _MOST_WAITING or self._broker.is_stopping:
+        if self._waiting >= _MAX_WAITING or self._broker.is_stopping:
             raise BadRequestError(503, "Too many pages are being made, or the broker stops; ask again in a moment")
         self._waiting += 1
         making = asyncio.get_running_loop().run_in_executor(self._thread, self._made, request, take(self._broker))
         making.add_done_callback(self._ended)
         try:
-            return await asyncio.wait_for(asyncio.shield(making), _LONGEST_S)
+            return await asyncio.wait_for(asyncio.shield(making), _MAX_SECONDS)
         except TimeoutError as error:
-            raise BadRequestError(503, f"This takes more than {_LONGEST_S:g} seconds; ask for less") from error
+            raise BadRequestError(503, f"This takes more than {_MAX_SECONDS:g} seconds; ask for less") from error
 
     def _ended(self, making: "asyncio.Future[Reply]") -> None:
         self._waiting -= 1

@@ -106,7 +106,7 @@ def take(broker: Broker) -> Snapshot:
         committed,
         online,
         sum(map(len, broker.clients.producers.values())),
-        broker.held.count,
+        broker.long_polling.count,
         {topic for topic in broker.topics.table if names.is_system_topic(topic) or topic in made},
         broker.early_deletions.is_recent,
         broker.early_deletions.messages,

@@ -18,11 +18,11 @@ from mqtool.formats.hosts import Host
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import FLAG_ONEWAY, Command
 from mqtool.server.broker.answers import FAQ, RefusalError
-from mqtool.server.broker.consume.long_polling import HeldRequests
+from mqtool.server.broker.consume.long_polling import LongPolling
 from mqtool.server.broker.read_only import ReadOnlyMessages
 from mqtool.server.broker.settings import Settings
 from mqtool.server.broker.tables.clients import Clients, ConsumerGroup
-from mqtool.server.broker.tables.config_persister import Keeper, configs_of
+from mqtool.server.broker.tables.config_persister import ConfigPersister, configs_of
 from mqtool.server.broker.tables.early_deletions import EarlyDeletions
 from mqtool.server.broker.tables.groups import GroupTable
 from mqtool.server.broker.tables.offsets import OffsetTable
@@ -42,9 +42,9 @@ class Broker:
     Attributes:
         messages: the store.
         settings, topics, groups, offsets, clients, locks, stats, skipped: the tables.
-        keeper: writes those that have a file.
+        persister: writes those that have a file.
         early_deletions: unexpired messages that were deleted because the disk was full.
-        held: requests that wait for messages.
+        long_polling: requests that wait for messages.
         address: "host:port" under which clients reach the broker.
         store_host: the same as records contain it, 8 or 20 bytes.
         is_v4: whether it answers as 4.9 does.
@@ -76,15 +76,19 @@ class Broker:
         self.on_topics_changed: Callable[[], None] = lambda: None
         self.until_known: Callable[[], Awaitable[None]] = self._known
         configs = configs_of(store.path, v4=self.is_v4, writable=self.is_writable)
-        self.keeper = Keeper(configs, durable=store.options.sync)
-        self.topics = TopicTable(self.keeper, settings)
-        self.groups = GroupTable(self.keeper, settings)
-        self.offsets = OffsetTable(self.keeper, lmq=store.options.lmq)
+        self.persister = ConfigPersister(configs, durable=store.options.sync)
+        self.topics = TopicTable(self.persister, settings)
+        self.groups = GroupTable(self.persister, settings)
+        self.offsets = OffsetTable(self.persister, lmq=store.options.lmq)
         self.clients = Clients(self._notify_members)
         self.locks, self.stats, self.skipped = QueueLocks(), Stats(), SkippedRecords()
         self.early_deletions = EarlyDeletions(self.offsets)
-        self.held = HeldRequests(lambda topic, queue_id: store.queue_bounds(topic, queue_id)[1])
-        self._writer = Writer(store, self.held.touch, self.held.flushed) if isinstance(store, MessageStore) else None
+        self.long_polling = LongPolling(lambda topic, queue_id: store.queue_bounds(topic, queue_id)[1])
+        self._writer = (
+            Writer(store, self.long_polling.touch, self.long_polling.flushed)
+            if isinstance(store, MessageStore)
+            else None
+        )
         self.topics.on_change.append(self.register_soon)
         if isinstance(store, MessageStore):
             self.topics.on_batch_topic = store.add_batch_topic
@@ -107,7 +111,7 @@ class Broker:
     def retire(self) -> None:
         """Answers the requests that wait for messages; later ones do not wait."""
         self.is_stopping = True
-        self.held.wake_all()
+        self.long_polling.wake_all()
 
     # -- permissions ---------------------------------------------------------------------------------------------
 

@@ -17,9 +17,9 @@ from mqtool.store.consume_queue import Queue
 from mqtool.store.pull import units_from
 from mqtool.store.store import Store
 
-_MOST_BYTES = 262_144
-_MOST_MESSAGES = 32
-_MOST_UNITS = 800
+_MAX_BYTES = 262_144
+_MAX_MESSAGES = 32
+_MAX_UNITS = 800
 
 
 class ReadOnlyMessages:
@@ -41,9 +41,9 @@ class ReadOnlyMessages:
         topic: str,
         queue_id: int,
         queue_offset: int,
-        max_msg_nums: int = _MOST_MESSAGES,
+        max_msg_nums: int = _MAX_MESSAGES,
         message_filter: MessageFilter | None = None,
-        max_bytes: int = _MOST_BYTES,
+        max_bytes: int = _MAX_BYTES,
     ) -> GetResult:
         """Returns messages of a queue from an offset on; arguments as `MessageStore.get_message`."""
         queue = self._store.queue(topic, queue_id)
@@ -61,22 +61,26 @@ class ReadOnlyMessages:
         queue_offset: int,
         bounds: tuple[int, int],
         most: int,
-        wanted: MessageFilter | None,
+        message_filter: MessageFilter | None,
         max_bytes: int,
     ) -> GetResult:
         records: list[memoryview] = []
         offsets: list[int] = []
         size, following, looked_at = 0, queue_offset, 0
         for unit in units_from(queue, queue_offset) or ():
-            if unit.queue_offset >= bounds[1] or looked_at >= _MOST_UNITS or len(records) >= min(most, _MOST_MESSAGES):
+            if unit.queue_offset >= bounds[1] or looked_at >= _MAX_UNITS or len(records) >= min(most, _MAX_MESSAGES):
                 break
             looked_at += 1
-            passes = wanted is None or wanted.by_unit(unit.tags_code, None)
+            passes = message_filter is None or message_filter.by_unit(unit.tags_code, None)
             record = self._sound(unit.physical_offset, unit.size) if passes else None
-            if record is not None and wanted is not None and not wanted.by_record(properties.decode(record.properties)):
+            if (
+                record is not None
+                and message_filter is not None
+                and not message_filter.by_record(properties.decode(record.properties))
+            ):
                 record = None
             if record is not None:
-                if records and size + unit.size > min(max_bytes, _MOST_BYTES):
+                if records and size + unit.size > min(max_bytes, _MAX_BYTES):
                     break
                 records.append(memoryview(commit_log.build_record(record)))
                 offsets.append(unit.queue_offset)

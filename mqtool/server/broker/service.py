@@ -91,7 +91,7 @@ class BrokerService:
 
     async def start(self) -> None:
         """Starts the services; the broker belongs to the running loop from now on."""
-        self.broker.held.start()
+        self.broker.long_polling.start()
         self._add_missing_topics()
         self.tasks.every(lambda: _HOUSEKEEPING_S, self._housekeeping)
         if isinstance(self.broker.messages, MessageStore):
@@ -102,10 +102,10 @@ class BrokerService:
     def _start_writing(self, store: MessageStore) -> None:
         broker = self.broker
         broker.writer.start()
-        store.add_listener(broker.held.dispatched)
+        store.add_listener(broker.long_polling.dispatched)
         self._timer.start()
-        for name in broker.keeper.names():
-            broker.keeper.mark(name)
+        for name in broker.persister.names():
+            broker.persister.mark(name)
         for turn in (self._schedule.turn, self._timer.turn, self._pops.revive.turns):
             self.tasks.forever(turn)
         self.tasks.every(self._interval("flushConsumerOffsetInterval"), self._pops.orders.persist)
@@ -124,7 +124,7 @@ class BrokerService:
         self.broker.retire()
         await self.tasks.stop()
         self._timer.close()
-        await self.broker.keeper.close()
+        await self.broker.persister.close()
         if self.broker.is_writable:
             await asyncio.get_running_loop().run_in_executor(None, self.broker.writer.stop)
 

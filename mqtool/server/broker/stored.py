@@ -34,7 +34,7 @@ def stored(data: "memoryview | bytes") -> Stored:
     return Stored(record, properties.decode(record.properties))
 
 
-def again(message: Stored, topic: str, queue_id: int, changed: dict[str, str], store_host: bytes) -> OutgoingMessage:
+def requeued(message: Stored, topic: str, queue_id: int, changed: dict[str, str], store_host: bytes) -> OutgoingMessage:
     """Returns a message that repeats a stored one.
 
     Args:

@@ -18,7 +18,7 @@ class Limits:
         in_flight: requests of one connection that are being worked on; beyond them its bytes are not read.
         in_flight_bytes: bytes of the bodies of those requests, with the same consequence.
         write_high: bytes waiting to be sent to a peer, beyond which its requests are not read.
-        write_most: bytes waiting to be sent, beyond which the peer counts as gone and is closed.
+        write_max: bytes waiting to be sent, beyond which the peer counts as gone and is closed.
         unfinished: bytes that all connections together may hold of frames that are not whole; the connection that
             passes this is closed.
         connections: more are closed as soon as they are made.
@@ -29,6 +29,6 @@ class Limits:
     in_flight: int = 65535
     in_flight_bytes: int = 64 << 20
     write_high: int = 1 << 20
-    write_most: int = 64 << 20
+    write_max: int = 64 << 20
     unfinished: int = 256 << 20
     connections: int = 20_000

@@ -19,7 +19,7 @@ from mqtool.protocol.codes import ResponseCode
 from mqtool.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, Command
 from mqtool.protocol.frames import ForeignProtocolError, Framer, encode
 from mqtool.server.net.limits import Limits
-from mqtool.server.net.tls import Entrance, TlsPipe
+from mqtool.server.net.tls import TlsDetector, TlsPipe
 
 Answer = Command | None
 Handler = Callable[[Command, "Peer"], Awaitable[Answer] | Answer]
@@ -109,7 +109,6 @@ class Peer(asyncio.Protocol):
         "_blocked",
         "_closers",
         "_endpoint",
-        "_entrance",
         "_flushing",
         "_framer",
         "_in_flight_bytes",
@@ -118,6 +117,7 @@ class Peer(asyncio.Protocol):
         "_out",
         "_out_bytes",
         "_pending",
+        "_tls_detector",
         "_transport",
         "_unfinished",
         "_waiting",
@@ -135,7 +135,7 @@ class Peer(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._framer = Framer(endpoint.limits.max_frame)
         self._transport: asyncio.Transport | None = None
-        self._entrance: Entrance | None = None
+        self._tls_detector: TlsDetector | None = None
         self._out: list[bytes | memoryview] = []
         self._out_bytes = self._unfinished = self._in_flight_bytes = self.in_flight = self._opaque = 0
         self._flushing = self._blocked = self._write_paused = False
@@ -225,7 +225,7 @@ class Peer(asyncio.Protocol):
         endpoint.peers.add(self)
         self._transport.set_write_buffer_limits(high=endpoint.limits.write_high)
         if endpoint.pipe is not None or not endpoint.plain:
-            self._entrance = Entrance(endpoint.pipe, endpoint.plain, self._transport.write)
+            self._tls_detector = TlsDetector(endpoint.pipe, endpoint.plain, self._transport.write)
         if endpoint.opened is not None:
             endpoint.opened(self)
 
@@ -234,10 +234,10 @@ class Peer(asyncio.Protocol):
         self.last_active = self._loop.time()
         self._flushing = True
         try:
-            if self._entrance is not None:
-                data = self._entrance.receive(data)
-                if self._entrance.is_plain:
-                    self._entrance = None
+            if self._tls_detector is not None:
+                data = self._tls_detector.receive(data)
+                if self._tls_detector.is_plain:
+                    self._tls_detector = None
             commands = self._framer.feed(data)
             for position, command in enumerate(commands):
                 if self._blocked:
@@ -348,15 +348,15 @@ class Peer(asyncio.Protocol):
             return
         if not self._write_paused:
             self.last_active = self._loop.time()
-        if self._entrance is not None:
-            out = self._entrance.send(out)
+        if self._tls_detector is not None:
+            out = self._tls_detector.send(out)
         if len(out) == 1:
             transport.write(out[0])
         elif size < _FLUSH_SIZE:
             transport.write(b"".join(out))
         else:
             transport.writelines(out)
-        if self._write_paused and transport.get_write_buffer_size() > self._endpoint.limits.write_most:
+        if self._write_paused and transport.get_write_buffer_size() > self._endpoint.limits.write_max:
             self.abort(f"{transport.get_write_buffer_size()} bytes wait to be sent")
 
     def _block(self) -> None:

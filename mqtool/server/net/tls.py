@@ -120,7 +120,7 @@ class TlsPipe:
         return self._outgoing.read()
 
 
-class Entrance:
+class TlsDetector:
     """Tells by the first byte of a connection whether it speaks TLS, and from then on stands between.
 
     Args:

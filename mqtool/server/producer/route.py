@@ -12,7 +12,7 @@ from mqtool.formats import java
 from mqtool.protocol.registration_body import document_in
 from mqtool.server.namesrv.routes import MASTER, PERM_WRITE
 
-_MOST_QUEUES = 1 << 16
+_MAX_QUEUES = 1 << 16
 
 
 class Destination(NamedTuple):
@@ -73,7 +73,7 @@ def route_in(body: bytes | memoryview) -> Route:
             name, perm, count = str(one["brokerName"]), java.json_int(one["perm"]), java.json_int(one["writeQueueNums"])
             address = masters.get(name)
             seen.append(f"{name}: {'no master' if address is None else f'perm {perm}, {count} queues to write'}")
-            if address is not None and perm & PERM_WRITE and 0 < count <= _MOST_QUEUES:
+            if address is not None and perm & PERM_WRITE and 0 < count <= _MAX_QUEUES:
                 found[name] = address, count
     except (KeyError, TypeError, AttributeError, FormatError) as error:
         raise RemoteProtocolError(f"route of a topic: {error!r}") from error

@@ -29,10 +29,10 @@ class Assignments:
             ConfigFileError: it cannot be understood.
         """
         self._broker = broker
-        found = broker.keeper.configs.load(file_names.MESSAGE_REQUEST_MODE, config_json.parse) or {}
+        found = broker.persister.configs.load(file_names.MESSAGE_REQUEST_MODE, config_json.parse) or {}
         self._document: dict[Any, Any] = found
         self._modes: dict[str, dict[str, dict[str, Any]]] = found.setdefault("messageRequestModeMap", {})
-        broker.keeper.register(file_names.MESSAGE_REQUEST_MODE, self._build)
+        broker.persister.register(file_names.MESSAGE_REQUEST_MODE, self._build)
 
     def handlers(self) -> Mapping[int, Handler]:
         """Returns the handler of each request code."""
@@ -43,7 +43,7 @@ class Assignments:
         }
 
     def _build(self) -> bytes:
-        return config_json.build(self._document, self._broker.keeper.configs.style)
+        return config_json.build(self._document, self._broker.persister.configs.style)
 
     async def set_mode(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002 - every handler has both
         """Says how a group consumes a topic."""
@@ -60,8 +60,8 @@ class Assignments:
             "popShareQueueNum": java.json_int(found.get("popShareQueueNum") or 0),
             "topic": topic,
         }
-        self._broker.keeper.mark(file_names.MESSAGE_REQUEST_MODE)
-        await self._broker.keeper.saved()
+        self._broker.persister.mark(file_names.MESSAGE_REQUEST_MODE)
+        await self._broker.persister.saved()
         return ok(command)
 
     def modes(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002

@@ -55,7 +55,7 @@ class ConsumerProcessor:
         if flag(command, "setZeroIfNotFound", default=True):
             first = broker.messages.get_message(topic, queue_id, 0, 1)
             is_young = first.records and first.queue_offsets[0] == 0 and not first.suggest_slave
-            if is_young or (first.max_offset == 0 and broker.held.is_expected(topic, queue_id)):
+            if is_young or (first.max_offset == 0 and broker.long_polling.is_expected(topic, queue_id)):
                 return ok(command, {"offset": "0"})
             raise RefusalError(
                 ResponseCode.QUERY_NOT_FOUND, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
@@ -100,7 +100,7 @@ class ConsumerProcessor:
     async def max_offset(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
         """Returns the offset behind a queue's last message."""
         topic, queue_id = text(command, "topic"), number(command, "queueId")
-        await self._broker.held.caught_up(topic, queue_id)
+        await self._broker.long_polling.caught_up(topic, queue_id)
         _, highest = self._broker.messages.queue_bounds(topic, queue_id)
         return ok(command, {"offset": str(highest)})
 

@@ -1,4 +1,4 @@
-"""Held pulls: requests for messages that are not there yet, answered when one arrives or their time is up.
+"""Waiting pulls: requests for messages that are not there yet, answered when one arrives or their time is up.
 
 Source: PullRequestHoldService, NotifyMessageArrivingListener, PopLongPollingService (5.5.0).
 """
@@ -16,7 +16,7 @@ Key = tuple[str, int]
 _CATCH_UP_S = 0.2
 
 
-class Held:
+class Waiting:
     """One request that waits for any of some queues to pass an offset."""
 
     __slots__ = ("future", "offsets", "timer")
@@ -29,7 +29,7 @@ class Held:
         self.timer = timer
 
 
-class HeldRequests:
+class LongPolling:
     """Everything that waits for messages, by queue. For the event loop's thread, but for `dispatched`.
 
     Attributes:
@@ -40,7 +40,7 @@ class HeldRequests:
         """Takes what tells the end of a queue."""
         self.count = 0
         self._max_offset = max_offset
-        self._held: dict[Key, list[Held]] = {}
+        self._waiting_by_queue: dict[Key, list[Waiting]] = {}
         self._undispatched: dict[Key, int] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
@@ -62,18 +62,18 @@ class HeldRequests:
         """Notes that a message was put to a queue; it counts once it is dispatched."""
         key = (topic, queue_id)
         self._undispatched[key] = queue_offset
-        if key in self._held:
+        if key in self._waiting_by_queue:
             self._pace.hurry()
             self._schedule()  # dispatch may have been quicker than this note
 
     def flushed(self) -> None:
         """Notes that messages reached the disk: with SYNC_FLUSH they may be dispatched only then."""
-        if self._held:
+        if self._waiting_by_queue:
             self._pace.hurry()
 
     def waiting(self, topic: str, queue_id: int) -> int:
         """Returns how many requests wait for a queue."""
-        return len(self._held.get((topic, queue_id), ()))
+        return len(self._waiting_by_queue.get((topic, queue_id), ()))
 
     def is_expected(self, topic: str, queue_id: int) -> bool:
         """Whether a message was put to a queue that may not be dispatched yet."""
@@ -87,7 +87,7 @@ class HeldRequests:
 
     def dispatched(self) -> None:
         """Notes that units were written. The thread that dispatches rests here; the event loop's may call it too."""
-        if self._held:
+        if self._waiting_by_queue:
             self._schedule()
         if threading.get_ident() != self._thread:
             self._pace.rest()
@@ -106,7 +106,7 @@ class HeldRequests:
             end = self._max_offset(*key)
             if end > offset:
                 del self._undispatched[key]
-            for one in [waiting for waiting in self._held.get(key, ()) if waiting.offsets[key] < end]:
+            for one in [waiting for waiting in self._waiting_by_queue.get(key, ()) if waiting.offsets[key] < end]:
                 self._finish(one, arrived=True)
 
     async def wait(self, offsets: Mapping[Key, int], seconds: float) -> bool:
@@ -117,10 +117,10 @@ class HeldRequests:
             seconds: how long.
         """
         loop = asyncio.get_running_loop()
-        one = Held(offsets, loop.create_future(), None)
+        one = Waiting(offsets, loop.create_future(), None)
         one.timer = loop.call_later(seconds, lambda: self._finish(one, arrived=False))
         for key in offsets:
-            self._held.setdefault(key, []).append(one)
+            self._waiting_by_queue.setdefault(key, []).append(one)
             if key in self._undispatched:
                 self._pace.hurry()
         self.count += 1
@@ -133,26 +133,26 @@ class HeldRequests:
 
     def wake(self, topic: str, queue_id: int) -> None:
         """Wakes everything that waits for a queue, whatever it holds."""
-        for one in list(self._held.get((topic, queue_id), ())):
+        for one in list(self._waiting_by_queue.get((topic, queue_id), ())):
             self._finish(one, arrived=True)
 
     def wake_all(self) -> None:
         """Wakes everything: the broker stops."""
         self._pace.end()
-        for waiting in list(self._held.values()):
+        for waiting in list(self._waiting_by_queue.values()):
             for one in list(waiting):
                 self._finish(one, arrived=True)
 
-    def _finish(self, one: Held, *, arrived: bool) -> None:
+    def _finish(self, one: Waiting, *, arrived: bool) -> None:
         if one.timer is None:
             return
         one.timer.cancel()
         one.timer = None
         self.count -= 1
         for key in one.offsets:
-            waiting = self._held[key]
+            waiting = self._waiting_by_queue[key]
             waiting.remove(one)
             if not waiting:
-                del self._held[key]
+                del self._waiting_by_queue[key]
         if not one.future.done():
             one.future.set_result(arrived)

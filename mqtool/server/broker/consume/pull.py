@@ -40,7 +40,7 @@ class _Pull(NamedTuple):
     queue_id: int
     offset: int
     max_num: int
-    wanted: MessageFilter | None
+    message_filter: MessageFilter | None
     group_config: GroupConfig
     topic_config: TopicConfig
 
@@ -74,13 +74,13 @@ class PullProcessor:
                 self._broker.offsets.commit(request.group, request.topic, request.queue_id, offset)
         found = self._get(request)
         is_last = found.next_begin_offset >= found.max_offset
-        if is_last and self._broker.held.is_expected(request.topic, request.queue_id):
+        if is_last and self._broker.long_polling.is_expected(request.topic, request.queue_id):
             return self._get_all(command, request, flags)
         return self._answer_or_hold(command, request, flags, found)
 
     async def _get_all(self, command: Command, request: _Pull, flags: int) -> Command:
         """Looks again once the queue holds what was acknowledged before the request came."""
-        await self._broker.held.caught_up(request.topic, request.queue_id)
+        await self._broker.long_polling.caught_up(request.topic, request.queue_id)
         answer = self._answer_or_hold(command, request, flags, self._get(request))
         return answer if isinstance(answer, Command) else await answer
 
@@ -98,10 +98,10 @@ class PullProcessor:
 
     async def _hold(self, command: Command, request: _Pull, seconds: float, offset: int) -> Command:
         """Waits for messages that pass; looks again with each that arrives, until the time is up."""
-        held = self._broker.held
-        end = held.now() + seconds
+        long_polling = self._broker.long_polling
+        end = long_polling.now() + seconds
         while True:
-            arrived = await held.wait({(request.topic, request.queue_id): offset}, end - held.now())
+            arrived = await long_polling.wait({(request.topic, request.queue_id): offset}, end - long_polling.now())
             if self._broker.offsets.has_reset(request.group, request.topic, request.queue_id):
                 reset = self._broker.offsets.take_reset(request.group, request.topic, request.queue_id)
                 lowest, highest = self._broker.messages.queue_bounds(request.topic, request.queue_id)
@@ -114,7 +114,7 @@ class PullProcessor:
 
     def _get(self, request: _Pull) -> GetResult:
         return self._broker.messages.get_message(
-            request.topic, request.queue_id, request.offset, request.max_num, request.wanted
+            request.topic, request.queue_id, request.offset, request.max_num, request.message_filter
         )
 
     def _answer(self, command: Command, request: _Pull, found: GetResult) -> Command:
@@ -159,9 +159,9 @@ class PullProcessor:
                 ResponseCode.INVALID_PARAMETER,
                 illegal_queue(topic, queue_id, topic_config.read_queue_nums, peer.address),
             )
-        wanted = self._filter(command, group, topic, group_config)
+        message_filter = self._filter(command, group, topic, group_config)
         offset, count = number(command, "queueOffset"), number(command, "maxMsgNums")
-        return _Pull(group, topic, queue_id, offset, count, wanted, group_config, topic_config)
+        return _Pull(group, topic, queue_id, offset, count, message_filter, group_config, topic_config)
 
     def _filter(self, command: Command, group: str, topic: str, config: GroupConfig) -> MessageFilter | None:
         """Returns the filter that the request brings, or that the group's heartbeats have brought."""

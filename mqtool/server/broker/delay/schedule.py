@@ -11,7 +11,7 @@ from mqtool.formats.config_files import DataVersion, DelayOffsets
 from mqtool.formats.delay_levels import parse_delay_levels
 from mqtool.formats.topics import SCHEDULE_TOPIC
 from mqtool.server.broker.broker import Broker
-from mqtool.server.broker.stored import Stored, again, stored
+from mqtool.server.broker.stored import Stored, requeued, stored
 from mqtool.server.broker.tables.topics import next_version
 
 _PERIOD_S = 0.1
@@ -28,18 +28,18 @@ class Schedule:
             ConfigFileError: it cannot be understood.
         """
         self._broker = broker
-        loaded = broker.keeper.configs.load(file_names.DELAY_OFFSETS, config_files.parse_delay_offsets)
+        loaded = broker.persister.configs.load(file_names.DELAY_OFFSETS, config_files.parse_delay_offsets)
         self._loaded = loaded or DelayOffsets({})
         self._offsets = dict(self._loaded.offset_table)
         self._version = self._loaded.data_version
         self._changed = False
         self._levels = parse_delay_levels(broker.settings.text("messageDelayLevel"))
-        broker.keeper.register(file_names.DELAY_OFFSETS, self._build)
+        broker.persister.register(file_names.DELAY_OFFSETS, self._build)
 
     def _build(self) -> bytes:
         version = None if self._broker.is_v4 else self._version or DataVersion(0, time.time_ns() // 1_000_000, 0)
         offsets = DelayOffsets(dict(sorted(self._offsets.items())), version, self._loaded.extra)
-        return config_files.build_delay_offsets(offsets, self._broker.keeper.configs.style)
+        return config_files.build_delay_offsets(offsets, self._broker.persister.configs.style)
 
     def encoded(self) -> bytes:
         """Returns the file's bytes as they would be written now."""
@@ -55,7 +55,7 @@ class Schedule:
         if self._changed:
             self._changed = False
             self._version = next_version(self._version)
-            self._broker.keeper.mark(file_names.DELAY_OFFSETS)
+            self._broker.persister.mark(file_names.DELAY_OFFSETS)
 
     def turn(self) -> float:
         """Delivers what is due in every level; returns the seconds until the next turn."""
@@ -100,7 +100,7 @@ class Schedule:
             return False
         topic, queue_id = service_records.scheduled_destination(message.properties)
         changed = {**message.properties, properties.WAIT: "false"}
-        result = broker.writer.deliver(again(message, topic, queue_id, changed, broker.store_host))
+        result = broker.writer.deliver(requeued(message, topic, queue_id, changed, broker.store_host))
         if result.ok:
             broker.stats.put(topic, queue_id, 1, result.size)
         return result.ok

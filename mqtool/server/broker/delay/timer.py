@@ -19,7 +19,7 @@ from mqtool.server.broker.answers import RefusalError, ok, text
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.delay.recall_handle import RecallHandle, parse_handle
 from mqtool.server.broker.delay.timer_files import TimerFiles
-from mqtool.server.broker.stored import Stored, again, stored
+from mqtool.server.broker.stored import Stored, requeued, stored
 from mqtool.server.net.peer import Handler, Peer
 
 _PERIOD_S = 0.1
@@ -181,7 +181,7 @@ class Timer:
         if self._files is None:
             return 0
         highest = self._broker.messages.queue_bounds(names.TIMER_TOPIC, 0)[1]
-        behind = highest > self._queue_offset or self._broker.held.is_expected(names.TIMER_TOPIC, 0)
+        behind = highest > self._queue_offset or self._broker.long_polling.is_expected(names.TIMER_TOPIC, 0)
         return self._read_ms - (_ON_THE_WAY_MS if behind else 0)
 
     def runtime(self) -> dict[str, object]:
@@ -298,7 +298,7 @@ class Timer:
         """Parks a message once more, whose time lies beyond the wheel; returns False if the store refuses it."""
         rolls = service_records.roll_times(message.properties) + 1
         changed = {**message.properties, properties.TIMER_ROLL_TIMES: str(rolls)}
-        return self._broker.writer.deliver(again(message, names.TIMER_TOPIC, 0, changed, self._broker.store_host)).ok
+        return self._broker.writer.deliver(requeued(message, names.TIMER_TOPIC, 0, changed, self._broker.store_host)).ok
 
     def _deliver(self, message: Stored, enqueued: int, now: int) -> bool:
         """Puts a message where it belongs, with its delivery time; returns False if the store refuses it now."""
@@ -310,7 +310,7 @@ class Timer:
             properties.TIMER_DEQUEUE_MS: str(now),
             properties.WAIT: "false",
         }
-        result = self._broker.writer.deliver(again(message, topic, queue_id, changed, self._broker.store_host))
+        result = self._broker.writer.deliver(requeued(message, topic, queue_id, changed, self._broker.store_host))
         if result.ok:
             self._broker.stats.put(topic, queue_id, 1, result.size)
         return result.ok

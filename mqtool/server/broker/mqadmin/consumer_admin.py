@@ -263,7 +263,7 @@ class ConsumerAdmin:
                 offset = known
             broker.offsets.reset(group, topic, queue_id, offset)
             table[QueueName(broker.settings.text("brokerName"), queue_id, topic)] = offset
-            broker.held.wake(topic, queue_id)
+            broker.long_polling.wake(topic, queue_id)
         return ok(command, data=body({"offsetTable": table}))
 
     async def consumer_status(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002

@@ -59,7 +59,7 @@ class TopicAdmin:
                 _attributes(found, command.fields.get("attributes")),
             )
         )
-        await self._broker.keeper.saved()
+        await self._broker.persister.saved()
         await self._broker.until_known()
         return ok(command)
 
@@ -67,7 +67,7 @@ class TopicAdmin:
         """UPDATE_AND_CREATE_TOPIC_LIST."""
         for one in body_of(command).get("topicConfigList") or []:
             self._put_topic(_bean(TopicConfig, one))
-        await self._broker.keeper.saved()
+        await self._broker.persister.saved()
         await self._broker.until_known()
         return ok(command)
 
@@ -98,7 +98,7 @@ class TopicAdmin:
         retries = [names.pop_retry_topic(group, topic) for group in broker.offsets.groups_of(topic)]
         for name in (topic, *retries):
             broker.delete_topic(name)
-        await broker.keeper.saved()
+        await broker.persister.saved()
         return ok(command)
 
     def config(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
@@ -146,14 +146,14 @@ class TopicAdmin:
     async def update_group(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP."""
         self._put_group(body_of(command))
-        await self._broker.keeper.saved()
+        await self._broker.persister.saved()
         return ok(command)
 
     async def update_group_list(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST."""
         for one in body_of(command).get("groupConfigList") or []:
             self._put_group(one)
-        await self._broker.keeper.saved()
+        await self._broker.persister.saved()
         return ok(command)
 
     def _put_group(self, document: dict[str, Any]) -> None:
@@ -173,7 +173,7 @@ class TopicAdmin:
         self._broker.groups.delete(group)
         if flag(command, "cleanOffset") or flag(command, "removeOffset"):
             self._broker.offsets.forget_group(group)
-        await self._broker.keeper.saved()
+        await self._broker.persister.saved()
         return ok(command)
 
     def group_config(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002

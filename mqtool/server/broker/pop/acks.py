@@ -164,7 +164,7 @@ class PopAcks:
         if following >= 0:
             if not broker.offsets.has_reset(*key):
                 broker.offsets.commit(*key, following)
-            broker.held.wake(key.topic, key.queue_id)
+            broker.long_polling.wake(key.topic, key.queue_id)
 
 
 def _batch_of(one: Any, broker_name: str) -> tuple[QueueKey, ExtraInfo, list[int]]:

@@ -18,7 +18,7 @@ from mqtool.server.broker.pop.order import OrderTable
 from mqtool.server.net.peer import Handler, Peer
 
 MAX_HOLD_MS = 30_000
-_ASTRAY = frozenset({GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY})
+_OUTSIDE_QUEUE = frozenset({GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY})
 
 
 class PopLooks:
@@ -42,12 +42,12 @@ class PopLooks:
     async def notify(self, command: Command, peer: Peer) -> Command:
         """Says whether there is a message to pop; without one, waits for it as long as the request allows."""
         queues = self._queues(command, peer, ResponseCode.SYSTEM_ERROR)
-        held = self._broker.held
+        long_polling = self._broker.long_polling
         seconds = min(max(0, number(command, "pollTime", 0)), MAX_HOLD_MS) / 1000
         has_message = self._has_message(command, queues)
         if not has_message and seconds and not self._broker.is_stopping:
             ends = {(key.topic, key.queue_id): self._bounds(key)[1] for key in queues}
-            if await held.wait(ends, seconds):
+            if await long_polling.wait(ends, seconds):
                 has_message = self._has_message(command, queues)
         return ok(command, {"hasMsg": str(has_message).lower(), "pollingFull": "false"})
 
@@ -73,14 +73,14 @@ class PopLooks:
     def polling_info(self, command: Command, peer: Peer) -> Command:
         """Says how many requests wait for a queue."""
         key = self._queues(command, peer, ResponseCode.SYSTEM_ERROR)[0]
-        return ok(command, {"pollingNum": str(self._broker.held.waiting(key.topic, key.queue_id))})
+        return ok(command, {"pollingNum": str(self._broker.long_polling.waiting(key.topic, key.queue_id))})
 
     # -- details -------------------------------------------------------------------------------------------------
 
     def _get(self, key: QueueKey, at: int, count: int) -> GetResult:
         messages = self._broker.messages
         found: GetResult = messages.get_message(key.topic, key.queue_id, at, count)
-        if found.status in _ASTRAY:
+        if found.status in _OUTSIDE_QUEUE:
             found = messages.get_message(key.topic, key.queue_id, found.next_begin_offset, count)
         return found
 

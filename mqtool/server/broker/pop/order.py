@@ -12,7 +12,7 @@ from mqtool.errors import FormatError
 from mqtool.formats import config_json, file_names, java
 from mqtool.formats.codec import Buffer
 from mqtool.formats.service_records import QueueKey
-from mqtool.server.broker.tables.config_persister import Keeper
+from mqtool.server.broker.tables.config_persister import ConfigPersister
 from mqtool.server.broker.tables.offsets import key_of
 
 _DAY_MS = 86_400_000
@@ -109,22 +109,22 @@ def parse_order_infos(data: Buffer) -> dict[str, dict[int, OrderInfo]]:
 class OrderTable:
     """What is out, for all groups that pop in order."""
 
-    def __init__(self, keeper: Keeper, *, kept: bool) -> None:
+    def __init__(self, persister: ConfigPersister, *, kept: bool) -> None:
         """Loads consumerOrderInfo.json.
 
         Args:
-            keeper: of the configuration files.
+            persister: of the configuration files.
             kept: False for the files of 4.9, which has no such table.
 
         Raises:
             ConfigFileError: it cannot be understood.
         """
         self._table: dict[str, dict[int, OrderInfo]] = {}
-        self._keeper = keeper
+        self._persister = persister
         self._changed = False
         if kept:
-            self._table = keeper.configs.load(file_names.CONSUMER_ORDER_INFO, parse_order_infos) or {}
-            keeper.register(file_names.CONSUMER_ORDER_INFO, self._build)
+            self._table = persister.configs.load(file_names.CONSUMER_ORDER_INFO, parse_order_infos) or {}
+            persister.register(file_names.CONSUMER_ORDER_INFO, self._build)
 
     def _build(self) -> bytes:
         old = time.time_ns() // 1_000_000 - _DAY_MS
@@ -134,13 +134,13 @@ class OrderTable:
         }
         table = {key: queues for key, queues in table.items() if queues}
         document = {"orderInfoCount": len(table), "orderedConsumptionLevel": _LEVEL, "table": table}
-        return config_json.build(document, self._keeper.configs.style)
+        return config_json.build(document, self._persister.configs.style)
 
     def persist(self) -> None:
         """Has the file written, if anything changed since the last time."""
         if self._changed:
             self._changed = False
-            self._keeper.mark(file_names.CONSUMER_ORDER_INFO)
+            self._persister.mark(file_names.CONSUMER_ORDER_INFO)
 
     def find(self, key: QueueKey) -> OrderInfo | None:
         """Returns what is out, None if nothing was taken yet."""

@@ -34,7 +34,7 @@ from mqtool.server.broker.stored import rebuilt, stored
 from mqtool.server.net.peer import Handler, Peer
 
 _POP_CHECK_POINT = "POP_CK"
-_ASTRAY = frozenset({GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY, GetStatus.OFFSET_FOUND_NULL})
+_OUTSIDE_QUEUE = frozenset({GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY, GetStatus.OFFSET_FOUND_NULL})
 """The group's offset is none of the queue's: one look more, from the next one that is."""
 
 
@@ -57,7 +57,7 @@ class PopProcessor:
         """
         self._broker = broker
         self.revive = Revive(broker, timer)
-        self.orders = OrderTable(broker.keeper, kept=not broker.is_v4)
+        self.orders = OrderTable(broker.persister, kept=not broker.is_v4)
         self._acks = PopAcks(broker, self.revive.topic, self.orders)
         self._ahead: dict[QueueKey, int] = {}
         self._looks = PopLooks(broker, self.orders, self._ahead)
@@ -70,13 +70,13 @@ class PopProcessor:
     async def pop(self, command: Command, peer: Peer) -> Command:
         """Hands out messages; without any, waits for them as long as the request allows."""
         request = read_request(self._broker, command, peer)
-        held = self._broker.held
-        end = held.now() + min(number(command, "pollTime", 0), 30_000) / 1000
+        long_polling = self._broker.long_polling
+        end = long_polling.now() + min(number(command, "pollTime", 0), 30_000) / 1000
         while True:
             pop_time = time.time_ns() // 1_000_000
             revive_queue = ORDER_REVIVE_QUEUE if request.in_order else next(self._turns) % self.revive.queue_count
             taken = self._take(request, pop_time, revive_queue)
-            left = end - held.now()
+            left = end - long_polling.now()
             if taken or left <= 0 or self._broker.is_stopping:
                 await self._written(taken)
                 return self._answer(command, request, taken, pop_time, revive_queue)
@@ -104,7 +104,7 @@ class PopProcessor:
         return max(self._ahead.get(key, 0), committed)
 
     def _take(self, request: PopRequest, pop_time: int, revive_queue: int) -> list[_Taken]:
-        """Takes messages out of the queues, up to the number wanted."""
+        """Takes messages out of the queues, up to the number message_filter."""
         taken: list[_Taken] = []
         left = request.max_num
         for key in request.queues:
@@ -113,7 +113,7 @@ class PopProcessor:
             at = self._position(request, key)
             if request.in_order and self.orders.is_blocked(key, request.attempt_id):
                 continue
-            found = self._get(key, at, left, request.wanted)
+            found = self._get(key, at, left, request.message_filter)
             if not found.records:
                 if found.next_begin_offset > at:
                     self._broker.offsets.commit(*key, found.next_begin_offset)
@@ -141,12 +141,12 @@ class PopProcessor:
             self._broker.stats.got(key.group, key.topic, key.queue_id, len(found.records), found.size)
         return taken
 
-    def _get(self, key: QueueKey, at: int, count: int, wanted: MessageFilter | None) -> GetResult:
+    def _get(self, key: QueueKey, at: int, count: int, message_filter: MessageFilter | None) -> GetResult:
         messages = self._broker.messages
-        found: GetResult = messages.get_message(key.topic, key.queue_id, at, count, wanted)
-        if found.status in _ASTRAY and found.next_begin_offset != at:
+        found: GetResult = messages.get_message(key.topic, key.queue_id, at, count, message_filter)
+        if found.status in _OUTSIDE_QUEUE and found.next_begin_offset != at:
             self._broker.offsets.commit(*key, found.next_begin_offset)
-            found = messages.get_message(key.topic, key.queue_id, found.next_begin_offset, count, wanted)
+            found = messages.get_message(key.topic, key.queue_id, found.next_begin_offset, count, message_filter)
         return found
 
     def _note_order(self, request: PopRequest, point: CheckPoint, found: GetResult) -> _Taken:
@@ -190,7 +190,7 @@ class PopProcessor:
                 queues[key.topic, key.queue_id] = self._broker.messages.queue_bounds(key.topic, key.queue_id)[1]
                 info = self.orders.find(key)
                 seconds = min(seconds, max(0.01, (info.free_at - now) / 1000)) if info is not None else seconds
-        await self._broker.held.wait(queues, seconds)
+        await self._broker.long_polling.wait(queues, seconds)
 
     # -- answering -----------------------------------------------------------------------------------------------
 

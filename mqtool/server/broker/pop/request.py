@@ -14,7 +14,7 @@ from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.tables.filters import checked_filter
 from mqtool.server.net.peer import Peer
 
-_MOST = 32
+_MAX_MESSAGES = 32
 _INIT_AT_END = 1
 _RETRIES_FIRST = 5
 """One pop in so many looks at the messages to be consumed again before the others."""
@@ -28,7 +28,7 @@ class PopRequest(NamedTuple):
     queues: list[QueueKey]
     max_num: int
     invisible_ms: int
-    wanted: MessageFilter | None
+    message_filter: MessageFilter | None
     from_end: bool
     in_order: bool
     attempt_id: str | None
@@ -52,7 +52,7 @@ def read_request(broker: Broker, command: Command, peer: Peer) -> PopRequest:
         raise RefusalError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
     if not group_config.consume_enable:
         raise RefusalError(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}")
-    wanted = checked_filter(command.fields.get("exp") or "*", command.fields.get("expType") or "TAG")
+    message_filter = checked_filter(command.fields.get("exp") or "*", command.fields.get("expType") or "TAG")
     every = list(range(config.read_queue_nums)) if queue_id < 0 else [queue_id]
     start = random.randrange(max(1, len(every)))  # noqa: S311 - spreads load, hides nothing
     queues = [QueueKey(group, topic, one) for one in every[start:] + every[:start]]
@@ -65,7 +65,7 @@ def read_request(broker: Broker, command: Command, peer: Peer) -> PopRequest:
         queues,
         number(command, "maxMsgNums", 0),
         number(command, "invisibleTime", 0),
-        wanted,
+        message_filter,
         number(command, "initMode", 0) == _INIT_AT_END,
         order,
         command.fields.get("attemptId"),
@@ -80,8 +80,8 @@ def _check_broker(broker: Broker, command: Command) -> None:
         raise RefusalError(ResponseCode.NO_PERMISSION, f"the broker[{host}] pop message is forbidden")
     if broker.is_stopping:
         broker.check_writable(None)
-    if number(command, "maxMsgNums", 0) > _MOST:
-        remark = f"the broker[{host}] pop message's num is greater than {_MOST}"
+    if number(command, "maxMsgNums", 0) > _MAX_MESSAGES:
+        remark = f"the broker[{host}] pop message's num is greater than {_MAX_MESSAGES}"
         raise RefusalError(ResponseCode.INVALID_PARAMETER, remark)
     if not broker.settings.flag("timerWheelEnable"):
         remark = f"the broker[{host}] pop message is forbidden because timerWheelEnable is false"

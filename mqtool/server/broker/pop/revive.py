@@ -13,7 +13,7 @@ from mqtool.formats.service_records import REVIVE_GROUP, Ack, CheckPoint, QueueK
 from mqtool.server.broker import names
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.delay.timer import Timer
-from mqtool.server.broker.stored import Stored, again, stored
+from mqtool.server.broker.stored import Stored, requeued, stored
 
 _LOG = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class Revive:
     def turn(self, queue_id: int) -> None:
         """Reads what has come to a revive queue, and puts again what is due."""
         broker = self._broker
-        if broker.held.is_expected(self.topic, queue_id):  # an acknowledgement may be on its way into the queue
+        if broker.long_polling.is_expected(self.topic, queue_id):  # an acknowledgement may be on its way into the queue
             return
         until = self._timer.delivered_until
         queue = self._queues.get(queue_id)
@@ -153,7 +153,7 @@ class Revive:
             changed[_FIRST_POP_TIME] = str(point.pop_time)
         changed[_ORIGIN_GROUP] = key.group
         times = message.record.reconsume_times + (not point.suspend)
-        outgoing = again(message, topic, 0, changed, broker.store_host)._replace(reconsume_times=times)
+        outgoing = requeued(message, topic, 0, changed, broker.store_host)._replace(reconsume_times=times)
         result = broker.writer.deliver(outgoing._replace(born_host=broker.store_host))
         if result.ok:
             broker.stats.put(topic, 0, 1, result.size)

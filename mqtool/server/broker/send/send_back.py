@@ -14,7 +14,7 @@ from mqtool.server.broker import names
 from mqtool.server.broker.answers import RefusalError, flag, number, ok, text
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.send.put_answers import STORED
-from mqtool.server.broker.stored import Stored, again, stored
+from mqtool.server.broker.stored import Stored, requeued, stored
 from mqtool.server.net.peer import Handler, Peer
 
 _FIRST_LEVEL = 3
@@ -60,7 +60,7 @@ class SendBackProcessor:
             topic, queues = names.retry_topic(group), config.retry_queue_nums
             changed[properties.DELAY_LEVEL] = str(level or _FIRST_LEVEL + record.reconsume_times)
         broker.topics.create_for_send_back(topic, queues, unit=flag(command, "unitMode"))
-        await broker.keeper.saved()
+        await broker.persister.saved()
         first = changed.get(properties.ORIGIN_MESSAGE_ID) or message_id.format_offset_id(
             record.store_host, record.physical_offset
         )
@@ -68,7 +68,7 @@ class SendBackProcessor:
         for name in (properties.REAL_TOPIC, properties.REAL_QUEUE_ID):
             changed.pop(name, None)
         queue_id = random.randrange(queues)  # noqa: S311 - spreads load, hides nothing
-        outgoing = again(message, topic, queue_id, changed, broker.store_host)
+        outgoing = requeued(message, topic, queue_id, changed, broker.store_host)
         result = await broker.writer.store(outgoing._replace(reconsume_times=record.reconsume_times + 1))
         code = STORED.get(result.status)
         if code is None:

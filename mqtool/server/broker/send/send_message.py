@@ -83,7 +83,7 @@ class SendProcessor:
 
     async def _after_creation(self, command: Command, peer: Peer, header: SendHeader, config: TopicConfig) -> Command:
         """Stores after the entry of the new topic is written: messages of a topic without one would be unreadable."""
-        await self._broker.keeper.saved()
+        await self._broker.persister.saved()
         answer = self._store(command, peer, header, config)
         return answer if isinstance(answer, Command) else await answer
 

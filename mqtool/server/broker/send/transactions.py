@@ -21,7 +21,7 @@ from mqtool.protocol.command import Command
 from mqtool.server.broker import names
 from mqtool.server.broker.answers import RefusalError, number, ok, text
 from mqtool.server.broker.broker import Broker
-from mqtool.server.broker.stored import Stored, again, rebuilt, stored
+from mqtool.server.broker.stored import Stored, rebuilt, requeued, stored
 from mqtool.server.net.peer import Handler, Peer
 
 _LOG = logging.getLogger(__name__)
@@ -99,7 +99,7 @@ class Transactions:
         return half
 
     def _committed(self, half: Stored, place: service_records.Destination, half_offset: int) -> OutgoingMessage:
-        message = again(half, *place, {**half.properties, properties.WAIT: "false"}, self._broker.store_host)
+        message = requeued(half, *place, {**half.properties, properties.WAIT: "false"}, self._broker.store_host)
         return message._replace(sys_flag=half.record.sys_flag | _COMMIT, prepared_transaction_offset=half_offset)
 
     async def _note_done(self, half_queue_offset: int) -> None:
@@ -174,7 +174,7 @@ class Transactions:
         """Stores a half again, at the end; returns its new physical and queue offset."""
         changed = {**half.properties, service_records.CHECK_TIMES: str(times)} if times else dict(half.properties)
         changed.setdefault(PREPARED_QUEUE_OFFSET, str(half.record.queue_offset))
-        result = await self._broker.writer.store(again(half, names.HALF_TOPIC, 0, changed, self._broker.store_host))
+        result = await self._broker.writer.store(requeued(half, names.HALF_TOPIC, 0, changed, self._broker.store_host))
         return (result.physical_offset, result.queue_offset) if result.ok else None
 
     def _ask(self, half: Stored, place: service_records.Destination, physical_offset: int, queue_offset: int) -> None:
@@ -201,7 +201,7 @@ class Transactions:
     async def _give_up(self, half: Stored) -> None:
         self._broker.topics.create_for_send_back(names.CHECKED_TOO_OFTEN_TOPIC, 1)
         await self._broker.writer.store(
-            again(half, names.CHECKED_TOO_OFTEN_TOPIC, 0, half.properties, self._broker.store_host)
+            requeued(half, names.CHECKED_TOO_OFTEN_TOPIC, 0, half.properties, self._broker.store_host)
         )
 
     # -- positions -----------------------------------------------------------------------------------------------

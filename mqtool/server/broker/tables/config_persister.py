@@ -1,4 +1,4 @@
-"""Keeper: metadata files, written behind the event loop.
+"""ConfigPersister: metadata files, written behind the event loop.
 
 A table marks its file as changed and goes on; one thread writes what was marked, the whole file each time, so that
 many changes cost one write. Who must not answer before the change is safe awaits `saved`.
@@ -22,7 +22,7 @@ T = TypeVar("T")
 Build = Callable[[], bytes]
 
 
-class Keeper:
+class ConfigPersister:
     """The writer of one broker's `config` directory. Its methods are for the event loop's thread."""
 
     def __init__(self, configs: ConfigFiles, *, durable: bool) -> None:

@@ -7,7 +7,7 @@ from mqtool.formats.config_files import DataVersion, GroupConfig, SubscriptionGr
 from mqtool.formats.topics import is_lmq
 from mqtool.server.broker import names
 from mqtool.server.broker.settings import Settings
-from mqtool.server.broker.tables.config_persister import Keeper
+from mqtool.server.broker.tables.config_persister import ConfigPersister
 from mqtool.server.broker.tables.topics import next_version
 
 
@@ -31,26 +31,26 @@ class GroupTable:
         data_version: of the table.
     """
 
-    def __init__(self, keeper: Keeper, settings: Settings) -> None:
+    def __init__(self, persister: ConfigPersister, settings: Settings) -> None:
         """Loads subscriptionGroup.json and adds what every broker has.
 
         Raises:
             ConfigFileError: it cannot be understood.
         """
-        loaded = keeper.configs.load(file_names.SUBSCRIPTION_GROUPS, config_files.parse_groups)
+        loaded = persister.configs.load(file_names.SUBSCRIPTION_GROUPS, config_files.parse_groups)
         loaded = loaded or SubscriptionGroups({})
         self.table: dict[str, GroupConfig] = dict(loaded.subscription_group_table)
         self.data_version = loaded.data_version or DataVersion(0, time.time_ns() // 1_000_000, 0)
         self._extra = loaded.extra
-        self._keeper = keeper
+        self._persister = persister
         self._settings = settings
-        keeper.register(file_names.SUBSCRIPTION_GROUPS, self._build)
+        persister.register(file_names.SUBSCRIPTION_GROUPS, self._build)
         for name in names.PREDEFINED_GROUPS:
             self.table.setdefault(name, default_group(name))
 
     def _build(self) -> bytes:
         groups = SubscriptionGroups(self.table, self.data_version, self._extra)
-        return config_files.build_groups(groups, self._keeper.configs.style)
+        return config_files.build_groups(groups, self._persister.configs.style)
 
     def get(self, group: str) -> GroupConfig | None:
         """Returns a group, None if there is none of this name; an LMQ group is always there with enableLmq."""
@@ -81,4 +81,4 @@ class GroupTable:
 
     def _changed(self) -> None:
         self.data_version = next_version(self.data_version)
-        self._keeper.mark(file_names.SUBSCRIPTION_GROUPS)
+        self._persister.mark(file_names.SUBSCRIPTION_GROUPS)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from mqtool.formats import config_files, file_names
 from mqtool.formats.config_files import TOPIC_GROUP_SEPARATOR, ConsumerOffsets, split_topic_group
 from mqtool.formats.topics import is_lmq
-from mqtool.server.broker.tables.config_persister import Keeper
+from mqtool.server.broker.tables.config_persister import ConfigPersister
 from mqtool.server.broker.tables.topics import next_version
 
 
@@ -21,11 +21,11 @@ def _is_light(key: str) -> bool:
 class OffsetTable:
     """Offsets of all groups. The file is written at intervals, by whoever calls `persist`."""
 
-    def __init__(self, keeper: Keeper, *, lmq: bool = False) -> None:
+    def __init__(self, persister: ConfigPersister, *, lmq: bool = False) -> None:
         """Loads the file.
 
         Args:
-            keeper: of the configuration files.
+            persister: of the configuration files.
             lmq: enableLmq: the file is lmqConsumerOffset.json, with a table of its own for LMQ groups
                 (LmqConsumerOffsetManager).
 
@@ -34,7 +34,7 @@ class OffsetTable:
         """
         self._name = file_names.LMQ_CONSUMER_OFFSETS if lmq else file_names.CONSUMER_OFFSETS
         self._lmq = lmq
-        loaded = keeper.configs.load(self._name, config_files.parse_consumer_offsets)
+        loaded = persister.configs.load(self._name, config_files.parse_consumer_offsets)
         self._loaded = loaded or ConsumerOffsets({}, pull_offset_table={})
         self._table = {key: dict(offsets) for key, offsets in self._loaded.offset_table.items()}
         if lmq:
@@ -43,8 +43,8 @@ class OffsetTable:
         self._resets: dict[str, dict[int, int]] = {}
         self._version = self._loaded.data_version
         self._changed = False
-        self._keeper = keeper
-        keeper.register(self._name, self._build)
+        self._persister = persister
+        persister.register(self._name, self._build)
 
     def _build(self) -> bytes:
         table = {key: dict(sorted(offsets.items())) for key, offsets in self._table.items()}
@@ -52,7 +52,7 @@ class OffsetTable:
         if self._lmq:
             light = {key: table.pop(key)[0] for key in list(table) if _is_light(key) and 0 in table[key]}
         offsets = replace(self._loaded, offset_table=table, lmq_offset_table=light, data_version=self._version)
-        return config_files.build_consumer_offsets(offsets, self._keeper.configs.style)
+        return config_files.build_consumer_offsets(offsets, self._persister.configs.style)
 
     def encoded(self) -> bytes:
         """Returns the file's bytes as they would be written now."""
@@ -63,7 +63,7 @@ class OffsetTable:
         if self._changed:
             self._changed = False
             self._version = next_version(self._version)
-            self._keeper.mark(self._name)
+            self._persister.mark(self._name)
 
     def get(self, group: str, topic: str, queue_id: int) -> int | None:
         """Returns a committed offset, None if there is none; a reset that is under way counts as committed."""

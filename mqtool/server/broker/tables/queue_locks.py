@@ -27,27 +27,27 @@ class QueueLocks:
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         """Takes a clock that counts seconds."""
         self._now = now
-        self._held: dict[str, dict[QueueName, _Lock]] = {}
+        self._locks: dict[str, dict[QueueName, _Lock]] = {}
 
     def lock(self, group: str, queues: set[QueueName], client_id: str) -> set[QueueName]:
         """Locks queues that are free, renews those that the client has; returns all that it now has of them."""
         now = self._now()
-        held = self._held.setdefault(group, {})
+        locks = self._locks.setdefault(group, {})
         for queue in queues:
-            owner = held.get(queue)
+            owner = locks.get(queue)
             if owner is None or owner.client_id == client_id or now - owner.renewed > LIFE_S:
-                held[queue] = _Lock(client_id, now)
-        return {queue for queue in queues if held[queue].client_id == client_id}
+                locks[queue] = _Lock(client_id, now)
+        return {queue for queue in queues if locks[queue].client_id == client_id}
 
     def unlock(self, group: str, queues: set[QueueName], client_id: str) -> None:
         """Frees those of the queues that the client has."""
-        held = self._held.get(group, {})
+        locks = self._locks.get(group, {})
         for queue in queues:
-            owner = held.get(queue)
+            owner = locks.get(queue)
             if owner is not None and owner.client_id == client_id:
-                del held[queue]
+                del locks[queue]
 
     def any_held(self, group: str) -> bool:
         """Whether a group holds any lock that still counts."""
         now = self._now()
-        return any(now - lock.renewed <= LIFE_S for lock in self._held.get(group, {}).values())
+        return any(now - lock.renewed <= LIFE_S for lock in self._locks.get(group, {}).values())

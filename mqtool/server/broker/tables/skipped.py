@@ -18,7 +18,7 @@ _LOG = logging.getLogger(__name__)
 _REMEMBERED = 10_000
 """Places that are logged once only; older ones may be logged again."""
 _SHOWN = 20
-_LONGEST_REASON = 300
+_MAX_REASON = 300
 
 
 class Skipped(NamedTuple):
@@ -55,7 +55,7 @@ class SkippedRecords:
         if place in self._places:
             return
         self.counts[service] += 1
-        skipped = Skipped(*place, reason[:_LONGEST_REASON], time.time_ns() // 1_000_000)
+        skipped = Skipped(*place, reason[:_MAX_REASON], time.time_ns() // 1_000_000)
         self._places[place] = skipped
         if len(self._places) > _REMEMBERED:
             self._places.popitem(last=False)

@@ -15,7 +15,7 @@ from mqtool.formats.service_records import MAX_QUEUES
 from mqtool.formats.topics import SCHEDULE_TOPIC, is_lmq
 from mqtool.server.broker import names
 from mqtool.server.broker.settings import Settings
-from mqtool.server.broker.tables.config_persister import Keeper
+from mqtool.server.broker.tables.config_persister import ConfigPersister
 
 _LOG = logging.getLogger(__name__)
 
@@ -49,13 +49,13 @@ class TopicTable:
         on_change: called after each change, to tell name servers.
     """
 
-    def __init__(self, keeper: Keeper, settings: Settings) -> None:
+    def __init__(self, persister: ConfigPersister, settings: Settings) -> None:
         """Loads topics.json and adds what every broker has.
 
         Raises:
             ConfigFileError: it cannot be understood.
         """
-        loaded = keeper.configs.topics()
+        loaded = persister.configs.topics()
         self.table: dict[str, TopicConfig] = {
             name: _bounded(config) for name, config in loaded.topic_config_table.items()
         }
@@ -63,14 +63,16 @@ class TopicTable:
         self.on_batch_topic: Callable[[str], None] = lambda _topic: None
         self.on_change: list[Callable[[], None]] = []
         self._extra = loaded.extra
-        self._keeper = keeper
+        self._persister = persister
         self._settings = settings
-        keeper.register(file_names.TOPICS, self._build)
+        persister.register(file_names.TOPICS, self._build)
         for config in self._system_topics():
             self.table.setdefault(config.topic_name, config)
 
     def _build(self) -> bytes:
-        return config_files.build_topics(Topics(self.table, self.data_version, self._extra), self._keeper.configs.style)
+        return config_files.build_topics(
+            Topics(self.table, self.data_version, self._extra), self._persister.configs.style
+        )
 
     def _system_topics(self) -> list[TopicConfig]:
         settings = self._settings
@@ -121,7 +123,7 @@ class TopicTable:
 
     def _changed(self) -> None:
         self.data_version = next_version(self.data_version)
-        self._keeper.mark(file_names.TOPICS)
+        self._persister.mark(file_names.TOPICS)
         for listener in self.on_change:
             listener()
 

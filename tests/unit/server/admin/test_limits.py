@@ -132,7 +132,7 @@ def test_a_page_that_takes_too_long_is_given_up(serve, monkeypatch):
 
     site = serve()
     go_on = threading.Event()
-    monkeypatch.setattr(site_module, "_LONGEST_S", 0.05)
+    monkeypatch.setattr(site_module, "_MAX_SECONDS", 0.05)
     monkeypatch.setitem(pages.ROUTES, "/topics", lambda question: go_on.wait(60) and pages.style())
     try:
         got = site.get("/topics")
@@ -145,7 +145,7 @@ def test_too_many_pages_at_once_are_refused(serve, monkeypatch):
     from mqtool.server.admin import site as site_module
 
     site = serve()
-    monkeypatch.setattr(site_module, "_MOST_WAITING", 0)
+    monkeypatch.setattr(site_module, "_MAX_WAITING", 0)
     assert (site.get("/").status, site.get("/healthz").status) == (503, 200)
 
 

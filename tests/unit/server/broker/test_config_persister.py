@@ -6,19 +6,19 @@ import pytest
 
 from mqtool.engine.config_files import ConfigFiles
 from mqtool.engine.disk.files import Files
-from mqtool.server.broker.tables.config_persister import Keeper
+from mqtool.server.broker.tables.config_persister import ConfigPersister
 
 
 @pytest.mark.parametrize("durable", [True, False], ids=["durable", "written"])
 def test_who_asks_while_a_write_is_under_way_is_answered_without_another_change(tmp_path, durable):
     async def main() -> bytes:
-        keeper = Keeper(ConfigFiles(tmp_path, Files(), v4=False), durable=durable)
-        keeper.register("one.json", lambda: b"{}")
-        keeper.mark("one.json")
+        persister = ConfigPersister(ConfigFiles(tmp_path, Files(), v4=False), durable=durable)
+        persister.register("one.json", lambda: b"{}")
+        persister.mark("one.json")
         await asyncio.sleep(0)  # the write has begun
-        await asyncio.wait_for(keeper.saved(), 30)
+        await asyncio.wait_for(persister.saved(), 30)
         written = (tmp_path / "config" / "one.json").read_bytes()
-        await keeper.close()
+        await persister.close()
         return written
 
     assert asyncio.run(main()) == b"{}"

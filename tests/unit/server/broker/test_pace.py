@@ -60,7 +60,7 @@ def test_a_held_pull_gets_its_message_while_dispatch_rests():
         client.put("T", b"first")
         until(lambda: server.call(lambda: server.broker.messages.dispatch_behind) == 0)
         held = client.send_pull("T", offset=1, hold_ms=30_000)
-        until(lambda: server.call(lambda: server.broker.held.count) == 1)
+        until(lambda: server.call(lambda: server.broker.long_polling.count) == 1)
         client.put("T", b"second")
         assert bodies(client.answer(held)) == [b"second"]
 
@@ -78,7 +78,7 @@ def test_a_held_pull_gets_what_was_flushed_while_dispatch_rests():
         client.put("T", b"first")
         until(lambda: server.call(lambda: server.broker.messages.dispatch_behind) == 0)
         held = client.send_pull("T", offset=1, hold_ms=30_000)
-        until(lambda: server.call(lambda: server.broker.held.count) == 1)
+        until(lambda: server.call(lambda: server.broker.long_polling.count) == 1)
         for number in range(20):
             client.put("T", b"%d" % number)
             assert bodies(client.answer(held)) == [b"%d" % number]

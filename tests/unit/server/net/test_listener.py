@@ -310,7 +310,7 @@ def test_a_peer_that_never_reads_stops_being_read_and_is_closed(run):
 def test_what_is_pushed_to_a_peer_that_never_reads_is_bounded(run):
     async def main() -> None:
         peers: list[Peer] = []
-        limits = Limits(write_high=1 << 16, write_most=4 << 20)
+        limits = Limits(write_high=1 << 16, write_max=4 << 20)
         async with serving(limits=limits, opened=peers.append) as listener:
             with socket.create_connection(("127.0.0.1", listener.port)):
                 await until(lambda: bool(peers))
