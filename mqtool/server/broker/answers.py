@@ -17,7 +17,7 @@ FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further det
 
 
 class RefusalError(MqtoolError):
-    """A request that is refused; becomes the answer."""
+    """Raised by a handler to refuse a request; the answer has its code and remark."""
 
     def __init__(self, code: int, remark: str) -> None:
         """Takes response code and remark."""
@@ -39,10 +39,10 @@ def text(command: Command, name: str, default: str | None = None) -> str:
 
 
 def number(command: Command, name: str, default: int | None = None) -> int:
-    """Returns a field that is a whole number.
+    """Returns a field as an integer of 64 bits.
 
     Raises:
-        RefusalError: it is missing and has no default, or is no number.
+        RefusalError: it is missing and has no default, or is not a number.
     """
     value = command.fields.get(name)
     if value is None or value == "":
@@ -56,7 +56,7 @@ def number(command: Command, name: str, default: int | None = None) -> int:
 
 
 def integer(command: Command, name: str, default: int | None = None) -> int:
-    """Returns a field that is a whole number of 32 bits; raises RefusalError as `number`, and if it is larger."""
+    """Returns a field as an integer of 32 bits; raises RefusalError as `number` does, and if it is larger."""
     value = number(command, name, default)
     if not -(1 << 31) <= value < 1 << 31:
         raise RefusalError(ResponseCode.SYSTEM_ERROR, f"the custom field <{name}>: expected 32 bits, found {value}")
@@ -81,10 +81,10 @@ def illegal_queue(topic: str, queue_id: int, queues: int, address: str) -> str:
 
 
 def body_of(command: Command) -> dict[str, Any]:
-    """Returns a body that is a JSON object.
+    """Returns a body as a JSON object.
 
     Raises:
-        RefusalError: it is none.
+        RefusalError: it is not a JSON object.
     """
     try:
         found = json.loads(bytes(command.body).decode("utf-8"))
@@ -96,10 +96,10 @@ def body_of(command: Command) -> dict[str, Any]:
 
 
 def queue_names_of(value: object) -> set[QueueName]:
-    """Returns the queues that a body lists.
+    """Returns the queues listed in a body.
 
     Raises:
-        RefusalError: it lists something else.
+        RefusalError: an element is not a queue.
     """
     try:
         rows: Any = value or []
@@ -109,7 +109,7 @@ def queue_names_of(value: object) -> set[QueueName]:
 
 
 def dump(value: Any) -> str:
-    """Returns a value as compact JSON; a map keyed by queues has the queues as objects, which fastjson alone does."""
+    """Returns a value as compact JSON; queues as keys of a map are objects, as fastjson writes and reads them."""
     if isinstance(value, dict):
         pairs = [f"{dump(key if isinstance(key, QueueName) else str(key))}:{dump(item)}" for key, item in value.items()]
         return "{" + ",".join(pairs) + "}"
@@ -126,5 +126,5 @@ def body(value: Any) -> bytes:
 
 
 def ok(command: Command, fields: dict[str, str] | None = None, data: bytes = b"", remark: str | None = None) -> Command:
-    """Returns the answer to a request that was carried out."""
+    """Returns the answer SUCCESS to a request."""
     return command.reply(ResponseCode.SUCCESS, remark, fields, data)

@@ -62,12 +62,12 @@ _ILLEGAL = re.compile(r"[^%|a-zA-Z0-9_-]")
 
 
 def retry_topic(group: str) -> str:
-    """Returns the topic of a group's messages that are to be consumed again."""
+    """Returns the topic of a group's messages that are to be retried."""
     return RETRY_PREFIX + group
 
 
 def dead_letter_topic(group: str) -> str:
-    """Returns the topic of a group's messages that were given up."""
+    """Returns the topic of a group's dead letters."""
     return DEAD_LETTER_PREFIX + group
 
 

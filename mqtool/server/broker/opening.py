@@ -1,4 +1,4 @@
-"""How a store is opened for a broker: its own shape where it has one, the configuration where that says more."""
+"""Options to open a store with: file sizes and release as found in it, the rest as configured."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +29,7 @@ def store_options(root: Path, config: BrokerConfig, host: Host) -> StoreOptions:
         host: what records are stored under.
 
     Raises:
-        UsageError: a configured value is none.
+        UsageError: a configured value is invalid.
         LayoutError: the configuration does not fit the store.
     """
     base = StoreOptions(store_host=host)

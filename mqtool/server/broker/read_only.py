@@ -1,6 +1,6 @@
-"""A store that is only read: the same questions as an open engine answers, and not a byte written.
+"""A read-only store with the reading methods of an open engine; nothing is written.
 
-What is damaged is passed over: a consumer is told to go on behind it. Source of the answers: `store.pull`,
+Damaged messages are skipped: the next offset of an answer is after them. Source of the answers: `store.pull`,
 DefaultMessageStore.getMessage (5.5.0).
 """
 
@@ -23,7 +23,7 @@ _MAX_UNITS = 800
 
 
 class ReadOnlyMessages:
-    """Reads of one store, in the words of `MessageStore`.
+    """Reads of one store, with the methods of `MessageStore`.
 
     Attributes:
         path: its root.
@@ -92,7 +92,7 @@ class ReadOnlyMessages:
         return GetResult(status, following, *bounds, records, offsets, size)
 
     def _sound(self, physical_offset: int, size: int | None = None) -> Record | None:
-        """Returns the record at an offset, None if it is damaged or gone."""
+        """Returns the record at an offset, None if it is damaged or missing."""
         try:
             record = self._store.commit_log.record(physical_offset, size)
         except StoreError:
@@ -100,7 +100,7 @@ class ReadOnlyMessages:
         return record if commit_log.body_crc(record.body) == record.body_crc else None
 
     def message_at(self, physical_offset: int) -> memoryview | None:
-        """Returns the bytes of the record at a physical offset, None if no sound one begins there."""
+        """Returns the bytes of the record at a physical offset, None if no valid one begins there."""
         try:
             record = self._store.commit_log.record_at(physical_offset)
         except StoreError:
@@ -132,7 +132,7 @@ class ReadOnlyMessages:
         return record.store_timestamp if record is not None else -1
 
     def earliest_store_time(self) -> int:
-        """Returns the store timestamp of the first record, -1 if there is none."""
+        """Returns the store timestamp of the first record, -1 for an empty log."""
         record = self._sound(self.min_physical_offset) if self._store.commit_log.segments else None
         return record.store_timestamp if record is not None else -1
 
@@ -169,7 +169,7 @@ class ReadOnlyMessages:
 
     @property
     def flushed_offset(self) -> int:
-        """Everything lies on the disk."""
+        """All bytes of the log are on the disk."""
         return self.max_physical_offset
 
     @property
@@ -178,11 +178,11 @@ class ReadOnlyMessages:
         return 0
 
     def add_listener(self, listener: Callable[[], None]) -> None:
-        """Nothing will ever arrive."""
+        """Does nothing: no message will arrive."""
 
 
 def _beyond(queue_offset: int, low: int, high: int) -> tuple[GetStatus | None, int]:
-    """Returns the status of an offset outside a queue, and where to go; None for one inside."""
+    """Returns the status of an offset outside a queue and the next offset; None as the status of one inside."""
     if queue_offset < low:
         return GetStatus.OFFSET_TOO_SMALL, low
     if queue_offset == high:

@@ -1,7 +1,7 @@
-"""Registration: the broker tells name servers that it is there, and what topics it has.
+"""Registration: the broker registers itself and its topics with name servers.
 
-Every 30 seconds, and soon after a topic changed. Name servers of the same process are told by a call, others by
-REGISTER_BROKER. Source: BrokerOuterAPI.registerBrokerAll, BrokerController.registerBrokerAll (5.5.0).
+It does so every 30 seconds, and soon after a topic changed. The name server of the same process is called, others are
+sent REGISTER_BROKER. Source: BrokerOuterAPI.registerBrokerAll, BrokerController.registerBrokerAll (5.5.0).
 """
 
 import asyncio
@@ -28,13 +28,13 @@ class Registration:
     """Keeps name servers up to date."""
 
     def __init__(self, broker: Broker, near: Callable[[], None] | None, far: list[str], ha_address: str = "") -> None:
-        """Takes who is to know.
+        """Takes the broker and its name servers.
 
         Args:
-            broker: it.
-            near: registers it with the name server of this process, None if there is none.
+            broker: to register.
+            near: registers it with the name server of this process; None without one.
             far: "host:port" of other name servers.
-            ha_address: "host:port" for slaves, "" if there is none.
+            ha_address: "host:port" for slaves, "" without replication.
         """
         self._broker = broker
         self._near = near
@@ -46,14 +46,14 @@ class Registration:
         broker.on_topics_changed, broker.until_known = self.soon, self.done
 
     def soon(self) -> None:
-        """Registers: near at once, far in a moment."""
+        """Registers with the name server of this process at once, and with others soon."""
         if self._near is not None:
             self._near()
         self._told.clear()
         self._due.set()
 
     async def done(self) -> None:
-        """Returns when all name servers know what there is, or did not answer in time."""
+        """Returns when all name servers have answered, or did not answer in time."""
         if self._far:
             await self._told.wait()
 
@@ -83,12 +83,12 @@ class Registration:
             _LOG.warning("not registered name_server=%s remark=%s", address, answer.remark)
 
     async def close(self) -> None:
-        """Takes leave of the other name servers."""
+        """Unregisters from the other name servers."""
         for address in self._far:
             try:
                 await self._call(address, RequestCode.UNREGISTER_BROKER, b"")
             except (MqtoolError, OSError, TimeoutError) as error:
-                _LOG.warning("no leave taken name_server=%s error=%s", address, error)
+                _LOG.warning("not unregistered name_server=%s error=%s", address, error)
             self._forget(address)
 
     def _forget(self, address: str) -> None:
@@ -115,7 +115,7 @@ class Registration:
 
 
 def registered(broker: Broker) -> RegisterBody:
-    """Returns what a broker says of itself; what it does not allow, no topic does."""
+    """Returns the body of a registration; no topic permits more than the broker does."""
     limit = broker.settings.number("brokerPermission") | PERM_INHERIT
     topics = {name: replace(config, perm=config.perm & limit) for name, config in broker.topics.table.items()}
     return RegisterBody(topics, broker.topics.data_version)

@@ -1,6 +1,6 @@
 """Settings of a broker: the keys of broker.conf that are honoured, with the real broker's defaults.
 
-They can be changed while the broker runs (UPDATE_BROKER_CONFIG), so every use asks anew. Source: BrokerConfig,
+They can change while the broker runs (UPDATE_BROKER_CONFIG), so nothing keeps a value. Source: BrokerConfig,
 MessageStoreConfig, NettyServerConfig (5.5.0).
 """
 
@@ -73,7 +73,7 @@ class Settings:
             given: keys that replace defaults.
 
         Raises:
-            UsageError: a number or a Boolean is none.
+            UsageError: a value that must be a number is not one.
         """
         values = given.values if isinstance(given, BrokerConfig) else (given or {})
         self.values = {**DEFAULTS, **values}
@@ -88,10 +88,10 @@ class Settings:
         return self.values.get(key, "")
 
     def number(self, key: str) -> int:
-        """Returns a whole number.
+        """Returns an integer.
 
         Raises:
-            UsageError: the value is none.
+            UsageError: the value is not a number.
         """
         try:
             return java.parse_long(self.values[key].strip())

@@ -1,4 +1,4 @@
-"""Stored messages: a record with its properties, and how it is put again somewhere else."""
+"""Stored messages: a record with its properties, and the message that puts it again elsewhere."""
 
 from typing import NamedTuple
 
@@ -20,15 +20,15 @@ class Stored(NamedTuple):
 
     @property
     def unique_key(self) -> str:
-        """Its unique key, "" if it has none."""
+        """Unique key, "" without one."""
         return self.properties.get(properties.UNIQUE_KEY, "")
 
 
 def stored(data: "memoryview | bytes") -> Stored:
-    """Reads a record.
+    """Parses a record and its properties.
 
     Raises:
-        FormatError: it is none.
+        FormatError: the bytes are not a record.
     """
     record = commit_log.parse_record(data)
     return Stored(record, properties.decode(record.properties))
@@ -59,7 +59,7 @@ def requeued(message: Stored, topic: str, queue_id: int, changed: dict[str, str]
 
 
 def rebuilt(message: Stored, topic: str, queue_id: int, queue_offset: int, encoded: bytes) -> bytes:
-    """Returns a record's bytes with another topic, queue, offset and other properties, as a client is sent it."""
+    """Returns a record's bytes with another topic, queue, offset and other properties, to send to a client."""
     name = java.encode_utf8(topic)
     record = message.record
     grown = len(name) - len(record.topic) + len(encoded) - len(record.properties)

@@ -1,4 +1,4 @@
-"""Tasks: what a broker does beside its requests, until it stops."""
+"""Tasks: the background work of a broker, until it stops."""
 
 import asyncio
 import logging
@@ -44,7 +44,7 @@ class Tasks:
                 pause = turn()
                 seconds = pause if isinstance(pause, int | float) else await pause
                 failure = ""
-            except Exception as error:  # noqa: BLE001 - whatever it is, the service goes on
+            except Exception as error:  # noqa: BLE001 - the service continues whatever happens
                 seconds = _AFTER_FAILURE_S
                 if repr(error) != failure:  # an error that lasts, such as a full disk, is logged once
                     failure = repr(error)
@@ -52,11 +52,11 @@ class Tasks:
             await asyncio.sleep(seconds)
 
     def every(self, seconds: Callable[[], float], work: Callable[[], Awaitable[None] | None]) -> None:
-        """Does something again and again.
+        """Repeats work until the broker stops.
 
         Args:
             seconds: asked before each wait.
-            work: what; an error of ours is logged, and it goes on.
+            work: what to do; an exception is logged, and the next turn tries again.
         """
         self.spawn(self._repeat(seconds, work))
 
@@ -72,7 +72,7 @@ class Tasks:
                 _LOG.error("a turn failed work=%s error=%r", getattr(work, "__qualname__", work), error)
 
     async def stop(self) -> None:
-        """Ends them all."""
+        """Cancels all tasks and waits for their end."""
         for task in list(self._running):
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)

@@ -1,8 +1,8 @@
-"""Writer: messages into the store, from one thread.
+"""Writer: puts messages into the store, from one thread.
 
-The event loop's thread is the only one that appends: an append is a copy into the page cache. What a message waits
-for, its flush, is done by one thread for all that arrived meanwhile (group commit), and awaited. An answer to a
-sender goes out only after that. Source of the rewriting: HookUtils.handleScheduleMessage (5.5.0).
+Only the event loop's thread appends: an append is a copy into the page cache. With SYNC_FLUSH one thread flushes for
+all messages that arrived meanwhile (group commit), and the answer to a sender waits for that flush.
+Source of the rewriting: HookUtils.handleScheduleMessage (5.5.0).
 """
 
 import asyncio
@@ -19,19 +19,19 @@ _APPENDED = AppendStatus.PUT_OK
 _REFUSED = frozenset(
     {PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED, PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED}
 )
-"""Answers about the message, not about the store."""
+"""Statuses that depend on the message, not on the store: another try would not help."""
 _NO_WAIT = b"WAIT\x01false"
 
 Rewrite = Callable[[OutgoingMessage], OutgoingMessage | PutStatus]
 Arrived = Callable[[str, int, int], None]
-"""Called with topic, queue id and queue offset of each message that was put; dispatch has yet to come, or came."""
+"""Called with topic, queue id and queue offset of each message that was put, before or after its dispatch."""
 
 
 class Writer:
-    """Puts for the whole broker. For the event loop's thread.
+    """Puts messages. For the event loop's thread.
 
     Attributes:
-        rewrites: for messages with a mark in their properties, what is put in their place.
+        rewrites: a mark in encoded properties, and what returns the message to put instead of one with that mark.
     """
 
     def __init__(self, store: MessageStore, arrived: Arrived, settled: Callable[[], None]) -> None:
@@ -49,14 +49,14 @@ class Writer:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self) -> None:
-        """Starts the thread that waits for flushes, where puts wait for them."""
+        """Starts the flushing thread, if the store flushes synchronously."""
         if self._sync:
             self._loop = asyncio.get_running_loop()
             self._thread = threading.Thread(target=self._flush_rounds, name="mqtool-group-commit", daemon=True)
             self._thread.start()
 
     def stop(self) -> None:
-        """Ends it, once everything that was put is flushed."""
+        """Ends the flushing thread after a flush of everything that was put."""
         self._stopping = True
         self._wake.set()
         if self._thread is not None:
@@ -64,7 +64,7 @@ class Writer:
             self._thread = None
 
     def put(self, message: OutgoingMessage) -> PutResult:
-        """Appends one message, rewritten if it is for later; it is durable when `flushed` says so."""
+        """Appends one message, rewritten if it is for later; `flushed` returns when it is durable."""
         encoded = message.properties
         for mark, rewrite in self.rewrites:
             if mark in encoded:
@@ -75,7 +75,7 @@ class Writer:
         return self.put_as_it_is(message)
 
     def put_as_it_is(self, message: OutgoingMessage) -> PutResult:
-        """Appends one message that is not to be rewritten: one whose time has come still says how it was delayed."""
+        """Appends one message without rewriting; a delivered one still has the properties that delayed it."""
         result = self._store.put(*message, wait=False)
         if result.append_status is _APPENDED:
             self._arrived(message.topic, message.queue_id, result.queue_offset)
@@ -83,10 +83,10 @@ class Writer:
         return result
 
     def deliver(self, message: OutgoingMessage) -> PutResult:
-        """Appends one message whose time has come, as `put_as_it_is`.
+        """Appends one message whose time has come, as `put_as_it_is` does.
 
         Raises:
-            MessageRejectedError: the store refuses it for what it is; another try would not help.
+            MessageRejectedError: the store never accepts this message.
         """
         result = self.put_as_it_is(message)
         if result.status in _REFUSED:
@@ -120,13 +120,13 @@ class Writer:
         return result
 
     def _flush_soon(self, result: PutResult, future: "asyncio.Future[PutStatus] | None") -> None:
-        """Has a put flushed; until then it is not dispatched either, so also those need it that nobody waits for."""
+        """Has a put flushed. Every put needs it, because dispatch also waits for the flush."""
         if self._sync:
             self._waiting.append((result.end, future))
             self._wake.set()
 
     def flushed(self, result: PutResult, properties: bytes = b"") -> asyncio.Future[PutStatus] | None:
-        """Returns what tells how the flush of a put went; None if the put needs none."""
+        """Returns the future status of a put after its flush; None if the answer need not wait for a flush."""
         if not (self._sync and result.ok) or _NO_WAIT in properties:
             return None
         future: asyncio.Future[PutStatus] = asyncio.get_running_loop().create_future()
@@ -134,7 +134,7 @@ class Writer:
         return future
 
     async def store(self, message: OutgoingMessage) -> PutResult:
-        """Appends one message and waits until it is as durable as the store's flush mode says."""
+        """Appends one message and waits until it is as durable as the store's flush mode demands."""
         result = self.put(message)
         future = self.flushed(result, message.properties)
         if future is None:

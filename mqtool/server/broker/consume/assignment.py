@@ -1,4 +1,4 @@
-"""Assignment: which queues a client consumes, decided by the broker, and by pulling or popping.
+"""Assignment: which queues a client consumes, if the broker decides that, and whether it pulls or pops.
 
 Source: QueryAssignmentProcessor, MessageRequestModeManager, AllocateMessageQueueAveragely (5.5.0).
 """
@@ -26,7 +26,7 @@ class Assignments:
         """Loads messageRequestMode.json.
 
         Raises:
-            ConfigFileError: it cannot be understood.
+            ConfigFileError: it cannot be parsed.
         """
         self._broker = broker
         found = broker.persister.configs.load(file_names.MESSAGE_REQUEST_MODE, config_json.parse) or {}
@@ -46,7 +46,7 @@ class Assignments:
         return config_json.build(self._document, self._broker.persister.configs.style)
 
     async def set_mode(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002 - every handler has both
-        """Says how a group consumes a topic."""
+        """Sets whether a group pulls or pops a topic."""
         found = body_of(command)
         topic, group = str(found.get("topic", "")), str(found.get("consumerGroup", ""))
         if topic.startswith(names.RETRY_PREFIX):
@@ -65,11 +65,11 @@ class Assignments:
         return ok(command)
 
     def modes(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
-        """Lists what was set."""
+        """Returns what was set, by topic and group."""
         return ok(command, data=body(self._document))
 
     def query(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
-        """Says which queues a client is to consume, and how."""
+        """Returns which queues a client is to consume, and whether by pulling or popping."""
         found = body_of(command)
         topic, group = str(found.get("topic", "")), str(found.get("consumerGroup", ""))
         client, strategy = str(found.get("clientId", "")), str(found.get("strategyName") or _AVERAGE)

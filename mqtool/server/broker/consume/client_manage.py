@@ -1,4 +1,4 @@
-"""Client management: heartbeats, goodbyes, and the check of a subscription. Source: ClientManageProcessor (5.5.0)."""
+"""Client management: heartbeats, unregistering, the check of a subscription. Source: ClientManageProcessor (5.5.0)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -22,7 +22,7 @@ _WHERE = (
     "CONSUME_FROM_FIRST_OFFSET",
     "CONSUME_FROM_TIMESTAMP",
 )
-"""Names of enumerations, by ordinal: the C++ client sends ordinals."""
+"""Names of enumeration members, by ordinal: the C++ client sends ordinals."""
 
 
 class ClientProcessor:
@@ -84,7 +84,7 @@ class ClientProcessor:
         return ok(command)
 
     def check(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002 - every handler has both
-        """Says whether a subscription that does not go by tags is understood."""
+        """Checks a subscription that does not select by tags."""
         subscription = body_of(command).get("subscriptionData")
         if not isinstance(subscription, dict):
             return ok(command)
@@ -95,7 +95,7 @@ class ClientProcessor:
 
 
 def _name(value: object, names_: tuple[str, ...]) -> str:
-    """Returns the name of an enumeration's member that may have come as its ordinal."""
+    """Returns the name of an enumeration's member, given as its name or its ordinal."""
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(names_):
         return names_[value]
     return str(value) if isinstance(value, str) else names_[0]

@@ -98,7 +98,7 @@ class ConsumerProcessor:
     # -- bounds --------------------------------------------------------------------------------------------------
 
     async def max_offset(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
-        """Returns the offset behind a queue's last message."""
+        """Returns the offset after a queue's last message."""
         topic, queue_id = text(command, "topic"), number(command, "queueId")
         await self._broker.long_polling.caught_up(topic, queue_id)
         _, highest = self._broker.messages.queue_bounds(topic, queue_id)

@@ -1,4 +1,4 @@
-"""Waiting pulls: requests for messages that are not there yet, answered when one arrives or their time is up.
+"""Long polling: requests for messages that have not arrived yet, answered when one arrives or their time is up.
 
 Source: PullRequestHoldService, NotifyMessageArrivingListener, PopLongPollingService (5.5.0).
 """
@@ -17,7 +17,7 @@ _CATCH_UP_S = 0.2
 
 
 class Waiting:
-    """One request that waits for any of some queues to pass an offset."""
+    """A request that waits until one of its queues has a message at an offset."""
 
     __slots__ = ("future", "offsets", "timer")
 
@@ -30,14 +30,14 @@ class Waiting:
 
 
 class LongPolling:
-    """Everything that waits for messages, by queue. For the event loop's thread, but for `dispatched`.
+    """The requests that wait for messages, by queue. For the event loop's thread, except `dispatched`.
 
     Attributes:
         count: how many wait.
     """
 
     def __init__(self, max_offset: Callable[[str, int], int]) -> None:
-        """Takes what tells the end of a queue."""
+        """Takes a function that returns the max offset of a topic's queue."""
         self.count = 0
         self._max_offset = max_offset
         self._waiting_by_queue: dict[Key, list[Waiting]] = {}
@@ -50,16 +50,16 @@ class LongPolling:
 
     @staticmethod
     def now() -> float:
-        """Returns the time that waits are measured by, seconds."""
+        """Returns the time on the clock of all waits, in seconds."""
         return time.monotonic()
 
     def start(self) -> None:
-        """Makes the running loop the one in which requests are woken."""
+        """Wakes requests in the running loop from now on."""
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
 
     def touch(self, topic: str, queue_id: int, queue_offset: int) -> None:
-        """Notes that a message was put to a queue; it counts once it is dispatched."""
+        """Notes that a message was put to a queue; consumers get it after its dispatch."""
         key = (topic, queue_id)
         self._undispatched[key] = queue_offset
         if key in self._waiting_by_queue:
@@ -81,12 +81,12 @@ class LongPolling:
         return offset is not None and self._max_offset(topic, queue_id) <= offset
 
     async def caught_up(self, topic: str, queue_id: int) -> None:
-        """Waits until a queue holds what was put to it so far, so that whoever asks finds it; not for long."""
+        """Waits until what was put to a queue so far is dispatched, but at most 0.2 s."""
         if self.is_expected(topic, queue_id):
             await self.wait({(topic, queue_id): self._undispatched[topic, queue_id]}, _CATCH_UP_S)
 
     def dispatched(self) -> None:
-        """Notes that units were written. The thread that dispatches rests here; the event loop's may call it too."""
+        """Notes that units were written. Called by the dispatching thread, which pauses here, or the event loop's."""
         if self._waiting_by_queue:
             self._schedule()
         if threading.get_ident() != self._thread:
@@ -110,10 +110,10 @@ class LongPolling:
                 self._finish(one, arrived=True)
 
     async def wait(self, offsets: Mapping[Key, int], seconds: float) -> bool:
-        """Waits until one of some queues holds a message at an offset; returns False if the time was up first.
+        """Waits until one of some queues has a message at an offset; returns False if the time was up first.
 
         Args:
-            offsets: of the message that each queue is to hold.
+            offsets: of the message to wait for, by queue.
             seconds: how long.
         """
         loop = asyncio.get_running_loop()
@@ -132,12 +132,12 @@ class LongPolling:
             self._finish(one, arrived=False)
 
     def wake(self, topic: str, queue_id: int) -> None:
-        """Wakes everything that waits for a queue, whatever it holds."""
+        """Wakes every request that waits for a queue, whether there is a message or not."""
         for one in list(self._waiting_by_queue.get((topic, queue_id), ())):
             self._finish(one, arrived=True)
 
     def wake_all(self) -> None:
-        """Wakes everything: the broker stops."""
+        """Wakes every request, because the broker stops."""
         self._pace.end()
         for waiting in list(self._waiting_by_queue.values()):
             for one in list(waiting):

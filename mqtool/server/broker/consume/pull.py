@@ -1,4 +1,4 @@
-"""Pull: messages of a queue from an offset on, held while there are none.
+"""Pull: messages of a queue from an offset on; a request waits while there are none (long polling).
 
 Source: PullMessageProcessor, DefaultPullMessageResultHandler (5.5.0).
 """
@@ -33,7 +33,7 @@ _CODES = {
 
 
 class _Pull(NamedTuple):
-    """A request, checked."""
+    """A request that passed all checks."""
 
     group: str
     topic: str
@@ -60,7 +60,7 @@ class PullProcessor:
         }
 
     def pull(self, command: Command, peer: Peer) -> Command | Awaitable[Command]:
-        """Answers at once if there is something to say, else what will be the answer."""
+        """Answers at once if there are messages or an error, else when messages arrive or the time is up."""
         request = self._checked(command, peer)
         flags = number(command, "sysFlag")
         reset = self._broker.offsets.take_reset(request.group, request.topic, request.queue_id)
@@ -79,7 +79,7 @@ class PullProcessor:
         return self._answer_or_hold(command, request, flags, found)
 
     async def _get_all(self, command: Command, request: _Pull, flags: int) -> Command:
-        """Looks again once the queue holds what was acknowledged before the request came."""
+        """Reads again after the dispatch of messages that were acknowledged before the request came."""
         await self._broker.long_polling.caught_up(request.topic, request.queue_id)
         answer = self._answer_or_hold(command, request, flags, self._get(request))
         return answer if isinstance(answer, Command) else await answer
@@ -97,7 +97,7 @@ class PullProcessor:
         return self._hold(command, request, min(max(wait_ms, 0), 30_000) / 1000, found.next_begin_offset)
 
     async def _hold(self, command: Command, request: _Pull, seconds: float, offset: int) -> Command:
-        """Waits for messages that pass; looks again with each that arrives, until the time is up."""
+        """Waits for messages that pass the filter: reads again with each that arrives, until the time is up."""
         long_polling = self._broker.long_polling
         end = long_polling.now() + seconds
         while True:
@@ -140,7 +140,7 @@ class PullProcessor:
     # -- checks --------------------------------------------------------------------------------------------------
 
     def _checked(self, command: Command, peer: Peer) -> _Pull:
-        """Returns the request, if everything allows it; raises RefusalError in the real broker's order."""
+        """Returns the request; raises RefusalError for the first check that fails, in the real broker's order."""
         broker = self._broker
         group, topic = text(command, "consumerGroup"), text(command, "topic")
         queue_id = number(command, "queueId")
@@ -164,7 +164,7 @@ class PullProcessor:
         return _Pull(group, topic, queue_id, offset, count, message_filter, group_config, topic_config)
 
     def _filter(self, command: Command, group: str, topic: str, config: GroupConfig) -> MessageFilter | None:
-        """Returns the filter that the request brings, or that the group's heartbeats have brought."""
+        """Returns the filter of the request, or else of the group's last heartbeat."""
         fields = command.fields
         if number(command, "sysFlag") & SUBSCRIPTION:
             expression, kind = fields.get("subscription") or "*", fields.get("expressionType")

@@ -32,8 +32,8 @@ class QueryProcessor:
     def query(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002 - every handler has both
         """Returns the messages that have a key.
 
-        The index has only the hash of a key. The real broker returns every message of that hash, and its clients drop
-        the others; here they are left out, so a client that does not look sees none.
+        The index contains only the hash of a key. The real broker returns every message with that hash, and its
+        clients drop those with another key. Here they are left out, for clients that do not check.
         """
         most = _DEFAULT_MAX if flag(command, "_UNIQUE_KEY_QUERY") else number(command, "maxNum")
         topic, key, is_tag = text(command, "topic"), text(command, "key"), command.fields.get("indexType") == _TAG
@@ -59,7 +59,7 @@ class QueryProcessor:
 
 
 def _has_key(record: "memoryview | bytes", topic: str, key: str, *, is_tag: bool) -> bool:
-    """Whether a record is of a topic and has a key, or a tag, and not just their hash."""
+    """Whether a record has a topic and a key, or a tag, and not only their hash."""
     try:
         message = stored(record)
     except FormatError:

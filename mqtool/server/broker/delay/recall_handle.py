@@ -1,4 +1,4 @@
-"""Handles that take a timer message back before it is delivered. Source: RecallMessageHandle (5.5.0)."""
+"""Handles to recall a timer message before it is delivered. Source: RecallMessageHandle (5.5.0)."""
 
 import base64
 import binascii
@@ -13,7 +13,7 @@ _VERSION = "v1"
 
 
 class RecallHandle(NamedTuple):
-    """What takes a message back."""
+    """Identifies a message to recall."""
 
     topic: str
     broker_name: str
@@ -22,13 +22,13 @@ class RecallHandle(NamedTuple):
 
     @property
     def text(self) -> str:
-        """As a sender is given it."""
+        """The handle as senders get it."""
         raw = f"{_VERSION} {self.topic} {self.broker_name} {self.time_ms} {self.message_id}"
         return base64.urlsafe_b64encode(java.encode_utf8(raw)).decode()
 
 
 def parse_handle(handle: str) -> RecallHandle:
-    """Reads a handle; raises RefusalError if it is none."""
+    """Parses a handle; raises RefusalError if it is invalid."""
     try:
         version, topic, broker_name, at, message_id = base64.urlsafe_b64decode(handle).decode("utf-8").split(" ")
         if version == _VERSION:

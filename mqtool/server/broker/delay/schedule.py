@@ -1,6 +1,6 @@
 """Schedule: delayed messages, delivered when their level's time has passed.
 
-Each level is a queue of the schedule topic, in order of time; a position per level says how far it is delivered.
+Each level is a queue of the schedule topic, in order of time; an offset per level marks how far it is delivered.
 Source: ScheduleMessageService (4.9.7, 5.5.0).
 """
 
@@ -19,13 +19,13 @@ _AT_ONCE = 32
 
 
 class Schedule:
-    """The deliverer of delayed messages."""
+    """The service that delivers delayed messages."""
 
     def __init__(self, broker: Broker) -> None:
         """Loads delayOffset.json.
 
         Raises:
-            ConfigFileError: it cannot be understood.
+            ConfigFileError: it cannot be parsed.
         """
         self._broker = broker
         loaded = broker.persister.configs.load(file_names.DELAY_OFFSETS, config_files.parse_delay_offsets)
@@ -51,7 +51,7 @@ class Schedule:
         return min(max(self._offsets.get(level, 0), lowest), highest)
 
     def persist(self) -> None:
-        """Has the positions written, if they moved."""
+        """Has the offsets written, if they changed."""
         if self._changed:
             self._changed = False
             self._version = next_version(self._version)
@@ -92,7 +92,7 @@ class Schedule:
         """Delivers a message; returns False if it is not due, or the store does not take messages now.
 
         Raises:
-            FormatError, MessageRejectedError: the message does not say where it belongs, or cannot be stored there.
+            FormatError, MessageRejectedError: the message has no valid destination, or cannot be stored there.
         """
         broker = self._broker
         due = message.record.store_timestamp + delay

@@ -1,7 +1,7 @@
-"""Timer: messages that are to be delivered at a time, to the second.
+"""Timer: messages to be delivered at a time, to the second.
 
-They are parked in a topic of their own, filed in the wheel under their time, and put into their own topic when it has
-come. Source: HookUtils.transformTimerMessage, TimerMessageStore, RecallMessageProcessor (5.5.0).
+They are stored in the timer topic first, added to the slot of their time in the wheel, and put into their own topic at
+that time. Source: HookUtils.transformTimerMessage, TimerMessageStore, RecallMessageProcessor (5.5.0).
 """
 
 import time
@@ -56,7 +56,7 @@ class Timer:
     # -- on the way in -------------------------------------------------------------------------------------------
 
     def rewrite(self, message: OutgoingMessage) -> OutgoingMessage | PutStatus:
-        """Parks a message that names a time in the timer's topic; others go on as they are."""
+        """Returns a message with a delivery time rewritten for the timer topic; others unchanged."""
         if _OUT_MARK in message.properties or message.topic == names.TIMER_TOPIC:
             return message
         found = properties.decode(message.properties)
@@ -85,7 +85,7 @@ class Timer:
         return message._replace(topic=names.TIMER_TOPIC, queue_id=0, properties=properties.encode(found.items()))
 
     def handle_of(self, message: OutgoingMessage, broker_name: str, key: str) -> str | None:
-        """Returns what recalls a message that was just sent, None if it is none for later."""
+        """Returns the recall handle of a message that was just sent, None if it is not for later."""
         parked = self.rewrite(message)
         if isinstance(parked, PutStatus) or parked.topic != names.TIMER_TOPIC:
             return None
@@ -93,7 +93,7 @@ class Timer:
         return RecallHandle(message.topic, broker_name, out + 1, key).text
 
     async def recall(self, command: Command, peer: Peer) -> Command:
-        """RECALL_MESSAGE: stores what deletes the message when its time comes."""
+        """RECALL_MESSAGE: stores a message that deletes the other one at its time."""
         broker = self._broker
         if not broker.settings.flag("recallMessageEnable"):
             raise RefusalError(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden")
@@ -130,7 +130,7 @@ class Timer:
         return command.reply(ResponseCode.SUCCESS, None, fields)
 
     def check_point(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002 - every handler has both
-        """GET_TIMER_CHECK_POINT: how far the timer is, as slaves take it over."""
+        """GET_TIMER_CHECK_POINT: how far the timer is, for slaves."""
         self._broker.check_release_5(command)
         if self._files is None:
             raise RefusalError(ResponseCode.SYSTEM_ERROR, "The checkpoint is null")
@@ -139,7 +139,7 @@ class Timer:
     # -- delivery ------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Opens the files and finds out where to go on."""
+        """Opens the files and determines where to continue."""
         self._broker.writer.rewrites.insert(0, (b"TIMER_", self.rewrite))
         if not self._broker.settings.flag("timerWheelEnable") or self._broker.is_v4:
             return
@@ -160,7 +160,7 @@ class Timer:
             self._files = None
 
     def turn(self) -> float:
-        """Files what has come, delivers what is due, and notes how far that is.
+        """Adds new messages to the wheel, delivers those that are due, and saves the checkpoint.
 
         Returns:
             Seconds until the next turn; 0 if more is due.
@@ -177,7 +177,7 @@ class Timer:
 
     @property
     def delivered_until(self) -> int:
-        """What was due before is delivered; ms since epoch. A second less while messages are on their way."""
+        """Messages due before this time are delivered; ms since epoch. A second less while messages are in dispatch."""
         if self._files is None:
             return 0
         highest = self._broker.messages.queue_bounds(names.TIMER_TOPIC, 0)[1]
@@ -185,7 +185,7 @@ class Timer:
         return self._read_ms - (_ON_THE_WAY_MS if behind else 0)
 
     def runtime(self) -> dict[str, object]:
-        """Returns the figures that tools show."""
+        """Returns the timer's statistics as tools show them."""
         highest = self._broker.messages.queue_bounds(names.TIMER_TOPIC, 0)[1]
         return {
             "timerReadBehind": max(0, time.time_ns() // 1_000_000 - self._read_ms) // 1000 if self._files else 0,
@@ -199,7 +199,7 @@ class Timer:
         return time_ms - time_ms % self._precision
 
     def _enqueue(self, now: int) -> None:
-        """Files messages of the timer topic that are not filed yet."""
+        """Adds messages of the timer topic to the wheel that are not in it yet."""
         assert self._files is not None
         while True:
             found = self._broker.messages.get_message(names.TIMER_TOPIC, 0, self._queue_offset, _AT_ONCE)
@@ -221,10 +221,10 @@ class Timer:
                 return
 
     def _file(self, message: Stored, now: int) -> bool:
-        """Files a message, or delivers it if its slot is past; returns False if the store does not take it now.
+        """Adds a message to the wheel, or delivers it if its slot is past; returns False if the store is not ready.
 
         Raises:
-            FormatError, MessageRejectedError: the message does not say when or where it is to go.
+            FormatError, MessageRejectedError: the message has no valid delivery time or destination.
         """
         assert self._files is not None
         found = message.properties
@@ -247,7 +247,7 @@ class Timer:
         return True
 
     def _dequeue(self, now: int) -> None:
-        """Delivers the slots whose time is over; a slot is not early by any part of a second."""
+        """Delivers the slots whose time is completely over."""
         assert self._files is not None
         current = min(self._floor(now), self._read_ms + _SLOTS_AT_ONCE * self._precision)
         while self._read_ms < current:
@@ -260,7 +260,7 @@ class Timer:
             self._is_dirty = self._is_dirty or bool(units) or self._read_ms == current
 
     def _deliver_units(self, units: list[TimerLogUnit], now: int) -> bool:
-        """Delivers a slot; returns False if the store refused one: the next turn goes on with that one."""
+        """Delivers a slot; returns False if the store refused a message: the next turn continues with it."""
         deleted = set()
         for unit in units:
             if unit.magic & TimerMagic.DELETE:
@@ -285,7 +285,7 @@ class Timer:
         return key in deleted or f"{message.properties.get(properties.REAL_TOPIC)}+{key}" in deleted
 
     def _parked(self, unit: TimerLogUnit) -> Stored | None:
-        """Returns the message of a unit, None if it has left the log or the unit points at none."""
+        """Returns the message of a unit, None if it was deleted or the unit does not point at a record."""
         data = self._broker.messages.message_at(unit.physical_offset)
         try:
             return stored(data) if data is not None else None
@@ -295,13 +295,13 @@ class Timer:
             return None
 
     def _roll(self, message: Stored) -> bool:
-        """Parks a message once more, whose time lies beyond the wheel; returns False if the store refuses it."""
+        """Stores a message in the timer topic again, whose time is beyond the wheel; returns False if refused."""
         rolls = service_records.roll_times(message.properties) + 1
         changed = {**message.properties, properties.TIMER_ROLL_TIMES: str(rolls)}
         return self._broker.writer.deliver(requeued(message, names.TIMER_TOPIC, 0, changed, self._broker.store_host)).ok
 
     def _deliver(self, message: Stored, enqueued: int, now: int) -> bool:
-        """Puts a message where it belongs, with its delivery time; returns False if the store refuses it now."""
+        """Puts a message into its own topic, with its delivery time; returns False if the store refuses it now."""
         found = message.properties
         topic, queue_id = service_records.destination(found, default_queue="0")
         changed = {

@@ -1,4 +1,4 @@
-"""The timer's files: the wheel, its log, its checkpoint; as the real broker keeps them, so that either goes on.
+"""The timer's files: wheel, log and checkpoint, in the real broker's format, so that either broker can continue.
 
 Each second has a slot in the wheel, which leads to the newest of its units in the log; each unit leads to the one
 before it. Files are written through the page cache at once, so a kill loses nothing of them. Source: TimerWheel,
@@ -25,11 +25,11 @@ class TimerFiles:
     """
 
     def __init__(self, root: Path, precision_ms: int, file_size: int = timer.DEFAULT_LOG_FILE_SIZE) -> None:
-        """Opens the files, new ones if there are none, and makes wheel and log agree.
+        """Opens the files, creates missing ones, and makes wheel and log agree.
 
         Args:
             root: of the store.
-            precision_ms: time that a slot stands for.
+            precision_ms: time span of a slot.
             file_size: of a file of the log.
 
         Raises:
@@ -49,7 +49,7 @@ class TimerFiles:
         self.end = self._recover()
 
     def close(self) -> None:
-        """Closes the files; everything is on the disk on return."""
+        """Makes the files durable and closes them."""
         for descriptor in (self._wheel, *self._logs.values()):
             os.fsync(descriptor)
             os.close(descriptor)
@@ -79,7 +79,7 @@ class TimerFiles:
             write_ms: now, whole slots.
             magic: kind of the unit (`TimerMagic`).
             physical_offset, size: where the parked record is.
-            topic_hash: Java's hash of the topic that it goes to.
+            topic_hash: Java's hash of the topic to deliver to.
         """
         slot = self.slot(time_ms)
         position = self._append(
@@ -175,7 +175,7 @@ class TimerFiles:
             return False
 
     def last_unit(self) -> TimerLogUnit | None:
-        """Returns the last unit of the log, None if there is none."""
+        """Returns the last unit of the log, None if it is empty."""
         position = self.end - timer.LOG_UNIT_SIZE
         if self.end % self._size == 0 and self.end:
             position = self.end - self._size + timer.last_unit_position(self._size)

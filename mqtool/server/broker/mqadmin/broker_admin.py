@@ -22,7 +22,7 @@ from mqtool.store.broker_config import parse_properties
 
 VERSION = 513
 VERSION_NAME = "V5_5_0"
-"""What the broker says it is (MQVersion): clients look at it before they use what newer brokers have."""
+"""The broker's MQVersion: clients check it before they use features of newer brokers."""
 
 _POOLS = ("send", "pull", "ack", "query", "litePull", "endTransaction")
 
@@ -32,7 +32,7 @@ _LIVE_OPTIONS = {
     "maxTransferCountOnMessageInDisk": "max_get_count_on_disk",
     "maxTransferCountOnMessageInMemory": "max_get_count_in_memory",
 }
-"""Keys that the open store goes by at once."""
+"""Keys that take effect on the open store at once."""
 
 
 class BrokerAdmin:
@@ -66,7 +66,7 @@ class BrokerAdmin:
         return ok(command, {"version": body(version).decode()}, settings.properties_text().encode())
 
     def update_config(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
-        """UPDATE_BROKER_CONFIG; holds until the broker stops."""
+        """UPDATE_BROKER_CONFIG; in effect until the broker stops."""
         changes = parse_properties(bytes(command.body).decode("utf-8", "replace"))
         try:
             self._broker.settings.update(changes)
@@ -84,7 +84,7 @@ class BrokerAdmin:
         return ok(command, data=body({"table": {key: str(value) for key, value in sorted(self.runtime().items())}}))
 
     def runtime(self) -> dict[str, Any]:
-        """Returns the figures that tools show of a broker."""
+        """Returns the statistics that tools show of a broker."""
         broker, stats = self._broker, self._broker.stats
         yesterday, today = stats.mornings()
         waits = {f"{pool}ThreadPoolQueue{what}": 0 for pool in _POOLS for what in ("Size", "HeadWaitTimeMills")}
@@ -193,15 +193,15 @@ class BrokerAdmin:
         return ok(command)
 
     def consumer_offsets(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
-        """GET_ALL_CONSUMER_OFFSET: the file, as slaves take it over."""
+        """GET_ALL_CONSUMER_OFFSET: the content of the file, for slaves."""
         return ok(command, data=self._broker.offsets.encoded())
 
     def delay_offsets(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
-        """GET_ALL_DELAY_OFFSET: the file, as slaves take it over."""
+        """GET_ALL_DELAY_OFFSET: the content of the file, for slaves."""
         return ok(command, data=self._schedule.encoded())
 
     def ha_status(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
-        """GET_BROKER_HA_STATUS of a master that nobody follows."""
+        """GET_BROKER_HA_STATUS, without slaves."""
         highest = max(0, self._broker.messages.max_physical_offset)
         return ok(
             command,

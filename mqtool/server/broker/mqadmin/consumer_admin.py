@@ -1,4 +1,4 @@
-"""Administration of consumers: who is connected, how far they are, and setting that anew.
+"""Administration of consumers: connections, progress, and resetting offsets.
 
 Source: AdminBrokerProcessor, Broker2Client (5.5.0).
 """
@@ -98,7 +98,7 @@ class ConsumerAdmin:
         )
 
     async def relay(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
-        """GET_CONSUMER_RUNNING_INFO and CONSUME_MESSAGE_DIRECTLY: asked of the consumer itself."""
+        """GET_CONSUMER_RUNNING_INFO and CONSUME_MESSAGE_DIRECTLY: relayed to the consumer."""
         broker, group = self._broker, text(command, "consumerGroup")
         client_id = command.fields.get("clientId")
         found = broker.clients.consumer_group(group)
@@ -157,7 +157,7 @@ class ConsumerAdmin:
         return set(found.subscriptions) if found is not None else set()
 
     def stats_of(self, group: str, topics: list[str]) -> dict[str, Any]:
-        """Returns how far a group is in topics (ConsumeStats)."""
+        """Returns the progress of a group in topics (ConsumeStats)."""
         broker, table, rate = self._broker, {}, 0.0
         name = broker.settings.text("brokerName")
         for topic in topics:
@@ -232,10 +232,10 @@ class ConsumerAdmin:
     # -- offsets -------------------------------------------------------------------------------------------------
 
     def reset_offset(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
-        """INVOKE_BROKER_TO_RESET_OFFSET: the next pull or pop of each queue is sent there.
+        """INVOKE_BROKER_TO_RESET_OFFSET: the next pull or pop of each queue begins there.
 
-        A 5.x broker moves offsets in either direction whatever `isForce` says (useServerSideResetOffset); 4.9 moves
-        them forward only with it.
+        A 5.x broker sets offsets forward or back, with or without `isForce` (useServerSideResetOffset); 4.9 sets them
+        forward only with it.
         """
         broker, topic, group = self._broker, text(command, "topic"), text(command, "group")
         config = broker.topics.get(topic)
@@ -267,7 +267,7 @@ class ConsumerAdmin:
         return ok(command, data=body({"offsetTable": table}))
 
     async def consumer_status(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
-        """INVOKE_BROKER_TO_GET_CONSUMER_STATUS: what members say of their offsets."""
+        """INVOKE_BROKER_TO_GET_CONSUMER_STATUS: the offsets that members report."""
         broker, topic, group = self._broker, text(command, "topic"), text(command, "group")
         wanted = command.fields.get("clientAddr")
         found = broker.clients.consumer_group(group)

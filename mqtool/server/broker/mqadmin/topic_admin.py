@@ -18,7 +18,7 @@ from mqtool.server.net.peer import Handler, Peer
 
 
 class TopicAdmin:
-    """Requests that make, change, list and delete topics and groups."""
+    """Requests that create, change, list and delete topics and groups."""
 
     def __init__(self, broker: Broker) -> None:
         """Takes the broker whose tables and store it uses."""
@@ -88,7 +88,7 @@ class TopicAdmin:
             self._broker.topics.put(config)
 
     async def delete(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
-        """DELETE_TOPIC_IN_BROKER: the topic, and the retry topics that POP made for it, with their queues."""
+        """DELETE_TOPIC_IN_BROKER: deletes the topic and its retry topics of POP, with their queues."""
         broker, topic = self._broker, text(command, "topic", "")
         broker.check_writable(None)
         if not topic.strip():
@@ -134,7 +134,7 @@ class TopicAdmin:
         return ok(command, data=body({"topicList": [*found, cluster, name]}))
 
     async def clean_unused(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
-        """CLEAN_UNUSED_TOPIC: queues of topics that are in no table."""
+        """CLEAN_UNUSED_TOPIC: deletes queues of topics without an entry."""
         known = self._broker.topics.table
         for topic in {topic for topic, _ in self._broker.messages.queues()}:
             if topic not in known and not names.is_system_topic(topic):

@@ -1,4 +1,4 @@
-"""Acknowledging what was popped: single messages, many at once, and another time until they come again.
+"""Acknowledging popped messages, one or many, and changing how long they stay invisible.
 
 Source: AckMessageProcessor, ChangeInvisibleTimeProcessor (5.5.0).
 """
@@ -30,9 +30,9 @@ from mqtool.server.broker.pop.records import (
 from mqtool.server.net.peer import Handler, Peer
 
 MAX_BITS = 65_536
-"""Offsets that one entry of a batch spans: more than any answer hands out, however far apart a filter leaves them."""
+"""Offsets that one entry of a batch spans: more than any answer contains, even if a filter passes few messages."""
 MAX_ACKED = 65_536
-"""Acknowledgements that one request holds."""
+"""Maximum number of acknowledgements in a request."""
 _ACKS_AT_ONCE = 64
 
 
@@ -54,7 +54,7 @@ class PopAcks:
         }
 
     async def ack(self, command: Command, peer: Peer) -> Command:
-        """Notes that a message is consumed; answers when that is as durable as messages are."""
+        """Stores that a message was consumed; answers when that is as durable as messages are."""
         key = self._key(command, peer)
         offset = number(command, "offset")
         lowest, highest = self._broker.messages.queue_bounds(key.topic, key.queue_id)
@@ -69,7 +69,7 @@ class PopAcks:
         return ok(command)
 
     async def batch_ack(self, command: Command, peer: Peer) -> Command:
-        """Notes that messages are consumed: a bit for each, from an offset on."""
+        """Stores that messages were consumed: the request has a bit for each, from an offset on."""
         found = body_of(command) if command.body else {}
         acks, name = found.get("acks"), str(found.get("brokerName") or self._broker.settings.text("brokerName"))
         if not isinstance(acks, list) or not acks:
@@ -96,7 +96,7 @@ class PopAcks:
         return ok(command)
 
     async def change_invisible(self, command: Command, peer: Peer) -> Command:
-        """Changes how long a message stays invisible: a check point of its own, and its old one is done with."""
+        """Changes how long a message stays invisible: stores a check point for it, and acknowledges the old one."""
         key = self._key(command, peer)
         offset, invisible_ms = number(command, "offset"), number(command, "invisibleTime")
         lowest, highest = self._broker.messages.queue_bounds(key.topic, key.queue_id)
@@ -122,7 +122,7 @@ class PopAcks:
     # -- details -------------------------------------------------------------------------------------------------
 
     def _key(self, command: Command, peer: Peer) -> QueueKey:
-        """Returns the queue that a request names; raises RefusalError if there is none."""
+        """Returns the queue of a request; raises RefusalError if it does not exist."""
         key = QueueKey(text(command, "consumerGroup"), text(command, "topic"), number(command, "queueId"))
         config = self._broker.topics.get(key.topic)
         if config is None:
@@ -133,13 +133,13 @@ class PopAcks:
         return key
 
     async def _store(self, key: QueueKey, info: ExtraInfo, offsets: list[int]) -> None:
-        """Stores acknowledgements where their check point goes."""
+        """Stores acknowledgements in the revive queue of their check point."""
         ack = Ack(key, info.start, offsets, info.pop_time, info.broker_name)
         due = info.pop_time + info.invisible_ms
         await self._put(ack_message(ack, due, self._revive_topic, info.revive_queue, self._broker.store_host))
 
     async def _put(self, message: OutgoingMessage) -> None:
-        """Stores what is said; a broker that writes nothing goes on from memory until it ends."""
+        """Puts a message; a read-only broker only keeps the group's offset, in memory."""
         if not self._broker.is_writable:
             return
         config = self._broker.topics.get(message.topic)
@@ -168,7 +168,7 @@ class PopAcks:
 
 
 def _batch_of(one: Any, broker_name: str) -> tuple[QueueKey, ExtraInfo, list[int]]:
-    """Reads one entry of a batch (BatchAck); raises RefusalError if it is none."""
+    """Reads one entry of a batch (BatchAck); raises RefusalError if it cannot be parsed."""
     try:
         group, topic, retry = str(one["c"]), str(one["t"]), str(one.get("r", "0"))
         if retry != "0":

@@ -1,4 +1,4 @@
-"""Looking at what could be popped: without taking it, or waiting until there is something.
+"""Reading without popping: peek, and notification that there are messages.
 
 Source: NotificationProcessor, PeekMessageProcessor, PollingInfoProcessor (5.5.0).
 """
@@ -25,7 +25,7 @@ class PopLooks:
     """NOTIFICATION, PEEK_MESSAGE and POLLING_INFO."""
 
     def __init__(self, broker: Broker, orders: OrderTable, ahead: dict[QueueKey, int]) -> None:
-        """Takes the broker, what is out in order, and how far groups have popped beyond their offsets."""
+        """Takes the broker, what was popped in order, and the offsets up to which groups have popped."""
         self._broker = broker
         self._orders = orders
         self._ahead = ahead
@@ -40,7 +40,7 @@ class PopLooks:
         }
 
     async def notify(self, command: Command, peer: Peer) -> Command:
-        """Says whether there is a message to pop; without one, waits for it as long as the request allows."""
+        """Returns whether there is a message to pop; waits for one as long as the request allows."""
         queues = self._queues(command, peer, ResponseCode.SYSTEM_ERROR)
         long_polling = self._broker.long_polling
         seconds = min(max(0, number(command, "pollTime", 0)), MAX_HOLD_MS) / 1000
@@ -52,7 +52,7 @@ class PopLooks:
         return ok(command, {"hasMsg": str(has_message).lower(), "pollingFull": "false"})
 
     def peek(self, command: Command, peer: Peer) -> Command:
-        """Returns the next messages of a group, which stay where they are."""
+        """Returns the next messages of a group without popping them."""
         most, left = number(command, "maxMsgNums"), number(command, "maxMsgNums")
         rest, data = 0, []
         for key in self._queues(command, peer, ResponseCode.INVALID_PARAMETER):
@@ -71,7 +71,7 @@ class PopLooks:
         return ok(command, fields, b"".join(data), GetStatus.FOUND.value)
 
     def polling_info(self, command: Command, peer: Peer) -> Command:
-        """Says how many requests wait for a queue."""
+        """Returns how many requests wait for a queue."""
         key = self._queues(command, peer, ResponseCode.SYSTEM_ERROR)[0]
         return ok(command, {"pollingNum": str(self._broker.long_polling.waiting(key.topic, key.queue_id))})
 
@@ -102,7 +102,7 @@ class PopLooks:
         return self._broker.messages.queue_bounds(key.topic, key.queue_id)
 
     def _queues(self, command: Command, peer: Peer, code: ResponseCode) -> list[QueueKey]:
-        """Returns the queues that a request may look at, checked in the real broker's order.
+        """Returns the queues that a request may read; checks in the real broker's order.
 
         Args:
             command, peer: the request.

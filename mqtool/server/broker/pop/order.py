@@ -117,7 +117,7 @@ class OrderTable:
             kept: False for the files of 4.9, which has no such table.
 
         Raises:
-            ConfigFileError: it cannot be understood.
+            ConfigFileError: it cannot be parsed.
         """
         self._table: dict[str, dict[int, OrderInfo]] = {}
         self._persister = persister

@@ -1,7 +1,7 @@
 """Pop: messages of any queue of a topic, invisible to others until they are acknowledged or their time is over.
 
-What goes out is written down first (pop_records), so nothing is lost when the broker is killed, or a real one opens
-the store next. Source: PopMessageProcessor, ExtraInfoUtil (5.5.0).
+A check point is stored before the messages are sent (`records`), so that they are not lost if the broker is killed,
+also if a real broker opens the store next. Source: PopMessageProcessor, ExtraInfoUtil (5.5.0).
 """
 
 import itertools
@@ -35,11 +35,11 @@ from mqtool.server.net.peer import Handler, Peer
 
 _POP_CHECK_POINT = "POP_CK"
 _OUTSIDE_QUEUE = frozenset({GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY, GetStatus.OFFSET_FOUND_NULL})
-"""The group's offset is none of the queue's: one look more, from the next one that is."""
+"""The group's offset is not in the queue: the pop reads again, from the next offset that is."""
 
 
 class _Taken(NamedTuple):
-    """Messages of one queue that go out."""
+    """Messages of one queue that were popped."""
 
     point: CheckPoint
     found: GetResult
@@ -53,7 +53,7 @@ class PopProcessor:
         """Takes the broker whose tables and store it uses, and its timer.
 
         Raises:
-            ConfigFileError: consumerOrderInfo.json cannot be understood.
+            ConfigFileError: consumerOrderInfo.json cannot be parsed.
         """
         self._broker = broker
         self.revive = Revive(broker, timer)
@@ -68,7 +68,7 @@ class PopProcessor:
         return {RequestCode.POP_MESSAGE: self.pop, **self._acks.handlers(), **self._looks.handlers()}
 
     async def pop(self, command: Command, peer: Peer) -> Command:
-        """Hands out messages; without any, waits for them as long as the request allows."""
+        """Returns messages; waits for them as long as the request allows."""
         request = read_request(self._broker, command, peer)
         long_polling = self._broker.long_polling
         end = long_polling.now() + min(number(command, "pollTime", 0), 30_000) / 1000
@@ -85,7 +85,7 @@ class PopProcessor:
     # -- taking --------------------------------------------------------------------------------------------------
 
     def _position(self, request: PopRequest, key: QueueKey) -> int:
-        """Returns the queue offset to pop next; a group that is new there begins as it wants to."""
+        """Returns the queue offset to pop next; for a new group it depends on the request's initMode."""
         offsets = self._broker.offsets
         reset = offsets.take_reset(*key)
         if reset is not None:
@@ -104,7 +104,7 @@ class PopProcessor:
         return max(self._ahead.get(key, 0), committed)
 
     def _take(self, request: PopRequest, pop_time: int, revive_queue: int) -> list[_Taken]:
-        """Takes messages out of the queues, up to the number message_filter."""
+        """Pops messages from the queues, up to the number of the request."""
         taken: list[_Taken] = []
         left = request.max_num
         for key in request.queues:
@@ -157,7 +157,7 @@ class PopProcessor:
         return _Taken(point, found, None)
 
     def _write_down(self, point: CheckPoint, found: GetResult, revive_queue: int) -> PutResult | None:
-        """Stores a check point; from then on the next pop goes on behind its messages. None if nothing is written."""
+        """Stores a check point; the next pop continues after its messages. Returns None if the broker is read-only."""
         if not self._broker.is_writable:
             self._broker.offsets.commit(*point.key, found.next_begin_offset)
             return None
@@ -168,7 +168,7 @@ class PopProcessor:
         return result
 
     async def _written(self, taken: list[_Taken]) -> None:
-        """Waits until check points are as durable as messages are; only then the groups' offsets move on."""
+        """Waits until check points are as durable as messages are; only then commits the groups' offsets."""
         for one in taken:
             if one.stored is None:
                 continue
@@ -182,7 +182,7 @@ class PopProcessor:
                 del self._ahead[key]
 
     async def _wait(self, request: PopRequest, seconds: float) -> None:
-        """Waits for a message, or until a queue that is blocked is free again."""
+        """Waits for a message, or until a blocked queue is free again."""
         now, queues = time.time_ns() // 1_000_000, {}
         for key in request.queues:
             queues[key.topic, key.queue_id] = self._position(request, key)
@@ -222,7 +222,7 @@ class PopProcessor:
         return command.reply(ResponseCode.SUCCESS, "FOUND", fields, data)
 
     def _counts(self, point: CheckPoint) -> str:
-        """Returns how often messages were taken before, each and the least of all (OrderInfo.offsetConsumedCount)."""
+        """Returns how often each message was popped before, and the minimum (OrderInfo.offsetConsumedCount)."""
         info = self.orders.find(point.key)
         consumed = info.consumed if info is not None else {}
         flag_ = retry_flag(point.key.topic)
@@ -239,7 +239,7 @@ def _name(key: QueueKey) -> str:
 def _as_popped(
     point: CheckPoint, record: "memoryview | bytes", offset: int, topic: str, revive_queue: int
 ) -> "memoryview | bytes":
-    """Returns a record as a client is sent it: one that comes again is under the topic that it belongs to."""
+    """Returns a record as it is sent to a client: one of a retry topic has its original topic again."""
     if not point.key.topic.startswith(names.RETRY_PREFIX) or point.key.topic == topic:
         return record
     message = stored(record)

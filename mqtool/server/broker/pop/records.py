@@ -1,8 +1,9 @@
-"""What POP writes down: a check point for messages that went out, an acknowledgement for each that was consumed.
+"""Records of POP: a check point for popped messages, and acknowledgements of them.
 
-Both are timer messages for the revive topic, so they lie there when the time of the messages is over; who opens the
-store next, this broker or a real one, reads from them what has to come again. Source: PopMessageProcessor.buildCkMsg,
-AckMessageProcessor.appendAck, PopCheckPoint, AckMsg, BatchAckMsg, ExtraInfoUtil (5.5.0).
+Both are timer messages for the revive topic, and are delivered there when the invisible time of the messages is over.
+This broker, or a real one that opens the store next, reads from them which messages to put again.
+Source: PopMessageProcessor.buildCkMsg, AckMessageProcessor.appendAck, PopCheckPoint, AckMsg, BatchAckMsg,
+ExtraInfoUtil (5.5.0).
 """
 
 import json
@@ -18,7 +19,7 @@ from mqtool.server.broker import names
 from mqtool.server.broker.answers import RefusalError
 
 ORDER_REVIVE_QUEUE = 999
-"""Stands where the queue of a check point does, for messages popped in order: those have none."""
+"""Revive queue id of messages popped in order, which have no check point."""
 
 _EARLIER_MS = 1000
 _NOT_ONE = -1
@@ -26,7 +27,7 @@ _WORDS = 7
 
 
 class ExtraInfo(NamedTuple):
-    """The words by which a client names a message that it popped (its property POP_CK)."""
+    """What identifies a popped message to its client (its property POP_CK)."""
 
     start: int
     pop_time: int
@@ -36,10 +37,10 @@ class ExtraInfo(NamedTuple):
 
 
 def parse_extra_info(given: str) -> ExtraInfo:
-    """Reads a client's words.
+    """Parses a client's extraInfo.
 
     Raises:
-        RefusalError: they are too few, or no numbers.
+        RefusalError: there are too few words, or one is not a number.
     """
     words = given.split(properties.KEY_SEPARATOR)
     try:
@@ -51,7 +52,7 @@ def parse_extra_info(given: str) -> ExtraInfo:
 
 
 def build_extra_info(point: CheckPoint, revive_queue: int, offset: int) -> str:
-    """Returns the words for one message of a check point (ExtraInfoUtil.buildExtraInfo)."""
+    """Returns the extraInfo of one message of a check point (ExtraInfoUtil.buildExtraInfo)."""
     key = point.key
     words = (
         point.start,
@@ -67,14 +68,14 @@ def build_extra_info(point: CheckPoint, revive_queue: int, offset: int) -> str:
 
 
 def retry_flag(topic: str) -> int:
-    """Returns how POP marks a topic: 0, or for messages that come again 1, and 2 with the newer kind of name."""
+    """Returns how POP marks a topic: 0, or 1 for a retry topic, 2 for one with the newer form of name."""
     if not topic.startswith(names.RETRY_PREFIX):
         return 0
     return 2 if "+" in topic else 1
 
 
 def check_point_message(point: CheckPoint, revive_topic: str, revive_queue: int, host: bytes) -> OutgoingMessage:
-    """Returns a check point as a message that comes a second before its acknowledgements do."""
+    """Returns a check point as a message that is delivered a second before its acknowledgements."""
     key = point.key
     body = {
         "bm": 0,
@@ -99,8 +100,8 @@ def ack_message(ack: Ack, due: int, revive_topic: str, revive_queue: int, host: 
 
     Args:
         ack: them; more than one becomes a batch.
-        due: when their check point's time is over, ms since epoch.
-        revive_topic, revive_queue: where their check point goes.
+        due: when the invisible time of their check point is over, ms since epoch.
+        revive_topic, revive_queue: of their check point.
         host: the broker's address, encoded.
     """
     key, is_one = ack.key, len(ack.offsets) == 1

@@ -1,4 +1,4 @@
-"""Requests to pop, read and checked in the real broker's order. Source: PopMessageProcessor (5.5.0)."""
+"""POP_MESSAGE requests, parsed and checked in the real broker's order. Source: PopMessageProcessor (5.5.0)."""
 
 import random
 from typing import NamedTuple
@@ -17,11 +17,11 @@ from mqtool.server.net.peer import Peer
 _MAX_MESSAGES = 32
 _INIT_AT_END = 1
 _RETRIES_FIRST = 5
-"""One pop in so many looks at the messages to be consumed again before the others."""
+"""One pop in so many reads the retry topic first."""
 
 
 class PopRequest(NamedTuple):
-    """A request, checked."""
+    """A request that passed all checks."""
 
     group: str
     topic: str
@@ -35,7 +35,7 @@ class PopRequest(NamedTuple):
 
 
 def read_request(broker: Broker, command: Command, peer: Peer) -> PopRequest:
-    """Reads a request; raises RefusalError in the real broker's order."""
+    """Parses a request; raises RefusalError for the first check that fails, in the real broker's order."""
     group, topic, order = text(command, "consumerGroup"), text(command, "topic"), flag(command, "order")
     _check_broker(broker, command)
     config = broker.topics.get(topic)
@@ -73,7 +73,7 @@ def read_request(broker: Broker, command: Command, peer: Peer) -> PopRequest:
 
 
 def _check_broker(broker: Broker, command: Command) -> None:
-    """Raises RefusalError if the broker pops nothing, or not so much."""
+    """Raises RefusalError if the broker does not support POP, or not so many messages."""
     broker.check_release_5(command)
     host = broker.address.rpartition(":")[0]
     if not broker.settings.number("brokerPermission") & PERM_READ:

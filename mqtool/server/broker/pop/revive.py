@@ -1,8 +1,9 @@
-"""Revive: messages that were popped and not acknowledged in time come again, in the retry topic of their group.
+"""Revive: messages that were popped and not acknowledged in time are put again, into the retry topic of their group.
 
-Check points and acknowledgements arrive in the revive topic through the timer, acknowledgements when the time of
-their messages is over; what a check point lacks then comes again. The group CID_RMQ_SYS_REVIVE_GROUP has, as its
-offset of a revive queue, the last check point that is done with. Source: PopReviveService (5.5.0).
+The timer delivers check points and acknowledgements to the revive topic, acknowledgements when the invisible time of
+their messages is over; messages of a check point without an acknowledgement are then put again. The group
+CID_RMQ_SYS_REVIVE_GROUP has as its offset of a revive queue the last check point that is settled.
+Source: PopReviveService (5.5.0).
 """
 
 import logging
@@ -24,13 +25,13 @@ _ORIGIN_GROUP = "ORIGIN_GROUP"
 
 
 class _ReviveQueue:
-    """What was read of one revive queue and is not done with.
+    """The check points of one revive queue that are not settled.
 
     Attributes:
         queue_id: of the queue.
         next_offset: queue offset to read next.
-        points: check points, in the order in which they lie there.
-        last_done: queue offset of the last check point that is done with.
+        points: check points, in queue order.
+        last_done: queue offset of the last check point that is settled.
     """
 
     def __init__(self, queue_id: int, next_offset: int) -> None:
@@ -51,23 +52,23 @@ class Revive:
 
     @property
     def topic(self) -> str:
-        """The revive topic of the broker's cluster."""
+        """Name of the revive topic of the broker's cluster."""
         return names.REVIVE_TOPIC_PREFIX + self._broker.settings.text("brokerClusterName")
 
     @property
     def queue_count(self) -> int:
-        """How many queues it has; 1 at least."""
+        """Number of its queues, at least 1."""
         config = self._broker.topics.get(self.topic)
         return max(1, config.write_queue_nums) if config is not None else 1
 
     def turns(self) -> float:
-        """Works off every revive queue; returns the seconds until the next turn."""
+        """Settles what is due in every revive queue; returns the seconds until the next turn."""
         for queue_id in range(self.queue_count):
             self.turn(queue_id)
         return _PERIOD_S
 
     def turn(self, queue_id: int) -> None:
-        """Reads what has come to a revive queue, and puts again what is due."""
+        """Reads what arrived in a revive queue, and puts messages again that are due."""
         broker = self._broker
         if broker.long_polling.is_expected(self.topic, queue_id):  # an acknowledgement may be on its way into the queue
             return
@@ -121,7 +122,7 @@ class Revive:
                 point.done.update(offset for offset in found.offsets if offset in point.offsets)
 
     def _revive(self, point: CheckPoint) -> bool:
-        """Puts again what is not acknowledged; returns whether a check point is done with."""
+        """Puts again what is not acknowledged; returns whether a check point is settled."""
         broker, key = self._broker, point.key
         if broker.topics.get(names.popped_topic(key.group, key.topic)) is None or broker.groups.find(key.group) is None:
             return True
@@ -158,5 +159,5 @@ class Revive:
         if result.ok:
             broker.stats.put(topic, 0, 1, result.size)
         else:
-            _LOG.error("a popped message could not come again topic=%s status=%s", topic, result.status.value)
+            _LOG.error("a popped message could not be put again topic=%s status=%s", topic, result.status.value)
         return result.ok

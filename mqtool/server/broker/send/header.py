@@ -1,4 +1,4 @@
-"""The header of a send request, in its three forms: V1, V2 with one-letter names, and the batch.
+"""The header of a send request, in its two forms: full names, and names of one letter (V2, batches).
 
 Source: SendMessageRequestHeader, SendMessageRequestHeaderV2 (5.5.0).
 """
@@ -32,7 +32,7 @@ _TRUE = frozenset({"true", "True", "TRUE", "1"})
 
 
 class SendHeader(NamedTuple):
-    """What a send request says beside the body."""
+    """The fields of a send request."""
 
     group: str
     topic: str
@@ -52,10 +52,10 @@ class SendHeader(NamedTuple):
 def header_of(command: Command) -> SendHeader:
     """Returns the header of a send request.
 
-    A batch that says "1" is a batch, as its sender means; the real broker stores it as one message.
+    A batch marked "1" counts as a batch, as its sender means it; the real broker stores it as one message.
 
     Raises:
-        RefusalError: a field is missing or no number.
+        RefusalError: a field is missing, or is not a number.
     """
     names = V1 if command.code in _LONG_CODES else V2
     fields = command.fields

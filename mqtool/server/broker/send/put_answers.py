@@ -1,4 +1,4 @@
-"""What a sender is answered, by what became of the put. Source: SendMessageProcessor.handlePutMessageResult (5.5.0)."""
+"""Answers to a send, by the status of the put. Source: SendMessageProcessor.handlePutMessageResult (5.5.0)."""
 
 from mqtool.engine import PutResult, PutStatus
 from mqtool.protocol.codes import ResponseCode
@@ -44,5 +44,5 @@ STORED = {
 
 
 def refusal(result: PutResult) -> RefusalError:
-    """Returns what refuses a send whose message the store did not take."""
+    """Returns the refusal of a send whose message the store did not accept."""
     return RefusalError(*REFUSED.get(result.status, (ResponseCode.SYSTEM_ERROR, "UNKNOWN_ERROR DEFAULT")))

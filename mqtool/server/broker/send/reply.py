@@ -1,4 +1,4 @@
-"""Request-reply: an answer of one client, pushed to the client that asked. Source: ReplyMessageProcessor (5.5.0)."""
+"""Request-reply: a reply, pushed to the client that sent the request. Source: ReplyMessageProcessor (5.5.0)."""
 
 import time
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ class ReplyProcessor:
         }
 
     async def reply(self, command: Command, peer: Peer) -> Command:
-        """Pushes the message to the client that waits for it, and stores it if the broker keeps replies."""
+        """Pushes the reply to the client that waits for it, and stores it if storeReplyMessageEnable is set."""
         broker, header = self._broker, header_of(command)
         broker.check_writable(None)
         problem = names.topic_problem(header.topic)
@@ -72,7 +72,7 @@ class ReplyProcessor:
         return command.reply(code, remark, fields)
 
     async def _push(self, command: Command, peer: Peer, header: SendHeader, found: dict[str, str]) -> str | None:
-        """Hands the reply to the client that asked; returns what went wrong, None if nothing did."""
+        """Pushes the reply to the client that waits for it; returns the error, None on success."""
         broker, client_id = self._broker, found.get(REPLY_TO)
         if client_id is None:
             return f"REPLY_TO_CLIENT is null, can not reply message {found.get(properties.UNIQUE_KEY, '')}"

@@ -1,4 +1,4 @@
-"""Send-back: a message that could not be consumed comes again later, or goes to the dead letters.
+"""Send-back: a message that could not be consumed is retried later, or becomes a dead letter.
 
 Source: AbstractSendMessageProcessor.consumerSendMsgBack (5.5.0).
 """
@@ -19,7 +19,7 @@ from mqtool.server.net.peer import Handler, Peer
 
 _FIRST_LEVEL = 3
 _VERSION_WITH_LIMIT = 121
-"""MQVersion.V3_4_9: clients from here on say how often they want a message at most."""
+"""MQVersion.V3_4_9: clients since then send the maximum number of retries."""
 
 
 class SendBackProcessor:
@@ -36,7 +36,7 @@ class SendBackProcessor:
         }
 
     async def send_back(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002 - every handler has both
-        """Stores the message again, for its group alone."""
+        """Stores the message again, in the retry or dead letter topic of its group."""
         broker = self._broker
         group, level = text(command, "group"), number(command, "delayLevel")
         config = broker.groups.find(group)

@@ -302,7 +302,7 @@ def _count_in(body: bytes) -> int:
 
 
 def is_prepared(given: str) -> bool:
-    """Whether properties say that a message is the first half of a transaction."""
+    """Whether properties mark a message as the first half of a transaction."""
     found = properties.decode(java.encode_utf8(given))
     return java.parse_boolean(found.get(properties.TRANSACTION_PREPARED))
 

@@ -1,8 +1,8 @@
-"""Transactions: half messages, their ends, and the question about those that have none.
+"""Transactions: half messages, commit and rollback, and checks of those that were neither.
 
-A half message lies in a topic of its own until its producer says what becomes of it; then the message itself follows,
-or nothing, and an op message says that the half is done with. Who does not say is asked. Positions in both topics are
-ordinary consumer offsets, so that a real broker goes on where this one stopped. Source: EndTransactionProcessor,
+A half message is stored in a topic of its own until its producer commits it or rolls it back. Then the message itself
+is stored, or nothing, and an op message marks the half as settled. A producer that does neither is asked. Positions in
+both topics are consumer offsets, so that a real broker continues where this one stopped. Source: EndTransactionProcessor,
 TransactionalMessageServiceImpl, TransactionalMessageBridge (5.5.0).
 """
 
@@ -34,7 +34,7 @@ _OP_TAG = "d"
 
 
 def half_message(message: OutgoingMessage) -> OutgoingMessage:
-    """Returns the half of a message, as it is parked (TransactionalMessageBridge.parseHalfMessageInner)."""
+    """Returns the half message that is stored for a message (TransactionalMessageBridge.parseHalfMessageInner)."""
     found = properties.decode(message.properties)
     found[properties.REAL_TOPIC] = message.topic
     found[properties.REAL_QUEUE_ID] = str(message.queue_id)
@@ -49,7 +49,7 @@ def half_message(message: OutgoingMessage) -> OutgoingMessage:
 
 
 class Transactions:
-    """END_TRANSACTION, and the rounds that ask producers."""
+    """END_TRANSACTION, and the rounds in which producers are asked."""
 
     def __init__(self, broker: Broker) -> None:
         """Takes the broker whose tables and store it uses."""
@@ -64,10 +64,10 @@ class Transactions:
             RequestCode.END_TRANSACTION: self.end,
         }
 
-    # -- the producer's word -------------------------------------------------------------------------------------
+    # -- commit and rollback -------------------------------------------------------------------------------------
 
     async def end(self, command: Command, peer: Peer) -> Command | None:  # noqa: ARG002 - every handler has both
-        """Carries out what a producer says about a half message; an undecided one is left alone."""
+        """Commits a half message or rolls it back; returns None, no answer, if the producer has not decided."""
         self._broker.check_writable(None)
         decision = number(command, "commitOrRollback")
         if decision not in (_COMMIT, _ROLLBACK):
@@ -121,7 +121,7 @@ class Transactions:
     # -- asking --------------------------------------------------------------------------------------------------
 
     async def check(self) -> None:
-        """One round: passes over what is done with, asks about the rest, and moves both positions on."""
+        """One round: skips settled half messages, has producers asked about the rest, and advances both positions."""
         half_at = self._position(names.HALF_TOPIC)
         self._op_read = max(self._op_read, self._position(names.OP_TOPIC))
         self._read_ops(half_at)
@@ -146,12 +146,12 @@ class Transactions:
         self._commit(half_at)
 
     async def _settle(self, half: Stored, now: int) -> bool:
-        """Asks about one half, or gives it up; returns False if it and those behind it are too young."""
+        """Has the producer of a half asked, or gives the half up; returns False if it and later ones are too young."""
         settings, found = self._broker.settings, half.properties
         try:
             place = service_records.destination(found)
         except FormatError:
-            await self._give_up(half)  # nobody can commit it; its bytes stay where given-up messages are
+            await self._give_up(half)  # it cannot be committed; the topic of given-up messages keeps it
             raise
         age = now - half.record.born_timestamp
         checked = service_records.check_times(found)
@@ -160,7 +160,7 @@ class Transactions:
             return True
         immunity = settings.number("transactionTimeOut")
         own = service_records.lenient_number(found.get(service_records.IMMUNITY))
-        if age < own * 1000:  # it wants to be left alone; those behind it do not wait for that
+        if age < own * 1000:  # its own immunity time; later ones do not wait for it
             await self._put_back(half, checked)
             return True
         if age < immunity:
@@ -171,7 +171,7 @@ class Transactions:
         return True
 
     async def _put_back(self, half: Stored, times: int) -> tuple[int, int] | None:
-        """Stores a half again, at the end; returns its new physical and queue offset."""
+        """Stores a half again, at the end of its queue; returns its new physical and queue offset, None if refused."""
         changed = {**half.properties, service_records.CHECK_TIMES: str(times)} if times else dict(half.properties)
         changed.setdefault(PREPARED_QUEUE_OFFSET, str(half.record.queue_offset))
         result = await self._broker.writer.store(requeued(half, names.HALF_TOPIC, 0, changed, self._broker.store_host))
@@ -212,20 +212,20 @@ class Transactions:
         return min(max(lowest, 0 if known is None else known), highest)
 
     def _half_at(self, queue_offset: int) -> "memoryview | bytes | None":
-        """Returns the record at a queue offset of the half topic, None if there is none."""
+        """Returns the record at a queue offset of the half topic, None if it is missing."""
         found = self._broker.messages.get_message(names.HALF_TOPIC, 0, queue_offset, 1)
         return found.records[0] if found.records else None
 
     def _after_hole(self, queue_offset: int) -> int:
-        """Returns where halves go on behind an offset whose message is gone."""
+        """Returns the next queue offset after one whose message is missing."""
         found = self._broker.messages.get_message(names.HALF_TOPIC, 0, queue_offset, 1)
         gone = found.status in (GetStatus.MESSAGE_WAS_REMOVING, GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_FOUND_NULL)
         return max(queue_offset, found.next_begin_offset) if gone else queue_offset
 
     def _read_ops(self, half_at: int) -> None:
-        """Takes over which halves are done with, from op messages that were not read yet.
+        """Reads the op messages that are new, and notes which halves they settle.
 
-        An op message can end only halves that were there before it, so larger numbers are not kept.
+        An op message can settle only halves that were stored before it, so larger offsets are ignored.
         """
         end = self._broker.messages.queue_bounds(names.HALF_TOPIC, 0)[1]
         while True:
@@ -241,7 +241,7 @@ class Transactions:
             self._op_read = found.next_begin_offset
 
     def _commit(self, half_at: int) -> None:
-        """Moves both positions: an op message is done with when all halves that it names lie behind."""
+        """Advances both positions, that of op messages past those whose halves are all before the other position."""
         self._done = {offset for offset in self._done if offset >= half_at}
         op_at = self._position(names.OP_TOPIC)
         while self._ops and self._ops[0][1] < half_at:

@@ -1,7 +1,7 @@
-"""Clients: who is connected, as producer or consumer of which groups, and what the groups subscribe to.
+"""Clients: the connected producers and consumers of groups, and the groups' subscriptions.
 
-Kept by heartbeats; what is not renewed for two minutes, or loses its connection, goes. Source: ProducerManager,
-ConsumerManager, ConsumerGroupInfo, ClientHousekeepingService (5.5.0).
+Heartbeats renew them; an entry without one for two minutes, or without a connection, is removed.
+Source: ProducerManager, ConsumerManager, ConsumerGroupInfo, ClientHousekeepingService (5.5.0).
 """
 
 import time
@@ -28,7 +28,7 @@ class Client:
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What a group wants of a topic."""
+    """What a group subscribes to in a topic."""
 
     topic: str
     expression: str = "*"
@@ -72,14 +72,14 @@ class ConsumerGroup:
 
 
 Notify = Callable[[ConsumerGroup], None]
-"""Called when the members of a group, or what they want, changed."""
+"""Called when the members or subscriptions of a group changed."""
 
 
 class Clients:
     """The registry. For the event loop's thread."""
 
     def __init__(self, notify: Notify, now: Callable[[], float] = time.monotonic) -> None:
-        """Takes what is to happen on changes, and a clock that counts seconds."""
+        """Takes the callback for changes, and a clock in seconds."""
         self.consumers: dict[str, ConsumerGroup] = {}
         self.producers: dict[str, dict[Peer, Client]] = {}
         self._notify = notify
@@ -113,8 +113,8 @@ class Clients:
             group: its name.
             client: the consumer.
             consume_type, message_model, consume_from_where: of the group; the latest heartbeat counts.
-            subscriptions: what it wants, all of it; None if that did not change.
-            notify: whether the group's members are told of changes.
+            subscriptions: all of the group's; None if they did not change.
+            notify: whether the group's members are notified of changes.
 
         Returns:
             Whether anything changed.
@@ -133,14 +133,14 @@ class Clients:
         return changed
 
     def unregister_producer(self, group: str, peer: Peer) -> None:
-        """Takes a producer out of a group."""
+        """Removes a producer from a group."""
         members = self.producers.get(group, {})
         members.pop(peer, None)
         if not members:
             self.producers.pop(group, None)
 
     def unregister_consumer(self, group: str, peer: Peer) -> None:
-        """Takes a consumer out of a group; the others are told."""
+        """Removes a consumer from a group; the others are notified."""
         found = self.consumers.get(group)
         if found is None or found.members.pop(peer, None) is None:
             return
@@ -149,14 +149,14 @@ class Clients:
         self._notify(found)
 
     def forget(self, peer: Peer) -> None:
-        """Takes a connection out of everything: it is closed."""
+        """Removes a closed connection from all groups."""
         for group in [name for name, members in self.producers.items() if peer in members]:
             self.unregister_producer(group, peer)
         for group in [name for name, found in self.consumers.items() if peer in found.members]:
             self.unregister_consumer(group, peer)
 
     def expire(self) -> list[Peer]:
-        """Takes out who has not been heard of for two minutes; returns those connections."""
+        """Removes clients without a heartbeat for two minutes; returns their connections."""
         limit = self._now() - EXPIRY_S
         silent = {member.peer for member in self.members() if member.renewed < limit}
         for peer in silent:
@@ -173,11 +173,11 @@ class Clients:
     # -- questions -----------------------------------------------------------------------------------------------
 
     def consumer_group(self, group: str) -> ConsumerGroup | None:
-        """Returns a group that has members, None if there is none."""
+        """Returns a group, None if it has no member."""
         return self.consumers.get(group)
 
     def producer_of(self, group: str) -> Peer | None:
-        """Returns a connection of a producer group, another one each time, None if there is none."""
+        """Returns a connection of a producer group, in turn; None if it has no member."""
         members = list(self.producers.get(group, {}))
         if not members:
             return None
@@ -198,7 +198,7 @@ class Clients:
 
 
 def _subscribe(group: ConsumerGroup, wanted: list[Subscription]) -> bool:
-    """Takes over newer subscriptions and drops those that are not wanted any more; returns whether topics changed.
+    """Replaces older subscriptions and removes those that are missing; returns whether the topics changed.
 
     Source: ConsumerGroupInfo.updateSubscription.
     """

@@ -1,7 +1,7 @@
-"""ConfigPersister: metadata files, written behind the event loop.
+"""Config persister: writes the files of the tables in a thread of its own.
 
-A table marks its file as changed and goes on; one thread writes what was marked, the whole file each time, so that
-many changes cost one write. Who must not answer before the change is safe awaits `saved`.
+A table marks its file as changed; the thread writes each marked file completely, so that many changes cost one write.
+A handler that must not answer before the change is safe awaits `saved`.
 """
 
 import asyncio
@@ -30,8 +30,8 @@ class ConfigPersister:
 
         Args:
             configs: use those of another root for a store that must not be touched.
-            durable: whether `saved` waits for the disk; if not, the end of the process does no harm to what was
-                saved, and a power cut may until a moment later, as with messages of ASYNC_FLUSH.
+            durable: whether `saved` waits for the disk. If not, what was saved survives the end of the process, but
+                a power cut only a moment later, as messages do with ASYNC_FLUSH.
         """
         self.configs = configs
         self._durable = durable
@@ -42,7 +42,7 @@ class ConfigPersister:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="mqtool-config")
 
     def register(self, name: str, build: Build) -> None:
-        """Says how the bytes of a file are made."""
+        """Registers a file, with the function that returns its bytes."""
         self._builders[name] = build
 
     def names(self) -> list[str]:
@@ -56,7 +56,7 @@ class ConfigPersister:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def saved(self) -> None:
-        """Returns when everything that was marked so far is written.
+        """Returns when every file that was marked so far is written.
 
         Raises:
             OSError: it could not be written.
@@ -72,7 +72,7 @@ class ConfigPersister:
             names, self._marked = sorted(self._marked), set()
             waiting, self._waiting = self._waiting, []
             failure = await self._turn(names, lambda name: partial(self._save, name, self._builders[name]()))
-            if not self._marked:  # who came meanwhile waits for nothing else than what was written just now
+            if not self._marked:  # later callers wait for the same write: no file was marked meanwhile
                 waiting, self._waiting = [*waiting, *self._waiting], []
             for future in waiting:
                 if not future.done():
@@ -82,7 +82,7 @@ class ConfigPersister:
         self._task = None
 
     async def _turn(self, names: list[str], work: Callable[[str], Callable[[], None]]) -> OSError | None:
-        """Does something with files, in the thread; returns the last error, once all of them had their turn."""
+        """Calls the work for each file in the thread; returns the last error."""
         failure: OSError | None = None
         for name in names:
             try:
@@ -96,7 +96,7 @@ class ConfigPersister:
         self.configs.save(name, data, durable=self._durable)
 
     async def close(self) -> None:
-        """Writes every file that is registered, and ends."""
+        """Writes every registered file and ends the thread."""
         for name in self._builders:
             self.mark(name)
         try:
@@ -108,10 +108,10 @@ class ConfigPersister:
 
 
 class MemoryConfigs(ConfigFiles):
-    """Reads the directory, writes nothing: for a store that is served read-only."""
+    """Files that are read, but never written: for a store that is served read-only."""
 
     def load(self, name: str, parse: Callable[[bytes], T]) -> T | None:
-        """As ever, but a file that cannot be understood counts as missing."""
+        """Returns what `ConfigFiles.load` returns, but None for a file that cannot be parsed."""
         try:
             return super().load(name, parse)
         except ConfigFileError as error:
@@ -119,10 +119,10 @@ class MemoryConfigs(ConfigFiles):
             return None
 
     def save(self, name: str, data: bytes, *, durable: bool = True) -> None:
-        """Forgets the data."""
+        """Writes nothing."""
 
     def sync(self, name: str) -> None:
-        """Nothing was written."""
+        """Does nothing: there is nothing to make durable."""
 
 
 def configs_of(store: Path, *, v4: bool, writable: bool) -> ConfigFiles:

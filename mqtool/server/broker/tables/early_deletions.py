@@ -1,7 +1,7 @@
 """Early deletions: unexpired messages that retention deleted on a full disk, and the groups that had not read them.
 
 With its defaults the real broker makes room on a full disk by deleting the oldest files, expired or not
-(diskSpaceCleanForciblyRatio). This broker does the same, and says so. Source: CleanCommitLogService (5.5.0).
+(diskSpaceCleanForciblyRatio). This broker does the same, and reports it. Source: CleanCommitLogService (5.5.0).
 """
 
 import logging
@@ -19,10 +19,10 @@ _NAMED = 10
 
 
 class EarlyDeletions:
-    """The account of one broker since its start. For the event loop's thread.
+    """Early deletions of one broker since its start. For the event loop's thread.
 
     Attributes:
-        files, messages: how many went before they expired.
+        files, messages: how many were deleted before they expired.
         unread: messages that a group had not read, by topic and group.
     """
 
@@ -36,11 +36,11 @@ class EarlyDeletions:
 
     @property
     def is_recent(self) -> bool:
-        """Whether it happened within the last hour."""
+        """Whether there was one within the last hour."""
         return bool(self.files) and time.monotonic() - self._last_at < RECENT_S
 
     def add(self, deletions: Iterable[EarlyDeletion]) -> None:
-        """Accounts for deletions, and logs which groups lose how many messages."""
+        """Counts deletions, and logs which groups lose how many messages."""
         lost: Counter[tuple[str, str]] = Counter()
         for deletion in deletions:
             self.files += len(deletion.paths)

@@ -1,4 +1,4 @@
-"""Filters of consumers: subscriptions as clients state them, and what the engine asks.
+"""Filters of consumers: subscriptions as clients send them, and the engine's filters for them.
 
 Source: FilterAPI, ExpressionMessageFilter, ConsumerFilterManager (5.5.0).
 """
@@ -19,14 +19,14 @@ TAG = "TAG"
 
 @lru_cache(maxsize=4096)
 def filter_of(expression: str, kind: str) -> MessageFilter | None:
-    """Returns what the engine asks for an expression; None if everything passes.
+    """Returns the engine's filter for an expression; None if every message passes.
 
     Args:
         expression: of a subscription.
         kind: "TAG", or else SQL92.
 
     Raises:
-        UsageError: it is no SQL92 expression.
+        UsageError: it is not an SQL92 expression.
     """
     if is_tag(kind):
         return None if not expression.strip() or expression.strip() == ALL else TagFilter(expression)
@@ -64,10 +64,10 @@ def is_tag(kind: str | None) -> bool:
 
 
 def subscription_of(topic: str, expression: str, version: int, kind: str) -> Subscription:
-    """Returns a subscription; codes are computed from the tags, whatever the client says.
+    """Returns a subscription; its codes are computed from the tags, not taken from the client.
 
     Raises:
-        UsageError: it is no SQL92 expression.
+        UsageError: it is not an SQL92 expression.
     """
     if not is_tag(kind):
         filter_of(expression, kind)
@@ -78,7 +78,7 @@ def subscription_of(topic: str, expression: str, version: int, kind: str) -> Sub
 
 
 def subscription_from(found: dict[str, Any]) -> Subscription:
-    """Returns the subscription that a heartbeat's body states; an expression that is none lets nothing through."""
+    """Returns a subscription of a heartbeat's body; one that cannot be parsed passes no message."""
     topic, expression = str(found.get("topic", "")), str(found.get("subString") or ALL)
     version, kind = java.json_long(found.get("subVersion") or 0), str(found.get("expressionType") or TAG)
     try:

@@ -12,7 +12,7 @@ from mqtool.server.broker.tables.topics import next_version
 
 
 def default_group(name: str) -> GroupConfig:
-    """Returns a group as a broker creates it for a consumer that it does not know."""
+    """Returns a group as a broker creates it for an unknown consumer."""
     return GroupConfig(
         name,
         consume_message_orderly=False,
@@ -35,7 +35,7 @@ class GroupTable:
         """Loads subscriptionGroup.json and adds what every broker has.
 
         Raises:
-            ConfigFileError: it cannot be understood.
+            ConfigFileError: it cannot be parsed.
         """
         loaded = persister.configs.load(file_names.SUBSCRIPTION_GROUPS, config_files.parse_groups)
         loaded = loaded or SubscriptionGroups({})
@@ -53,13 +53,13 @@ class GroupTable:
         return config_files.build_groups(groups, self._persister.configs.style)
 
     def get(self, group: str) -> GroupConfig | None:
-        """Returns a group, None if there is none of this name; an LMQ group is always there with enableLmq."""
+        """Returns a group, None if it does not exist; with enableLmq every LMQ group exists."""
         if is_lmq(group) and self._settings.flag("enableLmq"):  # LmqSubscriptionGroupManager
             return default_group(group)
         return self.table.get(group)
 
     def find(self, group: str) -> GroupConfig | None:
-        """Returns a group, created if that is allowed; None if there is none."""
+        """Returns a group, created if that is allowed; None if it does not exist."""
         found = self.get(group)
         allowed = self._settings.flag("autoCreateSubscriptionGroup") or group.startswith(names.SYSTEM_GROUP_PREFIX)
         if found is None and allowed and names.group_problem(group) is None:

@@ -19,7 +19,7 @@ def _is_light(key: str) -> bool:
 
 
 class OffsetTable:
-    """Offsets of all groups. The file is written at intervals, by whoever calls `persist`."""
+    """Offsets of all groups. `persist`, called at intervals, has the file written."""
 
     def __init__(self, persister: ConfigPersister, *, lmq: bool = False) -> None:
         """Loads the file.
@@ -30,7 +30,7 @@ class OffsetTable:
                 (LmqConsumerOffsetManager).
 
         Raises:
-            ConfigFileError: it cannot be understood.
+            ConfigFileError: it cannot be parsed.
         """
         self._name = file_names.LMQ_CONSUMER_OFFSETS if lmq else file_names.CONSUMER_OFFSETS
         self._lmq = lmq
@@ -66,7 +66,7 @@ class OffsetTable:
             self._persister.mark(self._name)
 
     def get(self, group: str, topic: str, queue_id: int) -> int | None:
-        """Returns a committed offset, None if there is none; a reset that is under way counts as committed."""
+        """Returns a committed offset, None without one; a pending reset counts as committed."""
         key, queue_id = key_of(topic, group), self._place(group, queue_id)
         reset = self._resets.get(key)
         if reset is not None and queue_id in reset:
@@ -100,16 +100,16 @@ class OffsetTable:
         return self._pulled.get(key_of(topic, group), {}).get(queue_id, -1)
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Sets an offset, and has the next pull of the queue go there (ConsumerOffsetManager.assignResetOffset)."""
+        """Sets an offset, and sends the next pull of the queue there (ConsumerOffsetManager.assignResetOffset)."""
         self.commit(group, topic, queue_id, offset)
         self._resets.setdefault(key_of(topic, group), {})[queue_id] = offset
 
     def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
-        """Whether the next pull of a queue is to go elsewhere."""
+        """Whether the next pull of a queue will be sent to another offset."""
         return queue_id in self._resets.get(key_of(topic, group), ())
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
-        """Returns where the next pull is to go, once; None if nothing was reset."""
+        """Removes and returns the offset of a reset; None if nothing was reset."""
         key = key_of(topic, group)
         resets = self._resets.get(key)
         if resets is None:

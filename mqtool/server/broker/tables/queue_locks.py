@@ -1,4 +1,4 @@
-"""Queue locks: which client consumes a queue in order. Source: RebalanceLockManager (5.5.0)."""
+"""Queue locks: the client that consumes a queue in order. Source: RebalanceLockManager (5.5.0)."""
 
 import time
 from collections.abc import Callable
@@ -25,12 +25,12 @@ class QueueLocks:
     """The locks of all groups."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        """Takes a clock that counts seconds."""
+        """Takes a clock in seconds."""
         self._now = now
         self._locks: dict[str, dict[QueueName, _Lock]] = {}
 
     def lock(self, group: str, queues: set[QueueName], client_id: str) -> set[QueueName]:
-        """Locks queues that are free, renews those that the client has; returns all that it now has of them."""
+        """Locks free queues and renews the client's own locks; returns the queues that it has locked now."""
         now = self._now()
         locks = self._locks.setdefault(group, {})
         for queue in queues:
@@ -40,7 +40,7 @@ class QueueLocks:
         return {queue for queue in queues if locks[queue].client_id == client_id}
 
     def unlock(self, group: str, queues: set[QueueName], client_id: str) -> None:
-        """Frees those of the queues that the client has."""
+        """Unlocks those of the queues that the client has locked."""
         locks = self._locks.get(group, {})
         for queue in queues:
             owner = locks.get(queue)
@@ -48,6 +48,6 @@ class QueueLocks:
                 del locks[queue]
 
     def any_held(self, group: str) -> bool:
-        """Whether a group holds any lock that still counts."""
+        """Whether a group has any lock that has not expired."""
         now = self._now()
         return any(now - lock.renewed <= LIFE_S for lock in self._locks.get(group, {}).values())

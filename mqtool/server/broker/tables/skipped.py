@@ -1,7 +1,7 @@
-"""Skipped records: what the background services passed over because they could not use it.
+"""Skipped records: messages that a background service could not use.
 
-A service never ends, and never waits, because of one message. It skips the message, and this table counts it, logs it
-once with its place, and keeps the newest for the admin page. The message stays in its system topic.
+No message stops or delays a service. It skips the message, and this table counts it, logs it once with its place, and
+keeps the newest for the admin page. The message stays in its system topic.
 """
 
 import logging
@@ -22,7 +22,7 @@ _MAX_REASON = 300
 
 
 class Skipped(NamedTuple):
-    """A message that a service passed over."""
+    """A message that a service skipped."""
 
     service: str
     topic: str
@@ -36,7 +36,7 @@ class SkippedRecords:
     """The table of one broker. For the event loop's thread.
 
     Attributes:
-        counts: messages passed over since the start, by service.
+        counts: messages skipped since the start, by service.
     """
 
     def __init__(self) -> None:
@@ -68,9 +68,9 @@ class SkippedRecords:
 
     @contextmanager
     def guard(self, service: str, topic: str, queue_id: int, queue_offset: int) -> Iterator[None]:
-        """Skips the message that is worked on in the body if it cannot be used.
+        """Skips the message that the body works on if it cannot be used.
 
-        Errors of the disk and the store pass: they do not come from one message, and the service tries again.
+        Errors of the disk and the store are raised: no single message causes them, and the service tries again.
         """
         try:
             yield
@@ -78,6 +78,6 @@ class SkippedRecords:
             self.note(service, topic, queue_id, queue_offset, str(error))
         except (OSError, MqtoolError):
             raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, the service goes on
+        except Exception as error:  # noqa: BLE001 - the service continues whatever happens
             _LOG.exception("a service failed at a message service=%s", service)
             self.note(service, topic, queue_id, queue_offset, repr(error))

@@ -1,4 +1,4 @@
-"""Statistics: what went in and out, by topic and group, in total and per minute, hour and day.
+"""Statistics: messages in and out, by topic and group, in total and per minute, hour and day.
 
 Source: BrokerStatsManager, StoreStatsService, StatsItem (5.5.0).
 """
@@ -26,7 +26,7 @@ class _Sample(NamedTuple):
 
 
 class _Item:
-    """One figure: its total, and samples of it that tell rates."""
+    """One counter: its total, and samples of it to compute rates from."""
 
     __slots__ = ("_coarse", "_fine", "times", "total")
 
@@ -54,15 +54,15 @@ class _Item:
 
 
 class Stats:
-    """The figures of a broker. For the event loop's thread.
+    """The counters of a broker. For the event loop's thread.
 
     Attributes:
         puts, put_bytes, put_failures: messages stored, their bytes, refusals.
-        gets, get_bytes, found, not_found: messages handed out, their bytes, pulls with and without any.
+        gets, get_bytes, found, not_found: messages delivered, their bytes, pulls with and without messages.
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        """Takes a clock that counts seconds."""
+        """Takes a clock in seconds."""
         self.puts = self.put_bytes = self.put_failures = 0
         self.gets = self.get_bytes = self.found = self.not_found = 0
         self._now = now
@@ -91,7 +91,7 @@ class Stats:
         self.put_failures += 1
 
     def got(self, group: str, topic: str, queue_id: int, count: int, size: int) -> None:  # noqa: ARG002
-        """Counts messages that were handed out."""
+        """Counts messages that were delivered."""
         self.gets += count
         self.get_bytes += size
         self.found += 1
@@ -104,7 +104,7 @@ class Stats:
         self.not_found += 1
 
     def sent_back(self, group: str, topic: str) -> None:
-        """Counts a message that came back."""
+        """Counts a message that was sent back."""
         self._add(SEND_BACK_NUMS, f"{topic}@{group}", 1)
 
     def _add(self, name: str, key: str, by: int) -> None:
@@ -120,7 +120,7 @@ class Stats:
         return item
 
     def sample(self) -> None:
-        """Notes where the figures stand; to be called every ten seconds."""
+        """Samples all counters; to be called every ten seconds."""
         now = self._now()
         for item in self._items.values():
             item.sample(now)
@@ -132,7 +132,7 @@ class Stats:
     # -- questions -----------------------------------------------------------------------------------------------
 
     def item(self, name: str, key: str) -> dict[str, dict[str, float]] | None:
-        """Returns one figure as bodies show it (BrokerStatsData), None if there is none."""
+        """Returns one counter as bodies show it (BrokerStatsData), None if it does not exist."""
         found = self._items.get((name, key))
         if found is None:
             return None
@@ -141,11 +141,11 @@ class Stats:
         return {member: found.over(seconds, now) for member, seconds in spans.items()}
 
     def items(self) -> dict[tuple[str, str], int]:
-        """Returns the totals of all figures, by name and key."""
+        """Returns the totals of all counters, by name and key."""
         return {key: item.total for key, item in self._items.items()}
 
     def per_second(self, name: str, key: str) -> float:
-        """Returns the rate of one figure over the last minute."""
+        """Returns the rate of one counter over the last minute."""
         found = self._items.get((name, key))
         return found.over(_MINUTE_S, self._now())["tps"] if found is not None else 0.0
 
@@ -164,6 +164,6 @@ class Stats:
         return " ".join(shown)
 
     def mornings(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Returns puts and gets as they stood yesterday morning and this morning."""
+        """Returns the totals of puts and gets at the start of yesterday and of today."""
         days = sorted(self._days)
         return self._days[days[0]], self._days[days[-1]]

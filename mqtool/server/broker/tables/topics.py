@@ -31,7 +31,7 @@ def next_version(version: DataVersion | None) -> DataVersion:
 
 
 def _bounded(config: TopicConfig) -> TopicConfig:
-    """Returns a topic with no more queues than a topic may have: loops over them follow its numbers."""
+    """Returns a topic with at most MAX_QUEUES queues, so that loops over them stay short."""
     reads, writes = (min(max(0, count), MAX_QUEUES) for count in (config.read_queue_nums, config.write_queue_nums))
     if (reads, writes) == (config.read_queue_nums, config.write_queue_nums):
         return config
@@ -46,14 +46,14 @@ class TopicTable:
         table: by name.
         data_version: of the table.
         on_batch_topic: called with a topic whose queues are BatchConsumeQueues.
-        on_change: called after each change, to tell name servers.
+        on_change: called after each change, so that name servers are told.
     """
 
     def __init__(self, persister: ConfigPersister, settings: Settings) -> None:
         """Loads topics.json and adds what every broker has.
 
         Raises:
-            ConfigFileError: it cannot be understood.
+            ConfigFileError: it cannot be parsed.
         """
         loaded = persister.configs.topics()
         self.table: dict[str, TopicConfig] = {
@@ -101,7 +101,7 @@ class TopicTable:
         return found
 
     def get(self, topic: str) -> TopicConfig | None:
-        """Returns a topic, None if there is none of this name; an LMQ is always there with enableLmq."""
+        """Returns a topic, None if it does not exist; with enableLmq every LMQ exists."""
         found = self.table.get(topic)
         if found is None and is_lmq(topic) and self._settings.flag("enableLmq"):  # LmqTopicConfigManager
             return plain_topic(topic, 1)
@@ -128,12 +128,12 @@ class TopicTable:
             listener()
 
     def create_for_send(self, topic: str, default_topic: str, queues: int, *, unit: bool) -> TopicConfig | None:
-        """Creates a topic that a producer sends to, after the pattern that it names.
+        """Creates a topic for a send, with the attributes of its default topic.
 
         Args:
             topic: the new one.
-            default_topic: the pattern; it must be there and allow inheritance.
-            queues: how many the producer assumes.
+            default_topic: it must exist and have the permission to inherit.
+            queues: number that the producer requests.
             unit: whether the producer is in unit mode.
 
         Returns:
@@ -157,7 +157,7 @@ class TopicTable:
     def create_for_send_back(
         self, topic: str, queues: int, perm: int = READ_WRITE, *, unit: bool = False
     ) -> TopicConfig:
-        """Returns a retry or dead letter topic, created if it is not there."""
+        """Returns a retry or dead letter topic, created if it does not exist."""
         found = self.table.get(topic)
         if found is None:
             found = replace(plain_topic(topic, queues, perm), topic_sys_flag=UNIT_SUBSCRIPTION if unit else 0)
