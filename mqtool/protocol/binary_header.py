@@ -21,7 +21,7 @@ _unpack_text = TEXT_LENGTH.struct.unpack_from
 
 
 def read_binary(header: bytes, body: bytes = b"") -> Command:
-    """Returns the command of a ROCKETMQ header and its body. Bytes behind the fields are left alone.
+    """Returns the command of a ROCKETMQ header and its body. Bytes after the fields are ignored.
 
     Raises:
         RemoteProtocolError: a length leads out of the header.

@@ -1,7 +1,7 @@
 """The numbers of requests and answers, under RocketMQ's own names.
 
-Nothing but names belongs here; what a code means is said where it is handled. Docs page: docs/protocol.md. Sources:
-RequestCode, ResponseCode and RemotingSysResponseCode of 5.5.0; codes that only 4.9.7 has stand last.
+Only names belong here; the handler of a code documents its meaning. Docs page: docs/protocol.md. Sources: RequestCode,
+ResponseCode and RemotingSysResponseCode of 5.5.0; codes that only 4.9.7 has are last.
 """
 
 from enum import IntEnum

@@ -32,7 +32,7 @@ LANGUAGES = (
 
 
 class Serialization(IntEnum):
-    """How a header is written; the number stands in the frame."""
+    """Encoding of a header; the number is in the frame."""
 
     JSON = 0
     ROCKETMQ = 1
@@ -44,11 +44,11 @@ class Command:
 
     Attributes:
         code: what is asked for (`RequestCode`), or how it ended (`ResponseCode`).
-        flag: bits: 1 for an answer, 2 for a request that wants none.
+        flag: bits: 1 for an answer, 2 for a one-way request.
         opaque: 32 bits chosen by who asks. Both sides of a connection count for themselves.
         remark: words for people, mostly about an error.
         fields: the header's extFields; every value is text, also numbers and booleans.
-        body: bytes behind the header; a body of length 0 and none are the same on the wire.
+        body: bytes after the header; an empty body and no body are the same on the wire.
         language: one of `LANGUAGES`.
         version: release of the sender, an ordinal of MQVersion.
         serialization: how the header came or shall go.
@@ -71,7 +71,7 @@ class Command:
 
     @property
     def is_oneway(self) -> bool:
-        """Whether the sender wants no answer."""
+        """Whether it is a one-way request."""
         return self.flag & FLAG_ONEWAY != 0
 
     def reply(

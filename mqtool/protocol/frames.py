@@ -1,7 +1,7 @@
 """Cuts a stream of bytes into commands, and writes commands as bytes; no sockets.
 
 What cannot be read has no answer in this protocol: the connection is closed (NettyDecoder, 4.9.7 and 5.5.0). Limits are
-checked before anything is kept, and a length only ever says how long to wait, never how much to allocate.
+checked before anything is kept, and no length decides how much is allocated, only when a frame is complete.
 Docs page: docs/protocol.md.
 """
 
@@ -12,20 +12,20 @@ from mqtool.protocol.json_header import read_json, write_json
 from mqtool.protocol.layouts import PREFIX
 
 MAX_FRAME = 16 << 20
-"""Bytes of a whole frame, its length field included (com.rocketmq.remoting.frameMaxLength)."""
+"""Maximum bytes of a frame, its length field included (com.rocketmq.remoting.frameMaxLength)."""
 
 _LENGTH_SIZE = PREFIX.offset("header_word")
 HEADER_WORD_SIZE = PREFIX.size - _LENGTH_SIZE
 _MAX_HEADER = (1 << 24) - 1
 _JOINED_BODY = 16 << 10
-"""Bodies up to so many bytes are copied behind their header; longer ones go as they are."""
+"""Bodies up to this size are copied after their header; longer ones are sent without a copy."""
 
 _unpack_prefix = PREFIX.struct.unpack_from
 pack_prefix = PREFIX.struct.pack
 
 
 class ForeignProtocolError(RemoteProtocolError):
-    """The peer speaks another protocol; the text says which, and what to do."""
+    """The peer speaks another protocol; the text names it, and what to do."""
 
 
 _HTTP = "an HTTP request: this port speaks RocketMQ's remoting protocol; pages and metrics are on --admin-port"
@@ -55,11 +55,11 @@ class Framer:
 
     @property
     def buffered(self) -> int:
-        """Bytes kept of a frame that is not whole yet."""
+        """Bytes kept of an incomplete frame."""
         return len(self._kept)
 
     def feed(self, data: bytes) -> list[Command]:
-        """Takes the next bytes and returns the commands that are whole now, in order.
+        """Takes the next bytes and returns the commands that are complete now, in order.
 
         The result does not depend on how the stream is cut into pieces. After an `error`, nothing more is returned.
         """
@@ -115,7 +115,7 @@ def encode(command: Command) -> list[bytes | memoryview]:
     body = command.body
     size = len(body) if isinstance(body, bytes) else body.nbytes
     if len(header) > _MAX_HEADER:
-        raise LocalProtocolError(f"header of {len(header)} bytes: at most {_MAX_HEADER} can be said")
+        raise LocalProtocolError(f"header of {len(header)} bytes: the frame has room for {_MAX_HEADER}")
     prefix = pack_prefix(HEADER_WORD_SIZE + len(header) + size, command.serialization << 24 | len(header))
     if size <= _JOINED_BODY:
         return [b"".join((prefix, header, body))]

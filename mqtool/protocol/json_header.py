@@ -25,7 +25,7 @@ def read_json(header: bytes, body: bytes = b"") -> Command:
     """Returns the command of a JSON header and its body.
 
     Raises:
-        RemoteProtocolError: the header is no JSON object, or a number in it is none of 32 bits.
+        RemoteProtocolError: the header is not a JSON object, or a number in it exceeds 32 bits.
     """
     try:
         document = orjson.loads(header)
@@ -130,7 +130,7 @@ def _language(value: Any) -> str:
 
 
 def _texts(fields: dict[str, Any]) -> dict[str, str]:
-    """Values as the text that stood in the header; null is the same as absent."""
+    """Returns values as their text in the header; null is the same as absent."""
     return {key: _text(value) for key, value in fields.items() if value is not None}
 
 

@@ -11,7 +11,7 @@ from mqtool.formats.fields import i16, i32, u8
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """What stands before every header."""
+    """The bytes before every header."""
 
     length: int
     header_word: int
@@ -20,7 +20,7 @@ class Prefix:
 PREFIX = Unit(
     "frame prefix",
     Prefix,
-    i32("length", "bytes behind this field: 4, header and body"),
+    i32("length", "bytes after this field: 4, header and body"),
     i32("header_word", "top byte: how the header is written, 0 JSON or 1 ROCKETMQ; the other three: its length"),
 )
 
@@ -51,7 +51,7 @@ HEADER_START = Unit(
 
 @dataclass(frozen=True, slots=True)
 class KeyLength:
-    """What stands before the name of a field."""
+    """The bytes before the name of a field."""
 
     key_length: int
 
@@ -61,7 +61,7 @@ KEY_LENGTH = Unit("ROCKETMQ field name", KeyLength, i16("key_length", "bytes of 
 
 @dataclass(frozen=True, slots=True)
 class TextLength:
-    """What stands before the value of a field, and before all fields together."""
+    """The bytes before the value of a field, and before all fields together."""
 
     text_length: int
 

@@ -1,4 +1,4 @@
-"""Answers of which only a few values differ: the header is written once, and filled in for each request.
+"""Prepared answers: the header is encoded once, and a few values are filled in for each request.
 
 Docs page: docs/protocol.md.
 """
@@ -10,7 +10,7 @@ from mqtool.protocol.frames import HEADER_WORD_SIZE, pack_prefix
 from mqtool.protocol.json_header import write_json
 
 _OPAQUE = 0x7FFF_FFFE
-"""Stands in the header for the request's own."""
+"""Placeholder for the request's opaque."""
 
 
 class PreparedAnswer:
@@ -18,7 +18,7 @@ class PreparedAnswer:
 
     Args:
         code: of the answer.
-        fields: name to text; what differs stands as a place of `bytes.__mod__` (`%d`, `%b`), a percent sign as `%%`.
+        fields: name to text; a value to fill in is a placeholder of `bytes.__mod__` (`%d`, `%b`), a percent sign `%%`.
     """
 
     __slots__ = ("_template",)
@@ -32,8 +32,8 @@ class PreparedAnswer:
         """Returns the frame: `encode` of the same command, in one piece.
 
         Args:
-            values: of the places in the order of the fields, then the request's opaque. What goes into a text must
-                need no escape there: digits and letters.
+            values: of the placeholders, in the order of the fields, then the request's opaque. Texts must need no
+                escape: digits and letters.
         """
         header = self._template % values
         size = len(header)

@@ -50,7 +50,7 @@ def document_in(body: bytes | memoryview) -> Document:
     """Returns a JSON object as RocketMQ writes it, also with keys that are bare numbers.
 
     Raises:
-        RemoteProtocolError: it is none.
+        RemoteProtocolError: it is not such a body.
     """
     try:
         found = orjson.loads(body)
@@ -65,11 +65,11 @@ def document_in(body: bytes | memoryview) -> Document:
 
 
 def parse(body: bytes | memoryview, *, compressed: bool, version: int) -> RegisterBody:
-    """Reads the body of a registration; an empty one says nothing.
+    """Parses the body of a registration; an empty one has no topics.
 
     Args:
         body: as it came.
-        compressed: what the request says about it. Brokers of 5.5.0 with `compressedRegister` compress and say no, so
+        compressed: field of the request. Brokers of 5.5.0 with `compressedRegister` compress, but send false, so
             the first byte is asked too.
         version: of the broker, from the header of the request.
 
@@ -101,7 +101,7 @@ def build(body: RegisterBody, *, compressed: bool = False) -> bytes:
 
 
 def body_crc(body: bytes | memoryview) -> int:
-    """Returns the checksum that the request carries beside the body (UtilAll.crc32)."""
+    """Returns the checksum of a body, a field of the request (UtilAll.crc32)."""
     return crc32(body)
 
 

@@ -1,6 +1,7 @@
 """The HA stream between a master and its slave, without sockets: the CommitLog as it is, in pieces.
 
-A slave says how far its log reaches; the master sends bytes from there, cut anywhere but at the ends of segments.
+A slave reports the end of its log; the master sends bytes from there, in pieces that end anywhere, but at the end of
+each segment.
 Docs page: docs/protocol.md. Source: DefaultHAConnection, DefaultHAClient (4.9.7, 5.5.0), and wire captures.
 """
 
@@ -19,7 +20,7 @@ MAX_TRANSFER = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """What stands before each piece of the log; a piece of no bytes says that the master is alive."""
+    """The header of each piece of the log; an empty piece is a heartbeat."""
 
     physical_offset: int
     body_size: int
@@ -44,7 +45,7 @@ REPORT = Unit("HA report", Report, i64("physical_offset", "where the slave's log
 
 
 class Piece(NamedTuple):
-    """Bytes of the log. Of a heartbeat there are none, and the offset is the next that the master will send."""
+    """Bytes of the log. A heartbeat has none, and its offset is the next that the master will send."""
 
     physical_offset: int
     data: bytes
@@ -57,7 +58,7 @@ class TransferReader:
         self._kept = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Piece]:
-        """Takes the next bytes and yields the pieces that are whole.
+        """Takes the next bytes and yields the pieces that are complete.
 
         Raises:
             RemoteProtocolError: a size that no master sends.
@@ -76,7 +77,7 @@ class TransferReader:
 
 
 class RecordAssembler:
-    """Makes whole frames of the pieces: records, and the BLANKs that end segments.
+    """Joins pieces to complete frames: records, and the BLANKs that end segments.
 
     Args:
         physical_offset: of the first byte that is to come.
@@ -93,7 +94,7 @@ class RecordAssembler:
         return self._offset + len(self._kept)
 
     def feed(self, piece: Piece) -> Iterator[Piece]:
-        """Takes a piece and yields the frames that are whole now.
+        """Takes a piece and yields the frames that are complete now.
 
         Raises:
             RemoteProtocolError: the piece does not follow the one before, or what comes is no record.

@@ -1,4 +1,4 @@
-"""pytest's door to `mqtool.server.testing`: the fixture `mqtool_server`.
+"""pytest plugin with the fixture `mqtool_server`, from `mqtool.server.testing`.
 
 Nothing else is imported before a test asks for it. Docs page: docs/serve.md.
 """

@@ -1,4 +1,4 @@
-"""Serve: engine, broker, name server and listeners of one process, put together, and taken apart in order.
+"""Serve: engine, broker, name server and listeners of one process, started and shut down together.
 
     async with Server(ServeOptions(store)) as server:
         print(server.addresses)
@@ -49,18 +49,18 @@ class ServeOptions:
     """What to serve, and where.
 
     Attributes:
-        store: root of the store; made if it is not there.
+        store: root of the store; created if it does not exist.
         host: address to listen on.
         port: of the broker; 0 takes a free one.
-        name_server_port: of the name server; 0 takes a free one, None starts none.
+        name_server_port: of the name server; 0 takes a free one, None starts no name server.
         advertise: host under which clients reach the broker; None for `host`, or an address of this machine.
         read_only: nothing is written into the store.
         config: keys of a broker.conf.
-        flush: when a message reaches the disk; None for what the configuration says.
-        admin_port: of metrics, health and pages for browsers; 0 takes a free one, None starts none.
+        flush: when a message reaches the disk; None as configured.
+        admin_port: of metrics, health and pages for browsers; 0 takes a free one, None opens no port.
         acl: a plain_acl.yml with accounts; None lets everybody do everything.
         certificate, key: of TLS, in PEM files; None for a certificate that is made for the first TLS connection.
-        tls_mode: which connections are taken: plain ones, TLS, or both.
+        tls_mode: which connections are accepted: plain ones, TLS, or both.
         fast_sends: False to handle every send by the ordinary path, for tests of the fast one.
     """
 
@@ -81,7 +81,7 @@ class ServeOptions:
 
     @property
     def advertised(self) -> str:
-        """The host that clients are told."""
+        """The host that is advertised to clients."""
         configured = self.config.values.get("brokerIP1")
         return self.advertise or configured or (own_address() if self.host in EVERYWHERE else self.host)
 
@@ -92,7 +92,7 @@ class Server:
     Attributes:
         options: as given.
         service, broker: once it is started.
-        name_server: of this process, None if there is none.
+        name_server: of this process, None without one.
         addresses: "host:port" of what listens, by name.
     """
 
@@ -231,7 +231,7 @@ class Server:
         self.broker.clients.forget(peer)
 
     def _register(self) -> None:
-        """Tells the name server of this process what there is."""
+        """Registers the broker with the name server of this process."""
         broker, settings = self.broker, self.broker.settings
         assert self.name_server is not None
         self.name_server.register(
@@ -247,10 +247,10 @@ class Server:
         )
 
     async def stop(self, grace: float = 10.0) -> None:
-        """Ends in order: no new request, answers for those begun, tables and messages on the disk, files closed.
+        """Shuts down cleanly: refuses new requests, answers those in progress, makes tables and messages durable.
 
         Args:
-            grace: seconds that requests in work may still take.
+            grace: seconds that requests in progress may still take.
         """
         self.broker.retire()
         await self._listener.stop(grace)
@@ -278,7 +278,7 @@ class Server:
 
 
 def run(options: ServeOptions, ready: Callable[[dict[str, str]], None]) -> None:
-    """Serves until SIGTERM or SIGINT, then stops in order.
+    """Serves until SIGTERM or SIGINT, then shuts down cleanly.
 
     Args:
         options: what and where.
@@ -293,13 +293,13 @@ async def _run(options: ServeOptions, ready: Callable[[dict[str, str]], None]) -
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     async with Server(options) as server:
-        gc.freeze()  # what is there now stays: collections need not look at it again
+        gc.freeze()  # objects that live as long as the server: collections need not visit them
         ready(dict(server.addresses))
         await stopped.wait()
 
 
 def parse_flush(value: str | None) -> FlushMode | None:
-    """Returns a flush mode by its name; raises UsageError if it is none."""
+    """Returns a flush mode by its name; raises UsageError if it is invalid."""
     if value is None:
         return None
     try:

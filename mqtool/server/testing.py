@@ -36,10 +36,10 @@ class MqServer:
     """
 
     def __init__(self, store: Path | None = None, *, fast_sends: bool = True, **settings: str) -> None:
-        """Takes where and how.
+        """Takes the store and the configuration.
 
         Args:
-            store: root of the store; None for a directory that is removed in the end.
+            store: root of the store; None for a temporary directory.
             fast_sends: as of `ServeOptions`.
             settings: keys of a broker.conf, e.g. `enablePropertyFilter="true"`.
         """
@@ -65,7 +65,7 @@ class MqServer:
         return self._server.broker
 
     def start(self) -> None:
-        """Starts, and returns when clients are served; raises what kept it from starting."""
+        """Starts; returns when clients are served, or raises the error of the start."""
         self._loop = loop_factory()()
         self._thread = threading.Thread(target=self._loop.run_forever, name="mqtool-server", daemon=True)
         self._thread.start()
@@ -98,18 +98,18 @@ class MqServer:
         return self._run(called())
 
     def reset(self) -> None:
-        """Empties everything: topics, groups, messages, offsets; addresses stay, and clients connect anew."""
+        """Deletes topics, groups, messages and offsets; addresses stay the same, and clients reconnect."""
         self._run(self._server.stop(grace=0))
         shutil.rmtree(self.store)
         self._open()
 
     def restart(self) -> None:
-        """Stops in order and serves the same store at the same addresses again."""
+        """Shuts down cleanly and serves the same store at the same addresses again."""
         self._run(self._server.stop())
         self._open()
 
     def stop(self) -> None:
-        """Stops in order; the store is removed if it was made here."""
+        """Shuts down cleanly; deletes the store if it was created here."""
         if self._thread is not None:
             try:
                 self._run(self._server.stop(grace=1))

@@ -28,13 +28,13 @@ def route(
     order: str | None = None,
     zone: str | None = None,
 ) -> bytes | None:
-    """Returns the route of a topic, or None if there is none.
+    """Returns the route of a topic, or None if no broker has it.
 
     Args:
         routes: the tables.
         topic: its name.
         standard: proper JSON.
-        acting_master: show the lowest slave as master where the master is gone and the group allows it.
+        acting_master: show the lowest slave as master where the master is missing and the group allows it.
         order: configuration of an ordered topic.
         zone: only brokers there, and those without a master.
     """

@@ -30,7 +30,7 @@ class Requests:
         routes: the tables that they show and change.
         settings: properties.
         key_values: the key-value table.
-        lowest_changed: called with (broker name, address that is gone or None) when a group has a new lowest id.
+        lowest_changed: called with (broker name, address that was removed or None) when a group has a new lowest id.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Requests:
         return command.reply(ResponseCode.SUCCESS, body=body)
 
     def register(self, command: Command, peer: Peer) -> Command:
-        """103: a broker says that it is there, and which topics it has."""
+        """103: registers a broker and its topics."""
         fields = command.fields
         crc = java.parse_long(fields.get("bodyCrc32") or "0")
         if crc and crc != registration_body.body_crc(command.body):
@@ -133,7 +133,7 @@ class Requests:
         )
 
     def unregister(self, command: Command, _peer: Peer) -> Command:
-        """104: a broker says that it goes."""
+        """104: unregisters a broker."""
         fields = command.fields
         address = fields.get("brokerAddr", "")
         broker_name = fields.get("brokerName", "")
@@ -143,7 +143,7 @@ class Requests:
         return command.reply(ResponseCode.SUCCESS)
 
     def heartbeat(self, command: Command, _peer: Peer) -> Command:
-        """904: a broker says that it is alive, without its topics."""
+        """904: a heartbeat of a broker, without its topics."""
         self.routes.heard_of(needed(command, "clusterName"), needed(command, "brokerAddr"))
         return command.reply(ResponseCode.SUCCESS)
 

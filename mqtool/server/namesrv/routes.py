@@ -1,6 +1,6 @@
 """The routes: brokers as they registered, and the queues of each topic on them. No sockets; the clock is passed in.
 
-Source: RouteInfoManager (5.5.0); where 4.9.7 differs, it is said.
+Source: RouteInfoManager (5.5.0); differences of 4.9.7 are noted.
 """
 
 import logging
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What one broker says of itself every 30 s.
+    """What a broker registers every 30 s.
 
     Attributes:
         cluster: name of its cluster.
@@ -31,8 +31,8 @@ class Registration:
         ha_address: "host:port" for its slaves.
         body: its topics.
         lifetime: seconds for which it holds without another one.
-        acting_master: whether a slave may stand in for a master that is gone; None from releases before 5.
-        zone: where it stands, for clients that want brokers nearby.
+        acting_master: whether a slave may act for a missing master; None from releases before 5.
+        zone: its location, for clients that prefer brokers nearby.
     """
 
     cluster: str
@@ -83,7 +83,7 @@ class LiveBroker:
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """What a broker is told: of its master, if it is a slave. `min_id_changed`: its group has a new lowest id."""
+    """The answer to a registration: the master of a slave. `min_id_changed`: its group has a new lowest id."""
 
     master_address: str | None = None
     ha_address: str | None = None
@@ -115,7 +115,7 @@ class Routes:
         self.filter_servers: dict[str, list[str]] = {}
 
     def register(self, one: Registration, connection: object = None) -> Registered | None:
-        """Takes what a broker says. None refuses it: a broker that is not known may not begin with a single topic.
+        """Registers a broker; returns None if it is refused: an unknown broker may not begin with a single topic.
 
         A broker whose id is held by another address with a higher state version is not entered, without an error.
         """
@@ -191,7 +191,7 @@ class Routes:
         """Forgets a broker, and with the last of its name the queues there.
 
         Returns:
-            Whether its group goes on with a new lowest id.
+            Whether its group has a new lowest id now.
         """
         self.live.pop((cluster, address), None)
         self.filter_servers.pop(address, None)
@@ -201,7 +201,7 @@ class Routes:
         lowest = min(data.addresses, default=MASTER)
         for id_ in [id_ for id_, held in data.addresses.items() if held == address]:
             del data.addresses[id_]
-            log.info("broker gone name=%s id=%d address=%s", broker_name, id_, address)
+            log.info("broker removed name=%s id=%d address=%s", broker_name, id_, address)
         if data.addresses:
             if data.acting_master and MASTER not in data.addresses:
                 self._set_perm(broker_name, lambda perm: perm & ~PERM_WRITE)

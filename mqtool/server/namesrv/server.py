@@ -1,4 +1,4 @@
-"""The name server as a whole: its port, its table of routes, and its eye on silent brokers.
+"""The name server: its port, its table of routes, and the removal of silent brokers.
 
     name_server = NameServer("127.0.0.1", 9876)
     await name_server.start()
@@ -91,7 +91,7 @@ class NameServer:
         self._scan_later()
 
     async def stop(self) -> None:
-        """Ends in order."""
+        """Shuts down cleanly."""
         if self._scanner is not None:
             self._scanner.cancel()
         for task in self._tasks:
@@ -131,7 +131,7 @@ class NameServer:
         self.unregister(live.registration)
 
     def _tell_lowest(self, broker_name: str, gone: str | None) -> None:
-        """Tells the brokers of a name which of them has the lowest id now, if that is switched on."""
+        """Notifies the brokers of a name which of them has the lowest id now, if that is enabled."""
         data = self.routes.brokers.get(broker_name)
         if data is None or not data.addresses or not self._settings.enabled("notifyMinBrokerIdChanged"):
             return
@@ -153,7 +153,7 @@ async def _tell(address: str, fields: dict[str, str]) -> None:
     try:
         connection = await Connection.open(address)
     except ConnectionError as error:
-        log.warning("lowest broker id not told address=%s error=%s", address, error)
+        log.warning("lowest broker id not sent address=%s error=%s", address, error)
         return
     connection.send_oneway(Command(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, fields=dict(fields)))
     connection.close()

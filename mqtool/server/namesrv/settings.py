@@ -43,7 +43,7 @@ class Settings:
         return self._values[name].strip().lower() == "true"
 
     def seconds(self, name: str) -> float:
-        """Returns a property that is a time in ms, in seconds; one that is none counts as its default."""
+        """Returns a property that is a time in ms, in seconds; an invalid one counts as its default."""
         value = self._values[name].strip()
         return int(value if value.isascii() and value.isdigit() and int(value) else DEFAULTS[name]) / 1000
 

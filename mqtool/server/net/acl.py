@@ -1,4 +1,4 @@
-"""Who may do what: signatures of requests, and rights of accounts.
+"""Access control: signatures of requests, and rights of accounts.
 
 `Acl(config).check` is the `guard` of a listener. Clients of 4.x and 5.x sign alike: with HMAC-SHA1 over the values of
 all fields by name and the body. Docs page: docs/protocol.md. Source: AclClientRPCHook, AclUtils (4.9.7, 5.5.0),
@@ -153,7 +153,7 @@ class Acl:
 
 
 def _signed(command: Command, account: Account) -> bool:
-    """Compares; of a query by unique key both contents count, because clients and releases differ in it."""
+    """Whether the signature is right; for a query by unique key with or without that field, as clients differ."""
     given = command.fields.get(SIGNATURE, "").encode()
     if hmac.compare_digest(given, sign(command, account.secret_key).encode()):
         return True
@@ -164,11 +164,11 @@ def _signed(command: Command, account: Account) -> bool:
 
 
 def _wanted(command: Command) -> Iterator[tuple[str, Right]]:
-    """The topics and groups that a request touches; what nobody checks in RocketMQ needs only a signature."""
+    """Yields the topics and groups that a request needs, with the right; other requests need only a signature."""
     code, fields = command.code, command.fields
     if (name := _SENDS.get(code)) is not None:  # type: ignore[call-overload]
         topic = fields.get(name, "")
-        if topic.startswith(RETRY_PREFIX):  # 4.9.7 means to check it but asks for a field that no send has
+        if topic.startswith(RETRY_PREFIX):  # 4.9.7 checks a field that no send has, so it allows everybody
             yield topic, Right.SUBSCRIBE
         elif topic != TRACE_TOPIC:
             yield topic, Right.PUBLISH

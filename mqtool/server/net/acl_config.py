@@ -65,7 +65,7 @@ def load(path: Path) -> AclConfig:
     """Reads a `plain_acl.yml`.
 
     Raises:
-        ConfigFileError: it cannot be read, or says something that RocketMQ would refuse.
+        ConfigFileError: it cannot be read, or contains something that RocketMQ would refuse.
         UnavailableError: PyYAML is not installed.
     """
     try:
@@ -111,7 +111,7 @@ def _right(line: Any) -> tuple[str, Right]:
 
 
 def _named(right: Any) -> Right:
-    """A word that is none denies, as in RocketMQ."""
+    """Returns the right of a word; an unknown word denies, as in RocketMQ."""
     return _RIGHTS.get(str(right or "").strip(), Right.DENY)
 
 
@@ -119,7 +119,7 @@ def address_matches(pattern: str, host: str) -> bool:
     """Returns whether an address is among those of a pattern.
 
     A pattern is a list by commas of addresses whose last parts may be `*`, a range `1-9` or a choice `{1,2}`; `*` alone
-    means all, nothing means none.
+    matches every address, an empty pattern matches none.
     """
     parts = re.split(r",(?![^{]*})", pattern.strip()) if pattern.strip() else []
     return any(_one_matches(part.strip(), host) for part in parts)

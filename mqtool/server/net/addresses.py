@@ -1,4 +1,4 @@
-"""Addresses of a server: where it listens, what others are told, what records hold."""
+"""Addresses of a server: to listen on, to advertise, and as records contain them."""
 
 import ipaddress
 import socket
@@ -14,15 +14,15 @@ def with_port(host: str, port: int) -> str:
 
 
 def listed(addresses: str) -> list[str]:
-    """Returns the name servers that a configuration lists."""
+    """Returns the addresses of a list separated by semicolons or commas."""
     return [one.strip() for one in addresses.replace(",", ";").split(";") if one.strip()]
 
 
 def address_of(host: str) -> str:
-    """Returns the address that records and message ids hold for a host.
+    """Returns the IP address of a host, as records and message ids contain it.
 
     Raises:
-        UsageError: the name has none here.
+        UsageError: the name cannot be resolved.
     """
     try:
         return str(ipaddress.ip_address(host))
@@ -35,7 +35,7 @@ def address_of(host: str) -> str:
 
 
 def own_address() -> str:
-    """Returns the address of this machine that others most likely reach."""
+    """Returns the address of this machine that other machines most likely reach."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))  # sends nothing: it only chooses a route

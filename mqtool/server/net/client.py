@@ -1,4 +1,4 @@
-"""Our own calls to a broker or name server.
+"""Calls to a broker or name server.
 
     connection = await Connection.open("127.0.0.1:9876")
     answer = await connection.call(Command(RequestCode.GET_BROKER_CLUSTER_INFO), timeout=3)
@@ -20,10 +20,10 @@ CONNECT_SECONDS = 3.0
 
 
 def parse_address(address: str) -> tuple[str, int]:
-    """Returns host and port of "host:port"; an IPv6 host may stand in brackets.
+    """Returns host and port of "host:port"; an IPv6 host may be in brackets.
 
     Raises:
-        UsageError: it is no such text.
+        UsageError: the text has another form.
     """
     host, _, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
@@ -64,8 +64,8 @@ class Connection:
             timeout: seconds the connection may take.
 
         Raises:
-            UsageError: the address is none.
-            ConnectionError: nobody answers there.
+            UsageError: the address is invalid.
+            ConnectionError: there is no answer.
         """
         host, port = parse_address(address)
         endpoint = Endpoint(handlers or {}, limits=limits or Limits())
@@ -88,16 +88,16 @@ class Connection:
         """Sends a request and returns the answer, whatever its code.
 
         Raises:
-            TimeoutError: none came in time.
+            TimeoutError: there was no answer in time.
             ConnectionError: the connection went down.
         """
         return await self.peer.request(command, timeout)
 
     def send_oneway(self, command: Command) -> None:
-        """Sends a request that wants no answer."""
+        """Sends a one-way request."""
         command.flag |= FLAG_ONEWAY
         self.peer.send(command)
 
     def close(self) -> None:
-        """Ends the connection once what was sent is out."""
+        """Closes the connection after sending what is left."""
         self.peer.close()

@@ -1,6 +1,6 @@
-"""What one connection may take, and how long it may be silent.
+"""Limits of connections: memory, requests in progress, and idle time.
 
-Every bound is on what is really held: a length that a peer claims allocates nothing.
+Only received bytes count: a length that a peer states allocates nothing.
 """
 
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ class Limits:
     Attributes:
         max_frame: bytes of one frame; a larger one ends its connection (16 MiB in NettyDecoder).
         idle_seconds: a connection without a byte in either direction is closed (120 in NettyServerConfig).
-        in_flight: requests of one connection that are being worked on; beyond them its bytes are not read.
+        in_flight: requests in progress of one connection; beyond them its bytes are not read.
         in_flight_bytes: bytes of the bodies of those requests, with the same consequence.
         write_high: bytes waiting to be sent to a peer, beyond which its requests are not read.
-        write_max: bytes waiting to be sent, beyond which the peer counts as gone and is closed.
-        unfinished: bytes that all connections together may hold of frames that are not whole; the connection that
-            passes this is closed.
+        write_max: bytes waiting to be sent, beyond which the connection is closed.
+        unfinished: bytes of incomplete frames, of all connections together; the connection that exceeds this is
+            closed.
         connections: more are closed as soon as they are made.
     """
 

@@ -1,11 +1,11 @@
-"""The listener: a port, its connections, and an orderly end.
+"""The listener: a port, its connections, and a clean shutdown.
 
     listener = Listener("127.0.0.1", 0, {RequestCode.HEART_BEAT: heartbeat})
     await listener.start()      # listener.port is the port that was chosen
     await listener.stop()
 
-A handler gets (command, peer). It returns the answer, an awaitable of it, or None when none is due or it is sent later
-by `peer.send(command.reply(…))`. Docs page: docs/protocol.md. Source: NettyRemotingServer (4.9.7, 5.5.0).
+A handler gets (command, peer). It returns the answer, an awaitable of it, or None for no answer, or one sent later by
+`peer.send(command.reply(…))`. Docs page: docs/protocol.md. Source: NettyRemotingServer (4.9.7, 5.5.0).
 """
 
 import asyncio
@@ -38,8 +38,8 @@ class Listener:
         default: handler of all other codes: RocketMQ's own error answer.
         guard: asked before each handler, see `Endpoint`; an `Acl`'s `check` for instance.
         limits: bounds of each connection.
-        tls: context of `tls.server_context`, or what makes it for the first TLS connection; None takes none.
-        tls_mode: with a context, whether plain connections are taken too.
+        tls: context of `tls.server_context`, or what makes it for the first TLS connection; None refuses TLS.
+        tls_mode: with a context, whether plain connections are accepted too.
         opened: called with each new connection.
     """
 
@@ -81,7 +81,7 @@ class Listener:
         return frozenset(self._endpoint.peers)
 
     async def start(self) -> None:
-        """Listens; returns when connections are taken.
+        """Listens; returns when connections are accepted.
 
         Raises:
             UsageError: the address cannot be listened on.
@@ -98,10 +98,10 @@ class Listener:
         log.info("listening address=%s", self.address)
 
     async def stop(self, grace: float = 10.0) -> None:
-        """Ends in order: no new connection, no new request; waits for the answers of those begun; closes.
+        """Shuts down cleanly: refuses new connections and requests, waits for answers in progress, closes.
 
         Args:
-            grace: seconds that requests in work may still take.
+            grace: seconds that requests in progress may still take.
         """
         self._endpoint.stopping = True
         if self._sweeper is not None:
@@ -127,7 +127,7 @@ class Listener:
                     await asyncio.sleep(0.005)
 
     def _sweep(self) -> None:
-        """Closes connections that were silent for too long, and comes back later."""
+        """Closes connections that were idle for too long, now and at intervals."""
         loop = asyncio.get_running_loop()
         limit = self._endpoint.limits.idle_seconds
         oldest = loop.time() - limit

@@ -26,14 +26,14 @@ Handler = Callable[[Command, "Peer"], Awaitable[Answer] | Answer]
 Guard = Callable[[Command, "Peer"], Answer]
 
 MAX_ADVISED = 1000
-"""Hosts that are remembered as advised; others are advised each time."""
+"""Hosts of which it is remembered that their warning was logged; for others it is logged each time."""
 
 LAST_WITHOUT_GO_AWAY = 475
-"""V5_3_1: clients of later releases connect anew and ask again when they are told to go away."""
+"""V5_3_1: clients of later releases reconnect and repeat a request that is answered GO_AWAY."""
 
 _FLUSH_SIZE = 256 << 10
 _WATCHED = 64 << 10
-"""An unfinished frame counts toward the common limit from here on; smaller ones cost less than counting."""
+"""An incomplete frame counts toward the common limit from this size; smaller ones cost less than counting."""
 
 log = logging.getLogger(__name__)
 
@@ -44,14 +44,14 @@ def not_supported(command: Command, _peer: "Peer") -> Command:
 
 
 def refusal(command: Command) -> Command:
-    """Returns what a server that is about to stop answers."""
+    """Returns the answer of a server that shuts down."""
     if command.version > LAST_WITHOUT_GO_AWAY:
         return command.reply(ResponseCode.GO_AWAY, "please go away")
     return command.reply(ResponseCode.SERVICE_NOT_AVAILABLE, "the server is being stopped")
 
 
 def failure(command: Command, error: BaseException) -> Command:
-    """Returns the answer to a request whose handler raised; what nobody foresaw goes to the log as a whole."""
+    """Returns the answer to a request whose handler raised; logs an unexpected exception with its traceback."""
     if not isinstance(error, MqtoolError | TimeoutError | ConnectionError):
         log.error("handler failed code=%s", command.code, exc_info=error)
     return command.reply(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
@@ -70,7 +70,7 @@ class Endpoint:
         plain: whether connections without TLS are taken.
         opened: called with each new connection.
         peers: the open connections.
-        unfinished: bytes that they hold of frames that are not whole.
+        unfinished: bytes of incomplete frames that they keep.
         stopping: requests are refused.
     """
 
@@ -98,10 +98,10 @@ class Peer(asyncio.Protocol):
     """The other end of a connection.
 
     Attributes:
-        address: "host:port" of the peer; host alone in `host`, port in `port`. IPv6 hosts stand without brackets.
-        attributes: whatever the handlers keep about the peer.
-        last_active: time of the loop when bytes last went in either direction.
-        in_flight: requests whose answers are being worked on.
+        address: "host:port" of the peer; host alone in `host`, port in `port`. IPv6 hosts have no brackets.
+        attributes: what handlers keep for the connection.
+        last_active: time of the loop at the last byte in either direction.
+        in_flight: number of requests in progress.
     """
 
     __slots__ = (
@@ -148,22 +148,22 @@ class Peer(asyncio.Protocol):
 
     @property
     def closed(self) -> bool:
-        """Whether the connection is over, or about to be."""
+        """Whether the connection is closed, or closing."""
         return self._transport is None or self._transport.is_closing()
 
     @property
     def writable(self) -> bool:
-        """Whether the peer takes what is sent; if not, what can wait should."""
+        """Whether the peer reads what is sent fast enough; if not, postpone what can wait."""
         return not self._write_paused
 
     def send(self, command: Command) -> None:
-        """Sends a command soon, in the order of calls; to a closed peer, nothing happens."""
+        """Sends a command soon, in the order of calls; does nothing if the connection is closed."""
         if not self.closed:
             self._put(command)
             self._flush_soon()
 
     def write(self, frame: bytes) -> None:
-        """As `send`, for what is a whole frame already."""
+        """Sends an encoded frame soon, as `send` does."""
         self._out.append(frame)
         self._out_bytes += len(frame)
         self._flush_soon()
@@ -174,7 +174,7 @@ class Peer(asyncio.Protocol):
             self._loop.call_soon(self._flush)
 
     async def request(self, command: Command, timeout: float = 10.0) -> Command:
-        """Sends a request of ours and returns its answer; `opaque` is chosen here.
+        """Sends a request and returns its answer; sets `opaque`.
 
         Raises:
             TimeoutError: no answer came in `timeout` seconds.
@@ -195,24 +195,24 @@ class Peer(asyncio.Protocol):
             self._pending.pop(opaque, None)
 
     def on_close(self, callback: Callable[["Peer"], None]) -> None:
-        """Has `callback` called with this peer once the connection is over."""
+        """Registers a callback for the end of the connection; it gets this peer."""
         self._closers.append(callback)
 
     def close(self) -> None:
-        """Ends the connection once what was sent is out."""
+        """Closes the connection after sending what is left."""
         if self._transport is not None:
             self._flush()
             self._transport.close()
 
     def abort(self, reason: str) -> None:
-        """Ends the connection at once; what was not sent is lost."""
+        """Closes the connection at once; bytes that were not sent are lost."""
         if self._transport is not None:
             log.info("connection closed peer=%s reason=%s", self.address, reason)
             self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the loop."""
-        self._transport = transport  # type: ignore[assignment]  # uvloop's is none of asyncio's classes
+        self._transport = transport  # type: ignore[assignment]  # uvloop's is not a subclass of asyncio's
         assert self._transport is not None
         name = transport.get_extra_info("peername")
         if isinstance(name, tuple):
@@ -254,7 +254,7 @@ class Peer(asyncio.Protocol):
         self._flush()
 
     def pause_writing(self) -> None:
-        """Called by the loop when the peer reads slower than it is sent to: its requests are not read meanwhile."""
+        """Called by the loop when the peer reads too slowly: its requests are not read meanwhile."""
         self._write_paused = True
         self._block()
 
@@ -371,7 +371,7 @@ class Peer(asyncio.Protocol):
         )
 
     def _unblock(self) -> None:
-        """Works off the commands that were read but not begun; when none is left, reads on."""
+        """Handles commands that were read but not begun; when all are, resumes reading."""
         while self._waiting and not self._full():
             self._take(self._waiting.popleft())
         self._flush()
@@ -381,10 +381,10 @@ class Peer(asyncio.Protocol):
                 self._transport.resume_reading()  # type: ignore[union-attr]
 
     def _watch(self, size: int) -> None:
-        """Counts what this connection holds of a frame toward the limit of all.
+        """Counts the bytes of an incomplete frame of this connection toward the limit of all connections.
 
         Raises:
-            RemoteProtocolError: it is the one that passes the limit.
+            RemoteProtocolError: this connection exceeds the limit.
         """
         kept = size if size > _WATCHED else 0
         grown, self._unfinished = kept - self._unfinished, kept

@@ -1,8 +1,7 @@
 """TLS on the port that also takes plain frames.
 
-A TLS connection begins with byte 0x16, a plain frame with 0x00: one byte tells them apart (NettyRemotingServer,
-TlsSystemConfig). The cipher runs between memory buffers, so that a connection is told apart after it was made, on every
-event loop alike.
+A TLS connection begins with byte 0x16, a plain frame with 0x00 (NettyRemotingServer, TlsSystemConfig). Encryption runs
+between memory buffers, because the kind of a connection is known only after its first byte, on every event loop.
 """
 
 import functools
@@ -52,8 +51,8 @@ def server_context(certificate: Path, key: Path | None = None) -> ssl.SSLContext
 def self_made_context() -> ssl.SSLContext:
     """Returns the context of a server without a certificate of its own: one that is made now, and signed by itself.
 
-    The real broker does the same (TlsHelper, tls.test.mode.enable). It keeps listeners out, and proves nothing: a
-    client must be told not to verify it.
+    The real broker does the same (TlsHelper, tls.test.mode.enable). It encrypts, but proves no identity: clients
+    must be configured not to verify it.
 
     Raises:
         UnavailableError: the package `cryptography` is not installed.
@@ -89,10 +88,10 @@ class TlsPipe:
         self._greeted = False
 
     def receive(self, data: bytes) -> bytes:
-        """Takes bytes from the peer and returns what they say in plain; `to_send` may hold an answer of TLS's own.
+        """Takes bytes from the peer and returns them decrypted; `to_send` may have an answer of TLS itself.
 
         Raises:
-            RemoteProtocolError: they are no TLS, or TLS that this end refuses.
+            RemoteProtocolError: they are not TLS, or TLS that this end refuses.
         """
         self._incoming.write(data)
         pieces: list[bytes] = []
@@ -116,17 +115,17 @@ class TlsPipe:
         return self._outgoing.read()
 
     def to_send(self) -> bytes:
-        """Returns what TLS itself has to say: its greeting, or why it ends."""
+        """Returns the bytes of TLS itself: its handshake, or an alert."""
         return self._outgoing.read()
 
 
 class TlsDetector:
-    """Tells by the first byte of a connection whether it speaks TLS, and from then on stands between.
+    """Detects TLS by the first byte of a connection; from then on encrypts and decrypts, if it is TLS.
 
     Args:
         pipe: makes the server's end of TLS; None refuses TLS.
-        plain: whether a connection without TLS is taken.
-        write: sends what TLS itself has to say.
+        plain: whether a connection without TLS is accepted.
+        write: sends the bytes of TLS itself.
     """
 
     def __init__(self, pipe: Callable[[], TlsPipe] | None, plain: bool, write: Callable[[bytes], object]) -> None:
@@ -136,14 +135,14 @@ class TlsDetector:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the connection has begun, and speaks no TLS: then nothing has to stand between."""
+        """Whether the connection is known to be without TLS, so that this object is not needed any more."""
         return self._known and self._pipe is None
 
     def receive(self, data: bytes) -> bytes:
         """Returns the plain bytes in what the peer sent.
 
         Raises:
-            RemoteProtocolError: the kind of connection is not taken, or its TLS cannot be read.
+            RemoteProtocolError: the kind of connection is not accepted, or its TLS is invalid.
         """
         if not self._known:
             self._begin(data[0])
@@ -156,7 +155,7 @@ class TlsDetector:
                 self._write(own)
 
     def send(self, pieces: list[bytes | memoryview]) -> list[bytes | memoryview]:
-        """Returns what goes over the wire for plain pieces."""
+        """Returns the bytes to send for plain ones, encrypted if the connection is TLS."""
         return pieces if self._pipe is None else [self._pipe.send(pieces)]
 
     def _begin(self, first: int) -> None:

@@ -33,8 +33,8 @@ class Route:
 
     Attributes:
         queues: address of a master and how many queues it has, by the brokers' names.
-        problem: in words, why there are none.
-        known: whether the name server has the topic at all.
+        problem: why there are no queues, "" if there are.
+        known: whether the name server has the topic.
     """
 
     queues: tuple[tuple[str, int], ...]
@@ -47,9 +47,9 @@ class Route:
         return max((count for _, count in self.queues), default=0)
 
     def destination(self, queue_id: int) -> Destination | None:
-        """Returns where messages of an original queue go, all of them to one queue; None if nowhere.
+        """Returns the queue for messages of an original queue, the same for all of them; None without any queue.
 
-        The queue id stays where a broker has it. Original queues that none has are dealt in turn to those there are.
+        The queue id stays where a broker has it. Original queues that no broker has are spread over the existing ones.
         """
         having = [address for address, count in self.queues if 0 <= queue_id < count]
         if having:

@@ -1,9 +1,9 @@
-"""A producer of our own: messages to the brokers that a name server names, each with its answer.
+"""A producer: sends messages to the brokers of a name server, and returns each answer.
 
     with BrokerSender("127.0.0.1:9876") as sender:
         answers, failure = sender.send(messages)
 
-Of each queue one message is on its way at a time, so that brokers cannot change their order; several queues are served
+For each queue one message is in flight at a time, so that brokers cannot change their order; several queues are served
 at once. Docs page: docs/replay.md. Source: DefaultMQProducerImpl, MQClientAPIImpl.sendMessage (4.9.7, 5.5.0).
 """
 
@@ -61,7 +61,7 @@ _WAITED = (
 
 
 class _Sent(NamedTuple):
-    """A message, where it goes, and its place among those of the call."""
+    """A message, its destination, and its number among those of the call."""
 
     number: int
     message: OutgoingMessage
@@ -73,7 +73,7 @@ class BrokerSender:
     """Sends messages; a context manager. Not for use where an event loop runs already."""
 
     def __init__(self, name_server: str) -> None:
-        """Takes the name server's "host:port"; raises UsageError if it is none."""
+        """Takes the name server's "host:port"; raises UsageError if it is invalid."""
         parse_address(name_server)
         self._name_server = name_server
         self._runner = asyncio.Runner(loop_factory=loop_factory())
@@ -92,9 +92,9 @@ class BrokerSender:
         """Sends messages, those of a queue in their order.
 
         Returns:
-            The answers to the first messages, and why the rest has none: None if all were answered, ConnectionError
-            if a name server or broker failed, RemoteProtocolError if what it said makes no sense. Messages behind the
-            last answer may have been stored all the same.
+            The answers to the first messages, and the error for the rest: None if all were answered, ConnectionError if
+            a name server or broker failed, RemoteProtocolError if its answer was invalid. Messages after the last
+            answer may have been stored nevertheless.
         """
         return self._runner.run(self._send(messages))
 

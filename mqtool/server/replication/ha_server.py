@@ -75,7 +75,7 @@ class HaListener:
             while True:
                 self.acknowledged[slave] = await self._report(reader)
         except (OSError, TimeoutError, asyncio.IncompleteReadError) as error:
-            log.info("slave gone address=%s reason=%s", slave, error)
+            log.info("slave disconnected address=%s reason=%s", slave, error)
         finally:
             self.acknowledged.pop(slave, None)
             self._tasks.discard(task)

@@ -1,4 +1,4 @@
-"""What a slave asks its master before and beside the log: sizes of files, ends of the log, and the tables.
+"""Requests of a slave besides the log: sizes of files, ends of the log, and the tables.
 
 Source: SlaveSynchronize (4.9.7, 5.5.0), AdminBrokerProcessor.
 """
@@ -110,7 +110,7 @@ async def ask_facts(connection: Connection) -> MasterFacts:
             values.get("brokerName", ""),
         )
     except (KeyError, ValueError) as error:
-        raise RemoteProtocolError(f"{connection.address} does not say what a master says: {error!r}") from error
+        raise RemoteProtocolError(f"{connection.address} does not answer as a master does: {error!r}") from error
 
 
 async def sync_tables(connection: Connection, root: Path, *, v4: bool) -> None:

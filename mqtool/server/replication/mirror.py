@@ -80,7 +80,7 @@ class Mirror:
             await loop.run_in_executor(None, self.store.close)
             raise StoreError(
                 f"the copy ends at physical offset {end}, but the master {self._address} has "
-                f"{facts.min_offset} to {facts.max_offset}: another log, or what lies between is deleted",
+                f"{facts.min_offset} to {facts.max_offset}: another log, or the bytes in between are deleted",
                 self._path,
             )
         log.info("mirror begins master=%s end=%d master_end=%d", self._address, end, facts.max_offset)
@@ -233,7 +233,7 @@ class _Pieces:
     16 MiB.
 
     Attributes:
-        first_report: what the slave says first.
+        first_report: physical offset that the slave reports first.
     """
 
     def __init__(self, end: int, facts: MasterFacts) -> None:
@@ -245,6 +245,6 @@ class _Pieces:
             list(self._assembler.feed(Piece(0, b"\0")))
 
     def feed(self, data: bytes) -> list[Piece]:
-        """Returns the frames that are whole now."""
+        """Returns the frames that are complete now."""
         pieces = (piece for piece in self._reader.feed(data) if piece.data)
         return [frame for piece in pieces for frame in self._assembler.feed(piece)]

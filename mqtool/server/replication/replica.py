@@ -24,7 +24,7 @@ KEEP_ALL = RetentionPolicy(
 
 
 class ReplicaStore(MessageStore):
-    """A store that takes whole frames of another's log and nothing else. One thread may append."""
+    """A store that accepts only complete frames of another one's log. One thread may append."""
 
     @property
     def end(self) -> int:
@@ -62,7 +62,7 @@ class ReplicaStore(MessageStore):
 
 
 def open_replica(path: Path, options: StoreOptions, *, first_offset: int = 0, background: bool = True) -> ReplicaStore:
-    """Opens the copy, a new one if there is none.
+    """Opens the copy, created if it does not exist.
 
     Args:
         path: its root.
@@ -93,4 +93,4 @@ def _store_timestamp(record: bytes) -> int:
     try:
         return commit_log.parse_record(record).store_timestamp
     except FormatError as error:
-        raise StoreError(f"the master sent a record that is none: {error}", "master") from error
+        raise StoreError(f"the master sent an invalid record: {error}", "master") from error

@@ -2,8 +2,8 @@
 
 A half message is stored in a topic of its own until its producer commits it or rolls it back. Then the message itself
 is stored, or nothing, and an op message marks the half as settled. A producer that does neither is asked. Positions in
-both topics are consumer offsets, so that a real broker continues where this one stopped. Source: EndTransactionProcessor,
-TransactionalMessageServiceImpl, TransactionalMessageBridge (5.5.0).
+both topics are consumer offsets, so that a real broker continues where this one stopped.
+Source: EndTransactionProcessor, TransactionalMessageServiceImpl, TransactionalMessageBridge (5.5.0).
 """
 
 import logging
