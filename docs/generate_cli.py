@@ -16,7 +16,8 @@ sys.path.insert(0, str(ROOT))
 
 import typer.main  # noqa: E402 - the checkout comes first
 
-from mqtool.cli.app import COMMANDS, app, leaves  # noqa: E402
+from mqtool.cli.app import app, leaves  # noqa: E402
+from mqtool.cli.commands import COMMANDS  # noqa: E402
 from mqtool.cli.meanings import MEANINGS  # noqa: E402
 from mqtool.cli.schema import document  # noqa: E402
 from mqtool.verify.catalogue import CATALOGUE  # noqa: E402

@@ -1,6 +1,6 @@
 """The `mqtool` program: its commands, loaded when used, and the way every run ends.
 
-A command is one module with one function; `COMMANDS` names it. `run` is the only place that
+`mqtool.cli.commands` lists the commands. `run` is the only place that
 turns exceptions into exit codes, by the table in `exits`.
 """
 
@@ -11,82 +11,14 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from itertools import groupby
-from typing import Annotated, Any, NamedTuple, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
+from mqtool.cli.commands import COMMANDS
 from mqtool.cli.exits import QUIET, ExitCode, Failure, Terminated, failure_of
 from mqtool.cli.invocation import JSON_FORMATS, Invocation, note
-
-
-class Command(NamedTuple):
-    """Where a command lives.
-
-    Attributes:
-        module: defines a function named like the command, `-` as `_`, and its HELP.
-        group: heading in `mqtool --help`.
-        summary: its line in `mqtool --help`.
-    """
-
-    module: str
-    group: str
-    summary: str
-
-
-LOOK = "Look"
-JUDGE = "Judge"
-REPAIR = "Repair"
-RESCUE = "Rescue"
-COPY = "Copy"
-MOVE = "Move messages"
-SERVE = "Serve"
-
-COMMANDS = {
-    "info": Command("mqtool.cli.commands.info", LOOK, "Describe a store: release, layout, topics, groups."),
-    "dump": Command("mqtool.cli.commands.dump", LOOK, "Print the contents of a store, a directory or a file."),
-    "get": Command("mqtool.cli.commands.get", LOOK, "Print the message at an offset or with an id."),
-    "find": Command("mqtool.cli.commands.find", LOOK, "Find messages by key, tag, property, time or body."),
-    "diff": Command("mqtool.cli.commands.diff", LOOK, "Show the differences between two stores."),
-    "formats": Command("mqtool.cli.commands.formats", LOOK, "List the supported kinds of stores and files."),
-    "verify": Command("mqtool.cli.verify", JUDGE, "Check a store and say what to do about each finding."),
-    "explain-start": Command(
-        "mqtool.cli.commands.explain_start", JUDGE, "Show what a broker would do to a store on startup."
-    ),
-    "report": Command("mqtool.cli.commands.report", JUDGE, "Write the findings as one HTML page, for a ticket."),
-    "checks": Command("mqtool.cli.commands.checks", JUDGE, "Explain the finding codes of verify."),
-    "runbook": Command("mqtool.cli.commands.runbook", REPAIR, "Detect and repair a known problem, step by step."),
-    "plan": Command("mqtool.cli.plan", REPAIR, "Write a plan for a change, to review before applying it."),
-    "apply": Command("mqtool.cli.commands.apply", REPAIR, "Apply a plan; the change can be undone."),
-    "undo": Command("mqtool.cli.commands.undo", REPAIR, "Undo a change: restore every file byte for byte."),
-    "finalize": Command(
-        "mqtool.cli.commands.finalize", REPAIR, "Discard the undo data of a change and free its space."
-    ),
-    "rebuild": Command(
-        "mqtool.cli.commands.rebuild", REPAIR, "Rebuild queues, index and configuration from the CommitLog."
-    ),
-    "recover": Command(
-        "mqtool.cli.commands.recover", REPAIR, "Recover a store after a crash, as a broker does on startup."
-    ),
-    "clean": Command(
-        "mqtool.cli.commands.clean", REPAIR, "Delete expired files; show first what consumers would lose."
-    ),
-    "salvage": Command(
-        "mqtool.cli.commands.salvage", RESCUE, "Copy every valid record of a damaged store to a new one."
-    ),
-    "backup": Command(
-        "mqtool.cli.commands.backup", RESCUE, "Take a verified, incremental backup, also of a live store."
-    ),
-    "restore": Command("mqtool.cli.commands.restore", RESCUE, "Restore a backup into a new directory."),
-    "mirror": Command("mqtool.cli.commands.mirror", COPY, "Follow a running broker as its slave."),
-    "convert": Command(
-        "mqtool.cli.commands.convert", COPY, "Convert a store to another layout with the same messages."
-    ),
-    "export": Command("mqtool.cli.commands.export", MOVE, "Export messages as Parquet, in full or incrementally."),
-    "append": Command("mqtool.cli.commands.append", MOVE, "Append messages to a store as a broker would."),
-    "replay": Command("mqtool.cli.commands.replay", MOVE, "Send messages of a store or an export again."),
-    "serve": Command("mqtool.cli.commands.serve", SERVE, "Serve a store to real clients: broker and name server."),
-}
 
 STOPPED = frozenset({ExitCode.INTERRUPTED, ExitCode.TERMINATED})
 _PATIENCE = 0.5
@@ -121,7 +53,7 @@ class LazyCommands(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         found = COMMANDS[name]
-        module = import_module(found.module)
+        module = import_module(found.module or f"mqtool.cli.commands.{name.replace('-', '_')}")
         if hasattr(module, "SUBCOMMANDS"):
             return _group(name, module.HELP, module.SUBCOMMANDS)
         function = getattr(module, name.replace("-", "_"))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mqtool import __version__
-from mqtool.cli import app
+from mqtool.cli.commands import COMMANDS, Command
 from mqtool.cli.exits import MEANINGS, RULES, ExitCode
 from tests.cli import probe
 
@@ -45,14 +45,15 @@ SILENT = {"none", "interrupt", "terminate", "pipe"}
 
 @pytest.fixture(autouse=True)
 def _probe(monkeypatch):
-    monkeypatch.setitem(app.COMMANDS, "probe", app.Command("tests.cli.probe", "Test", "A command made for tests."))
+    monkeypatch.setitem(COMMANDS, "probe", Command("Test", "A command made for tests.", "tests.cli.probe"))
 
 
 def spawn(*arguments: str, **options) -> subprocess.Popen[bytes]:
     """Starts the real program with the probe among its commands."""
     source = (
         "from mqtool.cli import app\n"
-        "app.COMMANDS['probe'] = app.Command('tests.cli.probe', 'Test', 'A command made for tests.')\n"
+        "from mqtool.cli.commands import COMMANDS, Command\n"
+        "COMMANDS['probe'] = Command('Test', 'A command made for tests.', 'tests.cli.probe')\n"
         "app.main()"
     )
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
@@ -146,7 +147,7 @@ def test_a_bug_is_called_one(mqtool):
 def test_help_lists_every_command_with_its_summary(mqtool):
     result = mqtool("--help")
     assert result.code == 0
-    for name, command in app.COMMANDS.items():
+    for name, command in COMMANDS.items():
         assert re.search(rf"^  {name} +{re.escape(command.summary[:30])}", result.text, re.MULTILINE)
 
 

@@ -6,7 +6,7 @@ import jsonschema
 import pytest
 
 from mqtool.cli import sibling_rows
-from mqtool.cli.app import COMMANDS
+from mqtool.cli.commands import COMMANDS
 from mqtool.siblings.registry import KINDS
 from tests.support.chunks import damaged, equeue_store, lines, tfchunk_store
 from tests.support.stores import fixture, tree_digest

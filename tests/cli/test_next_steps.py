@@ -12,10 +12,10 @@ import pytest
 import typer.main
 
 import mqtool as library
-from mqtool.cli import verify_run
 from mqtool.cli.app import app
+from mqtool.cli.commands import verify
 from mqtool.cli.exits import ExitCode
-from mqtool.cli.verify_steps import next_steps
+from mqtool.cli.next_steps import next_steps
 from mqtool.report import report
 from mqtool.verify import CATALOGUE, Severity
 from mqtool.verify.finding_collector import FindingCollector
@@ -56,8 +56,8 @@ def printed(store: Path) -> set[str]:
     with library.open(store) as opened:
         page, found = report(opened)
         first = next_steps(opened, found)
-    steps = {row["next_step"] for row in verify_run.document(found)["findings"] if row["next_step"]}
-    text = verify_run.render(found, "wide", ExitCode.NO, first).decode()
+    steps = {row["next_step"] for row in verify.document(found)["findings"] if row["next_step"]}
+    text = verify.render(found, verify.VerifyFormat.WIDE, ExitCode.NO, first).decode()
     shown = {html.unescape(line) for line in re.findall(r'<p class="step"><code>(.*?)</code>', page)}
     assert set(re.findall(r"^  next: (.*)$", text, re.MULTILINE)) == steps
     assert shown <= steps

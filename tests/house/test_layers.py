@@ -4,6 +4,7 @@ import ast
 
 import pytest
 
+from mqtool.cli.commands import COMMANDS
 from tests.house.modules import ROOT, modules
 
 BASE = {"errors", "units", "words", "commands"}
@@ -136,6 +137,18 @@ def test_no_import_cycles():
     new = {layer: group for layer, group in found.items() if len(group) > CYCLES.get(layer, 0)}
     assert new == {}, "break the cycle: what both need belongs below them"
     assert CYCLES.keys() - found.keys() == set(), "no cycle is left there: remove the row"
+
+
+def test_a_command_is_one_file_and_imports_no_other():
+    files = {f"mqtool.cli.commands.{name.replace('-', '_')}" for name in COMMANDS}
+    found = {module.name: module for module in modules() if module.name.startswith("mqtool.cli.commands.")}
+    assert found.keys() == files
+    assert [
+        f"{module.path}:{line} imports {name}"
+        for module in found.values()
+        for line, name in module.imports()
+        if name.startswith(tuple(f"{file}." for file in files)) or name in files
+    ] == [], "what commands share is in mqtool.cli"
 
 
 @pytest.mark.parametrize("library", sorted(ONLY_IN))

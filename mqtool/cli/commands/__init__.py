@@ -1,1 +1,60 @@
-"""The commands of `mqtool`: each file has the options, the function and the schema of its output."""
+"""The commands of `mqtool`: a file for each, with its options, its function and the schema of what it prints.
+
+A command imports no other one: what several of them need is in `mqtool.cli`. Heavy libraries are imported by the
+functions that use them, so that `mqtool --help` and `mqtool COMMAND --help` load none.
+"""
+
+from typing import NamedTuple
+
+
+class Command(NamedTuple):
+    """A command as `mqtool --help` lists it.
+
+    Attributes:
+        group: heading in `mqtool --help`.
+        summary: its line in `mqtool --help`.
+        module: defines a function named like the command, `-` as `_`, and its HELP; None for the one of that name here.
+    """
+
+    group: str
+    summary: str
+    module: str | None = None
+
+
+LOOK = "Look"
+JUDGE = "Judge"
+REPAIR = "Repair"
+RESCUE = "Rescue"
+COPY = "Copy"
+MOVE = "Move messages"
+SERVE = "Serve"
+
+COMMANDS = {
+    "info": Command(LOOK, "Describe a store: release, layout, topics, groups."),
+    "dump": Command(LOOK, "Print the contents of a store, a directory or a file."),
+    "get": Command(LOOK, "Print the message at an offset or with an id."),
+    "find": Command(LOOK, "Find messages by key, tag, property, time or body."),
+    "diff": Command(LOOK, "Show the differences between two stores."),
+    "formats": Command(LOOK, "List the supported kinds of stores and files."),
+    "verify": Command(JUDGE, "Check a store and say what to do about each finding."),
+    "explain-start": Command(JUDGE, "Show what a broker would do to a store on startup."),
+    "report": Command(JUDGE, "Write the findings as one HTML page, for a ticket."),
+    "checks": Command(JUDGE, "Explain the finding codes of verify."),
+    "runbook": Command(REPAIR, "Detect and repair a known problem, step by step."),
+    "plan": Command(REPAIR, "Write a plan for a change, to review before applying it."),
+    "apply": Command(REPAIR, "Apply a plan; the change can be undone."),
+    "undo": Command(REPAIR, "Undo a change: restore every file byte for byte."),
+    "finalize": Command(REPAIR, "Discard the undo data of a change and free its space."),
+    "rebuild": Command(REPAIR, "Rebuild queues, index and configuration from the CommitLog."),
+    "recover": Command(REPAIR, "Recover a store after a crash, as a broker does on startup."),
+    "clean": Command(REPAIR, "Delete expired files; show first what consumers would lose."),
+    "salvage": Command(RESCUE, "Copy every valid record of a damaged store to a new one."),
+    "backup": Command(RESCUE, "Take a verified, incremental backup, also of a live store."),
+    "restore": Command(RESCUE, "Restore a backup into a new directory."),
+    "mirror": Command(COPY, "Follow a running broker as its slave."),
+    "convert": Command(COPY, "Convert a store to another layout with the same messages."),
+    "export": Command(MOVE, "Export messages as Parquet, in full or incrementally."),
+    "append": Command(MOVE, "Append messages to a store as a broker would."),
+    "replay": Command(MOVE, "Send messages of a store or an export again."),
+    "serve": Command(SERVE, "Serve a store to real clients: broker and name server."),
+}

@@ -5,6 +5,7 @@ from typing import Any
 
 import typer
 
+from mqtool.cli.commands import COMMANDS as ALL
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format
 from mqtool.cli.options import DebugOption, FileKindName, FormatOption
@@ -75,8 +76,6 @@ def formats(ctx: typer.Context, *, output_format: FormatOption = Format.TABLE, _
 
 
 def _rows() -> Iterator[dict[str, Any]]:
-    from mqtool.cli.app import COMMANDS as ALL
-
     taken = [name for name in ALL if name != "formats"]
     yield {
         "name": "rocketmq",

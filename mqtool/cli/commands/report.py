@@ -78,8 +78,8 @@ def report(
     _debug: DebugOption = False,
 ) -> ExitCode:
     """Checks a store, writes the page and prints where it is."""
+    from mqtool.cli.next_steps import next_steps
     from mqtool.cli.selected import require_selected
-    from mqtool.cli.verify_steps import next_steps
     from mqtool.report import report as make_page
     from mqtool.store import open_readable
     from mqtool.verify import Options, Severity

@@ -1,0 +1,416 @@
+"""`mqtool plan`: what a change would do to a store, as a file to read before it is carried out."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mqtool.cli import zones
+from mqtool.cli.changes import STEPS, step_rows
+from mqtool.cli.exits import ExitCode
+from mqtool.cli.filters import Filters
+from mqtool.cli.input_file import is_dash, read_input
+from mqtool.cli.invocation import Format, note
+from mqtool.cli.options import (
+    ConfigOption,
+    DebugOption,
+    FormatOption,
+    GrepOption,
+    KeyOption,
+    QueueOption,
+    TagOption,
+    TimeOption,
+    TopicOption,
+    UniqueKeyOption,
+    ZoneOption,
+    option,
+)
+from mqtool.cli.output import Output
+from mqtool.cli.schema import DATA, TABLE, WIDE, Column, OutputSchema, count, prints, text
+from mqtool.commands import command
+from mqtool.errors import NothingToChangeError, StoreError, UsageError
+from mqtool.records.damage import Damage
+
+if TYPE_CHECKING:
+    from mqtool.repair import Change, Plan
+    from mqtool.repair.from_findings import Mending
+    from mqtool.store.store import Store
+    from mqtool.verify import Finding
+
+
+HELP = """
+mqtool plan rebuild consumequeue /data/store --topic Orders --queue 3 -o plan.json
+
+Work out a change and write it down: which files change, from which to which SHA-256, what it needs. Nothing is changed
+before `mqtool apply`. WORDS are a verb and the store:
+
+repair: verify the store and repair all that a plan can.
+rebuild consumequeue|index|metadata|timer|all: derived files made anew in place; narrowed by --topic, --queue, --file.
+The timer's are not among all.
+undelete: --topic brings topics back from the log, configuration and queues.
+truncate: cut the log at --at, a record's physical offset, so that it stays cut; without --at what lies behind its end.
+redact: blank bodies of the messages at --at (offset, TOPIC/QUEUE@OFFSET or id) or of those that match.
+trim: set the segments aside that end at or before --before, with what only leads there.
+set-aside: move files (--file) out of the way.
+rename-segments: give CommitLog files (--file, or all) the names that the offsets in their records ask for.
+pad: make short segments (--file) as long as the others.
+
+Or --from FINDINGS, what `mqtool verify --format json` printed, `-` for stdin: the changes that repair it. Exit code 1
+if an error is left that the plan does not repair, or if there is nothing to change.
+
+impact: writes the plan file and scratch files in --work-dir; the store is only read
+"""
+
+
+PLAN = OutputSchema(
+    "plan",
+    1,
+    "what a plan will do",
+    (
+        text("store", "root of the store"),
+        text("plan", "file with the plan"),
+        Column("changes", "array", "what was asked for", items="any", show=DATA),
+        Column("complete", "boolean", "false if damage keeps something from being made or mended", show=TABLE),
+        count("files", "how many files change"),
+        count("space", "bytes that are needed beside what is there"),
+        text("digest", "SHA-256 that tells an edited plan", show=WIDE),
+        STEPS,
+        Column("notes", "array", "worth knowing before it is carried out", show=TABLE),
+        Column(
+            "left",
+            "array",
+            "findings that are still there after it (repair, --from)",
+            show=TABLE,
+            fields=(
+                text("code", "see `mqtool checks`"),
+                text("file", "below the store"),
+                text("remedy", "what to do about it"),
+            ),
+        ),
+        Column("gates", "array", "what must hold when it is carried out, beside unchanged files", show=WIDE),
+        text("next_step", "the command to type"),
+    ),
+    single=True,
+)
+
+CHANGE = "Change"
+
+WordsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[VERB [WHAT]] [STORE]", help="What to change, and the store's root.", show_default=False),
+]
+PlanOption = Annotated[Path, option("--output", "-o", metavar="PLAN", help="New file for the plan; - for stdout.")]
+FromOption = Annotated[
+    Path | None, option("--from", metavar="FINDINGS", panel=CHANGE, help="Output of verify --format json; - for stdin.")
+]
+FileOption = Annotated[
+    list[str] | None,
+    option("--file", metavar="NAME", panel=CHANGE, help="Index file, config/NAME or path below the store; repeatable."),
+]
+AtOption = Annotated[
+    list[str] | None, option("--at", metavar="ADDRESS", panel=CHANGE, help="Where: see truncate and redact above.")
+]
+BeforeOption = Annotated[
+    int | None, option("--before", metavar="OFFSET", panel=CHANGE, help="Physical offset that stays, for trim.")
+]
+WorkOption = Annotated[
+    Path | None, option("--work-dir", metavar="DIR", help="Takes scratch files; the system's own place if not given.")
+]
+
+
+_LARGEST = 1 << 28
+"""Bytes of findings that are read."""
+_FROM, _REPAIR = "from", "repair"
+"""Verbs whose changes follow from findings: those of `--from`, or those of verify now."""
+_NARROWED_BY = {
+    "rebuild all": frozenset[str](),
+    "rebuild consumequeue": frozenset({"topic", "queue"}),
+    "rebuild index": frozenset({"files"}),
+    "rebuild metadata": frozenset({"files"}),
+    "rebuild timer": frozenset[str](),
+    "undelete": frozenset({"topic"}),
+    "truncate": frozenset({"at"}),
+    "redact": frozenset({"at", "topic", "queue", "key", "unique_key", "tag", "time", "grep"}),
+    "trim": frozenset({"before"}),
+    "set-aside": frozenset({"files"}),
+    "rename-segments": frozenset({"files"}),
+    "pad": frozenset({"files"}),
+}
+"""Options that go with each of the other verbs."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    words: list[str]
+    out: Path
+    findings: Path | None
+    files: list[str]
+    at: list[str]
+    before: int | None
+    filters: Filters
+    damage: list[str] = field(default_factory=list)
+    """What could not be looked at, in words."""
+    read: list[tuple[str, list[Finding]]] = field(default_factory=list)
+    """The findings, once they are read: a pipe can be read only once."""
+
+    def given(self) -> set[str]:
+        """Returns the names of the options that narrow a change."""
+        chosen = {name for name in ("files", "at", "before") if getattr(self, name) not in (None, [])}
+        names = ("topic", "queue", "key", "unique_key", "tag", "time", "grep")
+        return chosen | {name for name in names if getattr(self.filters, name) is not None}
+
+
+@prints(PLAN)
+def plan(
+    ctx: typer.Context,
+    words: WordsArgument = None,
+    *,
+    out: PlanOption,
+    findings: FromOption = None,
+    topic: TopicOption = None,
+    queue: QueueOption = None,
+    file: FileOption = None,
+    at: AtOption = None,
+    before: BeforeOption = None,
+    key: KeyOption = None,
+    unique_key: UniqueKeyOption = None,
+    tag: TagOption = None,
+    time: TimeOption = None,
+    grep: GrepOption = None,
+    work_dir: WorkOption = None,
+    config: ConfigOption = None,
+    output_format: FormatOption = Format.TABLE,
+    _zone: ZoneOption = zones.DEFAULT,
+    _debug: DebugOption = False,
+) -> ExitCode:
+    """Plans, writes the plan down and shows it; ends with 1 if an error is left that the plan does not repair."""
+    from mqtool.cli.selected import require_selected
+    from mqtool.repair import make_plan
+    from mqtool.repair.from_findings import changes_of, left_by
+    from mqtool.store.real_path import is_inside
+    from mqtool.store.store import open_store
+    from mqtool.verify import verify
+
+    filters = Filters(topic=topic, queue=queue, key=key, unique_key=unique_key, tag=tag, time=time, grep=grep)
+    options = _Options(words or [], out, findings, file or [], at or [], before, filters)
+    verb, path = _words(options)
+    to_stdout = is_dash(out)
+    if not to_stdout and is_inside(out, path):
+        raise UsageError(f"{out}: expected a file outside of the store {path}")
+    if not to_stdout and out.exists():  # said before the log is read, which can take hours; `open` below decides
+        raise UsageError(f"{out}: expected a new file, this one exists")
+    left: Mending | None = None
+    known: tuple[Finding, ...] = ()
+    with open_store(path, config) as store:
+        require_selected([store], topic, queue)
+        if verb in (_FROM, _REPAIR):
+            known = verify(store).findings if verb == _REPAIR else tuple(_findings(options)[1])
+            left = changes_of(store, known)
+            changes = left.changes
+            if not changes:
+                raise NothingToChangeError(f"{path}: verify has found nothing that a plan repairs")
+        else:
+            changes = _changes(verb, store, options)
+    whole = left is not None and not left.again
+    after: list[Mending] = []
+
+    def look(root: Path, keys: Mapping[str, str]) -> None:
+        if left is not None and left.left:
+            after.append(left_by(left, known, root, keys))
+
+    made = make_plan(path, changes, config=config, work_dir=work_dir, must_repair=whole, look=look)
+    left = after[0] if after else left
+    is_whole = made.complete or bool(after)  # what damage kept from being made is in `left`, if it is an error
+    code = ExitCode.OK if is_whole and not options.damage and _is_enough(left) else ExitCode.NO
+    document = _document(made, options, left)
+    if to_stdout:
+        _write_to_stdout(made, document)
+        return code
+    try:
+        with out.open("x", encoding="utf-8") as plan_file:
+            plan_file.write(made.to_json())
+    except FileExistsError as error:
+        raise UsageError(f"{out}: expected a new file, this one exists") from error
+    except OSError as error:
+        raise StoreError(f"cannot be written: {error.strerror}", out) from error
+    return Output(ctx.obj, PLAN, output_format).document(document, code)
+
+
+def _write_to_stdout(made: Plan, document: dict[str, Any]) -> None:
+    """Prints the plan itself; what is worth knowing before it is carried out goes to stderr."""
+    sys.stdout.buffer.write(made.to_json().encode())
+    sys.stdout.buffer.flush()
+    for line in document["notes"]:
+        note(line)
+    for one in document["left"]:
+        note(f"left: {one['code']}: {one['file']}: {one['remedy']}")
+    note(f"files that change: {document['files']}; next: {document['next_step']}")
+
+
+def _is_enough(mending: Mending | None) -> bool:
+    """Whether a plan repairs every error, or is the first of two that do."""
+    from mqtool.verify import Severity
+
+    return mending is None or mending.again or all(one.severity is not Severity.ERROR for one in mending.left)
+
+
+def _words(options: _Options) -> tuple[str, Path]:
+    """Returns the verb, "" with --from, and the store."""
+    words = list(options.words)
+    if options.findings is not None:
+        if len(words) > 1 or options.given():
+            raise UsageError("--from says what to change: give no verb and nothing that narrows it")
+        return _FROM, Path(words[0]) if words else Path(_findings(options)[0])
+    verb = next((verb for verb in (*_NARROWED_BY, _REPAIR) if words[: len(verb.split())] == verb.split()), None)
+    if verb is None:
+        raise UsageError(f"expected one of {', '.join((_REPAIR, *_NARROWED_BY))}, found {' '.join(words[:2])!r}")
+    rest = words[len(verb.split()) :]
+    if len(rest) != 1:
+        raise UsageError(f"{verb}: expected one store, found {len(rest)}")
+    odd = options.given() - _NARROWED_BY.get(verb, frozenset())
+    if odd:
+        raise UsageError(f"{verb}: --{min(odd).replace('_', '-').replace('files', 'file')} does not go with it")
+    return verb, Path(rest[0])
+
+
+def _findings(options: _Options) -> tuple[str, list[Finding]]:
+    """Returns the store and the findings that `--from` names: a file, a pipe, or `-` for stdin; read once."""
+    from mqtool.repair.from_findings import findings_of
+
+    path = options.findings
+    assert path is not None
+    if not options.read:
+        try:
+            options.read.append(findings_of(json.loads(read_input(path, _LARGEST)), path))
+        except (ValueError, RecursionError) as error:
+            raise UsageError(f"{path}: expected JSON: {error}") from error
+    return options.read[0]
+
+
+def _changes(verb: str, store: Store, options: _Options) -> tuple[Change, ...]:
+    """Returns the changes that a verb and the options name."""
+    from mqtool import repair
+
+    if verb.startswith("rebuild "):
+        return _rebuilds(verb, options)
+    change: Change
+    match verb:
+        case "undelete":
+            if not options.filters.topic:
+                raise UsageError("undelete: name the topics with --topic")
+            change = repair.Undelete(tuple(options.filters.topic))
+        case "truncate":
+            change = repair.Truncate(_log_end(store, options))
+        case "redact":
+            change = repair.Redact(_redacted(store, options))
+        case "trim":
+            if options.before is None:
+                raise UsageError("trim: say with --before which physical offset stays")
+            change = repair.Trim(options.before)
+        case "set-aside":
+            change = repair.SetAside(_files(store, options, verb))
+        case "rename-segments":
+            change = repair.RenameSegments(_misnamed(store, options))
+        case _:
+            change = repair.Pad(_files(store, options, verb))
+    return (change,)
+
+
+def _rebuilds(verb: str, options: _Options) -> tuple[Change, ...]:
+    from mqtool import repair
+
+    match verb.removeprefix("rebuild "):
+        case "consumequeue":
+            return (repair.RebuildQueues(tuple(options.filters.topic or ()), options.filters.queue),)
+        case "index":
+            if len(options.files) > 1:
+                raise UsageError("rebuild index: one --file, or none for all")
+            return (repair.RebuildIndex(options.files[0] if options.files else None),)
+        case "metadata":
+            return (repair.RebuildMetadata(tuple(options.files)),)
+        case "timer":
+            return (repair.RebuildTimer(),)
+    return repair.RebuildQueues(), repair.RebuildIndex(), repair.RebuildMetadata()
+
+
+def _log_end(store: Store, options: _Options) -> int:
+    """Returns the physical offset at which to cut."""
+    if not options.at:
+        return store.commit_log.max_offset
+    if len(options.at) > 1 or not options.at[0].isdecimal():
+        raise UsageError(f"truncate: expected one physical offset, found --at {' '.join(options.at)}")
+    return int(options.at[0])
+
+
+def _redacted(store: Store, options: _Options) -> tuple[int, ...]:
+    """Returns the physical offsets of the messages that are chosen."""
+    from mqtool.store.address import resolve
+
+    offsets = {message.physical_offset for address in options.at for message in resolve(store, address).messages}
+    if len(options.at) > len(offsets):
+        raise UsageError("redact: no message is at one of the addresses; look with mqtool get")
+    log = store.commit_log
+    wanted = options.filters.keywords(log.min_offset, log.max_offset)
+    if not wanted and not options.at:
+        raise UsageError("redact: choose messages with --at, --key, --unique-key, --grep, …")
+    if wanted:
+        for message in store.messages(**wanted):
+            if isinstance(message, Damage):
+                options.damage.append(
+                    f"damage: physical offsets {message.start} to {message.end} could not be looked at"
+                )
+            else:
+                offsets.add(message.physical_offset)
+    return tuple(sorted(offsets))
+
+
+def _misnamed(store: Store, options: _Options) -> tuple[str, ...]:
+    """Returns the CommitLog files that get the names which their records state."""
+    if options.files:
+        return _files(store, options, "rename-segments")
+    if not store.layout.misplaced:
+        raise UsageError("rename-segments: every segment has the name that its records state")
+    return tuple(file.path.relative_to(store.path).as_posix() for file in store.layout.misplaced)
+
+
+def _files(store: Store, options: _Options, verb: str) -> tuple[str, ...]:
+    """Returns the files that are named, below the store, however they were named."""
+    if not options.files:
+        raise UsageError(f"{verb}: name the files with --file")
+    root = store.path.absolute()
+    named = (Path(name).absolute() for name in options.files)
+    pairs = zip(options.files, named, strict=True)
+    return tuple(path.relative_to(root).as_posix() if path.is_relative_to(root) else name for name, path in pairs)
+
+
+def _document(made: Plan, options: _Options, mending: Mending | None) -> dict[str, Any]:
+    from mqtool.repair.changes import change_to_json
+    from mqtool.repair.plan import GATES
+    from mqtool.verify import CATALOGUE
+
+    left = mending.left if mending is not None else ()
+    notes = [*made.notes, *options.damage]
+    if made.forecast is not None:
+        notes.insert(0, f"messages that a start loses: {made.forecast.words}")
+    if mending is not None and mending.again:
+        notes.append("the end of the log comes first: verify and plan again once this is finalized")
+    return {
+        "store": made.store,
+        "plan": str(options.out),
+        "changes": [change_to_json(one) for one in made.changes],
+        "complete": made.complete and not left and not options.damage,
+        "files": len(made.steps),
+        "space": made.space,
+        "digest": made.digest,
+        "steps": step_rows(made.steps),
+        "notes": notes,
+        "left": [{"code": one.code, "file": one.file, "remedy": CATALOGUE[one.code].remedy} for one in left],
+        "gates": list(GATES),
+        "next_step": command("apply", "-" if is_dash(options.out) else options.out, "--yes"),
+    }

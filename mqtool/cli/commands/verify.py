@@ -1,0 +1,433 @@
+"""`mqtool verify`: what is wrong with a store, exactly, and what to do."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mqtool.cli import siblings
+from mqtool.cli.exits import ExitCode
+from mqtool.cli.invocation import FORMAT_OPTIONS, note
+from mqtool.cli.options import (
+    OUTPUT,
+    Broker,
+    ConfigOption,
+    DebugOption,
+    ProgressMode,
+    ProgressOption,
+    StoreArgument,
+    TopicOption,
+    option,
+    print_schema,
+)
+from mqtool.cli.progress import show_progress
+from mqtool.cli.ranges import parse_rate
+from mqtool.cli.render import Csv, encode
+from mqtool.cli.result_file import check_result_file, write_result_file
+from mqtool.cli.schema import TABLE, Column, OutputSchema, count, prints, text
+from mqtool.cli.sibling_rows import VERIFY_KIND
+from mqtool.cli.spark_session import LOCAL, SPARK, ConfOption, MasterOption, OnSpark, on_spark, spark_session
+from mqtool.cli.workers import workers
+from mqtool.errors import UsageError
+from mqtool.siblings.registry import recognise
+
+if TYPE_CHECKING:
+    from mqtool.store import Store
+    from mqtool.verify import Finding, Verification
+    from mqtool.verify.store import Progress
+
+
+HELP = """
+mqtool verify /data/store
+
+Check everything: the CommitLog record by record, every queue and index entry against it in both directions,
+checkpoint, configuration, timer, controller files. Says what is damaged, which messages are lost for which consumer
+groups, and what to type next; `mqtool checks` explains the codes. --config adds a check of the configuration against
+the files. A store that a broker is writing to may be checked: only what is certain is reported.
+
+impact: read-only; writes --state and --output where they are given
+"""
+
+
+FINDING_COLUMNS = (
+    text("code", "stable, see `mqtool checks`"),
+    text("severity", "error, warning or note"),
+    text("file", "path below the store; as it is if it lies elsewhere"),
+    count("position", "byte in that file", nullable=True),
+    count("physical_offset", "byte address in the CommitLog", nullable=True),
+    text("topic", "whose messages", nullable=True),
+    Column("queue_id", "integer", "whose messages", show=TABLE, nullable=True),
+    count("lost_bytes", "bytes of the CommitLog that hold no valid record"),
+    count("lost_messages", "messages proved to be gone"),
+    text("evidence", "expected and found"),
+    text("next_step", "the command to type"),
+    text("runbooks", "runbooks about it, the one to take first; empty if there is none"),
+)
+
+_CHECK_COLUMNS = (
+    text("check", "what was looked at"),
+    text("state", "clean, dirty (warnings only), corrupt, or unknown (could not be looked at)"),
+    count("findings", "how many"),
+    text("detail", "how much was looked at, or why it could not be"),
+)
+
+_RANGE_COLUMNS = (
+    count("start", "physical offset of the first byte"),
+    count("end", "physical offset after the last byte"),
+    text("kind", "as `damage` of dump: bad-crc, zeros, missing, …; cut-off: behind the end of the log"),
+    text("file", "of the first byte; empty where there is none"),
+    count("position", "of the first byte in that file"),
+    count("messages", "proved to have been there"),
+)
+
+_QUEUE_COLUMNS = (
+    text("topic", "name"),
+    Column("queue_id", "integer", "of the topic", show=TABLE),
+    Column("offsets", "array", "first and last queue offset of each run, both included", items="any", show=TABLE),
+    count("messages", "how many"),
+    text("proof", "units: the queue points at them; offsets: what is left skips their queue offsets"),
+)
+
+_GROUP_COLUMNS = (
+    text("group", "consumer group"),
+    text("topic", "name"),
+    Column("queue_id", "integer", "of the topic", show=TABLE),
+    count("consumer_offset", "next queue offset that it will read"),
+    count("consumed", "lost messages that it had consumed"),
+    count("unread", "lost messages that it will never see"),
+)
+
+_START_COLUMNS = (
+    text("headline", "in one sentence"),
+    text("release", "whose start: 4.9 or 5.5"),
+    text("release_evidence", "why this release: given, or what it was detected or assumed from"),
+    text("verdict", "as of explain-start, or why it is unknown"),
+    count("lost_messages", "that consumers would not get; null if unknown, or if it does not start", nullable=True),
+    Column(
+        "do_not_start",
+        "boolean",
+        "the start fails, or loses more than is lost already; null if unknown",
+        show=TABLE,
+        nullable=True,
+    ),
+)
+
+_VERDICT_COLUMNS = (
+    text("store", "as given"),
+    text("status", "clean, dirty (warnings only), corrupt, or unknown (nothing found, but not all could be checked)"),
+    Column("complete", "boolean", "false if it was stopped early; --state resumes", show=TABLE),
+    Column("live", "boolean", "a broker held the lock: only what is certain is reported", show=TABLE),
+    count("errors", "findings of this severity"),
+    count("warnings", "findings of this severity"),
+    count("notes", "findings of this severity"),
+    count("lost_bytes", "in all"),
+    count("lost_messages", "in all"),
+    Column(
+        "next_start",
+        "object",
+        "what the next start of a broker does; null if the check was stopped early, or for a store in object storage",
+        show=TABLE,
+        nullable=True,
+        fields=_START_COLUMNS,
+    ),
+    count("records", "sound ones that were read"),
+    count("log_bytes", "bytes of the CommitLog that were read"),
+    count("units", "of all queues"),
+    count("entries", "of all index files"),
+    Column("seconds", "number", "by the clock", show=TABLE),
+)
+
+
+def _list(name: str, doc: str, fields: tuple[Column, ...]) -> Column:
+    return Column(name, "array", doc, show=TABLE, fields=fields)
+
+
+VERIFY = OutputSchema(
+    "verify",
+    1,
+    "the whole answer",
+    (
+        *_VERDICT_COLUMNS,
+        _list("checks", "how each check ended", _CHECK_COLUMNS),
+        _list("findings", "what is broken, in a stable order", FINDING_COLUMNS),
+        _list("lost_ranges", "bytes of the CommitLog without a valid record", _RANGE_COLUMNS),
+        _list("lost_messages_of_queues", "messages that are gone, by queue", _QUEUE_COLUMNS),
+        _list("lost_messages_of_groups", "what that means for consumer groups", _GROUP_COLUMNS),
+        Column("next_steps", "array", "commands to type, the best first", show=TABLE),
+    ),
+    single=True,
+)
+
+
+def _line(name: str, doc: str, fields: tuple[Column, ...]) -> OutputSchema:
+    return OutputSchema(f"verify.{name}", 1, doc, (Column(name, "object", doc, fields=fields),))
+
+
+FINDING = _line("finding", "one finding", FINDING_COLUMNS)
+CHECK = _line("check", "how one check ended", _CHECK_COLUMNS)
+LOST_RANGE = _line("lost_range", "a range without a valid record", _RANGE_COLUMNS)
+LOST_MESSAGES = _line("lost_messages", "lost messages of a queue", _QUEUE_COLUMNS)
+GROUP_LOSS = _line("group_loss", "what a loss means for a group", _GROUP_COLUMNS)
+VERDICT = _line("verdict", "the last line", _VERDICT_COLUMNS)
+LINES = (FINDING, CHECK, LOST_RANGE, LOST_MESSAGES, GROUP_LOSS, VERDICT)
+"""Kinds of lines of `--format jsonl`."""
+
+FINDING_ROWS = OutputSchema("verify.findings", 1, "a finding", FINDING_COLUMNS)
+"""Rows of `--format csv`."""
+
+WORK = "Work"
+
+
+class VerifyFormat(StrEnum):
+    """Values of `--format`."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    JSONL = "jsonl"
+    CSV = "csv"
+    JUNIT = "junit"
+    PROMETHEUS = "prometheus"
+    NAGIOS = "nagios"
+    HELP = "help"
+
+
+class FailOn(StrEnum):
+    """Values of `--fail-on`."""
+
+    WARNING = "warning"
+    ERROR = "error"
+    NEVER = "never"
+
+
+def _help_of_output(ctx: typer.Context, value: VerifyFormat) -> VerifyFormat:
+    if value is VerifyFormat.HELP and not ctx.resilient_parsing:
+        print_schema(ctx)
+        raise typer.Exit(0)
+    return value
+
+
+VerifyFormatOption = Annotated[
+    VerifyFormat,
+    option(
+        *FORMAT_OPTIONS,
+        panel=OUTPUT,
+        is_eager=True,
+        callback=_help_of_output,
+        help="How the answer is written; csv has the findings only, help prints the JSON Schema.",
+    ),
+]
+FailOnOption = Annotated[
+    FailOn,
+    option("--fail-on", panel=OUTPUT, help="error: exit 1 for errors; warning: also 3 for warnings, unknown checks."),
+]
+OutfileOption = Annotated[
+    Path | None,
+    option("--output", "-o", metavar="FILE", panel=OUTPUT, help="Write to FILE atomically instead of stdout."),
+]
+JobsOption = Annotated[
+    int | None,
+    option("--jobs", "-j", metavar="N", panel=WORK, min=1, help="Processes; else one for small stores, or all cores."),
+]
+ThrottleOption = Annotated[
+    str | None, option("--throttle", metavar="SIZE", panel=WORK, help="Read at most SIZE bytes a second, e.g. 50M.")
+]
+StateOption = Annotated[
+    Path | None,
+    option("--state", metavar="FILE", panel=WORK, help="Keep finished parts here; run again with it to go on."),
+]
+MaxTimeOption = Annotated[
+    float | None,
+    option("--max-time", metavar="SECONDS", panel=WORK, min=0, help="Begin nothing after this; exit 5 if any is left."),
+]
+
+BrokerOption = Annotated[
+    Broker | None,
+    option("--broker", panel=WORK, help="Release whose next start is judged. [default: the detected one]"),
+]
+SparkOption = Annotated[bool, option("--spark", panel=SPARK, help="Let executors of Spark read (needs Java 17).")]
+
+
+@prints(VERIFY, *LINES, VERIFY_KIND)
+def verify(
+    ctx: typer.Context,
+    store: StoreArgument,
+    *,
+    topic: TopicOption = None,
+    jobs: JobsOption = None,
+    throttle: ThrottleOption = None,
+    state: StateOption = None,
+    max_time: MaxTimeOption = None,
+    broker: BrokerOption = None,
+    spark: SparkOption = False,
+    master: MasterOption = LOCAL,
+    conf: ConfOption = None,
+    output_format: VerifyFormatOption = VerifyFormat.TABLE,
+    outfile: OutfileOption = None,
+    fail_on: FailOnOption = FailOn.ERROR,
+    config: ConfigOption = None,
+    progress: ProgressOption = ProgressMode.AUTO,
+    _debug: DebugOption = False,
+) -> ExitCode:
+    """Checks a store and writes the answer; the exit code says what was found, as --fail-on asks."""
+    from mqtool.cli.next_steps import next_steps
+    from mqtool.cli.selected import require_selected
+    from mqtool.store import open_readable
+    from mqtool.verify import Options
+    from mqtool.verify import verify as check
+
+    where = on_spark(spark, master, conf)
+    kind = recognise(store)
+    if kind is not None:
+        if outfile or any((topic, jobs, throttle, state, max_time, where, broker)):
+            raise UsageError(f"a store of kind {kind.name} is checked whole, in one process, to stdout")
+        return siblings.verify(ctx.obj, kind, store, output_format.value, fail_on.value)
+    for written in (outfile, state):
+        if written is not None:
+            check_result_file(store, written)
+    limit = parse_rate(throttle)
+    if where is not None and any((jobs, throttle, state, max_time)):
+        raise UsageError("--jobs, --throttle, --state and --max-time are for this machine, not for --spark")
+    topics, release = tuple(topic) if topic else None, broker and broker.value
+    with open_readable(store, config) as opened:
+        require_selected([opened], topics)
+        size = sum(segment.size for segment in opened.commit_log.segments)
+        with show_progress(progress, "verify", 0, size) as bar:
+            move: Progress = lambda done, total: bar.update(size * done // max(1, total))  # noqa: E731
+            if where is None:
+                options = Options(topics, workers(jobs, size), limit, state, max_time, broker=release)
+                found = check(opened, options, move)
+            else:
+                found = _on_spark(opened, where, topics, release, move)
+            bar.update(size)
+        steps = next_steps(opened, found)
+    code = exit_code(found, fail_on)
+    data = render(found, output_format, code, steps)
+    if outfile is not None:
+        write_result_file(outfile, data)
+    else:
+        sys.stdout.buffer.write(data)
+        sys.stdout.flush()
+    if not found.complete:
+        note("stopped early; run again with the same --state to go on" if state else "stopped early")
+    return code
+
+
+def _on_spark(
+    store: Store, where: OnSpark, topics: tuple[str, ...] | None, release: str | None, move: Progress
+) -> Verification:
+    with spark_session(where) as session:
+        from mqtool.spark.verify import verify_on  # loads pyspark, which the session has found to be there
+
+        return verify_on(session, store, topics, move, broker=release)
+
+
+def exit_code(found: Verification, fail_on: FailOn) -> ExitCode:
+    """Returns what the process tells its caller."""
+    from mqtool.verify import Severity, State
+
+    if not found.complete:
+        return ExitCode.STOPPED_EARLY
+    if fail_on is FailOn.NEVER:
+        return ExitCode.OK
+    if found.count(Severity.ERROR):
+        return ExitCode.NO
+    doubtful = found.count(Severity.WARNING) or any(one.state is State.UNKNOWN for one in found.checks)
+    return ExitCode.WARNINGS if fail_on is FailOn.WARNING and doubtful else ExitCode.OK
+
+
+def render(found: Verification, output_format: VerifyFormat, code: ExitCode, steps: tuple[str, ...] = ()) -> bytes:
+    """Returns the answer in a format."""
+    from mqtool.cli import verification_monitoring, verification_text
+
+    match output_format:
+        case VerifyFormat.JSON:
+            answer = {**VERIFY.head(), "ok": code is ExitCode.OK, **document(found, steps)}
+            return encode(answer, indent=True) + b"\n"
+        case VerifyFormat.JSONL:
+            return b"".join(encode(line) + b"\n" for line in lines(found))
+        case VerifyFormat.CSV:
+            csv = Csv(FINDING_ROWS)
+            return csv.begin() + b"".join(csv.row(finding_row(finding)) for finding in found.findings)
+        case VerifyFormat.JUNIT:
+            return verification_monitoring.junit(found)
+        case VerifyFormat.PROMETHEUS:
+            return verification_monitoring.prometheus(found, time.time())
+        case VerifyFormat.NAGIOS:
+            return verification_monitoring.nagios(found)
+    return verification_text.text(found, steps, wide=output_format is VerifyFormat.WIDE)
+
+
+def finding_row(finding: Finding) -> dict[str, Any]:
+    """Returns a finding as JSON."""
+    from mqtool.verify import CATALOGUE
+
+    return {**asdict(finding), "runbooks": " ".join(CATALOGUE[finding.code].runbooks)}
+
+
+def verdict_row(found: Verification) -> dict[str, Any]:
+    """Returns the verdict as JSON."""
+    from mqtool.verify import Severity
+
+    return {
+        "store": found.store,
+        "status": found.state.value,
+        "complete": found.complete,
+        "live": found.live,
+        "errors": found.count(Severity.ERROR),
+        "warnings": found.count(Severity.WARNING),
+        "notes": found.count(Severity.NOTE),
+        "lost_bytes": found.losses.bytes,
+        "lost_messages": found.losses.messages,
+        "next_start": found.next_start and {"headline": found.next_start.headline, **asdict(found.next_start)},
+        **asdict(found.statistics),
+    }
+
+
+def document(found: Verification, steps: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Returns the whole answer as one object."""
+    rows = _rows(found)
+    return {
+        **verdict_row(found),
+        "checks": rows["check"],
+        "findings": rows["finding"],
+        "lost_ranges": rows["lost_range"],
+        "lost_messages_of_queues": rows["lost_messages"],
+        "lost_messages_of_groups": rows["group_loss"],
+        "next_steps": list(steps),
+    }
+
+
+def lines(found: Verification) -> list[dict[str, Any]]:
+    """Returns the answer line by line, the verdict last."""
+    parts = [{kind: row} for kind, rows in _rows(found).items() for row in rows]
+    return [*parts, {"verdict": verdict_row(found)}]
+
+
+def _rows(found: Verification) -> dict[str, list[dict[str, Any]]]:
+    losses = found.losses
+    return {
+        "finding": [finding_row(finding) for finding in found.findings],
+        "check": [
+            {"check": one.area.value, "state": one.state.value, "findings": one.findings, "detail": one.detail}
+            for one in found.checks
+        ],
+        "lost_range": [asdict(part) for part in losses.ranges],
+        "lost_messages": [
+            {
+                "topic": loss.topic,
+                "queue_id": loss.queue_id,
+                "offsets": loss.offsets,
+                "messages": loss.messages,
+                "proof": loss.proof,
+            }
+            for loss in losses.queues
+        ],
+        "group_loss": [asdict(loss) for loss in losses.groups],
+    }
