@@ -1,4 +1,4 @@
-"""Components: what an open store consists of; put together, flushed and taken apart in the right order.
+"""Components: the parts of an open store; assembled, flushed and shut down in the right order.
 
 Source: DefaultMessageStore.load/start/shutdown (4.9.7, 5.5.0).
 """
@@ -46,7 +46,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Components:
-    """Everything of one open store."""
+    """The parts of one open store, in the order in which `assemble` builds them."""
 
     root: Path
     options: StoreOptions
@@ -71,7 +71,7 @@ class Components:
 
 @contextmanager
 def named_errors(path: Path) -> Iterator[None]:
-    """Turns what the system reports into a StoreError that names the file and what to do."""
+    """Turns an OSError into a StoreError that names the file and what to do."""
     try:
         yield
     except OSError as error:
@@ -122,7 +122,8 @@ def _put_together(
     abort = AbortMark(files, root, v4=options.v4)
     left_by = abort.left_by()
     directories = (*writable, *options.read_only_dirs)
-    # The model looks at the lock as a broker does, so it is taken after; who came in between has left a mark.
+    # The plan checks the lock file as a broker does, so the lock is taken after it; a process that opened the store in
+    # between has left its mark.
     executor = _planned(root, options, directories)
     files.make_directory(root)
     lock.acquire()
@@ -187,7 +188,7 @@ def _put_together(
 
 
 def _planned(root: Path, options: StoreOptions, directories: tuple[Path, ...]) -> RecoveryExecutor:
-    """Returns an executor that can be carried out; raises where the store is refused."""
+    """Returns the planned recovery; raises if the store is refused."""
     executor = RecoveryExecutor(root, options, directories)
     executor.plan()
     admission.check_cut(executor)
@@ -195,13 +196,13 @@ def _planned(root: Path, options: StoreOptions, directories: tuple[Path, ...]) -
 
 
 def _settle(log: MappedFileQueue, queues: Queues) -> None:
-    """Brings what the last process had written to the disk: recovery took it as it was in the page cache."""
+    """Flushes what the last process had written: recovery read it from the page cache, so it may not be on disk yet."""
     for file in (*log.files, *(file for queue in queues.all() for file in queue.files.files)):
         file.file.sync()
 
 
 def flush_all(components: Components) -> int:
-    """Brings log, queues, index and checkpoint to the disk; returns the flushed offset of the log."""
+    """Flushes log, queues, index and checkpoint; returns the flushed offset of the log."""
     flushed = components.flusher.flush_log()
     components.flusher.flush_queues()
     if components.index is not None:
@@ -211,7 +212,7 @@ def flush_all(components: Components) -> int:
 
 
 def shut_down(components: Components) -> None:
-    """Ends threads, writes what waits, removes `abort` if nothing is missing, gives up the lock.
+    """Stops the threads, dispatches and flushes the rest, deletes `abort` if all was written, releases the lock.
 
     Raises:
         OSError: something could not be written.
@@ -219,7 +220,7 @@ def shut_down(components: Components) -> None:
     try:
         if components.service is not None:
             components.service.stop()
-        with components.log.lock:  # a put that is under way ends first
+        with components.log.lock:  # waits for a put in progress
             pass
         components.log.allocator.stop()
         components.flusher.flush_log()

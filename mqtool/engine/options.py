@@ -1,4 +1,4 @@
-"""StoreOptions: everything about a store that a caller may choose, with the real store's defaults.
+"""StoreOptions: everything about a store that a caller may choose, with the broker's defaults.
 
 One frozen dataclass, built at the edge: from keyword arguments, or from a broker's properties by
 `options_from_config`. Sizes are bytes, times milliseconds. Source: MessageStoreConfig (4.9.7, 5.5.0).
@@ -24,7 +24,7 @@ DEFAULT_HOST = Host("127.0.0.1", 10911)
 
 
 class FlushMode(Enum):
-    """When the CommitLog reaches the disk."""
+    """When the CommitLog is flushed to disk."""
 
     ASYNC_FLUSH = "ASYNC_FLUSH"
     """At intervals, after the put has returned."""
@@ -33,26 +33,26 @@ class FlushMode(Enum):
 
 
 class Compat(Enum):
-    """Whose bytes are written where the releases differ."""
+    """Release whose on-disk format to write."""
 
     V4_9 = "4.9"
     V5_5 = "5.5"
 
 
 class RecoveryMode(Enum):
-    """What becomes of bytes that the real store's recovery cuts off or deletes when a store is opened."""
+    """What to do with bytes that recovery cuts off or deletes when a store is opened."""
 
     COMPATIBLE = "compatible"
-    """What becomes of them there. Of a store that this engine left, records are moved aside all the same."""
+    """Cut and delete them, as the broker does. Records of a store that this engine wrote are quarantined even so."""
     CAREFUL = "careful"
-    """All of them are moved aside first, and whole messages among them are listed in a form that can be appended."""
+    """Quarantine all of them first, and list the complete messages among them in a form that `append` reads."""
 
 
 class PropertyOrder(Enum):
     """In which order properties are stored when the engine has to rewrite them (LMQ, inner batch)."""
 
     GIVEN = "given"
-    """As they came; new ones at the end."""
+    """In the given order; new ones at the end."""
     HASH = "hash"
     """As the broker's HashMap iterates."""
 
@@ -62,10 +62,10 @@ class StoreOptions:
     """Options of a `MessageStore`; the field's docs name the broker's key.
 
     Attributes:
-        compat: whose bytes to write.
-        recovery: what becomes of bytes that recovery cuts off.
+        compat: release whose on-disk format to write.
+        recovery: what to do with bytes that recovery cuts off.
         commit_log_dirs: directories of the CommitLog, () for `commitlog` in the store (storePathCommitLog).
-        read_only_dirs: further ones that are only read (readOnlyCommitLogStorePaths).
+        read_only_dirs: directories of further segments that are only read (readOnlyCommitLogStorePaths).
         commit_log_file_size: mappedFileSizeCommitLog.
         consume_queue_file_size: mappedFileSizeConsumeQueue; rounded up to whole units.
         consume_queue_ext: enableConsumeQueueExt.
@@ -73,33 +73,34 @@ class StoreOptions:
         bit_map_bits: bitMapLengthConsumeQueueExt.
         batch_consume_queue_file_size: mapperFileSizeBatchConsumeQueue.
         index: whether keys are indexed (messageIndexEnable).
-        index_tags: whether TAGS are indexed too; None as the release does: 5.5 indexes them, 5.0 to 5.4 did not.
+        index_tags: whether TAGS are indexed too; None for the release's default: 5.5 indexes them, 5.0 to 5.4 did not.
         index_slots, index_entries: maxHashSlotNum, maxIndexNum.
         flush_mode: flushDiskType.
         flush_interval_ms, flush_least_pages, flush_thorough_interval_ms: flushIntervalCommitLog and so on.
         commit_interval_ms, commit_least_pages, commit_thorough_interval_ms: of the transient store pool.
         queue_flush_interval_ms, queue_flush_least_pages, queue_flush_thorough_interval_ms: flushIntervalConsumeQueue …
-        checkpoint_interval_ms: how often the checkpoint is written; the real store's second is no key.
-        clean_interval_ms: how often old files are looked for (cleanResourceInterval).
+        checkpoint_interval_ms: how often the checkpoint is written; fixed at one second in the broker.
+        clean_interval_ms: how often retention runs (cleanResourceInterval).
         sync_flush_timeout_ms: how long a put waits for its flush (syncFlushTimeout).
         pool_buffers: buffers of the transient store pool, 0 for none (transientStorePoolEnable, …Size).
         positional_writes: records are written by pwrite, not through a mapping (writeWithoutMmap).
-        reserve_bytes: how far ahead of the writer blocks are reserved and pages made (stands for warmMapedFileEnable).
+        reserve_bytes: how far ahead of the writer blocks are reserved and pages are faulted in (in place of
+            warmMapedFileEnable).
         lock_memory: whether the pages ahead of the writer are locked too, where the system allows it.
-        max_message_size: longest body (maxMessageSize).
-        refuse_oversize: refuse a record that fits no file; the real store answers PUT_OK and leaves two files blank.
+        max_message_size: maximum length of a body (maxMessageSize).
+        refuse_oversize: refuse a record that fits no segment; the broker answers PUT_OK and leaves two segments blank.
         append_record_crc: enabledAppendPropCRC.
         lmq, multi_dispatch: enableLmq, enableMultiDispatch.
-        property_order: of properties that the engine rewrites.
+        property_order: order of properties that the engine rewrites.
         page_cache_busy_ms: osPageCacheBusyTimeOutMills.
         delay_levels: messageDelayLevel.
         max_get_bytes_in_memory, max_get_count_in_memory, max_get_bytes_on_disk, max_get_count_on_disk: maxTransfer….
-        memory_ratio: per cent of the memory that counts as page cache (accessMessageInMemoryMaxRatio).
-        max_filter_bytes: bytes of ConsumeQueue that a filtered get looks through (maxFilterMessageSize).
-        kernels_after: bytes that are put as columns before compiled loops are loaded for that and for dispatch, which
-            takes half a second, and some more once on a machine; 0 for the first call.
-        max_query: most messages that a query returns (maxMsgsNumBatch).
-        store_host: what records are stored under if the caller names no host.
+        memory_ratio: percentage of the memory that counts as page cache (accessMessageInMemoryMaxRatio).
+        max_filter_bytes: maximum bytes of ConsumeQueue that a filtered get scans (maxFilterMessageSize).
+        kernels_after: bytes put as columns before compiled loops are loaded for put and dispatch, which takes half a
+            second, and longer the first time on a machine; 0 to load them at the first call.
+        max_query: maximum number of messages that a query returns (maxMsgsNumBatch).
+        store_host: store host of records whose caller gives none.
         zone: time zone of index file names and of `delete_hours`, None for the local one.
     """
 
@@ -154,7 +155,7 @@ class StoreOptions:
     zone: tzinfo | None = None
 
     def __post_init__(self) -> None:
-        """Rounds the queue files' size up to whole units, as the getter of the real one does."""
+        """Rounds the size of queue files up to a multiple of the unit size, as MessageStoreConfig's getter does."""
         size = queue_format.round_up_file_size(self.consume_queue_file_size)
         object.__setattr__(self, "consume_queue_file_size", size)
         for name, least in _LEAST.items():

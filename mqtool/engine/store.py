@@ -1,12 +1,12 @@
 """MessageStore: open, put, get, query, close. The façade of the engine.
 
-One process may write to a store, which the lock ensures; within it any thread may call any method, and the append lock
-makes many threads that put one writer. Docs page: docs/engine.md.
+One process may write to a store; the lock file ensures it. Within that process any thread may call any method, and the
+append lock serialises puts. Docs page: docs/engine.md.
 
-`put` is the engine's hottest function, and written for that: whatever of a record does not depend on its place
-is made before the append lock is taken. Under the lock offset, position and store timestamp become known; body
-and tail are copied into the mapping, and the fixed fields are packed in front of them last, so that a record that
-a kill cut short does not look like one. Messages that need more than that go through `write.slow_path`.
+`put` is the engine's hottest function: everything that does not depend on the record's position is computed before
+the append lock is taken. Under the lock the offsets and the store timestamp become known; body and trailer are copied
+into the mapping, and the fixed fields are packed in front of them last, so that a record cut short by a kill has no
+magic code and is not read as a record. Messages that need more than that go through `write.slow_path`.
 Source: CommitLog.asyncPutMessage, DefaultMessageStore.asyncPutMessage/waitForPutResult (4.9.7, 5.5.0).
 """
 
@@ -57,13 +57,13 @@ class MessageStore:
     """One store, open for writing. Use `open_store`, and close it, or use it as a context manager.
 
     Attributes:
-        path: its root.
-        options: how it was opened.
-        recovered: what opening it came to.
+        path: root directory of the store.
+        options: the options that it was opened with.
+        recovered: what recovery did when it was opened.
     """
 
     def __init__(self, components: Components, hooks: Iterable[Hook]) -> None:
-        """Takes what `open_store` has put together."""
+        """Used by `open_store`."""
         self._components = components
         self.path = components.root
         self.options = components.options
@@ -96,14 +96,14 @@ class MessageStore:
 
     @property
     def writable(self) -> bool:
-        """Whether messages are taken: nothing has failed, and the disk is not full."""
+        """Whether messages are accepted: nothing has failed, and the disk is not full."""
         return not self._open.flags.refuses
 
     # -- puts ----------------------------------------------------------------------------------------------------------
 
     @property
     def default_store_host(self) -> bytes:
-        """The store host of records whose caller names none; 8 or 20 bytes."""
+        """The store host of records whose caller gives none; 8 or 20 bytes."""
         return self._store_host
 
     def put(  # noqa: PLR0917 - the fields of a record; keywords would cost a tenth of the call
@@ -125,32 +125,32 @@ class MessageStore:
         """Stores one message.
 
         On return it is durable with SYNC_FLUSH (unless its property WAIT says not to wait). With ASYNC_FLUSH it
-        survives the end of the process, and a power cut only after the next flush; with a transient store pool it
-        survives neither before the next commit.
+        survives a kill of the process, but a power cut only after the next flush; with a transient store pool it
+        survives a kill only after the next commit.
 
         Args:
             topic: any name that can be a directory.
             queue_id: 0 or above.
-            body: as it is stored; sys_flag says if it is compressed.
+            body: the bytes to store; sys_flag states whether they are compressed.
             properties: encoded (`formats.properties.encode`); their order is kept.
             flag: the application's integer.
-            sys_flag: of compression, transaction, batch; the bits of IPv6 hosts are set here.
-            born_timestamp: ms since epoch; None for now.
+            sys_flag: bits of compression, transaction and batch; the bits of IPv6 hosts are set here.
+            born_timestamp: ms since epoch; None for the current time.
             born_host, store_host: 8 or 20 bytes (`formats.hosts.build`); None for those of the options.
             reconsume_times: how often a consumer sent it back.
-            prepared_transaction_offset: of a committed message, physical offset of its half.
+            prepared_transaction_offset: physical offset of the half message, for a committed one.
             wait: False to return before the flush of SYNC_FLUSH; then `wait_flushed` waits for it.
 
         Returns:
-            Status and place. A message that the real store refuses is refused with the same status.
+            Status and position. A message that the broker refuses is refused with the same status.
         """
         size = len(body)
-        try:  # a KeyError at the first message of a queue, or with properties of a new length
+        try:  # KeyError: first message of a queue, or of this properties length
             state = self._states[topic, queue_id]
             pack_tail, prefix, total = state.tails[len(properties)]
         except KeyError:
             state = None
-        if (  # `find`, since `in` takes twice as long
+        if (  # `find`, because `in` takes twice as long
             state is None
             or sys_flag & _SLOW_PATH_BITS
             or size > self._longest_body
@@ -224,7 +224,7 @@ class MessageStore:
         return result
 
     def _put_slowly(self, message: OutgoingMessage, *, wait: bool = True) -> PutResult:
-        """Stores a message of any kind, through hooks if there are any, and waits for its flush if it must."""
+        """Stores a message of any kind, after the hooks, and waits for its flush if SYNC_FLUSH and WAIT require it."""
         for hook in self._hooks:
             answer = hook(message)
             if isinstance(answer, PutStatus):
@@ -252,17 +252,17 @@ class MessageStore:
         *,
         wait: bool = True,
     ) -> PutResult:
-        """Stores messages of one queue: all of them, in one file, one behind the other, or none.
+        """Stores messages of one queue atomically: contiguous in one segment, or not at all.
 
         Durable on return as after `put`.
 
         Args:
-            topic, queue_id, sys_flag, born_timestamp, born_host, store_host, reconsume_times, wait: as `put`, for all.
-            messages: them, or the body of a client's batch request.
-            properties: of the batch; 4.9 adds them to every message's.
+            topic, queue_id, sys_flag, born_timestamp, born_host, store_host, reconsume_times, wait: as for `put`.
+            messages: the messages, or the body of a client's batch request.
+            properties: of the batch; 4.9 adds them to those of every message.
 
         Returns:
-            Status and place of the first, with the physical offsets of all.
+            Status and position of the first, with the physical offsets of all.
         """
         result = batch.append_batch(
             self._log,
@@ -279,15 +279,15 @@ class MessageStore:
         return self._finish(result, properties, wait=wait)
 
     def put_many(self, messages: MessageColumns) -> PutManyResult:
-        """Stores columns of messages: each as by `put`, in their order, until one is refused.
+        """Stores messages given as columns, in order, each as `put` would; stops at the first that is refused.
 
-        Durable on return as after `put`; with SYNC_FLUSH one flush serves all.
+        Durable on return as after `put`; with SYNC_FLUSH all share one flush.
 
         Args:
-            messages: columns of them.
+            messages: one row for each message.
 
         Returns:
-            Where those are that were stored; the status is that of the first that was not.
+            Positions of the messages that were stored; the status is that of the first one refused.
         """
         if self._hooks:
             return columns.append_one_by_one(messages, self._put_slowly)
@@ -305,14 +305,14 @@ class MessageStore:
         return found
 
     def wait_flushed(self, end: int) -> PutStatus:
-        """Waits until the log is durable up to a physical offset, as a put in SYNC_FLUSH mode does by itself."""
+        """Waits until the log is durable up to a physical offset, as a put with SYNC_FLUSH does."""
         status = self._components.flusher.group.wait(end)
         if self._loop.idle:
             self._loop.wake()
         return status
 
     def _finish(self, result: PutResult, properties: bytes, *, wait: bool) -> PutResult:
-        """Waits for the flush that a put asks for, and sees to it that dispatch goes on."""
+        """Wakes dispatch, and waits for the flush if SYNC_FLUSH and the message's WAIT property require it."""
         if not result.ok:
             return result
         if wait and self._sync and _waits(properties):
@@ -333,32 +333,32 @@ class MessageStore:
         message_filter: MessageFilter | None = None,
         max_bytes: int = LONGEST_PULL,
     ) -> GetResult:
-        """Returns messages of a queue from an offset on, as many as the real store would return at once.
+        """Returns messages of a queue starting at an offset, as many as the broker would return in one answer.
 
         Args:
             topic, queue_id: which queue.
-            queue_offset: of the first message wanted.
-            max_msg_nums: how many at most.
-            message_filter: which of them; None for all.
-            max_bytes: sum of their records' sizes, at most.
+            queue_offset: of the first message.
+            max_msg_nums: maximum number of messages.
+            message_filter: selects messages; None for all.
+            max_bytes: maximum sum of the records' sizes.
         """
         return self._open.reader.get_message(topic, queue_id, queue_offset, max_msg_nums, message_filter, max_bytes)
 
     def message_at(self, physical_offset: int) -> memoryview | None:
-        """Returns the bytes of the record at a physical offset, None if none begins there."""
+        """Returns the bytes of the record at a physical offset, None if no record starts there."""
         return self._open.searcher.record_at(physical_offset)
 
     def query_message(
         self, topic: str, key: str, max_num: int = 32, begin: int = 0, end: int = java.LONG_MAX, *, tag: bool = False
     ) -> QueryResult:
-        """Returns messages by key, oldest first; a colliding hash lets others through, so compare the key.
+        """Returns messages by key, oldest first. The index stores hashes: compare the key, since hashes may collide.
 
         Args:
             topic: of the messages.
             key: one word of KEYS, or a unique key.
-            max_num: how many at most; never more than the option `max_query`.
+            max_num: maximum number of messages; the option `max_query` limits it further.
             begin, end: store timestamps, ms, both inclusive.
-            tag: the key is a tag, which 5.5 indexes too.
+            tag: True if the key is a tag, which 5.5 indexes too.
         """
         return self._open.searcher.query(topic, key, max_num, begin, end, tag=tag)
 
@@ -368,14 +368,14 @@ class MessageStore:
         """Returns the queue offset of the first message at or after a time, or of the last at or before it.
 
         Args:
-            topic, queue_id: which queue; one that is not there has 0.
+            topic, queue_id: which queue; 0 is returned for a queue that does not exist.
             timestamp: ms since epoch.
-            boundary: which of the two.
+            boundary: the first at or after the time, or the last at or before it.
         """
         return self._open.searcher.offset_by_time(topic, queue_id, timestamp, boundary)
 
     def units(self, topic: str, queue_id: int, queue_offset: int, count: int) -> list[tuple[int, int, int]]:
-        """Returns (physical offset, size, tags code) of units from a queue offset on; of batch queues none."""
+        """Returns (physical offset, size, tags code) of units starting at a queue offset; () for batch queues."""
         queue = self._open.queues.get(topic, queue_id)
         if queue is None or isinstance(queue, BatchQueue):
             return []
@@ -387,11 +387,11 @@ class MessageStore:
         return self._open.searcher.earliest_store_time()
 
     def store_time(self, topic: str, queue_id: int, queue_offset: int) -> int:
-        """Returns the store timestamp of a message, -1 if it is not there."""
+        """Returns the store timestamp of a message in ms, -1 if there is no such message."""
         return self._open.searcher.store_time_of(topic, queue_id, queue_offset)
 
     def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """Returns (min offset, max offset) of a queue; (0, 0) if it is not there."""
+        """Returns (min offset, max offset) of a queue; (0, 0) if it does not exist."""
         queue = self._open.queues.get(topic, queue_id)
         return (queue.min_offset, queue.max_offset) if queue is not None else (0, 0)
 
@@ -401,7 +401,7 @@ class MessageStore:
 
     @property
     def min_physical_offset(self) -> int:
-        """Physical offset of the first byte of the log that is there; -1 in an empty store."""
+        """Physical offset of the first byte of the oldest segment; -1 in an empty store."""
         return self._open.log.queue.min_offset
 
     @property
@@ -416,16 +416,16 @@ class MessageStore:
 
     @property
     def dispatch_behind(self) -> int:
-        """Bytes of the log that have not reached queues and index yet."""
+        """Bytes of the log that are not dispatched to queues and index yet."""
         return self._open.loop.behind
 
     @property
     def is_page_cache_busy(self) -> bool:
-        """Whether a put is stuck in the append lock: new ones are to be refused (OS_PAGE_CACHE_BUSY)."""
+        """Whether a put has held the append lock for too long: new puts get OS_PAGE_CACHE_BUSY."""
         return self._open.log.is_busy()
 
     def wait_for(self, topic: str, queue_id: int, queue_offset: int, timeout: float | None = None) -> bool:
-        """Waits until a queue holds a message at an offset; returns whether it does."""
+        """Waits until a queue has a message at an offset; returns False after the timeout (s)."""
         queues = self._open.queues
 
         def arrived() -> bool:
@@ -435,17 +435,17 @@ class MessageStore:
         return self._components.loop.wait_until(arrived, timeout)
 
     def add_listener(self, listener: Callable[[], None]) -> None:
-        """Has a function called after each round of dispatch, in the dispatcher's thread; it must be quick."""
+        """Registers a function to call after each round of dispatch, in the dispatcher's thread; it must not block."""
         self._open.loop.listeners.append(listener)
 
     @contextmanager
     def hold(self, physical_offset: int) -> Iterator[bool]:
-        """Keeps the log file of an offset from being removed for as long as the block runs, within limits.
+        """Keeps the segment of an offset from being deleted while the block runs.
 
-        Retention waits for holders `destroy_forcibly_ms`; views of records stay valid even after that.
+        Retention waits `destroy_forcibly_ms` for holders; views of records stay valid even after that.
 
         Yields:
-            False if the file is not there or is going already.
+            False if there is no such segment or its deletion has begun.
         """
         file = self._open.log.queue.find(physical_offset)
         held = file is not None and file.hold()
@@ -458,9 +458,10 @@ class MessageStore:
     # -- upkeep --------------------------------------------------------------------------------------------------------
 
     def dispatch(self) -> int:
-        """Dispatches what waits, in this thread; returns how many records. Units are in the page cache on return.
+        """Dispatches all records that are not dispatched yet, in this thread; returns how many.
 
-        With background threads there is no need to, but to wait until queues and index hold every message so far.
+        Units are in the page cache on return. With background threads it is needed only to wait until queues and index
+        contain every message so far.
 
         Raises:
             StoreError: something could not be written.
@@ -469,32 +470,32 @@ class MessageStore:
             return self._open.loop.turn()
 
     def flush(self) -> int:
-        """Brings log, queues, index and checkpoint to the disk. Durable on return.
+        """Flushes log, queues, index and checkpoint. Durable on return.
 
         Returns:
-            The physical offset up to which the log is.
+            The physical offset up to which the log is durable.
 
         Raises:
-            StoreError: they may be lost; no more messages are taken.
+            StoreError: a flush failed. Messages since the last flush may be lost, and no more are accepted.
         """
         with named_errors(self.path):
             return flush_all(self._open)
 
     def clean(self) -> list[Path]:
-        """One turn of retention, in this thread; returns the files that were removed."""
+        """Runs retention once, in this thread; returns the files that it deleted."""
         with named_errors(self.path):
             return self._open.cleaner.turn()
 
     def clean_soon(self) -> None:
-        """Asks for deletion of expired files at the next turns, whatever the hour."""
+        """Makes the next runs of retention delete expired files at any hour (not only at `delete_hours`)."""
         self._open.cleaner.ask()
 
     def retention(self) -> list[Verdict]:
-        """Returns what the next turn of retention would do to each file of the log, and why."""
+        """Returns what the next run of retention would do to each segment, and why."""
         return self._open.cleaner.verdicts()
 
     def add_batch_topic(self, topic: str) -> None:
-        """Has the queues of a new topic be BatchConsumeQueues; of a topic that has queues nothing changes."""
+        """Makes the queues of a new topic BatchConsumeQueues; does nothing if the topic has queues already."""
         components = self._open
         with components.log.lock:
             if topic in components.offsets.batch_topics or any(name == topic for name, _ in components.offsets.states):
@@ -504,14 +505,14 @@ class MessageStore:
             components.dispatcher.add_batch_topic(topic)
 
     def take_early_deletions(self) -> list[EarlyDeletion]:
-        """Returns what retention deleted before it expired since the last call, because the disk was so full."""
+        """Returns what retention deleted since the last call before it expired, because the disk was full."""
         found = self._open.cleaner.early_deletions
         return [found.popleft() for _ in range(len(found))]
 
     def delete_topic(self, topic: str) -> int:
-        """Removes every queue of a topic; its records stay in the log. Returns how many queues went.
+        """Deletes every queue of a topic; its records stay in the log. Returns how many queues were deleted.
 
-        A message that is put to the topic later begins at queue offset 0.
+        The next message of the topic gets queue offset 0.
         """
         components = self._open
         with components.log.lock:
@@ -519,16 +520,16 @@ class MessageStore:
             return components.cleaner.delete_topic(topic)
 
     def change_reading(self, options: StoreOptions) -> None:
-        """Has gets go by the limits of other options from now on; everything else stays as the store was opened."""
+        """Applies the read limits of other options to gets from now on; all other options stay as they are."""
         self._open.reader.options = options
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Stops everything in order; may be called twice.
+        """Shuts down cleanly; may be called twice.
 
-        On return everything is durable and `abort` is gone, unless dispatch could not catch up or the store had
-        stopped taking messages: then `abort` stays, and the next opening recovers.
+        On return everything is durable and `abort` is deleted, unless dispatch could not catch up or the store had
+        stopped accepting messages: then `abort` stays, and the next `open_store` recovers.
 
         Raises:
             StoreError: something could not be written; `abort` stays.
@@ -557,22 +558,22 @@ def open_store(
     clock: Clock | None = None,
     files: Files | None = None,
 ) -> MessageStore:
-    """Opens a store for writing, a new one if the directory is empty or not there; recovers it first.
+    """Recovers a store and opens it for writing; creates one if the directory is empty or does not exist.
 
     Args:
-        path: its root.
-        options: how; None for the real store's defaults.
-        policy: of retention; None for the real store's defaults.
-        hooks: see every message before it is stored (`engine.write.hooks`).
+        path: root directory of the store.
+        options: sizes, flush mode, limits; None for the broker's defaults.
+        policy: retention; None for the broker's defaults.
+        hooks: called with every message before it is stored (`engine.write.hooks`).
         bit_map_of: computes filter bit maps, for queues with an extension.
-        background: whether threads flush, dispatch and clean. Without them `dispatch` and `flush` do, and `close`.
-        clock: what time it is.
-        files: the file system.
+        background: whether threads flush, dispatch and clean. Without them call `dispatch`, `flush` and `close`.
+                clock: source of the time; a test's own.
+                files: access to the file system; a test's own.
 
     Raises:
         StoreLockedError: a broker, or another mqtool, has it open.
-        LayoutError: its files are not of the sizes that the options say, or the real store would refuse it.
-        UnsupportedFormatError: it belongs to another kind of store, or to a release that is not known.
+        LayoutError: its file sizes differ from the options, or the broker would refuse it.
+        UnsupportedFormatError: it is another kind of store, or of an unknown release.
         StoreError: it cannot be written.
     """
     components = assemble(
@@ -588,7 +589,7 @@ def open_store(
 
 
 def _waits(properties: bytes) -> bool:
-    """Whether a message wants to wait for its flush: without the property it does (Message.isWaitStoreMsgOK)."""
+    """Whether a put waits for the flush of this message: true without the property (Message.isWaitStoreMsgOK)."""
     if _WAIT_MARK not in properties:
         return True
     found = property_format.decode(properties).get(property_format.WAIT)

@@ -32,7 +32,7 @@ def group_filter(topic: str, group: str, expression: str) -> GroupFilter:
     """Returns a group's filter with the bits that the broker gives it.
 
     Raises:
-        UsageError: the expression is none.
+        UsageError: the expression is invalid.
     """
     bits, hashes = bloom.size_of()
     return GroupFilter(topic, Expression(expression), bloom.positions(f"{group}#{topic}", bits, hashes))
@@ -45,7 +45,7 @@ def filters_of(document: Document) -> list[GroupFilter]:
         document: the file, parsed (`formats.config_json.parse`).
 
     Raises:
-        UsageError: an expression is none.
+        UsageError: an expression is invalid.
     """
     found = []
     for topic, data in document.get("filterDataByTopic", {}).items():
@@ -71,7 +71,7 @@ class BitMaps:
         self._topics = {one.topic for one in self._filters}
 
     def __call__(self, request: DispatchRequest) -> bytes:
-        """Returns the bit map; nothing for a topic on which no group has a filter."""
+        """Returns the bit map; b"" for a topic on which no group has a filter."""
         if request.topic not in self._topics:
             return b""
         found = bytearray(self._size)

@@ -1,9 +1,9 @@
-"""Dispatch: what follows from each record of the log: its units in queues, its entries in the index.
+"""Dispatch: writes the ConsumeQueue units and index entries of each record of the log.
 
-Runs behind the writer, in record order, in one thread. A few records are taken one by one, many in columns by
-`records.dispatch`, the rule that rebuilding uses too; both write the same bytes, and a property test sees to it.
-Every step may be done again after a crash: a queue passes over what it has, the index over what lies below its
-end. Docs page: docs/engine.md. Source: DefaultMessageStore.ReputMessageService, doDispatch,
+Runs after the writer, in record order, in one thread. Few records are dispatched one by one, many as columns by
+`records.dispatch`, which rebuilding uses too; a property test ensures that both write the same bytes.
+Every step may be repeated after a crash: a queue skips units that it has, the index skips records below its end.
+Docs page: docs/engine.md. Source: DefaultMessageStore.ReputMessageService, doDispatch,
 CommitLogDispatcherBuildConsumeQueue, CommitLogDispatcherBuildIndex (4.9.7, 5.5.0).
 """
 
@@ -34,10 +34,10 @@ from mqtool.records.frames import Frames, frames_at
 _LOG = logging.getLogger(__name__)
 
 WINDOW = 8 << 20
-"""Bytes of log that are dispatched in columns at once."""
+"""Bytes of log that are dispatched as columns at once."""
 
 FEWEST_IN_COLUMNS = 24
-"""Records below which one by one is quicker."""
+"""Below this number of records, dispatching one by one is faster."""
 
 _HEAD_SIZE = codec.struct_of(commit_log.HEADS[0]).size
 
@@ -46,12 +46,12 @@ BitMapOf = Callable[[DispatchRequest], bytes]
 
 
 class Dispatcher:
-    """The loop, and where it stands.
+    """The dispatch loop and its position.
 
     Attributes:
         reput_from_offset: physical offset of the next record to dispatch.
         queued_timestamp: store timestamp of the record that last got a unit, 0 if none did.
-        rules: what it goes by.
+        rules: of the store's release and options.
     """
 
     def __init__(
@@ -63,14 +63,14 @@ class Dispatcher:
         flags: RunningFlags,
         bit_map_of: BitMapOf | None = None,
     ) -> None:
-        """Takes the parts.
+        """Starts at the beginning of the log.
 
         Args:
             rules: of the store.
             log: where records come from.
-            queues: where units go.
-            index: where keys go; None if they are not indexed.
-            flags: take note of errors.
+            queues: receive the units.
+            index: receives the keys; None if they are not indexed.
+            flags: record errors.
             bit_map_of: for the extension of the queues, if they have one.
         """
         self.reput_from_offset = 0
@@ -87,7 +87,7 @@ class Dispatcher:
         log.prefetch = self._prefetch if self._may_use_columns else None
 
     def add_batch_topic(self, topic: str) -> None:
-        """Has records of a topic that has none yet dispatched as those of a BatchCQ."""
+        """Dispatches records of a topic to BatchConsumeQueues; the topic must have no records yet."""
         self.rules = self._columns.rules = replace(self.rules, batch_topics=self.rules.batch_topics | {topic})
         self._prefetch.change_rules(self.rules)
 
@@ -97,14 +97,14 @@ class Dispatcher:
         Units and entries are in the page cache on return; a flush of queues and index makes them durable.
 
         Args:
-            end: where to stop; the caller knows that everything below is whole.
-            after_file: called after the records of each file of the log.
+            end: where to stop; all records below it must be complete.
+            after_file: called after the records of each segment.
 
         Returns:
             How many records were dispatched.
 
         Raises:
-            OSError: something could not be written; dispatch stands at that record and may be called again.
+            OSError: something could not be written; dispatch stays at that record and may be called again.
         """
         done = 0
         self.reput_from_offset = max(self.reput_from_offset, self._log.queue.min_offset)
@@ -128,7 +128,7 @@ class Dispatcher:
         return done
 
     def _run_file(self, view: memoryview, start: int, stop: int, base: int) -> int:
-        """Dispatches the records of one file; stops at the first that is none."""
+        """Dispatches the records of one segment; stops at the first bytes that are not a record."""
         done, position, alone = 0, start, 0
         while position < stop:
             if not alone:
@@ -154,17 +154,17 @@ class Dispatcher:
         return done
 
     def _skip(self, end: int) -> None:
-        """Leaves bytes that hold no record, as a master does (ReputMessageService.doReput)."""
+        """Skips bytes that contain no record, as a master does (ReputMessageService.doReput)."""
         _LOG.warning("skipped from=%d to=%d", self.reput_from_offset, end)
         self.reput_from_offset = end
 
     # -- in columns ----------------------------------------------------------------------------------------------
 
     def _run_columns(self, view: memoryview, base: int) -> tuple[int, int]:
-        """Dispatches the records of a window at once, unless they are few or one is not plain.
+        """Dispatches the records of a window at once, unless they are few or one needs the scalar path.
 
         Returns:
-            How many were dispatched; and if none, how many to take one by one before columns may do again.
+            How many were dispatched; if 0, also how many to dispatch one by one before columns are tried again.
         """
         if not self._may_use_columns or len(view) < FEWEST_IN_COLUMNS * commit_log.MIN_RECORD_SIZE:
             return 0, FEWEST_IN_COLUMNS
@@ -189,7 +189,7 @@ class Dispatcher:
         return len(frames), 0
 
     def _write(self, topics: list[str], found: Handed) -> None:
-        """Writes what becomes of records that were looked at together."""
+        """Writes the units and index entries of a window's records."""
         newest = write_units(self._queues, topics, found.units)
         if self._index is not None:
             self._put_columns(self._index, found.keys, found.last)
@@ -207,7 +207,7 @@ class Dispatcher:
             raise
 
     def _note_index_error(self, error: OSError) -> None:
-        if error.errno not in NO_SPACE:  # else the store takes no more messages
+        if error.errno not in NO_SPACE:  # otherwise the store accepts no more messages
             self._flags.set(RunningFlag.INDEX_FILE_ERROR)
 
     # -- one by one ----------------------------------------------------------------------------------------------
@@ -254,7 +254,7 @@ class Dispatcher:
 
     def _multi_dispatch(self, request: DispatchRequest, names: str, places: str) -> None:
         found, problem = multi_dispatch.queues_of(names, places)
-        if problem:  # at an offset that is no number the real one stops for ever
+        if problem:  # the broker's dispatch stops forever at an offset that is not a number
             _LOG.error("light queues passed over physical_offset=%d reason=%s", request.physical_offset, problem)
         for name, queue_offset in found:
             queue = self._queues.find_or_create(name, 0 if is_lmq(name) else request.queue_id)
@@ -270,7 +270,7 @@ class Dispatcher:
 
 
 def _trailed(view: memoryview, base: int, noted: list[int]) -> Frames | None:
-    """Returns the whole records of a window where the writer noted them, None if it noted none or they do not chain."""
+    """Returns the complete records at the noted boundaries; None if there are none or they do not chain."""
     if not noted:
         return None
     positions = np.array(noted, np.int64) - base

@@ -19,11 +19,11 @@ SEPARATOR = ","
 _MARK = properties.INNER_MULTI_DISPATCH.encode() + b"\x01"
 _EVERYWHERE, _SOME = DispatchRules(lmq_everywhere=True), DispatchRules()
 _HASH_MAP_CAPACITY = {True: 16, False: 128}
-"""Of the broker's map of properties: 4.9, since 5.1."""
+"""Initial capacity of the broker's map of properties: 4.9 (True), since 5.1 (False)."""
 
 
 def rules_of(options: StoreOptions, batch_topics: frozenset[str]) -> DispatchRules:
-    """Returns what dispatch has to know of a store."""
+    """Returns the dispatch rules of a store."""
     return DispatchRules(
         index_tags=not options.v4 if options.index_tags is None else options.index_tags,
         multi_dispatch=options.multi_dispatch,
@@ -34,7 +34,7 @@ def rules_of(options: StoreOptions, batch_topics: frozenset[str]) -> DispatchRul
 
 
 def light_queues(options: StoreOptions, topic: str, encoded: bytes) -> list[str]:
-    """Returns the names of a message's light queues; [] for a message that goes to its own queue only.
+    """Returns the names of a message's light queues; [] for a message of its own queue only.
 
     Args:
         options: of the store.
@@ -55,7 +55,7 @@ def with_light_offsets(options: StoreOptions, offsets: QueueOffsets, encoded: by
     numbers = (str(offsets.lmq.get(name, 0)) if is_lmq(name) else "" for name in names)
     found[properties.INNER_MULTI_QUEUE_OFFSET] = SEPARATOR.join(numbers)
     wait = found.pop(properties.WAIT, None)
-    if wait is not None and not options.v4:  # taken out and put back: last, where the map keeps the order of insertion
+    if wait is not None and not options.v4:  # The broker removes and re-adds it: last in a map in order of insertion.
         found[properties.WAIT] = wait
     return encode(options, found)
 
@@ -68,10 +68,10 @@ def advance(offsets: QueueOffsets, names: list[str]) -> None:
 
 
 def refusal(names: list[str]) -> str:
-    """Returns why such a message cannot be taken, "" if it can.
+    """Returns why a message with these light queues is refused, "" if it is not.
 
-    A name without the prefix gets an empty offset, at which the real dispatch hangs for ever
-    (see docs/engine.md), so none is let in.
+    A name without the prefix gets an empty offset, at which the broker's dispatch hangs forever (see
+    docs/engine.md), so such names are refused.
     """
     plain = [name for name in names if not is_lmq(name)]
     return f"{plain[0][:80]!r} in {properties.INNER_MULTI_DISPATCH} names no light queue" if plain else ""
@@ -90,7 +90,7 @@ def hash_order(names: list[str], capacity: int) -> list[str]:
 
     Args:
         names: in the order of insertion.
-        capacity: of the map when it was made; it doubles when three quarters are taken.
+        capacity: initial capacity of the map; it doubles when it is three quarters full.
     """
     while len(names) > capacity * 3 // 4:
         capacity *= 2
@@ -103,10 +103,10 @@ def hash_order(names: list[str], capacity: int) -> list[str]:
 
 
 def inner_count(found: dict[str, str]) -> int:
-    """Returns how many messages an inner batch holds.
+    """Returns the number of messages in an inner batch.
 
     Raises:
-        FormatError: INNER_NUM is missing or no short.
+        FormatError: INNER_NUM is missing or not a short.
     """
     text = found.get(properties.INNER_NUM)
     if text is None:

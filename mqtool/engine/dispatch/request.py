@@ -1,4 +1,4 @@
-"""DispatchRequest: what dispatch needs to know of one record. Source: DispatchRequest, CommitLog (4.9.7, 5.5.0)."""
+"""DispatchRequest: the fields of one record that dispatch needs. Source: DispatchRequest, CommitLog (4.9.7, 5.5.0)."""
 
 from typing import NamedTuple
 
@@ -17,12 +17,12 @@ class DispatchRequest(NamedTuple):
     Attributes:
         topic, queue_id, queue_offset: its place in its queue, as stored.
         physical_offset: as stored.
-        size: bytes of the whole record.
+        size: total_size of the record in bytes.
         tags_code: Java hash of TAGS, or the deliver time of a delayed message.
         store_timestamp: ms since epoch.
         sys_flag: as stored.
         properties: decoded.
-        base_queue_offset, batch_size: of an inner batch; else its queue offset and 1.
+        base_queue_offset, batch_size: of an inner batch; otherwise its queue offset and 1.
     """
 
     topic: str
@@ -70,7 +70,7 @@ def request_of(found: Record, rules: DispatchRules) -> DispatchRequest:
     """Returns the request of a record.
 
     Raises:
-        FormatError: a property that must be a number is none; the real one takes such a record for broken.
+        FormatError: a property that must be a number is not; the broker treats such a record as damaged.
     """
     topic = java.decode_utf8(found.topic)
     held = properties.decode(found.properties)

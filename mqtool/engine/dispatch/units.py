@@ -13,13 +13,13 @@ from mqtool.kernels.numbering import numbered
 from mqtool.records.dispatched import QueueUnits
 
 _PLACE_BITS = 24
-"""Units that are told apart in a sort key."""
+"""Bits of a unit's row number in a sort key."""
 
 
 def write_units(queues: Queues, topics: list[str], units: QueueUnits) -> int:
     """Appends the units of some records to their queues.
 
-    In the page cache on return.
+    Written to the page cache on return, not flushed.
 
     Args:
         queues: of the store.
@@ -30,7 +30,7 @@ def write_units(queues: Queues, topics: list[str], units: QueueUnits) -> int:
         Store timestamp of the last record that got a unit, 0 if none did.
 
     Raises:
-        OSError: some were not written; all of them may be given again.
+        OSError: some were not written; the call may be repeated with all of them.
     """
     if not len(units):
         return 0
@@ -64,7 +64,7 @@ class _Packed(NamedTuple):
         order: rows of the units, queue by queue.
         data: their bytes in that order.
         firsts: row of each queue's first unit.
-        stops: how many units of each queue and those before it there are.
+        stops: number of units of each queue and all queues before it.
         gaps: whether queue offsets are missing between those of a queue.
     """
 
@@ -105,18 +105,18 @@ def _packed_by_kernel(compiled: Kernels, units: QueueUnits) -> _Packed:
 
 
 def _keys(units: QueueUnits) -> np.ndarray:
-    """Returns a number for each unit's topic-queue."""
+    """Returns one number for the topic and queue of each unit."""
     return units.topic * (units.queue_id.max().astype(np.int64) + 1) + units.queue_id
 
 
 def _by_queue(units: QueueUnits) -> tuple[np.ndarray, np.ndarray]:
-    """Returns a key of each unit's topic-queue, sorted, and the rows in that order; a queue's units stay in theirs."""
+    """Returns the sorted keys of the units' queues, and the rows in that order; the sort is stable within a queue."""
     key = _keys(units)
     places = np.arange(len(key))
     if int(key.max()) >> (62 - _PLACE_BITS) or int(key.min()) < 0 or len(key) >> _PLACE_BITS:
         order = np.argsort(key, kind="stable")
         return key[order], order
-    # Key and place in one number: sorting those is ten times as quick as a stable argsort.
+    # Key and row in one number: sorting these is ten times as fast as a stable argsort.
     ordered = np.sort((key << _PLACE_BITS) | places)
     return ordered >> _PLACE_BITS, ordered & ((1 << _PLACE_BITS) - 1)
 

@@ -1,1 +1,1 @@
-"""Messages of a queue, by key and by time, with the real store's limits and statuses."""
+"""Reads messages of a queue, by key and by time, with the broker's limits and statuses."""

@@ -1,7 +1,7 @@
-"""The get that is asked for most: every message of a plain queue from an offset on, all of them in one file of the log.
+"""The fast path of the commonest get: unfiltered messages of a ConsumeQueue, all of them in one segment.
 
-What needs more than that (a filter, a file's end, records that are gone, part of them on disk only) is left to
-`read`, whose rules these are; a test holds the two to each other.
+Everything else (a filter, the end of a file, deleted records, records partly on disk) is left to `reader`, whose
+rules apply; a test compares the two.
 """
 
 import struct
@@ -16,7 +16,7 @@ from mqtool.engine.statuses import GetResult, GetStatus
 from mqtool.engine.write.commit_log import CommitLog
 
 _MOST = 256
-"""Units that are unpacked at once."""
+"""Maximum number of units that are unpacked at once."""
 
 _FOUND = GetStatus.FOUND
 
@@ -29,15 +29,15 @@ def _units(count: int) -> struct.Struct:
 def fast_get(
     options: StoreOptions, log: CommitLog, queue: ConsumeQueue, offset: int, most: int, most_bytes: int, memory: int
 ) -> GetResult | None:
-    """Returns messages of a queue; None, with nothing done, if that is not as simple as it looks.
+    """Returns messages of a queue; None if the get needs the slow path (nothing is changed then).
 
     Args:
-        options: whose limits hold.
-        log: where records are.
-        queue: which.
-        offset: of the first message; the queue has it.
-        most: how many at most.
-        most_bytes: sum of their sizes, at most.
+        options: with the limits.
+        log: the CommitLog.
+        queue: the queue to read.
+        offset: of the first message, within the queue's bounds.
+        most: maximum number of messages.
+        most_bytes: maximum sum of their sizes.
         memory: bytes at the end of the log that count as being in memory.
     """
     highest, count = queue.max_offset, min(most, _MOST)

@@ -1,4 +1,4 @@
-"""Reading: messages of a queue from an offset on, by the rules of the real store, limits and statuses included.
+"""Reads messages of a queue starting at an offset, with the broker's limits and statuses.
 
 Docs page: docs/engine.md. Source: DefaultMessageStore.getMessage, isTheBatchFull, checkInDiskByCommitOffset
 (4.9.7, 5.5.0).
@@ -33,11 +33,11 @@ def physical_memory() -> int:
 
 
 class Reader:
-    """Gets, for any number of threads.
+    """Answers gets; thread-safe.
 
     Attributes:
         options: of the store.
-        log: where records are.
+        log: the CommitLog.
         memory: bytes at the end of the log that count as being in memory.
     """
 
@@ -56,7 +56,7 @@ class Reader:
         message_filter: MessageFilter | None = None,
         max_bytes: int = LONGEST_PULL,
     ) -> GetResult:
-        """Returns messages of a queue from an offset on; arguments and result as `MessageStore.get_message`."""
+        """Returns messages of a queue; arguments and result as for `MessageStore.get_message`."""
         queue = self._queues.get(topic, queue_id)
         lowest, highest = (queue.min_offset, queue.max_offset) if queue is not None else (0, 0)
         if queue is None or highest == 0:
@@ -75,9 +75,9 @@ class Reader:
         return _Get(self, queue, queue_offset, max_msg_nums, message_filter, max_bytes).run(lowest, highest)
 
     def record(self, physical_offset: int, size: int) -> memoryview | None:
-        """Returns the bytes of a record, None if they are not all there (CommitLog.getMessage).
+        """Returns the bytes of a record, None if the log does not contain all of them (CommitLog.getMessage).
 
-        As in the real store, offset 0 means the first file that is left, once the file that held it is gone.
+        As in the broker, offset 0 means the oldest segment once the segment that contained it is deleted.
         """
         log = self.log
         found = log.read(physical_offset, size)
@@ -87,7 +87,7 @@ class Reader:
 
 
 class _Get:
-    """One get under way."""
+    """One get in progress."""
 
     def __init__(
         self, reader: Reader, queue: AnyQueue, offset: int, count: int, wanted: MessageFilter | None, max_bytes: int
@@ -108,7 +108,7 @@ class _Get:
         self._skip_to: int | None = None
 
     def run(self, lowest: int, highest: int) -> GetResult:
-        """Looks through one file of the queue."""
+        """Scans one file of the queue."""
         in_memory_from = self._reader.log.queue.max_offset - self._reader.memory
         found = False
         for unit in self._units(highest):
@@ -123,14 +123,14 @@ class _Get:
         return GetResult(self._status, self._next, lowest, highest, self._records, self._offsets, self._size, suggest)
 
     def _units(self, highest: int) -> Iterator[_Unit]:
-        """Yields units from the offset on, to the end of the queue's file that holds it."""
+        """Yields units from the offset to the end of the queue file that contains it."""
         queue, options = self._queue, self._reader.options
         if isinstance(queue, BatchQueue):
             most = max(options.max_filter_bytes // BATCH_UNIT_SIZE, self._count) + 1
             for unit in queue.units_from(self._offset, most):
                 yield unit.base_queue_offset, unit.batch_size, unit.physical_offset, unit.size, unit.tags_code
             return
-        # What limits the search is counted in bytes of the queue, wherever its file ends.
+        # The limit of the search is a number of queue bytes; it does not depend on where the file ends.
         most = -(-max(options.max_filter_bytes, self._count * UNIT_SIZE) // UNIT_SIZE)
         end = min(highest, self._offset + most)
         number, step = self._offset, self._count + 1
@@ -146,7 +146,7 @@ class _Get:
             step = most
 
     def _take(self, unit: _Unit, in_memory_from: int) -> bool:
-        """Looks at one unit; returns False where the get ends before it."""
+        """Adds the message of one unit to the result; returns False if the get ends before it."""
         number, count, physical_offset, size, code = unit
         if self._messages and self._is_full(count, size, in_memory=physical_offset >= in_memory_from):
             return False
@@ -181,7 +181,7 @@ class _Get:
         return self._filter.by_unit(code, ext)
 
     def _is_full(self, count: int, size: int, *, in_memory: bool) -> bool:
-        """Whether one more message is too much (isTheBatchFull); never asked before the first."""
+        """Whether one more message exceeds a limit (isTheBatchFull); not called before the first message."""
         options = self._reader.options
         if self._messages + count > self._count or self._size + size > self._max_bytes:
             return True
@@ -196,5 +196,5 @@ def _properties_of(record: memoryview) -> dict[str, str]:
     try:
         return properties.decode(commit_log.parse_record(record).properties)
     except FormatError:
-        # A unit that points at 0 after the first file has gone leads to the start of the oldest one left.
+        # After the first segment is deleted, a unit with offset 0 leads to the start of the oldest segment.
         return {}

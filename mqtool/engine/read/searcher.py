@@ -30,7 +30,7 @@ UNKNOWN_TIME = -1
 
 
 class Searcher:
-    """Searches, for any number of threads."""
+    """Answers searches; thread-safe."""
 
     def __init__(self, reader: Reader, queues: Queues, index: Index | None) -> None:
         self._reader = reader
@@ -41,7 +41,7 @@ class Searcher:
     # -- by key --------------------------------------------------------------------------------------------------
 
     def query(self, topic: str, key: str, max_num: int, begin: int, end: int, *, tag: bool = False) -> QueryResult:
-        """Returns records whose key text has the key's hash; arguments as `MessageStore.query_message`."""
+        """Returns records by the hash of their key; arguments as for `MessageStore.query_message`."""
         if self._index is None or not self._index.files:
             return QueryResult([], [], 0, 0)
         text = index_file.tag_key_text(topic, key) if tag else index_file.key_text(topic, key)
@@ -49,7 +49,7 @@ class Searcher:
         if not offsets:
             return QueryResult([], [], 0, 0)
         newest = self._index.files[-1].header
-        # The real one asks up to three times while no entry leads to a record; nothing differs from time to time.
+        # The broker repeats the query up to three times while no entry leads to a record; the result is the same.
         records: list[memoryview] = []
         found: list[int] = []
         for offset in offsets:
@@ -60,7 +60,7 @@ class Searcher:
         return QueryResult(records, found, newest.end_timestamp, newest.end_physical_offset)
 
     def record_at(self, physical_offset: int) -> memoryview | None:
-        """Returns the bytes of the record at a physical offset by the size that stands there; None if there is none."""
+        """Returns the bytes of the record at a physical offset, None if there is no record."""
         file = self._log.queue.find(physical_offset)
         if file is None or not file.available:
             return None
@@ -76,7 +76,7 @@ class Searcher:
     # -- by time -------------------------------------------------------------------------------------------------
 
     def store_time(self, physical_offset: int, size: int) -> int:
-        """Returns the store timestamp of a record, -1 if its bytes are not all in the log (pickupStoreTimestamp)."""
+        """Returns the store timestamp of a record, -1 if it is not completely in the log (pickupStoreTimestamp)."""
         record = self._log.read(physical_offset, size) if physical_offset >= self._log.queue.min_offset else None
         if record is None or size < _STORE_TIME_AT[1] + 8:
             return UNKNOWN_TIME
@@ -90,7 +90,7 @@ class Searcher:
         return commit_log.parse_record(first).store_timestamp if first is not None else UNKNOWN_TIME
 
     def store_time_of(self, topic: str, queue_id: int, queue_offset: int) -> int:
-        """Returns the store timestamp of a message, -1 if it is not there (getMessageStoreTimeStamp)."""
+        """Returns the store timestamp of a message, -1 if there is no such message (getMessageStoreTimeStamp)."""
         queue = self._queues.get(topic, queue_id)
         if isinstance(queue, BatchQueue):
             units = queue.units_from(queue_offset, 1)
@@ -112,7 +112,7 @@ class Searcher:
 
 
 class _LogView:
-    """The log as `store.by_time` looks at one."""
+    """Adapts the log to `store.by_time`."""
 
     def __init__(self, log: CommitLog) -> None:
         self._log = log
@@ -120,7 +120,7 @@ class _LogView:
         self.max_offset = log.queue.max_offset
 
     def record(self, physical_offset: int, size: int) -> commit_log.Record:
-        """Returns the record at a physical offset; raises StoreError if none is there."""
+        """Returns the record at a physical offset; raises StoreError if there is no record."""
         data = self._log.read(physical_offset, size)
         try:
             return commit_log.parse_record(data or b"")
@@ -129,7 +129,7 @@ class _LogView:
 
 
 class _QueueView:
-    """A queue as `store.by_time` looks at one: its bounds now, and the units of each file."""
+    """Adapts a queue to `store.by_time`: its current bounds, and the units of each file."""
 
     def __init__(self, queue: AnyQueue) -> None:
         self._unit = BATCH_CONSUME_QUEUE_UNIT if queue.is_batch else CONSUME_QUEUE_UNIT
