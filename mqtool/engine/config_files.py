@@ -1,4 +1,4 @@
-"""Configuration files of a store: loaded with their backups, saved so that a crash leaves the old or the new.
+"""Configuration files of a store: loaded with their backups, saved so that a crash leaves the old or the new file.
 
 Source: ConfigManager.load/loadBak/persist, MixAll.string2File (4.9.7, 5.5.0).
 """
@@ -29,18 +29,18 @@ class ConfigFiles:
         self.style = JsonStyle.PRETTY_1 if v4 else JsonStyle.PRETTY_2
 
     def load(self, name: str, parse: Callable[[bytes], T]) -> T | None:
-        """Reads a file; its backup if it is missing, empty or broken.
+        """Reads a file, or its backup if the file is missing, empty or malformed.
 
         Args:
             name: such as "topics.json".
             parse: of `formats.config_files`.
 
         Returns:
-            None if neither file nor backup is there, or both are empty.
+            None if neither file nor backup exists, or both are empty.
 
         Raises:
-            ConfigFileError: what is there cannot be understood, nor can the backup. The real broker ends then, and
-                overwrites consumer offsets on the way out; nothing is written here.
+            ConfigFileError: neither file nor backup can be parsed. The broker then exits, and overwrites consumer
+                offsets as it does; here nothing is written.
         """
         path = self._directory / name
         broken: FormatError | None = None
@@ -58,10 +58,10 @@ class ConfigFiles:
         return None
 
     def save(self, name: str, data: bytes, *, durable: bool = True) -> None:
-        """Writes a file; what it held becomes its backup.
+        """Writes a file; its previous content becomes its backup.
 
-        Durable on return, or if that is not asked for, after `sync`; the end of the process does no harm to it even
-        before. A crash in between leaves the old file, or only the old backup, or the new file.
+        With `durable` it is on disk on return, otherwise after `sync`; it survives a kill in both cases. A power cut
+        in between leaves the old file, or only the old backup, or the new file.
 
         Raises:
             OSError: it was not written.

@@ -4,8 +4,8 @@ import errno
 from enum import IntFlag
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-"""What stops dispatch without a flag: nothing is lost, and it goes on where it stood once there is room; meanwhile
-`DispatchLoop.relieve` holds the writer."""
+"""Errors that stop dispatch without a flag: nothing is lost, and dispatch continues at its position once there is
+space; until then `DispatchLoop.relieve` blocks the writer."""
 
 
 class RunningFlag(IntFlag):
@@ -30,12 +30,12 @@ _STOPS_QUEUES = (
 
 
 class RunningFlags:
-    """The reasons in force.
+    """The reasons that currently stop puts or dispatch.
 
     Attributes:
-        refuses: whether puts are refused; an attribute, since every put asks.
-        flush_has_failed: whether a flush of the log has; an attribute, since every flush asks.
-        queue_writeable: whether dispatch may go on; a full disk stops puts, not dispatch.
+        refuses: whether puts are refused; an attribute because every put reads it.
+        flush_has_failed: whether a flush of the log has failed; an attribute because every flush reads it.
+        queue_writeable: whether dispatch may continue; a full disk stops puts, not dispatch.
     """
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class RunningFlags:
         return RunningFlag.NOT_READABLE not in self._flags
 
     def only(self, flag: RunningFlag) -> bool:
-        """Whether no other reason than this one stops puts."""
+        """Whether no reason but this one stops puts."""
         return not self._flags & _STOPS_PUTS & ~flag
 
     def set(self, flag: RunningFlag) -> None:
@@ -60,7 +60,7 @@ class RunningFlags:
         self._changed(self._flags | flag)
 
     def clear(self, flag: RunningFlag) -> None:
-        """Takes a reason back."""
+        """Removes a reason."""
         self._changed(self._flags & ~flag)
 
     def _changed(self, flags: RunningFlag) -> None:

@@ -1,6 +1,6 @@
-"""Service: the threads that work behind an open store, and the loop that dispatches.
+"""Service: the background threads of an open store, and the dispatch loop.
 
-A store can do without any of them: then the caller asks for each turn, as tests do. Source:
+A store also works without threads: then the caller runs each step itself, as tests do. Source:
 DefaultMessageStore.start/addScheduleTask, ReputMessageService (4.9.7, 5.5.0).
 """
 
@@ -21,24 +21,24 @@ _LOG = logging.getLogger(__name__)
 _MOST_FAILURES = 30
 _FILES_BEFORE_QUEUE_FLUSH = 4
 _FILES_BEFORE_WRITER_WAITS = 8
-"""Files of log that dispatch, or the writer, may be ahead of the last flush of the queues. The real 5.5 looks back
-ten at most when it recovers, so what the checkpoint vouches for must not lag further behind."""
+"""Segments that dispatch, or the writer, may be ahead of the last flush of the queues. Recovery in 5.5 goes back at
+most ten segments, so the position that the checkpoint confirms must not be older than that."""
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.010
 _REST_OF_WORK = 3
-"""Seconds of rest after a turn of dispatch: three times as long as it worked, within these. A turn costs as much for
-ten records as for a hundred, and takes the interpreter from those who put or come back from the disk. The real one
-rests 1 ms after each (ReputMessageService.run). Who listens may rest in its own way."""
+"""Seconds of rest after a round of dispatch: three times its duration, within these bounds. A round costs as much for
+ten records as for a hundred, and takes the interpreter lock from threads that put. The broker rests 1 ms after each
+round (ReputMessageService.run)."""
 
 Listener = Callable[[], None]
 """Called after records were dispatched."""
 
 
 class DispatchLoop:
-    """Runs the dispatcher behind the writer, in its own thread or when asked.
+    """Runs the dispatcher after the writer, in its own thread or when called.
 
     Attributes:
-        idle: whether the thread sleeps until it is woken; every put asks.
+        idle: whether the thread sleeps until it is woken; an attribute because every put reads it.
         listeners: called after each round that dispatched something.
     """
 
@@ -92,19 +92,17 @@ class DispatchLoop:
             self._thread = None
 
     def wake(self) -> None:
-        """Tells an idle thread that there is something to do."""
+        """Wakes an idle thread."""
         self._wake.set()
 
     def turn(self) -> int:
-        """Dispatches what there is.
-
-        In the page cache on return.
+        """Dispatches all records up to `end`; units and entries are in the page cache on return.
 
         Returns:
             How many records.
 
         Raises:
-            OSError: dispatch could not go on; it stands where it was.
+            OSError: dispatch failed; it stays at its position.
         """
         with self._guard:
             done = self._dispatcher.run(self.end, self._bound_queue_lag)
@@ -117,7 +115,7 @@ class DispatchLoop:
 
     def wait_until(self, arrived: Callable[[], bool], timeout: float | None) -> bool:
         """Waits for a condition that dispatch makes true; returns whether it is."""
-        self.wake()  # a pause that has begun ends: somebody waits
+        self.wake()  # ends a pause, since a caller waits for a record
         with self._arrived:
             return self._arrived.wait_for(arrived, timeout)
 
@@ -129,10 +127,10 @@ class DispatchLoop:
             self.queues_flushed_at = stands
 
     def relieve(self) -> None:
-        """Lets dispatch catch up before the writer takes another file, if it is too far ahead.
+        """Waits for dispatch to catch up before the writer starts another segment, if the writer is too far ahead.
 
         Raises:
-            OSError: it cannot; the writer must not go on.
+            OSError: dispatch cannot catch up; the writer must stop.
         """
         ahead = self._log.queue.wrote_offset - self.queues_flushed_at
         if ahead >= _FILES_BEFORE_WRITER_WAITS * self._options.commit_log_file_size:
@@ -166,7 +164,7 @@ class DispatchLoop:
             self._wake.clear()
 
     def _pause(self, seconds: float) -> None:
-        """Lets records gather; ends at once when somebody waits for one, or the thread is to end."""
+        """Lets records accumulate; ends at once if a caller waits for one or the thread is stopped."""
         if not self._stopping and self._wake.wait(min(max(seconds, _SHORTEST_PAUSE), _LONGEST_PAUSE)):
             self._wake.clear()
 
@@ -183,13 +181,13 @@ class Service:
     def __init__(
         self, options: StoreOptions, loop: DispatchLoop, flusher: Flusher, clean: Callable[[], object]
     ) -> None:
-        """Takes the work.
+        """Creates the threads; `start` starts them.
 
         Args:
             options: of the store.
             loop: dispatch.
             flusher: flushes.
-            clean: one turn of retention.
+            clean: runs retention once.
         """
         self._loop = loop
         self._flusher = flusher
@@ -203,7 +201,7 @@ class Service:
             self._tasks.append(Periodic("commit", options.commit_interval_ms, self._commit))
 
     def _commit(self) -> None:
-        """Commits, and has dispatched what can be read now: the puts woke dispatch too early."""
+        """Commits, then wakes dispatch: when the puts woke it, the records could not be read yet."""
         self._flusher.commit_turn()
         self._loop.wake()
 
@@ -223,15 +221,15 @@ _LOG = logging.getLogger(__name__)
 
 
 class Periodic:
-    """Runs a task at an interval. What the task raises is logged, and the next turn comes all the same."""
+    """Runs a task at an interval. Errors of the task are logged and do not end the interval."""
 
     def __init__(self, name: str, interval_ms: int, task: Callable[[], object]) -> None:
-        """Takes the task.
+        """Creates the thread; `start` starts it.
 
         Args:
-            name: of the thread, behind "mqtool-".
-            interval_ms: from the end of one turn to the start of the next.
-            task: what to do.
+            name: of the thread, prefixed with "mqtool-".
+            interval_ms: from the end of one run to the start of the next.
+            task: the function to run.
         """
         self._interval = interval_ms / 1000
         self._task = task
@@ -243,7 +241,7 @@ class Periodic:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends the thread; a turn that has begun is finished."""
+        """Ends the thread after the current run."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()

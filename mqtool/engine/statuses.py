@@ -1,4 +1,4 @@
-"""Answers of the engine: what became of a put or a get, in the real store's own words.
+"""Results of puts and gets, with the broker's own status names.
 
 Sources: PutMessageStatus, AppendMessageStatus, GetMessageStatus, PutMessageResult (4.9.7, 5.5.0).
 """
@@ -10,7 +10,7 @@ from mqtool.formats import message_id
 
 
 class PutStatus(Enum):
-    """What a put came to. `PUT_OK` and the flush timeout mean that the message is in the log."""
+    """Status of a put. `PUT_OK` and the flush timeout mean that the message is in the log."""
 
     PUT_OK = "PUT_OK"
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
@@ -31,7 +31,7 @@ class PutStatus(Enum):
 
 
 class AppendStatus(Enum):
-    """What writing into the CommitLog came to."""
+    """Status of an append to the CommitLog."""
 
     PUT_OK = "PUT_OK"
     END_OF_FILE = "END_OF_FILE"
@@ -42,7 +42,7 @@ class AppendStatus(Enum):
 
 
 class GetStatus(Enum):
-    """What a get came to."""
+    """Status of a get."""
 
     FOUND = "FOUND"
     NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
@@ -57,12 +57,12 @@ class GetStatus(Enum):
 
 
 class PutResult(NamedTuple):
-    """What a put came to, and where the message is.
+    """Result of a put, and where the message is.
 
     Attributes:
         status: the answer to the sender.
-        append_status: of the append, None if it came to none.
-        physical_offset: of the (first) record, or of the BLANK in place of one that fits no file; -1 if there is none.
+        append_status: of the append, None if nothing was appended.
+        physical_offset: of the (first) record, or of the BLANK in place of one that fits no segment; -1 without either.
         size: bytes written, those of all records of a batch.
         queue_offset: of the (first) message; 0 for prepared and rolled-back ones.
         store_timestamp: the record's, ms since epoch.
@@ -86,12 +86,12 @@ class PutResult(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Physical offset after what was written."""
+        """Physical offset after the last byte written."""
         return self.physical_offset + self.size
 
     @property
     def offset_message_id(self) -> str:
-        """The offset message id; those of a batch in order, joined by commas; "" if nothing was stored."""
+        """The offset message id; for a batch the ids in order, joined by commas; "" if nothing was stored."""
         if not self.ok:
             return ""
         offsets = self.physical_offsets or (self.physical_offset,)
@@ -99,7 +99,7 @@ class PutResult(NamedTuple):
 
 
 class AppendFailedError(Exception):
-    """An append came to nothing; carries the answer for the caller and never leaves the engine."""
+    """An append failed; carries the result for the caller and never leaves the engine."""
 
     def __init__(self, result: PutResult) -> None:
         super().__init__(result.status.name)
@@ -107,17 +107,17 @@ class AppendFailedError(Exception):
 
 
 class GetResult(NamedTuple):
-    """What a get came to.
+    """Result of a get.
 
     Attributes:
         status: the answer.
-        next_begin_offset: queue offset to ask for next.
+        next_begin_offset: queue offset for the next get.
         min_offset: first queue offset of the queue.
         max_offset: queue offset of its next message.
         records: the bytes of each record found, in order; uncopied views that stay valid.
         queue_offsets: of each record, by its unit (of an inner batch: of its first message).
         size: sum of the records' sizes.
-        suggest_slave: the last record looked at lies further back than memory reaches
+        suggest_slave: the last record read is older than the part of the log in memory
             (GetMessageResult.suggestPullingFromSlave).
     """
 
@@ -132,12 +132,12 @@ class GetResult(NamedTuple):
 
 
 class QueryResult(NamedTuple):
-    """What a query by key came to.
+    """Result of a query by key.
 
     Attributes:
-        records: the bytes of each record found; their keys are not compared, as the real store does not either.
+        records: the bytes of each record found; as in the broker, only hashes of keys were compared.
         physical_offsets: of each record.
-        index_last_update_timestamp, index_last_update_physical_offset: end of the newest index file; 0 without one.
+        index_last_update_timestamp, index_last_update_physical_offset: end of the newest IndexFile; 0 without one.
     """
 
     records: list[memoryview]

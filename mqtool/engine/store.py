@@ -375,7 +375,7 @@ class MessageStore:
         return self._open.searcher.offset_by_time(topic, queue_id, timestamp, boundary)
 
     def units(self, topic: str, queue_id: int, queue_offset: int, count: int) -> list[tuple[int, int, int]]:
-        """Returns (physical offset, size, tags code) of units starting at a queue offset; () for batch queues."""
+        """Returns (physical offset, size, tags code) of units starting at a queue offset; [] for batch queues."""
         queue = self._open.queues.get(topic, queue_id)
         if queue is None or isinstance(queue, BatchQueue):
             return []

@@ -40,7 +40,7 @@ class BatchMessage(NamedTuple):
 
 
 class _Prepared(NamedTuple):
-    """A batch as far as it can be made before its place is known; columns first, then what all messages share."""
+    """The part of a batch that does not depend on its position: columns first, then what all messages share."""
 
     bodies: Sequence[bytes]
     properties: Sequence[bytes]
@@ -69,7 +69,7 @@ def columns_of(batch: "bytes | Iterable[BatchMessage]") -> tuple[Sequence[bytes]
 
 
 def _split(data: bytes) -> tuple[list[bytes], list[bytes], list[int]]:
-    """Splits a client's batch; what does not fit together is left to `message_batch.split` to name."""
+    """Splits a client's batch; `message_batch.split` raises the error for a malformed one."""
     bodies: list[bytes] = []
     held: list[bytes] = []
     flags: list[int] = []
@@ -164,7 +164,7 @@ def _refusal(
     if not body_sizes:
         return _ILLEGAL
     if max(rooms) > record.LONGEST_PROPERTIES or max(body_sizes) > log.options.max_message_size:
-        for size, room in zip(body_sizes, rooms, strict=True):  # the first one that is too long decides
+        for size, room in zip(body_sizes, rooms, strict=True):  # the first that is too long decides
             if room > record.LONGEST_PROPERTIES:
                 return _TOO_LONG
             if size > log.options.max_message_size:
@@ -192,7 +192,7 @@ def _append(log: "CommitLog", state: QueueState, prepared: _Prepared) -> PutResu
 
 
 def _encode(log: "CommitLog", state: QueueState, prepared: _Prepared, start: int, now: int) -> tuple[bytes, list[int]]:
-    """Returns the records one behind the other, and their physical offsets."""
+    """Returns the records, concatenated, and their physical offsets."""
     offsets = list(accumulate(prepared.sizes[:-1], initial=start))
     sample = record.HEAD_PACKERS[prepared.shape].pack(
         0,

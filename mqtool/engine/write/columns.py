@@ -1,7 +1,7 @@
-"""Many messages at once, as columns: what `put` does one by one, with most of the work done for all together.
+"""Bulk append: what `put` does message by message, done for columns of messages at once.
 
-The records are the same as those of so many puts within one millisecond. Anything but plain messages goes
-through `put`. Source of the rules: as `append` and `batch`.
+The records are byte-identical to those of as many puts within one millisecond; a property test compares them.
+Messages that need the slow path go through `put`. Source of the rules: see `record` and `batch`.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ from mqtool.kernels.numbering import numbered
 from mqtool.records.crc import crc32
 
 _BETWEEN = b"\2"
-"""Between the properties of messages, so that no name begins in one and ends in the next."""
+"""Separates the properties of messages, so that no property name spans two messages."""
 
 HEAD = codec.dtype_of(commit_log.HEADS[0])
 
@@ -94,11 +94,11 @@ class MessageColumns:
 
 
 class PutManyResult(NamedTuple):
-    """What became of columns of messages.
+    """Result of storing columns of messages.
 
     Attributes:
         status: of the first message that was not stored; PUT_OK if all were.
-        physical_offsets: int64, of each message that was stored; they are the first of the columns.
+        physical_offsets: int64, of each message that was stored: the first rows of the columns.
         queue_offsets: int64, of each.
         end: physical offset after the last; -1 if none was stored.
     """
@@ -115,12 +115,12 @@ class PutManyResult(NamedTuple):
 
 
 class Pieces(NamedTuple):
-    """Bytes objects in a row.
+    """A column of bytes objects.
 
     Attributes:
         items: the objects.
-        sizes: of each.
-        addresses: of each one's bytes, for kernels; None if that was not asked for.
+        sizes: length of each.
+        addresses: address of each object's bytes, for kernels; None without kernels.
     """
 
     items: Sequence[bytes]
@@ -129,9 +129,9 @@ class Pieces(NamedTuple):
 
 
 def pieces_of(items: Sequence[bytes], compiled: Kernels | None) -> Pieces:
-    """Returns what is to know of bytes objects; their addresses only with kernels, and if they are nothing else."""
+    """Returns bytes objects with their sizes; with addresses only for kernels, and only if all are exactly `bytes`."""
     if compiled is not None:
-        kept = tuple(items)  # nobody takes one out meanwhile
+        kept = tuple(items)  # a copy of the references keeps the objects, and so the addresses, alive
         addresses, sizes = np.empty(len(kept), np.uint64), np.empty(len(kept), np.int64)
         if compiled.find_bytes(id(kept), id(bytes), addresses, sizes):
             return Pieces(kept, sizes, addresses)
@@ -139,11 +139,11 @@ def pieces_of(items: Sequence[bytes], compiled: Kernels | None) -> Pieces:
 
 
 class Plain(NamedTuple):
-    """Messages that need nothing but plain records, and what is known before their place is.
+    """Messages that need no slow path, and what is known of them before their position is.
 
     Attributes:
         columns: the messages.
-        states, state_of: their topic-queues, and the number of each message's.
+        states, state_of: the distinct queues, and the index into `states` for each message.
         bodies, held: bodies and encoded properties.
         sizes: bytes of each record.
         born_host, store_host: of all.
@@ -159,7 +159,7 @@ class Plain(NamedTuple):
     store_host: bytes
 
     def heads(self, count: int) -> np.ndarray:
-        """Returns fixed fields as far as the caller gave them, of each message, or of one that stands for all."""
+        """Returns the fixed fields that the caller gave: one row a message, or a single row if all are the same."""
         columns = self.columns
         heads = np.zeros(count, HEAD)
         heads["flag"] = columns.flag
@@ -229,7 +229,7 @@ class ArrayRecords:
 
 
 def _prefixes(states: list[QueueState], state_of: np.ndarray, room: np.ndarray) -> "map[bytes]":
-    """Returns what stands between body and properties of each message: few different ones."""
+    """Returns the bytes between body and properties: the distinct values, and the number of each message's."""
     kinds, kind_of = np.unique((state_of.astype(np.int64) << _ROOM_BITS) | room, return_inverse=True)
     pairs = zip((kinds >> _ROOM_BITS).tolist(), (kinds & ((1 << _ROOM_BITS) - 1)).tolist(), strict=True)
     made = [states[number].prefixes.get(size) or states[number].prefix(size) for number, size in pairs]
@@ -247,11 +247,11 @@ def _queue_offsets(states: list[QueueState], state_of: np.ndarray) -> np.ndarray
 
 
 class CompiledRecords:
-    """Records made by kernels: the bytes that `ArrayRecords` makes, sooner.
+    """Builds records with kernels: the same bytes as `ArrayRecords`, faster.
 
-    They are laid out in one buffer and written by one system call, which also makes the file's pages and costs less
-    than faults on mapped ones. While the records are in the processor's cache, their units and index entries are
-    worked out and handed to dispatch (`dispatch_prefetch`).
+    The records are laid out in one buffer and written by one system call, which costs less than page faults on a
+    mapping. While they are in the processor's cache, their units and index keys are computed and passed on to
+    dispatch (`dispatch_prefetch`).
     """
 
     def __init__(self, plain: Plain, compiled: Kernels) -> None:
@@ -322,7 +322,7 @@ class CompiledRecords:
 
 
 def _target(log: CommitLog, file: MappedFile, total: int) -> tuple[np.ndarray, int]:
-    """Returns where records are laid out, and the position of the first."""
+    """Returns the buffer for the records, and the position of the first one in it."""
     if file.pool_buffer is not None:
         return np.frombuffer(file.pool_buffer, np.uint8), file.wrote
     return np.frombuffer(log.stage(total), np.uint8), 0
@@ -370,7 +370,7 @@ def append_columns(
 
 
 def append_one_by_one(columns: MessageColumns, put: Callable[[OutgoingMessage], PutResult]) -> PutManyResult:
-    """Puts one message after the other until one is refused; durable as `put` makes it."""
+    """Puts the messages one by one until one is refused; durable as after `put`."""
     physical, offsets, end = [], [], -1
     status = PutStatus.PUT_OK
     for row in range(len(columns)):

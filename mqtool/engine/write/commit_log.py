@@ -1,6 +1,6 @@
-"""CommitLog: the one log of all topics, as its writer sees it: room for the next record, writing, reading.
+"""CommitLog: the log of all topics, as its writer sees it: allocating room for the next record, writing, reading.
 
-What goes into it is made in `engine.store`, `special`, `batch` and `columns`. Docs page: docs/engine.md.
+Records are built in `engine.store`, `slow_path`, `batch` and `columns`. Docs page: docs/engine.md.
 Source: CommitLog, DefaultAppendMessageCallback.doAppend (4.9.7, 5.5.0).
 """
 
@@ -26,24 +26,24 @@ from mqtool.formats import commit_log, hosts
 _LOG = logging.getLogger(__name__)
 
 _NOT_LOCKED_MS = 10_000_000
-"""The real store takes longer times for a lock that is not held."""
+"""The broker treats longer times as a lock that is not held."""
 
 
 class CommitLog:
-    """The log. Any thread may append; the lock makes them one writer.
+    """The log. Any thread may append; the append lock serialises them.
 
     Attributes:
-        queue: its files.
+        queue: its segments.
         offsets: next queue offsets; changed under `lock` only.
         lock: the append lock.
-        file: the one that is appended to; None until the first append.
-        buffer: where its bytes go, indexed by position; None if they are written by position.
-        limit: position up to which records may be put into `buffer` without `make_room`.
-        pool: buffers that are written first, if there are any.
-        boundaries: where the records begin that dispatch has not seen.
-        dispatch_prefetch: what becomes of records that were appended as columns; None if nobody asks.
-        before_roll: called under the lock before a file is taken; may raise OSError to refuse it.
-        store_host, born_host: what records get if the caller names none; 8 or 20 bytes.
+        file: the segment that is appended to; None until the first append.
+        buffer: the segment's bytes, indexed by position; None with `positional_writes`.
+        limit: position up to which records may be written into `buffer` without `make_room`.
+        pool: the transient store pool, if there is one.
+        boundaries: starts of records that are not dispatched yet.
+        prefetch: units and index keys of records appended as columns; None if dispatch does not use them.
+        before_roll: called under the lock before a new segment is started; may raise OSError to refuse it.
+        store_host, born_host: hosts of records whose caller gives none; 8 or 20 bytes.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class CommitLog:
         return PutResult(PutStatus.MESSAGE_ILLEGAL)
 
     def too_long(self, state: QueueState, body_size: int, properties_size: int, total: int) -> bool:
-        """Whether `refusal` has something to say."""
+        """Whether `refusal` would return a result."""
         return bool(
             properties_size > record.LONGEST_PROPERTIES
             or body_size > self._longest_body
@@ -98,10 +98,10 @@ class CommitLog:
         )
 
     def is_busy(self) -> bool:
-        """Whether a writer has held the append lock for longer than `page_cache_busy_ms` without getting on.
+        """Whether a writer has held the append lock for longer than `page_cache_busy_ms` without progress.
 
-        The real store notes the time in the lock; here the lock is looked at whenever somebody asks, which costs the
-        writer nothing: the time counts from the first look that found it held at the same place.
+        The broker stores the time when the lock is taken. Here the lock is sampled at each call, which costs the
+        writer nothing: the time counts from the first call that found it held at the same position.
         Source: DefaultMessageStore.isOSPageCacheBusy (4.9.7, 5.5.0).
         """
         if not self.lock.locked():
@@ -115,16 +115,16 @@ class CommitLog:
         return self.options.page_cache_busy_ms < now - since < _NOT_LOCKED_MS
 
     def make_room(self, total: int, *, mapped: bool = True) -> MappedFile:
-        """Returns the file that takes the next `total` bytes; closes the one that they do not fit with a BLANK.
+        """Returns the segment for the next `total` bytes; ends the current one with a BLANK if they do not fit.
 
         Call it under the lock.
 
         Args:
-            total: bytes of whole records.
-            mapped: whether they go into `buffer`; False for `write_through`, which makes its pages itself.
+            total: bytes of complete records.
+            mapped: whether they are written into `buffer`; False for `write_through`, which needs no mapped pages.
 
         Raises:
-            AppendFailedError: no file can be made, the disk is full, or no file is long enough.
+            AppendFailedError: no segment can be created, the disk is full, or no segment is long enough.
         """
         self.boundaries.bound()
         file = self.file
@@ -169,7 +169,7 @@ class CommitLog:
         return None if self.options.positional_writes else file.file.mapping
 
     def _blank(self, file: MappedFile) -> None:
-        """Closes a file: a BLANK covers what is left of it."""
+        """Ends a segment: a BLANK covers the rest of it."""
         left = file.size - file.wrote
         if left >= commit_log.BLANK_SIZE:
             data = commit_log.build_blank(left)
@@ -188,15 +188,15 @@ class CommitLog:
                 raise self._failed(file, error) from error
 
     def write(self, file: MappedFile, data: bytes, starts: Iterable[int] = ()) -> None:
-        """Copies whole records behind the last one and moves `wrote`; there must be room (`make_room`).
+        """Copies complete records after the last one and advances `wrote`; there must be room (`make_room`).
 
         Args:
-            file: the one that is appended to.
+            file: the segment that is appended to.
             data: the records, or a BLANK.
-            starts: physical offset of each record, for the boundaries; a BLANK has none.
+            starts: physical offset of each record, for `boundaries`; empty for a BLANK.
 
         Raises:
-            AppendFailedError: the system reports an error; `wrote` is where it was.
+            AppendFailedError: the system reports an error; `wrote` is unchanged.
         """
         start = file.wrote
         buffer = self._buffer_of(file)
@@ -211,13 +211,13 @@ class CommitLog:
         self.boundaries.note_many(starts)
 
     def stage(self, size: int) -> bytearray:
-        """Returns a buffer of at least so many bytes, to lay out what `write_through` writes; use it under the lock."""
+        """Returns a buffer of at least `size` bytes to build records for `write_through`; use it under the lock."""
         if len(self._stage) < size:
             self._stage = bytearray(1 << size.bit_length())
         return self._stage
 
     def write_through(self, file: MappedFile, data: memoryview) -> None:
-        """Writes whole records behind the last one by a system call; the caller moves `wrote`.
+        """Writes complete records after the last one by a system call; the caller advances `wrote`.
 
         Raises:
             AppendFailedError: the system reports an error.
@@ -232,9 +232,9 @@ class CommitLog:
         return AppendFailedError(PutResult(PutStatus.UNKNOWN_ERROR, AppendStatus.UNKNOWN_ERROR))
 
     def read(self, physical_offset: int, size: int) -> memoryview | None:
-        """Returns bytes of the log, uncopied; None if they are not all there.
+        """Returns a view of bytes of the log; None if the log does not contain all of them.
 
-        The view stays valid whatever becomes of the file.
+        The view stays valid even after the segment is deleted.
         """
         file = self.queue.find(physical_offset)
         if file is None or not file.available:

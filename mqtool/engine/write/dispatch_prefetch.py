@@ -1,7 +1,7 @@
 """DispatchPrefetch: queue units and index keys of records appended as columns, computed when they are laid out.
 
-Dispatch takes it if it stands just there, and does not read the log then. What is handed over may be short, late or
-nothing: dispatch reads the log where it has to.
+If dispatch is at the position of such records it uses them instead of reading the log. They are only a hint: where
+they are missing or late, dispatch reads the log.
 """
 
 from collections import deque
@@ -19,19 +19,20 @@ from mqtool.records.frames import Frames
 from mqtool.records.hashes import absolute
 
 MOST = 1 << 18
-"""Records that are kept; a dispatcher that is further behind than that reads the log."""
+"""Maximum number of records kept; a dispatcher that lags more than that reads the log."""
 
 
 class Written(NamedTuple):
-    """Plain records as their writer knows them, one row each.
+    """Records that were just written, as columns, one row a record.
 
     Attributes:
-        view, base: bytes in which they lie, and the physical offset of the first of these.
-        store_timestamp: of all.
-        sizes, rooms: bytes of each record, and of its properties.
-        queue_id: of each.
-        positions, physical_offset, queue_offset: of each; the first in the view.
-        topic_start, topic_length, properties_start: in the view.
+        view, base: the bytes that contain them, and the physical offset of the first byte.
+            store_timestamp: of all of them, ms since epoch.
+            sizes, rooms: bytes of each record, and of its properties.
+            queue_id: of each.
+            positions: of each record in the view.
+            physical_offset, queue_offset: of each.
+            topic_start, topic_length, properties_start: positions in the view, and bytes.
     """
 
     view: memoryview
@@ -49,13 +50,13 @@ class Written(NamedTuple):
 
 
 class Handed(NamedTuple):
-    """What becomes of consecutive records.
+    """Units and index keys of consecutive records.
 
     Attributes:
-        start, end: physical offsets of the first record and behind the last.
+        start, end: physical offsets of the first record and after the last.
         last: physical offset of the last record.
         records: how many.
-        units, keys: of them; topics by their number in `DispatchPrefetch.topics`.
+        units, keys: for dispatch; topics by their number in `DispatchPrefetch.topics`.
     """
 
     start: int
@@ -74,7 +75,7 @@ class DispatchPrefetch:
     """
 
     def __init__(self, rules: DispatchRules, *, keys: bool) -> None:
-        """Takes what dispatch goes by.
+        """Starts empty.
 
         Args:
             rules: of the store.
@@ -87,11 +88,11 @@ class DispatchPrefetch:
         self.topics = self._columns.topics.names
 
     def change_rules(self, rules: DispatchRules) -> None:
-        """Goes by other rules from now on; records that are kept already are not of what changed."""
+        """Applies other rules from now on; the records already kept are not of a topic whose rules changed."""
         self._columns.rules = rules
 
     def note(self, compiled: Kernels, written: Written) -> None:
-        """Works out what becomes of records that come next in the log, and keeps it, unless it is too much."""
+        """Computes units and keys of the records that come next in the log and keeps them, up to the maximum."""
         found = self._by_kernel(compiled, written) or self._by_arrays(written)
         if found is None:
             return
@@ -134,7 +135,7 @@ class DispatchPrefetch:
         return None if found.oddities else (found.units, found.keys)
 
     def upcoming(self, start: int) -> int | None:
-        """Forgets what begins below a physical offset; returns where the first part begins that is left."""
+        """Discards parts that start below a physical offset; returns the start of the first part left."""
         while (part := self._first()) is not None:
             if part.start >= start:
                 return part.start

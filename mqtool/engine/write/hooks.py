@@ -1,4 +1,4 @@
-"""Checks and rewritings that a broker puts before the store: a store without them takes any message.
+"""Checks and changes that a broker makes before the store; a store without hooks accepts any message.
 
 A hook sees the message and returns a status that refuses it, or None and perhaps another message. Source:
 HookUtils.checkBeforePutMessage/handleScheduleMessage, BrokerController.registerMessageStoreHook (4.9.7, 5.5.0).

@@ -1,4 +1,4 @@
-"""Next queue offsets: what the next message of each topic-queue, and of each LMQ, will be numbered.
+"""Next queue offsets: the offset of the next message of each queue, and of each LMQ.
 
 Kept in memory only; rebuilt from the ConsumeQueues when a store opens. Changed under the append lock.
 Source: QueueOffsetOperator, CommitLog.topicQueueTable (4.9.7, 5.5.0).
@@ -12,25 +12,26 @@ from mqtool.formats.commit_log import MAGIC_V1, MAGIC_V2
 from mqtool.formats.topics import is_lmq
 
 LONGEST_V1_TOPIC = java.INT_MAX >> 24
-"""127: what a topic length of one signed byte can say."""
+"""127: the maximum of a topic length stored in one signed byte."""
 
 _MOST_PREFIXES = 1024
 
 
 class QueueState:
-    """One topic-queue as the writer sees it.
+    """One queue of a topic, as the writer sees it.
 
     Attributes:
-        topic, queue_id: whose.
+        topic, queue_id: which queue.
         next_offset: of its next message.
         magic_code: of its records.
-        topic_field: topic length and topic, as records hold them.
-        fixed_size: bytes of a record with IPv4 hosts beside body and properties.
-        is_plain: its messages need nothing that the plain append does not do.
-        prefixes: what stands between body and properties, by bytes of properties; filled as they come.
-        tails: packer of what follows the body, its first part, and bytes of a record beside its body, by bytes of
-            properties; of messages that need nothing that the plain append does not do.
-        refused: why no record of this topic can be written, "" if it can.
+        topic_field: topic length and topic, as records contain them.
+        fixed_size: bytes of a record with IPv4 hosts, without body and properties.
+        is_plain: its messages need no slow path.
+        prefixes: bytes between body and properties, by length of the properties; filled on first use.
+        tails: by length of the properties: the packer of the trailer, the trailer's prefix, and the size of a record
+            without its body; filled on first use, only for messages that need no slow path. A dict look-up replaces
+            building the trailer for each put.
+        refused: why no record of this topic can be written, "" if one can.
         is_batch: its topic's queues are BatchCQ.
     """
 
@@ -65,7 +66,7 @@ class QueueState:
         self.fixed_size = commit_log.BODY_POSITIONS[0] + len(self.topic_field) + commit_log.PROPERTIES_LENGTH.size
 
     def prefix(self, room: int) -> bytes:
-        """Returns what stands between body and properties of `room` bytes, at most 32767, and keeps it."""
+        """Returns the bytes between body and `room` bytes of properties (at most 32767), and caches them."""
         if len(self.prefixes) >= _MOST_PREFIXES:
             self.prefixes.clear()
         made = self.prefixes[room] = self.topic_field + commit_log.PROPERTIES_LENGTH.pack(room)
@@ -115,7 +116,7 @@ class QueueOffsets:
         return found
 
     def set_next(self, topic: str, queue_id: int, next_offset: int) -> None:
-        """Sets what recovery found."""
+        """Sets the next offset that recovery found."""
         self.state(topic, queue_id).next_offset = next_offset
         if is_lmq(topic):
             self.lmq[topic] = next_offset

@@ -17,7 +17,7 @@ HEAD_PACKERS = tuple(codec.struct_of(head) for head in HEADS)
 HOST_SIZE_V4 = 8
 LONGEST_PROPERTIES = (1 << 15) - 1
 ROOM_BESIDE_BODY = 64 << 10
-"""A record may be this much longer than the longest body."""
+"""Maximum bytes of a record besides its body."""
 
 pack_length = commit_log.PROPERTIES_LENGTH.pack
 
@@ -92,8 +92,8 @@ def room_for_crc(encoded: bytes, *, single: bool = True) -> bytes:
     """Returns properties with 20 bytes at their end for the record's CRC.
 
     Args:
-        encoded: the properties; of a single message an older CRC goes first, and a missing 0x02 is added.
-        single: False for a message of a batch, which the real one leaves as it is.
+        encoded: the properties; in a single message an older CRC is removed, and a missing final 0x02 is added.
+        single: False for a message of a batch, whose properties the broker leaves unchanged.
     """
     if single:
         if _CRC_MARK in encoded:

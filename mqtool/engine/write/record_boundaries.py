@@ -1,21 +1,23 @@
-"""RecordBoundaries: where the records begin that were appended last.
+"""RecordBoundaries: start positions of the records that were appended last.
 
-Dispatch would otherwise follow `total_size` from record to record, the only step of it that looks at each record
-by itself. What the boundaries says is checked against the log, so that it may be short, or empty: then dispatch hops.
+Without them dispatch follows `total_size` from record to record, its only step that handles records one by one. They
+are only a hint: dispatch checks them against the log, and scans the log where they are missing.
 """
 
 from bisect import bisect_left
 
 MOST = 1 << 20
-"""Records that are kept; a dispatcher that is further behind than that finds its way in the log."""
+"""Maximum number of records kept; a dispatcher that lags more than that scans the log."""
 
 
 class RecordBoundaries:
-    """Written under the append lock, read and shortened by the dispatcher. Each step is one of a list: no further lock.
+    """Written under the append lock, read and shortened by the dispatcher.
+
+    Each step is a single list operation, which is atomic in CPython: no further lock is needed.
 
     Attributes:
-        note: takes the physical offset at which a record begins, once its bytes count as written.
-        note_many: takes those of records in a row.
+        note: adds the physical offset of a record, after `wrote` has passed it.
+        note_many: adds those of consecutive records.
     """
 
     def __init__(self) -> None:
@@ -27,23 +29,23 @@ class RecordBoundaries:
         return len(self._starts)
 
     def bound(self) -> None:
-        """Forgets everything if it is too much; called by the writer now and then."""
+        """Discards everything if there are more than `MOST`; the writer calls it at times, so that memory is bounded."""
         if len(self._starts) > MOST:
             self._starts.clear()
 
     def forget(self, end: int) -> None:
-        """Forgets what lies below a physical offset."""
+        """Discards starts below a physical offset."""
         del self._starts[: bisect_left(self._starts, end)]
 
     def find(self, start: int, end: int) -> list[int]:
-        """Returns where records begin from one that begins at `start` on, below `end`.
+        """Returns the starts of records from `start` on, below `end`.
 
         Args:
             start: physical offset of a record.
             end: physical offset.
 
         Returns:
-            Physical offsets, ascending; none if the boundaries does not know of a record at `start`.
+            Physical offsets, ascending; empty if no record is known to start at `start`.
         """
         starts = self._starts
         low = bisect_left(starts, start)

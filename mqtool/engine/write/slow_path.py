@@ -1,7 +1,7 @@
-"""Appends of the rarer kinds: transactions, IPv6 hosts, inner batches, LMQ, a CRC of the whole record.
+"""The slow path of a put: transactions, IPv6 hosts, inner batches, LMQ, and a CRC of the complete record.
 
-What they have in common: something in the record depends on the queue offset or on the record itself, so
-that it is built under the append lock. Source: CommitLog.asyncPutMessage,
+Some bytes of these records depend on the queue offset or on other bytes of the record, so that the record is built
+under the append lock. Source: CommitLog.asyncPutMessage,
 DefaultMessageStore.assignOffset/increaseOffset, BatchConsumeQueue.assignQueueOffset (4.9.7, 5.5.0).
 """
 
