@@ -1,8 +1,8 @@
-"""Makes files and pages ahead of the writer, in a thread of its own.
+"""Creates segments and faults in pages ahead of the writer, in a separate thread.
 
-Two things cost the writer time: creating the next file, and the fault at each page of a mapping that is
-touched for the first time. Both are done before it gets there. What was made and not used is removed when
-the store closes; after a kill an empty next file is left, as the real broker leaves one.
+Two things cost the writer time: creating the next segment, and the page fault at the first access to each page
+of a mapping. Both are done in advance. Segments created and not used are deleted when the store is closed; after a
+kill an empty next segment is left, as after a kill of the broker.
 Source: AllocateMappedFileService, DefaultMappedFile.warmMappedFile (4.9.7, 5.5.0).
 """
 
@@ -33,12 +33,12 @@ class Allocator:
     """
 
     def __init__(self, files: Files, queue: MappedFileQueue, ahead: int, *, lock: bool = False) -> None:
-        """Takes the queue.
+        """Creates the thread; `start` starts it.
 
         Args:
             files: the file system.
-            queue: whose next file to make.
-            ahead: most bytes to prepare ahead of the writer.
+            queue: the log's segments.
+            ahead: maximum bytes to prepare ahead of the writer.
             lock: whether to lock those pages in memory.
         """
         self._files = files
@@ -78,7 +78,7 @@ class Allocator:
         full = self._queue.last
         with self._making:
             prepared, self._next = self._next, None
-            # A broker that was started on the open store has removed it: what is written there would be gone.
+            # A broker started on the open store has deleted it: what is written into it would be lost.
             if prepared is not None and not prepared.file.is_in_place:
                 _LOG.error("next file was removed by another process; made again path=%s", prepared.file.path)
                 prepared.file.close()
@@ -94,7 +94,7 @@ class Allocator:
         return file
 
     def reserve(self, file: MappedFile, end: int) -> int:
-        """Makes sure that a file's mapping can be written up to `end`, and sees to what comes after it.
+        """Ensures that a segment's mapping can be written up to `end`, and schedules the pages after it.
 
         Returns:
             The position up to which no further call is needed.
@@ -110,14 +110,14 @@ class Allocator:
             return file.reserved
         self._step = min(self._ahead, 2 * self._step)
         self._submit(lambda: self._prepare(file, target))
-        # Come back when half of what is ready has been used, so that more is ready before it is needed.
+        # The next call is due when half of the prepared range is used, so that more is ready before it is needed.
         return end + (file.reserved - end) // 2
 
     def reserve_blocks(self, file: MappedFile, end: int) -> int:
-        """Makes sure that the disk has blocks up to `end` and some more, for what is written by system calls.
+        """Ensures that the disk has blocks up to `end` and beyond, for records written by system calls.
 
         Returns:
-            As `reserve`: pages behind `end` are not made.
+            As `reserve`; no pages are faulted in after `end`.
 
         Raises:
             OSError: the disk is full.

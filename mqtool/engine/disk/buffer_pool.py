@@ -1,6 +1,6 @@
-"""BufferPool: the transient store pool. Records go into a buffer first; commit writes them into the file.
+"""BufferPool: the transient store pool. Records are written to a buffer first; commit writes them into the segment.
 
-What lies in a buffer and is not committed is gone when the process is killed, and nobody can read it.
+Bytes in a buffer that are not committed are lost when the process is killed, and cannot be read.
 Source: TransientStorePool (4.9.7, 5.5.0).
 """
 
@@ -30,7 +30,7 @@ class BufferPool:
                 file.pool_buffer = memory.buffer(self._size)
 
     def reclaim(self, files: tuple[MappedFile, ...]) -> None:
-        """Takes back the buffers of files that are full and wholly committed."""
+        """Returns buffers of full and completely committed segments to the pool."""
         for file in files:
             buffer = file.pool_buffer
             if buffer is not None and file.committed == file.size:

@@ -1,8 +1,8 @@
-"""Files as the engine writes them: the one place that creates, writes, maps, syncs and removes.
+"""The engine's file system: the only module that creates, writes, maps, syncs and deletes files.
 
-Tests put a file system in its place that loses power or reports errors. What `OSError` says passes through:
-callers turn it into a put status or a StoreError. A write is durable after `sync` of its file, a name after
-`sync_directory` of its directory; nothing else is promised.
+Tests replace it by a file system that loses power or reports errors. OSError passes through: callers turn it into a
+put status or a StoreError. A write is durable after `sync` of its file, a name after `sync_directory` of its
+directory; nothing else is guaranteed.
 """
 
 import contextlib
@@ -37,16 +37,16 @@ class File:
 
     @property
     def fd(self) -> int:
-        """The descriptor, opened when it is first asked for."""
+        """The descriptor, opened on first use."""
         if self._fd < 0:
             self._fd = open_more(self.path, os.O_RDWR)
         return self._fd
 
     @property
     def mapping(self) -> mmap.mmap:
-        """The whole file, mapped when it is first asked for.
+        """A mapping of the complete file, created on first use.
 
-        Writing to a page that has no block on disk ends the process if the disk is full: `reserve` first.
+        Writing to a page without a block on a full disk kills the process (SIGBUS): call `reserve` first.
         """
         if self._mapping is None:
             self._mapping = mmap.mmap(self.fd, self.size)
@@ -73,7 +73,7 @@ class File:
         return os.pwrite(self.fd, data, position)
 
     def reserve(self, start: int, end: int) -> None:
-        """Makes sure that the disk has blocks for a range, so that writing there cannot fail for want of space.
+        """Allocates blocks for a range, so that writing there cannot fail for lack of space.
 
         Raises:
             OSError: the disk is full.
@@ -88,7 +88,7 @@ class File:
             memory.lock(self.mapping, start, end)
 
     def unlock(self) -> None:
-        """Lets all pages of the file leave memory again."""
+        """Unlocks all pages of the file."""
         memory.unlock(self.mapping, 0, self.size)
 
     @property
@@ -101,18 +101,18 @@ class File:
         return (there.st_ino, there.st_dev) == (ours.st_ino, ours.st_dev)
 
     def sync(self) -> None:
-        """Returns when everything written, mapped or not, is on disk (fdatasync).
+        """Returns after all writes, through the mapping or not, are on disk (fdatasync).
 
         Raises:
-            OSError: it may be lost, and later calls will not say so again: the store must stop writing.
+            OSError: writes may be lost. Later calls do not report it again, so the store must stop writing.
         """
         os.fdatasync(self.fd)
 
     def close(self) -> None:
-        """Gives up descriptor and mapping; bytes handed out earlier stay valid."""
+        """Closes descriptor and mapping; views returned earlier stay valid."""
         mapping, self._mapping = self._mapping, None
         if mapping is not None:
-            with contextlib.suppress(BufferError):  # a reader still holds a view: the mapping goes with it
+            with contextlib.suppress(BufferError):  # a reader still has a view, which keeps the mapping alive
                 mapping.close()
         fd, self._fd = self._fd, -1
         if fd >= 0:
@@ -123,13 +123,13 @@ class Files:
     """The file system."""
 
     def create(self, path: Path, size: int) -> File:
-        """Creates a file of zeros, sparse; an existing one is lengthened or kept, never cut.
+        """Creates a sparse file of zeros; an existing file is extended if it is shorter, never truncated.
 
-        A new file gets its name when it has its size: a broker of 4.9 does not start on an empty file, which is what a
-        process leaves that is killed between the two. File systems without unnamed files (O_TMPFILE) have that gap.
+        A new file gets its name after its size: a kill between the two would leave an empty file, on which a broker of
+        4.9 does not start. On file systems without unnamed files (O_TMPFILE) the name comes first.
 
         Raises:
-            OSError: it cannot be made.
+            OSError: it cannot be created.
         """
         if path.exists() or not _create_sized(path, size):
             fd = open_more(path, os.O_RDWR | os.O_CREAT)
@@ -164,7 +164,7 @@ class Files:
             os.close(fd)
 
     def sync_file(self, path: Path) -> None:
-        """Makes what was written to a file durable, whoever wrote it."""
+        """Makes all writes to a file durable, including those of other processes."""
         fd = open_more(path, os.O_RDONLY)
         try:
             os.fsync(fd)
@@ -172,7 +172,7 @@ class Files:
             os.close(fd)
 
     def write_whole(self, path: Path, data: bytes, *, sync: bool = True) -> None:
-        """Writes a small file and syncs it; it may be torn by a crash, so write beside and `rename`."""
+        """Writes a small file and syncs it. A crash may leave it incomplete: write a temporary file and `rename` it."""
         fd = open_more(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
             view = memoryview(data)
@@ -205,7 +205,7 @@ class Files:
         path.rename(target)
 
     def remove(self, path: Path) -> None:
-        """Removes a file; one that is not there is fine."""
+        """Deletes a file if it exists."""
         path.unlink(missing_ok=True)
 
     def remove_directory(self, path: Path) -> None:
@@ -214,7 +214,7 @@ class Files:
             path.rmdir()
 
     def boot_id(self) -> str:
-        """Returns what tells this run of the machine from others; "" where it cannot be known."""
+        """Returns the boot id of the machine; "" if it is unknown."""
         path = Path("/proc/sys/kernel/random/boot_id")
         return path.read_text("ascii").strip() if path.exists() else ""
 
@@ -223,9 +223,9 @@ class Files:
         return path.stat().st_mtime_ns // 1_000_000
 
     def used_ratio(self, path: Path) -> float:
-        """Returns how full the disk of a path is, 0 to 1, in steps of a hundredth; -1 if it cannot be told.
+        """Returns the used fraction of the disk of a path, 0 to 1, in steps of 0.01; -1 if it is unknown.
 
-        Used over used plus usable, rounded up (UtilAll.getDiskPartitionSpaceUsedPercent).
+        Used bytes over used plus usable bytes, rounded up (UtilAll.getDiskPartitionSpaceUsedPercent).
         """
         try:
             found = os.statvfs(path)
@@ -246,9 +246,9 @@ def _create_sized(path: Path, size: int) -> bool:
         raise
     try:
         os.ftruncate(fd, size)
-        # With a dir_fd, which an absolute path ignores, Python calls linkat(2), the only one that follows the link.
+        # With a dir_fd, which an absolute path ignores, Python calls linkat(2), the only call that follows the link.
         os.link(f"/proc/self/fd/{fd}", path, src_dir_fd=fd, follow_symlinks=True)
-    except FileExistsError:  # somebody else made it meanwhile
+    except FileExistsError:  # another process created it meanwhile
         return False
     except FileNotFoundError:  # no /proc
         return False
@@ -263,7 +263,7 @@ def open_more(path: Path, flags: int) -> int:
     At the soft limit of open files it raises that limit to the hard one and tries again.
 
     Raises:
-        StoreError: something else is there, such as a FIFO.
+        StoreError: it is not a regular file or directory, for example a FIFO.
         OSError: it cannot be opened.
     """
     try:

@@ -11,7 +11,7 @@ from mqtool.engine.disk.memory import PAGE_SIZE
 
 
 class MappedFile:
-    """One file.
+    """One file of fixed size.
 
     Attributes:
         file: the file itself.
@@ -21,9 +21,9 @@ class MappedFile:
         committed: position up to which bytes are in the page cache; `wrote` unless a pool buffer is attached.
         flushed: position up to which bytes are on disk.
         reserved: position up to which the disk has blocks for what will be written.
-        pool_buffer: takes the bytes first, if a transient store pool lent one.
+        pool_buffer: receives the bytes first, with a transient store pool; otherwise None.
         store_timestamp: of the last record appended since the store was opened, 0 if none.
-        available: False once it is being removed.
+        available: False once its deletion has begun.
     """
 
     __slots__ = (
@@ -70,7 +70,7 @@ class MappedFile:
         return self.wrote if self.pool_buffer is None else self.committed
 
     def set_end(self, position: int) -> None:
-        """Sets what counts as written, committed and flushed; the bytes behind stay (truncateDirtyFiles)."""
+        """Sets the written, committed and flushed positions; bytes after them are unchanged (truncateDirtyFiles)."""
         self.wrote = self.committed = self.flushed = position
         self.reserved = min(self.reserved, position)
 
@@ -85,15 +85,15 @@ class MappedFile:
             self.reserved = end
 
     def append(self, data: bytes) -> bool:
-        """Writes behind what is there; what the real one does through its FileChannel.
+        """Appends bytes by a system call, as the broker does through its FileChannel.
 
-        In the page cache on return: it survives the process, not a power cut.
+        In the page cache on return: they survive a kill of the process, not a power cut.
 
         Returns:
             False if it does not fit.
 
         Raises:
-            OSError: it was not written, or in part.
+            OSError: nothing or only a part was written.
         """
         if self.wrote + len(data) > self.size:
             return False
@@ -111,7 +111,7 @@ class MappedFile:
         return target > done
 
     def commit(self, least_pages: int = 0) -> int:
-        """Writes what a pool buffer holds into the file; without one there is nothing to do.
+        """Writes the content of the pool buffer into the file; does nothing without one.
 
         In the page cache on return.
 
@@ -119,7 +119,7 @@ class MappedFile:
             The committed position.
 
         Raises:
-            OSError: the file could not be written; nothing is taken back.
+            OSError: the file could not be written; the buffer keeps the bytes.
         """
         wrote = self.wrote
         if self.pool_buffer is None:
@@ -130,13 +130,13 @@ class MappedFile:
         return self.committed
 
     def flush(self, least_pages: int = 0) -> int:
-        """Brings what is committed to the disk, if enough pages wait.
+        """Flushes committed bytes if there are at least `least_pages` pages of them.
 
         Returns:
             The flushed position: durable up to there.
 
         Raises:
-            OSError: it may be lost.
+            OSError: bytes after the flushed position may be lost.
         """
         target = self.read_position
         if self.due(self.flushed, target, least_pages):
@@ -145,27 +145,27 @@ class MappedFile:
         return self.flushed
 
     def hold(self) -> bool:
-        """Keeps the file from being removed; False if that has begun. Pair with `release`."""
+        """Prevents the deletion of the file; returns False if that has begun. Pair with `release`."""
         with self._guard:
             if self.available:
                 self._holds += 1
             return self.available
 
     def release(self) -> None:
-        """Gives up one hold."""
+        """Ends one `hold`."""
         with self._guard:
             self._holds -= 1
 
     def destroy(self, files: Files, now: int, forcibly_after_ms: int) -> bool:
-        """Removes the file, unless it is held; a later call removes it even then, once the time is over.
+        """Deletes the file unless it is held; a call after the timeout deletes it even then.
 
         Args:
             files: the file system.
             now: ms since epoch.
-            forcibly_after_ms: how long holders are waited for, from the first call on.
+            forcibly_after_ms: how long to wait for holders, counted from the first call.
 
         Returns:
-            Whether it is gone.
+            Whether it is deleted.
         """
         with self._guard:
             if self.available:

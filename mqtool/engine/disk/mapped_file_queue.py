@@ -20,11 +20,11 @@ _LOG = logging.getLogger(__name__)
 
 
 class MappedFileQueue:
-    """Files of equal size. One thread appends and removes; any may read.
+    """Files of equal size. One thread appends and deletes; any may read.
 
     Attributes:
         file_size: bytes of each file.
-        files: by offset. Replaced, never changed in place, so that a reader may keep the one it has.
+        files: in order of offsets. Replaced, never changed in place, so that a reader may keep its copy.
         flushed_offset: durable up to here.
         committed_offset: in the page cache up to here.
         full_directories: those whose disk is too full for a new file.
@@ -39,15 +39,15 @@ class MappedFileQueue:
         *,
         names_at_flush: bool = False,
     ) -> None:
-        """Takes the directories; nothing is read or created.
+        """Reads and creates nothing; `load` does.
 
         Args:
             files: the file system.
             directories: where files may be created; with several, file number n goes to the (n mod count)th by name.
             file_size: bytes of each file.
             read_only: further directories, in which no file is created.
-            names_at_flush: names of new files become durable with the next flush, not when they are created: for files
-                that are made anew from others, whose writer must not wait for the disk.
+            names_at_flush: names of new files become durable with the next flush, not when they are created: for
+                derived files, whose writer must not wait for the disk.
         """
         self.directories = tuple(directories)
         self.read_only = tuple(read_only)
@@ -62,10 +62,10 @@ class MappedFileQueue:
         self._syncing = threading.Lock()
 
     def load(self) -> None:
-        """Lists what is there; every file counts as full until recovery says otherwise.
+        """Lists the files; each counts as full until recovery sets its end.
 
         Raises:
-            LayoutError: a file is not of the size that the options say.
+            LayoutError: a file has another size than the options state.
         """
         found = list_mapped_files(*self.directories, *self.read_only).files
         for listed in found:
@@ -107,7 +107,7 @@ class MappedFileQueue:
         return files[-1] if files else None
 
     def find(self, offset: int) -> MappedFile | None:
-        """Returns the file that holds an offset, None if there is none."""
+        """Returns the file that contains an offset, None if there is none."""
         files = self.files
         if not files:
             return None
@@ -120,7 +120,7 @@ class MappedFileQueue:
         return next((file for file in files if file.file_from_offset <= offset < file.end), None)
 
     def next_base(self, start_offset: int) -> int:
-        """Returns where the next file begins: behind the last, or at the whole file below `start_offset`."""
+        """Returns the base offset of the next file: after the last, or the file boundary at or below `start_offset`."""
         return self.files[-1].end if self.files else start_offset - start_offset % self.file_size
 
     def path_for(self, base: int) -> Path:
@@ -156,7 +156,7 @@ class MappedFileQueue:
                 self._to_sync.popleft()
 
     def add(self, file: MappedFile) -> MappedFile:
-        """Makes a file that was created elsewhere the last one."""
+        """Appends a file that the allocator created."""
         self.files = (*self.files, file)
         return file
 
@@ -169,10 +169,10 @@ class MappedFileQueue:
         self.flushed_offset = self.committed_offset = offset
 
     def truncate(self, offset: int) -> list[MappedFile]:
-        """Sets the end: files that begin at or behind it are given up, bytes behind it in the last one stay.
+        """Sets the end: files that start at or after it are dropped; bytes after it in the last file are not changed.
 
         Returns:
-            The files given up; the caller removes them.
+            The dropped files; the caller deletes them.
         """
         kept, given_up = [], []
         for file in self.files:
@@ -194,13 +194,13 @@ class MappedFileQueue:
         return self.committed_offset
 
     def flush(self, least_pages: int = 0) -> int:
-        """Brings files to the disk as `MappedFile.flush`.
+        """Flushes files as `MappedFile.flush`.
 
         Returns:
             The flushed offset: every byte below it is durable.
 
         Raises:
-            OSError: what is not below the flushed offset may be lost.
+            OSError: bytes after the flushed offset may be lost.
         """
         self._sync_names()
         for file in self._from(self.flushed_offset):

@@ -1,9 +1,8 @@
-"""Advice to the kernel about mapped pages: make them, lock them, drop them.
+"""Advice to the kernel about mapped pages: fault in, lock, drop.
 
-`mmap.madvise` holds the interpreter's lock while the kernel works; these calls do not, so that one
-thread can make pages while another writes. Every one of them is a favour: a kernel that does not know
-it answers False, and nothing depends on it. Source of what they stand for: DefaultMappedFile.warmMappedFile,
-mlock, LibC (4.9.7, 5.5.0).
+`mmap.madvise` holds the interpreter lock while the kernel works; these calls release it, so that one thread can
+fault in pages while another writes. All are optimisations: they return False if the kernel does not support them, and
+no result depends on them. They replace DefaultMappedFile.warmMappedFile, mlock and LibC (4.9.7, 5.5.0).
 """
 
 import contextlib
@@ -11,7 +10,7 @@ import ctypes
 import mmap
 
 PAGE_SIZE = 4096
-"""Bytes of what the broker's flush rules call a page (MappedFile.OS_PAGE_SIZE)."""
+"""Bytes of a page in the broker's flush rules (MappedFile.OS_PAGE_SIZE)."""
 
 _POPULATE_WRITE = 23
 _WILL_NEED = 3
@@ -21,17 +20,17 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def populate(mapping: mmap.mmap, start: int, end: int) -> bool:
-    """Makes the pages of a range present and writable, so that the writer meets no fault (Linux 5.14)."""
+    """Makes the pages of a range present and writable, so that writing causes no page fault (Linux 5.14)."""
     return _call("madvise", mapping, start, end, _POPULATE_WRITE)
 
 
 def will_need(mapping: mmap.mmap, start: int, end: int) -> bool:
-    """Asks for a range to be read ahead."""
+    """Asks the kernel to read a range ahead."""
     return _call("madvise", mapping, start, end, _WILL_NEED)
 
 
 def buffer(size: int) -> mmap.mmap:
-    """Returns zeroed memory of this process alone, in large pages where the kernel grants them: that saves faults."""
+    """Returns zeroed private memory, in huge pages if the kernel grants them, which saves page faults."""
     made = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with contextlib.suppress(OSError, AttributeError):
         made.madvise(mmap.MADV_HUGEPAGE)

@@ -1,1 +1,1 @@
-"""When appended bytes reach the disk, and what the checkpoint says then."""
+"""Flushes appended bytes to disk and advances the checkpoint."""

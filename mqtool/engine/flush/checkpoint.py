@@ -1,4 +1,4 @@
-"""StoreCheckpoint: up to where the files of a store are known to be on disk, for the next recovery.
+"""StoreCheckpoint: timestamps up to which the files of a store are on disk, for the next recovery.
 
 Source: StoreCheckpoint (4.9.7, 5.5.0).
 """
@@ -22,7 +22,7 @@ class StoreCheckpoint:
     """
 
     def __init__(self, files: Files, path: Path, *, v4: bool) -> None:
-        """Takes the path; reads what is there."""
+        """Reads the file if it exists."""
         self._files = files
         self._path = path
         self._v4 = v4
@@ -39,7 +39,7 @@ class StoreCheckpoint:
         return self._values
 
     def advance(self, **fields: int) -> None:
-        """Raises fields; none ever goes back."""
+        """Raises fields; a field never decreases."""
         with self._guard:
             higher = {name: value for name, value in fields.items() if value > getattr(self._values, name)}
             if higher:
@@ -54,13 +54,13 @@ class StoreCheckpoint:
         """Writes the values if they have changed. Durable on return.
 
         Raises:
-            OSError: the old values may still be on disk, or a mixture of 4096 bytes that a sector keeps whole.
+            OSError: the old values may still be on disk, or a mixture at sector granularity.
         """
         with self._guard:
             values = written = self.values
             if values == self._written:
                 return
-            if self._v4:  # what 4.9 does not know stays zero
+            if self._v4:  # fields that 4.9 does not know stay zero
                 values = Checkpoint(**{name: getattr(values, name) for name in _FIELDS_OF_4_9})
             if not self._path.exists():
                 self._files.create(self._path, checkpoint.FILE_SIZE)

@@ -1,6 +1,6 @@
-"""Flusher: when what was written reaches the disk, and what the checkpoint may say then.
+"""Flusher: flushes log and queues to disk, then advances the checkpoint.
 
-Each method is one turn of one of the real store's services; threads or a test call them. Docs page:
+Each method is one iteration of one of the broker's services; threads or a test call them. Docs page:
 docs/engine.md. Source: FlushRealTimeService, CommitRealTimeService, GroupCommitService,
 FlushConsumeQueueService, StoreCheckpoint (4.9.7, 5.5.0).
 """
@@ -61,14 +61,14 @@ class Flusher:
             self.flush_log(self._options.flush_least_pages)
 
     def flush_log(self, least_pages: int = 0) -> int:
-        """Brings the log to the disk; with 0 pages, whatever is written.
+        """Flushes the log if at least `least_pages` pages are dirty (0: always).
 
         Returns:
             The flushed offset: durable up to there.
 
         Raises:
-            OSError: what lies behind may be lost, and the store takes no more messages; or a buffer of the pool could
-                not be written: it is kept, and the next flush tries again.
+            OSError: bytes after the flushed offset may be lost, and the store accepts no more messages; or a buffer
+                of the pool could not be written: it is kept, and the next flush tries again.
         """
         with self._log_guard:
             if self._flags.flush_has_failed:
@@ -81,11 +81,11 @@ class Flusher:
             try:
                 flushed = self._log.queue.flush(least_pages)
             except OSError as error:
-                # The kernel may forget pages that it could not write: nothing after this can be vouched for.
+                # The kernel may drop pages that it could not write: no later flush proves anything.
                 self._flags.set(RunningFlag.NOT_WRITEABLE)
                 _LOG.error("flush of the CommitLog failed, no more puts error=%s", error)
                 raise
-        if least_pages == 0 and stored > self._checkpoint.flushed_timestamp:  # never back, whatever the clock does
+        if least_pages == 0 and stored > self._checkpoint.flushed_timestamp:  # never decreases
             self._checkpoint.flushed_timestamp = stored
         return flushed
 
@@ -120,10 +120,10 @@ class Flusher:
             self._queues.flush(self._options.queue_flush_least_pages)
 
     def flush_queues(self) -> None:
-        """Brings the log and every queue to the disk and tells the checkpoint.
+        """Flushes the log and every queue and advances the checkpoint.
 
-        The checkpoint says less than the real one's: only that up to which log and queues both are on disk. A
-        recovery that trusts it thus never skips a hole in the log, or a unit, that a power cut took.
+        The checkpoint is stricter than the broker's: it contains only the time up to which both log and queues are on
+        disk. A recovery that trusts it never skips records or units that a power cut removed.
 
         Raises:
             OSError: as `queue_turn`.
@@ -135,7 +135,7 @@ class Flusher:
             self._checkpoint.advance(logics_msg_timestamp=stored, logics_physical_offset=offset)
 
     def index_file_is_full(self, end_timestamp: int) -> None:
-        """Tells the checkpoint of an index file that is full and on disk; the log must be there as far.
+        """Advances the checkpoint's index timestamp after a full IndexFile is on disk; flushes the log up to it first.
 
         Raises:
             OSError: as `flush_log`.

@@ -1,8 +1,8 @@
-"""GroupCommit: many waiting puts, one fdatasync.
+"""GroupCommit: one fdatasync for many waiting puts.
 
-There is no flush thread: the first put that waits becomes the leader and syncs; puts that arrive while it
-does wait for the next sync, which one of them leads. A put thus waits for at most two syncs, and a lone
-producer for one. Source of what it stands for: GroupCommitService, FlushDiskWatcher (4.9.7, 5.5.0).
+There is no flush thread: the first waiting put becomes the leader and syncs; puts that arrive meanwhile wait
+for the next sync, which one of them leads. A put thus waits for at most two syncs, a single producer for
+one. It replaces GroupCommitService and FlushDiskWatcher (4.9.7, 5.5.0).
 """
 
 import contextlib
@@ -13,7 +13,7 @@ from mqtool.engine.statuses import PutStatus
 
 
 class _Waiter:
-    """One put that waits for another's flush. `done` is released when its fate is known or it is to lead."""
+    """One put that waits for another's flush. `done` is released when its result is known or it becomes the leader."""
 
     __slots__ = ("done", "end", "follower", "leads", "status")
 
@@ -29,16 +29,16 @@ class _Waiter:
 class GroupCommit:
     """Makes puts wait until the log is on disk up to their end.
 
-    Those whose fate one flush has decided wake one another, each the next: woken all at once they would only
-    stand in line for the interpreter.
+    The puts that one flush has completed wake each other in turn: woken all at once they would only contend for
+    the interpreter lock.
     """
 
     def __init__(self, flush: Callable[[], int], timeout_ms: int) -> None:
-        """Takes the flush.
+        """Starts without waiters.
 
         Args:
-            flush: brings the whole log to the disk, returns the flushed offset, raises OSError.
-            timeout_ms: how long a put waits at most.
+            flush: flushes the log completely, returns the flushed offset, raises OSError.
+            timeout_ms: maximum wait of a put.
         """
         self._flush = flush
         self._timeout = timeout_ms / 1000
@@ -61,7 +61,7 @@ class GroupCommit:
             return self._lead(end, [])
         if not waiter.done.acquire(timeout=self._timeout):
             with self._guard:
-                if waiter.status is None and not waiter.leads:  # nobody will look for it: whoever flushes skips it
+                if waiter.status is None and not waiter.leads:  # timed out: the leader skips it
                     waiter.status = PutStatus.FLUSH_DISK_TIMEOUT
                     if waiter in self._waiting:
                         self._waiting.remove(waiter)
@@ -78,10 +78,10 @@ class GroupCommit:
         return self._lead(own.end, [waiter for waiter in batch if waiter is not own])
 
     def _lead(self, end: int, batch: list[_Waiter]) -> PutStatus:
-        """Flushes for itself and a batch, gives the lead to who has come meanwhile, and wakes the batch."""
+        """Flushes for itself and a batch, passes the lead to a put that arrived meanwhile, and wakes the batch."""
         flushed = -1
         try:
-            with contextlib.suppress(OSError):  # noted where it happened; nobody's message is known to be on disk
+            with contextlib.suppress(OSError):  # reported by the flusher; nothing is known to be on disk
                 flushed = self._flush()
         finally:
             self._hand_over()

@@ -24,24 +24,21 @@ _STEP = 1 << 22
 
 
 class IndexWriter:
-    """One file. The dispatcher alone puts; anybody may look up what has been put.
+    """One IndexFile. Only the dispatcher puts; any thread may query.
 
     Attributes:
         file: the file.
         header: as it is in the file.
-        slots, entries: places in the file; entry 0 is never used.
+        slots, entries: capacity; entry 0 is never used.
     """
 
     def __init__(self, file: File, slots: int, entries: int, header: IndexHeader) -> None:
-        """Takes a file of the right length.
+        """Maps a file of the right length.
 
         Args:
             file: the file.
-            slots, entries: of the file.
-            header: its first 40 bytes, or what a new file begins with.
-
-        Raises:
-            OSError: no room for its slots on the disk.
+            slots, entries: capacity of the file.
+            header: its header, or that of a new file.
         """
         self.file = file
         self.slots = slots
@@ -102,7 +99,7 @@ class IndexWriter:
             timestamps: int64 store timestamps, ms.
 
         Returns:
-            How many went in; the others need the next file.
+            How many fit; the others need the next file.
 
         Raises:
             OSError: the disk is full.
@@ -170,7 +167,7 @@ class IndexWriter:
         return fresh
 
     def _diffs(self, timestamps: np.ndarray) -> np.ndarray:
-        """Returns seconds since begin; the first entry of a file is measured against what the header said before."""
+        """Returns seconds since the begin timestamp; for a file's first entry, since the header's previous value."""
         begin = self.header.begin_timestamp
         diffs = np.empty(len(timestamps), np.int64)
         diffs[0] = index_file.time_diff(int(timestamps[0]), begin)
@@ -219,7 +216,7 @@ class IndexWriter:
     # -- lookup --------------------------------------------------------------------------------------------------
 
     def overlaps(self, begin: int, end: int) -> bool:
-        """Whether a query of this time range looks into the file (IndexFile.isTimeMatched)."""
+        """Whether a query of this time range reads the file (IndexFile.isTimeMatched)."""
         first, last = self.header.begin_timestamp, self.header.end_timestamp
         return (begin < first and end > last) or first <= begin <= last or first <= end <= last
 

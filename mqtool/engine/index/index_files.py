@@ -1,4 +1,4 @@
-"""Index: the index files of a store in order; which file takes the next key, and looking a key up in all of them.
+"""Index: all IndexFiles of a store: appending keys to the current file, querying all files.
 
 Source: IndexService (4.9.7, 5.5.0).
 """
@@ -23,11 +23,11 @@ _LOG = logging.getLogger(__name__)
 
 
 class Index:
-    """All index files, by name. The dispatcher alone puts; anybody may query.
+    """All IndexFiles, by name. Only the dispatcher puts; any thread may query.
 
     Attributes:
         files: oldest first. Replaced, never changed in place.
-        when_full: is told the end timestamp of each full file once it is on disk.
+        when_full: called with the end timestamp of each full file once it is on disk.
     """
 
     def __init__(
@@ -39,14 +39,14 @@ class Index:
         *,
         background: bool,
     ) -> None:
-        """Takes the directory; `load` reads it.
+        """Reads nothing; `load` does.
 
         Args:
             options: of the store.
             files: the file system.
             directory: `index` of the store.
             clock: names new files.
-            background: whether a full file is flushed in a thread of its own.
+            background: whether full files are flushed in a separate thread.
         """
         self.files: tuple[IndexWriter, ...] = ()
         self._options = options
@@ -87,12 +87,12 @@ class Index:
         return self.files[-1].header.end_physical_offset if self.files else 0
 
     def current(self) -> IndexWriter:
-        """Returns the file that takes the next key, a new one if the last is full.
+        """Returns the file for the next key, a new one if the last is full.
 
-        Every dispatched record asks for it, so that a store without keys has one index file, too.
+        It is called for every dispatched record, so that a store without keys has one IndexFile too, as in the broker.
 
         Raises:
-            OSError: none can be made.
+            OSError: no file can be created.
         """
         last = self.files[-1] if self.files else None
         if last is not None and not last.is_full:
@@ -133,7 +133,7 @@ class Index:
     def _flush_now(self, writer: IndexWriter) -> None:
         try:
             writer.flush()
-        except OSError as error:  # the file is rebuilt after a crash, since the checkpoint does not vouch for it
+        except OSError as error:  # the file is rebuilt after a crash, since the checkpoint does not confirm it
             _LOG.error("index file not flushed path=%s error=%s", writer.file.path, error)
             return
         self.when_full(writer.header.end_timestamp)
@@ -170,8 +170,8 @@ class Index:
             hashes: int32.
             offsets: int64 physical offset of each key's record, ascending, none below `end_physical_offset`.
             timestamps: int64 store timestamp of each, ms.
-            last_record: physical offset of the last record, whether it has keys or not: any record behind a full
-                file makes the next one.
+            last_record: physical offset of the last record, with or without keys: any record after a full file creates
+                the next file.
 
         Raises:
             OSError: as `put`.
@@ -187,7 +187,7 @@ class Index:
 
         Args:
             key_hash: of the key text.
-            max_num: how many at most; never more than the option `max_query`.
+            max_num: maximum number of offsets; the option `max_query` limits it further.
             begin, end: store timestamps, both inclusive, ms.
         """
         found: list[int] = []
@@ -203,7 +203,7 @@ class Index:
         return found
 
     def delete_before(self, min_physical_offset: int) -> list[Path]:
-        """Removes leading files whose last record is gone from the log, never the last file; returns them."""
+        """Deletes leading files whose last record is deleted from the log, never the last file; returns them."""
         removed = []
         while len(self.files) > 1 and self.files[0].header.end_physical_offset < min_physical_offset:
             oldest, self.files = self.files[0], self.files[1:]

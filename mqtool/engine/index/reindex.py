@@ -1,7 +1,7 @@
-"""Indexing again what a crash took from the index.
+"""Indexes the log again where a crash removed index files.
 
-After a crash the real store deletes every index file that is not full, and indexes only the records that it scans;
-older keys of such a file are gone. Here they come back: from where the deleted files began, the log is indexed again.
+After a crash the broker deletes every IndexFile that is not full, and indexes only the records that it scans; older
+keys of such a file are lost. The engine indexes the log again from where the deleted files began.
 """
 
 from collections.abc import Iterator
@@ -20,18 +20,18 @@ from mqtool.records.intact_run import intact_run
 
 
 def reindex(log: MappedFileQueue, index: Index, start: int, rules: DispatchRules) -> int:
-    """Puts the keys of every record from a physical offset on that lies behind what the index holds.
+    """Indexes every record from a physical offset on that is after the end of the index.
 
     In the page cache on return.
 
     Args:
         log: as recovery left it.
         index: with the files that recovery kept.
-        start: physical offset of a record, or anything below it in its file.
+        start: physical offset of a record, or an offset below it in the same segment.
         rules: of dispatch.
 
     Returns:
-        How many records were looked at.
+        Number of records read.
 
     Raises:
         OSError: the index cannot be written.
@@ -55,7 +55,7 @@ def reindex(log: MappedFileQueue, index: Index, start: int, rules: DispatchRules
 
 
 def _frames(log: MappedFileQueue, start: int) -> Iterator[Frames]:
-    """Yields the records of the file that holds `start` and of those behind it, up to the first that is none."""
+    """Yields the records of the segment that contains `start` and of those after it, up to the first invalid one."""
     for file in log.files:
         if file.end <= start:
             continue
@@ -66,7 +66,7 @@ def _one_by_one(frames: Frames, index: Index, rules: DispatchRules) -> None:
     for position in frames.positions.tolist():
         try:
             request = request_of(commit_log.parse_record(frames.view, position), rules)
-        except FormatError:  # the real one dispatches no such record
+        except FormatError:  # the broker does not dispatch such a record
             continue
         hashes = request.key_hashes(with_tags=rules.index_tags) if request.is_indexed else []
         index.put(hashes, request.physical_offset, request.store_timestamp)

@@ -1,6 +1,6 @@
-"""BatchConsumeQueue: one topic-queue of 46-byte units, each of a record that holds one or more messages.
+"""BatchConsumeQueue: one queue of 46-byte units, each for a record of one or more messages.
 
-Files are numbered by the bytes appended, not by queue offset, so that units are found by binary search.
+Files are named by bytes appended, not by queue offset, so units are found by binary search.
 Source: BatchConsumeQueue (5.5.0).
 """
 
@@ -17,7 +17,7 @@ class BatchQueue:
     """One queue.
 
     Attributes:
-        topic, queue_id: whose.
+        topic, queue_id: which queue.
         files: its files; offsets there are bytes.
         max_offset: queue offset of the next message.
         min_offset: first queue offset whose record is still in the log; -1 in a queue that has no unit.
@@ -38,7 +38,7 @@ class BatchQueue:
         self._dirty = False
 
     def put_batch(self, unit: BatchConsumeQueueUnit) -> None:
-        """Appends the unit of one record; one that is there already is passed over.
+        """Appends the unit of one record; skips a unit that the queue has already.
 
         In the page cache on return, durable after `flush`.
 
@@ -73,7 +73,7 @@ class BatchQueue:
         return None
 
     def units_from(self, queue_offset: int, count: int) -> list[BatchConsumeQueueUnit]:
-        """Returns up to `count` units, the first being the one that holds a queue offset."""
+        """Returns up to `count` units, starting with the unit that contains a queue offset."""
         number = self._last_number(lambda unit: unit.base_queue_offset <= queue_offset)
         found: list[BatchConsumeQueueUnit] = []
         while number >= 0 and len(found) < count and (unit := self.unit_at(number)) is not None:
@@ -103,7 +103,7 @@ class BatchQueue:
             self.min_offset = self.max_offset
 
     def restored(self, min_offset: int, max_offset: int, max_physical_offset: int) -> None:
-        """Takes the bounds that recovery found; the files are set already."""
+        """Sets the bounds that recovery found; the ends of the files are set already."""
         self.min_offset = min_offset
         self.max_offset = max_offset
         self.max_physical_offset = max_physical_offset
@@ -117,7 +117,7 @@ class BatchQueue:
         return BATCH_CONSUME_QUEUE_UNIT.parse(file.file.read(at, BATCH_UNIT_SIZE)).physical_offset
 
     def flush(self, least_pages: int = 0) -> bool:
-        """Brings units to the disk if enough pages wait; 0 for whatever waits; as `ConsumeQueue.flush`."""
+        """Flushes units if at least `least_pages` pages are dirty; as `ConsumeQueue.flush`."""
         if not self._dirty:
             return False
         before = self.files.flushed_offset

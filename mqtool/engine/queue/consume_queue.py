@@ -25,7 +25,7 @@ class ConsumeQueue:
     """One queue.
 
     Attributes:
-        topic, queue_id: whose.
+        topic, queue_id: which queue.
         files: its files; offsets there are bytes, `queue offset × 20`.
         max_physical_offset: physical offset after the newest record that has a unit; -1 if there is none.
         min_offset: first queue offset whose record is still in the log.
@@ -68,7 +68,7 @@ class ConsumeQueue:
             if expected < current:
                 _LOG.warning("unit is there already queue=%s/%d offset=%d", self.topic, self.queue_id, queue_offset)
                 return
-            # The real store says so and goes on: the unit's place in the queue is not its record's offset from here on.
+            # The broker logs this and continues: from here on a unit's index differs from its record's queue offset.
             _LOG.error(
                 "unit out of order topic=%s queue=%d expected=%d next=%d",
                 self.topic,
@@ -81,18 +81,18 @@ class ConsumeQueue:
         self._dirty = True
 
     def put_run(self, queue_offset: int, units: bytes, end: int) -> bool:
-        """Appends the units of consecutive queue offsets at once, if they are just the next ones.
+        """Appends units of consecutive queue offsets at once, if the first is the queue's next offset.
 
         Args:
             queue_offset: of the first.
-            units: whole units, physical offsets ascending.
+            units: complete units, physical offsets ascending.
             end: physical offset after the record of the last.
 
         Returns:
-            False if nothing was done: `put` them one by one.
+            False if nothing was written: `put` them one by one.
 
         Raises:
-            OSError: some were not written; dispatch may try again, `put` passes over the others.
+            OSError: some were not written; dispatch may try again, `put` skips the others.
         """
         (first,) = consume_queue.CONSUME_QUEUE_UNIT.struct.unpack_from(units)[:1]
         at = queue_offset * UNIT_SIZE
@@ -171,7 +171,7 @@ class ConsumeQueue:
         return int(UNIT.unpack(data)[0]) if data else -1
 
     def restored(self, min_offset: int, max_offset: int, max_physical_offset: int) -> None:
-        """Takes the bounds that recovery found; the files are set already, the extension is set from them."""
+        """Sets the bounds that recovery found, and those of the extension; the ends of the files are set already."""
         assert self.max_offset == max_offset
         self.min_offset = min_offset
         self.max_physical_offset = max_physical_offset
@@ -188,13 +188,13 @@ class ConsumeQueue:
         return None
 
     def flush(self, least_pages: int = 0) -> bool:
-        """Brings units to the disk if enough pages wait; 0 for whatever waits. Durable on return.
+        """Flushes units if at least `least_pages` pages are dirty (0: always). Durable on return.
 
         Returns:
             Whether something was written.
 
         Raises:
-            OSError: they may be lost.
+            OSError: units after the flushed position may be lost.
         """
         before = self.files.flushed_offset
         if not self._dirty and (self.ext is None or not self.ext.dirty):

@@ -1,4 +1,4 @@
-"""ConsumeQueueExt: units beside a queue that carry its bit maps and displaced tags codes.
+"""ConsumeQueueExt: the extension of a queue, with filter bit maps and the tags codes that they displace.
 
 Source: ConsumeQueueExt (4.9.7, 5.5.0).
 """
@@ -68,13 +68,13 @@ class ConsumeQueueExt:
             return None
 
     def load(self, newest: int | None) -> None:
-        """Opens the files and sets the end behind the unit that the queue names last.
+        """Opens the files and sets the end after the last unit that the queue refers to.
 
         Args:
-            newest: its address; None if the queue names none, then the extension is empty.
+            newest: address of that unit; None if the queue refers to none: then the extension becomes empty.
 
         Raises:
-            LayoutError: a file is not of the size that the options say.
+            LayoutError: a file has another size than the options state.
         """
         self.files.load()
         end = 0

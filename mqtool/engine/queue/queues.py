@@ -18,16 +18,16 @@ _LOG = logging.getLogger(__name__)
 AnyQueue = ConsumeQueue | BatchQueue
 
 _LISTED = 1000
-"""Topics that are remembered, so that each is logged once."""
+"""Maximum number of topics remembered so that each is logged once."""
 
 
 class Queues:
-    """All of them. The dispatcher alone adds and writes.
+    """All queues of a store. Only the dispatcher adds and writes.
 
     Attributes:
         by_key: (topic, queue id) to queue.
-        unwritable: topics of records that cannot be the name of a directory. Their queues are never made: a broker
-            follows such a name to wherever it leads (`../../x`), or stops dispatching (a NUL in it).
+        unwritable: topics of records that cannot be directory names. Their queues are never created: the broker
+            follows such a name out of the store (`../../x`), or stops dispatching (a NUL in it).
     """
 
     def __init__(self, options: StoreOptions, files: Files, root: Path, batch_topics: frozenset[str]) -> None:
@@ -39,7 +39,7 @@ class Queues:
         self._batch_topics = batch_topics
 
     def add_batch_topic(self, topic: str) -> None:
-        """Has the queues of a topic that has none yet be BatchCQ."""
+        """Makes the queues of a topic BatchConsumeQueues; the topic must have no queues yet."""
         self._batch_topics |= {topic}
 
     def adopt(self, topic: str, queue_id: int, *, is_batch: bool) -> AnyQueue | None:
@@ -100,7 +100,7 @@ class Queues:
         return sum(queue.flush(least_pages) for queue in self.all())
 
     def correct_min_offsets(self, min_physical_offset: int) -> None:
-        """Moves the minimum of every queue up to what the log still has."""
+        """Raises the minimum offset of every queue to the first record that the log still contains."""
         for queue in self.all():
             queue.correct_min_offset(min_physical_offset)
 

@@ -61,11 +61,11 @@ class FileForecast:
         base: physical offset of its first byte.
         size: its bytes.
         modified: ms since epoch; its age counts from then on.
-        goes: whether the next turn of retention removes it.
+        goes: whether the next run of retention deletes it.
         reason: why, or why not.
-        goes_at: ms since epoch: when it goes if the disk stays as it is; None for the last file, which never goes.
-        unread: messages in it that groups have still to read.
-        waiting: messages in it that the broker has still to deliver.
+        goes_at: when it is deleted if disk usage does not change, ms since epoch; None for the last file (never).
+        unread: messages in it that consumer groups have not read.
+        waiting: messages in it that the broker has not delivered (delayed, timer).
     """
 
     path: Path
@@ -81,11 +81,11 @@ class FileForecast:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What the next turn of retention does.
+    """What the next run of retention does.
 
     Attributes:
-        trigger: why it removes anything at all.
-        used: how full the fullest of the disks is, 0 to 1; -1 if that cannot be told.
+        trigger: why it may delete files.
+        used: used fraction of the fullest disk, 0 to 1; -1 if it is unknown.
         files: of the log, oldest first.
         followers: files of queues and index that follow the log, relative to the root.
     """
@@ -99,14 +99,14 @@ class Forecast:
 def forecast(
     store: Store, policy: RetentionPolicy, now: int, *, used: float | None = None, manual: bool = False
 ) -> Forecast:
-    """Says what retention does at a time.
+    """Returns what retention does at a given time.
 
     Args:
         store: open for reading.
         policy: the rules.
         now: ms since epoch.
-        used: how full every disk is, 0 to 1; None to look.
-        manual: deletion was asked for, whatever the hour.
+        used: used fraction of every disk, 0 to 1; None to read it from the disks.
+        manual: deletion is requested, at any hour.
 
     Raises:
         StoreError: a file cannot be read.
@@ -143,11 +143,11 @@ def forecast(
 
 
 _LAST = int(datetime(9999, 12, 30, tzinfo=UTC).timestamp() * 1000)
-"""What expires later never does: no calendar has a date for it."""
+"""Files whose retention ends later are never deleted: `datetime` has no date for it."""
 
 
 def _times(policy: RetentionPolicy, candidates: list[Candidate], now: int, trigger: Trigger) -> list[int | None]:
-    """Returns when each file goes: expired, at an hour of deletion, not before those in front of it; None for never."""
+    """Returns when each file is deleted (expired, at a deletion hour, after all files before it); None for never."""
     times: list[int | None] = []
     latest = now
     for candidate in candidates[:-1]:
@@ -170,7 +170,7 @@ def _next_hour(policy: RetentionPolicy, time: int) -> int | None:
 
 
 def _unread(store: Store, bases: list[int]) -> list[tuple[Unread, ...]]:
-    """Returns for each file of the log what groups have still to read in it."""
+    """Returns for each segment the number of messages in it that groups have not read."""
     held: list[list[Unread]] = [[] for _ in bases]
     for lag in store.lags():
         queue = store.queue(lag.topic, lag.queue_id)
@@ -184,7 +184,7 @@ def _unread(store: Store, bases: list[int]) -> list[tuple[Unread, ...]]:
 
 
 def _waiting(store: Store, bases: list[int]) -> list[tuple[Undelivered, ...]]:
-    """Returns for each file of the log what the broker has still to deliver from it."""
+    """Returns for each segment the number of messages in it that the broker has not delivered."""
     found: list[list[Undelivered]] = [[] for _ in bases]
     for one in waiting_messages(store):
         files = np.searchsorted(bases, one.physical_offsets, side="right") - 1
@@ -195,7 +195,7 @@ def _waiting(store: Store, bases: list[int]) -> list[tuple[Undelivered, ...]]:
 
 
 def _spans(places: tuple[np.ndarray, np.ndarray], bases: list[int]) -> list[tuple[int, int]]:
-    """Returns first and last queue offset that lies in each file; first behind last where there is none."""
+    """Returns the first and last queue offset in each file; first > last if there is none."""
     offsets, physical = places
     cuts = [*np.searchsorted(physical, bases).tolist(), len(physical)]
     return [(int(offsets[begin]), int(offsets[end - 1])) if begin < end else (0, -1) for begin, end in pairwise(cuts)]

@@ -22,19 +22,19 @@ _USED_RANGE = (10, 95)
 
 @dataclass(frozen=True, slots=True)
 class RetentionPolicy:
-    """When files go; the broker's keys and defaults.
+    """When files are deleted; the broker's keys and defaults.
 
     Attributes:
         reserved_hours: how long a file is kept after its last change (fileReservedTime).
-        delete_hours: hours of the day at which expired files go (deleteWhen).
-        max_used_per_cent: of the disk, above which expired files go at any hour (diskMaxUsedSpaceRatio).
-        force_ratio: above which files go unexpired (diskSpaceCleanForciblyRatio).
-        warning_ratio: above which messages are refused too (diskSpaceWarningLevelRatio).
-        forcibly: whether files may go unexpired at all (cleanFileForciblyEnable).
-        batch_max: most CommitLog files that go in one turn (deleteFileBatchMax).
+        delete_hours: hours of the day at which expired files are deleted (deleteWhen).
+        max_used_per_cent: disk usage above which expired files are deleted at any hour (diskMaxUsedSpaceRatio).
+        force_ratio: disk usage above which files are deleted before they expire (diskSpaceCleanForciblyRatio).
+        warning_ratio: disk usage above which messages are refused too (diskSpaceWarningLevelRatio).
+        forcibly: whether files may be deleted before they expire (cleanFileForciblyEnable).
+        batch_max: maximum number of segments deleted in one run (deleteFileBatchMax).
         file_interval_ms, queue_interval_ms: pause between two files (deleteCommitLogFilesInterval, …).
-        destroy_forcibly_ms: how long a file in use is waited for (destroyMapedFileIntervalForcibly).
-        zone: of `delete_hours`, None for the local one.
+        destroy_forcibly_ms: how long to wait for a file in use (destroyMapedFileIntervalForcibly).
+        zone: time zone of `delete_hours`, None for the local one.
     """
 
     reserved_hours: int = 72
@@ -67,10 +67,10 @@ class RetentionPolicy:
 
 
 def policy_from_config(config: BrokerConfig) -> RetentionPolicy:
-    """Returns the policy that a broker's properties amount to; what they do not say has the default.
+    """Returns the policy of a broker's properties, with defaults for missing keys.
 
     Raises:
-        UsageError: a value is none.
+        UsageError: a value is invalid.
     """
     found: dict[str, Any] = {}
     for key, name in _KEYS.items():
@@ -105,7 +105,7 @@ _KEYS = {
 
 
 class Trigger(Enum):
-    """Why a turn deletes anything at all."""
+    """Why a run of retention may delete files."""
 
     NONE = "neither the hour nor the disk asks for it"
     HOUR = "it is the hour of deletion"
@@ -116,12 +116,12 @@ class Trigger(Enum):
 
 @dataclass(frozen=True, slots=True)
 class DiskState:
-    """What a look at the disks came to.
+    """Result of checking the disks.
 
     Attributes:
         trigger: SPACE, IMMEDIATE or NONE.
-        refuse: True to refuse messages, False to take them again, None to leave that as it is.
-        full: directories that must get no new file.
+        refuse: True to refuse messages, False to accept them again, None for no change.
+        full: directories in which no file may be created.
     """
 
     trigger: Trigger
@@ -152,13 +152,13 @@ def look_at_disks(policy: RetentionPolicy, commit_log: dict[Path, float], queues
 
 
 def trigger_of(policy: RetentionPolicy, now: int, disks: DiskState, *, manual: bool) -> Trigger:
-    """Returns why files may go in this turn.
+    """Returns why files may be deleted in this run.
 
     Args:
         policy: the rules.
         now: ms since epoch.
         disks: of `look_at_disks`.
-        manual: whether it was asked for.
+        manual: whether deletion was requested.
     """
     if disks.trigger is Trigger.IMMEDIATE:
         return Trigger.IMMEDIATE
@@ -171,13 +171,13 @@ def trigger_of(policy: RetentionPolicy, now: int, disks: DiskState, *, manual: b
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What becomes of one file.
+    """What this run of retention does to one file.
 
     Attributes:
         path: the file.
-        goes: whether it goes in this turn.
+        goes: whether it is deleted in this run.
         reason: why, or why not.
-        is_early: whether it goes before it expires, because the disk is so full.
+        is_early: whether it is deleted before it expires, because the disk is full.
     """
 
     path: Path
@@ -215,13 +215,13 @@ class Candidate:
 
 
 def judge(policy: RetentionPolicy, candidates: list[Candidate], now: int, trigger: Trigger) -> list[Verdict]:
-    """Says for each CommitLog file, oldest first, whether it goes: strictly from the front, never the last.
+    """Decides for each segment, oldest first, whether it is deleted: strictly from the front, never the last.
 
     Args:
         policy: the rules.
-        candidates: every file of the log.
+        candidates: all segments.
         now: ms since epoch.
-        trigger: of this turn.
+        trigger: of this run.
     """
     verdicts: list[Verdict] = []
     blocked = ""
@@ -244,7 +244,7 @@ def _expires(policy: RetentionPolicy, file: Candidate) -> int:
 
 
 def _stays(policy: RetentionPolicy, file: Candidate, number: int, now: int, trigger: Trigger) -> str:
-    """Returns why a file stays that no file before it keeps, "" if it goes."""
+    """Returns why a file stays although all files before it are deleted, "" if it is deleted."""
     if trigger is Trigger.NONE:
         return trigger.value
     left = _expires(policy, file) - now

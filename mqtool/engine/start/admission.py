@@ -1,4 +1,4 @@
-"""Admission: stores that the engine must not write to, told apart before a byte is written."""
+"""Admission: refuses stores that the engine must not write to, before a byte is written."""
 
 import stat
 from pathlib import Path
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _MARKS = (file_names.LOCK, file_names.ABORT, file_names.ABORT_BACKUP, file_names.CHECKPOINT)
 _ROCKSDB_MARKS = ("CURRENT", "MANIFEST-")
 _MAGIC_FAMILY = commit_log.MAGIC_V1 & 0xFFFFFF00
-"""What the magic codes of V1 and V2 have in common."""
+"""The bytes that the magic codes of V1 and V2 have in common."""
 
 _HEAD = codec.struct_of(commit_log.HEADS[0])
 _STATED = [field.name for field in commit_log.HEADS[0]].index("physical_offset")
@@ -25,11 +25,11 @@ _KNOWN_MAGICS = (commit_log.MAGIC_V1, commit_log.MAGIC_V2)
 
 
 def check(root: Path, options: StoreOptions) -> None:
-    """Refuses a directory by what lies in it.
+    """Refuses a directory by the files in it.
 
     Raises:
-        UnsupportedFormatError: its log or its queues are of another kind, or of a release that is not known.
-        LayoutError: its index files are not of the size that the options say; the real store would misread them.
+        UnsupportedFormatError: its log or its queues are of another kind, or of an unknown release.
+        LayoutError: its index files have another size than the options state; the broker would misread them.
     """
     for name in _MARKS:
         try:
@@ -78,10 +78,10 @@ def _check_index(directory: Path, expected: int) -> None:
 
 
 def check_cut(executor: "RecoveryExecutor") -> None:
-    """Refuses a store whose log recovery would cut at a record of a version that it does not know.
+    """Refuses a store whose log recovery would cut at a record of a version that the release does not know.
 
     Raises:
-        UnsupportedFormatError: such a record is there.
+        UnsupportedFormatError: there is such a record.
     """
     state = executor.start.state
     end = state.scanned.end_offset

@@ -1,7 +1,7 @@
-"""Options for a store that is there already: sizes as its files have them, bytes as its release writes them.
+"""Options for an existing store: the sizes of its files, and the format of the release that wrote it.
 
-What the caller says must agree with the files: a broker that is started with other sizes refuses the store, or
-misreads its index without a word. Docs page: docs/engine.md.
+The caller's options must agree with the files: a broker that is started with other sizes refuses the store, or
+misreads its index without an error. Docs page: docs/engine.md.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ _SIZES = {
     "consume_queue_ext_file_size": ("mappedFileSizeConsumeQueueExt", "consume_queue_ext_size"),
     "batch_consume_queue_file_size": ("mapperFileSizeBatchConsumeQueue", "batch_consume_queue_size"),
 }
-"""Option to the broker's key, and to the attribute of the layout that tells what the files have."""
+"""Option to the broker's key, and to the layout's attribute with the size of the files."""
 
 
 def is_new(root: Path) -> bool:
@@ -44,18 +44,13 @@ def options_for(
     compat: Compat | None = None,
     **chosen: Any,
 ) -> StoreOptions:
-    """Returns options with which a store can be opened for writing; nothing is written.
+    """Returns options to open a store for writing with; writes nothing.
 
     Args:
-        root: of the store, or of one to be made.
-        config: the broker's own keys; for a new store they say its sizes, too.
-        compat: whose bytes are to be written; None for those of the release that wrote the store, 5.5 for a new one.
-        chosen: further options, by name; they overrule the configuration.
-
-    Raises:
-        LayoutError: the configuration contradicts the files; nothing else would be safe than to refuse.
-        NotAStoreError: something is there, but no store.
-        ConfigFileError, UsageError: the configuration cannot be understood.
+        root: root directory of the store, which need not exist.
+        config: the broker's properties; for a new store they also determine the sizes.
+        compat: release whose format to write; None for the release that wrote the store, 5.5 for a new store.
+        chosen: further options, by name; they override the configuration.
     """
     keys = broker_config.load(config)
     if is_new(root):
@@ -76,7 +71,7 @@ def options_for(
 
 
 def _directories(keys: BrokerConfig) -> dict[str, object]:
-    """Returns the keys that say where files are, without those that say their sizes: the files tell these."""
+    """Returns the keys of directories, without those of sizes, which are read from the files."""
     named = {name: keys.paths(name) for name in _DIRECTORIES}
     return {name: ",".join(map(str, paths)) for name, paths in named.items() if paths}
 
@@ -103,10 +98,10 @@ def _sizes_of(found: StoreLayout, keys: BrokerConfig) -> dict[str, Any]:
 
 
 def _index_sizes_of(root: Path, keys: BrokerConfig) -> dict[str, Any]:
-    """Returns slots and entries of the index by option; {} where there is no index file.
+    """Returns slots and entries of the index by option; {} if there is no index file.
 
     Raises:
-        LayoutError: the files have another size than the configuration says, or do not tell their number of slots.
+        LayoutError: the size of the files contradicts the configuration, or does not determine the number of slots.
     """
     directory = root / file_names.INDEX
     files = list_index_files(directory)[0] if directory.is_dir() else []

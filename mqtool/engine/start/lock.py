@@ -1,6 +1,7 @@
-"""The lock of a store, and the mark of an unclean stop: what keeps two writers apart, and tells the next one.
+"""The lock of a store, and `abort`, the mark of an unclean stop.
 
-The real broker holds an exclusive lock on byte 0 of `lock`; so do we, so that each keeps the other out.
+The broker holds an exclusive lock on byte 0 of `lock`. The engine takes the same lock, so that only one of them
+opens the store.
 Source: DefaultMessageStore.start/createTempFile/shutdown, MixAll.string2File (4.9.7, 5.5.0).
 """
 
@@ -24,8 +25,8 @@ _OPEN_FILE_LOCK: int | None = getattr(fcntl, "F_OFD_SETLK", None)
 class StoreLock:
     """The exclusive lock of one store.
 
-    Where the system has them it is a lock of the open file: a lock of the process, as Java's is, would be lost as
-    soon as anything in this process opened and closed `lock`. The two kinds keep each other out.
+    It is an open file description lock if the system has them: a process lock, as Java's, would be lost as soon as
+    any code in this process opened and closed `lock`. The two kinds exclude each other.
     """
 
     def __init__(self, root: Path) -> None:
@@ -33,7 +34,7 @@ class StoreLock:
         self._fd = -1
 
     def test(self) -> None:
-        """Looks whether the lock can be had; writes nothing.
+        """Checks whether the lock is free; writes nothing.
 
         Raises:
             StoreLockedError: another store object, or another process such as a broker, holds it.
@@ -44,11 +45,11 @@ class StoreLock:
             self.release()
 
     def acquire(self) -> None:
-        """Takes the lock, and makes its file if need be.
+        """Takes the lock; creates its file if it is missing.
 
         Raises:
             StoreLockedError: as `test`.
-            OSError: the file cannot be made.
+            OSError: the file cannot be created.
         """
         self._lock()
         if os.fstat(self._fd).st_size == 0:
@@ -66,14 +67,14 @@ class StoreLock:
             raise StoreLockedError(_HELD, self._path) from error
 
     def release(self) -> None:
-        """Gives the lock up; may be called twice."""
+        """Releases the lock; may be called twice."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
 
 class LeftBy(Enum):
-    """How the last writer of a store ended, as its mark tells."""
+    """How the last writer of a store ended, read from `abort`."""
 
     NOBODY = "an orderly stop, or nothing was there"
     BROKER = "a broker that did not stop in order"
@@ -105,7 +106,7 @@ class AbortMark:
         return LeftBy.KILL if parts[1] == self._files.boot_id() else LeftBy.POWER_CUT
 
     def create(self) -> None:
-        """Makes the file, durably, with process id and boot; 5.5 keeps what was there as `abort.bak`."""
+        """Creates `abort`, durably, with process id and boot id; 5.5 keeps an older one as `abort.bak`."""
         before = self._path.read_bytes() if self._path.is_file() else b""
         if not self._v4:
             self._files.write_whole(self._backup, before)

@@ -1,11 +1,11 @@
-"""After a power cut: what the page cache held is gone, in any order, and recovery must not believe the rest.
+"""Power-loss recovery: removes bytes that a power cut may have left half written, before recovery reads them.
 
-The real store, started after one, takes every queue unit that looks like one and every record whose body has its
-CRC. Both can be wrong: a unit with half its bytes, a record with zeros for properties. A store that this engine left
-notes the machine's boot in `abort`; if it is opened under another one, then, before recovery looks at it: queue units
-that no flush has vouched for go (they are derived, and come back from the log), and the log is closed at the first
-record behind that point whose tail was not written. A kill needs none of this, and a store of the real broker,
-which notes no boot, is recovered just as the broker would.
+A power cut loses pages of the page cache in any order. The broker, started after one, accepts every queue unit that
+looks valid and every record whose body matches its CRC. Both can be wrong: a unit with half its bytes, a record
+with zeros for properties. The engine stores the machine's boot id in `abort`. If the store is opened under another
+boot id, queue units that no flush has confirmed are zeroed (dispatch writes them again from the log), and the log is
+ended at the first record after the confirmed position whose trailer was not written. A kill needs none of this, and
+a store of the broker, which stores no boot id, is recovered exactly as the broker recovers it.
 """
 
 import logging
@@ -37,7 +37,7 @@ _SECTOR = 512
 
 
 def distrust(root: Path, options: StoreOptions, directories: tuple[Path, ...], files: Files) -> None:
-    """Takes out of a store what a power cut may have left half written. Durable on return; may be done twice.
+    """Removes bytes that a power cut may have left half written. Durable on return; may be repeated.
 
     Args:
         root: of the store, whose lock the caller holds.
@@ -83,7 +83,7 @@ def _frames(file: MappedFile, start: int) -> Iterator[Frames]:
 
 
 def _close_at_torn_record(log: tuple[MappedFile, ...], vouched: int, files: Files) -> None:
-    """Blots out the head of the first record behind an offset whose tail was not written whole."""
+    """Zeroes the head of the first record after an offset whose trailer was not completely written."""
     for file in log:
         if file.end <= vouched:
             continue
@@ -122,9 +122,9 @@ def _overwrite(files: Files, listed: MappedFile, position: int, count: int) -> N
 
 
 def _drop_units(directory: Path, unit: Unit[Any], vouched: int, files: Files) -> None:
-    """Makes zeros of the units whose records lie at or behind an offset, and of all behind the first of them.
+    """Zeroes the first unit whose record is at or after an offset, and all units after it.
 
-    A file without any unit goes: recovery would take its first zeros for one.
+    A file without any unit is deleted: recovery would read its first zeros as a unit.
     """
     kept = True
     for listed in list_mapped_files(directory).files:

@@ -29,7 +29,7 @@ class RecordBoundaries:
         return len(self._starts)
 
     def bound(self) -> None:
-        """Discards everything if there are more than `MOST`; the writer calls it at times, so that memory is bounded."""
+        """Discards everything if there are more than `MOST`: bounds the memory while dispatch lags."""
         if len(self._starts) > MOST:
             self._starts.clear()
 
