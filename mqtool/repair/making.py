@@ -161,6 +161,7 @@ def _described(
         steps,
         space_of(built, steps),
         forecast,
+        None if store.config.file is None else str(store.config.file.absolute()),
     )
 
 

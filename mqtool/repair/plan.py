@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from mqtool.commands import opened
 from mqtool.errors import RefusedError, UsageError
 from mqtool.repair.changes import Change, change_from_json, change_to_json
 from mqtool.repair.paths import check_name
@@ -119,6 +120,7 @@ class Plan:
         steps: what becomes of which file, in order.
         space: bytes that are needed beside what is there.
         forecast: what a start loses before and after; None if the change does not touch messages, or it is unknown.
+        config_file: absolute path of the file that `config` was read from, None if it was none: for commands to type.
     """
 
     store: str
@@ -133,6 +135,12 @@ class Plan:
     steps: tuple[Step, ...]
     space: int
     forecast: Forecast | None = None
+    config_file: str | None = None
+
+    def opened_at(self, root: Path) -> tuple[str, ...]:
+        """Returns the words that open its store, at a path, as it was opened for the plan."""
+        file = self.config_file
+        return opened(root, file if file is not None and Path(file).is_file() else None)
 
     @property
     def digest(self) -> str:
@@ -219,6 +227,7 @@ def _plan_of(document: dict[str, Any], path: Path) -> Plan:
         steps,
         _typed(document["space"], int),
         _forecast(document["forecast"]),
+        None if document["config_file"] is None else _typed(document["config_file"], str),
     )
 
 

@@ -37,6 +37,7 @@ class Applied:
         steps: what became of which file.
         already: it had been carried out before; nothing was done now.
         verification: what `verify` says of the store now; None if it was not asked.
+        opened: the words that open the store again as it was opened for the plan.
     """
 
     store: Path
@@ -45,6 +46,7 @@ class Applied:
     steps: tuple[Step, ...]
     already: bool = False
     verification: Verification | None = None
+    opened: tuple[str, ...] = ()
 
     @property
     def errors(self) -> int | None:
@@ -87,14 +89,14 @@ def apply(
     gates.check_places(root, plan)
     if dry_run:
         _check(root, plan, used)
-        return Applied(root, None, None, plan.steps)
+        return Applied(root, None, None, plan.steps, opened=plan.opened_at(root))
     gates.check_backup(root, acknowledged=backup_acknowledged)
     gates.check_writable(root, [step.path for step in plan.steps])
     with gates.locked(root, used) as hold:
         run = _Run(root, plan, used, hold, on_step)
         already = run.go()
     found = _verified(root, plan) if verify_after else None
-    return Applied(root, run.journal.path, run.quarantine, plan.steps, already, found)
+    return Applied(root, run.journal.path, run.quarantine, plan.steps, already, found, plan.opened_at(root))
 
 
 def _verified(root: Path, plan: Plan) -> Verification:

@@ -4,6 +4,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from mqtool.commands import opened
 from mqtool.errors import RefusedError, StoreError
 from mqtool.repair import gates
 from mqtool.repair.changes import SetAside
@@ -25,11 +26,13 @@ class Ended:
         store: root.
         files: how many went back, or how many old ones went.
         bytes: disk space that was freed.
+        opened: the words that open the store again as it was opened for the change.
     """
 
     store: Path
     files: int
     bytes: int
+    opened: tuple[str, ...]
 
 
 def undo(path: "str | Path", *, dry_run: bool = False, files: RepairFiles | None = None) -> Ended:
@@ -53,7 +56,7 @@ def undo(path: "str | Path", *, dry_run: bool = False, files: RepairFiles | None
     if dry_run:
         journal, begin = open_journal(root, used)
         _check_undo(root, journal, begin)
-        return Ended(root, len(begin.plan.steps), 0)
+        return Ended(root, len(begin.plan.steps), 0, begin.plan.opened_at(root))
     with gates.locked(root, used) as hold, gates.alone(home_of(root)):
         if Journal(root, used).begin is None:
             return _nothing_begun(root, used)
@@ -68,7 +71,7 @@ def undo(path: "str | Path", *, dry_run: bool = False, files: RepairFiles | None
         freed = leave(root, begin, used)
         hold.root_time = begin.directories[""]
         hold.remove = hold.remove or not begin.had_lock
-    return Ended(root, len(begin.plan.steps), freed)
+    return Ended(root, len(begin.plan.steps), freed, begin.plan.opened_at(root))
 
 
 def _nothing_begun(root: Path, files: RepairFiles) -> Ended:
@@ -76,7 +79,7 @@ def _nothing_begun(root: Path, files: RepairFiles) -> Ended:
     home = home_of(root)
     if (home / QUARANTINE).exists():
         raise RefusedError("journal", "expected a journal beside the quarantine; nothing was changed", home)
-    return Ended(root, 0, remove_tree(home, files))
+    return Ended(root, 0, remove_tree(home, files), opened(root))
 
 
 def _check_undo(root: Path, journal: Journal, begin: Begin) -> None:
@@ -184,7 +187,7 @@ def _finalize(root: Path, keep_journal: Path | None, used: RepairFiles, *, dry_r
     _check_sole_records(root, journal, begin)
     if dry_run:
         kept = [path for path in (home_of(root) / QUARANTINE).rglob("*") if path.is_file()]
-        return Ended(root, len(kept), sum(path.stat().st_blocks * 512 for path in kept))
+        return Ended(root, len(kept), sum(path.stat().st_blocks * 512 for path in kept), begin.plan.opened_at(root))
     if keep_journal is not None:
         _keep(journal.path, keep_journal, root)
     count = sum(1 for step in begin.plan.steps if step.before is not None)
@@ -193,7 +196,7 @@ def _finalize(root: Path, keep_journal: Path | None, used: RepairFiles, *, dry_r
     time = root.stat().st_mtime_ns
     freed = leave(root, begin, used)
     used.set_times(root, time)
-    return Ended(root, count, freed)
+    return Ended(root, count, freed, begin.plan.opened_at(root))
 
 
 def _check_sole_records(root: Path, journal: Journal, begin: Begin) -> None:

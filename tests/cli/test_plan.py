@@ -342,3 +342,20 @@ def test_a_queue_whose_messages_have_expired_is_left_as_it_is(mqtool, tmp_path):
     )
     assert found.code == 2
     assert "holds no message of the queues" in found.stderr
+
+
+def test_what_to_type_next_opens_the_store_with_the_configuration_of_the_plan(mqtool, store, tmp_path):
+    config = tmp_path / "my broker.conf"
+    config.write_text("brokerName=b\n", "utf-8")
+    opened = [str(store), "--config", str(config)]
+    plan = tmp_path / "plan.json"
+    assert mqtool("plan", "rebuild", "consumequeue", store, "--config", config, "-o", plan).code == 0
+
+    def next_step(*words):
+        return shlex.split(mqtool(*words, "--format", "json").document["next_steps"][0])
+
+    assert next_step("apply", plan, "--yes") == ["mqtool", "explain-start", *opened]
+    assert next_step("undo", store) == ["mqtool", "verify", *opened]
+    assert next_step("apply", plan, "--yes") == ["mqtool", "explain-start", *opened]
+    config.rename(tmp_path / "elsewhere.conf")
+    assert next_step("finalize", store, "--yes") == ["mqtool", "explain-start", str(store)]

@@ -107,5 +107,6 @@ def apply(
 
 def _next_steps(applied: Applied) -> list[str]:
     """Returns what to do with a changed store: see what a start of the broker would do, then keep it or go back."""
-    look = command("runbook", "match", applied.store) if applied.errors else command("explain-start", applied.store)
+    named = applied.opened
+    look = command("runbook", "match", named) if applied.errors else command("explain-start", named)
     return [look, command("undo", applied.store), command("finalize", applied.store, "--yes")]

@@ -47,5 +47,5 @@ def finalize(
     if not yes and not dry_run:
         raise RefusedError("finalize", "say that the old files are not needed any more: --yes", target)
     ended = finalize_change(target, dry_run=dry_run, keep_journal=keep_journal)
-    next_step = command("finalize", target, "--yes") if dry_run else command("explain-start", ended.store)
+    next_step = command("finalize", target, "--yes") if dry_run else command("explain-start", ended.opened)
     return print_ended(ctx.obj, FINALIZE, output_format, ended, next_step, dry_run=dry_run)

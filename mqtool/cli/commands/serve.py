@@ -195,7 +195,10 @@ def serve(
 
 
 def configuration(file: Path | None, settings: list[str]) -> BrokerConfig:
-    """Returns the keys of --config, then those of --set; warns of keys that no broker knows."""
+    """Returns the keys of --config, then those of --set; warns of those of --set that no broker knows.
+
+    The option --config has named its own already.
+    """
     from mqtool.store import broker_config
     from mqtool.store.broker_config import BrokerConfig
     from mqtool.store.broker_keys import unknown_keys
@@ -207,9 +210,8 @@ def configuration(file: Path | None, settings: list[str]) -> BrokerConfig:
         if not equals or not key.strip():
             raise UsageError(f"--set: expected KEY=VALUE, found {pair!r}")
         given[key.strip()] = value.strip()
-    for unknown in unknown_keys([*config.values, *given]):
-        source = "--set" if unknown.key in given else config.source
-        _LOG.warning("%s: %s", source, unknown)
+    for unknown in unknown_keys(given):
+        _LOG.warning("--set: %s", unknown)
     if not given:
         return config
     return BrokerConfig({**config.values, **given}, config.directory, config.source or "--set")

@@ -35,5 +35,5 @@ def undo(
     from mqtool.repair import undo as undo_change
 
     ended = undo_change(target, dry_run=dry_run)
-    next_step = command("undo", target) if dry_run else command("verify", ended.store)
+    next_step = command("undo", target) if dry_run else command("verify", ended.opened)
     return print_ended(ctx.obj, UNDO, output_format, ended, next_step, dry_run=dry_run)

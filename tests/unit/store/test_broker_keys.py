@@ -2,7 +2,9 @@
 
 import logging
 
+from mqtool.cli.app import run
 from mqtool.cli.commands.serve import configuration
+from mqtool.cli.exits import ExitCode
 from mqtool.server.broker.settings import DEFAULTS
 from mqtool.store.broker_keys import KEYS, unknown_keys
 
@@ -16,13 +18,13 @@ def test_an_unknown_key_is_named_with_the_one_that_was_meant():
     assert found == [("flushDiskTyp", "flushDiskType"), ("FlushDiskType", "flushDiskType"), ("zzz", None)]
 
 
-def test_serve_warns_of_unknown_keys_of_set_and_config(tmp_path, caplog):
+def test_serve_names_each_unknown_key_of_set_and_config_once(tmp_path, caplog, capsys):
     config = tmp_path / "broker.conf"
     config.write_text("brokerNam=a\nbrokerName=b\n", "utf-8")
+    warned = f"{config}: unknown key 'brokerNam' has no effect; did you mean brokerName?"
+    assert run(["serve", "--store", str(tmp_path / "s"), "--config", str(config), "--set", "x"]) == ExitCode.USAGE
+    assert capsys.readouterr().err.count(warned) == 1
     with caplog.at_level(logging.WARNING):
         assert configuration(config, ["fileReservdTime=1"]).values["brokerName"] == "b"
     lines = [one.getMessage() for one in caplog.records]
-    assert lines == [
-        f"{config}: unknown key 'brokerNam' has no effect; did you mean brokerName?",
-        "--set: unknown key 'fileReservdTime' has no effect; did you mean fileReservedTime?",
-    ]
+    assert lines == ["--set: unknown key 'fileReservdTime' has no effect; did you mean fileReservedTime?"]
