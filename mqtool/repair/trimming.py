@@ -93,7 +93,9 @@ def rename_segments(store: Store, change: RenameSegments, out: Path, built: Buil
         segment = by_name.get(check_name(name, store.path))
         if segment is None:
             raise UsageError(f"{name}: expected a CommitLog file whose records belong at a free physical offset")
-        targets[name] = segment.path.with_name(file_names.mapped_file_name(segment.base))
+        directories = store.layout.commit_log_dirs or (store.path / file_names.COMMIT_LOG,)
+        directory = segment.path.parent if segment.path.parent in directories else directories[0]
+        targets[name] = directory / file_names.mapped_file_name(segment.base)
     for name, target in targets.items():
         source, made = store.path / name, out / built.name(target)
         copy_patched(source, made)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from mqtool.errors import LayoutError, NotAStoreError, StoreError
 from mqtool.formats import commit_log, dledger, file_names
@@ -18,12 +19,14 @@ from mqtool.store.files import (
     MappedFile,
     MappedFileList,
     ReadFile,
+    list_directory,
     list_mapped_files,
     noting_unlisted,
     require_directory,
     subdirectories,
 )
 from mqtool.store.misplaced import in_place, misplaced
+from mqtool.store.remote import RemotePath
 
 _INTEGER = re.compile("-?[0-9]{1,10}")
 _MARKS = (
@@ -57,7 +60,9 @@ class StoreLayout:
         root: the store's root directory.
         commit_log_dirs: one, or several with multi-path CommitLogs.
         commit_log: segments of all of them by physical offset, and what else lies there.
-        misplaced: files of `commit_log` under a wrong name, at the offset where their records belong.
+        misplaced: files of `commit_log`, or of the root, under a wrong name or in the wrong directory, at the offset
+            where their records belong.
+        displaced: the same of files whose place another file has: `segments` leaves them out.
         commit_log_size, consume_queue_size, consume_queue_ext_size, batch_consume_queue_size: bytes of a file of
             each kind; None where there is neither a file nor a configuration.
         dledger_dirs: directories of DLedger mode; the data files of the one that is in use are among `commit_log`.
@@ -74,6 +79,7 @@ class StoreLayout:
     dledger_dirs: tuple[Path, ...]
     oddities: tuple[str, ...]
     misplaced: tuple[MappedFile, ...] = ()
+    displaced: tuple[MappedFile, ...] = ()
 
     @cached_property
     def segments(self) -> tuple[MappedFile, ...]:
@@ -110,7 +116,8 @@ def detect(root: Path, config: BrokerConfig) -> StoreLayout:
         return kind.decide(config, _queue_files(root / kind.directory) if files is None else files, oddities)
 
     commit_log_size = size(COMMIT_LOG, listed.files)
-    moved = misplaced(plain, commit_log_size.value if commit_log_size else None)
+    segment_size = commit_log_size.value if commit_log_size else None
+    moved, displaced = misplaced(plain, segment_size, _segments_in(root, segment_size))
     return StoreLayout(
         root,
         directories,
@@ -122,6 +129,7 @@ def detect(root: Path, config: BrokerConfig) -> StoreLayout:
         ledgers,
         tuple(oddities),
         moved,
+        displaced,
     )
 
 
@@ -171,6 +179,19 @@ def _moved(path: Path, root: Path, config: BrokerConfig) -> Path:
             return candidate
     tried = f"neither it nor {candidates[-1]} exists"
     raise LayoutError(f"{config.source} names this CommitLog directory, but {tried}", path)
+
+
+def _segments_in(root: Path, size: int | None) -> list[Path]:
+    """Returns the files of a store's root that may be segments: those with the name or the length of one."""
+    where: Any = root
+    if isinstance(where, RemotePath):
+        return []
+    entries = (entry for entry in list_directory(root) if entry.name not in _KNOWN and entry.is_file())
+    return [
+        root / entry.name
+        for entry in entries
+        if file_names.parse_mapped_file_name(entry.name) is not None or entry.stat().st_size == size
+    ]
 
 
 def _holds_records(directory: Path) -> bool:

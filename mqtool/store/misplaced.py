@@ -6,7 +6,7 @@ file, is the offset that the file's name should be.
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
@@ -27,23 +27,28 @@ _AGREEING = 2
 offset of one record may be damaged."""
 
 
-def misplaced(listed: MappedFileList, size: int | None) -> tuple[MappedFile, ...]:
+def misplaced(
+    listed: MappedFileList, size: int | None, elsewhere: Iterable[Path] = ()
+) -> tuple[tuple[MappedFile, ...], tuple[MappedFile, ...]]:
     """Returns the files whose records belong at another physical offset than their names say, at that offset.
-
-    A file is left out where another one already has its place, or where two claim the same.
 
     Args:
         listed: what lies in the directories of the log.
         size: bytes of a segment, None if unknown.
+        elsewhere: files next to these directories that may be segments.
+
+    Returns:
+        Those whose place is free, and those whose place another file has or claims too.
     """
-    found = [file for path in listed.strays if (file := _stray(path, size)) is not None]
+    found = [file for path in (*listed.strays, *elsewhere) if (file := _stray(path, size)) is not None]
     found += [file for named in listed.files if (file := _named(named, size)) is not None]
     moved = {file.path for file in found}
     taken = [file for file in listed.files if file.path not in moved]
     bases = [file.base for file in taken]
     ends = list(accumulate((file.end for file in taken), max, initial=-1))
     claims = Counter(file.base for file in found)
-    return tuple(file for file in found if ends[bisect_left(bases, file.end)] <= file.base and claims[file.base] == 1)
+    free = [file for file in found if ends[bisect_left(bases, file.end)] <= file.base and claims[file.base] == 1]
+    return tuple(free), tuple(file for file in found if file not in free)
 
 
 def in_place(listed: MappedFileList, moved: tuple[MappedFile, ...]) -> tuple[MappedFile, ...]:

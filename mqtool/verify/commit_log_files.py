@@ -50,6 +50,8 @@ def check_files(
         _length(survey, segment, segment is layout.segments[-1], size, collector)
         if segment.path in moved:
             name = file_names.mapped_file_name(segment.base)
+            if segment.path.parent == survey.root:
+                name = f"{file_names.COMMIT_LOG}/{name}"
             collector.add(
                 "log-segment-name", segment.path, f"expected the name {name}: that is where its records belong"
             )

@@ -66,8 +66,15 @@ class Merge:
         conflict_offsets: physical offsets of some of them.
     """
 
-    def __init__(self, stores: list[Store]) -> None:
-        """Takes the copies, the one that is believed first."""
+    def __init__(self, copies: list[Store], displaced: "list[Store]") -> None:
+        """Takes the copies.
+
+        Args:
+            copies: of one log, the one that is believed first.
+            displaced: files of theirs whose place in the log another file has. They fill what all copies lack, and are
+                not compared: what the file in the right place holds is believed.
+        """
+        self._copies, stores = len(copies), [*copies, *displaced]
         self.common = [0] * len(stores)
         self.conflicts = 0
         self.conflict_offsets: list[int] = []
@@ -94,7 +101,7 @@ class Merge:
 
     def check_history(self, used: set[int]) -> None:
         """Raises RefusedError if a copy gave records but has none in common with the first."""
-        for number in sorted(used - {0}):
+        for number in sorted(used.intersection(range(1, self._copies))):
             if not self.common[number] and self._logs[0].segments:
                 raise RefusedError(
                     "history",
@@ -153,7 +160,7 @@ class Merge:
 
     def _compare(self, run: Run) -> None:
         """Holds the first copy's records to the other copies."""
-        for number in range(1, len(self._logs)):
+        for number in range(1, self._copies):
             other = self._logs[number].read(run.start, run.end - run.start)
             if other == run.data:
                 self.common[number] += len(other)

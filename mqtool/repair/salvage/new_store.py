@@ -26,8 +26,11 @@ from mqtool.rebuild.settings import settings_of
 from mqtool.repair.salvage.merge import Merge
 from mqtool.repair.salvage.new_log import KeptLog, MovedLog
 from mqtool.repair.salvage.report import Salvaged, account
+from mqtool.store.file_kind import FileKind
 from mqtool.store.files import list_directory, read_file
 from mqtool.store.filter_bit_maps import bit_maps_of
+from mqtool.store.known_file import KnownFile
+from mqtool.store.log_file import LogFiles
 from mqtool.store.readable_parts import UnreadableParts
 from mqtool.store.real_path import is_inside
 from mqtool.store.store import Store, open_store
@@ -130,6 +133,14 @@ def _segment_size(stores: list[Store]) -> int:
     raise NothingFoundError(words, stores[0].path)
 
 
+def _displaced(store: Store) -> Iterator[Store]:
+    """Opens each file of a log whose place in it another file has."""
+    for file in store.layout.displaced:
+        opened = LogFiles(file.path, [KnownFile(file.path, FileKind.COMMIT_LOG, file.base)])
+        opened.commit_log.unreadable = UnreadableParts()
+        yield opened
+
+
 _MAP_MARK = "map-written"
 """File next to an unfinished store that names the map of offsets which its run wrote."""
 
@@ -139,6 +150,7 @@ class _Salvage:
 
     def __init__(self, stores: list[Store], target: Path, options: SalvageOptions, work: Path) -> None:
         self._stores = stores
+        self._displaced = [one for store in stores for one in _displaced(store)]
         self._options = options
         self._work = work
         self._new = work / "store"
@@ -163,15 +175,15 @@ class _Salvage:
         return self._found
 
     def _copy_log(self, on_progress: OnProgress) -> "KeptLog | MovedLog":
-        found, merge = self._found, Merge(self._stores)
-        found.records_by_copy = [0] * len(self._stores)
+        found, merge = self._found, Merge(self._stores, self._displaced)
+        by_source = [0] * (len(self._stores) + len(self._displaced))
         with OutputFiles(self._new) as files:
             kind = MovedLog if self._options.compact else KeptLog
             log = kind(files, _segment_size(self._stores), merge.is_blank)
             begin = self._stores[0].commit_log.min_offset
             for run in merge.runs():
                 log.add(run)
-                found.records_by_copy[run.source] += len(run.frames)
+                by_source[run.source] += len(run.frames)
                 found.bytes += run.end - run.start
                 on_progress(run.end - begin)
             if isinstance(log, MovedLog):
@@ -180,7 +192,15 @@ class _Salvage:
             raise NothingFoundError(
                 "expected at least one provable record, found none; nothing was made", self._found.store
             )
-        merge.check_history({number for number, count in enumerate(found.records_by_copy) if count})
+        merge.check_history({number for number, count in enumerate(by_source) if count})
+        found.records_by_copy = by_source[: len(self._stores)]
+        for store, count in zip(self._displaced, by_source[len(self._stores) :], strict=True):
+            store.close()
+            if count:
+                found.notes.append(
+                    f"{count} record(s) are from {store.path}: they belong in a segment whose own file has no intact "
+                    "record at their physical offsets"
+                )
         found.records, found.holes, found.unplaced = log.records, log.holes, log.unplaced
         found.conflicts = merge.conflicts
         if merge.conflicts:

@@ -7,6 +7,7 @@ import pytest
 
 import mqtool
 from mqtool.errors import RefusedError
+from mqtool.formats import commit_log
 from mqtool.repair import RenameSegments, SetAside, apply, changes_of, finalize, make_plan, undo
 from mqtool.repair.runbooks import RUNBOOKS, Request, run
 from mqtool.repair.salvage import salvage
@@ -55,6 +56,9 @@ MISNAMED = {
     "odd number": lambda root: segment(root, 1).rename(root / "commitlog" / f"{SIZE + 100:020d}"),
     "behind the end": lambda root: segment(root, 1).rename(segment(root, 9)),
     "swapped": lambda root: swap(segment(root, 0), segment(root, 1)),
+    "in the root": lambda root: segment(root, 1).rename(root / segment(root, 1).name),
+    "last in the root": lambda root: segment(root, last(root)).rename(root / segment(root, last(root)).name),
+    "in the root under another name": lambda root: segment(root, 0).rename(root / "moved.bak"),
 }
 
 
@@ -100,6 +104,46 @@ def test_the_runbook_renames(root):
 def test_salvage_takes_records_from_a_misnamed_segment(root, tmp_path):
     MISNAMED["suffix"](root)
     assert salvage(root, tmp_path / "new").records == 500
+
+
+@pytest.mark.parametrize("place", ["commitlog/copy", "segment.old"])
+@pytest.mark.parametrize("harm", ["zeros", "garbage", "no record"])
+def test_salvage_takes_what_a_segment_lacks_from_a_file_that_belongs_in_its_place(harm, place, root, tmp_path):
+    named, stray = segment(root, 1), root / place
+    shutil.copyfile(named, stray)
+    data = bytearray(named.read_bytes())
+    start, end = {"zeros": (5000, 9000), "garbage": (0, 3000), "no record": (0, SIZE)}[harm]
+    data[start:end] = (b"\xa5" if harm == "garbage" else b"\0") * (end - start)
+    named.write_bytes(data)
+    before = tree_digest(root)
+    found = salvage(root, tmp_path / "new")
+    assert found.records == 500
+    assert found.lost == 0
+    assert [note for note in found.notes if f"record(s) are from {stray}: " in note]
+    assert tree_digest(root) == before
+
+
+def test_salvage_believes_the_file_in_the_right_place(root, tmp_path):
+    named, stray = segment(root, 1), root / "commitlog" / "copy"
+    shutil.copyfile(named, stray)
+    with mqtool.open(root) as store:
+        kept = [one.born_timestamp for one in store.messages()]
+        offset = next(one.physical_offset for one in store.messages() if one.physical_offset >= SIZE)
+    born = commit_log.field_offset("born_timestamp")
+    data = bytearray(stray.read_bytes())
+    data[offset - SIZE + born + 7] ^= 1  # no checksum covers it
+    stray.write_bytes(data)
+    found = salvage(root, tmp_path / "new")
+    assert (found.records, found.conflicts) == (500, 0)
+    with mqtool.open(tmp_path / "new") as store:
+        assert [one.born_timestamp for one in store.messages()] == kept
+
+
+def test_a_file_of_another_log_in_the_root_is_no_segment(root):
+    (root / "commitlog.tar").write_bytes(b"\1" * SIZE)
+    with mqtool.open(root) as store:
+        assert (store.layout.misplaced, store.layout.displaced) == ((), ())
+        assert verify(store).findings == ()
 
 
 def test_a_file_with_the_only_copy_of_records_is_not_set_aside(root):
