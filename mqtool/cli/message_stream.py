@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from mqtool.cli.damage_report import DamageReport
 from mqtool.cli.message_rows import MessageRows, damage_row, undecoded_row
 from mqtool.cli.options import DamageMode
 from mqtool.cli.output import Output
 from mqtool.cli.progress import Progress
-from mqtool.cli.report import Report
 from mqtool.errors import FormatError
 from mqtool.records.damage import Damage
 from mqtool.store import Message
@@ -30,7 +30,7 @@ class MessageStream:
         passed: messages so far.
     """
 
-    report: Report
+    report: DamageReport
     limit: int | None = None
     max_bytes: int | None = None
     exploded: bool = False

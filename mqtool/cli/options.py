@@ -4,7 +4,7 @@ import contextlib
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -13,6 +13,7 @@ from mqtool.cli.invocation import FORMAT_OPTIONS, Format, note
 
 SELECTION = "Selection"
 OUTPUT = "Output"
+WORK = "Work"
 _MOST_KEYS = 20
 """Unknown keys of a configuration that are reported."""
 
@@ -84,15 +85,18 @@ class FileKindName(StrEnum):
     MARKER = "marker"
 
 
-def _help_of_output(ctx: typer.Context, value: Format) -> Format:
-    if value is Format.HELP and not ctx.resilient_parsing:
-        print_schema(ctx)
+_Format = TypeVar("_Format", bound=StrEnum)
+
+
+def schema_if_help(ctx: typer.Context, value: _Format) -> _Format:
+    """Callback of `--format`: prints the JSON Schema of the command's output and ends if the value is help."""
+    if value == "help" and not ctx.resilient_parsing:
+        _print_schema(ctx)
         raise typer.Exit(0)
     return value
 
 
-def print_schema(ctx: typer.Context) -> None:
-    """Prints the JSON Schema of a command's output: `--format help`."""
+def _print_schema(ctx: typer.Context) -> None:
     from mqtool.cli.render import encode
     from mqtool.cli.schema import document
 
@@ -135,15 +139,12 @@ FormatOption = Annotated[
         *FORMAT_OPTIONS,
         panel=OUTPUT,
         is_eager=True,
-        callback=_help_of_output,
+        callback=schema_if_help,
         help="How stdout is written; help prints the JSON Schema of the output.",
     ),
 ]
-JobsOption = Annotated[
-    int | None,
-    option(
-        "--jobs", "-j", metavar="N", min=1, help="Worker processes. Default: one, or one a processor for a large log."
-    ),
+ThrottleOption = Annotated[
+    str | None, option("--throttle", metavar="SIZE", panel=WORK, help="Read at most SIZE bytes a second, e.g. 50M.")
 ]
 DebugOption = Annotated[bool, option("--debug", help="Print tracebacks of errors.")]
 ProgressOption = Annotated[

@@ -9,6 +9,7 @@ from typing import Any
 
 from mqtool.cli import sibling_rows
 from mqtool.cli.bodies import BodyView
+from mqtool.cli.damage_report import DamageReport
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.filters import Filters
 from mqtool.cli.invocation import TABLE_FORMATS, Format, Invocation, note
@@ -16,7 +17,6 @@ from mqtool.cli.message_view import MessageView
 from mqtool.cli.options import Body
 from mqtool.cli.output import Output
 from mqtool.cli.ranges import parse_size, parse_times
-from mqtool.cli.report import Report
 from mqtool.cli.spark_session import OnSpark, spark_session
 from mqtool.errors import CorruptionError, UnsupportedFormatError, UsageError
 from mqtool.siblings.base import Damage, Finding, Opened, Row, Severity, Table
@@ -99,7 +99,7 @@ def dump(
             if found is None or table is not None:
                 raise UsageError(f"{only}: give the root of this store of kind {kind.name}, {path}")
             chosen, items = found
-        report = Report()
+        report = DamageReport()
         output = Output(invocation, sibling_rows.TABLES[chosen.name], view.format)
         body = _body_view(view)
         rows = _selected(opened, chosen, filters, report, items)
@@ -113,7 +113,7 @@ def get(invocation: Invocation, kind: Kind, path: Path, addresses: list[str], vi
     """Prints the rows at addresses, in their order."""
     with kind.open(path) as opened:
         chosen = opened.table()
-        report = Report()
+        report = DamageReport()
         output = Output(invocation, sibling_rows.TABLES[chosen.name], view.format, upright=True)
         body = _body_view(view, default=Body.TEXT)
         for address in addresses:
@@ -134,7 +134,7 @@ def find(invocation: Invocation, kind: Kind, path: Path, filters: Filters, view:
     """Prints the rows that match, by reading all of them."""
     with kind.open(path) as opened:
         chosen = opened.table()
-        report = Report()
+        report = DamageReport()
         output = Output(invocation, sibling_rows.TABLES[chosen.name], view.format)
         body = _body_view(view)
         note(f"looking by reading every row of {chosen.name}")
@@ -152,7 +152,7 @@ def _print(output: Output, rows: Iterator[Row], table: Table, limit: int | None,
     return any_row
 
 
-def _nothing_matches(report: Report) -> None:
+def _nothing_matches(report: DamageReport) -> None:
     note("nothing matches")
     report.missing()
 
@@ -171,7 +171,7 @@ def _body_view(view: MessageView, default: Body | None = None) -> BodyView:
 
 
 def _selected(
-    opened: Opened, table: Table, filters: Filters, report: Report, items: Iterator[Row | Damage] | None = None
+    opened: Opened, table: Table, filters: Filters, report: DamageReport, items: Iterator[Row | Damage] | None = None
 ) -> Iterator[Row]:
     """Yields the rows that every given option lets through; damage goes to the report."""
     columns = dict(table.selected_by)

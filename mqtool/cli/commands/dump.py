@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mqtool.cli import field_rows, siblings, zones
+from mqtool.cli.damage_report import DamageReport
 from mqtool.cli.entry_rows import SCHEMAS
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.filters import Filters
@@ -47,7 +48,6 @@ from mqtool.cli.options import (
 from mqtool.cli.output import Output
 from mqtool.cli.progress import show_progress
 from mqtool.cli.ranges import Range
-from mqtool.cli.report import Report
 from mqtool.cli.schema import prints
 from mqtool.cli.sibling_rows import TABLES
 from mqtool.errors import UsageError
@@ -167,7 +167,7 @@ def _messages(
         raise UsageError("--follow needs a store's root directory")
     if not isinstance(store, LogFiles) and not view.follow:  # who follows may wait for a topic that is still to come
         require_selected([store], filters.topic, filters.queue)
-    report = Report(lines=view.damage is DamageMode.STDERR)
+    report = DamageReport(lines=view.damage is DamageMode.STDERR)
     report.unknown([*store.unlisted_parts(of_log=True), *store.go_on_without_unreadable()])
     wanted = filters.keywords(store.commit_log.min_offset, store.commit_log.max_offset)
     stream = MessageStream(report, filters.limit, filters.byte_limit(), view.explode)

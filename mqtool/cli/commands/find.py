@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from mqtool.cli import siblings, zones
+from mqtool.cli.damage_report import DamageReport
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.filters import Filters
 from mqtool.cli.invocation import Format, note
@@ -41,7 +42,6 @@ from mqtool.cli.options import (
 )
 from mqtool.cli.output import Output
 from mqtool.cli.progress import show_progress
-from mqtool.cli.report import Report
 from mqtool.cli.schema import prints
 from mqtool.cli.sibling_rows import MAIN
 from mqtool.errors import UsageError
@@ -102,7 +102,7 @@ def find(
     kind = recognise(store)
     if kind is not None:
         return siblings.find(ctx.obj, kind, store, filters, view)
-    report = Report()
+    report = DamageReport()
     with open_readable(store, config) as opened:
         report.unknown([*opened.unlisted_parts(of_log=True), *opened.go_on_without_unreadable()])
         require_selected([opened], filters.topic, filters.queue)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mqtool.cli import siblings, zones
+from mqtool.cli.damage_report import DamageReport
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, note
 from mqtool.cli.message_rows import MESSAGE, MessageRows
@@ -24,7 +25,6 @@ from mqtool.cli.options import (
     ZoneOption,
 )
 from mqtool.cli.output import Output
-from mqtool.cli.report import Report
 from mqtool.cli.schema import prints
 from mqtool.cli.sibling_rows import MAIN
 from mqtool.errors import CorruptionError, UnreadableError
@@ -68,7 +68,7 @@ def get(
     if kind is not None:
         return siblings.get(ctx.obj, kind, store, address, view)
     rows = view.rows(default=Body.TEXT)
-    report = Report()
+    report = DamageReport()
     with open_readable(store, config) as opened:
         unknown = opened.go_on_without_unreadable()
         output = Output(ctx.obj, rows.schema, view.format, upright=True)
@@ -78,7 +78,7 @@ def get(
         return output.finish(report.code())
 
 
-def _print(store: Store, addresses: list[str], rows: MessageRows, output: Output, report: Report) -> None:
+def _print(store: Store, addresses: list[str], rows: MessageRows, output: Output, report: DamageReport) -> None:
     for address in addresses:
         found = _resolve(store, address, report)
         if found is None:
@@ -98,7 +98,7 @@ def _print(store: Store, addresses: list[str], rows: MessageRows, output: Output
             output.row(rows.row(message))
 
 
-def _resolve(store: Store, address: str, report: Report) -> Resolved | None:
+def _resolve(store: Store, address: str, report: DamageReport) -> Resolved | None:
     from mqtool.store.address import resolve
 
     try:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mqtool.cli import siblings, zones
+from mqtool.cli.damage_report import DamageReport
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import TABLE_FORMATS, Format
 from mqtool.cli.message_rows import DAMAGE, damage_row
@@ -22,7 +23,6 @@ from mqtool.cli.options import (
 )
 from mqtool.cli.output import Output
 from mqtool.cli.progress import show_progress
-from mqtool.cli.report import Report
 from mqtool.cli.schema import TABLE, Column, OutputSchema, count, prints, text
 from mqtool.cli.sibling_rows import KIND_INFO
 from mqtool.siblings.registry import recognise
@@ -233,7 +233,7 @@ def info(
     kind = recognise(store)
     if kind is not None:
         return siblings.info(ctx.obj, kind, store, output_format, deep=deep)
-    report = Report(lines=output_format in TABLE_FORMATS)
+    report = DamageReport(lines=output_format in TABLE_FORMATS)
     with open_readable(store, config) as opened:
         unknown = opened.go_on_without_unreadable()
         description = {**describe(opened), "oddities": [*unknown, *oddities(opened)]}
@@ -244,7 +244,7 @@ def info(
         return Output(ctx.obj, INFO, output_format).document(description, report.code())
 
 
-def _deep(store: Store, mode: ProgressMode, report: Report) -> dict[str, Any]:
+def _deep(store: Store, mode: ProgressMode, report: DamageReport) -> dict[str, Any]:
     from mqtool.store.describe import deep_scan
 
     log = store.commit_log

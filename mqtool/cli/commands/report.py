@@ -10,12 +10,14 @@ import typer
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format
 from mqtool.cli.options import (
+    WORK,
     ConfigOption,
     DebugOption,
     FormatOption,
     ProgressMode,
     ProgressOption,
     StoreArgument,
+    ThrottleOption,
     TopicOption,
     option,
 )
@@ -56,8 +58,6 @@ REPORT = OutputSchema(
     single=True,
 )
 
-WORK = "Work"
-
 
 @prints(REPORT)
 def report(
@@ -69,9 +69,7 @@ def report(
     jobs: Annotated[
         int | None, option("--jobs", "-j", metavar="N", panel=WORK, min=1, help="Processes; as for verify.")
     ] = None,
-    throttle: Annotated[
-        str | None, option("--throttle", metavar="SIZE", panel=WORK, help="Read at most SIZE bytes a second, e.g. 50M.")
-    ] = None,
+    throttle: ThrottleOption = None,
     output_format: FormatOption = Format.TABLE,
     config: ConfigOption = None,
     progress: ProgressOption = ProgressMode.AUTO,

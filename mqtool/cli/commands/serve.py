@@ -14,7 +14,7 @@ import typer
 from mqtool.cli.document import as_json
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import FORMAT_OPTIONS
-from mqtool.cli.options import OUTPUT, ConfigOption, DebugOption, option, print_schema
+from mqtool.cli.options import OUTPUT, ConfigOption, DebugOption, option, schema_if_help
 from mqtool.cli.schema import TABLE, Column, OutputSchema, prints
 from mqtool.errors import NotAStoreError, UsageError
 from mqtool.server.net.tls import TlsMode
@@ -70,20 +70,13 @@ class Flush(StrEnum):
     ASYNC = "async"
 
 
-def _help_of_output(ctx: typer.Context, value: ServeFormat) -> ServeFormat:
-    if value is ServeFormat.HELP and not ctx.resilient_parsing:
-        print_schema(ctx)
-        raise typer.Exit(0)
-    return value
-
-
 ServeFormatOption = Annotated[
     ServeFormat,
     option(
         *FORMAT_OPTIONS,
         panel=OUTPUT,
         is_eager=True,
-        callback=_help_of_output,
+        callback=schema_if_help,
         help="The line that is printed is JSON; help prints its JSON Schema.",
     ),
 ]

@@ -16,15 +16,17 @@ from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import FORMAT_OPTIONS, note
 from mqtool.cli.options import (
     OUTPUT,
+    WORK,
     Broker,
     ConfigOption,
     DebugOption,
     ProgressMode,
     ProgressOption,
     StoreArgument,
+    ThrottleOption,
     TopicOption,
     option,
-    print_schema,
+    schema_if_help,
 )
 from mqtool.cli.progress import show_progress
 from mqtool.cli.ranges import parse_rate
@@ -181,8 +183,6 @@ LINES = (FINDING, CHECK, LOST_RANGE, LOST_MESSAGES, GROUP_LOSS, VERDICT)
 FINDING_ROWS = OutputSchema("verify.findings", 1, "a finding", FINDING_COLUMNS)
 """Rows of `--format csv`."""
 
-WORK = "Work"
-
 
 class VerifyFormat(StrEnum):
     """Values of `--format`."""
@@ -206,20 +206,13 @@ class FailOn(StrEnum):
     NEVER = "never"
 
 
-def _help_of_output(ctx: typer.Context, value: VerifyFormat) -> VerifyFormat:
-    if value is VerifyFormat.HELP and not ctx.resilient_parsing:
-        print_schema(ctx)
-        raise typer.Exit(0)
-    return value
-
-
 VerifyFormatOption = Annotated[
     VerifyFormat,
     option(
         *FORMAT_OPTIONS,
         panel=OUTPUT,
         is_eager=True,
-        callback=_help_of_output,
+        callback=schema_if_help,
         help="How the answer is written; csv has the findings only, help prints the JSON Schema.",
     ),
 ]
@@ -234,9 +227,6 @@ OutfileOption = Annotated[
 JobsOption = Annotated[
     int | None,
     option("--jobs", "-j", metavar="N", panel=WORK, min=1, help="Processes; else one for small stores, or all cores."),
-]
-ThrottleOption = Annotated[
-    str | None, option("--throttle", metavar="SIZE", panel=WORK, help="Read at most SIZE bytes a second, e.g. 50M.")
 ]
 StateOption = Annotated[
     Path | None,

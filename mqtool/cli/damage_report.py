@@ -13,7 +13,7 @@ MOST_LINES = 1000
 """Lines of damage; the rest is counted. A store of zeros must not flood a terminal."""
 
 
-class Report:
+class DamageReport:
     """Counts damage and says it.
 
     Attributes:
