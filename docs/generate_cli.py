@@ -108,7 +108,7 @@ def checks() -> Iterator[str]:
         if check.area is not area:
             area = check.area
             yield f"\n## {area.value}\n\n| Code | Severity | Meaning | Remedy | Runbook |\n|---|---|---|---|---|"
-        books = ", ".join(f"[{book}](runbooks/{book}.md)" for book in check.runbooks) or "–"
+        books = ", ".join(f"[{book}](runbooks/{book}.md)" for book in check.runbooks) or check.no_runbook
         yield f"| `{check.code}` | {check.severity.value} | {cell(check.meaning)} | {cell(check.remedy)} | {books} |"
     yield ""
 

@@ -1,24 +1,61 @@
 """What to type after `mqtool verify`: the one plan that covers the findings comes first."""
 
-from mqtool.commands import PLAN_FILE, command, opened
-from mqtool.repair.from_findings import changes_of
+from mqtool.commands import PLAN_FILE, command, opened, salvage_aside
+from mqtool.errors import MqtoolError, RefusedError
+from mqtool.repair.from_findings import Mending, changes_of, try_out
 from mqtool.repair.runbooks import needed
 from mqtool.store import Store
 from mqtool.verify import Severity, Verification
-from mqtool.verify.findings import NOT_LISTED
 
 _SALVAGE, _SEGMENTS = "RB-05", "RB-13"
 """Runbooks of damage inside the log and of missing segments: both make a new store, with all that is derived."""
 
 
-def next_steps(store: Store, found: Verification) -> tuple[str, ...]:
-    """Returns commands to type, the best first; none while a broker runs or before all was looked at."""
+TRIED_LOG = 4 << 30
+"""Bytes of the CommitLog up to which a plan is tried out; beyond, the order of the steps goes by the codes alone."""
+
+
+def next_steps(store: Store, found: Verification, *, may_try: bool = True) -> tuple[str, ...]:
+    """Returns commands to type, the best first; none while a broker runs or before all was looked at.
+
+    Args:
+        store: opened; the one that was verified.
+        found: of it.
+        may_try: build what a plan would change aside and predict the broker's start with it, to name the plan only
+            where it loses nothing that is still in the store, and runbooks only for what it leaves. Nothing is built
+            where there is nothing to plan, no start can be predicted, or the log is longer than `TRIED_LOG`.
+    """
     if found.live or not found.complete or not any(one.severity is not Severity.NOTE for one in found.findings):
         return ()
-    named = opened(store.path, store.config.file)
-    if all(one.code in NOT_LISTED for one in found.findings if one.severity is not Severity.NOTE):
-        return (command("verify", named),)
     mending = changes_of(store, found.findings)
+    size = sum(segment.size for segment in store.commit_log.segments)
+    if mending.changes and may_try and found.next_start is not None and size <= TRIED_LOG:
+        try:
+            return _judged(store, try_out(store, mending, found.findings), found)
+        except MqtoolError:  # `mqtool plan` ends with the same error
+            mending = Mending((), tuple(one for one in found.findings if one.severity is not Severity.NOTE))
+        except OSError:  # no space for what the plan would change
+            pass
+    return _by_codes(store, mending, found)
+
+
+def _judged(store: Store, tried: Mending | RefusedError, found: Verification) -> tuple[str, ...]:
+    """Returns the steps where it is known what a plan does: the plan, then runbooks for the errors that it leaves."""
+    named = opened(store.path, store.config.file)
+    if isinstance(tried, RefusedError):
+        ways = needed(one for one in found.findings if one.severity is Severity.ERROR)
+        books = tuple(command("runbook", "run", book.id, named) for book in ways if book.id in (_SALVAGE, _SEGMENTS))
+        return books or (salvage_aside(store.path),)
+    if not tried.changes:
+        return _by_codes(store, tried, found)
+    ways = () if tried.again else needed(one for one in tried.left if one.severity is Severity.ERROR)
+    books = tuple(command("runbook", "run", book.id, named) for book in ways)
+    return (command("plan", "repair", named, "-o", PLAN_FILE), *books)
+
+
+def _by_codes(store: Store, mending: Mending, found: Verification) -> tuple[str, ...]:
+    """Returns the steps where nothing was tried out."""
+    named = opened(store.path, store.config.file)
     plan = (command("plan", "repair", named, "-o", PLAN_FILE),) if mending.changes else ()
     left = [one for one in mending.left if one.severity is Severity.ERROR]
     if plan and (mending.again or not left):

@@ -1,13 +1,15 @@
 """From what `verify` found to the changes that mend it; what no change of a store can mend is said."""
 
 import glob
+import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from mqtool.errors import UsageError
+from mqtool.errors import RefusedError, UsageError
 from mqtool.formats import file_names
 from mqtool.rebuild.metadata import composable
+from mqtool.repair.building import build
 from mqtool.repair.changes import (
     Change,
     Pad,
@@ -19,6 +21,8 @@ from mqtool.repair.changes import (
     SetAside,
     Truncate,
 )
+from mqtool.repair.making import forecast_of, steps_of
+from mqtool.repair.outlook import LOSSES, Preview
 from mqtool.repair.paths import check_name
 from mqtool.repair.sole_records import sole_records
 from mqtool.store.files import MappedFile
@@ -171,6 +175,38 @@ class _Gathered:
         if self.short:
             found.append(Pad(tuple(sorted(self.short))))
         return tuple(found)
+
+
+def try_out(store: Store, mending: Mending, findings: Iterable[Finding]) -> Mending | RefusedError:
+    """Builds what changes come to aside and judges it, as a plan does, without making one.
+
+    Args:
+        store: opened; only read.
+        mending: of it; with changes.
+        findings: those that it was made of.
+
+    Returns:
+        The mending with the findings that are still there afterwards; or why a plan is refused.
+
+    Raises:
+        MqtoolError: nothing can be said about it.
+        OSError: no file can be built.
+    """
+    with tempfile.TemporaryDirectory(prefix="mqtool-try-") as work:
+        built = build(store, mending.changes, Path(work))
+        steps = steps_of(built)
+        if not steps:
+            return Mending((), tuple(one for one in findings if one.severity is not Severity.NOTE))
+        try:
+            forecast_of(store, mending.changes, built, steps, must_repair=not mending.again)
+        except RefusedError as error:
+            if error.gate != LOSSES:
+                raise
+            return error
+        if not mending.left:
+            return mending
+        with Preview(store).tree(built.files, built.removed) as (root, config):
+            return left_by(mending, findings, root, config)
 
 
 def left_by(mending: Mending, findings: Iterable[Finding], root: Path, config: Mapping[str, str]) -> Mending:

@@ -1,7 +1,6 @@
 """From a wish to a plan: everything is built aside once, outside of the store, and described."""
 
 import contextlib
-import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -13,7 +12,7 @@ from mqtool.repair.building import build
 from mqtool.repair.built import Built
 from mqtool.repair.changes import Change, Trim, Truncate
 from mqtool.repair.fingerprints import fingerprint, is_left_out, result_of
-from mqtool.repair.outlook import PATH_KEYS, Meant, Preview
+from mqtool.repair.outlook import PATH_KEYS, Meant, Outlook, Preview
 from mqtool.repair.paths import HOME, inside
 from mqtool.repair.plan import Forecast, Plan, Read, Step
 from mqtool.store.real_path import is_inside, real_path
@@ -81,8 +80,6 @@ def make_plan(
 
 
 def _show(store: Store, built: Built, look: Callable[[Path, Mapping[str, str]], None]) -> None:
-    if any(Path(where, name).is_symlink() for where, names, _ in os.walk(store.path) for name in names):
-        return  # a tree of links has no directories that lead elsewhere
     with contextlib.suppress(OSError), Preview(store).tree(built.files, built.removed) as (root, config):
         look(root, config)
 
@@ -95,6 +92,7 @@ def forecast_of(
     broker: str | None = None,
     *,
     must_repair: bool = False,
+    known: Forecast | None = None,
 ) -> Forecast | None:
     """Returns what a start loses before and after changes; None if it is not known, or messages do not depend on them.
 
@@ -103,6 +101,8 @@ def forecast_of(
         wanted, broker, must_repair: as for `make_plan`.
         built: what the changes come to.
         steps: of it.
+        known: of the plan that is carried out. It is returned if the start after the changes comes to the same; the
+            start before them is then not predicted again.
 
     Raises:
         RefusedError: a start would then lose messages that are still in the store.
@@ -111,7 +111,12 @@ def forecast_of(
     if not names or (not must_repair and all(name.startswith(_NOT_MESSAGES) for name in names)):
         return None
     files = {name: path for name, path in built.files.items() if name in names}
-    found = Preview(store, broker).compare(files, built.removed, meant_by(store, wanted))
+    preview = Preview(store, broker)
+    if known is not None:
+        after = preview.after(files, built.removed)
+        if isinstance(after, Outlook) and after.digest == known.outcome:
+            return known
+    found = preview.compare(files, built.removed, meant_by(store, wanted))
     if isinstance(found, str):
         built.notes.append(f"what a start would lose afterwards is unknown: {found}")
         return None

@@ -5,6 +5,7 @@ After a repair, a start loses no message that was there before it: `Comparison.l
 judged here, before files change places.
 """
 
+import hashlib
 import os
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -68,6 +69,18 @@ class Outlook:
     served: np.ndarray
     served_offsets: Mapping[QueueKey, np.ndarray]
 
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 over all but the words: two outlooks with the same one are judged alike."""
+        found = hashlib.sha256(
+            repr((self.starts, sorted((key, *at.items()) for key, at in self.gone.items()))).encode()
+        )
+        for array in (self.present, self.messages, self.served):
+            found.update(b"|" + array.astype(">i8").tobytes())
+        for key, offsets in sorted(self.served_offsets.items()):
+            found.update(repr(key).encode() + offsets.astype(">i8").tobytes())
+        return found.hexdigest()
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -82,6 +95,7 @@ class Comparison:
         newly_lost: messages that a start served before and does not serve after.
         known: messages that are known, those that are gone among them.
         verdict_after: the start after the repair in one line.
+        outcome: digest of the outlook after the repair.
     """
 
     release: str
@@ -92,6 +106,7 @@ class Comparison:
     newly_lost: int
     known: int
     verdict_after: str
+    outcome: str
 
     @property
     def is_repaired(self) -> bool:
@@ -110,7 +125,7 @@ class Comparison:
     @property
     def forecast(self) -> Forecast:
         """The numbers as a plan keeps them."""
-        return Forecast(self.release, self.gone, self.lost_before, self.lost_after)
+        return Forecast(self.release, self.gone, self.lost_before, self.lost_after, self.outcome)
 
     def refusal(self, root: Path) -> RefusedError:
         """Returns why a repair is refused, with the ways that lose nothing."""
@@ -294,6 +309,7 @@ def compare(before: Outlook, after: Outlook, release: str, meant: Meant | None =
         int(counts[were & ~are].sum()),
         int(counts.sum()) + count_gone,
         after.verdict,
+        after.digest,
     )
 
 
@@ -317,6 +333,7 @@ class Preview:
         self._root = store.path
         self._config = store.config.values
         self.release = release_for(store, broker)
+        self._last: tuple[Mapping[str, Path], Collection[str], Outlook | str] | None = None
 
     @cached_property
     def before(self) -> "Outlook | str":
@@ -341,10 +358,16 @@ class Preview:
         Returns:
             The comparison, or why nothing can be said.
         """
-        after = self._outlook(files, removed) if isinstance(self.before, Outlook) else self.before
-        if isinstance(self.before, str) or isinstance(after, str):
-            return self.before if isinstance(self.before, str) else str(after)
-        return compare(self.before, after, self.release, meant)
+        if isinstance(self.before, str):
+            return self.before
+        after = self.after(files, removed)
+        return after if isinstance(after, str) else compare(self.before, after, self.release, meant)
+
+    def after(self, files: Mapping[str, Path], removed: Collection[str]) -> "Outlook | str":
+        """Returns the outlook of the store as a change leaves it, or why there is none; see `compare`."""
+        if self._last is None or self._last[:2] != (files, removed):
+            self._last = files, removed, self._outlook(files, removed)
+        return self._last[2]
 
     def compare_with(self, root: Path, meant: Meant | None = None) -> "Comparison | str":
         """Compares the store with another one that was made from it."""
@@ -390,11 +413,16 @@ def _without_paths(config: Mapping[str, str]) -> dict[str, str]:
 
 
 def _link(root: Path, directory: Path, files: Mapping[str, Path], removed: Collection[str]) -> None:
-    """Makes a tree of links that looks like a store after a change, without what is ours and the lock."""
-    for where, directories, names in os.walk(root):
+    """Makes a tree of links that looks like a store after a change, without what is ours and the lock.
+
+    A directory that is a link, for instance to another disk, is a directory of links there; one that leads back to a
+    directory above it is left out.
+    """
+    for where, directories, names in os.walk(root, followlinks=True):
         below = Path(where).relative_to(root)
         if below == Path():
             directories[:] = [name for name in directories if name != file_names.ASIDE]
+        directories[:] = [name for name in directories if not _leads_up(Path(where), name)]
         for name in directories:
             (directory / below / name).mkdir()
         for name in names:
@@ -405,3 +433,9 @@ def _link(root: Path, directory: Path, files: Mapping[str, Path], removed: Colle
         target = directory / name
         target.parent.mkdir(parents=True, exist_ok=True)
         target.symlink_to(path.resolve())
+
+
+def _leads_up(where: Path, name: str) -> bool:
+    """Whether a directory is a link to one that it lies in, so that a walk along links would not end."""
+    path = where / name
+    return path.is_symlink() and where.resolve().is_relative_to(path.resolve())

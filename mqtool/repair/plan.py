@@ -81,12 +81,15 @@ class Forecast:
         release: of the broker.
         physically_gone: messages of which the store holds no intact record any more.
         lost_before, lost_after: by a start before and after the change; None where the broker does not come to run.
+        outcome: SHA-256 over what the store then holds and a start delivers; where `apply` finds the same, the plan's
+            judgement holds.
     """
 
     release: str
     physically_gone: int
     lost_before: int | None
     lost_after: int | None
+    outcome: str
 
     @property
     def is_repaired(self) -> bool:
@@ -235,7 +238,8 @@ def _forecast(value: Any) -> Forecast | None:
     if value is None:
         return None
     lost = [None if value[name] is None else _typed(value[name], int) for name in ("lost_before", "lost_after")]
-    return Forecast(_typed(value["release"], str), _typed(value["physically_gone"], int), *lost)
+    gone, outcome = _typed(value["physically_gone"], int), _typed(value["outcome"], str)
+    return Forecast(_typed(value["release"], str), gone, lost[0], lost[1], outcome)
 
 
 def _fingerprint(value: Any) -> Fingerprint | None:

@@ -213,7 +213,7 @@ class _Run:
             built = build(store, self._plan.changes, building)
             steps = self._compare(store, built)
             known = self._plan.forecast
-            forecast_of(store, self._plan.changes, built, steps, known.release if known else None)
+            forecast_of(store, self._plan.changes, built, steps, known.release if known else None, known=known)
         for step in self._plan.steps:
             if step.after is not None:
                 self._stage(step, built, places)

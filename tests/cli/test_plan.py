@@ -11,6 +11,8 @@ import threading
 import pytest
 
 import mqtool as library
+from mqtool.repair import changes_of
+from mqtool.verify import verify
 from tests.cli.answers import problems
 from tests.support.damage import damage_case, held_lock
 from tests.support.stores import copy_store, fixture, tree_digest
@@ -312,6 +314,27 @@ def test_the_advice_of_a_plan_that_is_refused_runs_as_printed(mqtool, tmp_path):
     assert mqtool(*words[1:]).code in (0, 1)
     assert mqtool("verify", words[-1], "--format", "json").document["status"] != "corrupt"
     assert tree_digest(root) == before
+
+
+def test_verify_names_a_plan_that_is_enough_before_any_runbook(mqtool, tmp_path):
+    """A truncated segment: its codes name RB-13 and RB-05, but a plan in place loses only what was cut off."""
+    root = copy_store("crash-4.9.7", tmp_path)
+    os.truncate(root / "commitlog" / "00000000000000393216", 30000)
+    steps = mqtool("verify", root, "--format", "json").document["next_steps"]
+    assert [step.split()[:3] for step in steps] == [["mqtool", "plan", "repair"]], steps
+    assert mqtool("plan", "repair", root, "-o", tmp_path / "plan.json").code == 0
+    hurried = mqtool("verify", root, "--throttle", "1G", "--format", "json").document["next_steps"]
+    assert [step.split()[3] for step in hurried] == ["RB-13", "RB-05"]
+
+
+@pytest.mark.parametrize("case", ["flip-body@5.5.0-clean", "segment-missing-middle@4.9.7-clean"])
+def test_verify_predicts_no_start_for_its_steps_where_there_is_nothing_to_plan(case, mqtool, tmp_path, monkeypatch):
+    root = damage_case(case, tmp_path)
+    with library.open(root) as store:
+        assert not changes_of(store, verify(store).findings).changes
+    monkeypatch.setattr("mqtool.repair.outlook.predict", None)
+    monkeypatch.setattr("mqtool.repair.from_findings.build", None)
+    assert mqtool("verify", root, "--format", "json").document["next_steps"]
 
 
 def test_verify_prints_no_plan_where_what_it_leaves_keeps_the_broker_from_starting(mqtool, tmp_path):

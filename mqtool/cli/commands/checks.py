@@ -33,6 +33,7 @@ CHECKS = OutputSchema(
         text("remedy", "what to do", show="wide"),
         text("next_step", "the command to type; {store} and the like are filled in", show="wide"),
         text("runbooks", "runbooks about it, the one to take first; empty if there is none"),
+        text("no_runbook", "where there is no runbook, why not", show="wide"),
     ),
 )
 
@@ -63,6 +64,7 @@ def checks(
             "remedy": check.remedy,
             "next_step": check.next_step,
             "runbooks": " ".join(check.runbooks),
+            "no_runbook": check.no_runbook,
         }
         for check in chosen
     )

@@ -296,7 +296,7 @@ def verify(
             else:
                 found = _on_spark(opened, where, topics, release, move)
             bar.update(size)
-        steps = next_steps(opened, found)
+        steps = next_steps(opened, found, may_try=not (throttle or max_time))
     code = exit_code(found, fail_on)
     data = render(found, output_format, code, steps)
     if outfile is not None:

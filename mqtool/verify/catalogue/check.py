@@ -18,6 +18,7 @@ class Check:
         next_step: the command to type; `FindingCollector` fills in `{store}`, `{path}`, `{name}`, `{topic}`,
             `{queue_id}`, `{offsets}` and `{plan}`.
         runbooks: ids of the runbooks that are about it, the one to take first.
+        no_runbook: where there is none, why not.
     """
 
     code: str
@@ -27,6 +28,14 @@ class Check:
     remedy: str
     next_step: str
     runbooks: tuple[str, ...] = ()
+    no_runbook: str = ""
+
+
+NOT_READ = "Nothing is known to be wrong: the system kept `verify` from looking."
+NO_STEP = "It needs no step."
+CONFIGURATION = "The configuration is to be corrected, not the store."
+REPLICA = "No other file of the store has it: only a replica does."
+COMPACTION = "A broker compacts the topic again from its log; a repair of the store has nothing to add."
 
 
 def run(runbook: str) -> str:

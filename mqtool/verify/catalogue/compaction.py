@@ -1,6 +1,6 @@
 """Codes of compacted topics."""
 
-from mqtool.verify.catalogue.check import Check
+from mqtool.verify.catalogue.check import COMPACTION, Check
 from mqtool.verify.findings import Area, Severity
 
 _DUMP = "mqtool dump {path}"
@@ -8,7 +8,7 @@ _REMAKE = "Move the topic below compaction/ aside while the broker is stopped: i
 
 
 def _error(code: str, meaning: str, remedy: str = _REMAKE) -> Check:
-    return Check(code, Area.COMPACTION, Severity.ERROR, meaning, remedy, _DUMP)
+    return Check(code, Area.COMPACTION, Severity.ERROR, meaning, remedy, _DUMP, no_runbook=COMPACTION)
 
 
 CHECKS = (

@@ -1,17 +1,17 @@
 """Codes of config/."""
 
-from mqtool.verify.catalogue.check import Check, run
+from mqtool.verify.catalogue.check import NO_STEP, NOT_READ, Check, run
 from mqtool.verify.findings import Area, Severity
 
 _INFO = "mqtool info {store}"
 
 
-def _error(code: str, meaning: str, remedy: str, next_step: str, *runbooks: str) -> Check:
-    return Check(code, Area.CONFIG, Severity.ERROR, meaning, remedy, next_step, runbooks)
+def _error(code: str, meaning: str, remedy: str, next_step: str, *runbooks: str, no_runbook: str = "") -> Check:
+    return Check(code, Area.CONFIG, Severity.ERROR, meaning, remedy, next_step, runbooks, no_runbook)
 
 
-def _warning(code: str, meaning: str, remedy: str, next_step: str, *runbooks: str) -> Check:
-    return Check(code, Area.CONFIG, Severity.WARNING, meaning, remedy, next_step, runbooks)
+def _warning(code: str, meaning: str, remedy: str, next_step: str, *runbooks: str, no_runbook: str = "") -> Check:
+    return Check(code, Area.CONFIG, Severity.WARNING, meaning, remedy, next_step, runbooks, no_runbook)
 
 
 CHECKS = (
@@ -28,6 +28,7 @@ CHECKS = (
         "The system does not let a configuration file or config/ be read: what the broker would take is unknown.",
         "Verify as a user who may read it; move what is in its place out of the store.",
         "mqtool verify {store}",
+        no_runbook=NOT_READ,
     ),
     _error(
         "config-missing",
@@ -50,6 +51,7 @@ CHECKS = (
         "The topic's queue type is not that of its files: the broker refuses to start.",
         "Correct queue.type in topics.json.",
         _INFO,
+        no_runbook="Whether the configuration or the files are right is for a person to decide.",
     ),
     _error(
         "config-offset-ahead",
@@ -71,5 +73,6 @@ CHECKS = (
         "A group has consumed from a queue that is not there.",
         "Nothing, if the topic was deleted.",
         _INFO,
+        no_runbook=NO_STEP,
     ),
 )

@@ -1,13 +1,13 @@
 """Codes of controller mode."""
 
-from mqtool.verify.catalogue.check import Check
+from mqtool.verify.catalogue.check import REPLICA, Check
 from mqtool.verify.findings import Area, Severity
 
 _DUMP = "mqtool dump {path}"
 
 
-def _error(code: str, meaning: str, remedy: str, next_step: str, *runbooks: str) -> Check:
-    return Check(code, Area.CONTROLLER, Severity.ERROR, meaning, remedy, next_step, runbooks)
+def _error(code: str, meaning: str, remedy: str, next_step: str, *runbooks: str, no_runbook: str = "") -> Check:
+    return Check(code, Area.CONTROLLER, Severity.ERROR, meaning, remedy, next_step, runbooks, no_runbook)
 
 
 CHECKS = (
@@ -17,17 +17,20 @@ CHECKS = (
         "which master wrote which part of its log, and cannot find where the log agrees with a replica's.",
         "Copy it from a replica that was in sync.",
         "mqtool info {store}",
+        no_runbook=REPLICA,
     ),
     _error(
         "epoch-unreadable",
         "epochFileCheckpoint cannot be read, and neither can its .bak. (A warning if the .bak can.)",
         "Copy it from a replica that was in sync.",
         _DUMP,
+        no_runbook=REPLICA,
     ),
     _error(
         "epoch-order",
         "Epochs do not ascend, or one starts beyond the end of the log.",
         "Compare with a replica before it joins: a wrong epoch cuts the log in the wrong place.",
         _DUMP,
+        no_runbook=REPLICA,
     ),
 )

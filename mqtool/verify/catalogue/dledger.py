@@ -1,13 +1,15 @@
 """Codes of the DLedger log."""
 
-from mqtool.verify.catalogue.check import Check, run
+from mqtool.verify.catalogue.check import NO_STEP, Check, run
 from mqtool.verify.findings import Area, Severity
 
 _ENTRIES = "mqtool dump {path} --kind dledger-entry"
 
 
-def _check(code: str, severity: Severity, meaning: str, remedy: str, next_step: str, *runbooks: str) -> Check:
-    return Check(code, Area.DLEDGER, severity, meaning, remedy, next_step, runbooks)
+def _check(
+    code: str, severity: Severity, meaning: str, remedy: str, next_step: str, *runbooks: str, no_runbook: str = ""
+) -> Check:
+    return Check(code, Area.DLEDGER, severity, meaning, remedy, next_step, runbooks, no_runbook)
 
 
 CHECKS = (
@@ -41,6 +43,7 @@ CHECKS = (
         "channel, chainCrc or bodyCrc of an entry is not 0; no known release sets them.",
         "None is needed: nothing reads them.",
         _ENTRIES,
+        no_runbook=NO_STEP,
     ),
     _check(
         "dledger-checkpoint-ahead",

@@ -1,17 +1,17 @@
 """Codes of the index."""
 
-from mqtool.verify.catalogue.check import Check, run
+from mqtool.verify.catalogue.check import NOT_READ, Check, run
 from mqtool.verify.findings import Area, Severity
 
 _REBUILD = "mqtool plan rebuild index {store} -o {plan}"
 
 
-def _error(code: str, meaning: str, remedy: str, next_step: str, *runbooks: str) -> Check:
-    return Check(code, Area.INDEX, Severity.ERROR, meaning, remedy, next_step, runbooks)
+def _error(code: str, meaning: str, remedy: str, next_step: str, *runbooks: str, no_runbook: str = "") -> Check:
+    return Check(code, Area.INDEX, Severity.ERROR, meaning, remedy, next_step, runbooks, no_runbook)
 
 
-def _warning(code: str, meaning: str, remedy: str, next_step: str, *runbooks: str) -> Check:
-    return Check(code, Area.INDEX, Severity.WARNING, meaning, remedy, next_step, runbooks)
+def _warning(code: str, meaning: str, remedy: str, next_step: str, *runbooks: str, no_runbook: str = "") -> Check:
+    return Check(code, Area.INDEX, Severity.WARNING, meaning, remedy, next_step, runbooks, no_runbook)
 
 
 CHECKS = (
@@ -123,5 +123,6 @@ CHECKS = (
         "The system does not list a directory of index files: what is in it is unknown.",
         "Verify as a user who may read it; on a failing disk copy what can be read to another disk first.",
         "mqtool verify {store}",
+        no_runbook=NOT_READ,
     ),
 )

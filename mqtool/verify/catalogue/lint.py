@@ -1,17 +1,17 @@
 """Codes of the configuration that is given."""
 
-from mqtool.verify.catalogue.check import Check, run
+from mqtool.verify.catalogue.check import CONFIGURATION, Check, run
 from mqtool.verify.findings import Area, Severity
 
 _INFO = "mqtool info {store}"
 
 
-def _error(code: str, meaning: str, remedy: str, next_step: str, *runbooks: str) -> Check:
-    return Check(code, Area.LINT, Severity.ERROR, meaning, remedy, next_step, runbooks)
+def _error(code: str, meaning: str, remedy: str, next_step: str, *runbooks: str, no_runbook: str = "") -> Check:
+    return Check(code, Area.LINT, Severity.ERROR, meaning, remedy, next_step, runbooks, no_runbook)
 
 
-def _warning(code: str, meaning: str, remedy: str, next_step: str, *runbooks: str) -> Check:
-    return Check(code, Area.LINT, Severity.WARNING, meaning, remedy, next_step, runbooks)
+def _warning(code: str, meaning: str, remedy: str, next_step: str, *runbooks: str, no_runbook: str = "") -> Check:
+    return Check(code, Area.LINT, Severity.WARNING, meaning, remedy, next_step, runbooks, no_runbook)
 
 
 CHECKS = (
@@ -27,6 +27,7 @@ CHECKS = (
         "The configuration has a key that no broker reads: it is ignored, and the default applies.",
         "Spell it as the broker does.",
         _INFO,
+        no_runbook=CONFIGURATION,
     ),
     _error(
         "lint-size",
@@ -40,11 +41,13 @@ CHECKS = (
         "The disk ratios contradict each other: writes stop before old files are deleted.",
         "diskMaxUsedSpaceRatio < diskSpaceCleanForciblyRatio < diskSpaceWarningLevelRatio.",
         _INFO,
+        no_runbook=CONFIGURATION,
     ),
     _warning(
         "lint-path",
         "The configuration names a directory without a store: the broker would begin anew there.",
         "Correct storePathRootDir.",
         _INFO,
+        no_runbook=CONFIGURATION,
     ),
 )

@@ -1,6 +1,6 @@
 """Codes of the CommitLog."""
 
-from mqtool.verify.catalogue.check import Check, run
+from mqtool.verify.catalogue.check import NO_STEP, NOT_READ, Check, run
 from mqtool.verify.findings import Area, Severity
 
 _LOOK = "mqtool dump {store} --offset {offsets} --damage rows --format jsonl"
@@ -10,16 +10,16 @@ _CUT = "mqtool plan truncate {store} -o {plan}"
 _RENAME = "mqtool plan rename-segments {store} --file {name} -o {plan}"
 
 
-def _error(code: str, meaning: str, remedy: str, next_step: str, *runbooks: str) -> Check:
-    return Check(code, Area.COMMIT_LOG, Severity.ERROR, meaning, remedy, next_step, runbooks)
+def _error(code: str, meaning: str, remedy: str, next_step: str, *runbooks: str, no_runbook: str = "") -> Check:
+    return Check(code, Area.COMMIT_LOG, Severity.ERROR, meaning, remedy, next_step, runbooks, no_runbook)
 
 
-def _warning(code: str, meaning: str, remedy: str, next_step: str, *runbooks: str) -> Check:
-    return Check(code, Area.COMMIT_LOG, Severity.WARNING, meaning, remedy, next_step, runbooks)
+def _warning(code: str, meaning: str, remedy: str, next_step: str, *runbooks: str, no_runbook: str = "") -> Check:
+    return Check(code, Area.COMMIT_LOG, Severity.WARNING, meaning, remedy, next_step, runbooks, no_runbook)
 
 
-def _note(code: str, meaning: str, remedy: str, next_step: str, *runbooks: str) -> Check:
-    return Check(code, Area.COMMIT_LOG, Severity.NOTE, meaning, remedy, next_step, runbooks)
+def _note(code: str, meaning: str, remedy: str, next_step: str, *runbooks: str, no_runbook: str = "") -> Check:
+    return Check(code, Area.COMMIT_LOG, Severity.NOTE, meaning, remedy, next_step, runbooks, no_runbook)
 
 
 CHECKS = (
@@ -78,6 +78,7 @@ CHECKS = (
         "segment: a broker that was killed leaves such a file, one that stopped in order does not.)",
         "Nothing. If the store was said to be stopped in order, ask who removed the abort file.",
         _EXPLAIN,
+        no_runbook=NO_STEP,
     ),
     _error(
         "log-stray-file",
@@ -166,8 +167,9 @@ CHECKS = (
     _error(
         "log-bad-field",
         "A field of an otherwise sound record holds what no broker writes: a negative queue, a time at or before 1970.",
-        "Fetch these bytes from a replica: it holds the same physical offsets.",
-        _LOOK,
+        "Fetch these bytes from a replica: it holds the same physical offsets. Salvage corrects what the queues prove.",
+        run("RB-05"),
+        "RB-05",
     ),
     _warning(
         "log-bad-time",
@@ -175,33 +177,38 @@ CHECKS = (
         "recovery rely on it.",
         "Compare with a replica: is it this record or the clock?",
         _LOOK,
+        no_runbook="The record may be right and the clock wrong: a person decides.",
     ),
     _error(
         "log-bad-compression",
         "The record says that its body is compressed, but it does not begin like compressed data.",
-        "Fetch these bytes from a replica: it holds the same physical offsets.",
-        _LOOK,
+        "Fetch these bytes from a replica: it holds the same physical offsets. Salvage corrects what the queues prove.",
+        run("RB-05"),
+        "RB-05",
     ),
     _error(
         "log-wrong-queue",
         "The record names another queue than the one whose unit points at it and whose queue offsets lack it: its "
         "topic or queue id is not what was written. Consumers get it as a foreign message; after a crash the broker "
         "queues it again under the wrong name.",
-        "Fetch these bytes from a replica: it holds the same physical offsets.",
-        _LOOK,
+        "Fetch these bytes from a replica: it holds the same physical offsets. Salvage corrects what the queues prove.",
+        run("RB-05"),
+        "RB-05",
     ),
     _error(
         "log-wrong-flags",
         "The record says that it was prepared or rolled back, but a unit of its queue points at it and has its "
         "queue offset: its flags are not what was written.",
-        "Fetch these bytes from a replica: it holds the same physical offsets.",
-        _LOOK,
+        "Fetch these bytes from a replica: it holds the same physical offsets. Salvage corrects what the queues prove.",
+        run("RB-05"),
+        "RB-05",
     ),
     _error(
         "log-wrong-offset",
         "The record's queue offset is not the one between its neighbours': it is not what was written.",
-        "Fetch these bytes from a replica: it holds the same physical offsets.",
-        _LOOK,
+        "Fetch these bytes from a replica: it holds the same physical offsets. Salvage corrects what the queues prove.",
+        run("RB-05"),
+        "RB-05",
     ),
     _warning(
         "log-offset-gap",
@@ -209,6 +216,7 @@ CHECKS = (
         "that would explain it. A rejected message or an earlier cut leaves such a gap, and so does a lost record.",
         "Compare with a replica. Consumers see this as skipped offsets.",
         _QUEUE,
+        no_runbook="A rejected message or a cut leaves the same gap: a person decides whether a record is missing.",
     ),
     _warning(
         "log-offset-repeat",
@@ -216,6 +224,7 @@ CHECKS = (
         "begins again at 0.)",
         "Nothing, if the topic was deleted and made again; else see what was cut with a replica.",
         _QUEUE,
+        no_runbook=NO_STEP,
     ),
     _warning(
         "log-torn-tail",
@@ -251,6 +260,7 @@ CHECKS = (
         "The system does not list a directory of the CommitLog: what is in it is unknown.",
         "Verify as a user who may read it; on a failing disk copy what can be read to another disk first.",
         "mqtool verify {store}",
+        no_runbook=NOT_READ,
     ),
     _warning(
         "log-unusable-message",
@@ -259,5 +269,6 @@ CHECKS = (
         "has passed it already.)",
         "Look at the message, then move the service's position past it, or serve the store with mqtool.",
         _LOOK,
+        no_runbook="The store is right; the position of the service is to be moved past the message.",
     ),
 )

@@ -1,24 +1,23 @@
 """Codes of the queues."""
 
-from mqtool.verify.catalogue.check import Check, run
+from mqtool.verify.catalogue.check import CONFIGURATION, NO_STEP, NOT_READ, Check, run
 from mqtool.verify.findings import Area, Severity
 
 _REBUILD = "mqtool plan rebuild consumequeue {store} --topic {topic} --queue {queue_id} -o {plan}"
 _AWAY = "mqtool plan set-aside {store} --file {name} -o {plan}"
-_RECORD = "mqtool dump {store} --offset {offsets} --format jsonl"
 _TOPIC = "mqtool dump {store} --topic {topic}"
 
 
-def _error(code: str, meaning: str, remedy: str, next_step: str, *runbooks: str) -> Check:
-    return Check(code, Area.CONSUME_QUEUE, Severity.ERROR, meaning, remedy, next_step, runbooks)
+def _error(code: str, meaning: str, remedy: str, next_step: str, *runbooks: str, no_runbook: str = "") -> Check:
+    return Check(code, Area.CONSUME_QUEUE, Severity.ERROR, meaning, remedy, next_step, runbooks, no_runbook)
 
 
-def _warning(code: str, meaning: str, remedy: str, next_step: str, *runbooks: str) -> Check:
-    return Check(code, Area.CONSUME_QUEUE, Severity.WARNING, meaning, remedy, next_step, runbooks)
+def _warning(code: str, meaning: str, remedy: str, next_step: str, *runbooks: str, no_runbook: str = "") -> Check:
+    return Check(code, Area.CONSUME_QUEUE, Severity.WARNING, meaning, remedy, next_step, runbooks, no_runbook)
 
 
-def _note(code: str, meaning: str, remedy: str, next_step: str, *runbooks: str) -> Check:
-    return Check(code, Area.CONSUME_QUEUE, Severity.NOTE, meaning, remedy, next_step, runbooks)
+def _note(code: str, meaning: str, remedy: str, next_step: str, *runbooks: str, no_runbook: str = "") -> Check:
+    return Check(code, Area.CONSUME_QUEUE, Severity.NOTE, meaning, remedy, next_step, runbooks, no_runbook)
 
 
 CHECKS = (
@@ -128,12 +127,14 @@ CHECKS = (
         "the delays: the broker's messageDelayLevel was changed, or the unit is wrong. The check is `unknown`.",
         "Give the broker's configuration with --config.",
         _TOPIC,
+        no_runbook=CONFIGURATION,
     ),
     _error(
         "queue-transaction-unit",
         "A unit points at a prepared or rolled-back record, which belongs in no queue: consumers get it.",
         "Compare the record with a replica: its flags may be damaged.",
-        _RECORD,
+        run("RB-05"),
+        "RB-05",
     ),
     _error(
         "queue-duplicate-unit",
@@ -149,6 +150,7 @@ CHECKS = (
         "again.",
         "Nothing, unless another copy of the log still has the messages: then salvage both copies together.",
         "",
+        no_runbook=NO_STEP,
     ),
     _error(
         "queue-wrong-batch",
@@ -185,6 +187,7 @@ CHECKS = (
         "The system does not list a directory of the ConsumeQueues: what is in it is unknown.",
         "Verify as a user who may read it; on a failing disk copy what can be read to another disk first.",
         "mqtool verify {store}",
+        no_runbook=NOT_READ,
     ),
     _note(
         "topic-only-in-log",

@@ -6,8 +6,9 @@ import pytest
 
 from mqtool.errors import RefusedError
 from mqtool.recovery import predict
-from mqtool.repair import Pad, SetAside, apply, changes_of, make_plan, undo
+from mqtool.repair import Pad, Plan, RebuildQueues, SetAside, apply, changes_of, make_plan, undo
 from mqtool.repair.outlook import Preview
+from mqtool.repair.plan import Forecast
 from mqtool.repair.runbooks import RUNBOOKS, Request, run
 from mqtool.store.store import open_store
 from mqtool.verify import verify
@@ -79,3 +80,47 @@ def test_a_file_with_records_is_not_set_aside_where_a_start_would_lose_them(tmp_
     with pytest.raises(RefusedError, match=r"losses: .*mqtool salvage"):
         make_plan(root, SetAside((f"commitlog/{last_but_one}",)))
     assert tree_digest(root) == digest
+
+
+@pytest.mark.parametrize("name", ["commitlog", "consumequeue", "consumequeue/Orders"])
+def test_a_directory_that_is_a_link_to_another_disk_is_previewed_as_it_is(name, tmp_path):
+    root = damage_case("cq-hole@5.5.0-clean", tmp_path)
+    before = outlook(root, "5.5")
+    elsewhere = tmp_path / "disk"
+    (root / name).rename(elsewhere)
+    (root / name).symlink_to(elsewhere)
+    (elsewhere / "up").symlink_to(tmp_path)
+    assert outlook(root, "5.5") == before
+    assert (before.known, before.gone, before.lost_before) == (389, 0, 9)
+
+
+@pytest.fixture
+def predicted(monkeypatch):
+    """Roots of the trees on which a start was predicted."""
+    roots = []
+    monkeypatch.setattr("mqtool.repair.outlook.predict", lambda *given: (roots.append(given[0]), predict(*given))[1])
+    return roots
+
+
+def test_apply_predicts_only_the_start_after_a_change_if_that_is_what_the_plan_states(predicted, tmp_path):
+    root = damage_case("cq-hole@5.5.0-clean", tmp_path)
+    plan = make_plan(root, RebuildQueues())
+    assert len(predicted) == 2
+    apply(Plan.from_json(plan.to_json()), backup_acknowledged=True, verify_after=False)
+    assert len(predicted) == 3
+
+
+def test_apply_judges_again_where_a_start_comes_to_something_else_than_the_plan_states(predicted, truncated):
+    """The plan was made as if it padded a segment so that nothing is lost."""
+    with (truncated / SHORT).open("r+b") as file:
+        file.seek(5000)
+        file.write(bytes(200))
+    digest = tree_digest(truncated)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mqtool.repair.making.forecast_of", lambda *_, **__: Forecast("4.9", 0, None, 0, "0" * 64))
+        plan = make_plan(truncated, Pad((SHORT,)))
+    assert predicted == []
+    with pytest.raises(RefusedError, match=r"losses: "):
+        apply(plan, backup_acknowledged=True)
+    assert len(predicted) == 2
+    assert tree_digest(truncated) == digest

@@ -13,6 +13,7 @@ from mqtool.formats import commit_log
 from mqtool.repair import undo
 from mqtool.repair.runbooks import RUNBOOKS, Request, page, run, start_books
 from mqtool.store import Message
+from mqtool.verify import CATALOGUE
 from tests.cli.answers import problems
 from tests.support.builder import StoreBuilder
 from tests.support.damage import base_config, base_messages, damage_case, held_lock
@@ -260,6 +261,34 @@ def test_a_topic_is_stored_again_with_a_map_of_its_ids(name, tmp_path):
     assert tree_digest(root) == before
     with pytest.raises(UsageError, match="there already"):
         run(RUNBOOKS["RB-16"], root, request)
+
+
+def test_every_code_names_its_runbooks_and_every_runbook_its_codes():
+    """A code without a runbook says why; a runbook without a code is a job, or is told by the system, not by files."""
+    for code, check in CATALOGUE.items():
+        assert bool(check.runbooks) != bool(check.no_runbook), code
+        assert all(code in RUNBOOKS[book].codes for book in check.runbooks)
+    for book in RUNBOOKS.values():
+        assert all(book.id in CATALOGUE[code].runbooks for code in book.codes)
+        assert bool(book.codes) != (book.id in {"RB-11", "RB-12", "RB-14", "RB-16", "RB-18", "RB-21", "RB-22"}), book.id
+        assert all(f"`{code}`" in page(book) for code in book.codes)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "flip-queue-id-negative@5.5.0-crash",
+        "flip-queue-offset@4.9.7-clean",
+        "flip-rollback@5.5.0-clean",
+        "flip-compressed@4.9.7-crash",
+        "flip-topic@4.9.7-clean",
+    ],
+)
+def test_the_runbook_of_a_field_without_a_checksum_repairs_what_the_queues_prove(case, tmp_path):
+    root = damage_case(case, tmp_path)
+    found = run(RUNBOOKS["RB-05"], root, Request(apply=True, backup_acknowledged=True, to=tmp_path / "new"))
+    assert found.mended, found.markdown()
+    assert found.lost_after <= found.gone
 
 
 def test_there_are_all_twenty_two():
