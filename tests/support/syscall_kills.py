@@ -136,9 +136,7 @@ def _forked(action: Callable[[], Any]) -> tuple[int, Any]:
 
 
 def points(calls: int, wanted: int) -> list[int]:
-    """Calls to die at: all of them if so many are wanted, else some from the first to the last."""
-    if wanted >= calls:
-        return list(range(1, calls + 1))
+    """Some calls to die at, from the first to the last."""
     return sorted({1 + number * (calls - 1) // (wanted - 1) for number in range(wanted)})
 
 

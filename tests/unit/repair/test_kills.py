@@ -14,8 +14,8 @@ from tests.support.engine_faults import fast_directory, remove
 from tests.support.stores import copy_store, tree_digest
 from tests.unit.repair.faults import DyingFiles, FailingFiles, Killed, LossyFiles
 
-STEP = 1 if os.environ.get("MQTOOL_EVERY_KILL") else 11
-"""Every eleventh call, or all of them."""
+STEP = int(os.environ.get("MQTOOL_EVERY_KILL", "11"))
+"""Every eleventh call; MQTOOL_EVERY_KILL=1: all of them."""
 
 
 def contents(root):
