@@ -1,6 +1,6 @@
 """messageDelayLevel: the delay of each level. Source: MessageStoreConfig, DefaultMessageStore.parseDelayLevel."""
 
-from mqtool.errors import FormatError
+from mqtool.errors import FormatError, UsageError
 from mqtool.formats import java
 
 DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
@@ -13,13 +13,18 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
     """Returns the delay of each level in ms, level 1 first.
 
     Raises:
-        FormatError: not a list of whole numbers with s, m, h or d.
+        UsageError: not a list of whole numbers with s, m, h or d, or a delay of more than 64 bits; only a configuration
+            states it.
     """
     found = []
     for word in text.split():
-        if word[-1] not in _MS:
-            raise FormatError(f"expected a number with s, m, h or d, found {word!r}", layout="messageDelayLevel")
-        found.append(java.parse_long(word[:-1]) * _MS[word[-1]])
+        try:
+            delay = java.parse_long(word[:-1]) * _MS[word[-1]]
+        except (FormatError, KeyError):
+            delay = java.LONG_MAX + 1
+        if delay > java.LONG_MAX:
+            raise UsageError(f"messageDelayLevel: expected delays such as 10s 5m 2h 1d, found {word[:40]!r}")
+        found.append(delay)
     return tuple(found)
 
 

@@ -35,6 +35,8 @@ def ledger_place(root: Path, config: BrokerConfig) -> LedgerPlace | None:
     own = config.values.get("dLegerSelfId")
     if own is None and len(found) != 1:
         raise UsageError("which node of the DLedger group this is, is not known: give --config with dLegerSelfId")
+    if own is not None and not file_names.is_directory_name(own):
+        raise UsageError(f"dLegerSelfId: expected the name of a node, such as n0, found {own[:80]!r}")
     directory = found[0] if own is None else root / f"{file_names.DLEDGER_PREFIX}{own}"
     named = config.paths("storePathDLedgerCommitLog")
     if len(named) > 1:

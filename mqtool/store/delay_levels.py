@@ -23,7 +23,8 @@ _STEP_MS = 1000
 _LONGEST_MS = 3650 * 86_400_000
 _SAMPLE = 16
 """Units of each queue that are compared with their records."""
-_MOST_LEVELS = 1000
+MAX_LEVELS = 1000
+"""Queue ids of SCHEDULE_TOPIC_XXXX that a level is inferred for."""
 
 
 def is_possible_delay(delay: int) -> bool:
@@ -45,7 +46,7 @@ def delay_levels(config: BrokerConfig, queues: Sequence[Queue], log: CommitLog) 
         return tuple(levels)
     for queue in queues:
         level = queue.queue_id + 1
-        if queue.topic != SCHEDULE_TOPIC or queue.is_batch or not 1 <= level <= _MOST_LEVELS:
+        if queue.topic != SCHEDULE_TOPIC or queue.is_batch or not 1 <= level <= MAX_LEVELS:
             continue
         seen = Counter(delay for delay in _delays(queue, log) if is_possible_delay(delay))
         if seen:

@@ -3,7 +3,6 @@
 Source: MessageStoreConfig (4.9.7, 5.5.0).
 """
 
-from mqtool.errors import FormatError, UsageError
 from mqtool.formats.delay_levels import DELAY_LEVELS, parse_delay_levels
 from mqtool.formats.release import Release
 from mqtool.records.recovery_rules import DEFAULT_HEAP, DEFAULT_RECOVER_MAX, RecoveryRules
@@ -27,10 +26,7 @@ def recovery_rules(config: BrokerConfig, release: Release, heap: int | None = No
         return default if value is None else value
 
     recover_max = config.integer("commitLogRecoverMaxNum")
-    try:
-        delays = parse_delay_levels(config.values.get("messageDelayLevel") or DELAY_LEVELS)
-    except FormatError as error:
-        raise UsageError(str(error)) from None
+    delays = parse_delay_levels(config.values.get("messageDelayLevel") or DELAY_LEVELS)
     return RecoveryRules(
         release=release,
         check_crc=flag("checkCRCOnRecover", default=True),

@@ -63,6 +63,24 @@ class QueueDatabase(Database):
                     continue
                 raise StoreError(f"queue {topic}/{queue_id} at {queue_offset}: {error}", self.path) from error
 
+    def bases(self, topic: str, queue_id: int, first: int, last: int) -> Iterator[int]:
+        """Yields the base of each file that the units from `first` to `last` would fill, as files of ConsumeQueues.
+
+        The work follows the units that are there, not the queue offsets that their keys state.
+
+        Raises:
+            StoreError: it is damaged.
+        """
+        prefix, size = queue_prefix(topic.encode(), queue_id), CONSUME_QUEUE_UNIT.size
+        while first <= last:
+            base = first * size - first * size % DEFAULT_FILE_SIZE
+            yield base
+            following = (base + DEFAULT_FILE_SIZE) // size
+            key = next((key for key, _ in self.items(UNITS, unit_key(topic.encode(), queue_id, following))), b"")
+            if not key.startswith(prefix):
+                return
+            first = self._parsed(key)[2]
+
     def bounds(self) -> Iterator[tuple[bytes, bytes]]:
         """Yields the rows of the bounds as they are."""
         yield from self.items(BOUNDS)
@@ -97,8 +115,7 @@ class RocksQueue(Queue):
             bounds, cache: as for `Queue`.
         """
         path = database.path / name[0] / str(name[1])  # only a name: a topic in a database need not be a directory's
-        first, last = (offset * CONSUME_QUEUE_UNIT.size for offset in offsets)
-        bases = range(first - first % DEFAULT_FILE_SIZE, last + 1, DEFAULT_FILE_SIZE)
+        bases = database.bases(*name, *offsets)
         files = tuple(MappedFile(path / f"{base:020d}", base, DEFAULT_FILE_SIZE) for base in bases)
         super().__init__(*name, "SimpleCQ", path, bounds, cache, MappedFileList(files, ()))
         self._database = database

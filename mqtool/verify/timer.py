@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from mqtool.errors import FormatError, StoreError
-from mqtool.formats import commit_log, file_names, properties, timer, topics
+from mqtool.formats import commit_log, file_names, java, properties, timer, topics
 from mqtool.store.files import MappedFile, ReadFile, list_mapped_files, read_file
 from mqtool.verify.consume_queue import QueueFacts
 from mqtool.verify.finding_collector import FindingCollector
@@ -92,7 +92,7 @@ class TimerCheck:
                 words = f"position {position} names {previous} as the one before it"
                 self._collector.add("timer-bad-chain", file.path, words, position=at)
             self._record(file, at, unit)
-            found.append((position, unit.write_time + unit.delay, unit.physical_offset))
+            found.append((position, java.to_int64(unit.write_time + unit.delay), unit.physical_offset))
             at += timer.LOG_UNIT_SIZE
         return np.array(found, _NO_UNITS.dtype)
 

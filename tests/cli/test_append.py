@@ -61,6 +61,17 @@ def test_a_new_store_holds_what_the_rows_say(mqtool, tmp_path):
     assert clean(mqtool, tmp_path / "new") == "clean"
 
 
+@pytest.mark.parametrize("left", [("lock",), ("lock", "abort.bak"), ("lock", "abort", "abort.bak")], ids=len)
+def test_a_new_store_whose_first_run_was_killed_at_once_is_still_new(mqtool, tmp_path, left):
+    root = tmp_path / "store"
+    root.mkdir()
+    for name in left:
+        (root / name).touch()
+    result = mqtool("append", root, "--from", write(tmp_path / "rows", GOOD))
+    assert (result.code, len(messages(root))) == (0, len(GOOD)), result.stderr
+    assert clean(mqtool, root) == "clean"
+
+
 def test_an_answer_has_the_place_and_the_id_of_its_message(mqtool, tmp_path):
     result = mqtool("append", tmp_path / "new", "--from", write(tmp_path / "in", GOOD), "--flush", "sync")
     for answer, message in zip(result.lines, messages(tmp_path / "new"), strict=True):

@@ -1,15 +1,19 @@
-"""Topics in records that lead elsewhere: no command makes a file outside of what it was given, and none ends with a bug."""
+"""Names in records, keys and tables that lead elsewhere: no command makes a file outside of what it was given, and none ends with a bug."""
 
+import importlib.util
+import json
 import shutil
 from pathlib import Path
 
 import pytest
 
 from mqtool.engine import open_store
+from mqtool.formats.rocksdb_queue import unit_key
 from mqtool.server.testing import MqServer
+from tests.fuzz.test_sibling_fuzz import small_copy
 from tests.support.builder import encode
 from tests.support.engine import small_options
-from tests.support.stores import tree_digest
+from tests.support.stores import copy_store, tree_digest
 
 TOPICS = {
     "upwards": b"../../../evil",
@@ -70,7 +74,21 @@ READING = {
     "verify": ["verify", "STORE"],
     "info": ["info", "STORE"],
     "dump": ["dump", "STORE"],
+    "runbook": ["runbook", "run", "RB-03", "STORE"],
+    "clean": ["clean", "STORE", "--dry-run"],
 }
+if importlib.util.find_spec("rocksdict") is not None:
+    READING["convert"] = ["convert", "file-queues", "STORE", "OUT/new"]
+
+NAMES = ("../../../evil", "/tmp/mqtool-evil/x", "..", "a/b", "Evil\0Topic", "x" * 300)
+TABLES = {
+    "topics.json": {"topicConfigTable": {name: {"topicName": name, "readQueueNums": 1} for name in NAMES}},
+    "subscriptionGroup.json": {"subscriptionGroupTable": {name: {"groupName": name} for name in NAMES}},
+    "consumerOffset.json": {"offsetTable": {f"{name}@{name}": {"0": 1} for name in NAMES}},
+    "delayOffset.json": {"offsetTable": {"-1": 3, "99999": 3}},
+    "topicQueueMapping.json": {"topicQueueMappingInfoMap": {name: {"topic": name} for name in NAMES}},
+}
+"""Tables of `config/` with names that lead elsewhere."""
 
 
 def run(mqtool, root, words):
@@ -103,6 +121,83 @@ def test_what_reads_a_store_stays_below_its_output(mqtool, poisoned):
             shutil.rmtree(poisoned.parent / "out" / made, ignore_errors=True)
             (poisoned.parent / "out" / made).unlink(missing_ok=True)
     assert tree_digest(poisoned) == digest
+
+
+@pytest.fixture
+def tables(tmp_path):
+    """A store whose configuration names topics and groups that lead elsewhere."""
+    given = tmp_path / "a" / "b" / "given"
+    given.mkdir(parents=True)
+    root = copy_store("metadata-5.5.0", given)
+    for name, document in TABLES.items():
+        for suffix in ("", ".bak"):
+            (root / "config" / f"{name}{suffix}").write_text(json.dumps(document))
+    (root / "abort").touch()
+    return root
+
+
+@pytest.mark.parametrize("words", [*WRITING.values(), *READING.values()], ids=[*WRITING, *READING])
+def test_names_in_tables_make_no_path(mqtool, tables, words):
+    before = places(tables)
+    result = run(mqtool, tables, words)
+    assert result.code in {0, 1, 4}, result.stderr
+    assert places(tables) == before
+
+
+def test_serve_with_names_in_tables_stays_below_its_root(tables):
+    before = places(tables)
+    with MqServer(tables) as server:
+        assert server.namesrv
+    assert places(tables) == before
+
+
+def convert(mqtool, root, what):
+    """Converts, and returns the result and the topics that have queues then."""
+    out = root.parent / "out"
+    result = mqtool("convert", what, root, out / "new")
+    queues = out / "new" / "consumequeue"
+    return result, sorted(path.name for path in queues.iterdir()) if queues.is_dir() else []
+
+
+@pytest.mark.parametrize("name", [b"../../", b"/tmp/x", b"\0\0\0\0\0\0"], ids=["upwards", "absolute", "NUL"])
+def test_converted_dledger_entries_make_queues_below_the_new_root(mqtool, tmp_path, name):
+    given = tmp_path / "a" / "b" / "given"
+    root = small_copy("dledger-5.5.0", given / "store")
+    for path in (root / "dledger-n0" / "data").iterdir():
+        path.write_bytes(path.read_bytes().replace(b"\x06Ledger", b"\x06" + name))
+    before = places(root)
+    result, topics = convert(mqtool, root, "dledger")
+    assert result.code in {0, 1}, result.stderr
+    assert places(root) == before
+    assert topics == ["LedgerTwo", "SCHEDULE_TOPIC_XXXX"]
+
+
+@pytest.mark.parametrize("name", [b"../../../evil", b"/tmp/mqtool-evil", b"..", b"a\0b"], ids=repr)
+def test_converted_keys_of_rocksdb_make_queues_below_the_new_root(mqtool, tmp_path, name):
+    rocksdict = pytest.importorskip("rocksdict")
+    given = tmp_path / "a" / "b" / "given"
+    given.mkdir(parents=True)
+    root = copy_store("rocksdb-cq-5.5.0", given)
+    path, options = str(root / "consumequeue"), rocksdict.Options(raw_mode=True)
+    families = dict.fromkeys(rocksdict.Rdict.list_cf(path), options)
+    database = rocksdict.Rdict(path, options, column_families=families)
+    database.get_column_family("default")[unit_key(name, 0, 0)] = bytes(28)
+    database.close()
+    before = places(root)
+    result, topics = convert(mqtool, root, "rocksdb-queues")
+    assert result.code == 1, result.stderr
+    assert "cannot be the name of a directory" in result.text + result.stderr
+    assert places(root) == before
+    assert topics
+    assert not [topic for topic in topics if "evil" in topic]
+
+
+def test_a_node_named_in_the_configuration_leads_nowhere_else(mqtool, tmp_path):
+    root = small_copy("dledger-5.5.0", tmp_path / "store")
+    (tmp_path / "broker.conf").write_text("enableDLegerCommitLog=true\ndLegerSelfId=/../../../etc\n")
+    result = mqtool("explain-start", root, "--config", tmp_path / "broker.conf")
+    assert result.code == 2
+    assert "dLegerSelfId" in result.stderr
 
 
 def test_serve_starts_and_stays_below_its_root(poisoned):

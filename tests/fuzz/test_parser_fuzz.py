@@ -469,10 +469,9 @@ def fuzz(target: Target, inputs: int, seed: int) -> Tally:
             tally.failures.setdefault("takes too long", base64.b64encode(data).decode())
         way = tuple(re.sub(r"\d+|'.*'|b'.*'", "", str(text))[:80] for text in ways)
         tally.refused += any(way)
-        if way not in seen:
+        if len(pool) < _POOL and way not in seen:
             seen.add(way)
-            if len(pool) < _POOL:
-                pool.append(data)
+            pool.append(data)
         tally.inputs += 1
     tally.seconds, tally.pool = time.monotonic() - begin, len(pool)
     return tally

@@ -22,6 +22,7 @@ if importlib.util.find_spec("rocksdict") is None:
 
 import rocksdict
 
+from mqtool.store.rocksdb_queues import MOST_OFFSETS
 from tests.support.tiers import night
 
 NAME = "rocksdb-cq-5.5.0"
@@ -108,6 +109,15 @@ def test_each_harm_is_named(harm, tmp_path):
     with mqtool.open(root) as store:
         assert code in {finding.code for finding in verify(store).findings}
         assert sum(1 for _ in store.messages()) == 47
+
+
+def test_files_of_a_queue_follow_its_units_and_not_the_offsets_in_its_keys(tmp_path):
+    root = copy_store(NAME, tmp_path)
+    for offset in (0, MOST_OFFSETS):
+        put(root, unit_key(b"Evil", 0, offset), bytes(28))
+    with mqtool.open(root) as store:
+        (queue,) = (queue for queue in store.queues() if queue.topic == "Evil")
+        assert [file.base for file in queue.files] == [0, MOST_OFFSETS * 20 // 6_000_000 * 6_000_000]
 
 
 @pytest.mark.parametrize("file", ["CURRENT", "MANIFEST-000005", "000010.sst"])

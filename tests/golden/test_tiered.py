@@ -7,10 +7,12 @@ import struct
 import pytest
 
 from mqtool.errors import CorruptionError
-from mqtool.formats import java
+from mqtool.formats import java, tiered
 from mqtool.formats.tiered import INDEX_NODE
 from mqtool.siblings.base import Damage
 from mqtool.siblings.registry import recognise
+from mqtool.siblings.tiered.store import TieredStore
+from mqtool.siblings.tiered.verify_index import MAX_INDEX_BYTES, verify_index
 from tests.support.stores import answers, copy_store, fixture, tree_digest
 
 ROOT = fixture("tieredstore-5.5.0/store/tiered")
@@ -127,6 +129,36 @@ def test_entries_of_an_open_index_are_the_keys_that_were_put():
     assert [node.key_hash for node in nodes] == [java.index_hash(f"Tier#{key}") for key in keys]
 
 
+def test_a_negative_count_of_an_open_index_is_an_error_of_the_file(tmp_path):
+    root = copy_store("tieredstore-5.5.0", tmp_path) / "tiered"
+    data = bytearray((root / OPEN).read_bytes())
+    data[24:28] = struct.pack(">i", -6)
+    (root / OPEN).write_bytes(data)
+    with opened(root) as store:
+        assert [finding.code for finding in store.verify()] == ["tiered-index"]
+
+
+def test_slots_that_all_claim_all_entries_are_followed_once(tmp_path):
+    root = copy_store("tieredstore-5.5.0", tmp_path) / "tiered"
+    slots = entries = 40_000
+    header = tiered.INDEX_HEADER.build(tiered.TieredIndexHeader(tiered.MAGIC_COMPACTED, 0, 0, slots, entries))
+    first = len(header) + slots * tiered.INDEX_SLOT.size
+    slot = tiered.INDEX_SLOT.build(tiered.TieredIndexSlot(first, entries * tiered.INDEX_ITEM.size))
+    item = tiered.INDEX_ITEM.build(tiered.TieredIndexItem(0, 0, 0, 0, 0, 0))
+    (root / INDEX).write_bytes(header + slot * slots + item * entries)
+    details = [finding.detail for finding in verify_index(root / INDEX, TieredStore(root), {})]
+    assert any("claim more than" in detail for detail in details)
+
+
+def test_an_index_file_above_the_limit_is_unknown(tmp_path):
+    root = copy_store("tieredstore-5.5.0", tmp_path) / "tiered"
+    with (root / INDEX).open("r+b") as file:
+        file.seek(MAX_INDEX_BYTES)
+        file.write(b"x")
+    with opened(root) as store:
+        assert [finding.severity.value for finding in store.verify() if finding.code == "tiered-index"] == ["unknown"]
+
+
 def test_an_open_index_without_entries_is_in_order(tmp_path):
     root = copy_store("tieredstore-5.5.0", tmp_path) / "tiered"
     path = root / OPEN
@@ -146,9 +178,11 @@ def test_names_sizes_and_gaps_are_checked(tmp_path):
     assert {"tiered-name", "tiered-gap", "tiered-stray", "tiered-damage", "tiered-metadata"} <= codes
 
 
-def test_without_metadata_what_the_index_means_is_unknown(tmp_path):
+@pytest.mark.parametrize("data", [None, b"", b"[1]", b'{"a": ' * 5000, b"\xff\xfe"], ids=lambda data: repr(data)[:12])
+def test_without_metadata_what_the_index_means_is_unknown(tmp_path, data):
     root = copy_store("tieredstore-5.5.0", tmp_path) / "tiered"
-    (root.parent / "config/tieredStoreMetadata.json").unlink()
+    path = root.parent / "config/tieredStoreMetadata.json"
+    path.unlink() if data is None else path.write_bytes(data)
     with opened(root) as store:
         found = [(finding.code, finding.severity.value) for finding in store.verify()]
     assert found == [("tiered-index", "unknown")] * 2

@@ -31,11 +31,15 @@ _SIZES = {
 """Option to the broker's key, and to the layout's attribute with the size of the files."""
 
 
+_FIRST = frozenset({file_names.LOCK, file_names.ABORT, file_names.ABORT_BACKUP})
+"""What a start makes before anything else; a kill may leave nothing but that."""
+
+
 def is_new(root: Path) -> bool:
-    """Whether nothing is there yet: no directory, or an empty one."""
+    """Whether nothing is there yet: no directory, an empty one, or one whose first start was killed at once."""
     if root.exists() and not root.is_dir():
         raise NotAStoreError("expected a directory, found a file", root)
-    return not root.is_dir() or not list_directory(root)
+    return not root.is_dir() or all(entry.name in _FIRST for entry in list_directory(root))
 
 
 def options_for(

@@ -142,7 +142,8 @@ class EQueueWriter:
         if entry:
             self.append_entry(topic, queue_id, position, tag_code)
         self._next_offsets[topic, queue_id] = max(self.next_offset(topic, queue_id), record.queue_offset + 1)
-        return Appended(position, record.queue_offset, equeue_message.moved(record, position).message_id.decode())
+        message_id = equeue_message.moved(record, position).message_id.decode("utf-8", "replace")
+        return Appended(position, record.queue_offset, message_id)
 
     def append_entry(self, topic: str, queue_id: int, position: int, tag_code: int) -> None:
         """Adds an entry to the end of a queue."""

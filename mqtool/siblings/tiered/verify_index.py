@@ -16,7 +16,7 @@ from mqtool.siblings.base import Finding, Severity
 from mqtool.siblings.tiered.store import TieredQueue, TieredStore
 from mqtool.store.files import ReadFile
 
-_LARGEST = 1 << 28
+MAX_INDEX_BYTES = 1 << 26
 _NEXT = "the broker makes entries anew only for messages that it uploads again"
 _ZEROS_AT_END = 16
 """An entry may end with so many bytes of zero."""
@@ -36,8 +36,8 @@ def verify_index(path: Path, store: TieredStore, queues: Queues) -> Iterator[Fin
     try:
         with ReadFile(path) as file:
             end = file.data_end()
-            if end > _LARGEST:
-                words = f"{end} bytes in use are more than the {_LARGEST} that are looked at"
+            if end > MAX_INDEX_BYTES:
+                words = f"{end} bytes in use are more than the {MAX_INDEX_BYTES} that are looked at"
                 yield Finding("tiered-index", Severity.UNKNOWN, path, words, "")
                 return
             data, size = file.read(0, end), file.size
@@ -46,7 +46,7 @@ def verify_index(path: Path, store: TieredStore, queues: Queues) -> Iterator[Fin
         yield _error(path, str(error))
         return
     if header.magic == tiered.MAGIC_COMPACTED:
-        entries = _Compacted(path, data.ljust(min(size, _LARGEST), b"\0"), header, size)
+        entries = _Compacted(path, data.ljust(min(size, MAX_INDEX_BYTES), b"\0"), header, size)
     elif header.magic == tiered.MAGIC_OPEN:
         entries = _Open(path, data, header, size)
     else:
@@ -87,7 +87,7 @@ class _Compacted:
         if header.index_count < 0 or slots < 0 or slots % INDEX_SLOT.size:
             yield _error(path, f"{header.index_count} entries do not fit into {len(data)} bytes")
             return
-        count, first, used = slots // INDEX_SLOT.size, INDEX_HEADER.size + slots, 0
+        count, first, used, claimed = slots // INDEX_SLOT.size, INDEX_HEADER.size + slots, 0, 0
         for number in range(count):
             slot = INDEX_SLOT.parse(data, INDEX_HEADER.size + number * INDEX_SLOT.size)
             used += slot.length > 0
@@ -95,6 +95,12 @@ class _Compacted:
             if slot.length < 0 or slot.length % INDEX_ITEM.size or (slot.length and not inside):
                 yield _error(path, f"slot {number}: {slot.length} bytes at {slot.position}")
                 continue
+            claimed += slot.length
+            if claimed > len(data) - first:  # following each claim would take slots times entries
+                yield _error(
+                    path, f"slot {number}: the slots up to it claim more than the {len(data) - first} bytes of entries"
+                )
+                break
             for at in range(slot.position, slot.position + slot.length, INDEX_ITEM.size):
                 if INDEX_ITEM.parse(data, at).key_hash % count != number:
                     yield _error(path, f"an entry of another slot in slot {number}", at)
@@ -138,6 +144,8 @@ class _Open(_Compacted):
 
     def _slots(self) -> int | None:
         """Returns the number of slots by which the entries end where the file's data do; None if there is none."""
+        if self._header.index_count < 0:
+            return None
         end = len(self._data.rstrip(b"\0"))
         self._data = self._data.ljust(min(self._size, end + _ZEROS_AT_END + INDEX_NODE.size), b"\0")
         entries = (self._header.index_count + 1) * INDEX_NODE.size

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mqtool.errors import FormatError
+from mqtool.errors import UsageError
 from mqtool.formats.delay_levels import DELAY_LEVELS, parse_delay_levels
 from mqtool.records.dispatch import Dispatcher
 from mqtool.records.dispatched import DispatchRules
@@ -168,6 +168,6 @@ def test_no_frames_give_no_units():
 def test_delay_levels_are_read_as_the_broker_reads_them():
     assert parse_delay_levels(DELAY_LEVELS) == model.LEVELS_MS
     assert parse_delay_levels("2s 1d") == (2000, 86_400_000)
-    for wrong in ("5", "5x", "s", "1.5m"):
-        with pytest.raises(FormatError):
+    for wrong in ("5", "5x", "s", "1.5m", "9" * 5000 + "s", "9223372036854775807d"):
+        with pytest.raises(UsageError, match="messageDelayLevel"):
             parse_delay_levels(wrong)

@@ -111,3 +111,14 @@ def test_an_entry_inside_a_body_is_no_entry():
     harmed = bytearray(data)
     harmed[places[1] + 20] ^= 1  # the outer record is damaged, what it holds states other places
     assert walk(bytes(harmed))[0] == [places[0], *places[2:]] or walk(bytes(harmed))[0] == places
+
+
+@pytest.mark.parametrize("value", [-(1 << 31), -1, 0, 47, 48, 8192, (1 << 31) - 1])
+@pytest.mark.parametrize("name", ["size", "body_length", "position"])
+def test_hostile_numbers_in_the_header_of_an_entry_cost_no_record(name, value):
+    width = 8 if name == "position" else 4
+    for place in PLACES:
+        at = place - ENTRY.size + ENTRY.offset(name)
+        data = bytearray(DATA)
+        data[at : at + width] = value.to_bytes(width, "big", signed=True)
+        assert walk(bytes(data))[0] == PLACES

@@ -38,3 +38,14 @@ def test_a_topic_that_leads_elsewhere_is_rejected_before_anything_is_written(tmp
         with pytest.raises(MessageRejectedError):
             made.put("../evil", 0, b"body")
         assert made.put("Good", 0, b"body").position == 0
+
+
+@pytest.mark.parametrize("message_id", [b"\x80", b"7F00000100001388000000000000\xff02A", b""])
+def test_a_message_id_that_is_no_text_is_kept_as_it_is(tmp_path, message_id):
+    with writer.EQueueWriter(tmp_path / "store", SETTINGS) as made:
+        made.put("Good", 0, b"body")
+    with EQueueStore(tmp_path / "store") as store, writer.EQueueWriter(tmp_path / "new", SETTINGS) as made:
+        (message,) = store.messages()
+        assert made.append(replace(message.record, message_id=message_id)).queue_offset == 0
+    with EQueueStore(tmp_path / "new") as store:
+        assert [message.record.message_id for message in store.messages()] == [message_id]

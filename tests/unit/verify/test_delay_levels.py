@@ -12,6 +12,7 @@ from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, UNIT_SIZE
 from mqtool.formats.rocksdb_queue import ROCKS_UNIT, unit_key
 from mqtool.rebuild.run import rebuild
 from mqtool.rebuild.settings import settings_of
+from mqtool.store.delay_levels import MAX_LEVELS
 from mqtool.verify import State, verify
 from tests.support.engine import HeldClock, small_options
 
@@ -82,6 +83,16 @@ def test_levels_that_were_changed_are_unknown_until_the_configuration_is_given(t
     assert "--config with messageDelayLevel" in check.detail
     found, check = checked(path, {"messageDelayLevel": LEVELS})
     assert check.state is State.CORRUPT
+
+
+def test_a_level_beyond_the_last_is_not_inferred(tmp_path):
+    path = add(tmp_path / "store", LEVELS, (1, 2))
+    queue(path, 2).parent.rename(path / "consumequeue/SCHEDULE_TOPIC_XXXX" / str(MAX_LEVELS))
+    with mqtool.open(path, CONFIG) as store:
+        assert len(store.dispatch_rules.delay_levels) == 18
+    (path / "consumequeue/SCHEDULE_TOPIC_XXXX" / str(MAX_LEVELS)).rename(queue(path, MAX_LEVELS).parent)
+    with mqtool.open(path, CONFIG) as store:
+        assert len(store.dispatch_rules.delay_levels) == MAX_LEVELS
 
 
 def test_queues_in_rocksdb_show_their_delays_too(tmp_path):

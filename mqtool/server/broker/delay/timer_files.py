@@ -10,7 +10,7 @@ from pathlib import Path
 
 from mqtool.engine.disk.files import open_more
 from mqtool.errors import FormatError
-from mqtool.formats import file_names, timer
+from mqtool.formats import file_names, java, timer
 from mqtool.formats.commit_log import MAGIC_BLANK
 from mqtool.formats.timer import NO_POSITION, TimerCheckpoint, TimerLogEnd, TimerLogUnit, TimerSlot
 from mqtool.store.files import read_file
@@ -97,7 +97,7 @@ class TimerFiles:
         )
         first = position if slot.first_position == NO_POSITION else slot.first_position
         count = slot.count + (-1 if magic & timer.TimerMagic.DELETE else 1)
-        self._put_slot(time_ms, TimerSlot(slot.time, first, position, count, slot.magic))
+        self._put_slot(time_ms, TimerSlot(slot.time, first, position, java.to_int32(count), slot.magic))
 
     def units(self, time_ms: int) -> list[TimerLogUnit]:
         """Returns the units filed under a time, in the order in which they came."""
@@ -133,6 +133,8 @@ class TimerFiles:
         return descriptor
 
     def _unit(self, position: int) -> TimerLogUnit | None:
+        if position < 0:  # a damaged slot or unit may state any
+            return None
         base = position - position % self._size
         if base not in self._logs and not (self._directory / file_names.mapped_file_name(base)).is_file():
             return None
@@ -146,10 +148,10 @@ class TimerFiles:
 
     def _recover(self) -> int:
         """Files again what the wheel may have missed, from the last flush but one file; returns the log's end."""
-        bases = sorted(int(path.name) for path in self._directory.iterdir() if path.name.isdigit())
+        bases = self._bases()
         if not bases:
             return 0
-        flushed = self.checkpoint.last_timer_log_flush_position
+        flushed = min(self.checkpoint.last_timer_log_flush_position, bases[-1] + self._size)
         start = max(bases[0], flushed - flushed % self._size - self._size)
         position = start
         while True:
@@ -160,12 +162,18 @@ class TimerFiles:
                     position = following
                     continue
                 return position
-            time_ms = unit.write_time + unit.delay
+            time_ms = java.to_int64(unit.write_time + unit.delay)
             slot = self.slot(time_ms)
             if slot.last_position < position:
                 first = position if slot.first_position == NO_POSITION else slot.first_position
-                self._put_slot(time_ms, TimerSlot(slot.time, first, position, slot.count + 1, slot.magic))
+                count = java.to_int32(slot.count + 1)
+                self._put_slot(time_ms, TimerSlot(slot.time, first, position, count, slot.magic))
             position += timer.LOG_UNIT_SIZE
+
+    def _bases(self) -> list[int]:
+        """Returns where the files of the log begin; other names are strays."""
+        bases = (file_names.parse_mapped_file_name(path.name) for path in self._directory.iterdir())
+        return sorted(base for base in bases if base is not None and base % self._size == 0)
 
     def _is_end(self, position: int) -> bool:
         data = os.pread(self._log(position), timer.LOG_END_SIZE, position % self._size)
@@ -205,8 +213,7 @@ class TimerFiles:
 
     def expire(self, min_physical_offset: int) -> None:
         """Removes leading files whose last unit's record has left the log."""
-        bases = sorted(int(path.name) for path in self._directory.iterdir() if path.name.isdigit())
-        for base in bases[:-1]:
+        for base in self._bases()[:-1]:
             unit = self._unit(base + timer.last_unit_position(self._size))
             if unit is None or unit.physical_offset >= min_physical_offset:
                 break

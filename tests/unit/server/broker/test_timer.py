@@ -86,6 +86,50 @@ def test_what_the_wheel_missed_is_filed_again_from_the_log(tmp_path):
     second.close()
 
 
+EXTREMES = (-(1 << 63), -7, 1 << 62, (1 << 63) - 1)
+
+
+@pytest.mark.parametrize("name", ["\u00b2", "7", "9" * 20, "00000000000000000007"])
+def test_a_name_that_is_no_offset_of_a_log_file_is_a_stray(tmp_path, name):
+    first = TimerFiles(tmp_path, 1000, SMALL_LOG)
+    first.add(60_000, 50_000, TimerMagic.DEFAULT, 3, 100, 7)
+    first.close()
+    (tmp_path / "timerlog" / name).write_bytes(bytes(100))
+    second = TimerFiles(tmp_path, 1000, SMALL_LOG)
+    assert [unit.physical_offset for unit in second.units(60_000)] == [3]
+    second.close()
+
+
+@pytest.mark.parametrize("value", EXTREMES)
+@pytest.mark.parametrize("where", ["slot", "unit", "checkpoint"])
+def test_hostile_numbers_in_slots_units_and_checkpoint_end_no_service(tmp_path, where, value):
+    first = TimerFiles(tmp_path, 1000, SMALL_LOG)
+    first.add(60_000, 50_000, TimerMagic.DEFAULT, 3, 100, 7)
+    first.save(0, 0)
+    first.close()
+    places = {
+        "slot": (
+            tmp_path / "timerwheel",
+            timer.slot_index(60_000) * timer.SLOT_SIZE,
+            ("first_position", "last_position"),
+        ),
+        "unit": (tmp_path / "timerlog" / ("0" * 20), 0, ("previous_position", "write_time")),
+        "checkpoint": (tmp_path / "config" / "timercheck", 0, ("last_timer_log_flush_position",)),
+    }
+    path, start, fields = places[where]
+    layout = {"slot": timer.SLOT, "unit": timer.LOG_UNIT, "checkpoint": timer.CHECKPOINT}[where]
+    with path.open("r+b") as file:
+        for field in fields:
+            file.seek(start + layout.offset(field))
+            file.write(value.to_bytes(8, "big", signed=True))
+    second = TimerFiles(tmp_path, 1000, SMALL_LOG)
+    second.add(61_000, 50_000, TimerMagic.DEFAULT, 4, 100, 7)
+    assert len(second.units(60_000)) <= 1
+    assert [unit.physical_offset for unit in second.units(61_000)] == [4]
+    assert second.last_unit().physical_offset == 4
+    second.close()
+
+
 def test_files_of_the_log_go_when_their_messages_are_gone(files, tmp_path):
     for number in range(30):
         files.add(60_000, 50_000, TimerMagic.DEFAULT, number * 100, 100, 7)

@@ -1,0 +1,43 @@
+"""The timer's files with numbers that no broker writes: findings or nothing, in bounded time, and no exception."""
+
+import pytest
+
+import mqtool
+from mqtool.formats import timer
+from mqtool.verify.store import verify
+from tests.support.stores import copy_store
+
+EXTREMES = (-(1 << 63), -1, 0, (1 << 31) - 1, 1 << 62, (1 << 63) - 1)
+
+
+def timer_codes(root):
+    with mqtool.open(root) as store:
+        return {finding.code for finding in verify(store).findings if finding.code.startswith("timer-")}
+
+
+@pytest.mark.parametrize("value", EXTREMES)
+@pytest.mark.parametrize("name", ["size", "magic", "previous_position", "physical_offset", "write_time", "delay"])
+def test_hostile_numbers_in_the_timer_s_files_are_findings(tmp_path, name, value):
+    root = copy_store("timer-5.5.0", tmp_path)
+    unit = next(field for field in timer.LOG_UNIT.fields if field.name == name)
+    width = 8 if name in {"previous_position", "physical_offset", "write_time"} else 4
+    log = min((root / "timerlog").iterdir())
+    value = (value + (1 << 8 * width - 1)) % (1 << 8 * width) - (1 << 8 * width - 1)
+    with log.open("r+b") as file:
+        file.seek(timer.LOG_UNIT_SIZE + unit.offset)
+        file.write(value.to_bytes(width, "big", signed=True))
+    found = timer_codes(root)
+    if name == "size" or (name == "magic" and not timer.is_magic_valid(value)):
+        assert "timer-bad-unit" in found
+    if name == "previous_position" and value not in (timer.NO_POSITION, 0):
+        assert "timer-bad-chain" in found
+    if name == "physical_offset" and value > 0:
+        assert "timer-dangling-unit" in found
+
+
+@pytest.mark.parametrize("size", [0, 1, timer.WHEEL_FILE_SIZE - 1, timer.WHEEL_FILE_SIZE + 32])
+def test_a_wheel_of_another_length_is_a_finding(tmp_path, size):
+    root = copy_store("timer-5.5.0", tmp_path)
+    with (root / "timerwheel").open("r+b") as file:
+        file.truncate(size)
+    assert "timer-wheel-size" in timer_codes(root)
