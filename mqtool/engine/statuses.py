@@ -7,6 +7,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from mqtool.formats import message_id
+from mqtool.store.get_message import Found
 
 
 class PutStatus(Enum):
@@ -39,21 +40,6 @@ class AppendStatus(Enum):
     PROPERTIES_SIZE_EXCEEDED = "PROPERTIES_SIZE_EXCEEDED"
     UNKNOWN_ERROR = "UNKNOWN_ERROR"
     ROCKSDB_ERROR = "ROCKSDB_ERROR"
-
-
-class GetStatus(Enum):
-    """Status of a get."""
-
-    FOUND = "FOUND"
-    NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
-    MESSAGE_WAS_REMOVING = "MESSAGE_WAS_REMOVING"
-    OFFSET_FOUND_NULL = "OFFSET_FOUND_NULL"
-    OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
-    OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"
-    OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
-    NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
-    NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
-    OFFSET_RESET = "OFFSET_RESET"
 
 
 class PutResult(NamedTuple):
@@ -106,29 +92,8 @@ class AppendFailedError(Exception):
         self.result = result
 
 
-class GetResult(NamedTuple):
-    """Result of a get.
-
-    Attributes:
-        status: the answer.
-        next_begin_offset: queue offset for the next get.
-        min_offset: first queue offset of the queue.
-        max_offset: queue offset of its next message.
-        records: the bytes of each record found, in order; uncopied views that stay valid.
-        queue_offsets: of each record, by its unit (of an inner batch: of its first message).
-        size: sum of the records' sizes.
-        suggest_slave: the last record read is older than the part of the log in memory
-            (GetMessageResult.suggestPullingFromSlave).
-    """
-
-    status: GetStatus
-    next_begin_offset: int
-    min_offset: int
-    max_offset: int
-    records: list[memoryview]
-    queue_offsets: list[int]
-    size: int = 0
-    suggest_slave: bool = False
+GetResult = Found[memoryview]
+"""Result of a get; the records are uncopied views that stay valid."""
 
 
 class QueryResult(NamedTuple):

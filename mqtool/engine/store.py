@@ -25,8 +25,6 @@ from mqtool.engine.disk.files import Files
 from mqtool.engine.flags import RunningFlag
 from mqtool.engine.options import StoreOptions
 from mqtool.engine.queue.batch_queue import BatchQueue
-from mqtool.engine.read.filters import MessageFilter
-from mqtool.engine.read.reader import LONGEST_PULL
 from mqtool.engine.retention.rules import EarlyDeletion, RetentionPolicy, Verdict
 from mqtool.engine.statuses import AppendFailedError, AppendStatus, GetResult, PutResult, PutStatus, QueryResult
 from mqtool.engine.write import batch, columns, record, slow_path
@@ -39,6 +37,8 @@ from mqtool.formats import commit_log, java
 from mqtool.formats import properties as property_format
 from mqtool.records.crc import body_crc
 from mqtool.store.by_time import Boundary
+from mqtool.store.filters import MessageFilter
+from mqtool.store.get_message import LONGEST_PULL
 
 if TYPE_CHECKING:
     from mqtool.engine.dispatch.dispatcher import BitMapOf

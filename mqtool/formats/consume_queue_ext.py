@@ -53,6 +53,10 @@ class ConsumeQueueExtUnit:
         return byte < len(self.bit_map) and bool(self.bit_map[byte] >> (position & 7) & 1)
 
 
+LONGEST_UNIT = (1 << 15) - 1
+"""The size of a unit is a Java short."""
+
+
 def parse_ext_unit(data: Buffer, position: int = 0) -> ConsumeQueueExtUnit | None:
     """Reads the unit at a position of a file.
 

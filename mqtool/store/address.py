@@ -7,8 +7,8 @@ from mqtool.errors import CorruptionError, FormatError, UsageError
 from mqtool.formats import message_id
 from mqtool.records.damage import Damage
 from mqtool.store.find import crc_damage, find_messages
+from mqtool.store.get_message import GetStatus
 from mqtool.store.message import Message, explode
-from mqtool.store.pull import GetStatus
 from mqtool.store.store import Store
 
 _NUMBER = re.compile(r"\d{1,19}", re.ASCII)

@@ -7,7 +7,14 @@ import numpy as np
 
 from mqtool.errors import FormatError, StoreError
 from mqtool.formats import file_names
-from mqtool.formats.consume_queue_ext import END_BLANK_SIZE, HEAD_SIZE, parse_ext_unit
+from mqtool.formats.consume_queue_ext import (
+    END_BLANK_SIZE,
+    HEAD_SIZE,
+    LONGEST_UNIT,
+    ConsumeQueueExtUnit,
+    ext_offset,
+    parse_ext_unit,
+)
 from mqtool.formats.java import LONG_MIN
 from mqtool.store.files import MappedFile, ReadFile, list_mapped_files
 
@@ -42,6 +49,18 @@ class ExtUnits:
     def malformed(self) -> list[str]:
         """What cannot be read, in words."""
         return self._units[2]
+
+    def unit_at(self, address: int) -> ConsumeQueueExtUnit | None:
+        """Returns the unit at an address as ConsumeQueue units hold it, None if there is none."""
+        offset = ext_offset(address)
+        file = next((one for one in list_mapped_files(self.path).files if one.base <= offset < one.end), None)
+        if file is None:
+            return None
+        try:
+            with ReadFile(file.path) as opened:
+                return parse_ext_unit(opened.read(offset - file.base, LONGEST_UNIT))
+        except (StoreError, FormatError):
+            return None
 
     def tags_of(self, addresses: np.ndarray, problems: list[tuple[int, str, str]]) -> np.ndarray:
         """Returns the tags codes at addresses; 0 and a problem where there is no unit.

@@ -1,34 +1,24 @@
-"""Reading a queue as a consumer does: the broker's getMessage, its statuses and next offsets.
+"""Reading a queue of a store on disk as a consumer does: the broker's getMessage over its files.
 
-Source: DefaultMessageStore.getMessage of 4.9.7 and 5.5.0; judged by the real store's answers.
+The queue may be as it is on disk, or as a start would complete it (`store.pending`): both are a `Queue`. Judged by the
+real store's answers.
 """
 
-import enum
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from mqtool.errors import CorruptionError, StoreError, UnreadableError
-from mqtool.formats import java
+from mqtool.formats.consume_queue_ext import ConsumeQueueExtUnit
 from mqtool.records.damage import Damage, DamageKind
+from mqtool.store import get_message as core
 from mqtool.store.commit_log import CommitLog
 from mqtool.store.consume_queue import Queue
+from mqtool.store.consume_queue_ext import ExtUnits
+from mqtool.store.filters import TagFilter
+from mqtool.store.get_message import GetStatus, Unit
 from mqtool.store.message import Message, from_record
-
-
-class GetStatus(enum.Enum):
-    """GetMessageStatus of the broker."""
-
-    FOUND = "FOUND"
-    NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
-    MESSAGE_WAS_REMOVING = "MESSAGE_WAS_REMOVING"
-    OFFSET_FOUND_NULL = "OFFSET_FOUND_NULL"
-    OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
-    OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"
-    OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
-    NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
-    NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,24 +41,10 @@ class GetResult:
     damage: list[Damage] = field(default_factory=list)
 
 
-_MAX_FILTER_BYTES = 16_000
-_MAX_BYTES_IN_MEMORY = 262_144
-_MAX_COUNT_IN_MEMORY = 32
-
-
-@dataclass(slots=True)
-class _Unit:
-    queue_offset: int
-    physical_offset: int
-    size: int
-    tags_code: int
-    count: int
-
-
 def get_message(
     log: CommitLog, queue: Queue | None, queue_offset: int, max_msg_nums: int, tags: str | None
 ) -> GetResult:
-    """Answers a pull as the broker would with the whole log in its page cache.
+    """Answers a pull as the broker would with the complete log in its page cache.
 
     Args:
         log: the CommitLog.
@@ -77,124 +53,99 @@ def get_message(
         max_msg_nums: at most so many messages.
         tags: a tag expression, "a || b", "*" or None for all; only hashes are compared, as in the broker.
     """
-    if queue is None or queue.max_offset == 0:
-        return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, queue.min_offset if queue else 0, 0)
-    low, high = queue.min_offset, queue.max_offset
-    if queue_offset < low:
-        return GetResult(GetStatus.OFFSET_TOO_SMALL, low, low, high)
-    if queue_offset == high:
-        return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, queue_offset, low, high)
-    if queue_offset > high:
-        return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
-    units = units_from(queue, queue_offset)
-    if units is None:
-        return GetResult(GetStatus.OFFSET_FOUND_NULL, _next_file(queue, queue_offset), low, high)
-    return _collect(log, queue, units, queue_offset, max_msg_nums, tag_codes(tags))
+    view = None if queue is None else QueueOnDisk(queue)
+    wanted = None if tags is None else TagFilter(tags)
+    answer: core.Found[Message | Damage]
+    answer = core.get_message(view, _LogOnDisk(log), queue_offset, max_msg_nums, wanted)
+    return GetResult(
+        answer.status,
+        answer.next_begin_offset,
+        answer.min_offset,
+        answer.max_offset,
+        [record for record in answer.records if isinstance(record, Message)],
+        [record for record in answer.records if isinstance(record, Damage)],
+    )
 
 
-def tag_codes(tags: str | None) -> set[int] | None:
-    """Returns the hashes that a tag expression admits, None for all (FilterAPI.buildSubscriptionData)."""
-    if tags is None or not tags.strip() or tags.strip() == "*":
-        return None
-    return {java.string_hash(tag.strip()) for tag in tags.split("||") if tag.strip()}
+class _LogOnDisk:
+    """The records of a log on disk, as messages; as damage where they cannot be decoded."""
+
+    def __init__(self, log: CommitLog) -> None:
+        self._log = log
+
+    @property
+    def max_offset(self) -> int:
+        return self._log.max_offset
+
+    def record(self, physical_offset: int, size: int) -> Message | Damage | None:
+        log, end = self._log, physical_offset + size
+        index = log.segment_at(physical_offset)
+        if index is None or end > log.segments[index].end or end > log.max_offset:
+            return None
+        try:
+            return from_record(log.record(physical_offset, size))
+        except CorruptionError as error:
+            return Damage(physical_offset, end, DamageKind.BAD_HEADER, str(error), error.path)
+        except StoreError as error:
+            kind = DamageKind.UNREADABLE if isinstance(error, UnreadableError) else DamageKind.MISSING
+            return Damage(physical_offset, end, kind, str(error), error.path)
+
+    def after_missing(self, physical_offset: int) -> int:
+        size = max([segment.size for segment in self._log.segments], default=0) or 1
+        return physical_offset + size - physical_offset % size
+
+    def properties(self, record: Message | Damage) -> dict[str, str]:
+        return record.properties if isinstance(record, Message) else {}
 
 
-def _collect(
-    log: CommitLog, queue: Queue, units: Iterator[_Unit], start: int, most: int, codes: set[int] | None
-) -> GetResult:
-    result = GetResult(GetStatus.NO_MATCHED_MESSAGE, start, queue.min_offset, queue.max_offset)
-    status, following, taken, count = GetStatus.NO_MATCHED_MESSAGE, start, 0, 0
-    skip_below: int | None = None
-    scan_limit = max(_MAX_FILTER_BYTES, most * queue.unit_size)
-    for unit in units:
-        if unit.queue_offset >= queue.max_offset or (unit.queue_offset - start) * queue.unit_size >= scan_limit:
-            break
-        if count and _is_full(unit, most, taken, count):
-            break
-        following = unit.queue_offset + unit.count
-        if skip_below is not None and unit.physical_offset < skip_below:
-            continue
-        if codes is not None and java.to_int32(unit.tags_code) not in codes:
-            continue
-        if not _is_readable(log, unit):
-            if not count:
-                status = GetStatus.MESSAGE_WAS_REMOVING
-            skip_below = _next_segment(log, unit.physical_offset)
-            continue
-        _add(log, unit, result)
-        status, skip_below = GetStatus.FOUND, None
-        taken, count = taken + unit.size, count + unit.count
-    return GetResult(status, following, result.min_offset, result.max_offset, result.messages, result.damage)
+class QueueOnDisk:
+    """The units of a queue on disk, as `get_message.QueueView`."""
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+        self.min_offset, self.max_offset, self.unit_size = queue.min_offset, queue.max_offset, queue.unit_size
+
+    def units_from(self, queue_offset: int, count: int, limit: int) -> Iterator[Unit]:  # noqa: ARG002 - all are read
+        """Yields units to the end of the file that holds an offset."""
+        return units_from(self._queue, queue_offset, limit)
+
+    def next_file_offset(self, queue_offset: int) -> int:
+        """Returns the first queue offset of the next file."""
+        per_file = max(1, self._queue.file_units)
+        return queue_offset + per_file - queue_offset % per_file
+
+    def ext_unit(self, address: int) -> ConsumeQueueExtUnit | None:
+        """Returns the unit of the queue's extension at an address, None if there is none."""
+        queue = self._queue
+        return ExtUnits(queue.path.parents[2], queue.topic, queue.queue_id).unit_at(address)
 
 
-def _is_full(unit: _Unit, most: int, taken: int, count: int) -> bool:
-    too_many = count + unit.count > most or count >= _MAX_COUNT_IN_MEMORY
-    return too_many or taken + unit.size > _MAX_BYTES_IN_MEMORY
+def units_from(queue: Queue, queue_offset: int, limit: int | None = None) -> Iterator[Unit]:
+    """Yields the units of one file from a queue offset on, as the broker's iterator: it never crosses a file.
 
-
-def _add(log: CommitLog, unit: _Unit, result: GetResult) -> None:
-    try:
-        result.messages.append(from_record(log.record(unit.physical_offset, unit.size)))
-    except CorruptionError as error:
-        end = unit.physical_offset + unit.size
-        damage = Damage(unit.physical_offset, end, DamageKind.BAD_HEADER, str(error), error.path)
-        result.damage.append(damage)
-    except StoreError as error:
-        end = unit.physical_offset + unit.size
-        kind = DamageKind.UNREADABLE if isinstance(error, UnreadableError) else DamageKind.MISSING
-        result.damage.append(Damage(unit.physical_offset, end, kind, str(error), error.path))
-
-
-def _is_readable(log: CommitLog, unit: _Unit) -> bool:
-    index = log.segment_at(unit.physical_offset)
-    end = unit.physical_offset + unit.size
-    return index is not None and end <= log.segments[index].end and end <= log.max_offset
-
-
-def _next_segment(log: CommitLog, physical_offset: int) -> int:
-    size = max([segment.size for segment in log.segments], default=0) or 1
-    return physical_offset + size - physical_offset % size
-
-
-def _next_file(queue: Queue, queue_offset: int) -> int:
-    per_file = max(1, queue.file_units)
-    return queue_offset + per_file - queue_offset % per_file
-
-
-def units_from(queue: Queue, queue_offset: int) -> Iterator[_Unit] | None:
-    """Returns the units of one file from a queue offset on, as the broker's iterator: it never crosses a file."""
+    Args:
+        queue: which.
+        queue_offset: of the first.
+        limit: how many at most; None for all.
+    """
     if queue.is_batch:
-        return _batch_units_from(queue, queue_offset)
+        yield from _batch_units_from(queue, queue_offset)
+        return
     number = queue.find_file(queue_offset)
     if number is None:
-        return None
-    first = queue.files[number].base // queue.unit_size
-    units = queue.units_of(number)[queue_offset - first :]
-    if not len(units):
-        return None
-    return _simple_units(units, queue_offset)
-
-
-def _simple_units(units: np.ndarray, queue_offset: int) -> Iterator[_Unit]:
+        return
+    first = queue_offset - queue.files[number].base // queue.unit_size
+    units = queue.units_of(number)[first : None if limit is None else first + limit]
     for index, (physical_offset, size, tags_code) in enumerate(units.tolist()):
-        yield _Unit(queue_offset + index, physical_offset, size, tags_code, 1)
+        yield Unit(queue_offset + index, 1, physical_offset, size, tags_code)
 
 
-def _batch_units_from(queue: Queue, queue_offset: int) -> Iterator[_Unit] | None:
+def _batch_units_from(queue: Queue, queue_offset: int) -> Iterator[Unit]:
     for number in range(len(queue.files) - 1, -1, -1):
         units = queue.units_of(number)
         if len(units) and int(units[0]["base_queue_offset"]) <= queue_offset:
             after = np.flatnonzero(units["base_queue_offset"] + units["batch_size"].astype(np.int64) > queue_offset)
-            return _batch_units(units[after[0] :]) if len(after) else None
-    return None
-
-
-def _batch_units(units: np.ndarray) -> Iterator[_Unit]:
-    for row in units:
-        yield _Unit(
-            int(row["base_queue_offset"]),
-            int(row["physical_offset"]),
-            int(row["size"]),
-            int(row["tags_code"]),
-            int(row["batch_size"]),
-        )
+            names = ("base_queue_offset", "batch_size", "physical_offset", "size", "tags_code")
+            for row in units[after[0] :] if len(after) else ():
+                yield Unit(*(int(row[name]) for name in names))
+            return

@@ -51,7 +51,7 @@ class ServiceRecordCheck:
         while offset < queue.max_offset:
             units = units_from(queue, offset)
             following = offset + max(1, queue.file_units - offset % max(1, queue.file_units))
-            for unit in units or ():
+            for unit in units:
                 if self._left <= 0:
                     return f"{queue.topic} queue {queue.queue_id} from offset {unit.queue_offset} on was not read"
                 self._left -= 1

@@ -10,7 +10,6 @@ import pytest
 
 import mqtool
 from mqtool.engine import Compat, FlushMode, GetStatus, open_store
-from mqtool.engine.read.filters import TagFilter
 from mqtool.engine.start.detect import options_for
 from mqtool.engine.write.batch import BatchMessage
 from mqtool.engine.write.hooks import delay_message
@@ -18,6 +17,7 @@ from mqtool.errors import StoreLockedError
 from mqtool.formats import hosts, properties
 from mqtool.formats.commit_log import SysFlag
 from mqtool.ingest import bulk_ingest
+from mqtool.store.filters import TagFilter
 from tests.support.engine import findings_of, tree
 from tests.support.tiers import night
 

@@ -11,10 +11,10 @@ import mqtool
 from mqtool.engine import Compat, FlushMode, GetStatus, PutStatus, open_store
 from mqtool.engine.disk.files import Files
 from mqtool.engine.dispatch import dispatcher as dispatch
-from mqtool.engine.read.filters import TagFilter
 from mqtool.engine.write.batch import BatchMessage
 from mqtool.formats import commit_log, properties
 from mqtool.records.damage import Damage
+from mqtool.store.filters import TagFilter
 from tests.support.engine import HeldClock, findings_of, small_options
 from tests.support.engine_faults import fast_directory, kill, remove
 

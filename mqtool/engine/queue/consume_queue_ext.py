@@ -9,9 +9,8 @@ from mqtool.engine.disk.files import Files
 from mqtool.engine.disk.mapped_file_queue import MappedFileQueue
 from mqtool.errors import FormatError
 from mqtool.formats import consume_queue_ext as layout
-from mqtool.formats.consume_queue_ext import ConsumeQueueExtUnit
+from mqtool.formats.consume_queue_ext import LONGEST_UNIT, ConsumeQueueExtUnit
 
-LONGEST_UNIT = (1 << 15) - 1
 _CLOSED = layout.END_OF_FILE.to_bytes(2, "big", signed=True)
 
 

@@ -1,51 +1,12 @@
-"""Filters: which messages of a queue a get returns, decided first by the unit, then by the record.
+"""The filter that SQL92 expressions make; the one for tags is in `store.filters`.
 
-Source: ExpressionMessageFilter, DefaultMessageFilter, FilterAPI.buildSubscriptionData (4.9.7, 5.5.0).
+Source: ExpressionMessageFilter, DefaultMessageFilter (4.9.7, 5.5.0).
 """
 
-from typing import Protocol
-
 from mqtool.engine.dispatch.bloom import has_all
-from mqtool.formats import java
 from mqtool.formats.consume_queue import is_ext_address
 from mqtool.formats.consume_queue_ext import ConsumeQueueExtUnit
 from mqtool.formats.sql92 import Expression
-
-ALL = "*"
-
-
-class MessageFilter(Protocol):
-    """The interface that a get calls."""
-
-    def by_unit(self, tags_code: int, ext: ConsumeQueueExtUnit | None) -> bool:
-        """Whether the message may match, judging by its unit."""
-
-    def by_record(self, properties: dict[str, str]) -> bool:
-        """Whether the record matches; called only if `by_unit` returned True."""
-
-
-class TagFilter:
-    """Messages with one of some tags, by the hashes of the tags; hashes may collide."""
-
-    def __init__(self, expression: str) -> None:
-        """Parses an expression such as "TagA || TagB"; "*" or "" selects all."""
-        parts = [] if expression.strip() == ALL else expression.split("||")
-        self.tags = tuple(tag.strip() for tag in parts if tag.strip())
-        self._codes = frozenset(java.string_hash(tag) for tag in self.tags)
-
-    def by_unit(self, tags_code: int, ext: ConsumeQueueExtUnit | None) -> bool:
-        """Whether the tag's hash is one of the selected; always true if the extension cannot be read."""
-        if not self._codes:
-            return True
-        if is_ext_address(tags_code):
-            if ext is None:
-                return True
-            tags_code = ext.tags_code
-        return java.to_int32(tags_code) in self._codes
-
-    def by_record(self, properties: dict[str, str]) -> bool:  # noqa: ARG002 - the other filter needs it
-        """Always true: the client compares the tags themselves."""
-        return True
 
 
 class SqlFilter:

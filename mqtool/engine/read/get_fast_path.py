@@ -1,7 +1,7 @@
 """The fast path of the commonest get: unfiltered messages of a ConsumeQueue, all of them in one segment.
 
-Everything else (a filter, the end of a file, deleted records, records partly on disk) is left to `reader`, whose
-rules apply; a test compares the two.
+Everything else (a filter, the end of a file, deleted records, records partly on disk) is left to `store.get_message`,
+whose rules apply; a test compares the two.
 """
 
 import struct
@@ -12,8 +12,9 @@ from operator import add
 
 from mqtool.engine.options import StoreOptions
 from mqtool.engine.queue.consume_queue import UNIT, UNIT_SIZE, ConsumeQueue
-from mqtool.engine.statuses import GetResult, GetStatus
+from mqtool.engine.statuses import GetResult
 from mqtool.engine.write.commit_log import CommitLog
+from mqtool.store.get_message import Found, GetStatus
 
 _MOST = 256
 """Maximum number of units that are unpacked at once."""
@@ -67,7 +68,7 @@ def fast_get(
         return None
     view = memoryview(file.file.mapping)
     records = [view[start - base : end - base] for start, end in zip(places, ends, strict=True)]
-    return GetResult(
+    return Found(
         _FOUND,
         offset + taken,
         queue.min_offset,

@@ -1,7 +1,6 @@
-"""Reads messages of a queue starting at an offset, with the broker's limits and statuses.
+"""Reads messages of a live queue: queues and log as views of `store.get_message`, which has the rules.
 
-Docs page: docs/engine.md. Source: DefaultMessageStore.getMessage, isTheBatchFull, checkInDiskByCommitOffset
-(4.9.7, 5.5.0).
+Docs page: docs/engine.md.
 """
 
 import os
@@ -10,21 +9,16 @@ from collections.abc import Iterator
 from mqtool.engine.options import StoreOptions
 from mqtool.engine.queue.batch_queue import BatchQueue
 from mqtool.engine.queue.consume_queue import UNIT, UNIT_SIZE, ConsumeQueue
-from mqtool.engine.queue.queues import AnyQueue, Queues
-from mqtool.engine.read.filters import MessageFilter
+from mqtool.engine.queue.queues import Queues
 from mqtool.engine.read.get_fast_path import fast_get
-from mqtool.engine.statuses import GetResult, GetStatus
+from mqtool.engine.statuses import GetResult
 from mqtool.engine.write.commit_log import CommitLog
 from mqtool.errors import FormatError
 from mqtool.formats import commit_log, properties
 from mqtool.formats.batch_consume_queue import BATCH_UNIT_SIZE
-from mqtool.formats.consume_queue import is_ext_address
-
-LONGEST_PULL = 128 << 20
-_SHORTEST_PULL = 100
-
-_Unit = tuple[int, int, int, int, int]
-"""queue offset, messages, physical offset, size, tags code."""
+from mqtool.formats.consume_queue_ext import ConsumeQueueExtUnit
+from mqtool.store.filters import MessageFilter
+from mqtool.store.get_message import LONGEST_PULL, SHORTEST_PULL, GetLimits, get_message
 
 
 def physical_memory() -> int:
@@ -46,6 +40,14 @@ class Reader:
         self.log = log
         self._queues = queues
         self.memory = physical_memory() * options.memory_ratio // 100
+        self._limits = GetLimits(
+            options.max_get_bytes_in_memory,
+            options.max_get_count_in_memory,
+            options.max_get_bytes_on_disk,
+            options.max_get_count_on_disk,
+            options.max_filter_bytes,
+            self.memory,
+        )
 
     def get_message(
         self,
@@ -58,21 +60,25 @@ class Reader:
     ) -> GetResult:
         """Returns messages of a queue; arguments and result as for `MessageStore.get_message`."""
         queue = self._queues.get(topic, queue_id)
-        lowest, highest = (queue.min_offset, queue.max_offset) if queue is not None else (0, 0)
-        if queue is None or highest == 0:
-            return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, lowest, highest, [], [])
-        if queue_offset < lowest:
-            return GetResult(GetStatus.OFFSET_TOO_SMALL, lowest, lowest, highest, [], [])
-        if queue_offset == highest:
-            return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, queue_offset, lowest, highest, [], [])
-        if queue_offset > highest:
-            return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, highest, lowest, highest, [], [])
-        if message_filter is None and isinstance(queue, ConsumeQueue):
-            bound = max(_SHORTEST_PULL, min(max_bytes, LONGEST_PULL))
-            found = fast_get(self.options, self.log, queue, queue_offset, max_msg_nums, bound, self.memory)
-            if found is not None:
-                return found
-        return _Get(self, queue, queue_offset, max_msg_nums, message_filter, max_bytes).run(lowest, highest)
+        if queue is None:
+            return get_message(None, self, queue_offset, max_msg_nums)
+        if isinstance(queue, BatchQueue):
+            view: _Units | _BatchUnits = _BatchUnits(queue)
+        else:
+            if message_filter is None and queue.min_offset <= queue_offset < queue.max_offset:
+                bound = max(SHORTEST_PULL, min(max_bytes, LONGEST_PULL))
+                found = fast_get(self.options, self.log, queue, queue_offset, max_msg_nums, bound, self.memory)
+                if found is not None:
+                    return found
+            view = _Units(queue)
+        return get_message(view, self, queue_offset, max_msg_nums, message_filter, max_bytes, self._limits)
+
+    # -- the log as a view (`store.get_message.LogView`) ---------------------------------------------------------
+
+    @property
+    def max_offset(self) -> int:
+        """Physical offset after the last byte of the log."""
+        return self.log.queue.max_offset
 
     def record(self, physical_offset: int, size: int) -> memoryview | None:
         """Returns the bytes of a record, None if the log does not contain all of them (CommitLog.getMessage).
@@ -85,55 +91,31 @@ class Reader:
             return log.read(log.queue.min_offset, size)
         return found
 
+    def after_missing(self, physical_offset: int) -> int:
+        """Returns where the next file of the log begins (CommitLog.rollNextFile)."""
+        file_size = self.options.commit_log_file_size
+        return physical_offset + file_size - physical_offset % file_size
 
-class _Get:
-    """One get in progress."""
+    def properties(self, record: memoryview) -> dict[str, str]:
+        """Returns the properties of a record."""
+        try:
+            return properties.decode(commit_log.parse_record(record).properties)
+        except FormatError:
+            # A unit that points at 0 after the first file has gone leads to the start of the oldest one left.
+            return {}
 
-    def __init__(
-        self, reader: Reader, queue: AnyQueue, offset: int, count: int, wanted: MessageFilter | None, max_bytes: int
-    ) -> None:
-        self._reader = reader
+
+class _Units:
+    """The units of a live ConsumeQueue, as a view."""
+
+    unit_size = UNIT_SIZE
+
+    def __init__(self, queue: ConsumeQueue) -> None:
         self._queue = queue
-        self._offset = offset
-        self._count = count
-        self._filter = wanted
-        self._max_bytes = max(_SHORTEST_PULL, min(max_bytes, LONGEST_PULL))
-        self._status = GetStatus.NO_MATCHED_MESSAGE
-        self._next = offset
-        self._records: list[memoryview] = []
-        self._offsets: list[int] = []
-        self._messages = 0
-        self._size = 0
-        self._last_looked_at = 0
-        self._skip_to: int | None = None
+        self.min_offset, self.max_offset = queue.min_offset, queue.max_offset
 
-    def run(self, lowest: int, highest: int) -> GetResult:
-        """Scans one file of the queue."""
-        in_memory_from = self._reader.log.queue.max_offset - self._reader.memory
-        found = False
-        for unit in self._units(highest):
-            found = True
-            if not self._take(unit, in_memory_from):
-                break
-        if not found:
-            self._status = GetStatus.OFFSET_FOUND_NULL
-            if isinstance(self._queue, ConsumeQueue):
-                self._next = self._queue.next_file_offset(self._next)
-        suggest = self._last_looked_at < in_memory_from
-        return GetResult(self._status, self._next, lowest, highest, self._records, self._offsets, self._size, suggest)
-
-    def _units(self, highest: int) -> Iterator[_Unit]:
-        """Yields units from the offset to the end of the queue file that contains it."""
-        queue, options = self._queue, self._reader.options
-        if isinstance(queue, BatchQueue):
-            most = max(options.max_filter_bytes // BATCH_UNIT_SIZE, self._count) + 1
-            for unit in queue.units_from(self._offset, most):
-                yield unit.base_queue_offset, unit.batch_size, unit.physical_offset, unit.size, unit.tags_code
-            return
-        # The limit of the search is a number of queue bytes; it does not depend on where the file ends.
-        most = -(-max(options.max_filter_bytes, self._count * UNIT_SIZE) // UNIT_SIZE)
-        end = min(highest, self._offset + most)
-        number, step = self._offset, self._count + 1
+    def units_from(self, queue_offset: int, count: int, limit: int) -> Iterator[tuple[int, int, int, int, int]]:
+        queue, number, step, end = self._queue, queue_offset, count, queue_offset + limit
         while number < end:
             data = queue.read(number, min(step, end - number))
             if not data:
@@ -143,58 +125,30 @@ class _Get:
                 number += 1
             if number % (queue.files.file_size // UNIT_SIZE) == 0:
                 return
-            step = most
+            step = limit
 
-    def _take(self, unit: _Unit, in_memory_from: int) -> bool:
-        """Adds the message of one unit to the result; returns False if the get ends before it."""
-        number, count, physical_offset, size, code = unit
-        if self._messages and self._is_full(count, size, in_memory=physical_offset >= in_memory_from):
-            return False
-        if self._size >= self._max_bytes:
-            return False
-        self._last_looked_at = physical_offset
-        self._next = number + count
-        if self._skip_to is not None and physical_offset < self._skip_to:
-            return True
-        if self._filter is not None and not self._passes_unit(code):
-            return True
-        record = self._reader.record(physical_offset, size)
-        if record is None:
-            if not self._records:
-                self._status = GetStatus.MESSAGE_WAS_REMOVING
-            file_size = self._reader.options.commit_log_file_size
-            self._skip_to = physical_offset + file_size - physical_offset % file_size
-            return True
-        if self._filter is not None and not self._filter.by_record(_properties_of(record)):
-            return True
-        self._records.append(record)
-        self._offsets.append(number)
-        self._messages += count
-        self._size += size
-        self._status = GetStatus.FOUND
-        self._skip_to = None
-        return True
+    def next_file_offset(self, queue_offset: int) -> int:
+        return self._queue.next_file_offset(queue_offset)
 
-    def _passes_unit(self, code: int) -> bool:
-        assert self._filter is not None
-        ext = self._queue.ext.get(code) if self._queue.ext is not None and is_ext_address(code) else None
-        return self._filter.by_unit(code, ext)
-
-    def _is_full(self, count: int, size: int, *, in_memory: bool) -> bool:
-        """Whether one more message exceeds a limit (isTheBatchFull); not called before the first message."""
-        options = self._reader.options
-        if self._messages + count > self._count or self._size + size > self._max_bytes:
-            return True
-        if in_memory:
-            most_bytes, most = options.max_get_bytes_in_memory, options.max_get_count_in_memory
-        else:
-            most_bytes, most = options.max_get_bytes_on_disk, options.max_get_count_on_disk
-        return self._size + size > most_bytes or self._messages > most - 1
+    def ext_unit(self, address: int) -> ConsumeQueueExtUnit | None:
+        return self._queue.ext.get(address) if self._queue.ext is not None else None
 
 
-def _properties_of(record: memoryview) -> dict[str, str]:
-    try:
-        return properties.decode(commit_log.parse_record(record).properties)
-    except FormatError:
-        # After the first segment is deleted, a unit with offset 0 leads to the start of the oldest segment.
-        return {}
+class _BatchUnits:
+    """The units of a live BatchConsumeQueue, as a view."""
+
+    unit_size = BATCH_UNIT_SIZE
+
+    def __init__(self, queue: BatchQueue) -> None:
+        self._queue = queue
+        self.min_offset, self.max_offset = queue.min_offset, queue.max_offset
+
+    def units_from(self, queue_offset: int, count: int, limit: int) -> Iterator[tuple[int, int, int, int, int]]:
+        for unit in self._queue.units_from(queue_offset, max(count, limit + 1)):
+            yield unit.base_queue_offset, unit.batch_size, unit.physical_offset, unit.size, unit.tags_code
+
+    def next_file_offset(self, queue_offset: int) -> int:
+        return queue_offset
+
+    def ext_unit(self, address: int) -> ConsumeQueueExtUnit | None:  # noqa: ARG002 - it has no extension
+        return None

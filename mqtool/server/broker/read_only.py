@@ -1,25 +1,20 @@
 """A read-only store with the reading methods of an open engine; nothing is written.
 
-Damaged messages are skipped: the next offset of an answer is after them. Source of the answers: `store.pull`,
-DefaultMessageStore.getMessage (5.5.0).
+Damaged messages are skipped: the next offset of an answer is after them. The rules of a get are in `store.get_message`.
 """
 
 from collections.abc import Callable
 from pathlib import Path
 
 from mqtool.engine import GetResult, GetStatus, QueryResult, StoreOptions
-from mqtool.engine.read.filters import MessageFilter
 from mqtool.errors import StoreError
 from mqtool.formats import commit_log, java, properties
 from mqtool.formats.commit_log import Record
 from mqtool.store.by_time import Boundary
-from mqtool.store.consume_queue import Queue
-from mqtool.store.pull import units_from
+from mqtool.store.filters import MessageFilter
+from mqtool.store.get_message import LONGEST_PULL, get_message
+from mqtool.store.pull import QueueOnDisk, units_from
 from mqtool.store.store import Store
-
-_MAX_BYTES = 262_144
-_MAX_MESSAGES = 32
-_MAX_UNITS = 800
 
 
 class ReadOnlyMessages:
@@ -41,55 +36,38 @@ class ReadOnlyMessages:
         topic: str,
         queue_id: int,
         queue_offset: int,
-        max_msg_nums: int = _MAX_MESSAGES,
+        max_msg_nums: int = 32,
         message_filter: MessageFilter | None = None,
-        max_bytes: int = _MAX_BYTES,
+        max_bytes: int = LONGEST_PULL,
     ) -> GetResult:
         """Returns messages of a queue from an offset on; arguments as `MessageStore.get_message`."""
         queue = self._store.queue(topic, queue_id)
-        low, high = self.queue_bounds(topic, queue_id)
-        if queue is None or high == 0:
-            return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, low, high, [], [])
-        status, following = _beyond(queue_offset, low, high)
-        if status is not None:
-            return GetResult(status, following, low, high, [], [])
-        return self._collect(queue, queue_offset, (low, high), max_msg_nums, message_filter, max_bytes)
+        view = None if queue is None else QueueOnDisk(queue)
+        found = get_message(view, self, queue_offset, max_msg_nums, message_filter, max_bytes)
+        if found.status is GetStatus.OFFSET_FOUND_NULL:  # at this status a consumer would wait before it goes on
+            following = min(found.max_offset, queue_offset + 1)
+            return found._replace(status=GetStatus.NO_MATCHED_MESSAGE, next_begin_offset=following)
+        return found
 
-    def _collect(
-        self,
-        queue: Queue,
-        queue_offset: int,
-        bounds: tuple[int, int],
-        most: int,
-        message_filter: MessageFilter | None,
-        max_bytes: int,
-    ) -> GetResult:
-        records: list[memoryview] = []
-        offsets: list[int] = []
-        size, following, looked_at = 0, queue_offset, 0
-        for unit in units_from(queue, queue_offset) or ():
-            if unit.queue_offset >= bounds[1] or looked_at >= _MAX_UNITS or len(records) >= min(most, _MAX_MESSAGES):
-                break
-            looked_at += 1
-            passes = message_filter is None or message_filter.by_unit(unit.tags_code, None)
-            record = self._sound(unit.physical_offset, unit.size) if passes else None
-            if (
-                record is not None
-                and message_filter is not None
-                and not message_filter.by_record(properties.decode(record.properties))
-            ):
-                record = None
-            if record is not None:
-                if records and size + unit.size > min(max_bytes, _MAX_BYTES):
-                    break
-                records.append(memoryview(commit_log.build_record(record)))
-                offsets.append(unit.queue_offset)
-                size += unit.size
-            following = unit.queue_offset + unit.count
-        if looked_at == 0:
-            return GetResult(GetStatus.NO_MATCHED_MESSAGE, min(bounds[1], queue_offset + 1), *bounds, [], [])
-        status = GetStatus.FOUND if records else GetStatus.NO_MATCHED_MESSAGE
-        return GetResult(status, following, *bounds, records, offsets, size)
+    # -- the log as a view (`store.get_message.LogView`) ---------------------------------------------------------
+
+    @property
+    def max_offset(self) -> int:
+        """Physical offset after the last byte that can be read."""
+        return self._store.commit_log.max_offset
+
+    def record(self, physical_offset: int, size: int) -> memoryview | None:
+        """Returns the bytes of a record, None if it is damaged or missing."""
+        record = self._sound(physical_offset, size)
+        return None if record is None else memoryview(commit_log.build_record(record))
+
+    def after_missing(self, physical_offset: int) -> int:
+        """Returns the offset itself: the record after a damaged one may be valid."""
+        return physical_offset
+
+    def properties(self, record: memoryview) -> dict[str, str]:
+        """Returns the properties of a record."""
+        return properties.decode(commit_log.parse_record(record).properties)
 
     def _sound(self, physical_offset: int, size: int | None = None) -> Record | None:
         """Returns the record at an offset, None if it is damaged or missing."""
@@ -151,7 +129,7 @@ class ReadOnlyMessages:
         if queue is None or not queue.min_offset <= queue_offset < queue.max_offset:
             return []
         found: list[tuple[int, int, int]] = []
-        for unit in units_from(queue, queue_offset) or ():
+        for unit in units_from(queue, queue_offset, count):
             if len(found) == count or unit.queue_offset >= queue.max_offset:
                 break
             found.append((unit.physical_offset, unit.size, unit.tags_code))
@@ -178,15 +156,4 @@ class ReadOnlyMessages:
         return 0
 
     def add_listener(self, listener: Callable[[], None]) -> None:
-        """Does nothing: no message will arrive."""
-
-
-def _beyond(queue_offset: int, low: int, high: int) -> tuple[GetStatus | None, int]:
-    """Returns the status of an offset outside a queue and the next offset; None as the status of one inside."""
-    if queue_offset < low:
-        return GetStatus.OFFSET_TOO_SMALL, low
-    if queue_offset == high:
-        return GetStatus.OFFSET_OVERFLOW_ONE, queue_offset
-    if queue_offset > high:
-        return GetStatus.OFFSET_OVERFLOW_BADLY, high
-    return None, queue_offset
+        """Nothing will ever arrive."""

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Mapping
 from typing import NamedTuple
 
 from mqtool.engine import GetResult, GetStatus
-from mqtool.engine.read.filters import MessageFilter
 from mqtool.formats.config_files import GroupConfig, TopicConfig
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
@@ -15,6 +14,7 @@ from mqtool.server.broker.answers import FAQ, RefusalError, illegal_queue, numbe
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.tables.filters import filter_allowed
 from mqtool.server.net.peer import Handler, Peer
+from mqtool.store.filters import MessageFilter
 
 COMMIT_OFFSET = 1
 SUSPEND = 2
@@ -66,8 +66,8 @@ class PullProcessor:
         reset = self._broker.offsets.take_reset(request.group, request.topic, request.queue_id)
         if reset is not None:
             lowest, highest = self._broker.messages.queue_bounds(request.topic, request.queue_id)
-            found = GetResult(GetStatus.OFFSET_RESET, reset, lowest, highest, [], [])
-            return self._answer(command, request, found)
+            moved: GetResult = GetResult(GetStatus.OFFSET_RESET, reset, lowest, highest, [], [])
+            return self._answer(command, request, moved)
         if flags & COMMIT_OFFSET:
             offset = number(command, "commitOffset", -1)
             if offset >= 0:
@@ -105,8 +105,8 @@ class PullProcessor:
             if self._broker.offsets.has_reset(request.group, request.topic, request.queue_id):
                 reset = self._broker.offsets.take_reset(request.group, request.topic, request.queue_id)
                 lowest, highest = self._broker.messages.queue_bounds(request.topic, request.queue_id)
-                found = GetResult(GetStatus.OFFSET_RESET, reset or 0, lowest, highest, [], [])
-                return self._answer(command, request, found)
+                moved: GetResult = GetResult(GetStatus.OFFSET_RESET, reset or 0, lowest, highest, [], [])
+                return self._answer(command, request, moved)
             found = self._get(request._replace(offset=offset))
             if not arrived or found.status is not GetStatus.NO_MATCHED_MESSAGE or self._broker.is_stopping:
                 return self._answer(command, request, found)

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from mqtool.engine import GetResult, GetStatus, PutResult
-from mqtool.engine.read.filters import MessageFilter
 from mqtool.formats import properties
 from mqtool.formats.service_records import CheckPoint, QueueKey
 from mqtool.protocol.codes import RequestCode, ResponseCode
@@ -32,6 +31,7 @@ from mqtool.server.broker.pop.request import PopRequest, read_request
 from mqtool.server.broker.pop.revive import Revive
 from mqtool.server.broker.stored import rebuilt, stored
 from mqtool.server.net.peer import Handler, Peer
+from mqtool.store.filters import MessageFilter
 
 _POP_CHECK_POINT = "POP_CK"
 _OUTSIDE_QUEUE = frozenset({GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY, GetStatus.OFFSET_FOUND_NULL})

@@ -3,7 +3,6 @@
 import random
 from typing import NamedTuple
 
-from mqtool.engine.read.filters import MessageFilter
 from mqtool.formats.config_files import PERM_READ
 from mqtool.formats.service_records import QueueKey
 from mqtool.protocol.codes import ResponseCode
@@ -13,6 +12,7 @@ from mqtool.server.broker.answers import FAQ, RefusalError, flag, illegal_queue,
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.tables.filters import checked_filter
 from mqtool.server.net.peer import Peer
+from mqtool.store.filters import MessageFilter
 
 _MAX_MESSAGES = 32
 _INIT_AT_END = 1

@@ -6,13 +6,14 @@ Source: FilterAPI, ExpressionMessageFilter, ConsumerFilterManager (5.5.0).
 from functools import lru_cache
 from typing import Any
 
-from mqtool.engine.read.filters import ALL, MessageFilter, SqlFilter, TagFilter
+from mqtool.engine.read.filters import SqlFilter
 from mqtool.errors import UsageError
 from mqtool.formats import java
 from mqtool.protocol.codes import ResponseCode
 from mqtool.server.broker.answers import RefusalError
 from mqtool.server.broker.settings import Settings
 from mqtool.server.broker.tables.clients import Subscription
+from mqtool.store.filters import ALL, MessageFilter, TagFilter
 
 TAG = "TAG"
 

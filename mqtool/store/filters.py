@@ -1,0 +1,46 @@
+"""Filters: which messages of a queue a get returns, decided first by the unit, then by the record.
+
+Source: ExpressionMessageFilter, DefaultMessageFilter, FilterAPI.buildSubscriptionData (4.9.7, 5.5.0).
+"""
+
+from typing import Protocol
+
+from mqtool.formats import java
+from mqtool.formats.consume_queue import is_ext_address
+from mqtool.formats.consume_queue_ext import ConsumeQueueExtUnit
+
+ALL = "*"
+
+
+class MessageFilter(Protocol):
+    """The interface that a get calls."""
+
+    def by_unit(self, tags_code: int, ext: ConsumeQueueExtUnit | None) -> bool:
+        """Whether the message may match, judging by its unit."""
+
+    def by_record(self, properties: dict[str, str]) -> bool:
+        """Whether the record matches; called only if `by_unit` returned True."""
+
+
+class TagFilter:
+    """Messages with one of some tags, by the hashes of the tags; hashes may collide."""
+
+    def __init__(self, expression: str) -> None:
+        """Parses an expression such as "TagA || TagB"; "*" or "" selects all."""
+        self._takes_all = expression.strip() in ("", ALL)
+        self.tags = () if self._takes_all else tuple(tag.strip() for tag in expression.split("||") if tag.strip())
+        self._codes = frozenset(java.string_hash(tag) for tag in self.tags)
+
+    def by_unit(self, tags_code: int, ext: ConsumeQueueExtUnit | None) -> bool:
+        """Whether the tag's hash is one of the selected; always true if the extension cannot be read."""
+        if self._takes_all:
+            return True
+        if is_ext_address(tags_code):
+            if ext is None:
+                return True
+            tags_code = ext.tags_code
+        return java.to_int32(tags_code) in self._codes
+
+    def by_record(self, properties: dict[str, str]) -> bool:  # noqa: ARG002 - the other filter needs it
+        """Always true: the client compares the tags themselves."""
+        return True

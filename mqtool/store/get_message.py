@@ -1,0 +1,283 @@
+"""The broker's getMessage: messages of a queue from an offset on, with its limits, statuses and next offsets.
+
+One function over two views. What differs between the files of a running engine, a store on disk, a crashed store seen
+as if it had been started, and a damaged store that is served read-only is where units and records come from; each has a
+`QueueView` and a `LogView`. Source: DefaultMessageStore.getMessage, isTheBatchFull, checkInDiskByCommitOffset (4.9.7,
+5.5.0). Docs page: docs/engine.md.
+"""
+
+import enum
+from collections.abc import Iterable
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from mqtool.formats.consume_queue import is_ext_address
+from mqtool.formats.consume_queue_ext import ConsumeQueueExtUnit
+from mqtool.store.filters import MessageFilter
+
+LONGEST_PULL = 128 << 20
+"""Bytes; a longer one is not asked for (MAX_PULL_MSG_SIZE)."""
+SHORTEST_PULL = 100
+
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class GetStatus(enum.Enum):
+    """GetMessageStatus of the broker."""
+
+    FOUND = "FOUND"
+    NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
+    MESSAGE_WAS_REMOVING = "MESSAGE_WAS_REMOVING"
+    OFFSET_FOUND_NULL = "OFFSET_FOUND_NULL"
+    OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
+    OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"
+    OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
+    NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
+    NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
+    OFFSET_RESET = "OFFSET_RESET"
+
+
+class Unit(NamedTuple):
+    """A unit of either kind of queue.
+
+    Attributes:
+        queue_offset: of its first message.
+        messages: how many it stands for.
+        physical_offset, size: of the record.
+        tags_code: hash of the tag, time of delivery, or address in the extension.
+    """
+
+    queue_offset: int
+    messages: int
+    physical_offset: int
+    size: int
+    tags_code: int
+
+
+class QueueView(Protocol):
+    """The units of one queue."""
+
+    @property
+    def min_offset(self) -> int:
+        """First queue offset whose record the log still has."""
+
+    @property
+    def max_offset(self) -> int:
+        """Queue offset of the next message."""
+
+    @property
+    def unit_size(self) -> int:
+        """Bytes of a unit."""
+
+    def units_from(self, queue_offset: int, count: int, limit: int) -> Iterable[tuple[int, int, int, int, int]]:
+        """Yields units, in the fields of `Unit`, from the one that holds an offset to the end of its file.
+
+        Args:
+            queue_offset: of a message.
+            count: how many are probably needed.
+            limit: how many are looked at, at most.
+        """
+
+    def next_file_offset(self, queue_offset: int) -> int:
+        """Returns where a get goes on if no file holds an offset (rollNextFile)."""
+
+    def ext_unit(self, address: int) -> ConsumeQueueExtUnit | None:
+        """Returns the unit of the extension at an address, None if there is none."""
+
+
+class LogView(Protocol[R]):
+    """The records of a log, in whatever form the caller wants them."""
+
+    @property
+    def max_offset(self) -> int:
+        """Physical offset after the last byte that can be read."""
+
+    def record(self, physical_offset: int, size: int) -> R | None:
+        """Returns a record, None if its bytes are not all there."""
+
+    def after_missing(self, physical_offset: int) -> int:
+        """Returns the physical offset below which nothing is looked for after a record that is not there."""
+
+    def properties(self, record: R) -> dict[str, str]:
+        """Returns the properties of a record."""
+
+
+class GetLimits(NamedTuple):
+    """The broker's limits on one get.
+
+    Attributes:
+        bytes_in_memory, count_in_memory, bytes_on_disk, count_on_disk: maxTransfer…OnMessageIn….
+        filter_bytes: bytes of the queue that a get looks through (maxFilterMessageSize).
+        memory: bytes at the end of the log that count as being in memory; None if all of it does.
+    """
+
+    bytes_in_memory: int = 262_144
+    count_in_memory: int = 32
+    bytes_on_disk: int = 65_536
+    count_on_disk: int = 8
+    filter_bytes: int = 16_000
+    memory: int | None = None
+
+
+DEFAULT_LIMITS = GetLimits()
+
+
+class Found(NamedTuple, Generic[R]):
+    """Result of a get.
+
+    Attributes:
+        status: the answer.
+        next_begin_offset: queue offset for the next get.
+        min_offset, max_offset: of the queue.
+        records: those found, in order.
+        queue_offsets: of each record, by its unit (of an inner batch: of its first message).
+        size: sum of the records' sizes.
+        suggest_slave: the last record read is older than the part of the log in memory
+            (GetMessageResult.suggestPullingFromSlave).
+    """
+
+    status: GetStatus
+    next_begin_offset: int
+    min_offset: int
+    max_offset: int
+    records: list[R]
+    queue_offsets: list[int]
+    size: int = 0
+    suggest_slave: bool = False
+
+
+def _outside(lowest: int, highest: int, queue_offset: int) -> tuple[GetStatus, int] | None:
+    """Returns status and next offset of a get at an offset that no message of the queue has; None if one has it."""
+    if highest == 0:
+        return GetStatus.NO_MESSAGE_IN_QUEUE, 0
+    if queue_offset < lowest:
+        return GetStatus.OFFSET_TOO_SMALL, lowest
+    if queue_offset == highest:
+        return GetStatus.OFFSET_OVERFLOW_ONE, queue_offset
+    if queue_offset > highest:
+        return GetStatus.OFFSET_OVERFLOW_BADLY, highest
+    return None
+
+
+def get_message(
+    queue: QueueView | None,
+    log: LogView[R],
+    queue_offset: int,
+    max_msg_nums: int,
+    message_filter: MessageFilter | None = None,
+    max_bytes: int = LONGEST_PULL,
+    limits: GetLimits = DEFAULT_LIMITS,
+) -> Found[R]:
+    """Returns messages of a queue from an offset on.
+
+    Args:
+        queue: None if topic or queue are unknown.
+        log: where the records are.
+        queue_offset: of the first message.
+        max_msg_nums: how many messages at most.
+        message_filter: which of them; None for all.
+        max_bytes: sum of the records' sizes, at most; the first is returned whatever its size.
+        limits: of the broker.
+    """
+    if queue is None:
+        return Found(GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0, [], [])
+    lowest, highest = queue.min_offset, queue.max_offset  # once: a live queue grows meanwhile
+    answer = _outside(lowest, highest, queue_offset)
+    if answer is not None:
+        return Found(*answer, lowest, highest, [], [])
+    return _Get(queue, log, queue_offset, max_msg_nums, message_filter, max_bytes, limits).run(lowest, highest)
+
+
+class _Get(Generic[R]):
+    """One get in progress."""
+
+    def __init__(
+        self,
+        queue: QueueView,
+        log: LogView[R],
+        offset: int,
+        count: int,
+        wanted: MessageFilter | None,
+        max_bytes: int,
+        limits: GetLimits,
+    ) -> None:
+        self._queue = queue
+        self._log = log
+        self._offset = offset
+        self._count = count
+        self._filter = wanted
+        self._limits = limits
+        self._max_bytes = max(SHORTEST_PULL, min(max_bytes, LONGEST_PULL))
+        self._in_memory_from = 0 if limits.memory is None else log.max_offset - limits.memory
+        self._status = GetStatus.NO_MATCHED_MESSAGE
+        self._next = offset
+        self._records: list[R] = []
+        self._offsets: list[int] = []
+        self._messages = 0
+        self._size = 0
+        self._last_looked_at = 0
+        self._skip_to: int | None = None
+
+    def run(self, lowest: int, highest: int) -> Found[R]:
+        """Looks through one file of the queue."""
+        unit_size = self._queue.unit_size
+        # What limits the search is counted in bytes of the queue, wherever its file ends.
+        most = -(-max(self._limits.filter_bytes, self._count * unit_size) // unit_size)
+        end = min(highest, self._offset + most)
+        has_units = False
+        for unit in self._queue.units_from(self._offset, self._count + 1, most):
+            has_units = True
+            if unit[0] >= end or not self._take(*unit):
+                break
+        if not has_units:
+            self._status = GetStatus.OFFSET_FOUND_NULL
+            self._next = self._queue.next_file_offset(self._next)
+        suggest = self._last_looked_at < self._in_memory_from
+        return Found(self._status, self._next, lowest, highest, self._records, self._offsets, self._size, suggest)
+
+    def _take(self, number: int, count: int, physical_offset: int, size: int, code: int) -> bool:
+        """Looks at one unit; returns False where the get ends before it."""
+        if self._messages and self._is_full(count, size, in_memory=physical_offset >= self._in_memory_from):
+            return False
+        if self._size >= self._max_bytes:
+            return False
+        self._last_looked_at = physical_offset
+        self._next = number + count  # also past a message that the filter leaves out
+        if self._skip_to is not None and physical_offset < self._skip_to:
+            return True
+        if self._filter is not None and not self._filter.by_unit(code, self._ext(code)):
+            return self._unmatched()
+        record = self._log.record(physical_offset, size)
+        if record is None:
+            if not self._records:
+                self._status = GetStatus.MESSAGE_WAS_REMOVING
+            self._skip_to = self._log.after_missing(physical_offset)
+            return True
+        if self._filter is not None and not self._filter.by_record(self._log.properties(record)):
+            return self._unmatched()
+        self._records.append(record)
+        self._offsets.append(number)
+        self._messages += count
+        self._size += size
+        self._status = GetStatus.FOUND
+        self._skip_to = None
+        return True
+
+    def _unmatched(self) -> bool:
+        if not self._records:
+            self._status = GetStatus.NO_MATCHED_MESSAGE
+        return True
+
+    def _ext(self, code: int) -> ConsumeQueueExtUnit | None:
+        return self._queue.ext_unit(code) if is_ext_address(code) else None
+
+    def _is_full(self, count: int, size: int, *, in_memory: bool) -> bool:
+        """Whether one more message is too much (isTheBatchFull); never asked before the first."""
+        if self._messages + count > self._count or self._size + size > self._max_bytes:
+            return True
+        limits = self._limits
+        if in_memory:
+            most_bytes, most = limits.bytes_in_memory, limits.count_in_memory
+        else:
+            most_bytes, most = limits.bytes_on_disk, limits.count_on_disk
+        return self._size + size > most_bytes or self._messages > most - 1

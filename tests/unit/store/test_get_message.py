@@ -1,0 +1,105 @@
+"""The broker's getMessage over views: one rule, wherever units and records come from."""
+
+import mqtool
+from mqtool.engine import open_store
+from mqtool.formats.consume_queue import is_ext_address
+from mqtool.store.filters import TagFilter
+from mqtool.store.get_message import GetLimits, GetStatus, Unit, get_message
+from tests.support.engine import small_options
+
+BROKERS = GetLimits()
+
+
+class Units:
+    """A queue of ten messages of 100 bytes each, all in one file."""
+
+    min_offset, max_offset, unit_size = 0, 10, 20
+
+    def units_from(self, queue_offset, count, limit):
+        return (Unit(at, 1, 100 * at, 100, at) for at in range(queue_offset, 10)[:limit])
+
+    def next_file_offset(self, queue_offset):
+        return queue_offset + 1
+
+    def ext_unit(self, address):
+        return None
+
+
+class Log:
+    """Its records, some of them missing; `even` and `odd` is what their properties say."""
+
+    max_offset = 1000
+
+    def __init__(self, *missing, skips=0):
+        self.missing = missing
+        self.skips = skips
+
+    def record(self, physical_offset, size):
+        return None if physical_offset // 100 in self.missing else physical_offset // 100
+
+    def after_missing(self, physical_offset):
+        return physical_offset + self.skips
+
+    def properties(self, record):
+        return {"parity": "odd" if record % 2 else "even"}
+
+
+class Parity:
+    def __init__(self, wanted):
+        self.wanted = wanted
+
+    def by_unit(self, tags_code, ext):
+        return True
+
+    def by_record(self, properties):
+        return properties["parity"] == self.wanted
+
+
+def got(log, offset, most=32, wanted=None, max_bytes=1 << 20, limits=BROKERS):
+    found = get_message(Units(), log, offset, most, wanted, max_bytes, limits)
+    return found.status.name, found.next_begin_offset, found.records
+
+
+def test_limits_end_a_get_and_the_first_message_passes_all_of_them():
+    assert got(Log(), 3, most=2) == ("FOUND", 5, [3, 4])
+    assert got(Log(), 3, max_bytes=250) == ("FOUND", 5, [3, 4])
+    assert got(Log(), 3, max_bytes=1) == ("FOUND", 4, [3])
+    assert got(Log(), 3, limits=GetLimits(bytes_in_memory=10)) == ("FOUND", 4, [3])
+    assert got(Log(), 3, limits=GetLimits(count_on_disk=3, memory=0)) == ("FOUND", 6, [3, 4, 5])
+
+
+def test_a_search_ends_after_so_many_bytes_of_the_queue():
+    assert got(Log(), 0, most=1, wanted=Parity("odd"), limits=GetLimits(filter_bytes=20)) == (
+        "NO_MATCHED_MESSAGE",
+        1,
+        [],
+    )
+
+
+def test_a_missing_record_has_the_rest_of_its_file_passed_over():
+    assert got(Log(3, skips=300), 3) == ("FOUND", 10, [6, 7, 8, 9])
+    assert got(Log(3), 3) == ("FOUND", 10, [4, 5, 6, 7, 8, 9])
+    assert got(Log(*range(10), skips=1000), 3) == ("MESSAGE_WAS_REMOVING", 10, [])
+
+
+def test_a_message_that_the_filter_leaves_out_decides_the_status_after_a_missing_one():
+    assert got(Log(8), 8, wanted=Parity("even")) == ("NO_MATCHED_MESSAGE", 10, [])
+    assert got(Log(9), 8, wanted=Parity("odd")) == ("MESSAGE_WAS_REMOVING", 10, [])
+
+
+def test_a_queue_without_messages_says_so_whatever_is_asked():
+    assert get_message(None, Log(), 7, 1).status is GetStatus.NO_MESSAGE_IN_QUEUE
+
+
+def test_tags_are_found_through_the_extension_in_an_engine_and_on_disk(tmp_path):
+    with open_store(tmp_path, small_options(consume_queue_ext=True), background=False) as store:
+        for number in range(6):
+            store.put("T", 0, b"x", b"TAGS\x01Tag%d\x02" % (number % 3))
+        store.dispatch()
+        live = store.get_message("T", 0, 0, 32, TagFilter("Tag1")).queue_offsets
+        store.flush()
+    with mqtool.open(tmp_path) as store:
+        assert any(is_ext_address(code) for code in store.queue("T", 0).units()["tags_code"].tolist())
+        found = store.get_message("T", 0, 0, tags="Tag1")
+    assert live == [message.queue_offset for message in found.messages] == [1, 4]
+    assert TagFilter(" || ").by_unit(0, None) is False
