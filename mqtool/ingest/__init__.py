@@ -1,1 +1,1 @@
-"""Rows of JSON Lines or Parquet into messages of a store: what `append` and `replay` share."""
+"""Stores rows of JSON Lines or Parquet as messages; shared by `append` and `replay`."""

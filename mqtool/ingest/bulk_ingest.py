@@ -41,15 +41,15 @@ _NO_MORE = (PutStatus.SERVICE_NOT_AVAILABLE, PutStatus.CREATE_MAPPED_FILE_FAILED
 
 
 class Ack(NamedTuple):
-    """What became of a row.
+    """Result of a row.
 
     Attributes:
         number: of the row.
-        status: the store's answer; None for a row that is no message.
+        status: the store's answer; None for a row that is not a message.
         reason: why it was not stored, "" if it was.
-        topic, queue_id: where it lies: for a delayed message a queue of the schedule topic.
-        queue_offset, physical_offset: its place; None if it was not stored.
-        offset_message_id: made of the place; "" if it was not stored.
+        topic, queue_id: where it was stored: for a delayed message a queue of the schedule topic.
+        queue_offset, physical_offset: its position; None if it was not stored.
+        offset_message_id: its id; "" if it was not stored.
         sent_to: topic and queue id that the row names.
     """
 
@@ -70,10 +70,10 @@ class Ack(NamedTuple):
 
 
 class PutValidator:
-    """Says what a store would answer to a message, without a store: nothing is opened or written."""
+    """Computes a store's answer to a message; opens and writes nothing."""
 
     def __init__(self, options: StoreOptions, batch_topics: frozenset[str] = frozenset()) -> None:
-        """Takes how the store is opened."""
+        """Validates for a store that is opened with these options."""
         files = Files()
         queue = MappedFileQueue(files, (Path("none"),), options.commit_log_file_size)
         offsets = QueueOffsets(v4=options.v4, batch_topics=batch_topics)
@@ -83,7 +83,7 @@ class PutValidator:
 
     def prepared(self, message: OutgoingMessage) -> OutgoingMessage | PutStatus:
         """Returns the message as a broker hands it to its store, or the status with which it refuses it."""
-        # What was delayed once carries where it was meant for; its level must not send it round again.
+        # A message that was delayed once carries its real topic; its level must not delay it again.
         hooks = self._hooks[:1] if _DELAYED_ONCE in message.properties else self._hooks
         for hook in hooks:
             answer = hook(message)
@@ -95,12 +95,12 @@ class PutValidator:
         return message if refused is None else refused.status
 
     def stored_form(self, message: OutgoingMessage | None) -> OutgoingMessage | None:
-        """Returns a message as it will be in the log, None if there is none or the store refuses it."""
+        """Returns a message as the log will contain it, None if it is None or the store refuses it."""
         found = None if message is None else self.prepared(message)
         return None if isinstance(found, PutStatus) else found
 
     def reason(self, message: OutgoingMessage) -> str:
-        """Returns in words what a refused message has that it must not have."""
+        """Returns why a message is refused, in words."""
         state = self._log.offsets.state(message.topic, message.queue_id)
         return state.refused or (
             f"topic of {len(message.topic)} characters, body of {len(message.body)} bytes, "
@@ -109,24 +109,24 @@ class PutValidator:
 
 
 def check(rows: Iterable[Row], validator: PutValidator) -> Iterator[Ack]:
-    """Yields what a store would answer to each row; nothing is written."""
+    """Yields the store's answer to each row; writes nothing."""
     for row in rows:
         yield _judged(row, validator)[1]
 
 
 def append(store: MessageStore, rows: Iterable[Row], validator: PutValidator) -> Iterator[Ack]:
-    """Appends rows; yields their answers in the rows' order.
+    """Appends rows; yields their results in order.
 
-    An answer with SYNC_FLUSH says that the message is durable, otherwise that it is in the log: closing the store
-    makes it durable.
+    With SYNC_FLUSH a message is durable when its result is yielded; otherwise it is in the log, and closing the
+    store makes it durable.
 
     Args:
         store: open for writing, without hooks.
         rows: the input.
-        validator: with the store's own options.
+        validator: created with the store's options.
 
     Raises:
-        StoreError: the store takes no more; the rows answered so far are stored.
+        StoreError: the store accepts no more messages; the rows with results are stored.
     """
     iterator = iter(rows)
     while chunk := list(islice(iterator, CHUNK)):
@@ -227,16 +227,16 @@ def batch_topics(root: Path, options: StoreOptions) -> frozenset[str]:
 
 
 def add_topics(store: MessageStore, queues: dict[str, int]) -> list[str]:
-    """Adds topics that topics.json lacks, and widens those that have fewer queues; call it while the store is open.
+    """Adds missing topics to topics.json, and raises too small numbers of queues; call it while the store is open.
 
-    Without an entry there a broker has the messages, but tells no client the way to them.
+    Without an entry there a broker has the messages, but no client gets a route to them.
 
     Args:
         store: open for writing.
-        queues: topic to how many queues it needs.
+        queues: topic to the number of queues that it needs.
 
     Returns:
-        The topics that were added or widened.
+        The topics that were added or changed.
 
     Raises:
         ConfigFileError, OSError: the file cannot be read or written.

@@ -1,4 +1,4 @@
-"""Messages that a store already holds: so that a command typed twice does not double them unnoticed."""
+"""Detects messages that a store already contains, so that a command run twice does not store them twice unnoticed."""
 
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
@@ -19,17 +19,17 @@ _MARK = properties.UNIQUE_KEY.encode() + b"\x01"
 
 
 def refuse_duplicates(root: Path, messages: Iterable[OutgoingMessage | None]) -> None:
-    """Makes sure that a store does not hold the first messages of an input yet.
+    """Refuses an input whose first messages are in the store already.
 
-    A message is recognised by its unique key (UNIQ_KEY, which every client sets); one without it never is. The store's
-    index answers, so that this costs some microseconds a message.
+    A message is recognised by its unique key (UNIQ_KEY, which every client sets), looked up in the store's index in
+    some microseconds; a message without one is never recognised.
 
     Args:
         root: of the store, which may not exist yet.
-        messages: the input; the first `SAMPLE` are looked up. None stands for a row that is not a message.
+        messages: the input; the first `SAMPLE` are looked up. None for a row that is not a message.
 
     Raises:
-        RefusedError: a message is there already.
+        RefusedError: a message is stored already.
     """
     if is_new(root):
         return

@@ -1,7 +1,7 @@
-"""Rows of text or columns into messages: what `mqtool append` takes, checked value by value.
+"""Parses rows of `mqtool append` into messages, checking each value.
 
-A row names the fields of a message as `dump` and `export` do, so that what these wrote can be appended again; what
-only a store can give (offsets, store time) is passed over. Docs page: docs/engine.md.
+The names of fields are those of `dump` and `export`, so that their output can be appended again; fields that the
+store sets (offsets, store time) are ignored. Docs page: docs/engine.md.
 """
 
 import base64
@@ -48,11 +48,11 @@ _PASSED_OVER = {
     "body_decoded",
     "magic_code",
 }
-"""Columns of `dump` and `export` that the store gives anew, or that only help to understand the others."""
+"""Columns of `dump` and `export` that are ignored: the store sets them again, or they only explain others."""
 
 
 class NoMessageError(FormatError):
-    """A row describes no message; `reason` says what is wrong with it."""
+    """A row is not a valid message; `reason` states why."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason, layout="row")
@@ -63,10 +63,10 @@ class Row(NamedTuple):
     """A row of the input.
 
     Attributes:
-        number: line of text, or row of a table, from 1 on.
-        message: what it says; None if it says none.
-        reason: why it says none.
-        given: the row itself, if it was kept: what only the store that it came from gave.
+        number: line of text, or row of a table, counted from 1.
+        message: the parsed message; None if the row is invalid.
+        reason: why it is invalid.
+        given: the row itself, if it was kept: it contains the fields that its original store set.
     """
 
     number: int
@@ -76,14 +76,11 @@ class Row(NamedTuple):
 
 
 def message_of(row: Any, options: StoreOptions) -> OutgoingMessage:
-    """Returns the message that a row describes.
+    """Returns the message of a row.
 
     Args:
-        row: field to value; bodies are text, bytes, or base64 as the row says.
-        options: of the store that takes it.
-
-    Raises:
-        NoMessageError: a field is missing, unknown, or of a wrong kind; the text names it.
+        row: field to value; bodies are text, bytes, or base64 as the row states.
+        options: of the store that the message is for.
     """
     if not isinstance(row, Mapping):
         raise _wrong("row", "an object", row)
@@ -162,7 +159,7 @@ def _from_base64(name: str, value: Any) -> bytes:
 
 
 def _sys_flag(row: Mapping[str, Any], body: bytes, sys_flag: int) -> int:
-    """Takes out what is no longer true: of a body that was unpacked, of a part of an inner batch."""
+    """Clears bits that no longer apply: compression of a decompressed body, inner batch of a single message."""
     stored = row.get("body_crc")
     if isinstance(stored, int) and sys_flag & SysFlag.COMPRESSED and body_crc(body) != stored:
         sys_flag &= ~_PACKED
@@ -177,7 +174,7 @@ def _encoded(found: dict[str, str], options: StoreOptions) -> bytes:
 
 
 def _properties(row: Mapping[str, Any]) -> dict[str, str]:
-    """Returns the properties: those given as such, then those that have fields of their own."""
+    """Returns the properties: first those of `properties`, then those with separate fields."""
     found = _given_properties(row.get("properties"))
     for field, name in _NAMED.items():
         value = _named_value(field, row.get(field))

@@ -1,7 +1,7 @@
-"""Where rows come from: JSON Lines, or Parquet as `export` writes it.
+"""Reads rows: JSON Lines, or Parquet as `export` writes it.
 
-Lines are read one by one and tables batch by batch; a line that is too long to be a message is skipped, not kept,
-and one without an end is given up.
+Lines are read one by one and tables batch by batch. A line too long for a message is skipped without keeping it in
+memory; a line without an end is an error.
 """
 
 import json
@@ -23,7 +23,7 @@ _MESSAGES = "messages"
 _BESIDE_BODY = 1 << 20
 
 LONGEST_LINE = 1 << 28
-"""Bytes after which a line is given up: what has no end, such as a device, is no input."""
+"""Maximum bytes of a line: input without line ends, such as a device, is refused."""
 
 
 def is_parquet(path: Path) -> bool:
@@ -48,12 +48,12 @@ def rows_of_lines(lines: IO[bytes], options: StoreOptions) -> Iterator[Row]:
 
     Args:
         lines: JSON Lines.
-        options: of the store that takes the messages.
+        options: of the store that the messages are for.
 
     Raises:
-        FormatError: a line has no end within `LONGEST_LINE` bytes.
+        FormatError: a line is longer than `LONGEST_LINE` bytes.
     """
-    limit = 8 * options.max_message_size + _BESIDE_BODY  # an escaped byte of a body takes six
+    limit = 8 * options.max_message_size + _BESIDE_BODY  # an escaped byte of a body has six characters
     number = at = 0
     while line := lines.readline(limit):
         number += 1
@@ -98,7 +98,7 @@ def _row(number: int, line: bytes, options: StoreOptions) -> Row:
 
 
 def row_of(number: int, found: Any, options: StoreOptions) -> Row:
-    """Returns a row of the input; one that is no message says why."""
+    """Returns a row of the input, with a reason instead of a message if it is invalid."""
     try:
         return Row(number, message_of(found, options), given=found)
     except NoMessageError as error:
@@ -109,8 +109,8 @@ def rows_of_parquet(path: Path, options: StoreOptions) -> Iterator[Row]:
     """Yields the rows of a Parquet file, or of the messages in a directory that `export` wrote, files by name.
 
     Raises:
-        FormatError: a file is not Parquet, or ends before its end.
-        StoreError: there is none, or it cannot be read.
+        FormatError: a file is not Parquet, or is truncated.
+        StoreError: there is no file, or it cannot be read.
     """
     files = [path]
     if path.is_dir():

@@ -1,8 +1,8 @@
-"""Loops over records, compiled: what `records`, `verify`, `rebuild` and `engine` else do pass after pass over columns.
+"""Compiled loops over records, in place of the array operations in `records`, `verify`, `rebuild` and `engine`.
 
-numba compiles them when they are first needed and keeps the result, which takes some seconds once; loading them again
-takes half a second, so that they pay for large stores only. Without numba nothing is missing but speed: each kernel
-stands in for array arithmetic beside which it is called, gives the same answers, and is held to them by tests.
+numba compiles them on first use and caches the result, which takes some seconds once; loading the cache takes half a
+second, so they pay only for large stores. Without numba only speed is lost: each kernel replaces array operations
+that are in the calling module, returns the same result, and is compared with them by property tests.
 """
 
 from mqtool.kernels.choice import LARGE, Kernels, kernels, load, start, use

@@ -1,4 +1,4 @@
-"""Which of the two is used: the kernels, or the array arithmetic that they stand in for."""
+"""Chooses between the kernels and the array operations that they replace."""
 
 import importlib.util
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ LARGE = 512 << 20
 
 @dataclass(frozen=True, slots=True)
 class Kernels:
-    """The compiled functions; each is documented where it is defined, in the module that is named first.
+    """The compiled functions; each is documented in its module.
 
     Attributes:
         hop, crc32: of `frames`.
@@ -52,7 +52,7 @@ def kernels() -> Kernels | None:
 
 
 def load() -> Kernels | None:
-    """Returns the kernels if this machine has what they need: numba, and isal for CRCs."""
+    """Returns the kernels if numba and isal (for CRCs) are installed, otherwise None."""
     if any(importlib.util.find_spec(name) is None for name in ("numba", "isal")):
         return None
     _forget_stale(Path(__file__).parent)
@@ -62,7 +62,7 @@ def load() -> Kernels | None:
         if not frames.HAS_CRC32:
             return None
         from mqtool.kernels import fields, index, objects, queues, records, sums, tails, units  # noqa: PLC0415
-    except (ImportError, RuntimeError):  # numba does not go with this numpy, or has no place for what it compiles
+    except (ImportError, RuntimeError):  # numba does not support this numpy, or has no writable cache directory
         return None
     return Kernels(
         frames.hop,
@@ -83,7 +83,7 @@ def load() -> Kernels | None:
 
 
 def _forget_stale(package: Path) -> None:
-    """Drops what was compiled before some source changed: numba looks at a kernel's own file, not at others."""
+    """Deletes cached code that is older than any source: numba compares only a kernel's own file."""
     sources = [*package.glob("*.py"), *(package.parent / "formats").glob("*.py")]
     newest = max((path.stat().st_mtime for path in sources), default=0.0)  # none where the package is a zip
     for compiled in (package / "__pycache__").glob("*.nbi"):
@@ -93,7 +93,7 @@ def _forget_stale(package: Path) -> None:
 
 
 def start() -> None:
-    """Uses the kernels from now on, in this process and copies of it, if there are any."""
+    """Uses the kernels from now on, in this process and its forks, if they are available."""
     found = None if _loaded else load()
     if found is not None:
         _loaded.append(found)
@@ -101,7 +101,7 @@ def start() -> None:
 
 @contextmanager
 def use(size: int) -> Iterator[None]:
-    """Uses the kernels where so many bytes of log are to be read, and in processes that are copies of this one."""
+    """Uses the kernels from now on, in this process and its forks, if at least `LARGE` bytes of log will be read."""
     found = load() if size >= LARGE and not _loaded else None
     if found is None:
         yield

@@ -1,4 +1,4 @@
-"""Frames read once: where they are, whether they are sound, their fields, the CRC of their bodies."""
+"""One pass over records: their positions, whether they are valid, their fields, the CRC of their bodies."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ _LEAST, _PORTS = commit_log.MIN_RECORD_SIZE, 1 << 16
 
 @inlined
 def _places(data: Any, body: Any, end: Any, is_v2: bool) -> Any:
-    """Returns whether the lengths of a record with this end add up, and `tables.PLACES` behind the first."""
+    """Returns whether the inner lengths of a record add up to its end, and `tables.PLACES` after the first."""
     body_length = topic = topic_length = properties = properties_length = np.int64(0)
     wide = 2 if is_v2 else 1
     adds_up = body + wide + 2 <= end
@@ -53,19 +53,19 @@ def _places(data: Any, body: Any, end: Any, is_v2: bool) -> Any:
     I32,
 )
 def read(data: Any, start: int, base: int, with_crc: bool, positions: Any, ints: Any, longs: Any, crcs: Any) -> Any:
-    """Follows total_size from record to record as `frames.hop` does, and reads each as it comes.
+    """Follows total_size from record to record as `frames.hop` does, and reads each record in the same pass.
 
     Args:
         data: uint8.
         start: position of the first frame.
         base: physical offset of the first byte.
-        with_crc: whether CRCs are wanted.
-        positions, ints, longs, crcs: get what is found: positions, the tables of `tables`, CRC-32 of bodies
-            without the highest bit; as long as there may be frames.
+        with_crc: whether to compute CRCs.
+        positions, ints, longs, crcs: outputs: positions, the tables of `tables`, CRC-32 of bodies without the
+            highest bit; with room for the maximum number of frames.
 
     Returns:
-        How many; whether all are sound, else fields of some mean nothing; whether all ports are 16-bit numbers
-        of IPv4 hosts.
+        The number of records; whether all are valid, otherwise fields of some are meaningless; whether all ports are
+        16-bit numbers of IPv4 hosts.
     """
     count, at, size = 0, start, len(data)
     all_sound = plain_ports = True

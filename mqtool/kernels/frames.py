@@ -22,15 +22,15 @@ _ISAL_CRC32 = "crc32_gzip_refl"
 
 @compiled(types.int64, BYTES, types.int64, I64)
 def hop(data: Any, start: int, found: Any) -> int:
-    """Follows total_size from record to record, as far as whole frames go or there is room.
+    """Follows total_size from record to record until a frame is incomplete or `found` is full.
 
     Args:
         data: uint8.
         start: position of the first frame.
-        found: int64, gets their positions.
+        found: int64, output: their positions.
 
     Returns:
-        How many.
+        The number of frames.
     """
     count = 0
     at = start

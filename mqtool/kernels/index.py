@@ -1,4 +1,4 @@
-"""Entries put into an index file, one after the other, as `engine.index.index_file` does for a column of them."""
+"""Puts a column of entries into an IndexFile, as `engine.index.index_file` does with array operations."""
 
 from typing import Any
 

@@ -32,4 +32,4 @@ def _find_bytes(items: Any, kind: Any, addresses: Any, sizes: Any) -> bool:
 
 
 find_bytes: Callable[..., bool] = njit(types.boolean(types.uint64, types.uint64, U64, I64), cache=True)(_find_bytes)
-"""Compiled; it calls the interpreter, so that the interpreter's lock stays held, unlike in other kernels."""
+"""Compiled; it calls the interpreter's C API, so it keeps the interpreter lock, unlike the other kernels."""

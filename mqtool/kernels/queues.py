@@ -45,15 +45,15 @@ def number(keys: Any, slots: Any, numbers: Any, firsts: Any) -> int:
 def pack_units(
     numbers: Any, offsets: Any, physical: Any, sizes: Any, tags: Any, packed: Any, rows: Any, ends: Any, gaps: Any
 ) -> None:
-    """Packs units queue by queue; those of a queue stay in their order.
+    """Packs units queue by queue; the order within a queue is kept.
 
     Args:
         numbers: of each unit's queue.
         offsets, physical, sizes, tags: of each unit.
-        packed: gets the units' bytes.
-        rows: gets the row of each packed unit.
-        ends: gets how many units of this queue and of those before it there are, by queue; all 0.
-        gaps: gets whether queue offsets are missing between units, by queue; all 0.
+        packed: output: the units' bytes.
+        rows: output: the row of each packed unit.
+        ends: output, by queue, initially 0: the number of units of this queue and all queues before it.
+        gaps: output, by queue, initially 0: whether queue offsets are missing between units.
     """
     for row in range(len(numbers)):
         ends[numbers[row]] += 1

@@ -1,4 +1,4 @@
-"""Plain records made of columns of messages, one behind the other, as `engine.write.columns` lays them out."""
+"""Encodes columns of messages as contiguous records, as `engine.write.columns` does with array operations."""
 
 from typing import Any
 
@@ -64,21 +64,21 @@ _MADE = types.UniTuple(I64, 6)
 def encode(
     target: Any, place: Any, rows: Any, bodies: Any, held: Any, heads: Any, queues: Any, next_offsets: Any, made: Any
 ) -> None:
-    """Writes the records of some messages behind one another; there must be room for them.
+    """Writes the records of some messages contiguously; there must be room for them.
 
     Args:
-        target: gets them.
-        place: position of the first; physical offset of the target's first byte; store timestamp, and whether it is
-            the born timestamp too.
-        rows: the first message and how many; the columns that follow are of all messages.
+        target: output.
+        place: position of the first record; physical offset of the target's first byte; store timestamp, and whether
+            it is also the born timestamp.
+        rows: the first message and the number of messages; the following columns contain all messages.
         bodies, held: address and size of each body, and of each message's encoded properties.
-        heads: fixed fields, one after the other or one for all, and the step to the next, 0 for one for all. What
-            depends on place and body is written over.
-        queues: number of each message's topic-queue; of each topic-queue topic length and topic, one behind the
-            other, where they begin, with the end of the last; bytes of the topic length; magic code; queue id.
-        next_offsets: queue offset of each topic-queue's next message; are moved.
-        made: get of each record its position in the target, physical offset, queue offset, position and length of the
-            topic, position of the properties.
+        heads: the fixed fields of each message, or of one for all, and the step to the next (0: one for all). Fields
+            that depend on position and body are overwritten.
+        queues: the queue number of each message; for the queues: topic length and topic, concatenated, their starts
+            and the end of the last; bytes of the topic length; magic code; queue id.
+        next_offsets: queue offset of each queue's next message; updated.
+        made: outputs for each record: its position in the target, physical offset, queue offset, position and length of
+            the topic, position of the properties.
     """
     at, base, now, born_now = place
     head_bytes, head_step = heads

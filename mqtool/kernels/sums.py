@@ -21,7 +21,7 @@ def _finish(mixed: Any) -> Any:
 
 @inlined
 def mixed_unit(physical: Any, offset: Any, size: Any, tags: Any, key: Any) -> Any:
-    """Returns what `verify.checksums.mix_units` gives of one unit."""
+    """Returns `verify.checksums.mix_units` of one unit."""
     mixed = np.uint64(physical) * _OFFSET + np.uint64(offset) * _PLACE
     return _finish(mixed + np.uint64(np.int64(size)) * _SIZE + np.uint64(tags) * _TAGS + key)
 
@@ -30,10 +30,10 @@ def mixed_unit(physical: Any, offset: Any, size: Any, tags: Any, key: Any) -> An
 def add_units(
     total: Any, count: Any, buckets: Any, queue_keys: Any, offsets: Any, physical: Any, sizes: Any, tags: Any
 ) -> None:
-    """Adds what `verify.checksums.mix_units` gives of each unit to its bucket.
+    """Adds `verify.checksums.mix_units` of each unit to its bucket.
 
     Args:
-        total, count: sums by bucket; are changed.
+        total, count: sums by bucket; updated.
         buckets: of each unit, none negative.
         queue_keys, offsets, physical, sizes, tags: of each unit.
     """
@@ -44,7 +44,7 @@ def add_units(
 
 @compiled(types.void, U64, I64, I64, I64, I64, I64)
 def add_entries(total: Any, count: Any, buckets: Any, key_hashes: Any, physical: Any, times: Any) -> None:
-    """Adds what `verify.checksums.mix_entries` gives of each entry to its bucket; arguments as `add_units`."""
+    """Adds `verify.checksums.mix_entries` of each entry to its bucket; arguments as for `add_units`."""
     for row in range(len(buckets)):
         mixed = np.uint64(physical[row]) * _OFFSET + np.uint64(key_hashes[row]) * _TAGS
         mixed += np.uint64(times[row]) * _TIME

@@ -1,7 +1,7 @@
-"""The end of each record, topic and properties, read once: topic number, tags code, index keys.
+"""One pass over the trailers of records (topic and properties): topic number, tags code, index keys.
 
-What one pass over the bytes can answer is answered here. Records that need more are named, and `records.dispatch` looks
-at them by array arithmetic: bytes above 0x7F in a tag or key, and properties that send a record elsewhere.
+Records that need more than one pass are returned by number, and `records.dispatch` handles them with array operations:
+bytes above 0x7F in a tag or key, and properties that change the queue.
 """
 
 from typing import Any
@@ -35,7 +35,7 @@ assert _UNIQUE_LENGTH == 8
 
 @inlined
 def _first_word(data: Any, words: Any, start: int, length: int) -> Any:
-    """Returns the first eight bytes of a string, zeros behind its end."""
+    """Returns the first eight bytes of a string, padded with zeros."""
     if start < len(words):
         word = words[start]
         return word if length >= 8 else word & (_ALL >> np.uint64(64 - 8 * length))
@@ -47,9 +47,9 @@ def _first_word(data: Any, words: Any, start: int, length: int) -> Any:
 
 @inlined
 def _hash_on(data: Any, words: Any, start: int, end: int, value: Any) -> Any:
-    """Goes on with Java's hash of a string over more of its bytes."""
+    """Continues Java's String.hashCode over further bytes."""
     at = start
-    while at + 8 <= end:  # pairs, quads, the whole word, as in scan.words
+    while at + 8 <= end:  # eight bytes a step by pairs, quads and halves, as in records.words
         word = words[at]
         word = (word & _PAIRS) * _31 + ((word >> _8) & _PAIRS)
         word = (word & _QUADS) * _31_2 + ((word >> _16) & _QUADS)
@@ -110,7 +110,7 @@ def _pieces(data: Any, words: Any, start: int, end: int, is_schedule: bool) -> A
         if at < split < close - 1:
             size = split - at
             name = _first_word(data, words, at, size)
-            # a later value takes the place of an earlier one
+            # as in the broker's map, a later value replaces an earlier one
             if name == _TAGS and size == _TAGS_LENGTH:
                 tag_start, tag_end = split + 1, close
             elif name == _KEYS and size == _KEYS_LENGTH:
@@ -134,7 +134,7 @@ def _pieces(data: Any, words: Any, start: int, end: int, is_schedule: bool) -> A
 def _put_key(
     data: Any, words: Any, start: int, end: int, before: Any, row: int, rows: Any, hashes: Any, count: int
 ) -> int:
-    """Adds a key, if it is not empty, behind the hash of what stands before it; returns how many there are now."""
+    """Adds a key's hash, continued from the hash `before`, unless the key is empty; returns the new number of keys."""
     if end > start:
         rows[count] = row
         hashes[count] = _hash_on(data, words, start, end, before)
@@ -166,19 +166,19 @@ _FOUND = types.Tuple((I32, I64, I64, U32, I64))
 
 @compiled(_DONE, BYTES, WORDS, _PLACE, _TABLE, _WANTED, _DONE, _FOUND)
 def dispatch(data: Any, words: Any, place: Any, table: Any, wanted: Any, done: Any, found: Any) -> Any:
-    """Reads topic and properties of records until one has a topic that is not known.
+    """Reads topic and properties of records until one has an unknown topic.
 
     Args:
         data, words: the buffer.
         place: topic start and length, properties start and length of each record, inside the buffer.
         table: the topics: see `records.topics.TopicSlots.columns`.
-        wanted: number of the schedule topic; whether keys are wanted; whether a tag is one.
-        done: how many records, keys and records for array arithmetic there are from an earlier call.
-        found: arrays to fill: topic number and tags code of each record; record and hash of each key, in the broker's
-            order, with room for as many as there are bytes of properties; the records for array arithmetic.
+        wanted: number of the schedule topic; whether to return keys; whether tags are indexed as keys.
+        done: number of records, keys and records for array operations from an earlier call.
+        found: outputs: topic number and tags code of each record; record and hash of each key, in the broker's order,
+            with room for one per byte of properties; the records for array operations.
 
     Returns:
-        `done`, with what was found now.
+        `done`, including this call.
     """
     topic_start, topic_length, properties_start, properties_length = place
     schedule, with_keys, index_tags = wanted
@@ -187,7 +187,7 @@ def dispatch(data: Any, words: Any, place: Any, table: Any, wanted: Any, done: A
     entry = -1
     for row in range(first, len(topic_start)):
         start, length = topic_start[row], topic_length[row]
-        # most often the topic of the record before
+        # fast case: usually the topic of the previous record
         if entry < 0 or table[2][entry] != length or not _equal(data, start, table[0], table[1][entry], length):
             entry = _entry_of(data, start, length, table)
             if entry < 0:

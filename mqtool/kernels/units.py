@@ -30,7 +30,7 @@ def plain_units(
     count: Any,
     seen: Any,
 ) -> bool:
-    """Adds units to the sums if every one names a record inside a segment, segment after segment; else does nothing.
+    """Adds units to the sums if each refers to a record inside one segment, in log order; otherwise does nothing.
 
     Args:
         data: the units' bytes.
@@ -40,10 +40,10 @@ def plain_units(
         bases, ends, first_buckets: of the segments: physical offsets, number of the first bucket.
         shift: bits of a bucket.
         total, count: sums by bucket.
-        seen: gets least and largest physical offset, and the largest end of a record.
+        seen: output: minimum and maximum physical offset, and the maximum end of a record.
 
     Returns:
-        Whether it was done.
+        Whether the units were added.
     """
     units = len(data) // _UNIT
     least, most, last_end = np.int64(0x7FFFFFFFFFFFFFFF), np.int64(-1), np.int64(-1)

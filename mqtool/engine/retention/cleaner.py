@@ -21,10 +21,10 @@ _MAX_KEPT = 1_000
 
 
 class Cleaner:
-    """One turn at a time, in one thread.
+    """Runs retention, in one thread.
 
     Attributes:
-        early_deletions: what went before it expired, oldest first; whoever reports it takes it out.
+        early_deletions: files deleted before they expired, oldest first; the caller that reports them removes them.
     """
 
     def __init__(
@@ -52,11 +52,11 @@ class Cleaner:
         self.early_deletions: deque[EarlyDeletion] = deque(maxlen=_MAX_KEPT)
 
     def ask(self, turns: int = 20) -> None:
-        """Asks for deletion in the next turns, whatever the hour (executeDeleteFilesManually)."""
+        """Requests deletion in the next runs, at any hour (executeDeleteFilesManually)."""
         self._manual_turns = turns
 
     def verdicts(self) -> list[Verdict]:
-        """Says what the next turn would do to each CommitLog file, without doing it."""
+        """Returns what the next run would do to each segment, without doing it."""
         now = self._clock.now()
         trigger = rules.trigger_of(self.policy, now, self._disks(), manual=self._manual_turns > 0)
         return rules.judge(self.policy, self._candidates(), now, trigger)
@@ -87,7 +87,7 @@ class Cleaner:
         return {(queue.topic, queue.queue_id): max(0, queue.min_offset) for queue in self._queues.all()}
 
     def _report_early(self, paths: list[Path], before: dict[tuple[str, int], int]) -> None:
-        """Keeps and logs what went before it expired: nobody asked for it, and no reader may have seen it."""
+        """Stores and logs files deleted before they expired: their messages may not have been read."""
         if not paths:
             return
         self._early.difference_update(paths)
@@ -113,7 +113,7 @@ class Cleaner:
         return [Candidate(path, self._files.modified(path)) for path in paths]
 
     def _finish_removal(self) -> list[Path]:
-        """Removes the first file if an earlier turn began to and somebody was reading it (reDeleteHangedFile)."""
+        """Deletes the first file if an earlier run could not because it was being read (reDeleteHangedFile)."""
         files = self._log.queue.files
         if len(files) < 2 or files[0].available or not self._destroy(files[0], self.policy.destroy_forcibly_ms):
             return []

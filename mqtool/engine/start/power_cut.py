@@ -77,7 +77,7 @@ def _vouched(known: Checkpoint, log: tuple[MappedFile, ...], *, v4: bool) -> int
 
 
 def _frames(file: MappedFile, start: int) -> Iterator[Frames]:
-    """Yields the valid records of a file from a physical offset on, up to the first bytes that are none."""
+    """Yields the valid records of a file from a physical offset on, up to the first bytes that are not one."""
     with ReadFile(file.path) as opened:
         yield from intact_run(opened.read, file.base, max(0, start - file.base), file.size)
 

@@ -1,6 +1,6 @@
-"""Quarantine: what recovery would cut or delete, and may still hold messages, is moved aside instead.
+"""Quarantine: keeps bytes that recovery would cut or delete and that may contain messages.
 
-Files lie below `quarantine` in the store's root, which no broker looks into, named after where they came from.
+Files are in `quarantine` in the store's root, which the broker does not read, named after their origin.
 """
 
 import base64
@@ -25,7 +25,7 @@ _LOG = logging.getLogger(__name__)
 
 DIRECTORY = "quarantine"
 LISTING = "messages.jsonl"
-"""Whole messages among what was moved aside, as `mqtool append` takes them."""
+"""Complete messages among the quarantined bytes, in a form that `mqtool append` reads."""
 
 _MAGICS = tuple((code & 0xFFFFFFFF).to_bytes(4, "big") for code in (commit_log.MAGIC_V1, commit_log.MAGIC_V2))
 _MAGIC_AT = commit_log.field_offset("magic_code")
@@ -33,10 +33,10 @@ _BLOCK = 1 << 20
 
 
 class Quarantine:
-    """Where one opening of a store puts things.
+    """The quarantine directory of one opening of a store.
 
     Attributes:
-        moved: what was put there, relative to the root.
+        moved: files in it, relative to the root.
     """
 
     def __init__(self, root: Path, files: Files, now: int) -> None:
@@ -53,7 +53,7 @@ class Quarantine:
         self.moved: list[str] = []
 
     def listing(self) -> Path:
-        """Returns where to list what was found among the bytes that were moved aside."""
+        """Returns the path of the list of messages in the quarantined bytes."""
         return self._target(self._root / LISTING, "")
 
     def take_file(self, path: Path) -> None:
@@ -70,7 +70,7 @@ class Quarantine:
         self._files.sync_directory(target.parent)
 
     def keep_units(self, plan: QueuePlan) -> None:
-        """Keeps what lies behind the end of each of a queue's files, and under units that recovery writes there."""
+        """Keeps the bytes after the end of each file of a queue, and those that recovery overwrites with units."""
         starts = {one.path: one.end for one in plan.files if not one.is_new}
         for path, position, _ in plan.appended:
             starts[path] = min(starts.get(path, position), position)
@@ -80,9 +80,9 @@ class Quarantine:
                 self.keep(path, start, data)
 
     def take_index_ahead(self, directory: Path, end: int) -> int | None:
-        """Moves index files that hold entries behind the end of the log, and those after them.
+        """Moves index files with entries after the end of the log, and all files after them.
 
-        A file that reaches behind the end takes no key of the records that will be written there.
+        A file that ends after the end of the log would accept no keys of the records written there.
 
         Args:
             directory: of index files.
@@ -106,16 +106,13 @@ class Quarantine:
         return target
 
     def wipe_tail(self, file: MappedFile, *, keep_all: bool = False) -> int:
-        """Makes zeros of what lies behind the end of the log in its last file, so that it is never taken for records.
+        """Zeroes the last segment after the end of the log, so that the bytes are never read as records.
 
-        What may be records is kept in quarantine first. Durable on return.
+        Bytes that may be records are copied to quarantine first. Durable on return.
 
         Args:
             file: the last of the log.
-            keep_all: whether what cannot be records is kept too.
-
-        Returns:
-            How many bytes there were.
+            keep_all: whether to keep bytes that cannot be records, too.
         """
         data = read_data(file.file.path, file.wrote)
         if not data:
@@ -128,7 +125,7 @@ class Quarantine:
 
 
 def wipe_units(files: tuple[MappedFile, ...]) -> None:
-    """Makes zeros of what lies behind the last unit of each file, so that it is never taken for units. Durable."""
+    """Zeroes each file after its last unit, so that the bytes are never read as units. Durable on return."""
     for file in files:
         data = read_data(file.file.path, file.wrote)
         if data:
@@ -145,7 +142,7 @@ def read_data(path: Path, start: int = 0) -> bytes:
 
 
 def holds_record(data: bytes) -> bool:
-    """Whether a whole record lies anywhere in some bytes."""
+    """Whether the bytes contain a complete record."""
     for magic in _MAGICS:
         at = data.find(magic)
         while at >= 0:
@@ -159,16 +156,13 @@ def holds_record(data: bytes) -> bool:
 
 
 def list_cut_messages(root: "os.PathLike[str]", settings: Settings, cut_from: int, quarantine: Quarantine) -> int:
-    """Lists the whole messages that lie from a physical offset on; durable on return. Call it before anything is cut.
+    """Lists the complete messages from a physical offset on; durable on return. Call it before anything is cut.
 
     Args:
         root: of the store.
-        settings: where its log is.
+        settings: state where its log is.
         cut_from: physical offset.
-        quarantine: takes the listing; nothing is made there if there is no message.
-
-    Returns:
-        How many there are.
+        quarantine: receives the list; nothing is created if there is no message.
     """
     directories = ",".join(str(path) for path in settings.commit_log_dirs)
     keys = {"storePathCommitLog": directories, "mappedFileSizeCommitLog": settings.segment_size}

@@ -1,8 +1,8 @@
 """RecoveryExecutor: plans what recovery will do to a store, then does it.
 
-`recovery` follows the real store's start without touching a byte; here its end is made true: the
-files it would delete go, positions are set, units and keys that it would write are written. A store that
-the real one would refuse is refused in the same words, with nothing changed.
+`recovery` computes a start of the broker without changing a byte; this module applies the result: it deletes files,
+sets positions, writes units and keys. A store that the broker would refuse is refused with the same error, and
+nothing is changed.
 Docs page: docs/engine.md.
 """
 
@@ -40,19 +40,19 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What opening a store came to.
+    """What recovery did to a store.
 
     Attributes:
-        clean_stop: it had been closed in order.
+        clean_stop: whether it was shut down cleanly.
         scanned_from: physical offset from which records were checked; None if there was nothing to check.
-        end: physical offset at which the log goes on.
-        records: how many were checked.
-        dispatched: how many were given to queues and index.
-        deleted: files that went, relative to the root.
-        quarantined: what was moved aside instead, relative to the root.
+        end: physical offset at which the log continues.
+        records: number of records checked.
+        dispatched: number of records dispatched to queues and index.
+        deleted: deleted files, relative to the root.
+        quarantined: files moved to quarantine instead, relative to the root.
         why: the rules that were applied.
-        accepted: what is wrong and was taken all the same.
-        cut_messages: with careful recovery, how many whole messages lay in what was cut; they are listed in the
+        accepted: damage that the broker accepts, which is still there.
+        cut_messages: with careful recovery, the number of complete messages in what was cut; they are listed in the
             quarantine.
     """
 
@@ -69,7 +69,7 @@ class Recovered:
 
 
 class _NotedIndex(SimulatedIndex):
-    """The model of the index, which also keeps what it is given."""
+    """The model of the index, which also keeps the keys that it gets."""
 
     def __init__(self, settings: Settings, plan: Start) -> None:
         super().__init__(settings, plan.ledger)
@@ -97,12 +97,12 @@ class RecoveryExecutor:
     outcome: Outcome
 
     def __init__(self, root: Path, options: StoreOptions, directories: tuple[Path, ...]) -> None:
-        """Takes the store.
+        """Reads nothing; `plan` does.
 
         Args:
-            root: its root.
-            options: how it is to be opened.
-            directories: where segments are, read-only ones included.
+            root: root directory of the store.
+            options: to open it with.
+            directories: of segments, including read-only ones.
         """
         self._root = root
         self._options = options
@@ -134,22 +134,22 @@ class RecoveryExecutor:
     def carry_out(
         self, files: Files, log: MappedFileQueue, queues: Queues, index: Index | None, left_by: LeftBy, now: int
     ) -> Recovered:
-        """Does what was computed.
+        """Applies the plan.
 
-        Files that the model read are as they were: the caller holds the lock. A store that a broker left is
-        recovered as the broker would; one that this engine left gets a whole index and a clean tail besides, and
-        records that would be lost are moved aside.
+        The files that the plan was computed from are unchanged, since the caller holds the lock. A store that a broker
+        wrote is recovered as the broker would. One that this engine wrote also gets a complete index and zeros after
+        the end of the log, and records that would be lost are moved to quarantine.
 
         Args:
             files: the file system.
             log: the CommitLog's files, empty so far.
             queues: of the store, empty so far.
             index: of the store, None if keys are not indexed.
-            left_by: who left the store.
+            left_by: how the last writer ended.
             now: ms since epoch.
 
         Raises:
-            OSError: something could not be written; opening again does it once more.
+            OSError: something could not be written; the next opening repeats it.
         """
         plan, outcome = self._plan, self.outcome
         is_ours = left_by in (LeftBy.KILL, LeftBy.POWER_CUT)
@@ -212,7 +212,7 @@ class RecoveryExecutor:
         return str(path.relative_to(self._root) if path.is_relative_to(self._root) else path)
 
     def checkpoint_fields(self) -> dict[str, int]:
-        """Returns what the checkpoint says after recovery; of the index only what its files prove."""
+        """Returns the checkpoint after recovery; its index timestamp covers only what the index files prove."""
         values = self._plan.checkpoint
         return {name: getattr(values, name) for name in values.__dataclass_fields__ if name != "index_msg_timestamp"}
 
@@ -240,7 +240,7 @@ class RecoveryExecutor:
         return path in segments and holds_record(read_data(path))
 
     def _lost_keys_from(self) -> int | None:
-        """Returns from where on the log must be indexed again, None if recovery takes nothing from the index."""
+        """Returns the offset from which the log must be indexed again, None if recovery deletes no index file."""
         headers = []
         for step in self._plan.steps:
             if step.action is Action.DELETE and step.path.parent.name == file_names.INDEX and step.path.is_file():

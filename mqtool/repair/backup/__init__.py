@@ -1,12 +1,12 @@
-"""Backups of a store: taken beside a living broker, incremental, verified; brought back into a new directory.
+"""Backups of a store: incremental, verified, taken while a broker runs; restored into a new directory.
 
 ```
-made = backup(root, destination)          # again and again: what has not changed is not stored again
+made = backup(root, destination)          # repeat it: unchanged pieces are not stored again
 found = restore(destination, new_root)    # the newest snapshot, or one by name; refused if anything is damaged
 ```
 
-A destination holds pieces of files by the SHA-256 of their bytes and one manifest for each snapshot; docs/backup.md
-describes both. A snapshot exists when its manifest does, which is written last.
+A destination contains pieces of files, named by the SHA-256 of their bytes, and one manifest for each snapshot;
+docs/backup.md describes both. The manifest is written last: a snapshot exists if its manifest does.
 """
 
 from mqtool.repair.backup.create import Backed, backup

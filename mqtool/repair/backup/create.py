@@ -27,15 +27,15 @@ OnProgress = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Backed:
-    """What a backup came to.
+    """Result of a backup.
 
     Attributes:
         snapshot: its manifest.
-        manifest: where that is.
-        resumed: an earlier run had not come to its end; what it stored was used.
-        read: bytes of files.
-        pieces, new_pieces: in the snapshot, and of these not there before.
-        stored: bytes that the new ones take.
+        manifest: path of the manifest.
+        resumed: whether it continued an interrupted run.
+        read: bytes read from files.
+        pieces, new_pieces: number of pieces in the snapshot, and of those newly stored.
+        stored: bytes of the new pieces, compressed.
     """
 
     snapshot: Snapshot
@@ -53,19 +53,19 @@ def backup(
     config: "str | Path | Mapping[str, object] | None" = None,
     on_progress: OnProgress | None = None,
 ) -> Backed:
-    """Takes a snapshot of a store; safe beside a running broker.
+    """Takes a snapshot of a store; safe while a broker is running.
 
     Args:
         root: of the store; only read.
-        destination: new directory, or one with earlier snapshots: only what is new is stored.
+        destination: new directory, or one with earlier snapshots: only new pieces are stored.
         config: broker keys.
-        on_progress: told now and then.
+        on_progress: called at intervals.
 
     Raises:
-        RefusedError: a broker runs on a kind of store that cannot be copied meanwhile; links in the tree; the
-            destination is something else.
-        UnsupportedFormatError: parts of the store lie outside of its root.
-        StoreError: a file cannot be read or written; the backup is incomplete and goes on when run again.
+        RefusedError: a broker is running on a kind of store that cannot be copied meanwhile; the tree contains links;
+            the destination is not a backup.
+        UnsupportedFormatError: parts of the store are outside of its root.
+        StoreError: a file cannot be read or written; run the backup again to continue it.
     """
     if is_inside(destination, root):
         raise UsageError(f"{destination}: expected a directory outside of {root}")
@@ -101,7 +101,7 @@ def _check(store: Store) -> None:
 
 
 def _begin(destination: Path) -> tuple[bool, Path]:
-    """Makes the destination; marks the backup as begun."""
+    """Creates the destination; marks the backup as begun."""
     directory = destination / snapshots.DIRECTORY
     try:
         if destination.exists() and not directory.is_dir() and any(destination.iterdir()):
@@ -157,7 +157,7 @@ class _SnapshotWriter:
             return now.commit_log.max_offset
 
     def _copy_database(self, directory: str) -> list[FileEntry]:
-        """Copies a RocksDB in one state, though a broker may have it open: what changed is copied again."""
+        """Copies a RocksDB in one state while a broker may have it open: files that changed are copied again."""
         for _ in range(_ATTEMPTS):
             try:
                 before = state_of(self._root, directory)
@@ -191,7 +191,7 @@ class _SnapshotWriter:
                 raise StoreError(f"cannot be read: {error.strerror}", self._root / name) from error
 
     def _copy(self, name: str, limit: int | None) -> FileEntry:
-        """Stores a file; what lies at or behind `limit` counts as zeros."""
+        """Stores a file; bytes at or after `limit` are stored as zeros."""
         whole, found = hashlib.sha256(), []
         descriptor = os.open(self._root / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
@@ -212,7 +212,7 @@ class _SnapshotWriter:
 
 
 def _read(descriptor: int, position: int, length: int, limit: int | None) -> bytes:
-    """Returns bytes of a file; zeros where it has become shorter, and at and behind the limit."""
+    """Returns bytes of a file; zeros where it has become shorter, and from the limit on."""
     wanted = length if limit is None else max(0, min(length, limit - position))
     parts, have = [], 0
     while have < wanted:

@@ -1,10 +1,10 @@
-"""In which order the files of a store are copied, so that the copy can be recovered although a broker goes on writing.
+"""The order in which files are copied, so that the copy can be recovered although a broker continues to write.
 
-What refers to something is copied before what it refers to, and the log last, up to an end that is fixed first:
+References are copied before what they refer to, and the log last, up to an end that is fixed first:
 
-1. the checkpoint: the older it is, the further back a recovery begins, and what it does again harms nothing;
-2. progress of consumers and of delays: an offset behind its queue delivers twice, one before it loses messages;
-3. then the end of the log is noted; what a broker appends from here on is not part of the backup;
+1. the checkpoint: the older it is, the earlier recovery starts scanning, and repeated dispatch does no harm;
+2. progress of consumers and delays: an offset that is too old delivers twice, one that is too new loses messages;
+3. then the end of the log is fixed; records appended after it are not part of the backup;
 4. index, queues and all else: units beyond the noted end are cut by recovery, missing ones are dispatched again from
    the checkpoint on (R6 and R8 of docs/recovery.md);
    A RocksDB among them (`rocksdbstore`, tables in `config`) is copied as one state: its manifest names the files that
@@ -71,7 +71,7 @@ def list_files(root: Path) -> Listing:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseState:
-    """What tells two states of an open RocksDB apart; only its newest write-ahead log grows without changing it.
+    """Identifies a state of an open RocksDB; only its newest write-ahead log grows without changing it.
 
     Attributes:
         names: below the root, in the order to copy them: manifest and tables before the write-ahead logs.

@@ -12,7 +12,7 @@ from mqtool.rebuild.aside import sync
 from mqtool.store.files import read_file
 
 PIECE = 4 << 20
-"""Bytes of a piece at most; a file is cut at multiples of it."""
+"""Maximum bytes of a piece; files are cut at multiples of it."""
 
 DIRECTORY = "pieces"
 _LEVEL = 3
@@ -23,8 +23,8 @@ class Pieces:
     """The pieces of one destination.
 
     Attributes:
-        written: how many were added by this object.
-        stored: bytes that these take, compressed.
+        written: number of pieces added by this object.
+        stored: compressed bytes of these.
     """
 
     def __init__(self, destination: Path) -> None:
@@ -74,14 +74,14 @@ class Pieces:
             sync(self._root)
 
     def read(self, digest: str, length: int) -> bytes:
-        """Returns a piece, proved.
+        """Returns a piece after checking its SHA-256.
 
         Args:
             digest: its SHA-256.
             length: bytes; at most `PIECE`.
 
         Raises:
-            RefusedError: it is not there or not what it was.
+            RefusedError: it is missing or damaged.
         """
         path = self.path(digest)
         try:
@@ -99,7 +99,7 @@ class Pieces:
         return data
 
     def remove_leftovers(self) -> int:
-        """Removes what an interrupted run was writing; returns how many files."""
+        """Deletes temporary files of an interrupted run; returns how many."""
         left = list(self._root.glob("*/*.incomplete")) if self._root.is_dir() else []
         for path in left:
             path.unlink(missing_ok=True)

@@ -19,13 +19,13 @@ OnProgress = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Restored:
-    """What bringing back came to.
+    """Result of a restore.
 
     Attributes:
-        snapshot: which.
-        target: new root; None if it was only checked.
-        bytes: of all files.
-        verify: state that `mqtool verify` gives the new store; None if it was only checked.
+        snapshot: the snapshot that was restored.
+        target: new root; None if the snapshot was only checked.
+        bytes: sum of the files' sizes.
+        verify: state of the new store according to `mqtool verify`; None if it was only checked.
     """
 
     snapshot: Snapshot
@@ -37,17 +37,17 @@ class Restored:
 def restore(
     destination: Path, target: Path | None, name: str | None = None, on_progress: OnProgress | None = None
 ) -> Restored:
-    """Makes a store of a snapshot.
+    """Restores a snapshot into a new store.
 
     Args:
         destination: of backups.
-        target: new root, must not exist; it appears when it is whole and on disk. None to check the snapshot only.
+        target: new root, which must not exist; it appears when it is complete and on disk. None only checks.
         name: which snapshot; None for the newest.
-        on_progress: told now and then.
+        on_progress: called at intervals.
 
     Raises:
-        RefusedError: the snapshot is incomplete or damaged, or the target is taken; nothing was made.
-        StoreError: the system refuses.
+        RefusedError: the snapshot is incomplete or damaged, or the target exists; nothing was created.
+        StoreError: a file cannot be read or written.
     """
     snapshot = load(destination, name)
     pieces, tell = Pieces(destination), on_progress or (lambda _done: None)

@@ -1,4 +1,4 @@
-"""Manifests: what a snapshot consists of, as JSON under the time at which it was begun."""
+"""Manifests: the content of a snapshot, as JSON, named by the time at which the backup started."""
 
 import hashlib
 import json
@@ -47,7 +47,7 @@ class FileEntry:
         mode: permission bits.
         modified_ns: when it was last written.
         sha256: of all bytes.
-        pieces: what is not zeros, in order.
+        pieces: in order, without those of zeros only.
     """
 
     path: str
@@ -63,13 +63,13 @@ class Snapshot:
     """One backup.
 
     Attributes:
-        name: when it was begun, `20260102T030405Z`.
-        store: root that it is of.
-        live: a broker held the store meanwhile.
-        log_end: physical offset up to which the log was taken; None if all of it was.
-        directories: that hold no file, below the root.
+        name: when it started, `20260102T030405Z`.
+        store: root of the store.
+        live: whether a broker was running on the store.
+        log_end: physical offset up to which the log was copied; None if all of it was.
+        directories: empty ones, relative to the root.
         files: in the order in which they were copied.
-        notes: in words.
+        notes: remarks for the reader.
     """
 
     name: str
@@ -101,10 +101,10 @@ class Snapshot:
 
 
 def snapshots(destination: Path) -> list[str]:
-    """Returns the names of the whole snapshots of a destination, oldest first.
+    """Returns the names of the complete snapshots of a destination, oldest first.
 
     Raises:
-        RefusedError: it is no destination of backups.
+        RefusedError: it is not a destination of backups.
     """
     directory = destination / DIRECTORY
     if not directory.is_dir():
@@ -117,10 +117,10 @@ def load(destination: Path, name: str | None = None) -> Snapshot:
 
     Args:
         destination: of backups.
-        name: which; None for the newest.
+        name: which snapshot; None for the newest.
 
     Raises:
-        RefusedError: there is none of the name, it was not finished, or it is not as it was written.
+        RefusedError: there is no such snapshot, or it is incomplete or damaged.
     """
     whole = snapshots(destination)
     directory = destination / DIRECTORY
