@@ -182,20 +182,27 @@ def replay(
         grep=grep,
         limit=limit,
     )
-    if _is_address(to):
-        for name, given in (("--flush", flush), ("--broker", broker), ("--config", config)):
-            if given:
-                raise UsageError(f"{name} is about the files of a --to store; {to} is a name server")
-        originals = Source(source, _selection(source, filters), keep_times)
+    is_address = _is_address(to)
+    for name, given in (("--flush", flush), ("--broker", broker), ("--config", config)):
+        if is_address and given:
+            raise UsageError(f"{name} is about the files of a --to store; {to} is a name server")
+    originals = Source(source, _selection(source, filters), keep_times)
+    if is_address:
         result = _send(SendRequest(originals, to, ids, state, rate, dry_run))
     else:
-        originals = Source(source, _selection(source, filters), keep_times)
-        compat = None if broker is None else Compat(broker)
-        again = duplicates is Duplicates.APPEND
-        sync = flush is Flush.SYNC
-        result = replay_messages(
-            ReplayRequest(originals, Path(to), ids, state, rate, sync, config, compat, dry_run, duplicates=again)
+        request = ReplayRequest(
+            originals,
+            Path(to),
+            ids,
+            state,
+            rate,
+            sync=flush is Flush.SYNC,
+            config=config,
+            compat=None if broker is None else Compat(broker),
+            dry_run=dry_run,
+            duplicates=duplicates is Duplicates.APPEND,
         )
+        result = replay_messages(request)
     for position, reason in result.reasons[:3]:
         note(f"refused at {position}: {reason}")
     for damage in result.passed.damage[:3]:
