@@ -14,9 +14,12 @@ import numpy as np
 from mqtool.engine.write.record import with_crc
 from mqtool.errors import FormatError, StoreError
 from mqtool.formats import commit_log, properties
-from mqtool.formats.commit_log import FRAME, MAGIC_V1, MAGIC_V2, TRANSACTION_MASK, SysFlag
+from mqtool.formats.commit_log import FRAME, MAGIC_V1, MAGIC_V2, TRANSACTION_MASK, Record, SysFlag
+from mqtool.formats.consume_queue import tags_code
+from mqtool.formats.topics import is_lmq
 from mqtool.rebuild.settings import settings_of
 from mqtool.records.dispatch import Dispatcher
+from mqtool.records.dispatched import QueueUnits
 from mqtool.records.frames import Frames
 from mqtool.store.consume_queue import Queue, has_record
 from mqtool.store.store import Store
@@ -40,13 +43,14 @@ class _Units:
     size: np.ndarray
     queue: np.ndarray
     offset: np.ndarray
+    tags_code: np.ndarray
 
 
 class Vouched:
     """What the units of one store vouch for.
 
     Attributes:
-        put_right: physical offsets of records whose queue id or queue offset was not what was written.
+        put_right: physical offsets of records whose topic, queue id or queue offset was not what was written.
     """
 
     def __init__(self, store: Store) -> None:
@@ -56,6 +60,8 @@ class Vouched:
         self._dispatcher = Dispatcher(settings_of(store).rules)
         self._continuity = Continuity(self._dispatcher.topics.names)
         self.put_right: list[int] = []
+        self._unknown: list[int] = []
+        self._looked_at = 0
         self._given: set[tuple[int, int]] = set()
         self._agreements: dict[tuple[int, int], bool | None] = {}
 
@@ -64,9 +70,14 @@ class Vouched:
         return [queue for queue in self._store.disk_queues() if not queue.is_batch]
 
     @cached_property
+    def _known(self) -> set[str]:
+        """Topics that a queue or the configuration has."""
+        return {queue.topic for queue in self._store.disk_queues()} | self._store.metadata.topics.keys()
+
+    @cached_property
     def _units(self) -> _Units:
         none = np.empty(0, np.int64)
-        columns: list[list[np.ndarray]] = [[none], [none], [none], [none]]
+        columns: list[list[np.ndarray]] = [[none], [none], [none], [none], [none]]
         for number, queue in enumerate(self._queues):
             units = queue.units()
             real = np.flatnonzero(has_record(units) & (units["size"] >= commit_log.MIN_RECORD_SIZE))
@@ -74,6 +85,7 @@ class Vouched:
             columns[1].append(units["size"][real].astype(np.int64))
             columns[2].append(np.full(len(real), number))
             columns[3].append(real + queue.first_offset)
+            columns[4].append(units["tags_code"][real].astype(np.int64))
         joined = [np.concatenate(column) for column in columns]
         order = np.argsort(joined[0], kind="stable")
         return _Units(*(column[order] for column in joined))
@@ -94,11 +106,51 @@ class Vouched:
 
     def queued(self, frames: Frames) -> Frames:
         """Returns frames in which every record is in the queue, and at the place, that a unit vouches for."""
-        return self._placed(self._unprepared(frames)) if len(frames) else frames
+        if not len(frames):
+            return frames
+        unprepared = self._unprepared(frames)
+        dispatched = self._dispatcher.dispatch(unprepared, keys=False).units
+        return self._placed(self._named(unprepared, dispatched), dispatched)
 
-    def _placed(self, frames: Frames) -> Frames:
+    def _named(self, frames: Frames, dispatched: QueueUnits) -> Frames:
+        """Puts topics right that no queue and no configuration knows, where just one unit vouches for another.
+
+        The unit must be at the place that the record states, with its size and tags code, and its topic as long.
+        """
+        names = self._dispatcher.topics.names
+        self._unknown += [number for number in range(self._looked_at, len(names)) if names[number] not in self._known]
+        self._looked_at = len(names)
+        if not self._unknown:
+            return frames
+        units, physical = self._units, frames.positions + frames.base
+        strange = np.unique(dispatched.row[np.isin(dispatched.topic, self._unknown)])
+        data: bytearray | None = None
+        for row in strange.tolist():
+            at, size = int(frames.positions[row]), int(frames.sizes[row])
+            first, last = (int(np.searchsorted(units.physical, physical[row], side=side)) for side in ("left", "right"))
+            record = commit_log.parse_record(frames.view[at : at + size])
+            topics = {self._queue(number).topic for number in range(first, last) if self._is_of(number, record)}
+            if len(topics) != 1:
+                continue
+            made = commit_log.build_record(replace(record, topic=topics.pop().encode()))
+            if made[-properties.CRC32_TAIL_SIZE :].startswith(_CRC_MARK):
+                made = with_crc(made)
+            data = bytearray(frames.view) if data is None else data
+            data[at : at + size] = made
+            self.put_right.append(int(physical[row]))
+        return frames if data is None else Frames(memoryview(data), frames.base, frames.positions, frames.sizes)
+
+    def _is_of(self, number: int, record: Record) -> bool:
+        """Whether a unit says of a record what the record says itself, but for another topic of the same length."""
+        queue, units = self._queue(number), self._units
+        if is_lmq(queue.topic) or len(queue.topic.encode()) != len(record.topic):
+            return False
+        tags = properties.decode(record.properties).get(properties.TAGS)
+        stated = record.queue_id, record.queue_offset, record.total_size, tags_code(tags)
+        return stated == (*self._place(number), int(units.size[number]), int(units.tags_code[number]))
+
+    def _placed(self, frames: Frames, dispatched: QueueUnits) -> Frames:
         """Puts queue ids and queue offsets right, from the first record on whose queue does not go on as it should."""
-        dispatched = self._dispatcher.dispatch(frames, keys=False).units
         self._continuity.follow(self._continuity.codes(dispatched), dispatched)
         if not self._continuity.span.jumps:
             return frames

@@ -350,6 +350,38 @@ def test_records_in_a_row_with_too_small_queue_offsets_stay_where_their_units_ar
         assert queue.units()["physical_offset"].tolist() == [one.physical_offset for one in mine]
 
 
+@pytest.mark.parametrize(
+    ("topic", "tags", "is_repaired"),
+    [
+        (b"Orderz", None, True),
+        (b"\xff\x00ders", None, True),
+        (b"Orderz", b"TagQ", False),  # what the unit says of the tags is not what the record says
+    ],
+)
+def test_wrong_bytes_in_a_topic_are_put_right_where_one_unit_vouches_for_the_record(topic, tags, is_repaired, tmp_path):
+    root = copy_store("orders-5.5.0", tmp_path)
+    whole = records(root)
+    with mqtool.open(root) as store:
+        mine = [one for one in store.messages() if (one.topic, one.queue_id) == ("Orders", 0)]
+        hit = [one for one in mine if one.tags == "TagA"][-1]
+        segment = store.commit_log.segments[store.commit_log.segment_at(hit.physical_offset)]
+    data = bytearray(segment.path.read_bytes())
+    start = hit.physical_offset - segment.base
+    record = bytes(data[start : start + hit.store_size])
+    assert record.count(b"\x06Orders") == record.count(b"TAGS\x01Tag") == 1
+    harmed = record.replace(b"\x06Orders", b"\x06" + topic)
+    at = harmed.index(b"TAGS\x01") + 5
+    harmed = harmed[:at] + (tags or harmed[at : at + 4]) + harmed[at + 4 :]
+    data[start : start + hit.store_size] = harmed
+    segment.path.write_bytes(data)
+    found = salvage(root, tmp_path / "new")
+    assert any("put right" in note and str(hit.physical_offset) in note for note in found.notes) == is_repaired
+    assert (records(tmp_path / "new") == whole) == is_repaired
+    with mqtool.open(tmp_path / "new") as store:
+        queue = next(one for one in store.disk_queues() if (one.topic, one.queue_id) == ("Orders", 0))
+        assert (hit.physical_offset in queue.units()["physical_offset"].tolist()) == is_repaired
+
+
 def test_units_that_are_wrong_change_no_record(tmp_path):
     """A queue file moved by one unit, and the files of two queues swapped: it is the records that are right."""
     root = copy_store("orders-5.5.0", tmp_path)
