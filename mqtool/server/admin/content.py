@@ -1,4 +1,4 @@
-"""What stands on the pages of topics and groups: values in the order of the page, no markup."""
+"""Content of the pages about topics and groups: values in the order of the page, no markup."""
 
 import shutil
 import time
@@ -16,7 +16,7 @@ _UNITS = ((86_400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 
 
 class Lag(NamedTuple):
-    """How far a group is behind in a topic, its members, and what it takes a second."""
+    """A group in a topic: its lag, its members, and its messages per second."""
 
     group: str
     topic: str
@@ -26,7 +26,7 @@ class Lag(NamedTuple):
 
 
 class TopicRow(NamedTuple):
-    """A topic: its queues, what it holds and takes, who reads it, and the largest lag."""
+    """A topic: its queues, messages stored and per second, number of groups, and the largest lag."""
 
     name: str
     queues: str
@@ -46,7 +46,7 @@ class QueueRow(NamedTuple):
 
 
 class OffsetRow(NamedTuple):
-    """Where a group stands in a queue."""
+    """The offset of a group in a queue."""
 
     topic: str
     queue_id: int
@@ -77,7 +77,7 @@ class Group:
 
 
 def health(snapshot: Snapshot, messages: Messages) -> list[tuple[str, str]]:
-    """Returns what there is to say of the store, as names and values."""
+    """Returns the state of the store, as names and values."""
     first, last = max(0, messages.min_physical_offset), max(0, messages.max_physical_offset)
     oldest, now = messages.earliest_store_time(), time.time_ns() // 1_000_000
     disk = shutil.disk_usage(messages.path)
@@ -107,7 +107,7 @@ def verdict(snapshot: Snapshot) -> tuple[str, str]:
 
 
 def lags(snapshot: Snapshot, messages: Messages) -> list[Lag]:
-    """Returns every group in every topic where it has committed, the farthest behind first."""
+    """Returns every group in every topic where it has committed, the largest lag first."""
     found = []
     for (topic, group), committed in snapshot.committed.items():
         if topic in snapshot.topics:
@@ -149,7 +149,7 @@ def _topic_row(config: TopicConfig, held: int, rate: float, behind: list[int]) -
 
 
 def topic(name: str, snapshot: Snapshot, messages: Messages) -> Topic | None:
-    """Returns one topic, None if there is none of this name."""
+    """Returns one topic, None if it does not exist."""
     config = snapshot.topics.get(name)
     if config is None:
         return None
@@ -165,7 +165,7 @@ def topic(name: str, snapshot: Snapshot, messages: Messages) -> Topic | None:
 
 
 def group(name: str, snapshot: Snapshot, messages: Messages) -> Group | None:
-    """Returns one group, None if there is none of this name."""
+    """Returns one group, None if it does not exist."""
     if name not in snapshot.groups:
         return None
     offsets = []

@@ -1,4 +1,4 @@
-"""Requests and replies of the page: one GET on one connection, with limits on everything that is taken."""
+"""Requests and replies of the page: one GET per connection, with limits on every part of it."""
 
 import ipaddress
 from collections.abc import Iterable
@@ -37,7 +37,7 @@ _HEADERS = {
     "Cache-Control": "no-store",
     "Connection": "close",
 }
-"""What every reply says: nothing is fetched from elsewhere, nothing frames it, nothing keeps it."""
+"""Headers of every reply: no resources of other hosts, no frames, no caching."""
 
 
 class BadRequestError(Exception):
@@ -48,7 +48,7 @@ class BadRequestError(Exception):
     """
 
     def __init__(self, status: int, reason: str) -> None:
-        """Takes the status and what to say."""
+        """Takes status and text."""
         super().__init__(reason)
         self.status = status
 
@@ -84,13 +84,13 @@ class Reply(NamedTuple):
 
 
 def path_of(head: bytes) -> str:
-    """Returns the path that a request asks for, "" if it is none."""
+    """Returns the path of a request, "" if it has none."""
     words = head.split(b"\r\n", 1)[0].split(b" ")
     return words[1].partition(b"?")[0].decode("latin-1") if len(words) == 3 else ""
 
 
 def parse(head: bytes) -> Request:
-    """Reads the head of a request.
+    """Parses the head of a request.
 
     Raises:
         BadRequestError: it is none, or more than this page takes.

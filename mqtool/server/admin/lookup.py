@@ -1,4 +1,4 @@
-"""Messages by what is known of them: an id, a key, a place in a queue, a place in the log."""
+"""Look-up of messages by id, key, queue offset or physical offset."""
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,7 +12,7 @@ from mqtool.server.admin.snapshot import Snapshot
 from mqtool.server.broker.stored import Stored, stored
 
 MOST_HITS = 32
-"""Messages that one key leads to, at most."""
+"""Maximum number of messages of one key."""
 _LAST_QUEUE = (1 << 31) - 1
 _SEARCH_S = 2.0
 """Time for a unique key in all topics."""
@@ -20,12 +20,12 @@ _SEARCH_S = 2.0
 
 @dataclass(slots=True)
 class Looked:
-    """What a look-up came to.
+    """The result of a look-up.
 
     Attributes:
         hits: messages, by physical offset.
         problem: what is wrong with the question, "" if nothing is.
-        notes: what else there is to say.
+        notes: other remarks.
     """
 
     hits: list[Stored] = field(default_factory=list)
@@ -34,7 +34,7 @@ class Looked:
 
 
 class _QuestionError(Exception):
-    """A question that cannot be asked."""
+    """A look-up with invalid fields."""
 
 
 def look_up(fields: Mapping[str, str], snapshot: Snapshot, messages: Messages) -> Looked | None:
@@ -63,7 +63,7 @@ def look_up(fields: Mapping[str, str], snapshot: Snapshot, messages: Messages) -
 
 
 def _number(text: str, name: str, most: int) -> int:
-    """Returns a number; raises _QuestionError if the text is none, or it is out of range."""
+    """Returns a number; raises _QuestionError if the text is not one, or it is out of range."""
     if not (text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= most):
         raise _QuestionError(f"expected a {name} of 0 to {most}, found {text[:40]}")
     return int(text)
@@ -79,7 +79,7 @@ def _topic(fields: Mapping[str, str], snapshot: Snapshot) -> str:
 
 
 def _by_id(text: str, topic: str, snapshot: Snapshot, messages: Messages, looked: Looked) -> None:
-    """An id of 32 or 56 digits may be of either kind: where the message lies, or what the client made."""
+    """Looks an id up: of 32 or 56 digits it may be an offset message id, or a unique key made by the client."""
     try:
         place = message_id.parse_offset_id(text)
         found = _at(messages, place.physical_offset)
@@ -123,7 +123,7 @@ def _by_key(messages: Messages, topic: str, key: str, *, unique: bool = False) -
 
 
 def _at(messages: Messages, physical_offset: int) -> list[Stored]:
-    """Returns the message whose record starts at a place of the log, if one does."""
+    """Returns the message whose record starts at a physical offset, if there is one."""
     if not max(0, messages.min_physical_offset) <= physical_offset < messages.max_physical_offset:
         return []
     data = messages.message_at(physical_offset)

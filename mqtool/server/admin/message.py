@@ -1,4 +1,4 @@
-"""One message as the page shows it: its fields, its properties, its body as far as anybody wants to read it."""
+"""One message as the page shows it: its fields, its properties, and the start of its body."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -15,7 +15,7 @@ MOST_CHARACTERS = 8192
 MOST_HEX_BYTES = 512
 _HEX_ROW = 16
 _MAX_BODY = 8 << 20
-"""Bytes that a compressed body may have; a broker takes 4 MiB unless it is told otherwise."""
+"""Maximum bytes of a decompressed body; by default a broker accepts bodies of 4 MiB."""
 _TAB = "    "
 _TRANSACTIONS = {0: "", 4: "prepared", 8: "committed", 12: "rolled back"}
 
@@ -39,7 +39,7 @@ class Body(NamedTuple):
 
 
 class Passed(NamedTuple):
-    """A group that reads the topic: where it stands in the queue, and whether that is behind the message."""
+    """A group that reads the topic: its offset in the queue, and whether that is after the message."""
 
     group: str
     consumer_offset: int
@@ -90,7 +90,7 @@ def hit(message: Stored) -> Hit:
 
 
 def shown(message: Stored, snapshot: Snapshot) -> Shown:
-    """Returns a message with all that is known of it."""
+    """Returns a message with its fields, properties, body and groups."""
     record = message.record
     transaction = _TRANSACTIONS[commit_log.transaction_type(record.sys_flag)]
     rows = [
@@ -145,7 +145,7 @@ def body_of(body: bytes, sys_flag: int) -> Body:
 
 
 def _text(body: bytes) -> str | None:
-    """Returns the beginning of a body as text, a little more than is shown; None if it is none."""
+    """Returns the beginning of a body as text, a little more than is shown; None if it is not text."""
     piece = body[: 4 * MOST_CHARACTERS + 4]
     try:
         return piece.decode()

@@ -1,4 +1,4 @@
-"""Each page: what its fields ask for, looked up and put into its template. For the page's thread."""
+"""The pages: each looks up what its fields request, and fills its template. For the page's thread."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -25,7 +25,7 @@ _FIRST = 15
 
 
 class Question(NamedTuple):
-    """What a page is made from.
+    """What a page is rendered from.
 
     Attributes:
         fields: of the query.
@@ -40,7 +40,7 @@ class Question(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Some rows of a list, and where they stand in it."""
+    """Some rows of a list, and their positions in it."""
 
     rows: Sequence[object]
     number: int
@@ -49,7 +49,7 @@ class Part(NamedTuple):
 
 
 def overview(question: Question) -> Reply:
-    """The first page: state, rates, health, who is behind, what comes in."""
+    """The first page: state, rates, health, largest lags and busiest topics."""
     snapshot, messages = question.snapshot, question.messages
     state, sentence = content.verdict(snapshot)
     behind = content.lags(snapshot, messages)
@@ -80,7 +80,7 @@ def topics(question: Question) -> Reply:
 
 
 def groups(question: Question) -> Reply:
-    """All groups, the farthest behind first, those without offsets last."""
+    """All groups, the largest lag first, those without offsets last."""
     fields, snapshot = question.fields, question.snapshot
     behind = content.lags(snapshot, question.messages)
     idle = snapshot.groups - {one.group for one in behind}
@@ -112,7 +112,7 @@ def group(question: Question) -> Reply:
 
 
 def messages(question: Question) -> Reply:
-    """The forms of the look-up, and what it found."""
+    """The forms of the look-up, and its result."""
     if not question.shows_messages:
         reason = "This broker asks for accounts, and this page has none: it shows no messages."
         return problem(403, "No messages here", reason, question)
@@ -137,7 +137,7 @@ ROUTES: dict[str, Callable[[Question], Reply]] = {
 
 
 def problem(status: int, title: str, sentence: str, question: Question | None = None) -> Reply:
-    """Returns a page that says why there is no other."""
+    """Returns an error page."""
     return _page(status, "problem.html", question, title=title, sentence=sentence)
 
 
@@ -179,7 +179,7 @@ def _environment() -> "Environment":
 
 
 def _lines(text: str) -> object:
-    """Escapes a text whose lines are to stay lines; what is not visible has been replaced before."""
+    """Escapes a text and keeps its lines; invisible characters must have been replaced before."""
     from markupsafe import escape  # noqa: PLC0415
 
     return escape(text)

@@ -1,6 +1,6 @@
 """The admin port: /metrics, /healthz, /readyz and the pages of `mqtool.server.admin` over HTTP, read-only.
 
-`/healthz` says whether the process works, `/readyz` whether it takes and hands out messages.
+`/healthz` reports that the process works, `/readyz` whether it accepts and delivers messages.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from mqtool.server.broker.broker import Broker
 _LOG = logging.getLogger(__name__)
 _REQUEST_S = 10.0
 _LAST_ANSWERS_S = 0.2
-"""How long an answer that is ready may take to go out when the port ends."""
+"""How long sending answers may take when the port closes, in seconds."""
 _MAX_HEAD = 16 << 10
 _TEXT = "text/plain; charset=utf-8"
 _METRICS = "text/plain; version=0.0.4; charset=utf-8"
@@ -44,7 +44,7 @@ class AdminHttp:
         }
 
     async def start(self) -> None:
-        """Listens; raises UsageError if the address cannot be had."""
+        """Listens; raises UsageError if the address cannot be listened on."""
         try:
             self._server = await asyncio.start_server(self._serve, self._host or None, self.port, limit=_MAX_HEAD)
         except (OSError, OverflowError) as error:
@@ -52,13 +52,13 @@ class AdminHttp:
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
-        """Listens no more; on return nothing reads the store."""
+        """Closes the port; on return nothing reads the store."""
         if self._server is not None:
             self._server.close()
             self._server = None
         if self._site is not None:
             await self._site.close()
-        if self._asked:  # answers that are ready go out; a browser may hold a connection on which it asks nothing
+        if self._asked:  # ready answers are sent; a browser may keep a connection open without a request
             _, silent = await asyncio.wait(self._asked, timeout=_LAST_ANSWERS_S)
             for task in silent:
                 task.cancel()

@@ -1,6 +1,6 @@
-"""The store as the page reads it: in a thread of its own, beside the broker.
+"""The store as the page reads it, in a thread of its own.
 
-An open engine answers any thread. The caches of a store that is only read belong to one, so it is opened once more.
+An open engine can be read from any thread. The caches of a read-only store belong to one, so it is opened again.
 """
 
 from collections.abc import Mapping
@@ -11,11 +11,11 @@ from mqtool.server.broker.read_only import ReadOnlyMessages
 from mqtool.store.store import Store, open_store
 
 Messages = MessageStore | ReadOnlyMessages
-"""Whatever answers questions about messages."""
+"""A store to read messages from."""
 
 
 class Reads:
-    """Opens what the page reads when it is first asked for. For the page's thread."""
+    """Opens the store for the page on first use. For the page's thread."""
 
     def __init__(self, broker: Broker, config: Mapping[str, str]) -> None:
         """Takes the broker, and the keys of its configuration."""
@@ -24,7 +24,7 @@ class Reads:
         self._store: Store | None = None
 
     def messages(self) -> Messages:
-        """Returns what to ask.
+        """Returns the store to read.
 
         Raises:
             StoreError: the store cannot be opened.

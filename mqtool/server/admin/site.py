@@ -1,4 +1,4 @@
-"""The site: which requests it takes, how many at once, and for how long.
+"""The site: requests it accepts, how many at once, and for how long.
 
 Tables are copied in the event loop's thread. Reading the store and making the page take a thread of their own, so that
 clients of the broker do not wait for a reader of this page.
@@ -26,10 +26,10 @@ _MAX_WAITING = 16
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who may see what.
+    """Access rights of the page.
 
     Attributes:
-        names: hosts under which a browser may ask, beside addresses and localhost.
+        names: hosts that a browser may use, besides addresses and localhost.
         shows_messages: whether messages may be looked up.
     """
 
@@ -41,7 +41,7 @@ class Site:
     """The pages of one broker. For the event loop's thread."""
 
     def __init__(self, broker: Broker, access: Access | None = None, config: Mapping[str, str] | None = None) -> None:
-        """Takes what to show.
+        """Takes the broker to show.
 
         Args:
             broker: it.
@@ -55,7 +55,7 @@ class Site:
         self._waiting = 0
 
     async def answer(self, head: bytes) -> bytes | None:
-        """Returns the reply to a request, None if it asks for nothing of this site.
+        """Returns the reply to a request, None if its path is not of this site.
 
         Args:
             head: of the request, with the empty line.

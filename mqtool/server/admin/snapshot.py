@@ -1,4 +1,4 @@
-"""What the page shows of a broker's tables, copied in the event loop's thread; all else is done in another one."""
+"""The broker's tables as the page shows them, copied in the event loop's thread for use in another one."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -79,7 +79,7 @@ class Snapshot:
 
 
 def take(broker: Broker) -> Snapshot:
-    """Returns how a broker stands now. For the event loop's thread."""
+    """Returns the state of a broker now. For the event loop's thread."""
     cluster, name = broker.settings.text("brokerClusterName"), broker.settings.text("brokerName")
     committed = {pair: broker.offsets.of(pair[1], pair[0]) for pair in broker.offsets.pairs()}
     online = {

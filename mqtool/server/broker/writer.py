@@ -79,7 +79,8 @@ class Writer:
         result = self._store.put(*message, wait=False)
         if result.append_status is _APPENDED:
             self._arrived(message.topic, message.queue_id, result.queue_offset)
-            self._flush_soon(result, None)
+            if self._sync:
+                self._flush_soon(result, None)
         return result
 
     def deliver(self, message: OutgoingMessage) -> PutResult:
@@ -116,14 +117,14 @@ class Writer:
         if result.ok:
             last = result.queue_offset + max(1, len(result.physical_offsets)) - 1
             self._arrived(batch.topic, batch.queue_id, last)
-            self._flush_soon(result, None)
+            if self._sync:
+                self._flush_soon(result, None)
         return result
 
     def _flush_soon(self, result: PutResult, future: "asyncio.Future[PutStatus] | None") -> None:
         """Has a put flushed. Every put needs it, because dispatch also waits for the flush."""
-        if self._sync:
-            self._waiting.append((result.end, future))
-            self._wake.set()
+        self._waiting.append((result.end, future))
+        self._wake.set()
 
     def flushed(self, result: PutResult, properties: bytes = b"") -> asyncio.Future[PutStatus] | None:
         """Returns the future status of a put after its flush; None if the answer need not wait for a flush."""
