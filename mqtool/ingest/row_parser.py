@@ -24,6 +24,7 @@ _NAMED = {
     "keys": properties.KEYS,
     "unique_key": properties.UNIQUE_KEY,
     "delay_level": properties.DELAY_LEVEL,
+    "sharding_key": properties.SHARDING_KEY,
 }
 _NUMBERS = {
     "queue_id": (0, java.INT_MAX),
