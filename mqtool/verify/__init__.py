@@ -1,4 +1,4 @@
-"""Checking a store: what is broken, what is lost, what to do; nothing is ever changed.
+"""Checks a store: what is damaged, what is lost, what to do. Never changes anything.
 
 `verify(store)` answers with findings, losses and a verdict. Docs page: docs/verify.md.
 """

@@ -23,13 +23,13 @@ _LAGGING = 1
 
 
 def check_checkpoint(survey: Survey, newest: int, index: Sequence[IndexFacts], collector: FindingCollector) -> None:
-    """Looks at the checkpoint.
+    """Checks the checkpoint.
 
     Args:
         survey: the store.
-        newest: latest store timestamp in the log, 0 if it holds no record.
-        index: what the index files hold.
-        collector: where findings go.
+        newest: latest store timestamp in the log in ms, 0 if it contains no record.
+        index: facts about the index files.
+        collector: receives the findings.
     """
     path = survey.root / file_names.CHECKPOINT
     if not path.exists():

@@ -1,9 +1,9 @@
-"""Sums that tell whether two sides hold the same units or entries, without keeping either.
+"""Checksums that show whether log and queues (or index) contain the same units, without keeping the units.
 
-The CommitLog is cut into buckets. Each unit that dispatch would write is mixed into one 64-bit number, and
-the numbers of a bucket are added up; so are those of the units that the queues hold. Equal sums mean equal
-sets, whatever the order; only buckets that differ are looked at unit by unit. Memory is a few words per
-bucket, and sums of parts can be added in any order, by any number of processes.
+The CommitLog is divided into buckets. Each unit that dispatch would write is mixed into one 64-bit number, and the
+numbers of a bucket are added up; the same is done with the units in the queues. Equal sums mean equal sets, in any
+order; only buckets that differ are compared unit by unit. This takes a few words of memory per bucket, and sums of
+parts can be added in any order, by any number of processes.
 """
 
 import hashlib
@@ -22,11 +22,11 @@ _BATCH, _FINAL, _FOLD = mixing.BATCH, mixing.FINAL, mixing.FOLD
 
 
 class Buckets:
-    """Physical offsets to bucket numbers.
+    """Maps physical offsets to bucket numbers.
 
     Attributes:
         count: how many buckets.
-        first: int64, number of the first bucket of each segment, and `count` behind the last.
+        first: int64, number of the first bucket of each segment, followed by `count`.
     """
 
     def __init__(self, segments: Sequence[MappedFile]) -> None:
@@ -155,7 +155,7 @@ class Sums:
 
 
 def queue_key(topic: str, queue_id: int) -> int:
-    """Returns the 64-bit number that stands for a queue."""
+    """Returns a 64-bit hash of topic and queue id."""
     data = f"{queue_id}@{topic}".encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
 

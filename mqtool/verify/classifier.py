@@ -104,7 +104,7 @@ class Classifier:
         return next((facts.failure for facts in self._facts.segments if facts.failure), self._survey.failure)
 
     def _judge_log_alone(self, damages: list[DamagedRange]) -> None:
-        """Reports what the readable segments prove by themselves; nothing can be compared with the others."""
+        """Reports findings of the readable segments alone; without the others no comparison is possible."""
         ranges = self._log(Ledger(damages), WrongRecords({}, []), Disagreement())
         bodies = (body for found in self._facts.segments for body in found.bad_bodies)
         ranges += [self._bad_body(physical, size) for *_, physical, size in bodies]
@@ -137,7 +137,7 @@ class Classifier:
                 yield from ((path, area) for area in _NOT_LISTED if area.value == tree)
 
     def verdict(self, seconds: float, *, complete: bool) -> Verification:
-        """Returns the answer; of a check that was stopped early only what is certain already."""
+        """Returns the verification; of a check that was stopped early only what is certain already."""
         facts, survey = self._facts, self._survey
         found = [finding for segment in facts.segments for finding in segment.findings] + self._collector.findings()
         found = [finding for finding in found if finding.topic is None or survey.wants(finding.topic)]
@@ -174,7 +174,7 @@ class Classifier:
         return checks
 
     def _log_files(self) -> list[DamagedRange]:
-        """Looks at the CommitLog's files; returns every damaged range of the log, in order."""
+        """Checks the segments; returns every damaged range of the log, in order."""
         survey, facts = self._survey, self._facts
         checkpoint_found = self._store.checkpoint
         if commit_log_files.is_missing(survey, checkpoint_found):
@@ -300,7 +300,7 @@ class Classifier:
             self._unknown[Area.INDEX] = "entries may point into the DLedger log, which is not read"
 
     def _around(self) -> None:
-        """Looks at what is neither log, queue nor index."""
+        """Checks all files that are not log, queue or index."""
         survey, collector = self._survey, self._collector
         checkpoint.check_checkpoint(survey, self._facts.newest, self._facts.index, collector)
         checkpoint.check_shutdown(survey, collector)

@@ -1,6 +1,6 @@
 """The CommitLog's files: names, lengths, contiguity over all paths, strays.
 
-Source of what the broker makes of them: MappedFileQueue.load and checkSelf, MultiPathMappedFileQueue (4.9.7, 5.5.0).
+Source of the broker's reactions: MappedFileQueue.load and checkSelf, MultiPathMappedFileQueue (4.9.7, 5.5.0).
 """
 
 from collections.abc import Sequence
@@ -22,17 +22,17 @@ MISSING = "missing"
 """Kind of a damaged range that no file covers (`records.damage.DamageKind`)."""
 
 _WITNESSES = 2
-"""Units that must point behind the last file before it is believed that one is missing: one alone may be bad itself."""
+"""Units pointing past the last file that prove a missing file: a single one may be damaged itself."""
 
 
 def check_files(
     survey: Survey, layout: StoreLayout, size: int | None, ahead: Sequence[Run], collector: FindingCollector
 ) -> list[DamagedRange]:
-    """Looks at names and lengths.
+    """Checks names and lengths.
 
     Args:
         survey: the store.
-        layout: which files the log's directories hold.
+        layout: lists the files in the log's directories.
         size: bytes of a segment, None if unknown.
         ahead: units of all queues that point at or beyond the end of the log.
         collector: where findings go.
@@ -78,7 +78,7 @@ def check_files(
 
 
 def is_missing(survey: Survey, checkpoint: Checkpoint | None) -> bool:
-    """Whether the whole log is gone: no segment, though something was derived from one."""
+    """Whether the complete log is missing: there is no segment, but there are files derived from one."""
     if survey.segments or survey.has_dledger:
         return False
     flushed = checkpoint is not None and (checkpoint.physic_msg_timestamp > 0 or checkpoint.logics_msg_timestamp > 0)
@@ -134,7 +134,7 @@ def _is_number(name: str) -> bool:
 
 
 def _gaps(survey: Survey, named: Sequence[MappedFile], size: int | None, ahead: Sequence[Run]) -> list[DamagedRange]:
-    """Returns what lies between segments; before a file of zeros only if something tells that it held records."""
+    """Returns the gaps between segments; before a file of zeros only if other files prove that there were records."""
     found = []
     end = survey.segments[survey.last_used].end if survey.segments else 0
     for before, after in pairwise(named):
@@ -149,7 +149,7 @@ def _gaps(survey: Survey, named: Sequence[MappedFile], size: int | None, ahead: 
 
 
 def _behind(survey: Survey, named: Sequence[MappedFile], ahead: Sequence[Run]) -> list[DamagedRange]:
-    """Returns the range behind the last file if the queues know of records there."""
+    """Returns the range after the last file if units refer to records there."""
     if not named or survey.has_dledger or survey.live:
         return []
     last = named[-1]
@@ -163,12 +163,12 @@ def _behind(survey: Survey, named: Sequence[MappedFile], ahead: Sequence[Run]) -
 def _leftovers(
     survey: Survey, named: Sequence[MappedFile], explained: list[tuple[int, int]], collector: FindingCollector
 ) -> None:
-    """Reports files behind the end: of zeros, or of bytes that are no part of the log.
+    """Reports files after the end of the log: of zeros, or of bytes that do not belong to the log.
 
     Args:
         survey: the store.
         named: files of the right size.
-        explained: physical offsets, half-open, that other findings speak of.
+        explained: ranges of physical offsets, half-open, that other findings report.
         collector: where findings go.
     """
     full = [segment.path for segment, _ in survey.behind]

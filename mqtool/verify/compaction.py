@@ -1,4 +1,4 @@
-"""Compacted topics: each file of their own log against the queue file beside it.
+"""Compacted topics: compares each file of their log with its queue file.
 
 Source: CompactionLog, CompactionStore, SparseConsumeQueue (5.5.0).
 """
@@ -120,7 +120,7 @@ class CompactionCheck:
             if unit != wanted and not self._survey.live:
                 words = f"unit {number}: expected {_words(wanted)}, found {_words(unit)}"
                 self._collector.add("compaction-unit", file.path, words, position=number * size, queue=name)
-                return  # those behind it are shifted
+                return  # those after it are shifted
 
 
 def _unit_of(message: Message) -> BatchConsumeQueueUnit:

@@ -39,11 +39,11 @@ _BROKERS_OWN = (
     file_names.CONSUMER_FILTERS,
     file_names.TOPICS,
 )
-"""Files of a whole broker; a store used without one has none of them."""
+"""Files that only a broker writes; a store used without a broker has none of them."""
 _ALWAYS = (file_names.TOPICS,)
-"""A broker writes it before it takes the first message."""
+"""Files that a broker writes before it accepts the first message."""
 _ROCKSDB = {file_names.TOPICS: "topics", file_names.CONSUMER_OFFSETS: "consumerOffsets"}
-"""Directories that stand in for a file where the broker keeps its configuration in RocksDB."""
+"""File to the directory that replaces it if the broker keeps its configuration in RocksDB."""
 SYSTEM_TOPICS = (
     topics.SYSTEM_PREFIX,
     "RMQ_SYS_",

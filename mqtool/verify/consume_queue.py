@@ -1,6 +1,6 @@
-"""One queue, read once: what its units can say without the CommitLog, and their sums for the comparison with it.
+"""Reads one queue once: what its units show without the CommitLog, and their checksums for the comparison with it.
 
-Source of what counts as valid: ConsumeQueue.recover, BatchConsumeQueue.recover, MappedFileQueue.doLoad
+Source of the rules of validity: ConsumeQueue.recover, BatchConsumeQueue.recover, MappedFileQueue.doLoad
 (4.9.7, 5.5.0).
 """
 
@@ -19,7 +19,7 @@ from mqtool.verify.throttle import Throttle
 
 _LARGEST_RECORD = 1 << 28
 _FARTHEST = 1 << 45
-"""Bytes behind the end of the log that a unit may point to and still be taken for one that outlived its record."""
+"""Maximum bytes past the end of the log at which a unit still counts as one whose record was lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +29,8 @@ class Run:
     Attributes:
         first, last: numbers of units (for ConsumeQueues: queue offsets), both included.
         first_offset, last_offset: queue offsets, both included.
-        start, end: least physical offset that they name, and the largest end of a record.
-        bytes: of the records that they name.
+        start, end: minimum physical offset that they contain, and the maximum end of a record.
+        bytes: sum of the sizes of their records.
     """
 
     first: int
@@ -49,20 +49,20 @@ class Run:
 
 @dataclass
 class QueueFacts:
-    """What one queue's files hold.
+    """Facts about one queue's files.
 
     Attributes:
         topic, queue_id, is_batch: which queue.
-        units: that name a record.
+        units: number of units that refer to a record.
         first: number of the first unit on disk.
         used_end: number after the last unit in use.
         min_offset, max_offset: queue offsets of the first unit that the log still has and after the last one inside it.
         newest_end: physical offset after the newest record inside the log that a unit names, 0 if none.
         holes: zero units before the last one in use.
-        bad: units that cannot be.
+        bad: invalid units.
         ahead: units that point at or beyond the end of the log.
         lost: units that point between segments.
-        late: units older than the log behind ones that are not.
+        late: units older than the log that follow newer ones.
         chunks: (file number, first unit in it, how many, least and largest physical offset) of each block read.
         failure, failed_file: why reading stopped, and at which file; "" if it did not.
     """
@@ -138,7 +138,7 @@ class _Scan:
             self._take_any(number, first, start, units)
 
     def _take_plain(self, number: int, first: int, start: int, units: np.ndarray) -> bool:
-        """Takes units that all name records of the log, if that can be seen at once."""
+        """Fast case: adds units if a single test shows that all refer to records of the log."""
         seen = self._buckets.add_plain_units(self._sums, units, start, self._key[0], self._survey.end)
         if seen is None:
             return False
@@ -195,7 +195,7 @@ class _Scan:
         self._zeros_from = start + last + 1 if last + 1 < count else None
 
     def _hole(self, first: int, last: int) -> None:
-        """Notes a hole, unless it is what the broker itself makes: one zero unit where a file begins."""
+        """Records a hole, unless the broker itself writes it: one zero unit at the start of a file."""
         made = first == last and any(file.base // self._queue.unit.size == first for file in self._queue.files)
         if not made:
             self.facts.holes.append(Run(first, last, first, last))
@@ -249,7 +249,7 @@ class _Scan:
 
 
 class Kinds:
-    """Units parted by what they can be; every unit is exactly one of these."""
+    """Classifies units; every unit is exactly one of these."""
 
     def __init__(self, units: np.ndarray, survey: Survey, is_batch: bool) -> None:
         self.physical = units["physical_offset"].astype(np.int64)
@@ -276,7 +276,7 @@ class Kinds:
 
 
 def runs_of(mask: np.ndarray) -> list[tuple[int, int]]:
-    """Returns the runs of true items as (first, behind the last)."""
+    """Returns the runs of true items as (first, last + 1)."""
     if not mask.any():
         return []
     edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]]).view(np.int8)))

@@ -1,4 +1,4 @@
-"""ConsumeQueueExt: where its units are, and what tags codes they hold."""
+"""ConsumeQueueExt: positions and tags codes of its units."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

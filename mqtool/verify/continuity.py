@@ -1,8 +1,8 @@
-"""Queue offsets of the records of each queue: consecutive, or where not.
+"""Checks that the records of each queue have consecutive queue offsets.
 
-Records of a queue carry consecutive queue offsets. Where they skip numbers around damage, the numbers prove
-which messages are gone; where there is no damage, the skip itself is a finding. One pass, a few array
-operations per window; a window is only sorted if its numbers do not add up to a sequence.
+Offsets skipped around damage prove which messages are lost; an offset skipped elsewhere is a finding itself. One
+pass, with a few array operations per window; a window is sorted only if the sum of its offsets differs from that of
+a sequence.
 """
 
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ _SHIFT = np.uint64(32)
 
 @dataclass(frozen=True, slots=True)
 class Jump:
-    """Two records of one queue, neighbours in it by the log, whose queue offsets do not follow each other.
+    """Two records of one queue, successive in the log, whose queue offsets are not consecutive.
 
     Attributes:
         topic, queue_id: which queue.

@@ -16,7 +16,7 @@ from mqtool.verify.survey import Survey
 
 
 def check_controller(survey: Survey, enabled: bool | None, collector: FindingCollector) -> str | None:
-    """Checks the epoch file; returns in words what was checked, None if the store has no need of one.
+    """Checks the epoch file; returns in words what was checked, None if the store needs none.
 
     Args:
         survey: the store.

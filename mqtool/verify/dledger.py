@@ -1,6 +1,6 @@
-"""The DLedger log: entry headers in a row, its index file, and the two text files beside them.
+"""The DLedger log: the chain of entry headers, its index file, and its two text files.
 
-The records in the entries are the CommitLog's and are checked with it; here it is the chain of entries.
+The records in the entries belong to the CommitLog and are checked with it.
 Source: DLedgerMmapFileStore.recover, MemberState (dledger 0.3.1.2, 0.3.2).
 """
 
@@ -39,10 +39,10 @@ class LedgerCheck:
         return bool(self._files)
 
     def run(self) -> str:
-        """Looks at all of it; returns in words what was looked at.
+        """Runs the checks; returns in words what was checked.
 
         Raises:
-            StoreError: something cannot be read, so that not all could be looked at.
+            StoreError: a file cannot be read, so the check is incomplete.
         """
         directory = self._files[0].path.parent.parent
         self._units = {file.base: file for file in list_mapped_files(directory / dledger.INDEX).files}
@@ -58,7 +58,7 @@ class LedgerCheck:
         return f"{entries} entries, up to index {self._index} of term {self._term}"
 
     def _heads(self, file: MappedFile) -> Iterator[np.ndarray]:
-        """Yields the headers of the sound entries of a file, as a structured array."""
+        """Yields the headers of the valid entries of a file, as a structured array."""
         with ReadFile(file.path) as opened:
             is_last = file is self._files[-1]
             for item in walk_file(opened, file, is_last=is_last, crc=False):
@@ -70,7 +70,7 @@ class LedgerCheck:
                         yield heads
 
     def _follow(self, file: MappedFile, heads: np.ndarray) -> None:
-        """Index goes up by one from entry to entry, the term never down."""
+        """Checks that the index increases by one from entry to entry, and that the term never decreases."""
         index, term = heads["index"].astype(np.int64), heads["term"].astype(np.int64)
         before = np.concatenate([[index[0] - 1 if self._index < 0 else self._index], index[:-1]])
         for row in np.flatnonzero(index != before + 1).tolist():

@@ -1,4 +1,4 @@
-"""All facts of a store together, and the comparison of what dispatch would write with what is there."""
+"""All facts about a store, and the comparison of the units that dispatch would write with those in the files."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from mqtool.verify.unit_detail import Disagreement, UnitDetail
 
 @dataclass(frozen=True)
 class Facts:
-    """What all tasks found, in the survey's order."""
+    """Results of all tasks, in the survey's order."""
 
     survey: Survey
     results: tuple[Result, ...]
@@ -68,7 +68,7 @@ class Facts:
 
     @property
     def records(self) -> int:
-        """Sound records."""
+        """Number of valid records."""
         return sum(facts.records for facts in self.segments)
 
     def damages(self) -> list[DamagedRange]:
@@ -76,7 +76,7 @@ class Facts:
         return [damage for facts in self.segments for damage in facts.damages]
 
     def compare_units(self, damages: list[DamagedRange]) -> Disagreement:
-        """Compares queues and log; what differs is looked at unit by unit."""
+        """Compares queues and log; buckets that differ are compared unit by unit."""
         detail = UnitDetail(self.survey, self.queues, damages)
         for _, _, records in self._differing("units", "queues"):
             detail.compare(records)
@@ -86,7 +86,7 @@ class Facts:
         return Disagreement(odd, [run for run in missing if run.queue not in unread])
 
     def compare_index(self, damages: list[DamagedRange]) -> IndexDisagreement:
-        """Compares index and log; what differs is looked at entry by entry."""
+        """Compares index and log; buckets that differ are compared entry by entry."""
         detail = IndexDetail(self.survey, self.index, damages)
         if self.index:
             for number, first, records in self._differing("keys", "index"):
@@ -115,10 +115,10 @@ class Facts:
 
 
 def _settle(facts: QueueFacts, following: int) -> None:
-    """Tells units that point behind the log for good reason from those that cannot be.
+    """Separates units whose records were cut off the log from invalid ones.
 
-    A queue ascends in the log. A unit that points behind its end, though a later unit of the queue or a later record
-    of it does not, stands for no message that was cut off.
+    Physical offsets ascend in a queue. A unit that points past the end of the log is invalid if a later unit, or a
+    later record of the queue, does not: then no message was cut off.
 
     Args:
         facts: of the queue; is changed.

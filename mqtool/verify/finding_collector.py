@@ -1,4 +1,4 @@
-"""Where rules write findings down: places made relative, next steps filled in, floods held back."""
+"""Collects findings: makes paths relative, fills in next steps, limits the number per code."""
 
 import glob
 from collections import Counter
@@ -10,7 +10,7 @@ from mqtool.verify.catalogue import CATALOGUE
 from mqtool.verify.findings import Area, Finding, Severity
 
 MOST_OF_A_CODE = 10_000
-"""Findings of one code that are kept; the rest is counted, so that garbage cannot fill the memory."""
+"""Maximum number of findings kept per code; further ones are only counted, which bounds the memory."""
 
 
 class FindingCollector:
@@ -79,7 +79,7 @@ class FindingCollector:
         )
 
     def findings(self) -> list[Finding]:
-        """Returns what was written, and for each code of which too much was found how much more there is."""
+        """Returns the findings, with a summary for each code that exceeded the limit."""
         more = {code: count - MOST_OF_A_CODE for code, count in self._counts.items() if count > MOST_OF_A_CODE}
         last = {finding.code: finding for finding in self._findings if finding.code in more}
         return self._findings + [
@@ -98,7 +98,7 @@ class FindingCollector:
         ]
 
     def relative(self, path: Path | str) -> str:
-        """Returns a path below the root without the root, any other as it is."""
+        """Returns a path inside the root relative to it, any other path unchanged."""
         path = Path(path)
         try:
             return path.relative_to(self.root).as_posix()
@@ -124,7 +124,7 @@ class FindingCollector:
 
 
 def in_order(findings: list[Finding]) -> tuple[Finding, ...]:
-    """Returns findings in the order of reports: by area, file and place, whatever order they were made in."""
+    """Returns findings in the order of reports: by area, file and position."""
     areas = list(Area)
     codes = list(CATALOGUE)
 

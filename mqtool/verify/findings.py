@@ -1,7 +1,7 @@
-"""What `verify` says: findings, states of checks, losses, and the verdict that follows from them.
+"""The result of `verify`: findings, states of checks, losses, and the verdict.
 
-Values only. The codes and their meaning are in `catalogue`, the rules that make findings in the modules
-named after the kinds of files. Docs pages: docs/verify.md, docs/checks.md.
+Values only. The codes and their meaning are in `catalogue`, the rules in the modules named after the kinds of
+files. Docs pages: docs/verify.md, docs/checks.md.
 """
 
 import enum
@@ -15,7 +15,7 @@ class Severity(enum.StrEnum):
     ERROR = "error"
     """Broken, and no start of the broker mends it."""
     WARNING = "warning"
-    """The broker's own recovery mends it, or it has not done harm yet."""
+    """The broker's own recovery repairs it, or it has not done harm yet."""
     NOTE = "note"
     """Worth knowing; changes no verdict."""
 
@@ -29,7 +29,7 @@ class State(enum.StrEnum):
     CORRUPT = "corrupt"
     """At least one error."""
     UNKNOWN = "unknown"
-    """Could not be looked at, so nothing is said for it."""
+    """The check could not run."""
 
 
 class Area(enum.StrEnum):
@@ -54,7 +54,7 @@ _STATE_OF = {Severity.ERROR: State.CORRUPT, Severity.WARNING: State.DIRTY, Sever
 NOT_LISTED = frozenset({"log-not-listed", "queue-not-listed", "index-not-listed", "config-not-read"})
 """Codes of directories, and of configuration, that the system does not let be read."""
 UNREADABLE = NOT_LISTED | {"log-unreadable", "queue-unreadable", "index-unreadable", "checkpoint-unreadable"}
-"""Codes of read errors: they say that a check could not be made, not that what it would have read is wrong."""
+"""Codes of read errors: the check could not run; they do not mean that the content is wrong."""
 _RANK = (State.CORRUPT, State.DIRTY, State.UNKNOWN, State.CLEAN)
 
 
@@ -206,11 +206,11 @@ class NextStart:
     """What a start would do.
 
     Attributes:
-        release: whose start.
+        release: release of the broker that starts.
         release_evidence: why that release: given, detected or assumed.
         verdict: `Outcome.verdict`, or why it is unknown.
-        lost_messages: provable messages of the topics asked for that consumers would not get; None if unknown.
-        do_not_start: the start fails, or loses more than is lost already; None if unknown.
+        lost_messages: provable messages of the requested topics that consumers would not get; None if unknown.
+        do_not_start: the start fails, or loses messages that are not lost yet; None if unknown.
     """
 
     release: str
@@ -221,7 +221,7 @@ class NextStart:
 
     @property
     def headline(self) -> str:
-        """One sentence: what happens, and what not to do."""
+        """One sentence: what happens, and what to avoid."""
         if self.do_not_start is None:
             return f"what a start of {self.release} loses is unknown: {self.verdict}"
         if self.lost_messages is None:
@@ -234,17 +234,17 @@ class NextStart:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """The whole answer.
+    """The complete result.
 
     Attributes:
         store: path of the root, as given.
         state: the worst of the checks.
-        live: a broker held the lock meanwhile: only what is certain is reported.
+        live: whether a broker was running: then only what is certain is reported.
         complete: False if it was stopped early; `--state` resumes.
         checks: every check in the order of `Area`.
         findings: in a stable order.
-        losses: what is gone.
-        statistics: how much was looked at.
+        losses: what is lost.
+        statistics: how much was read.
         next_start: what the next start of a broker does; None if it was stopped early, or for a store elsewhere.
     """
 

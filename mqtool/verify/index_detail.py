@@ -1,8 +1,8 @@
-"""Where index and CommitLog disagree: entry by entry, what is wrong.
+"""Compares index and CommitLog entry by entry where their checksums differ.
 
-What the broker itself leaves behind is no damage: the record at which it went on after a crash is indexed
-twice, the first entry of a file counts its time from the end of the file before, and releases before 5.5
-index no tags.
+The broker's own irregularities are not damage: the record at which dispatch continued after a crash is indexed
+twice, the first entry of a file counts its time from the end of the previous file, and releases before 5.5
+do not index tags.
 """
 
 from dataclasses import dataclass, field, replace
@@ -27,7 +27,7 @@ class MissingKeys:
     """Consecutive records whose keys have no entry.
 
     Attributes:
-        start, end: physical offsets, from the first record to behind the last.
+        start, end: physical offsets of the first record and after the last.
         records, keys: how many.
     """
 
@@ -39,11 +39,11 @@ class MissingKeys:
 
 @dataclass
 class IndexDisagreement:
-    """What was found.
+    """Result of the comparison.
 
     Attributes:
-        odd: number of the index file and the entry.
-        missing: in order.
+        odd: invalid entries, with the number of their index file.
+        missing: records without entries, in order.
     """
 
     odd: list[tuple[int, OddEntry]] = field(default_factory=list)
@@ -51,10 +51,10 @@ class IndexDisagreement:
 
 
 class IndexDetail:
-    """Compares one group of buckets after the other."""
+    """Compares the groups of buckets one by one."""
 
     def __init__(self, survey: Survey, facts: list[IndexFacts], damages: list[DamagedRange]) -> None:
-        """Takes what the first pass found: of each index file, and the damaged ranges of the log in order."""
+        """Starts with the facts about each index file, and the damaged ranges of the log in order."""
         self._survey = survey
         self._facts = facts
         self._starts = np.array([damage.start for damage in damages], np.int64)
@@ -157,7 +157,7 @@ class IndexDetail:
     def _tags_not_indexed(
         self, records: Records, number: int, first_record: int, held: np.ndarray, absent: np.ndarray
     ) -> np.ndarray:
-        """Marks the keys made of tags if none of the range's is indexed: an older release indexed it."""
+        """Marks the keys of tags if no tag of the range is indexed: then an older release indexed it."""
         rules = replace(self._survey.rules, index_tags=False)
         without = read_records(self._survey, number, (records.start, records.end), first_record, rules).keys
         tags = ~np.isin(

@@ -31,8 +31,8 @@ class OddEntry:
     Attributes:
         code: of the finding.
         number: of the entry.
-        physical_offset: as it states.
-        related: numbers of other entries concerned.
+        physical_offset: as stored in it.
+        related: numbers of the other entries involved.
         evidence: expected and found.
     """
 
@@ -45,20 +45,20 @@ class OddEntry:
 
 @dataclass
 class IndexFacts:
-    """What one index file holds.
+    """Facts about one index file.
 
     Attributes:
         path, size: the file.
         header: its first 40 bytes.
-        entries: that are there, whatever the header counts.
-        begin: store time that the entries' times count from.
-        low, high: least and largest physical offset of entries inside the log, -1 if there is none.
+        entries: number of entries written, independent of the header's count.
+        begin: store time, ms, that the entries' times are relative to.
+        low, high: minimum and maximum physical offset of entries inside the log, -1 if there is none.
         ahead: entries that point at or beyond the end of the log.
-        first_entry, last_entry: physical offsets that the first and the last entry state, -1 if there is none.
+        first_entry, last_entry: physical offsets in the first and the last entry, -1 if there is none.
         bad_header: what is wrong with the header, in words.
         bad_slots, first_bad_slot: slots that do not lead to their newest entry.
-        odd: entries that contradict the file.
-        odd_count: how many there are, kept or not.
+        odd: entries that contradict the file, up to a limit.
+        odd_count: number of such entries, without the limit.
         chunks: (first entry, how many, least and largest physical offset) of each block read.
         failure: why reading stopped, "" if it did not.
     """

@@ -75,7 +75,7 @@ class IndexReport:
         if facts.size != shape.file_size:
             self._collector.add("index-file-size", facts.path, f"expected {shape.file_size} bytes, found {facts.size}")
             if facts.size < shape.file_size:
-                return  # what is cut off explains the rest
+                return  # a truncated file explains the other differences
         bad_header = facts.bad_header or list(self._bounds(facts, foreign, wrong))
         if bad_header:
             self._collector.add("index-header", facts.path, "; ".join(bad_header), position=0)
@@ -88,7 +88,7 @@ class IndexReport:
             self._chain(facts, chain)
 
     def _bounds(self, facts: IndexFacts, foreign: set[int], wrong: Collection[int | None]) -> Iterator[str]:
-        """Yields what disagrees between a header and the records of the first and the last entry (IndexFile.putKey)."""
+        """Yields differences between a header and the records of the first and the last entry (IndexFile.putKey)."""
         header, odd = facts.header, foreign | {one.number for one in facts.odd}
         ends = (
             ("begins", 1, facts.first_entry, header.begin_physical_offset, header.begin_timestamp),
@@ -127,11 +127,11 @@ class IndexReport:
         )
 
     def _order(self) -> None:
-        """Compares each file with the one before it by name: a query goes by that order (IndexService)."""
+        """Compares each file with the previous one by name: queries use that order (IndexService)."""
         filled = [facts for facts in self._facts if facts.first_entry >= 0 and not facts.failure]
         ordered = sorted(filled, key=lambda facts: facts.first_entry)
         if any(before.last_entry > after.first_entry for before, after in pairwise(ordered)):
-            return  # after a crash a broker indexes again, in later files, what older ones have already
+            return  # after a crash a broker indexes records again in later files that older files contain already
         for before, after in pairwise(filled):
             if before.last_entry > after.first_entry and not (before.bad_header or after.bad_header):
                 words = f"begins at {after.first_entry}, {before.path.name} before it ends at {before.last_entry}"
@@ -155,7 +155,7 @@ class IndexReport:
         return max((facts.high for facts in self._facts), default=0)
 
     def _ahead(self) -> None:
-        """The broker indexes nothing that lies before the end of the last file."""
+        """Reports entries past the end of the log: the broker indexes no record before the end of the last file."""
         last = self._facts[-1] if self._facts else None
         if last is None or self._survey.live or self._survey.has_dledger or last.bad_header:
             return

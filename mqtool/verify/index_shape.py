@@ -1,7 +1,7 @@
-"""Slots and places of a store's index files, which no file states, and how many entries each really holds.
+"""Numbers of slots and entries of a store's index files, which the files do not state, and the entries in use.
 
-All files of a store have one shape. It is the configured one, the default one if the length says so, or the
-one that the entries of some file prove: the newest entries must be the heads of their slots.
+All files of a store have one shape. It is the configured one, the default one if the length matches, or the one that
+the entries of some file prove: the newest entries must be the heads of their slots.
 """
 
 from collections import Counter
@@ -37,13 +37,13 @@ class Shape:
 
 @dataclass(frozen=True)
 class IndexPlan:
-    """The index files of a store, and from what time each counts.
+    """The index files of a store, and the begin time of each.
 
     Attributes:
         files: path and length, oldest first.
-        strays: what else lies in index/.
-        shape: of all of them, None if nothing tells.
-        starts: physical offset of each file's first entry, int64 ascending; files without entries are left out.
+        strays: other files in index/.
+        shape: of all of them, None if it is unknown.
+        starts: physical offset of each file's first entry, int64 ascending; without files that have no entries.
         begins: the begin time in the same file's header.
     """
 
@@ -84,7 +84,7 @@ def plan_index(directory: Path, slots: int | None, places: int | None) -> IndexP
 
 
 def _first_entry(path: Path, shape: Shape) -> tuple[int, int] | None:
-    """Returns where the first entry of a file points, and from when its times count; None if it has none."""
+    """Returns the physical offset of a file's first entry, and the begin time; None if it has no entries."""
     try:
         with ReadFile(path) as file:
             header = HEADER.parse(file.read(0, HEADER_SIZE).ljust(HEADER_SIZE, b"\0"))
@@ -97,7 +97,7 @@ def _first_entry(path: Path, shape: Shape) -> tuple[int, int] | None:
 
 
 def find_shape(files: Sequence[tuple[Path, int]], slots: int | None, places: int | None) -> Shape | None:
-    """Returns the shape of a store's index files, None if nothing tells.
+    """Returns the shape of a store's index files, None if it is unknown.
 
     Args:
         files: path and length of each.
@@ -136,7 +136,7 @@ def _best_slots(path: Path, size: int) -> tuple[float, int]:
 def _near(size: int, end: int, count: int) -> list[int]:
     """Returns slot counts that a file's length and the end of its data allow."""
     words = (size - HEADER_SIZE) // SLOT_SIZE
-    last = (end - HEADER_SIZE - ENTRY.size * count) // SLOT_SIZE  # the last byte written lies in the last entry
+    last = (end - HEADER_SIZE - ENTRY.size * count) // SLOT_SIZE  # the last byte that is not zero is in the last entry
     found = [slots for slots in range(max(1, last - 1), last + 8) if (words - slots) % 5 == 0]
     if size <= _SMALL:
         found += [slots for slots in range(1, words) if (words - slots) % 5 == 0 and slots not in found]
@@ -175,7 +175,7 @@ def last_byte(file: ReadFile, data_end: int) -> int:
 
 
 def entries_written(file: ReadFile, shape: Shape) -> int:
-    """Returns the number of the last entry that is not zero, whatever the header counts."""
+    """Returns the number of the last entry that is not zero, independent of the header's count."""
     start = index_file.entry_position(1, shape.slots)
     end = last_byte(file, file.data_end())
     return max(0, -(-(end - start) // ENTRY.size))

@@ -1,4 +1,4 @@
-"""The configuration that was given, against what lies on disk and against itself.
+"""Compares the given configuration with the files on disk and checks that it is consistent.
 
 Source: MessageStoreConfig, DefaultMessageStore.CleanCommitLogService (4.9.7, 5.5.0).
 """
@@ -40,7 +40,7 @@ def check_lint(survey: Survey, config: BrokerConfig, collector: FindingCollector
 
 
 def misfit(configured: int | None, sizes: list[int]) -> int | None:
-    """Returns the size that files have in common if the configured one is none of theirs, else None."""
+    """Returns the common size of the files if none of them has the configured size, otherwise None."""
     if not configured or len(sizes) < 2 or configured in sizes:
         return None
     return Counter(sizes).most_common(1)[0][0]

@@ -1,7 +1,7 @@
-"""Whether a broker holds the store right now, found out without taking part.
+"""Whether a broker holds the store's lock, determined without taking it.
 
-The broker locks byte 0 of `lock` (DefaultMessageStore.start). The kernel is asked who holds it; no lock is
-taken. The file is not opened if this very process holds the lock: closing it would give the lock up.
+The broker locks byte 0 of `lock` (DefaultMessageStore.start). The kernel reports the holder (F_GETLK); no lock is
+taken. The file is not opened if this process holds the lock itself: closing it would release the lock.
 """
 
 import fcntl
@@ -18,7 +18,7 @@ _LOCKS = Path("/proc/locks")
 
 
 def is_held(root: Path) -> bool:
-    """Returns whether another process holds the store's lock; False where the system cannot tell."""
+    """Returns whether another process holds the store's lock; False if the system cannot report it."""
     path = root / file_names.LOCK
     try:
         if _is_ours(path):
@@ -37,9 +37,9 @@ def is_held(root: Path) -> bool:
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether this process holds a lock on the file, by the kernel's list.
+    """Whether this process holds a lock on the file, according to the kernel's list.
 
-    A line of it reads `1: POSIX ADVISORY WRITE PID MAJOR:MINOR:INODE START END`.
+    A line of the list reads `1: POSIX ADVISORY WRITE PID MAJOR:MINOR:INODE START END`.
     """
     status = path.stat()
     try:

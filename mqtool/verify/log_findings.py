@@ -1,4 +1,4 @@
-"""Facts about the CommitLog as findings: damage with what it took, tails, jumps of queue offsets."""
+"""Findings of the CommitLog: damage with the messages lost, bytes after the end, jumps of queue offsets."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
@@ -33,13 +33,13 @@ _TAILS = {"torn": "log-torn-tail", "stale": "log-stale-tail", "garbage": "log-ga
 _GAP = "missing"
 _MOST_NAMED = 10
 _CLAIMED = ("log-wrong-queue", "log-wrong-flags")
-"""Records that belong where a unit says, whatever they say themselves."""
+"""Codes for records that belong to the queue of their unit although their own fields differ."""
 
 
 def refine(log: CommitLog, odd: Sequence[OddUnits]) -> None:
-    """Tells units that point at transaction records from records whose flags are damaged.
+    """Separates units that wrongly refer to transaction records from records whose flags are damaged.
 
-    A prepared or rolled-back record has queue offset 0, so one that states its unit's queue offset was neither.
+    A prepared or rolled-back record has queue offset 0, so one with its unit's queue offset was neither.
     """
     for units in odd:
         if units.code != "queue-transaction-unit" or units.first_offset == 0:
@@ -225,7 +225,7 @@ class LogReport:
 
 
 def time_spikes(survey: Survey, facts: Sequence[SegmentFacts], collector: FindingCollector) -> None:
-    """Reports odd store times where two segments meet; the rest each segment has looked at."""
+    """Reports odd store times at the boundary of two segments; within a segment the segment's check reports them."""
     for before, after in pairwise(facts):
         joint = before.last_times + after.first_times
         times = np.array([time for time, _ in joint], np.int64)

@@ -1,7 +1,7 @@
-"""What is gone: byte ranges, messages by queue, and what that means for each consumer group.
+"""What is lost: byte ranges, messages by queue, and how much of that each consumer group had consumed.
 
-Three proofs that a message was there: its queue's unit points into the damage (exact); its record is there
-with a wrong body (exact); the queue offsets of the records around the damage skip its number.
+Three proofs that a message existed: its unit points into the damage (exact); its record is there with a damaged
+body (exact); the queue offsets of the records around the damage skip its offset.
 """
 
 from bisect import bisect_left, bisect_right
@@ -15,7 +15,7 @@ from mqtool.verify.segment import DamagedRange
 from mqtool.verify.unit_detail import OddUnits
 
 CUT_OFF = "cut-off"
-"""Kind of a lost range behind the end of the log."""
+"""Kind of a lost range after the end of the log."""
 
 Queue = tuple[str, int]
 Interval = tuple[int, int]
@@ -81,7 +81,7 @@ def account(
     queues: Iterable[QueueFacts],
     bodies: Iterable[tuple[str, int, int, int, int]],
 ) -> None:
-    """Enters what units and records prove; jumps come after them."""
+    """Adds the losses that units and records prove; jumps are added later."""
     for units in odd:
         if not units.code:
             ledger.by_unit(units.queue, units.first_offset, units.last_offset, units.damage)
@@ -94,7 +94,7 @@ def account(
 
 
 def cut_off(queues: Iterable[QueueFacts], ledger: Ledger) -> list[LostRange]:
-    """Returns what the queues know of the log behind its end, as ranges, where no missing segment explains it."""
+    """Returns the ranges after the end of the log that units refer to and no missing segment explains."""
     runs = sorted(
         (run.start, run.end, run.messages)
         for facts in queues
@@ -114,7 +114,7 @@ def cut_off(queues: Iterable[QueueFacts], ledger: Ledger) -> list[LostRange]:
 def group_losses(
     losses: Iterable[QueueLoss], offsets: Mapping[str, Mapping[str, Mapping[int, int]]]
 ) -> tuple[GroupLoss, ...]:
-    """Returns for each group that consumes a queue with losses what of them it had consumed."""
+    """Returns for each group that consumes a queue with losses how many of them it had consumed."""
     by_queue: dict[Queue, list[Interval]] = {}
     for loss in losses:
         by_queue.setdefault((loss.topic, loss.queue_id), []).extend(loss.offsets)
@@ -133,7 +133,7 @@ def group_losses(
 def losses_of(
     ledger: Ledger, ranges: list[LostRange], offsets: Mapping[str, Mapping[str, Mapping[int, int]]]
 ) -> Losses:
-    """Returns the whole account."""
+    """Returns all losses."""
     queues = ledger.queues()
     return Losses(tuple(ranges), queues, group_losses(queues, offsets))
 
@@ -150,7 +150,7 @@ def merged(parts: Iterable[Interval]) -> tuple[Interval, ...]:
 
 
 def without(first: int, last: int, taken: Iterable[Interval]) -> list[Interval]:
-    """Returns what is left of an interval after others are taken out."""
+    """Returns the parts of an interval that others do not cover."""
     left = []
     for low, high in merged(taken):
         if high < first or low > last:

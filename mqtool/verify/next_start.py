@@ -1,7 +1,7 @@
-"""What the next start of a broker would do to the store, in the words of `verify`'s headline.
+"""What the next start of a broker would do to the store, for `verify`'s headline.
 
-Computed by `mqtool.recovery`, as for `explain-start`. Which messages a start loses takes one more pass over the log: it
-is left out where that would cost more than the check itself, or more than the caller allows.
+Computed by `mqtool.recovery`, as for `explain-start`. Counting the messages that a start loses takes one more pass over
+the log; it is skipped if it would take longer than the check itself, or than the caller allows.
 """
 
 from dataclasses import replace
@@ -27,14 +27,14 @@ _LIVE = (
 
 
 def next_start(store: Store, survey: Survey, state: State, lost: int, broker: str | None = None) -> NextStart | None:
-    """Returns what the next start does, None of a store on other media.
+    """Returns what the next start does, None for a store that is not a local directory.
 
-    While a broker is running that is unknown: it depends on how it stops. One that is started beside it notices the
-    lock only after load(), which cuts and deletes (DefaultMessageStore.start, 4.9.7, 5.5.0).
+    While a broker is running it is unknown: it depends on how the broker stops. A second broker started meanwhile
+    checks the lock only after load(), which cuts and deletes files (DefaultMessageStore.start, 4.9.7, 5.5.0).
 
     Args:
         store: the store.
-        survey: of it.
+        survey: of the store.
         state: the verdict so far.
         lost: messages that are lost already.
         broker: release that would be started; by default the detected one.
@@ -62,7 +62,7 @@ def next_start(store: Store, survey: Survey, state: State, lost: int, broker: st
 
 
 def without_timer(start: NextStart) -> NextStart:
-    """Returns what is known of a start where the timer's files are damaged: no prediction counts what waits there."""
+    """Returns a start's prediction for a store with damaged timer files: waiting messages are not counted."""
     if start.do_not_start is not False:
         return start
     words = "the timer's files are damaged, and messages that wait there are not counted"

@@ -1,4 +1,4 @@
-"""A queue's files: names, lengths, contiguity, strays, and what lies in consumequeue/ besides queues.
+"""A queue's files: names, lengths, contiguity, strays, and files in consumequeue/ that belong to no queue.
 
 Source: MappedFileQueue.load, ConsumeQueueStore.loadConsumeQueues (4.9.7, 5.5.0).
 """
@@ -32,11 +32,11 @@ def check_queue_files(
     *,
     is_whole: bool,
 ) -> None:
-    """Looks at names and lengths of one queue's files.
+    """Checks names and lengths of one queue's files.
 
     Args:
         survey: the store.
-        queue, facts: the queue, and what its units said.
+        queue, facts: the queue, and the facts about its units.
         size: bytes of a queue file, None if unknown.
         collector: where findings go.
         is_whole: no unit of the queue is missing.
@@ -86,7 +86,7 @@ def _stray(survey: Survey, path: Path, queue: QueueFiles, size: int | None, coll
 
 
 def check_trees(survey: Survey, collector: FindingCollector) -> None:
-    """Looks for what is neither topic nor queue directory; the broker ignores it."""
+    """Reports files that are in no topic or queue directory; the broker ignores them."""
     if survey.has_rocksdb:
         return
     for name in (file_names.CONSUME_QUEUE, file_names.BATCH_CONSUME_QUEUE):

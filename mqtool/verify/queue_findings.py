@@ -26,7 +26,7 @@ Queue = tuple[str, int]
 
 @dataclass
 class QueueReport:
-    """Writes the findings of all queues down.
+    """Reports the findings of all queues.
 
     Attributes:
         survey, recovery, collector: of the store.
@@ -52,7 +52,7 @@ class QueueReport:
         self._facts = {(facts.topic, facts.queue_id): facts for facts in self.queues}
 
     def write(self) -> None:
-        """Reports what lies in the files, then what does not."""
+        """Reports wrong units, then missing units."""
         self.detail.missing = joined(self.detail.missing)
         missing: dict[Queue, list[Interval]] = {}
         for run in self.detail.missing:
@@ -178,7 +178,7 @@ class QueueReport:
 
 
 def joined(runs: list[MissingUnit]) -> list[MissingUnit]:
-    """Returns runs by queue, those that follow each other as one."""
+    """Returns runs by queue; adjacent runs are joined."""
     found: list[MissingUnit] = []
     for run in sorted(runs, key=lambda run: (run.queue, run.first)):
         last = found[-1] if found else None
@@ -201,7 +201,7 @@ def absent_queues(
     dispatched: "Dispatched",
     collector: FindingCollector,
 ) -> str:
-    """Reports queues of which the log holds messages and the disk no files.
+    """Reports queues that have messages in the log but no files on disk.
 
     Args:
         survey: the store.
@@ -209,12 +209,12 @@ def absent_queues(
         explained: messages of a queue that are reported as records of another.
         topics: as configured.
         readable: whether that is known.
-        recovery: what the next start mends.
+        recovery: what the next start repairs.
         dispatched: which records a running broker has given to their queues.
         collector: where findings go.
 
     Returns:
-        Why it is not known whether queues are missing, "" if it is.
+        Why it is unknown whether queues are missing, "" if it is known.
     """
     if survey.has_rocksdb or survey.has_dledger:
         return ""
@@ -262,7 +262,7 @@ def _tree(survey: Survey, topic: str) -> str:
 
 
 class Dispatched:
-    """Which records of a running broker's log have been given to their queues: it takes them in the log's order."""
+    """Which records of a running broker's log are dispatched: dispatch follows the order of the log."""
 
     def __init__(self, log: CommitLog, queues: Iterable[QueueFacts], checkpoint: Checkpoint | None) -> None:
         self._log = log

@@ -1,6 +1,6 @@
-"""Rules that one record, or three neighbours, can break by themselves: CRCs, fields, times, compression.
+"""Rules for one record, or three successive ones: CRCs, fields, times, compression.
 
-Framing (magic, lengths, own physical offset) is `records.walk`'s; these rules see sound frames only.
+Framing (magic, lengths, own physical offset) is checked by `records.walk`; these rules see only valid frames.
 """
 
 from collections.abc import Iterator
@@ -162,7 +162,7 @@ class RecordRules:
 
 
 def report_without_crc(collector: FindingCollector, segment: MappedFile, count: int, first: int) -> None:
-    """Reports what is counted over a whole segment: records with a body and CRC 0."""
+    """Reports the number of records with a body and CRC 0 in a segment."""
     if count:
         evidence = f"{count} record(s) with a body and CRC 0, the first at {first}"
         collector.add("log-crc-zero", segment.path, evidence, position=first - segment.base, span=(first, segment.end))
@@ -170,11 +170,11 @@ def report_without_crc(collector: FindingCollector, segment: MappedFile, count: 
 
 @dataclass(frozen=True)
 class ImpossibleField:
-    """A field of some records that holds what no broker writes.
+    """A field of some records with values that no broker writes.
 
     Attributes:
         name: which.
-        words: how it is told, with a place for the value.
+        words: text of the evidence, with a placeholder for the value.
         broken: bool per record.
         values: int64 per record.
     """
@@ -186,7 +186,7 @@ class ImpossibleField:
 
 
 def impossible_fields(frames: Frames, times: np.ndarray) -> tuple[ImpossibleField, ...]:
-    """Returns the fields of which some record holds what no broker writes; `times` are the store timestamps."""
+    """Returns the fields with values that no broker writes in some record; `times` are the store timestamps."""
     queue_id, born = frames.column("queue_id"), frames.column("born_timestamp")
     if queue_id.min() >= 0 and times.min() > 0 and born.min() >= 0 and frames.has_plain_ports:
         return ()
@@ -201,7 +201,7 @@ def impossible_fields(frames: Frames, times: np.ndarray) -> tuple[ImpossibleFiel
 
 
 def not_compressed(frames: Frames) -> Iterator[tuple[int, bytes]]:
-    """Yields the records whose flags say that the body is compressed though it is not, with how the body begins."""
+    """Yields records with compression flags whose body is not compressed, with the first bytes of the body."""
     flags = frames.column("sys_flag")
     for row in np.flatnonzero(flags & SysFlag.COMPRESSED).tolist():
         start = int(frames.body_start[row])
@@ -211,7 +211,7 @@ def not_compressed(frames: Frames) -> Iterator[tuple[int, bytes]]:
 
 
 def spikes(times: np.ndarray) -> list[int]:
-    """Returns the items that lie apart from both neighbours, which agree; times that cannot be are left out."""
+    """Returns the items that differ from both neighbours while these agree; invalid times are left out."""
     steps = np.diff(times)
     if len(times) < 3 or not (steps < -SPIKE_MS).any():
         return []
@@ -237,7 +237,7 @@ def _queue_of(frames: Frames, row: int) -> tuple[str, int] | None:
 def _ports(frames: Frames) -> tuple[np.ndarray, np.ndarray]:
     """Returns the ports of born and store host, as unsigned numbers: negative ones count as too large."""
     found = []
-    for name in ("store_timestamp", "reconsume_times"):  # the fields behind the hosts
+    for name in ("store_timestamp", "reconsume_times"):  # the fields after the hosts
         ends = np.array([commit_log.field_offset(name, shape) for shape in range(4)], np.int64)
         at = frames.positions + ends[frames.host_shape] - 4
         sliding = np.ndarray((max(0, len(frames.view) - 3),), "V4", frames.view, strides=(1,))

@@ -1,6 +1,6 @@
-"""A piece of the CommitLog read again: its records, and what dispatch would write for them.
+"""Reads a part of the CommitLog again: its records, and what dispatch would write for them.
 
-Only for the buckets in which two sides disagree.
+Used only for buckets whose checksums differ.
 """
 
 from collections.abc import Iterator
@@ -27,14 +27,14 @@ MOST_BUCKETS = 32
 
 @dataclass(frozen=True)
 class Records:
-    """Sound records that start in [start, end), and what they lead to.
+    """Valid records that start in [start, end), with their units and keys.
 
     Attributes:
         start, end: physical offsets.
         offsets, sizes, times: int64 per record, ascending.
         units: `row` counts these records.
         keys: the same.
-        topics: names of the topic numbers in `units`.
+        topics: names by topic number in `units`.
     """
 
     start: int
@@ -47,7 +47,7 @@ class Records:
     topics: list[str]
 
     def at(self, physical: np.ndarray) -> np.ndarray:
-        """Returns the number of the record that starts at each physical offset, -1 where none does."""
+        """Returns the number of the record that starts at each physical offset, -1 if there is none."""
         if not len(self.offsets):
             return np.full(len(physical), -1, np.int64)
         found = np.minimum(np.searchsorted(self.offsets, physical), len(self.offsets) - 1)
@@ -55,7 +55,7 @@ class Records:
 
 
 def groups_of(differing: np.ndarray, buckets: Buckets) -> Iterator[tuple[int, int]]:
-    """Yields runs of buckets (first, behind the last) of one segment, none too long to be read at once."""
+    """Yields runs of buckets (first, last + 1) of one segment, short enough to be read at once."""
     first = end = -1
     for bucket in differing.tolist():
         follows = bucket == end and bucket - first < MOST_BUCKETS
@@ -76,9 +76,9 @@ def read_records(
     Args:
         survey: the store.
         number: of the segment.
-        span: physical offsets; records that start in it are meant.
+        span: physical offsets; records that start in it are read.
         start: physical offset of the first record in it, -1 if there is none.
-        rules: where they are not the survey's.
+        rules: if they differ from the survey's.
     """
     dispatcher = Dispatcher(rules or survey.rules)
     parts = list(_frames(survey, number, span, start)) if start >= 0 else []

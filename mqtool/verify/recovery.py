@@ -1,4 +1,4 @@
-"""How far the broker's own recovery would go back, and so what it mends: the part that `verify` needs.
+"""How far back the broker's recovery would start, and so what it repairs: the part that `verify` needs.
 
 Source: ConsumeQueue.recover (4.9.7, 5.5.0).
 """
@@ -15,10 +15,10 @@ _FILES_SCANNED = 3
 
 @dataclass(frozen=True)
 class Recovery:
-    """What the next start looks at.
+    """What the next start reads.
 
     Attributes:
-        scan_start: physical offset from which records are dispatched again; None if none is (an orderly stop).
+        scan_start: physical offset from which records are dispatched again; None if none are (after a clean stop).
     """
 
     scan_start: int | None
@@ -28,9 +28,9 @@ class Recovery:
         return self.scan_start is not None and start >= self.scan_start
 
     def mends_units(self, queue: QueueFiles, first: int, start: int) -> bool:
-        """Whether units are written again, whose first has a number and whose records begin at an offset.
+        """Whether the next start writes units again, from number `first` on, with records from offset `start` on.
 
-        The queue must lose them first: only its last files are looked at, and it ends at the first invalid unit.
+        Recovery must drop them first: it reads only the last files of a queue, and ends it at the first invalid unit.
         """
         if not self.mends_records(start):
             return False
@@ -39,9 +39,9 @@ class Recovery:
 
 
 def plan(survey: Survey, store: Store) -> Recovery:
-    """Returns what the next start would look at; nothing, where a segment that decides it cannot be read.
+    """Returns what the next start would read; nothing if a segment that decides it cannot be read.
 
-    The check of the log is unknown then, and no finding depends on what a start would mend.
+    In that case the log's check is unknown, and no finding depends on what a start would repair.
     """
     try:
         return Recovery(None if survey.live else store.recovery_start)

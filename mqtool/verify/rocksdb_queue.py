@@ -1,4 +1,4 @@
-"""ConsumeQueues in RocksDB, unit by unit against what the log dispatches.
+"""Compares ConsumeQueues in RocksDB unit by unit with what dispatch of the log would write.
 
 Source: RocksDBConsumeQueueStore, RocksDBConsumeQueueTable, RocksDBConsumeQueueOffsetTable (5.5.0).
 """
@@ -36,10 +36,10 @@ class RocksCheck:
         self._matched: Counter[Name] = Counter()
 
     def run(self) -> str:
-        """Compares everything; returns in words what was looked at.
+        """Compares all queues; returns in words what was checked.
 
         Raises:
-            UnavailableError: there is no library to read it.
+            UnavailableError: the library for RocksDB is not installed.
         """
         try:
             with QueueDatabase(self._path) as database:
@@ -56,7 +56,7 @@ class RocksCheck:
         return f"{units} unit(s) in {len(queues)} queue(s) in RocksDB"
 
     def _compare(self, database: QueueDatabase, units: QueueUnits, names: list[str]) -> None:
-        """Compares what some records lead to with what the database says, queue by queue."""
+        """Compares the units of some records with the database, queue by queue."""
         if not len(units):
             return
         key = (units.topic.astype(np.int64) << 32) | (units.queue_id.astype(np.int64) & 0xFFFFFFFF)
@@ -96,7 +96,7 @@ class RocksCheck:
         return not known and is_possible_delay(unit.tags_code - unit.store_timestamp)
 
     def _count(self, database: QueueDatabase, name: Name, first: int, last: int) -> int:
-        """Counts a queue's units; reports those that no record of the log calls for."""
+        """Counts a queue's units; reports units without a record in the log."""
         count = extra = 0
         for _, unit in database.units(*name, first, last - first + 1):
             count += 1

@@ -1,7 +1,7 @@
-"""One segment of the CommitLog, read once: soundness, CRC, fields, and the sums of what dispatch would write.
+"""Reads one segment of the CommitLog once: framing, CRCs, fields, and checksums of what dispatch would write.
 
-Everything per record is array arithmetic over the frames of a window. What only a comparison with queues or
-with other segments can decide (lost messages, missing units) is left to the caller: here are its facts.
+All checks are array operations over the frames of a window. What depends on queues or other segments (lost
+messages, missing units) is decided by the caller from these facts.
 """
 
 from dataclasses import dataclass, field
@@ -33,7 +33,7 @@ class DamagedRange:
     Attributes:
         start, end: physical offsets.
         kind, detail: as in `Damage`.
-        count: records that it takes the place of, 0 if unknown.
+        count: number of records that it replaces, 0 if unknown.
     """
 
     start: int
@@ -45,11 +45,11 @@ class DamagedRange:
 
 @dataclass
 class SegmentFacts:
-    """What was found in one segment.
+    """Facts about one segment.
 
     Attributes:
         number: of the segment.
-        records, bytes: sound records, bytes read.
+        records, bytes: number of valid records, bytes read.
         findings: that need no comparison.
         damages: in order.
         bad_bodies: (topic, queue id, queue offset, physical offset, size) of records with a wrong body.

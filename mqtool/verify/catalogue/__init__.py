@@ -1,4 +1,4 @@
-"""Every code that `verify` can report: what it means, what to do. Codes are stable: none is renamed or reused.
+"""Every finding code of `verify`: its meaning and remedy. Codes are stable: they are never renamed or reused.
 
 docs/checks.md is generated from here, `mqtool checks` prints it.
 """

@@ -12,12 +12,12 @@ class Check:
     Attributes:
         code: stable name.
         area: which check reports it.
-        severity: unless the module that finds it says otherwise; then `meaning` says when.
-        meaning: what is broken, and what the broker makes of it.
+        severity: the default; `meaning` states when the check reports another one.
+        meaning: what is wrong, and how the broker reacts to it.
         remedy: what to do, in words.
         next_step: the command to type; `FindingCollector` fills in `{store}`, `{path}`, `{name}`, `{topic}`,
             `{queue_id}`, `{offsets}` and `{plan}`.
-        runbooks: ids of the runbooks that are about it, the one to take first.
+        runbooks: ids of the runbooks for it, the most likely one first.
         no_runbook: where there is none, why not.
     """
 
