@@ -1,1 +1,1 @@
-"""Kinds of stores that are not RocketMQ's own, behind one small interface; see `base` and `registry`."""
+"""Stores of other systems behind one small interface; see `base` and `registry`."""

@@ -1,4 +1,4 @@
-"""Arrow arrays of what fields of many records hold: ranges of a buffer, texts, times, GUIDs."""
+"""Arrow arrays of the fields of many records: ranges of a buffer, strings, times, GUIDs."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -44,7 +44,7 @@ def raw(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> Any:
 
 
 def texts(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> Any:
-    """Returns ranges of a buffer as strings; what is not UTF-8 has replacement characters, as .NET reads it."""
+    """Returns ranges of a buffer as strings; invalid UTF-8 becomes replacement characters, as in .NET."""
     try:
         return raw(data, starts, lengths).cast(pa.string())
     except pa.ArrowInvalid:

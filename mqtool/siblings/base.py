@@ -1,7 +1,7 @@
 """The interface that every kind of store offers: recognise, layout, rows with damage, single rows, verify.
 
 To add a kind: write one package with a module `kind` (`recognises`, and `open_kind` that returns an `Opened`) and one
-`columns` (`TABLES`), and give it a row in `registry.KINDS`. Commands and `export` know nothing but this interface.
+`columns` (`TABLES`), and give it a row in `registry.KINDS`. Commands and `export` use only this interface.
 """
 
 import enum
@@ -35,14 +35,14 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One sort of rows that a store of a kind has.
+    """One table of a kind of store.
 
     Attributes:
         name: `dump --kind NAME`; the first table of a kind is its default.
         doc: what one row is.
         columns: of its rows, in order.
         selected_by: selection option (`topic`, `queue`, `tag`, `unique_key`, `time`, `offset`, `grep`) to the column
-            that it looks at; the options that are not here do not apply.
+            that it filters; options that are missing here do not apply.
     """
 
     name: str
@@ -53,11 +53,11 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A range of a store's positions that holds no valid record, as a value among the rows.
+    """A range of positions without a valid record, yielded among the rows; reading continues after it.
 
     Attributes:
-        start, end: positions of the whole store, half-open.
-        kind: stable name of what is wrong.
+        start, end: global positions in the store, half-open.
+        kind: stable name of the damage.
         detail: expected and found.
         path: the file.
         position: of `start` in that file.
@@ -117,7 +117,7 @@ def saved_row(
     between: Sequence[object],
     damage: Sequence[Damage],
 ) -> Row:
-    """Returns what could be saved of one file as a row of `Opened.salvage`; records by where they were found from."""
+    """Returns the result for one file as a row of `Opened.salvage`; records are counted by scan direction."""
     return {
         "file": path.name,
         "forwards": len(forwards),
@@ -140,11 +140,11 @@ class Opened(ABC):
 
     @abstractmethod
     def layout(self) -> Row:
-        """Returns what the store is: release, sizes and how they are known, files with their states, oddities."""
+        """Returns a description of the store: release, sizes and their source, files with their states, oddities."""
 
     @abstractmethod
     def rows(self, table: str) -> Iterator[Row | Damage]:
-        """Yields the rows of one table in the store's own order, and damage where it lies."""
+        """Yields the rows of one table in the store's order, and damage at its position."""
 
     def batches(self, table: str, part: str = "") -> Iterator[Any] | None:  # noqa: ARG002 - as below
         """Yields the same as `pyarrow.RecordBatch`, and damage; None for a table that has rows only.
@@ -156,7 +156,7 @@ class Opened(ABC):
         return None
 
     def parts(self, table: str) -> tuple[str, ...]:  # noqa: ARG002 - as below
-        """Returns names of parts of a table that can be read apart from each other, in order; at least one."""
+        """Returns names of parts of a table that can be read independently, in order; at least one."""
         return ("",)
 
     def rows_of_file(self, path: Path) -> tuple[Table, Iterator[Row | Damage]] | None:  # noqa: ARG002 - as below
@@ -176,14 +176,14 @@ class Opened(ABC):
         """Yields every broken invariant."""
 
     def explain(self) -> Row | None:
-        """Returns what a start of the store's own system would do to it, None for a kind of which that is not known.
+        """Returns what a start of the store's own system would do to it, None if that is unknown for this kind.
 
         Keys: verdict, harmless, starts, clears_root, write_position, overwritten, missing, unserved, silent.
         """
         return None
 
     def rebuild(self, out: Path) -> list[Row] | None:  # noqa: ARG002 - of no use where there is nothing to rebuild
-        """Writes queues made anew into a new directory; None for a kind that has nothing to rebuild.
+        """Writes rebuilt queues into a new directory; None for a kind that has nothing to rebuild.
 
         Returns:
             A row for each queue: queue, entries, kept, placed, filled.
@@ -191,10 +191,10 @@ class Opened(ABC):
         return None
 
     def salvage(self, target: Path | None) -> list[Row] | None:  # noqa: ARG002 - as above
-        """Looks for what can be saved of damaged files, from either end of each; None for a kind without that.
+        """Salvages records of damaged files, scanning each from both ends; None for a kind that does not support it.
 
         Args:
-            target: new directory that takes what was found; None only to report.
+            target: new directory for the records found; None only reports.
 
         Returns:
             A row for each file: file, forwards, backwards, between (records), damaged_bytes.

@@ -17,7 +17,7 @@ from mqtool.siblings.equeue.start import LoadedChunk
 class ChunkAppender:
     """Writes to the last chunk of a folder.
 
-    What `append` returned is in the page cache; it is on the disk after `flush(sync=True)`.
+    When `append` returns the record is in the page cache; it is on disk after `flush(sync=True)`.
     """
 
     def __init__(self, directory: Path, prefix: str, capacity: int) -> None:
@@ -42,7 +42,7 @@ class ChunkAppender:
         return self._header.start + self._data_end
 
     def resume(self, chunks: dict[int, LoadedChunk]) -> None:
-        """Goes on where a start found the data end; bytes behind it stay as they are."""
+        """Continues at the data end that a start found; bytes after it are not changed."""
         self._next_number = max(chunks) + 1
         chunk = chunks[max(chunks)]
         if chunk.file is None:
@@ -53,7 +53,7 @@ class ChunkAppender:
             self._data_end = chunk.data_end
 
     def begin(self, number: int) -> None:
-        """Makes a chunk of whole length under a temporary name, and names it when its header is on the disk."""
+        """Creates a chunk of full length under a temporary name, and renames it when its header is on disk."""
         self._header = ChunkHeader(number, self._capacity)
         self._data_end = 0
         self._next_number = number + 1
@@ -67,10 +67,10 @@ class ChunkAppender:
         temporary.rename(path)
 
     def append(self, build: Callable[[int], bytes]) -> int:
-        """Writes one record, in the next chunk if the last one has no room for it.
+        """Writes one record, into the next chunk if the last one has no room for it.
 
         Args:
-            build: gives the bytes for a global position; called again if the record moves to the next chunk.
+            build: returns the bytes for a global position; called again if the record moves to the next chunk.
 
         Returns:
             The global position of the bytes.
@@ -94,7 +94,7 @@ class ChunkAppender:
         return position
 
     def flush(self, *, sync: bool = False) -> None:
-        """Hands over what was written to the disk; without `sync` there is nothing to do."""
+        """Flushes written bytes to disk if `sync` is true; otherwise does nothing."""
         if sync and self._descriptor is not None:
             os.fsync(self._descriptor)
 
@@ -108,7 +108,7 @@ class ChunkAppender:
         return self._data_end + len(data) <= self._header.capacity
 
     def _complete(self) -> None:
-        """Writes the footer behind the data and cuts the file there."""
+        """Writes the footer after the data and truncates the file there."""
         assert self._descriptor is not None
         end = HEADER_SIZE + self._data_end
         _write(self._descriptor, end, equeue.FOOTER.build(ChunkFooter(self._data_end)))

@@ -1,4 +1,4 @@
-"""What a start of EQueue's broker would mean for the messages of a store: a dry run, in values and in one sentence."""
+"""Predicts what a start of EQueue's broker does to the messages of a store, as values and in one sentence."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -17,18 +17,18 @@ MAX_UNSERVED = 10_000
 
 @dataclass(slots=True)
 class Explanation:
-    """What would happen.
+    """Result of the prediction.
 
     Attributes:
         refusal: why the broker does not start, None if it does.
         clears_root: it deletes everything below the root.
-        write_position: global position at which it goes on writing; None if it does not start.
-        overwritten: positions of valid messages that lie behind the data end that it finds: lost without a word.
+        write_position: global position at which it continues to write; None if it does not start.
+        overwritten: positions of valid messages after the data end that it finds; they are lost without an error.
         missing: names of message chunks that are missing, though later ones or queue entries show that they were there:
             their messages are gone, and where the newest is missing, entries lead into what is written next.
         unserved: by (topic, queue id): entries that lead consumers to nothing, or to a message with another place. The
             last of `MAX_UNSERVED` stands for those after it, which are not followed.
-        silent: what it does without a word.
+        silent: what it does without logging or an error.
     """
 
     refusal: Refusal | None = None
@@ -46,7 +46,7 @@ class Explanation:
 
     @property
     def verdict(self) -> str:
-        """The whole in one sentence."""
+        """The result in one sentence."""
         if self.refusal is not None:
             found = f"{self.refusal.exception}: {self.refusal.path}: {self.refusal.message}"
             return f"does not start ({found}); {self.refusal.remedy}"

@@ -41,7 +41,7 @@ class OpenedEQueue(Opened):
         self.store = EQueueStore(path)
 
     def layout(self) -> Row:
-        """Returns what the store is, and what a start of the broker would make of it."""
+        """Returns a description of the store, and what a start of the broker would do to it."""
         settings = settings_of(self.path, self.store.listing)
         found = start(self.path, settings, self.store.shape)
         queues = [
@@ -123,7 +123,7 @@ class OpenedEQueue(Opened):
         return verify.verify(self.store)
 
     def explain(self) -> Row:
-        """Returns what a start of the broker would mean for the messages."""
+        """Returns what a start of the broker would do to the messages."""
         found = explain.explain(self.path)
         return {
             "verdict": found.verdict,
@@ -142,7 +142,7 @@ class OpenedEQueue(Opened):
         }
 
     def rebuild(self, out: Path) -> list[Row]:
-        """Writes queue chunks made anew from the message chunks."""
+        """Writes queue chunks rebuilt from the message chunks."""
         plans = rebuild.write_queues(self.store, out, settings_of(self.path))
         return [
             {
@@ -156,7 +156,7 @@ class OpenedEQueue(Opened):
         ]
 
     def salvage(self, target: Path | None) -> list[Row]:
-        """Reports what each message chunk still holds; with a target, writes a new store of it."""
+        """Reports the readable messages of each chunk; with a target, writes them into a new store."""
         missing = [saved_row(one.path, (), (), (), [one]) for one in self.store.missing_chunks()]
         if target is None:
             found = [salvage.salvage_chunk(self.store, chunk) for chunk in self.store.chunks]

@@ -11,7 +11,7 @@ from mqtool.formats import equeue, equeue_message
 from mqtool.siblings.equeue.runs import ValidRun
 
 NO_CODE = -1
-"""In place of the code of a tag that has none."""
+"""Replaces the code of a tag that has none."""
 
 ID_POSITION = 16
 """Digits at the end of a message id that are the position."""
@@ -23,7 +23,7 @@ _DIGITS[np.frombuffer(b"ABCDEF", np.uint8)] = np.arange(10, 16)
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What an entry has to agree with: a message of the log; its tag code is None where the tag has none."""
+    """The fields of a message that its queue entry must match; the tag code is None if the tag has none."""
 
     topic: str
     queue_id: int
@@ -32,7 +32,7 @@ class Known:
 
 @lru_cache(maxsize=4096)
 def tag_code(tag: bytes) -> int | None:
-    """Returns the code of a tag, None for the one in four thousand million that has none."""
+    """Returns the code of a tag, None if it has none (one hash in 2^32)."""
     try:
         return equeue.tag_code(tag.decode("utf-8", "replace"))
     except FormatError:
@@ -51,7 +51,7 @@ class KnownMessages:
     _parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = field(default_factory=list)
 
     def add(self, valid: ValidRun, topics: "Distinct", tags: "Distinct") -> None:
-        """Takes the messages of a run, whose topics and tags are given."""
+        """Adds the messages of a run, with their topics and tags."""
         names = [one.decode("utf-8", "replace") for one in topics.values]
         pairs = (topics.codes.astype(np.int64) << 32) | (valid.fields.fixed["queue_id"].astype(np.int64) & 0xFFFFFFFF)
         distinct = distinct_numbers(pairs)

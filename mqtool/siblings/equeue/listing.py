@@ -1,4 +1,4 @@
-"""Which files an EQueue store has: chunk files in the broker's order, queues, settings, and what does not belong."""
+"""Lists the files of an EQueue store: chunk files in the broker's order, queues, settings, and strays."""
 
 import json
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from mqtool.store.files import list_directory, read_file, require_directory, sub
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What queue.setting says; a missing or empty file means the defaults."""
+    """The content of queue.setting; a missing or empty file means the defaults."""
 
     producer_visible: bool = True
     consumer_visible: bool = True
@@ -111,10 +111,10 @@ def consume_offsets(path: Path) -> dict[str, dict[str, dict[str, int]]] | None:
     """Reads consume-offsets.json or its backup: group → topic → queue → last consumed queue offset.
 
     Returns:
-        None where the file is missing or empty: for the broker that means no offsets.
+        None if the file is missing or empty: the broker then has no offsets.
 
     Raises:
-        FormatError: it is no such JSON.
+        FormatError: it is not JSON of this form.
     """
     text = read_file(path) if path.is_file() else b""
     if not text:

@@ -1,8 +1,8 @@
-"""Queue chunks made anew from message chunks.
+"""Rebuilds queue chunks from message chunks.
 
-The log tells which messages a queue has, but not always in which order the broker's threads wrote their entries: sends
-that overtook each other may stand the other way round. Existing entries that are valid therefore keep their places;
-without them the order is that of the log.
+The log contains all messages of a queue, but not always in the order in which the broker's threads wrote their entries:
+concurrent sends may be in the reverse order. Valid existing entries therefore keep their queue offsets; without
+them the order is that of the log.
 """
 
 from collections.abc import Iterator
@@ -31,9 +31,9 @@ class QueuePlan:
     Attributes:
         topic, queue_id: the queue.
         entries: by queue offset.
-        kept: how many stand where they stood.
-        placed: how many the log says.
-        filled: how many lead nowhere, because their message is gone.
+        kept: number of entries that keep their queue offset.
+        placed: number of entries placed from the log.
+        filled: number of entries that lead to no message, because it is lost.
     """
 
     topic: str
@@ -130,8 +130,8 @@ def write_queues(store: EQueueStore, target: Path, settings: EQueueSettings, *, 
     """Writes queue chunks into a new directory.
 
     Args:
-        store: where the messages are.
-        target: gets `queue-chunks`; must be empty or absent.
+        store: contains the messages.
+        target: receives `queue-chunks`; must be empty or absent.
         settings: sizes of chunks.
         keep: as in `plan_queues`.
 
@@ -139,7 +139,7 @@ def write_queues(store: EQueueStore, target: Path, settings: EQueueSettings, *, 
         What was written.
 
     Raises:
-        StoreError: the target holds something, or a topic can be no folder's name; nothing was written then.
+        StoreError: the target is not empty, or a topic cannot be a directory name; nothing was written then.
     """
     if target.exists() and list_directory(target):
         raise StoreError("expected an empty or absent directory", target)

@@ -1,4 +1,4 @@
-"""Runs of valid message records as columns: what a frame and a record promise, tested for thousands at a time."""
+"""Runs of valid message records as columns: frames and fields checked for thousands of records at a time."""
 
 from dataclasses import dataclass
 
@@ -42,7 +42,7 @@ def valid_run(chunk: ChunkFile, shape: Shape, run: FrameRun) -> ValidRun:
 
 
 def is_decodable(record: bytes, shape: Shape) -> bool:
-    """Whether the broker's decoder makes a message of a record; it does not look at what the message says."""
+    """Whether the broker's decoder accepts a record; the decoder does not check the values of fields."""
     try:
         return shape.parse(record)[0].is_decodable
     except FormatError:

@@ -15,11 +15,11 @@ from mqtool.siblings.equeue.writer import EQueueWriter
 
 @dataclass(slots=True)
 class Salvaged:
-    """What could be saved of one chunk.
+    """Messages salvaged from one chunk.
 
     Attributes:
         chunk: the file.
-        forwards: messages found from the beginning.
+        forwards: messages found from the start.
         backwards: further ones found from the data end, in order of positions.
         between: further ones in between that state their own position.
         damage: ranges without a message.
@@ -46,9 +46,9 @@ class Salvaged:
 
 
 def salvage_chunk(store: EQueueStore, chunk: ChunkFile) -> Salvaged:
-    """Looks for messages from both ends of a chunk, then between.
+    """Scans a chunk for messages from both ends, then in between.
 
-    The data end is known of a completed chunk only; of another, the last message that states its own position ends it.
+    The data end is known only for a completed chunk; otherwise the last message that states its own position ends it.
     """
     found = Salvaged(chunk)
     found.forwards = list(_forwards(store, chunk))
@@ -98,9 +98,9 @@ def _gaps(found: Salvaged, end: int) -> Iterator[Damage]:
 
 
 def salvage(root: Path, target: Path, settings: EQueueSettings) -> list[Salvaged]:
-    """Copies every message that can be found into a new store, in order, with queues made anew.
+    """Copies every message that can be found into a new store, in order, with rebuilt queues.
 
-    Messages keep their queue offset and times; they get new positions and ids of those.
+    Messages keep their queue offset and times; they get new positions, and ids computed from these.
 
     Args:
         root: the damaged store; only read.
@@ -108,7 +108,7 @@ def salvage(root: Path, target: Path, settings: EQueueSettings) -> list[Salvaged
         settings: of the new store.
 
     Returns:
-        What was found, chunk by chunk; its files are closed.
+        The result for each chunk; its files are closed.
     """
     with EQueueStore(root, settings.max_record_size) as store:
         reports = [salvage_chunk(store, chunk) for chunk in store.chunks]
@@ -121,7 +121,7 @@ def salvage(root: Path, target: Path, settings: EQueueSettings) -> list[Salvaged
 
 
 def _write(writer: EQueueWriter, report: Salvaged) -> None:
-    """Writes what was found in a chunk; a message that no store could hold counts as lost."""
+    """Writes the messages found in a chunk; a message that no store can contain counts as lost."""
     for message in tuple(report.messages):
         try:
             writer.append(message.record)

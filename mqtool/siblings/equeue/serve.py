@@ -1,4 +1,4 @@
-"""What the broker gives its consumers after a start: entries followed to messages, with its own errors.
+"""What the broker returns to consumers after a start: follows entries to messages, with the broker's errors.
 
 Source: ChunkReader, Chunk.TryReadAt (ECommon 2.6.5). A chunk that is written to and was not flushed since the start
 answers "nothing" where a completed one throws.
@@ -23,9 +23,9 @@ class Unserved:
 
     Attributes:
         queue_offset: of the entry.
-        message_position: what the entry says, None if it cannot be read.
+        message_position: position in the entry, None if it cannot be read.
         step: "queue" or "message": where it failed.
-        exception: the .NET exception's name, None where the broker just finds nothing.
+        exception: the .NET exception's name, None if the broker finds nothing without an exception.
         message: its text.
     """
 
@@ -93,7 +93,7 @@ def message(start: Start, position: int, settings: EQueueSettings, shape: Shape)
 
 @dataclass(frozen=True, slots=True)
 class Walked:
-    """How many records of a chunk the broker can read one after the other.
+    """Number of records of a chunk that the broker can read in sequence.
 
     Attributes:
         number: of the chunk.
@@ -165,7 +165,7 @@ def _located(chunks: dict[int, LoadedChunk], position: int, size: int) -> tuple[
 
 
 def _words(found: NoFrame, local: int, chunk: LoadedChunk, settings: EQueueSettings) -> str:
-    """Says what Chunk.TryReadForwardInternal says."""
+    """Returns the message of Chunk.TryReadForwardInternal."""
     name = f"(MessageChunk-#{chunk.number})"
     match found.kind:
         case "no-room":

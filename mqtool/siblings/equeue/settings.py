@@ -32,7 +32,7 @@ class EQueueSettings:
 
 
 def settings_of(root: Path, listing: Listing | None = None) -> EQueueSettings:
-    """Returns the settings that most chunk headers of a store speak for; defaults where there is none."""
+    """Returns the settings of the majority of a store's chunk headers; defaults if there is none."""
     found = listing or list_store(root)
     message = _capacity(found.messages)
     queue = _capacity(tuple(path for queue in found.queues for path in queue.chunks))

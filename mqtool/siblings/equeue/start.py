@@ -1,4 +1,4 @@
-"""What the real broker does when it starts on a store, without starting it: states, data ends, refusals, losses.
+"""Models a start of the broker on a store: states of chunks, data ends, refusals, losses.
 
 Every rule is ECommon 2.6.5's (ChunkManager.Load, Chunk.InitCompleted, Chunk.InitOngoing) or EQueue 2.6.3's (Queue.Load,
 DefaultQueueStore, DefaultConsumeOffsetStore, BrokerController.Start). Nothing is written.
@@ -25,8 +25,8 @@ class Refusal:
 
     Attributes:
         exception: name of the .NET exception.
-        message: its text, where it is the libraries' own; else in our words.
-        path: the file that is at fault.
+        message: its text if the libraries have one, otherwise mqtool's.
+        path: the file that causes it.
         remedy: what to do.
     """
 
@@ -46,13 +46,13 @@ class StartRefusedError(Exception):
 
 @dataclass(slots=True)
 class LoadedChunk:
-    """A chunk as the broker sees it after loading.
+    """A chunk as loaded by the broker.
 
     Attributes:
-        file: opened; None for one that the start makes.
+        file: opened; None for a chunk that the start creates.
         number, capacity: by its header.
-        completed: loaded as such, which only its place in the list decides.
-        data_end: data position at which writing goes on; for a completed chunk, what its footer says.
+        completed: loaded as completed, which depends only on its place in the list.
+        data_end: data position at which writing continues; for a completed chunk, that in its footer.
     """
 
     file: ChunkFile | None
@@ -101,15 +101,15 @@ class LoadedQueue:
 
 @dataclass(slots=True)
 class Start:
-    """What a start makes of a store.
+    """Result of a start.
 
     Attributes:
-        refusal: why it ends, None if it does not.
+        refusal: why the broker refuses to start, None if it starts.
         clears_root: it deletes everything below the root first.
         messages: message chunks by number.
         queues: by topic and queue id.
-        offsets: consumed offsets that it will go on with.
-        notes: in words, what it does silently.
+        offsets: consumed offsets that it continues with.
+        notes: what it does without an error, in words.
     """
 
     refusal: Refusal | None = None
@@ -128,7 +128,7 @@ class Start:
 
 
 def start(root: Path, settings: EQueueSettings, shape: Shape) -> Start:
-    """Goes through the broker's start.
+    """Computes the broker's start; writes nothing.
 
     Args:
         root: the store.
@@ -290,7 +290,7 @@ def _offsets(root: Path, found: Start) -> dict[str, dict[str, dict[str, int]]]:
 
 
 def _clear(found: Start, settings: EQueueSettings) -> None:
-    """BrokerController.Clean: without message chunks or without queues, everything below the root goes."""
+    """BrokerController.Clean: without message chunks or without queues, everything below the root is deleted."""
     missing = "message chunks" if not found.messages else "queues"
     found.notes.append(f"there are no {missing}: the broker DELETES everything below the root")
     found.close()

@@ -29,7 +29,7 @@ _INDEX_CHUNK = 8
 
 @dataclass(frozen=True, slots=True)
 class StoredMessage:
-    """A record and where it lies.
+    """A record and its position.
 
     Attributes:
         position: global position of its frame.
@@ -55,7 +55,7 @@ class Tail:
 
     Attributes:
         end: global position after the last record.
-        kind: "clean", or "leftover": bytes that are no zeros.
+        kind: "clean", or "leftover": bytes that are not zero.
         length: bytes up to the last that is not zero.
     """
 
@@ -95,7 +95,7 @@ class EQueueStore:
 
     @cached_property
     def shape(self) -> Shape:
-        """The shape of its records: the one that most of the first records fit."""
+        """The shape of its records: the one that matches most of the first records."""
         votes: Counter[Shape] = Counter()
         for chunk in self.chunks:
             at = 0
@@ -109,7 +109,7 @@ class EQueueStore:
 
     @cached_property
     def capacity(self) -> int:
-        """Data bytes of a message chunk, as most headers say; 0 without chunks."""
+        """Data bytes of a message chunk according to the majority of headers; 0 without chunks."""
         sizes = Counter(chunk.header.capacity for chunk in self.chunks)
         return sizes.most_common(1)[0][0] if sizes else 0
 
@@ -125,9 +125,9 @@ class EQueueStore:
         return self._queues[queue.directory]
 
     def messages(self, name: str = "") -> Iterator[StoredMessage | Damage]:
-        """Yields every record in the order of positions, and damage where there is some.
+        """Yields every record in the order of positions, and damaged ranges.
 
-        A range of damage ends where a record begins that states its own position.
+        A damaged range ends at the next record that states its own position.
 
         Args:
             name: of a chunk's file, to read that alone.
@@ -139,7 +139,7 @@ class EQueueStore:
                 yield item
 
     def runs(self, name: str = "") -> Iterator[ValidRun | StoredMessage | Damage]:
-        """Yields the same as columns: runs of valid records; one that is longer than a window comes by itself.
+        """Yields the same as columns: runs of valid records; a record longer than a window is yielded alone.
 
         Args:
             name: of a chunk's file, to read that alone.
@@ -180,7 +180,7 @@ class EQueueStore:
         named = np.concatenate([np.empty(0, np.int64), *map(self._newest_entries, self.queues)]) - 1
         ahead = named[named >= end]
         newest = int(ahead.max() // self.capacity) if len(ahead) else -1
-        # each chunk holds a message, so that a garbled entry proves no row of them
+        # each chunk contains a message, so that one damaged entry cannot prove a row of missing chunks
         proved = range(max(numbers) + 1, newest + 1) if newest - max(numbers) <= len(ahead) else ()
         return [self._missing_chunk(number) for number in (*inside, *proved) if number not in unreadable]
 
@@ -213,7 +213,7 @@ class EQueueStore:
         """Returns the message whose frame begins at a global position.
 
         Raises:
-            CorruptionError: there is none.
+            CorruptionError: there is no valid record.
         """
         chunk = self.chunk_of(position)
         if chunk is None:
@@ -224,7 +224,7 @@ class EQueueStore:
         return found
 
     def chunk_of(self, position: int) -> ChunkFile | None:
-        """Returns the chunk in whose range a global position lies."""
+        """Returns the chunk that contains a global position."""
         return next((c for c in self.chunks if c.start <= position < c.start + c.header.capacity), None)
 
     def read(self, chunk: ChunkFile, start: int) -> StoredMessage | NoFrame:
