@@ -5,6 +5,7 @@
 
 import json
 import re
+import struct
 from typing import Any, NamedTuple
 
 from tests.support.remoting import Client
@@ -79,6 +80,8 @@ GROUP_BODY = {
 }
 _SECRET = re.compile(r"127\.0\.0\.1:\d+")
 _JAVA = re.compile(r"^[\w.$]+(?:Exception|Error)\b|^Cannot invoke ")
+_BATCH = struct.pack(">iiiiibh", 22 + 1, 0, 0, 0, 1, ord("m"), 0)
+"""One message of a batch: length, magic, CRC, flag, length of the body, body, length of the properties."""
 JAVA = "an exception of Java"
 """Stands for the remark of a request that the real broker does not check and stumbles over; ours names what is wrong."""
 
@@ -107,6 +110,7 @@ def _beginning() -> list[Said]:
         Said("make a group", 200, {}, _json(GROUP_BODY)),
         Said("make one to be read only", 17, but(MADE, topic="ReadOnly", perm=4)),
         Said("make one to be written only", 17, but(MADE, topic="WriteOnly", perm=2)),
+        Said("make one of batch queues", 17, but(MADE, topic="Batches", attributes="+queue.type=BatchCQ")),
         Said(
             "make a group that may not consume",
             200,
@@ -147,6 +151,22 @@ def _sends() -> list[Said]:
         Said("send nothing", 310, SEND),
         Said("send too much", 310, SEND, b"x" * (4 * 1024 * 1024 + 1)),
         Said("send a batch to a retry topic", 320, but(SEND, b=f"%RETRY%{GROUP}", m=True), b"\0\0\0\1"),
+        Said("send a batch to batch queues", 320, but(SEND, b="Batches", m=True), _BATCH),
+        *(
+            Said(
+                f"send a delayed batch to {topic}",
+                320,
+                but(SEND, b=topic, m=True, i="UNIQ_KEY\x01AA\x02DELAY\x011\x02"),
+                _BATCH,
+            )
+            for topic in ("Batches", TOPIC)
+        ),
+        Said(
+            "send a batch with a timer to batch queues",
+            320,
+            but(SEND, b="Batches", m=True, i="UNIQ_KEY\x01AA\x02TIMER_DELAY_SEC\x011\x02"),
+            _BATCH,
+        ),
         Said("send back, no fields", 36, {}),
         Said("send back what is nowhere", 36, {"offset": 1 << 40, "group": GROUP, "delayLevel": 0}),
         Said(

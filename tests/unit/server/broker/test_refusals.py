@@ -26,6 +26,9 @@ LESS = {
     "send, a queue beyond": "request queueId[99] is illegal, TopicConfig [topicName=Refused, readQueueNums=4, writeQueueNums=4",
     "send, properties too long": "the message is illegal, maybe msg body or properties length not matched. msg ",
     "send too much": "the message is illegal, maybe msg body or properties length not matched.",
+    "send a delayed batch to Batches": "the message is illegal, maybe msg body or properties length not matched.",
+    "send a delayed batch to Refused": "the message is illegal, maybe msg body or properties length not matched.",
+    "send a batch with a timer to batch queues": "the message is illegal, maybe msg body or properties length not matched.",
     "send, a timer too far": "timer message illegal, the delay time should not be bigger than the max delay",
     "send, a timer that is no time": "timer message illegal, the delay time should not be bigger than the max delay",
 }
