@@ -15,16 +15,16 @@ _PIECE = 1 << 20
 
 @contextmanager
 def staged(store: Path, target: Path) -> Iterator[Path]:
-    """Gives a directory that takes the target's name once everything in it is made and on disk, or is removed.
+    """Yields a directory that is renamed to the target once its content is complete and on disk, or is deleted.
 
     Args:
         store: the source's root; the target must lie outside of it.
         target: new, or an empty directory.
 
     Raises:
-        UsageError: it is taken, or lies inside the store.
-        RefusedError: what lies next to it was not left by an interrupted run.
-        StoreError: the system refuses.
+        UsageError: it is not empty, or is inside the store.
+        RefusedError: files next to it were not left by an interrupted run.
+        StoreError: a file cannot be written.
     """
     if is_inside(target, store):
         raise UsageError(f"{target}: expected a directory outside of {store}: nothing is written into a store")

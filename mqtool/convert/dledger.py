@@ -1,8 +1,8 @@
-"""A store in DLedger mode as an ordinary store: the way back, for which DLedger itself has none.
+"""Converts a store in DLedger mode to an ordinary store; DLedger itself has no way back.
 
-Every record keeps its topic, queue, queue offset, times, body and properties. Its physical offset changes, as there are
-no entry headers any more; what refers to it is changed with it: prepared_transaction_offset of commit records, units of
-the timer log, the queues and the index, which are made anew. Offset message ids change too, as they hold it.
+Every record keeps its topic, queue, queue offset, times, body and properties. Its physical offset changes, since there
+are no entry headers; all references are updated: prepared_transaction_offset of commit records and units of the timer
+log, while queues and index are rebuilt. Offset message ids change too, since they contain the physical offset.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ from mqtool.store.layout import ledger_in_use
 from mqtool.store.store import Store, open_store
 
 _REFERRED = (topics.HALF_TOPIC.encode(), topics.TIMER_TOPIC.encode())
-"""Topics whose records' physical offsets are named elsewhere: by commit records, by the timer log."""
+"""Topics whose records are referred to by physical offset: from commit records, from the timer log."""
 
 _COPIED = (file_names.CONFIG, file_names.COMPACTION, file_names.TIMER_WHEEL)
 _MADE = (*KINDS, file_names.COMMIT_LOG, file_names.TIMER_LOG, file_names.CHECKPOINT)
@@ -41,15 +41,15 @@ OnProgress = Callable[[int], None]
 
 @dataclass(slots=True)
 class Converted:
-    """What became of a store.
+    """Result of a conversion.
 
     Attributes:
         records: written, those of ordinary segments included.
         start, end: physical offsets of the new log.
         plain_segments: ordinary segments that were there and were copied byte for byte.
-        damage: ranges of the old log without a record; what they held is not in the new one.
-        unresolved: references to records that are not in the log any more; they are kept as they were.
-        left_behind: names in the store's root that were not taken over.
+        damage: ranges of the old log without a record; their content is not in the new log.
+        unresolved: references to records that are no longer in the log; they are not changed.
+        left_behind: names in the store's root that were not copied.
         rebuilt: queues and index.
     """
 
@@ -69,7 +69,7 @@ def convert(store: Store, target: Path, on_progress: OnProgress | None = None) -
     Args:
         store: opened; is only read.
         target: new or empty directory outside of it.
-        on_progress: told now and then up to which physical offset the old log has been dealt with.
+        on_progress: called at intervals with the physical offset up to which the old log is converted.
 
     Raises:
         UsageError: the target is taken.
@@ -147,7 +147,7 @@ class _Conversion:
         self._new.append(places[rows])
 
     def _prepared(self, frames: Frames) -> np.ndarray:
-        """Returns prepared_transaction_offset of records as it has to be."""
+        """Returns the new prepared_transaction_offset of records."""
         stored = frames.column("prepared_transaction_offset").astype(np.int64)
         rows = np.flatnonzero(stored)
         if len(rows):

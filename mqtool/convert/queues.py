@@ -1,4 +1,4 @@
-"""ConsumeQueues from RocksDB into files, and from files into RocksDB; the rest of the store is copied.
+"""Converts ConsumeQueues from RocksDB into files and back; the rest of the store is copied.
 
 With its queues in RocksDB (`storeType=defaultRocksDB`) a broker keeps topics, groups and consumer offsets there too;
 they become the JSON files of an ordinary broker. Into RocksDB only the queues go: such a broker takes over the JSON
@@ -51,13 +51,13 @@ _FORMAT_VERSION = 5
 
 @dataclass(slots=True)
 class ConvertedQueues:
-    """What became of the queues.
+    """Result of a conversion.
 
     Attributes:
         queues, units: written.
         start, end: physical offsets of the log.
         damage: ranges of the log without a record, where it was read.
-        differences: units that the old queues lack or have otherwise than the log says, in words.
+        differences: units that are missing in the old queues or differ from the log, in words.
     """
 
     queues: int = 0
@@ -141,7 +141,7 @@ def _require_utf8(target: Path) -> None:
 
 
 def into_rocksdb(store: Store, target: Path) -> ConvertedQueues:
-    """Writes a copy of a store whose queues are a RocksDB instead of files, made from the log and compared with them.
+    """Writes a copy of a store with its queues in RocksDB, built from the log and compared with the old files.
 
     Args:
         store: opened; is only read.
@@ -198,7 +198,7 @@ def _raise_versions(config: Path) -> None:
         try:
             found = dict(config_json.parse(read_file(path))) if path.is_file() else {}
         except FormatError:
-            continue  # the broker says what it thinks of it
+            continue  # the broker reports what is wrong with it
         version = found.get("dataVersion")
         known = version if isinstance(version, dict) else {}
         if found and not known.get("counter"):
@@ -290,7 +290,7 @@ def _differences(
 
 
 def _copy(store: Store, staging: Path) -> None:
-    """Copies what is no queue; databases of configuration are replaced by files."""
+    """Copies everything but queues; databases of configuration are replaced by files."""
     for entry in list_directory(store.path):
         source = store.path / entry.name
         if entry.name in _LEFT_OUT:

@@ -23,10 +23,10 @@ class SegmentWriter:
     """
 
     def __init__(self, output: OutputFiles, start: int, size: int) -> None:
-        """Begins a log.
+        """Starts a log.
 
         Args:
-            output: takes the files below `commitlog/`.
+            output: receives the files in `commitlog/`.
             start: physical offset of the first segment.
             size: bytes of a segment.
         """
@@ -36,9 +36,9 @@ class SegmentWriter:
         self.last_record = -1
 
     def place(self, sizes: np.ndarray) -> np.ndarray:
-        """Returns the physical offset of each of some records that are to be appended in a row.
+        """Returns the physical offset of each record that will be appended.
 
-        A record that leaves no room for the 8 bytes of a BLANK behind it begins the next segment
+        A record that would leave no room for the 8 bytes of a BLANK after it starts the next segment
         (CommitLog.DefaultAppendMessageCallback.doAppend).
 
         Raises:
@@ -78,7 +78,7 @@ class SegmentWriter:
             self.end = self.last_record + int(part.sizes[-1])
 
     def _roll(self, place: int) -> None:
-        """Closes the segment in use if a record goes into another one."""
+        """Ends the current segment if a record belongs to the next one."""
         if place != self.end and self.end % self._size:
             base = self.end - self.end % self._size
             blank = commit_log.build_blank(base + self._size - self.end)

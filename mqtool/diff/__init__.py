@@ -1,6 +1,6 @@
-"""Comparing two stores: master and slave, before and after, copy and original; neither is ever changed.
+"""Compares two stores (master and slave, before and after, copy and original); never changes them.
 
-`compare(a, b)` answers with what each side has alone. Docs page: docs/diff.md.
+`compare(a, b)` returns what only one side has. Docs page: docs/diff.md.
 """
 
 from mqtool.diff.differences import (

@@ -12,7 +12,7 @@ def compare_logs(a: CommitLog, b: CommitLog, on_bytes: OnBytes | None = None) ->
 
     Args:
         a, b: the logs.
-        on_bytes: told of bytes as they are compared.
+        on_bytes: called with the number of bytes compared.
 
     Raises:
         StoreError: a file cannot be read.

@@ -1,4 +1,4 @@
-"""What a comparison of two stores says, as values; "a" and "b" are the stores in the order they were given in."""
+"""Result values of a comparison of two stores; "a" and "b" are the first and the second store."""
 
 from dataclasses import dataclass, field
 

@@ -1,7 +1,7 @@
-"""What a run that died had stored already: found in the target's log, message by message.
+"""Finds the messages that an interrupted run had stored already, in the target's log.
 
-A run stores messages in the source's order and writes down from time to time how far it is. So what it stored after
-that lies behind that point of the log, in order, perhaps among messages of others.
+A run stores messages in the source's order and saves its position at intervals. Messages stored after that are
+after the saved offset of the log, in order, possibly among messages of other writers.
 """
 
 from collections.abc import Iterator
@@ -51,13 +51,13 @@ def found_there(
 
 
 def answer_to(original: Original, validator: PutValidator) -> Ack:
-    """Returns what the store would answer to an original; nothing is put."""
+    """Returns the store's answer to an original; stores nothing."""
     (answer,) = bulk_ingest.check([Row(0, original.message, original.reason)], validator)
     return answer
 
 
 def _is(found: Message, wanted: OutgoingMessage) -> bool:
-    """Whether a record is what a put of the message makes; a store may add properties of its own."""
+    """Whether a put of the message creates this record; the store may add properties."""
     if (found.topic, found.queue_id, found.flag) != (wanted.topic, wanted.queue_id, wanted.flag):
         return False
     said = properties.decode(wanted.properties)

@@ -1,4 +1,4 @@
-"""Old and new places of replayed messages, as JSON Lines beside the store."""
+"""Old and new positions of replayed messages, as a file of JSON Lines."""
 
 import json
 import os

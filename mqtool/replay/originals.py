@@ -1,4 +1,4 @@
-"""What is to be sent again: messages of a store, of JSON Lines or of Parquet, as new messages with their old places."""
+"""Reads the messages to replay from a store, JSON Lines or Parquet, as new messages with their old positions."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -30,14 +30,14 @@ Position = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Original:
-    """A message to be sent again.
+    """A message to replay.
 
     Attributes:
-        position: in the source; grows.
-        message: to be put; None if there is none.
-        reason: why there is none.
-        place: topic, queue_id, queue_offset, physical_offset, offset_message_id and unique_key that it had; None for
-            what is not known.
+        position: in the source; ascending.
+        message: to put; None if the row is invalid.
+        reason: why it is invalid.
+        place: its old topic, queue_id, queue_offset, physical_offset, offset_message_id and unique_key; None for
+            unknown ones.
     """
 
     position: Position
@@ -48,12 +48,12 @@ class Original:
 
 @dataclass
 class Passed:
-    """What was met on the way and is not sent again.
+    """Counts of what was read and not replayed.
 
     Attributes:
         not_committed: records that consumers could not see: half, rolled-back, of system topics.
-        not_selected: messages that were not asked for, as far as they had to be looked at.
-        damage: ranges of the log that hold no valid record.
+        not_selected: messages that the selection excludes, as far as they were read.
+        damage: ranges of the log without a valid record.
     """
 
     not_committed: int
@@ -91,9 +91,9 @@ class Source:
         """Yields the messages in the source's order.
 
         Args:
-            options: of the store that takes them.
-            after: position of the last one that was dealt with; None to begin.
-            passed: is added to.
+            options: of the target store.
+            after: position of the last message handled; None to start from the beginning.
+            passed: updated.
 
         Raises:
             StoreError, FormatError: the source cannot be read.
@@ -169,7 +169,7 @@ class Source:
                 yield Original((row.number, 0), self._renewed(row.message, options), "", named | place)
 
     def _wants(self, message: Message, *, timed: bool) -> bool:
-        """Whether a row is selected; one without a store timestamp lies in no range of times."""
+        """Whether a row is selected; one without a store timestamp is in no time range."""
         wanted = self.selection
         begin, end = wanted.begin_time, wanted.end_time
         if (begin is not None or end is not None) and not (
@@ -180,7 +180,7 @@ class Source:
         return queue_fits and wanted.matches_topic(message.topic) and wanted.matches(message)
 
     def _renewed(self, message: OutgoingMessage, options: StoreOptions) -> OutgoingMessage:
-        """Returns a message without what only its old store knew of it."""
+        """Returns a message without the fields that only its old store sets."""
         said = properties.decode(message.properties)
         for name in _OF_THE_OLD_STORE:
             said.pop(name, None)
@@ -194,7 +194,7 @@ class Source:
 
 
 def _outgoing(message: Message) -> OutgoingMessage:
-    """Returns a message of a store to be put: its body as stored, if it is one."""
+    """Returns a store's message to put, with its body as stored."""
     said, body, flag = message.properties, message.raw_body, message.sys_flag
     if message.batch_index is not None:
         said = {name: value for name, value in said.items() if name not in _OF_A_BATCH}

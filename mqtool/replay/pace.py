@@ -9,13 +9,13 @@ from mqtool.errors import UsageError
 
 REMEMBER_SECONDS = 1.0
 _CHUNKS_A_SECOND = 4
-"""At least, under a rate: so much earlier than asked the last message of a chunk may go."""
+"""Minimum number of chunks a second under a rate: limits how early the last message of a chunk is sent."""
 
 T = TypeVar("T")
 
 
 def check_rate(rate: float | None) -> None:
-    """Refuses a rate that is none.
+    """Refuses an invalid rate.
 
     Raises:
         UsageError: it is not above 0.
@@ -31,8 +31,8 @@ class Pace:
         """Starts the clock.
 
         Args:
-            rate: messages a second at most, None for no limit.
-            most: messages in a chunk.
+            rate: maximum messages a second, None for no limit.
+            most: maximum messages in a chunk.
         """
         self._rate = rate
         self._size = most if rate is None else min(most, max(1, int(rate / _CHUNKS_A_SECOND)))
@@ -48,7 +48,7 @@ class Pace:
                 time.sleep(max(0.0, self._begun + sent / self._rate - time.monotonic()))
 
     def is_time_to_remember(self) -> bool:
-        """Whether it was last True, or begun, long enough ago."""
+        """Whether enough time has passed since the last True, or since the start."""
         now = time.monotonic()
         if now - self._remembered < REMEMBER_SECONDS:
             return False

@@ -1,4 +1,4 @@
-"""How far a replay has come: in the source, and in the store that takes it."""
+"""The position of a replay, in the source and in the target store."""
 
 import hashlib
 import json
@@ -32,14 +32,14 @@ class Fingerprint:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What a replay remembers.
+    """Saved state of a replay.
 
     Attributes:
         shape: what must stay the same between its runs.
-        source: fingerprint of it; None if it was empty.
-        after: position of the last message that was dealt with; None for none.
+        source: fingerprint of the source; None if it was empty.
+        after: position of the last message handled; None for none.
         target: fingerprint of the bytes before `end`; None if there were none.
-        end: physical offset up to which the target was looked through or written.
+        end: physical offset up to which the target was searched or written.
         ids_bytes: length of the file of ids.
         replayed, refused: counts so far.
     """
@@ -87,7 +87,7 @@ def load(path: Path) -> State | None:
 
 
 def check(state: State, shape: dict[str, Any], source: Path, target: Path | None, path: Path) -> None:
-    """Compares a state with what it is to go on with; the target is None where brokers take the messages.
+    """Checks that a state belongs to these options, source and target; the target is None for brokers.
 
     Raises:
         UsageError: other options, another source or another target.
@@ -140,7 +140,7 @@ def _is(source: Path, known: Fingerprint) -> bool:
 
 
 def _log_is(root: Path, known: Fingerprint) -> bool:
-    """Whether a log still has the bytes; what has expired since says nothing against it."""
+    """Whether a log still has the same bytes; segments that expired since are ignored."""
     try:
         with open_store(root) as store:
             log = store.commit_log

@@ -1,7 +1,7 @@
-"""A replay into running brokers: read, send, write down old and new ids, remember how far it is.
+"""Replays into running brokers: reads, sends, writes old and new ids, saves its position.
 
-Who sends is given, so that no connection is known here. A message whose answer was not written down is sent again by
-the next run: each is there at least once.
+The sender is passed in, so this module knows no connections. A message whose answer was not saved is sent again by
+the next run: delivery is at least once.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,7 +27,7 @@ CHUNK = 256
 
 
 class Sender(Protocol):
-    """What brings messages to brokers."""
+    """Sends messages to brokers."""
 
     def send(self, messages: Sequence[OutgoingMessage]) -> tuple[list[Ack], Exception | None]:
         """Returns the answers to the first messages, and why the others have none."""
@@ -35,14 +35,14 @@ class Sender(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SendRequest:
-    """What is to be replayed, and where to.
+    """Options of a replay to brokers.
 
     Attributes:
         source: the messages.
         name_server: its "host:port", which a state remembers.
         ids: file for old and new places, or None.
-        state: file that remembers how far it is, or None.
-        rate: messages a second at most, None for no limit.
+        state: checkpoint file for resuming, or None.
+        rate: maximum messages a second, None for no limit.
         dry_run: only count.
     """
 
@@ -55,12 +55,12 @@ class SendRequest:
 
 
 def replay_to(request: SendRequest, sender: Sender) -> Report:
-    """Sends messages again, those of a queue in the source's order.
+    """Sends messages, those of each queue in the source's order.
 
     Raises:
-        UsageError: options that make no sense, a state of another replay, a file of ids that is there already.
+        UsageError: invalid options, a state of another replay, a file of ids that exists already.
         StoreError: the source cannot be read.
-        Exception: what the sender says it failed of, after all answers before it were written down.
+        Exception: the sender's error, after all earlier answers were saved.
     """
     _check(request)
     shape = {**shape_of(request.source, request.ids), "name_server": request.name_server}
@@ -105,7 +105,7 @@ class _Run:
         self._remember()
 
     def _send(self, chunk: list[Original]) -> Exception | None:
-        """Sends some and takes their answers; returns what ended it."""
+        """Sends a chunk and records the answers; returns the error that ended it, if any."""
         answers, failure = self._sender.send([one.message for one in chunk if one.message is not None])
         there = iter(answers)
         for original in chunk:
@@ -130,7 +130,7 @@ class _Run:
 
 
 def _count(original: Original, report: Report) -> None:
-    """Counts a message as if it were sent; what a broker would say to it is not known."""
+    """Counts a message as sent; the broker's answer is unknown."""
     message, answer = original.message, Ack(0, None, original.reason)
     if message is not None:
         answer = answer._replace(physical_offset=0, sent_to=(message.topic, message.queue_id))
@@ -138,10 +138,10 @@ def _count(original: Original, report: Report) -> None:
 
 
 def _check(request: SendRequest) -> None:
-    """Refuses what would go wrong later.
+    """Refuses options that would fail later.
 
     Raises:
-        UsageError: a device, a file in the source, a rate that is none.
+        UsageError: a device, a file in the source, an invalid rate.
     """
     check_files(request.source, request.ids, request.state)
     for place in (request.ids, request.state):

@@ -30,19 +30,19 @@ _SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class ReplayRequest:
-    """What is to be replayed, and where to.
+    """Options of a replay into a store.
 
     Attributes:
         source: the messages.
-        target: root of the store that takes them; a new one if it is empty or not there.
+        target: root of the target store; created if it is empty or does not exist.
         ids: file for old and new places, or None.
-        state: file that remembers how far it is, or None.
-        rate: messages a second at most, None for no limit.
+        state: checkpoint file for resuming, or None.
+        rate: maximum messages a second, None for no limit.
         sync: flush each chunk before it counts.
         config: of the target, or None.
-        compat: whose bytes to write; None for those of the target.
+        compat: release whose format to write; None for that of the target.
         dry_run: only count.
-        duplicates: store messages that the target already holds once more; else nothing is written.
+        duplicates: store messages that the target contains already again; otherwise nothing is written.
     """
 
     source: Source
@@ -75,7 +75,7 @@ def check_files(source: Source, *written: Path | None) -> None:
 
 
 def shape_of(source: Source, ids: Path | None) -> dict[str, Any]:
-    """Returns what must stay the same between the runs of one replay, whatever takes the messages."""
+    """Returns what must stay the same between the runs of one replay, for stores and brokers."""
     wanted = asdict(source.selection)
     wanted["grep"] = None if wanted["grep"] is None else wanted["grep"].decode("utf-8", "surrogateescape")
     plain = {name: list(value) if isinstance(value, tuple) else value for name, value in wanted.items()}
@@ -86,16 +86,16 @@ def shape_of(source: Source, ids: Path | None) -> dict[str, Any]:
 
 @dataclass
 class Report:
-    """What a replay did.
+    """Result of a replay.
 
     Attributes:
         replayed: messages stored by this run.
-        found_there: of an earlier run that died, found in the target.
-        refused: messages that the target does not take.
-        reasons: of the first of them: position and words.
-        passed: what was met on the way.
-        topics: messages by topic that they were sent to.
-        queues: topic to the number of its queues that are needed.
+        found_there: messages of an interrupted run, found in the target.
+        refused: messages that the target refuses.
+        reasons: position and reason of the first of them.
+        passed: what was read and not replayed.
+        topics: number of messages by target topic.
+        queues: topic to the number of queues that it needs.
     """
 
     replayed: int = 0
@@ -119,15 +119,15 @@ class Report:
 
 
 def replay(request: ReplayRequest, progress: Callable[[int], None] = lambda _: None) -> Report:
-    """Stores messages again, in the source's order.
+    """Stores the messages in the source's order.
 
     Args:
-        request: what.
-        progress: is told of the messages dealt with.
+        request: the options.
+        progress: called with the number of messages handled.
 
     Raises:
-        UsageError: options that make no sense, a state of another replay, a file of ids that is there already.
-        StoreError: the source cannot be read, or the target takes no more; run it again with the same state.
+        UsageError: invalid options, a state of another replay, a file of ids that exists already.
+        StoreError: the source cannot be read, or the target accepts no more; run it again with the same state.
     """
     _check(request)
     mode = FlushMode.SYNC_FLUSH if request.sync else FlushMode.ASYNC_FLUSH
@@ -166,7 +166,7 @@ class _Run:
         self._dealt = 0
 
     def go(self, originals: Iterator[Original], options: StoreOptions, *, resumes: bool) -> None:
-        """Opens the target, goes on where the last run ended, and stores the rest."""
+        """Opens the target, resumes where the last run ended, and stores the rest."""
         limit = self._request.source.selection.limit
         if not resumes and not self._request.duplicates:
             head, originals = peeked(originals)
@@ -176,13 +176,13 @@ class _Run:
                 if resumes:
                     originals = self._resumed(store, originals)
                 else:
-                    self._remember(store)  # from where to look, should this run die
+                    self._remember(store)  # where the next run starts to search if this one is killed
                 self._put_all(store, islice(originals, limit))
             finally:
                 bulk_ingest.add_topics(store, self._report.queues)
 
     def _resumed(self, store: MessageStore, originals: Iterator[Original]) -> Iterator[Original]:
-        """Accounts for what a run that died had stored; returns what is left."""
+        """Counts the messages that an interrupted run had stored; returns the rest."""
         done, rest = found_there(self._request.target, self._state.end, originals, self._validator)
         self._take(done)
         self._report.found_there = sum(ack.stored for _, ack in done)
@@ -212,7 +212,7 @@ class _Run:
         self._progress(self._dealt)
 
     def _remember(self, store: MessageStore) -> None:
-        """Makes durable what was stored, then writes down that it was."""
+        """Flushes the store, then saves the position."""
         if self._request.state is None:
             return
         end = store.flush()
@@ -222,7 +222,7 @@ class _Run:
 
 
 def _state(request: ReplayRequest) -> tuple[State, bool]:
-    """Returns the state to go on from, and whether there was a run before."""
+    """Returns the state to resume from, and whether there was an earlier run."""
     fresh = State(request.shape(), states.source_print(request.source.path), None, None, 0)
     found = None if request.state is None else states.load(request.state)
     if found is None or request.state is None:
@@ -232,10 +232,10 @@ def _state(request: ReplayRequest) -> tuple[State, bool]:
 
 
 def _check(request: ReplayRequest) -> None:
-    """Refuses what would go wrong later.
+    """Refuses options that would fail later.
 
     Raises:
-        UsageError: a device, a file in a store, a target in its own source, a rate that is none.
+        UsageError: a device, a file in a store, a target in its own source, an invalid rate.
     """
     source, target = request.source.path, request.target
     if is_inside(target, source) or is_inside(source, target):
