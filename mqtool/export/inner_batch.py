@@ -3,7 +3,8 @@
 Source: MessageDecoder.decodeMessage (5.5.0); hosts, timestamps and physical offset are the record's.
 """
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,27 +16,27 @@ from mqtool.formats.message_batch import BatchedMessage
 from mqtool.records.columns import BY_NAME as SCAN_COLUMNS
 from mqtool.records.columns import PROPERTY_COLUMNS, Rows
 
-if TYPE_CHECKING:
-    from mqtool.export.rows import Maker
-
 BODY = SCAN_COLUMNS["body"]
+
+Reject = Callable[[Any, int, str, str], None]
+"""Takes the batch, the row, the column and the reason of a rejected value."""
 
 Part = tuple[int, int | None, BatchedMessage | None]
 """Row of the record, place in its batch, and the message; None if the record is a message of its own."""
 
 
-def explode(maker: "Maker", whole: Any, rows: Rows, inner: np.ndarray) -> Any:
+def explode(whole: Any, rows: Rows, inner: np.ndarray, reject: Reject) -> Any:
     """Returns the columns of records of which some are inner batches, in CommitLog order.
 
     A batch that cannot be taken apart stays one row, its body as stored, with a rejected value.
 
     Args:
-        maker: gathers rejected values.
         whole: a row for each record.
         rows: the records.
         inner: which are inner batches.
+        reject: is called with rejected values.
     """
-    bodies = whole["body"] if "body" in maker.names else BODY.build(rows)
+    bodies = whole["body"] if "body" in whole.schema.names else BODY.build(rows)
     parts: list[Part] = []
     for index, packed in enumerate(inner.tolist()):
         found: list[BatchedMessage] = []
@@ -43,7 +44,7 @@ def explode(maker: "Maker", whole: Any, rows: Rows, inner: np.ndarray) -> Any:
             try:
                 found = list(message_batch.split(bodies[index].as_py()))
             except FormatError as error:
-                maker.reject(whole, index, "body", f"the inner batch cannot be taken apart: {error}")
+                reject(whole, index, "body", f"the inner batch cannot be taken apart: {error}")
         parts.extend((index, place, message) for place, message in enumerate(found))
         if not found:
             parts.append((index, None, None))

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from mqtool.export import schema
 from mqtool.export.bodies import as_json, as_text
+from mqtool.export.inner_batch import explode
 from mqtool.export.redact import redact_batch
 from mqtool.export.request import ReadRequest
 from mqtool.export.schema import BY_NAME, Body, class_of
@@ -69,9 +70,7 @@ def rows_of(frames: Frames, broker: str, request: ReadRequest) -> Rows | None:
     maker = Maker(broker, request, needed)
     inner = (frames.column("sys_flag") & SysFlag.INNER_BATCH) != 0
     if inner.any():
-        from mqtool.export.inner_batch import explode  # noqa: PLC0415 - most stores have none
-
-        made = explode(maker, maker.batch(rows, topics, classes), rows, inner)
+        made = explode(maker.batch(rows, topics, classes), rows, inner, maker.reject)
     else:
         maker.may_view = is_dense(int(frames.sizes.sum()), len(frames.view))
         made = maker.batch(rows, topics, classes)
