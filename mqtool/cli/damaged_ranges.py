@@ -35,7 +35,7 @@ def damaged_ranges(damage: Iterable[Damage]) -> list[dict[str, Any]]:
         {
             "start": one.start,
             "end": one.end,
-            "kind": one.kind.value,
+            "kind": str(one.kind),
             "path": None if one.path is None else str(one.path),
             "position": one.position,
             "detail": one.detail,

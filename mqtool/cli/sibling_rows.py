@@ -5,8 +5,8 @@ from typing import Any
 
 from mqtool.cli.bodies import BodyView
 from mqtool.cli.schema import DATA, TABLE, WIDE, Column, OutputSchema
-from mqtool.siblings import base
 from mqtool.siblings.equeue import columns as equeue
+from mqtool.siblings.tables import Row, Table
 from mqtool.siblings.tfchunk import columns as tfchunk
 from mqtool.siblings.tiered import columns as tiered
 
@@ -21,7 +21,7 @@ _TYPES = {
 }
 
 
-def _columns(table: base.Table) -> tuple[Column, ...]:
+def _columns(table: Table) -> tuple[Column, ...]:
     found = []
     for column in table.columns:
         shown, is_time = _SHOWN[column.shown], column.type == "time"
@@ -44,13 +44,15 @@ MAIN = tuple(TABLES[tables[0].name] for tables in (equeue.TABLES, tfchunk.TABLES
 _FINDING = (
     Column("code", "string", "stable name of the invariant", show=TABLE),
     Column("severity", "string", "error, warning, or unknown where the check could not run", show=TABLE),
-    Column("path", "string", "the file or directory", show=TABLE),
+    Column("file", "string", "the file or directory", show=TABLE),
     Column("position", "int64", "in the file", show=TABLE, nullable=True),
-    Column("detail", "string", "expected and found", show=TABLE),
+    Column("evidence", "string", "expected and found", show=TABLE),
     Column("next_step", "string", "what to do"),
 )
 
-VERIFY_KIND = OutputSchema("verify.kind", 1, "a broken invariant of a store of another kind", _FINDING)
+FINDING_FIELDS = tuple(column.name for column in _FINDING)
+
+VERIFY_KIND = OutputSchema("verify.kind", 2, "a broken invariant of a store of another kind", _FINDING)
 
 _UNSERVED = (
     Column("topic", "string", "topic", show=TABLE),
@@ -152,7 +154,7 @@ SALVAGE_KIND = OutputSchema(
 )
 
 
-def row(values: base.Row, table: base.Table, body: BodyView) -> dict[str, Any]:
+def row(values: Row, table: Table, body: BodyView) -> dict[str, Any]:
     """Returns a row as it is printed: bytes encoded, with the name of the encoding."""
     found = {}
     for column in table.columns:

@@ -2,10 +2,9 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mqtool.cli import sibling_rows
 from mqtool.cli.bodies import BodyView
@@ -19,8 +18,13 @@ from mqtool.cli.output import Output
 from mqtool.cli.ranges import parse_size, parse_times
 from mqtool.cli.spark_session import OnSpark, spark_session
 from mqtool.errors import CorruptionError, UnsupportedFormatError, UsageError
-from mqtool.siblings.base import Damage, Finding, Opened, Row, Severity, Table
+from mqtool.records.damage import Damage
 from mqtool.siblings.registry import Kind
+from mqtool.siblings.tables import Row, Table
+
+if TYPE_CHECKING:
+    from mqtool.siblings.base import Opened
+    from mqtool.verify.findings import Finding
 
 _OPTIONS = ("offset", "time", "topic", "queue", "tag", "key", "unique_key", "user_property", "grep", "max_bytes")
 
@@ -38,14 +42,16 @@ def info(invocation: Invocation, kind: Kind, path: Path, output_format: Format, 
             "layout": sibling_rows.layout_rows(layout),
         }
         if deep:
+            from mqtool.verify.findings import Severity
+
             findings = list(opened.verify())
             found["findings"] = [_finding(finding) for finding in findings]
             code = ExitCode.NO if any(one.severity is Severity.ERROR for one in findings) else ExitCode.OK
         return Output(invocation, sibling_rows.KIND_INFO, output_format).document(found, code)
 
 
-def _finding(finding: Finding) -> dict[str, Any]:
-    return {**asdict(finding), "path": str(finding.path), "severity": str(finding.severity)}
+def _finding(finding: "Finding") -> dict[str, Any]:
+    return {name: getattr(finding, name) for name in sibling_rows.FINDING_FIELDS} | {"severity": str(finding.severity)}
 
 
 def explain_start(invocation: Invocation, kind: Kind, path: Path, output_format: Format) -> ExitCode:
@@ -64,6 +70,8 @@ def verify(invocation: Invocation, kind: Kind, path: Path, output_format: str, f
     if output_format not in list(Format):
         raise UsageError(f"--format {output_format} is not for a store of kind {kind.name}")
     output = Output(invocation, sibling_rows.VERIFY_KIND, Format(output_format))
+    from mqtool.verify.findings import Severity
+
     seen = set()
     with kind.open(path) as opened:
         for finding in opened.verify():
@@ -157,7 +165,7 @@ def _nothing_matches(report: DamageReport) -> None:
     report.missing()
 
 
-def _table(opened: Opened, name: str | None) -> Table:
+def _table(opened: "Opened", name: str | None) -> Table:
     names = [table.name for table in opened.tables]
     if name is not None and name not in names:
         raise UsageError(f"--table: expected one of {', '.join(names)}, found {name}")
@@ -171,7 +179,7 @@ def _body_view(view: MessageView, default: Body | None = None) -> BodyView:
 
 
 def _selected(
-    opened: Opened, table: Table, filters: Filters, report: DamageReport, items: Iterator[Row | Damage] | None = None
+    opened: "Opened", table: Table, filters: Filters, report: DamageReport, items: Iterator[Row | Damage] | None = None
 ) -> Iterator[Row]:
     """Yields the rows that every given option lets through; damage goes to the report."""
     columns = dict(table.selected_by)
@@ -184,7 +192,7 @@ def _selected(
             yield item
 
 
-def _tests(opened: Opened, table: Table, filters: Filters, columns: dict[str, str]) -> list[Any]:
+def _tests(opened: "Opened", table: Table, filters: Filters, columns: dict[str, str]) -> list[Any]:
     """Returns a predicate for each option that was given."""
     from mqtool.store.globs import Globs
 
@@ -209,7 +217,7 @@ def _tests(opened: Opened, table: Table, filters: Filters, columns: dict[str, st
     return tests
 
 
-def _bounds(opened: Opened, table: Table, column: str) -> tuple[int, int]:
+def _bounds(opened: "Opened", table: Table, column: str) -> tuple[int, int]:
     """Returns the first and one past the last value of a column; ranges may count from either."""
     first, end = None, 0
     for item in opened.rows(table.name):

@@ -125,7 +125,7 @@ def regions_of(runs: Runs, a: Touched, b: Touched) -> Regions:
 def _side(touched_: Touched, messages: int, low: int, high: int) -> Side:
     damages = [one for one in touched_.damages if one.start < high and one.end > low]
     size = sum(min(one.end, high) - max(one.start, low) for one in damages)
-    return Side(messages, size, f"{damages[0].kind.value}: {damages[0].detail}" if damages else "")
+    return Side(messages, size, f"{damages[0].kind}: {damages[0].detail}" if damages else "")
 
 
 def _inside(runs: Runs, fillers: list[Interval]) -> np.ndarray:

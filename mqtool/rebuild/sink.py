@@ -154,7 +154,7 @@ class Sink:
 
 def _damage_state(damage: Damage) -> list[Any]:
     path = None if damage.path is None else str(damage.path)
-    return [damage.start, damage.end, damage.kind.value, damage.detail, path, damage.position]
+    return [damage.start, damage.end, str(damage.kind), damage.detail, path, damage.position]
 
 
 def _damage_of(state: list[Any]) -> Damage:

@@ -33,7 +33,7 @@ class Damage:
     Attributes:
         start: physical offset of its first byte.
         end: physical offset after its last byte.
-        kind: what is wrong.
+        kind: what is wrong: a `DamageKind`, or the name that the store of another system has for it.
         detail: expected and found.
         path: the file.
         position: of `start` in that file.
@@ -41,10 +41,15 @@ class Damage:
 
     start: int
     end: int
-    kind: DamageKind
+    kind: str
     detail: str
     path: Path | None = None
     position: int = 0
+
+    @property
+    def file_name(self) -> str:
+        """Name of the file; empty where the bytes are of no file."""
+        return self.path.name if self.path is not None else ""
 
     def at(self, path: Path, base: int) -> "Damage":
         """Returns the same damage with its file."""

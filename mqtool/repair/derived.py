@@ -113,7 +113,7 @@ def _tell(result: Result, built: Built) -> None:
     built.complete &= result.is_complete
     for damage in result.damage.items[:_LISTED]:
         built.notes.append(
-            f"damage: {damage.kind.value} at physical offset {damage.start}, "
+            f"damage: {damage.kind} at physical offset {damage.start}, "
             f"{damage.end - damage.start} bytes; what they held is not in the result"
         )
     for name, note in result.notes.items[:_LISTED]:

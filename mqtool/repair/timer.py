@@ -71,7 +71,7 @@ def _tell(found: TimerResult, built: Built) -> None:
         )
     for damage in found.damage.items[:_LISTED]:
         built.notes.append(
-            f"damage: {damage.kind.value} at physical offset {damage.start}, "
+            f"damage: {damage.kind} at physical offset {damage.start}, "
             f"{damage.end - damage.start} bytes; what was parked there is left out"
         )
     built.notes.extend(f"timer: {words}" for words in found.problems.items[:_LISTED])

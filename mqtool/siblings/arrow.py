@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from mqtool.records.arrow import binary_view
-from mqtool.siblings.base import Table
+from mqtool.siblings.tables import Table
 
 TYPES: Mapping[str, Any] = {
     "int32": pa.int32(),

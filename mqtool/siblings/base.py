@@ -4,114 +4,35 @@ To add a kind: write one package with a module `kind` (`recognises`, and `open_k
 `columns` (`TABLES`), and give it a row in `registry.KINDS`. Commands and `export` use only this interface.
 """
 
-import enum
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-Row = dict[str, Any]
-"""One record as field name to value; text is `str`, bodies are `bytes`."""
+from mqtool.records.damage import Damage
+from mqtool.siblings.tables import Row, Table
+from mqtool.verify.findings import Finding, Severity
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One field of a table's rows.
+def finding(
+    code: str, severity: Severity, path: Path | None, evidence: str, next_step: str = "", position: int | None = None
+) -> Finding:
+    """Returns a finding about a file or directory of a store.
 
-    Attributes:
-        name: of the field.
-        type: "int32", "int64", "boolean", "string", "bytes" or "time" (ms since 1970, int64).
-        doc: what it means, with its unit.
-        shown: 0 in every table, 1 in wide ones, 2 in data formats only.
-    """
-
-    name: str
-    type: str
-    doc: str
-    shown: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """One table of a kind of store.
-
-    Attributes:
-        name: `dump --kind NAME`; the first table of a kind is its default.
-        doc: what one row is.
-        columns: of its rows, in order.
-        selected_by: selection option (`topic`, `queue`, `tag`, `unique_key`, `time`, `offset`, `grep`) to the column
-            that it filters; options that are missing here do not apply.
-    """
-
-    name: str
-    doc: str
-    columns: tuple[Column, ...]
-    selected_by: tuple[tuple[str, str], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Damage:
-    """A range of positions without a valid record, yielded among the rows; reading continues after it.
-
-    Attributes:
-        start, end: global positions in the store, half-open.
-        kind: stable name of the damage.
-        detail: expected and found.
-        path: the file.
-        position: of `start` in that file.
-    """
-
-    start: int
-    end: int
-    kind: str
-    detail: str
-    path: Path
-    position: int
-
-    def __str__(self) -> str:
-        size = self.end - self.start
-        return f"{self.path} position {self.position}: {self.kind} at {self.start}, {size} bytes: {self.detail}"
-
-
-class Severity(enum.StrEnum):
-    """How bad a finding is."""
-
-    ERROR = "error"
-    WARNING = "warning"
-    UNKNOWN = "unknown"
-    """The check could not run."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """A broken invariant.
-
-    Attributes:
+    Args:
         code: stable name of the invariant.
         severity: how bad it is.
         path: the file or directory.
-        detail: expected and found.
+        evidence: expected and found.
         next_step: what to do.
         position: in the file, where there is one.
     """
-
-    code: str
-    severity: Severity
-    path: Path
-    detail: str
-    next_step: str = ""
-    position: int | None = None
-
-    def __str__(self) -> str:
-        at = "" if self.position is None else f" position {self.position}"
-        step = f"; {self.next_step}" if self.next_step else ""
-        return f"{self.severity} {self.code}: {self.path}{at}: {self.detail}{step}"
+    return Finding(code, severity, str(path or ""), position, evidence=evidence, next_step=next_step)
 
 
 def saved_row(
-    path: Path,
+    path: Path | None,
     forwards: Sequence[object],
     backwards: Sequence[object],
     between: Sequence[object],
@@ -119,7 +40,7 @@ def saved_row(
 ) -> Row:
     """Returns the result for one file as a row of `Opened.salvage`; records are counted by scan direction."""
     return {
-        "file": path.name,
+        "file": path.name if path is not None else "",
         "forwards": len(forwards),
         "backwards": len(backwards),
         "between": len(between),

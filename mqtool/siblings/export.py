@@ -8,8 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mqtool.errors import ExportError
+from mqtool.records.damage import Damage
 from mqtool.siblings.arrow import arrow_schema
-from mqtool.siblings.base import Damage, Opened, Row, Table
+from mqtool.siblings.base import Opened
+from mqtool.siblings.tables import Row, Table
 
 __all__ = ["arrow_schema", "batches", "export", "export_part", "write"]
 

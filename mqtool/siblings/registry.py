@@ -5,10 +5,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mqtool.formats import file_names
-from mqtool.siblings.base import Opened, Table
+from mqtool.siblings.tables import Table
+
+if TYPE_CHECKING:
+    from mqtool.siblings.base import Opened
 
 COMMANDS = ("info", "dump", "get", "find", "verify", "explain-start", "rebuild", "salvage", "export")
 """Verbs that are commands; the others are functions of the kind's package."""
@@ -38,7 +41,7 @@ class Kind:
         """Whether a path leads to a store, or a file of one, of this kind. Reads names and first bytes only."""
         return bool(self._function("recognises")(path))
 
-    def open(self, path: Path) -> Opened:
+    def open(self, path: Path) -> "Opened":
         """Opens a store for reading.
 
         Raises:

@@ -14,10 +14,11 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructField, StructType, TimestampNTZType
 
 from mqtool.errors import UsageError
+from mqtool.records.damage import Damage
 from mqtool.siblings.arrow import arrow_schema
-from mqtool.siblings.base import Damage, Table
 from mqtool.siblings.export import batches, export_part
 from mqtool.siblings.registry import Kind, recognise
+from mqtool.siblings.tables import Table
 from mqtool.spark.job import Progress, SparkJob
 from mqtool.spark.schema import spark_type
 from mqtool.store.remote import is_url

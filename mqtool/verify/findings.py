@@ -18,6 +18,8 @@ class Severity(enum.StrEnum):
     """The broker's own recovery repairs it, or it has not done harm yet."""
     NOTE = "note"
     """Worth knowing; changes no verdict."""
+    UNKNOWN = "unknown"
+    """The check could not run."""
 
 
 class State(enum.StrEnum):
@@ -50,7 +52,12 @@ class Area(enum.StrEnum):
     LINT = "lint"
 
 
-_STATE_OF = {Severity.ERROR: State.CORRUPT, Severity.WARNING: State.DIRTY, Severity.NOTE: State.CLEAN}
+_STATE_OF = {
+    Severity.ERROR: State.CORRUPT,
+    Severity.WARNING: State.DIRTY,
+    Severity.NOTE: State.CLEAN,
+    Severity.UNKNOWN: State.UNKNOWN,
+}
 NOT_LISTED = frozenset({"log-not-listed", "queue-not-listed", "index-not-listed", "config-not-read"})
 """Codes of directories, and of configuration, that the system does not let be read."""
 UNREADABLE = NOT_LISTED | {"log-unreadable", "queue-unreadable", "index-unreadable", "checkpoint-unreadable"}

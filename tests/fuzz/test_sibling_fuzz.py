@@ -16,8 +16,8 @@ import mqtool
 from mqtool.convert import dledger, queues
 from mqtool.errors import MqtoolError
 from mqtool.rebuild.timer import rebuild_timer
+from mqtool.records.damage import Damage
 from mqtool.recovery import predict
-from mqtool.siblings.base import Damage
 from mqtool.siblings.registry import Kind, recognise
 from mqtool.store.target import open_target
 from mqtool.verify.store import verify

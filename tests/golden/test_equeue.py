@@ -5,7 +5,7 @@ import hashlib
 import pytest
 
 from mqtool.errors import CorruptionError, NotAStoreError, UnsupportedFormatError
-from mqtool.siblings.base import Damage
+from mqtool.records.damage import Damage
 from mqtool.siblings.equeue.chunk import ChunkFile, Frame, NoFrame
 from mqtool.siblings.equeue.store import EQueueStore, StoredMessage
 from tests.support.chunks import EQUEUE_CASES, EQUEUE_STORES, case, damaged, equeue_store, lines

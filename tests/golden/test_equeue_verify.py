@@ -2,9 +2,9 @@
 
 import pytest
 
-from mqtool.siblings.base import Severity
 from mqtool.siblings.equeue.store import EQueueStore
 from mqtool.siblings.equeue.verify import verify
+from mqtool.verify.findings import Severity
 from tests.support.chunks import EQUEUE_CASES, EQUEUE_STORES, answer, damaged, equeue_store
 from tests.support.stores import tree_digest
 
@@ -57,7 +57,7 @@ def test_a_damaged_store_has_findings_where_an_invariant_is_broken(case_id, tmp_
     if expected["open"] != "ok":
         refused = [finding for finding in found if finding.code == "equeue-start-refused"]
         assert len(refused) == 1
-        assert expected["open"]["exception"] in refused[0].detail
+        assert expected["open"]["exception"] in refused[0].evidence
     elif case_id in UNSEEN:
         assert found == []
     else:

@@ -4,8 +4,8 @@ import pyarrow as pa
 import pytest
 
 from mqtool.errors import MqtoolError
+from mqtool.records.damage import Damage
 from mqtool.siblings.arrow import arrow_schema
-from mqtool.siblings.base import Damage
 from mqtool.siblings.registry import recognise
 from tests.support.chunks import (
     EQUEUE_CASES,
@@ -64,7 +64,10 @@ def test_batches_of_a_damaged_store_are_its_rows(case, home, tmp_path):
 @pytest.mark.parametrize("name", ["equeue-small", "tfchunk/plain"])
 def test_where_windows_end_changes_nothing(name, window, monkeypatch):
     kind = name.partition("/")[0].partition("-")[0]
-    for module in (f"mqtool.{kind}.store", f"mqtool.{kind}.verify" if kind == "tfchunk" else f"mqtool.{kind}.start"):
+    for module in (
+        f"mqtool.siblings.{kind}.store",
+        f"mqtool.siblings.{kind}.verify" if kind == "tfchunk" else f"mqtool.siblings.{kind}.start",
+    ):
         monkeypatch.setattr(f"{module}.FIRST_WINDOW", window)
         monkeypatch.setattr(f"{module}.WINDOW", window)
     root = equeue_store(name) if kind == "equeue" else tfchunk_store("plain")

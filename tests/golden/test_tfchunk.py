@@ -3,10 +3,11 @@
 import pytest
 
 from mqtool.errors import CorruptionError, NotAStoreError
-from mqtool.siblings.base import Damage, Severity
+from mqtool.records.damage import Damage
 from mqtool.siblings.tfchunk import salvage
 from mqtool.siblings.tfchunk.store import TFChunkDb
 from mqtool.siblings.tfchunk.verify import verify
+from mqtool.verify.findings import Severity
 from tests.support.chunks import TFCHUNK_CASES, TFCHUNK_STORES, answer, damaged, lines, tfchunk_store
 from tests.support.stores import tree_digest
 

@@ -9,7 +9,7 @@ import pytest
 from mqtool.errors import CorruptionError
 from mqtool.formats import java, tiered
 from mqtool.formats.tiered import INDEX_NODE
-from mqtool.siblings.base import Damage
+from mqtool.records.damage import Damage
 from mqtool.siblings.registry import recognise
 from mqtool.siblings.tiered.store import TieredStore
 from mqtool.siblings.tiered.verify_index import MAX_INDEX_BYTES, verify_index

@@ -31,7 +31,7 @@ ALLOWED = {
     "replay": READING | {"engine", "ingest", "export"},
     "spark": READING | {"export", "verify", "siblings"},
     "repair": READING | {"recovery", "verify", "rebuild", "engine", "diff", "convert", "replay"},
-    "siblings": READING,
+    "siblings": READING | {"verify"},
     "convert": READING | {"rebuild"},
     "server": READING | {"engine", "ingest", "protocol", "pages"},
     "__init__": {"store"},

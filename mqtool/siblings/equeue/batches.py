@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from mqtool.records.damage import Damage
 from mqtool.siblings import arrow
-from mqtool.siblings.base import Damage
 from mqtool.siblings.equeue.columns import ENTRIES, MESSAGES
 from mqtool.siblings.equeue.runs import ValidRun
 from mqtool.siblings.equeue.store import EQueueStore, StoredMessage

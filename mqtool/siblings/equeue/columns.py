@@ -1,6 +1,6 @@
 """The tables of an EQueue store: what `dump` prints and `export` writes."""
 
-from mqtool.siblings.base import Column, Table
+from mqtool.siblings.tables import Column, Table
 
 MESSAGES = Table(
     "equeue-message",

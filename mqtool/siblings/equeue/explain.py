@@ -73,7 +73,7 @@ def explain(root: Path, settings: EQueueSettings | None = None) -> Explanation:
         shape = store.shape
         found = start(root, chosen, shape)
         answer = Explanation(found.refusal, found.clears_root, silent=found.notes)
-        answer.missing = [one.path.name for one in store.missing_chunks()]
+        answer.missing = [one.file_name for one in store.missing_chunks()]
         try:
             if found.refusal is None and not found.clears_root:
                 answer.write_position = found.messages[max(found.messages)].global_end

@@ -7,7 +7,8 @@ from typing import Any
 
 from mqtool.errors import FormatError
 from mqtool.formats import equeue, equeue_message
-from mqtool.siblings.base import Damage, Finding, Opened, Row, Table, saved_row
+from mqtool.records.damage import Damage
+from mqtool.siblings.base import Opened, saved_row
 from mqtool.siblings.equeue import explain, rebuild, salvage, verify
 from mqtool.siblings.equeue.chunk import ChunkFile
 from mqtool.siblings.equeue.columns import CHUNKS, ENTRIES, MESSAGES, TABLES
@@ -15,6 +16,8 @@ from mqtool.siblings.equeue.listing import is_store
 from mqtool.siblings.equeue.settings import settings_of
 from mqtool.siblings.equeue.start import start
 from mqtool.siblings.equeue.store import EQueueStore, StoredMessage
+from mqtool.siblings.tables import Row, Table
+from mqtool.verify.findings import Finding
 
 
 def recognises(path: Path) -> bool:

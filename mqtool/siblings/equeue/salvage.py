@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mqtool.errors import MessageRejectedError
 from mqtool.formats.equeue import HEADER_SIZE
-from mqtool.siblings.base import Damage
+from mqtool.records.damage import Damage
 from mqtool.siblings.equeue.chunk import ChunkFile, Frame
 from mqtool.siblings.equeue.settings import EQueueSettings
 from mqtool.siblings.equeue.store import EQueueStore, StoredMessage

@@ -14,7 +14,7 @@ from mqtool.errors import CorruptionError, FormatError, UnsupportedFormatError
 from mqtool.formats import equeue, equeue_message
 from mqtool.formats.equeue import ENTRY_SIZE, MAX_RECORD_SIZE
 from mqtool.formats.equeue_message import MessageRecord, Shape
-from mqtool.siblings.base import Damage
+from mqtool.records.damage import Damage
 from mqtool.siblings.equeue.chunk import ChunkFile, Frame, NoFrame
 from mqtool.siblings.equeue.listing import Listing, QueueFiles, list_store
 from mqtool.siblings.equeue.runs import ValidRun, valid_run
@@ -149,7 +149,7 @@ class EQueueStore:
             if name in ("", path.name):
                 yield Damage(0, 0, "no-chunk", reason, path, 0)
         last = self.chunks[-1] if self.chunks else None
-        missing = [one for one in self.missing_chunks() if name in ("", one.path.name)]
+        missing = [one for one in self.missing_chunks() if name in ("", one.file_name)]
         for chunk in sorted(self.chunks, key=lambda chunk: chunk.header.chunk_number):
             while missing and missing[0].start < chunk.start:
                 yield missing.pop(0)
@@ -161,9 +161,9 @@ class EQueueStore:
     def names(self) -> tuple[str, ...]:
         """Names of the message chunks in the order of positions, with those that cannot be read or are missing."""
         numbered = {chunk.path.name: chunk.header.chunk_number for chunk in self.chunks}
-        others = (*(path for path in self.unreadable if path in self.listing.messages),)
-        others += (*(one.path for one in self.missing_chunks()),)
-        numbered |= {path.name: equeue.named_number(path.name) or 0 for path in others}
+        others = [path.name for path in self.unreadable if path in self.listing.messages]
+        others += [one.file_name for one in self.missing_chunks()]
+        numbered |= {name: equeue.named_number(name) or 0 for name in others}
         return tuple(sorted(numbered, key=lambda name: (numbered[name], name)))
 
     def missing_chunks(self) -> list[Damage]:

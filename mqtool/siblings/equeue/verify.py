@@ -14,7 +14,8 @@ import numpy as np
 from mqtool.errors import FormatError
 from mqtool.formats import equeue, equeue_message
 from mqtool.formats.equeue import FOOTER_SIZE, HEADER_SIZE
-from mqtool.siblings.base import Damage, Finding, Severity
+from mqtool.records.damage import Damage
+from mqtool.siblings.base import finding
 from mqtool.siblings.equeue import listing
 from mqtool.siblings.equeue.chunk import ChunkFile, Frame, NoFrame
 from mqtool.siblings.equeue.known import (
@@ -30,6 +31,7 @@ from mqtool.siblings.equeue.settings import settings_of
 from mqtool.siblings.equeue.start import start
 from mqtool.siblings.equeue.store import MISSING_CHUNK, EQueueStore, StoredMessage
 from mqtool.siblings.equeue.verify_queues import verify_queues
+from mqtool.verify.findings import Finding, Severity
 
 _SALVAGE = "salvage the store; records behind the damage can be read backwards"
 _REBUILD = "rebuild the queue from the message chunks"
@@ -47,7 +49,7 @@ class _Seen:
 def verify(store: EQueueStore) -> Iterator[Finding]:
     """Yields every broken invariant."""
     for path, reason in store.unreadable.items():
-        yield Finding("equeue-no-chunk", Severity.ERROR, path, reason, "restore the header, or remove an empty file")
+        yield finding("equeue-no-chunk", Severity.ERROR, path, reason, "restore the header, or remove an empty file")
     yield from _starts(store)
     yield from _folder(store.chunks, fixed=False)
     seen = _Seen()
@@ -58,7 +60,7 @@ def verify(store: EQueueStore) -> Iterator[Finding]:
             elif item.end > item.start:
                 seen.damage.append(item)
                 detail = f"forwards: {item.detail}"
-                yield Finding("equeue-frames", Severity.ERROR, item.path, detail, _SALVAGE, item.position)
+                yield finding("equeue-frames", Severity.ERROR, item.path, detail, _SALVAGE, item.position)
             continue
         valid = store.run_of(item) if isinstance(item, StoredMessage) else item
         if valid.run.positions[0] == seen.reached.get(valid.chunk.path, 0):
@@ -83,10 +85,10 @@ def _starts(store: EQueueStore) -> Iterator[Finding]:
     if found.refusal is not None:
         refusal = found.refusal
         detail = f"the broker does not start: {refusal.exception}: {refusal.message}"
-        yield Finding("equeue-start-refused", Severity.ERROR, refusal.path, detail, refusal.remedy)
+        yield finding("equeue-start-refused", Severity.ERROR, refusal.path, detail, refusal.remedy)
     for note in found.notes:
         severity = Severity.ERROR if found.clears_root else Severity.WARNING
-        yield Finding("equeue-start-notes", severity, store.path, note, "work on a copy")
+        yield finding("equeue-start-notes", severity, store.path, note, "work on a copy")
 
 
 def _folder(chunks: list[ChunkFile], *, fixed: bool) -> Iterator[Finding]:
@@ -97,26 +99,26 @@ def _folder(chunks: list[ChunkFile], *, fixed: bool) -> Iterator[Finding]:
         header, place = chunk.header, chunk.size - FOOTER_SIZE
         if header.chunk_number != equeue.named_number(chunk.path.name):
             detail = f"the header states chunk number {header.chunk_number}"
-            yield Finding("equeue-chunk-number", Severity.ERROR, chunk.path, detail, "restore number or name", 0)
+            yield finding("equeue-chunk-number", Severity.ERROR, chunk.path, detail, "restore number or name", 0)
         if header.capacity != common:
             detail = f"expected a capacity of {common} as in the other chunks, found {header.capacity}"
-            yield Finding("equeue-capacity", Severity.ERROR, chunk.path, detail, "restore the header", 4)
+            yield finding("equeue-capacity", Severity.ERROR, chunk.path, detail, "restore the header", 4)
         if any(header.reserved):
             detail = "header bytes 8 to 127 are not all zero"
-            yield Finding("equeue-reserved", Severity.WARNING, chunk.path, detail, "", 8)
+            yield finding("equeue-reserved", Severity.WARNING, chunk.path, detail, "", 8)
         if chunk.is_finished and chunk.footer is not None and any(chunk.footer.reserved):
             detail = "footer bytes 4 to 127 are not all zero"
-            yield Finding("equeue-reserved", Severity.WARNING, chunk.path, detail, "", place + 4)
+            yield finding("equeue-reserved", Severity.WARNING, chunk.path, detail, "", place + 4)
         if chunk is not chunks[-1] and not chunk.is_finished:
             detail = f"expected a footer that states {place - HEADER_SIZE}, found {chunk.footer_data_size}"
-            yield Finding("equeue-footer", Severity.ERROR, chunk.path, detail, _SALVAGE, max(place, 0))
+            yield finding("equeue-footer", Severity.ERROR, chunk.path, detail, _SALVAGE, max(place, 0))
         elif fixed and chunk.is_finished and chunk.footer_data_size != header.capacity:
             detail = f"expected a full chunk of {header.capacity} bytes, found {chunk.footer_data_size}"
-            yield Finding("equeue-footer", Severity.ERROR, chunk.path, detail, _REBUILD, place)
+            yield finding("equeue-footer", Severity.ERROR, chunk.path, detail, _REBUILD, place)
         if chunk is chunks[-1] and not chunk.is_finished and chunk.size != HEADER_SIZE + header.capacity + FOOTER_SIZE:
             whole = HEADER_SIZE + header.capacity + FOOTER_SIZE
             detail = f"expected {whole} bytes, found {chunk.size}: each start takes the last 128 for a footer"
-            yield Finding("equeue-file-size", Severity.ERROR, chunk.path, detail, "lengthen the file with zeros")
+            yield finding("equeue-file-size", Severity.ERROR, chunk.path, detail, "lengthen the file with zeros")
 
 
 def _records(store: EQueueStore, valid: ValidRun, known: KnownMessages) -> Iterator[Finding]:
@@ -149,21 +151,21 @@ def _record(message: StoredMessage) -> Iterator[Finding]:
     record, place = message.record, HEADER_SIZE + message.frame.start
     if record.log_position != message.position:
         detail = f"expected log position {message.position}, found {record.log_position}: a left-over frame?"
-        yield Finding("equeue-log-position", Severity.ERROR, message.chunk.path, detail, _SALVAGE, place)
+        yield finding("equeue-log-position", Severity.ERROR, message.chunk.path, detail, _SALVAGE, place)
     try:
         stated = equeue_message.parse_id(record.message_id).position
     except FormatError as error:
-        yield Finding("equeue-message-id", Severity.WARNING, message.chunk.path, str(error), "", place)
+        yield finding("equeue-message-id", Severity.WARNING, message.chunk.path, str(error), "", place)
     else:
         if stated != message.position:
             detail = f"the message id states position {stated}, expected {message.position}"
-            yield Finding("equeue-message-id", Severity.WARNING, message.chunk.path, detail, "", place)
+            yield finding("equeue-message-id", Severity.WARNING, message.chunk.path, detail, "", place)
     for name in ("topic", "tag", "producer_address"):
         try:
             getattr(record, name).decode()
         except UnicodeDecodeError:
             detail = f"{name} is not UTF-8; the broker reads replacement characters"
-            yield Finding("equeue-text", Severity.ERROR, message.chunk.path, detail, _SALVAGE, place)
+            yield finding("equeue-text", Severity.ERROR, message.chunk.path, detail, _SALVAGE, place)
 
 
 def _backwards(store: EQueueStore, chunk: ChunkFile) -> Iterator[Finding]:
@@ -174,7 +176,7 @@ def _backwards(store: EQueueStore, chunk: ChunkFile) -> Iterator[Finding]:
         if isinstance(found, NoFrame):
             detail = f"backwards: {found.detail}"
             place = HEADER_SIZE + end
-            yield Finding("equeue-frames-backward", Severity.ERROR, chunk.path, detail, _SALVAGE, place)
+            yield finding("equeue-frames-backward", Severity.ERROR, chunk.path, detail, _SALVAGE, place)
             return
         end = found.start
 
@@ -185,7 +187,7 @@ def _tail(store: EQueueStore) -> Iterator[Finding]:
         chunk = store.chunks[-1]
         detail = f"{tail.length} bytes that are no record follow the last one: an unfinished write, or an older one"
         place = HEADER_SIZE + tail.end - chunk.start
-        yield Finding("equeue-leftover", Severity.WARNING, chunk.path, detail, "the broker overwrites them", place)
+        yield finding("equeue-leftover", Severity.WARNING, chunk.path, detail, "the broker overwrites them", place)
 
 
 def _names(store: EQueueStore) -> Iterator[Finding]:
@@ -194,10 +196,10 @@ def _names(store: EQueueStore) -> Iterator[Finding]:
     for path in paths:
         if not any(equeue.is_plain_name(path.name, prefix) for prefix in prefixes):
             detail = "the broker takes it for a chunk, but does not name chunks so"
-            yield Finding("equeue-name", Severity.WARNING, path, detail, _RENAME)
+            yield finding("equeue-name", Severity.WARNING, path, detail, _RENAME)
     for path in store.listing.strays:
         detail = "a start deletes it" if path.name.endswith(equeue.TEMPORARY_SUFFIX) else "is no chunk"
-        yield Finding("equeue-stray", Severity.WARNING, path, detail)
+        yield finding("equeue-stray", Severity.WARNING, path, detail)
 
 
 def _missing_chunks(damage: list[Damage], named: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> Iterator[Finding]:
@@ -206,7 +208,7 @@ def _missing_chunks(damage: list[Damage], named: "np.ndarray[tuple[int], np.dtyp
         if part.kind == MISSING_CHUNK:
             entries = int(((named >= part.start) & (named < part.end)).sum())
             detail = f"is missing; {entries} queue entries lead to messages in it"
-            yield Finding("equeue-chunk-missing", Severity.ERROR, part.path, detail, "restore it from a backup")
+            yield finding("equeue-chunk-missing", Severity.ERROR, part.path, detail, "restore it from a backup")
 
 
 def _offsets(store: EQueueStore) -> Iterator[Finding]:
@@ -216,4 +218,4 @@ def _offsets(store: EQueueStore) -> Iterator[Finding]:
             listing.consume_offsets(path)
         except FormatError as error:
             step = "copy the other one over it"
-            yield Finding("equeue-consume-offsets", Severity.ERROR, path, error.args[0], step)
+            yield finding("equeue-consume-offsets", Severity.ERROR, path, error.args[0], step)

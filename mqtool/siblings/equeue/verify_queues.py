@@ -1,16 +1,19 @@
 """Queue entries against message records, as columns; each pair that does not agree is looked at by itself."""
 
 from collections.abc import Generator, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from mqtool.formats import equeue
 from mqtool.formats.equeue import ENTRY_SIZE, HEADER_SIZE, QueueEntry
-from mqtool.siblings.base import Damage, Finding, Severity
+from mqtool.records.damage import Damage
+from mqtool.siblings.base import finding
 from mqtool.siblings.equeue.known import NO_CODE, Known, KnownMessages
 from mqtool.siblings.equeue.listing import QueueFiles
 from mqtool.siblings.equeue.store import EQueueStore
+from mqtool.verify.findings import Finding, Severity
 
 _REBUILD = "rebuild the queue from the message chunks"
 
@@ -96,7 +99,7 @@ class _Comparison:
 
 def _folder(queue: QueueFiles) -> Iterator[Finding]:
     if not queue.chunks:
-        yield Finding("equeue-queue-empty", Severity.WARNING, queue.directory, "has no chunk; the broker makes one")
+        yield finding("equeue-queue-empty", Severity.WARNING, queue.directory, "has no chunk; the broker makes one")
 
 
 def _entry(
@@ -111,18 +114,18 @@ def _entry(
     where = f"entry {offset} of {queue.topic}/{queue.queue_id}"
     if not entry.is_valid:
         detail = f"{where}: expected a position, found {entry.position_plus_one}"
-        yield Finding("equeue-entry-empty", Severity.ERROR, path, detail, _REBUILD, place)
+        yield finding("equeue-entry-empty", Severity.ERROR, path, detail, _REBUILD, place)
         return
     if message is None:
-        template = Finding("", Severity.ERROR, path, where, _REBUILD, place)
+        template = finding("", Severity.ERROR, path, where, _REBUILD, place)
         yield from _nowhere(store, template, entry.message_position, damage)
         return
     if (message.topic, message.queue_id) != (queue.topic, queue.queue_id):
         detail = f"{where} leads to a message of {message.topic}/{message.queue_id}"
-        yield Finding("equeue-entry-queue", Severity.ERROR, path, detail, _REBUILD, place)
+        yield finding("equeue-entry-queue", Severity.ERROR, path, detail, _REBUILD, place)
     if message.tag_code not in (None, entry.tag_code):
         detail = f"{where}: expected tag code {message.tag_code}, found {entry.tag_code}"
-        yield Finding("equeue-entry-tag", Severity.ERROR, path, detail, _REBUILD, place)
+        yield finding("equeue-entry-tag", Severity.ERROR, path, detail, _REBUILD, place)
 
 
 def _nowhere(store: EQueueStore, template: Finding, position: int, damage: list[Damage]) -> Iterator[Finding]:
@@ -139,8 +142,8 @@ def _nowhere(store: EQueueStore, template: Finding, position: int, damage: list[
     code = "equeue-entry-ahead" if behind else "equeue-entry-nowhere"
     severity = Severity.WARNING if behind else Severity.ERROR
     reason = "which was never written, or lost" if behind else "where no message begins"
-    detail = f"{template.detail} leads to position {position}, {reason}"
-    yield Finding(code, severity, template.path, detail, template.next_step, template.position)
+    detail = f"{template.evidence} leads to position {position}, {reason}"
+    yield replace(template, code=code, severity=severity, evidence=detail)
 
 
 def _missing(store: EQueueStore, comparison: _Comparison) -> Iterator[Finding]:
@@ -150,13 +153,13 @@ def _missing(store: EQueueStore, comparison: _Comparison) -> Iterator[Finding]:
         path = store.path / equeue.QUEUE_CHUNKS / topic / str(queue_id)
         if (topic, queue_id) not in deleted:
             detail = f"{count} message(s) of {topic}/{queue_id} have no entry: consumers do not get them"
-            yield Finding("equeue-entry-missing", Severity.ERROR, path, detail, _REBUILD)
+            yield finding("equeue-entry-missing", Severity.ERROR, path, detail, _REBUILD)
     for position, count in comparison.named_twice():
         message = comparison.known(position)
         if message is not None:
             path = store.path / equeue.QUEUE_CHUNKS / message.topic / str(message.queue_id)
             detail = f"the message at {position} has {count} entries"
-            yield Finding("equeue-entry-twice", Severity.ERROR, path, detail, _REBUILD)
+            yield finding("equeue-entry-twice", Severity.ERROR, path, detail, _REBUILD)
 
 
 def _file_of(store: EQueueStore, queue: QueueFiles, offset: int) -> tuple[Path, int | None]:

@@ -7,11 +7,14 @@ from typing import Any
 from mqtool.formats import tfchunk_records
 from mqtool.formats.equeue_message import ticks_to_millis
 from mqtool.formats.tfchunk_records import Commit, Prepare, System
-from mqtool.siblings.base import Damage, Finding, Opened, Row, Table, saved_row
+from mqtool.records.damage import Damage
+from mqtool.siblings.base import Opened, saved_row
+from mqtool.siblings.tables import Row, Table
 from mqtool.siblings.tfchunk import salvage, verify
 from mqtool.siblings.tfchunk.chunk import StoredRecord
 from mqtool.siblings.tfchunk.columns import CHUNKS, RECORDS, TABLES
 from mqtool.siblings.tfchunk.store import TFChunkDb, is_database
+from mqtool.verify.findings import Finding
 
 
 def recognises(path: Path) -> bool:

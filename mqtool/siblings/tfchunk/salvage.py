@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from mqtool.formats.tfchunk import HEADER_SIZE
-from mqtool.siblings.base import Damage
+from mqtool.records.damage import Damage
 from mqtool.siblings.tfchunk.chunk import StoredRecord, TFChunkFile
 from mqtool.siblings.tfchunk.store import TFChunkDb, resume
 

@@ -9,7 +9,7 @@ from mqtool.errors import CorruptionError, FormatError, NotAStoreError
 from mqtool.formats import tfchunk, tfchunk_records
 from mqtool.formats.equeue import LENGTH
 from mqtool.formats.tfchunk import ChunkName
-from mqtool.siblings.base import Damage
+from mqtool.records.damage import Damage
 from mqtool.siblings.frame_scan import FIRST_WINDOW, WINDOW, scan_frames
 from mqtool.siblings.frames import Frame, NoFrame
 from mqtool.siblings.tfchunk.chunk import StoredRecord, TFChunkFile
@@ -89,7 +89,7 @@ class TFChunkDb:
         for path, reason in self.unreadable.items():
             if name in ("", path.name):
                 yield Damage(0, 0, "no-chunk", reason, path, 0)
-        missing = [one for one in self.missing_chunks() if name in ("", one.path.name)]
+        missing = [one for one in self.missing_chunks() if name in ("", one.file_name)]
         for chunk in (chunk for chunk in self.chunks if name in ("", chunk.path.name)):
             while missing and missing[0].start < chunk.start:
                 yield missing.pop(0)
@@ -102,8 +102,9 @@ class TFChunkDb:
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the chunks' files in the order of the log, those among them that cannot be read or are missing."""
-        paths = (*(chunk.path for chunk in self.chunks), *self.unreadable, *(one.path for one in self.missing_chunks()))
-        return tuple(sorted({path.name for path in paths}))
+        paths = (*(chunk.path for chunk in self.chunks), *self.unreadable)
+        missing = (one.file_name for one in self.missing_chunks())
+        return tuple(sorted({*(path.name for path in paths), *missing}))
 
     def missing_chunks(self) -> list[Damage]:
         """Returns the chunks that are missing before others, or up to writer.chk: chunks begin with number 0."""

@@ -6,12 +6,13 @@ import numpy as np
 
 from mqtool.formats import tfchunk
 from mqtool.formats.tfchunk import FOOTER_SIZE, HEADER_SIZE
-from mqtool.siblings.base import Finding, Severity
+from mqtool.siblings.base import finding
 from mqtool.siblings.frame_scan import FIRST_WINDOW, WINDOW
 from mqtool.siblings.frames import NoFrame
 from mqtool.siblings.tfchunk.chunk import TFChunkFile
 from mqtool.siblings.tfchunk.runs import ValidRun, valid_run
 from mqtool.siblings.tfchunk.store import TFChunkDb
+from mqtool.verify.findings import Finding, Severity
 
 _BACKUP = "restore the chunk from a backup or another node"
 _WRITER = "restore the checkpoint; `mqtool info` shows where records end"
@@ -20,7 +21,7 @@ _WRITER = "restore the checkpoint; `mqtool info` shows where records end"
 def verify(database: TFChunkDb) -> Iterator[Finding]:
     """Yields every broken invariant of docs/formats/tfchunk.md."""
     for path, reason in database.unreadable.items():
-        yield Finding("tfchunk-no-chunk", Severity.ERROR, path, reason, _BACKUP)
+        yield finding("tfchunk-no-chunk", Severity.ERROR, path, reason, _BACKUP)
     yield from _checkpoints(database)
     yield from _sequence(database)
     for chunk in database.chunks:
@@ -30,7 +31,7 @@ def verify(database: TFChunkDb) -> Iterator[Finding]:
             yield from _hash(chunk)
         if chunk.is_transformed:
             detail = "its records are encrypted: framing and positions cannot be looked at"
-            yield Finding("tfchunk-frames", Severity.UNKNOWN, chunk.path, detail)
+            yield finding("tfchunk-frames", Severity.UNKNOWN, chunk.path, detail)
         else:
             places = _Places()
             yield from _frames(chunk, places)
@@ -42,32 +43,32 @@ def _checkpoints(database: TFChunkDb) -> Iterator[Finding]:
         if name not in database.checkpoints:
             severity = Severity.ERROR if name == "writer" else Severity.WARNING
             detail = "is not there: the server takes its start value"
-            yield Finding("tfchunk-checkpoint-missing", severity, database.path / f"{name}.chk", detail, _WRITER)
+            yield finding("tfchunk-checkpoint-missing", severity, database.path / f"{name}.chk", detail, _WRITER)
     for name in database.short_checkpoints:
         detail = "expected 8 bytes: the server fills up with zeros, or cuts"
-        yield Finding("tfchunk-checkpoint-size", Severity.WARNING, database.path / name, detail, _WRITER)
+        yield finding("tfchunk-checkpoint-size", Severity.WARNING, database.path / name, detail, _WRITER)
     writer = database.writer or 0
     for name in ("chaser", "epoch"):
         value = database.checkpoints.get(name, -1)
         if value > writer:
             detail = f"expected at most writer.chk's {writer}, found {value}: the server does not start"
-            yield Finding("tfchunk-checkpoint-order", Severity.ERROR, database.path / f"{name}.chk", detail, _WRITER)
+            yield finding("tfchunk-checkpoint-order", Severity.ERROR, database.path / f"{name}.chk", detail, _WRITER)
     truncate = database.checkpoints.get("truncate", -1)
     if truncate != tfchunk.NO_POSITION:
         path = database.path / "truncate.chk"
         detail = f"the next start of the server cuts the log at {truncate}"
-        yield Finding("tfchunk-truncate-pending", Severity.WARNING, path, detail, "set it to -1 if that is not meant")
+        yield finding("tfchunk-truncate-pending", Severity.WARNING, path, detail, "set it to -1 if that is not meant")
 
 
 def _sequence(database: TFChunkDb) -> Iterator[Finding]:
     """Checks that chunks lie side by side up to the one of writer.chk, and end there."""
     for missing in database.missing_chunks():
         detail = f"the file is missing, and positions {missing.start} to {missing.end}: the server does not start"
-        yield Finding("tfchunk-chunk-missing", Severity.ERROR, missing.path, detail, _BACKUP)
+        yield finding("tfchunk-chunk-missing", Severity.ERROR, missing.path, detail, _BACKUP)
     yield from _around_writer(database)
     for path in database.superseded:
         detail = "a newer version of the file is there: the server deletes this one"
-        yield Finding("tfchunk-superseded", Severity.WARNING, path, detail)
+        yield finding("tfchunk-superseded", Severity.WARNING, path, detail)
 
 
 def _around_writer(database: TFChunkDb) -> Iterator[Finding]:
@@ -79,52 +80,52 @@ def _around_writer(database: TFChunkDb) -> Iterator[Finding]:
         if start > writer:
             detail = f"starts at {start}, behind writer.chk's {writer}: the server does not start"
             step = "restore writer.chk, or move the file away"
-            yield Finding("tfchunk-extraneous", Severity.ERROR, chunk.path, detail, step)
+            yield finding("tfchunk-extraneous", Severity.ERROR, chunk.path, detail, step)
         elif chunk.header.end < writer and not chunk.is_completed:
             detail = "lies before writer.chk's chunk and is not completed: the server does not start"
-            yield Finding("tfchunk-not-completed", Severity.ERROR, chunk.path, detail, _BACKUP)
+            yield finding("tfchunk-not-completed", Severity.ERROR, chunk.path, detail, _BACKUP)
 
 
 def _header(chunk: TFChunkFile) -> Iterator[Finding]:
     header = chunk.header
     if header.version not in (tfchunk.UNALIGNED, tfchunk.ALIGNED, tfchunk.TRANSFORMED):
         detail = f"expected version 2, 3 or 4, found {header.version}"
-        yield Finding("tfchunk-version", Severity.ERROR, chunk.path, detail, _BACKUP, 1)
+        yield finding("tfchunk-version", Severity.ERROR, chunk.path, detail, _BACKUP, 1)
     if header.start_number > header.end_number:
         detail = f"start number {header.start_number} is above end number {header.end_number}"
-        yield Finding("tfchunk-numbers", Severity.ERROR, chunk.path, detail, _BACKUP, 6)
+        yield finding("tfchunk-numbers", Severity.ERROR, chunk.path, detail, _BACKUP, 6)
     elif chunk.name is not None and chunk.name.number != header.start_number:
         detail = f"expected start number {chunk.name.number} as in the name, found {header.start_number}"
-        yield Finding("tfchunk-numbers", Severity.ERROR, chunk.path, detail, _BACKUP, 6)
+        yield finding("tfchunk-numbers", Severity.ERROR, chunk.path, detail, _BACKUP, 6)
     if any(header.reserved):
-        yield Finding("tfchunk-reserved", Severity.WARNING, chunk.path, "bytes 36 to 127 are not all zero", "", 36)
+        yield finding("tfchunk-reserved", Severity.WARNING, chunk.path, "bytes 36 to 127 are not all zero", "", 36)
 
 
 def _footer(chunk: TFChunkFile) -> Iterator[Finding]:
     footer, place = chunk.footer, chunk.size - FOOTER_SIZE
     if footer.map_size < 0 or footer.map_size % footer.map_unit.size:
         detail = f"expected a multiple of {footer.map_unit.size} as map size, found {footer.map_size}"
-        yield Finding("tfchunk-footer", Severity.ERROR, chunk.path, detail, _BACKUP, place)
+        yield finding("tfchunk-footer", Severity.ERROR, chunk.path, detail, _BACKUP, place)
         return
     if footer.logical_size < footer.physical_size:
         detail = f"logical size {footer.logical_size} is below physical size {footer.physical_size}"
-        yield Finding("tfchunk-footer", Severity.ERROR, chunk.path, detail, _BACKUP, place)
+        yield finding("tfchunk-footer", Severity.ERROR, chunk.path, detail, _BACKUP, place)
     expected = tfchunk.file_size(chunk.header, footer)
     if expected != chunk.size:
         detail = f"expected a file of {expected} bytes by its sizes, found {chunk.size}"
-        yield Finding("tfchunk-footer", Severity.ERROR, chunk.path, detail, _BACKUP, place)
+        yield finding("tfchunk-footer", Severity.ERROR, chunk.path, detail, _BACKUP, place)
     data_end = footer.physical_size + footer.map_size
     room = chunk.size - HEADER_SIZE - FOOTER_SIZE
     if chunk.last_used(data_end, room) > data_end:
         detail = "the padding before the footer is not all zero"
-        yield Finding("tfchunk-padding", Severity.WARNING, chunk.path, detail, "", HEADER_SIZE + data_end)
+        yield finding("tfchunk-padding", Severity.WARNING, chunk.path, detail, "", HEADER_SIZE + data_end)
 
 
 def _hash(chunk: TFChunkFile) -> Iterator[Finding]:
     found = chunk.md5()
     if found != chunk.footer.md5:
         detail = f"expected MD5 {chunk.footer.md5.hex()}, found {found.hex()}: the server stops on it"
-        yield Finding("tfchunk-md5", Severity.ERROR, chunk.path, detail, _BACKUP, chunk.size - tfchunk.MD5_SIZE)
+        yield finding("tfchunk-md5", Severity.ERROR, chunk.path, detail, _BACKUP, chunk.size - tfchunk.MD5_SIZE)
 
 
 def _frames(chunk: TFChunkFile, places: "_Places") -> Iterator[Finding]:
@@ -145,7 +146,7 @@ def _frames(chunk: TFChunkFile, places: "_Places") -> Iterator[Finding]:
     end_is_known = chunk.is_completed or chunk.written < chunk.size - HEADER_SIZE
     if bad is not None and (end_is_known or chunk.last_used(at, chunk.written) > at):
         detail = f"forwards: {bad.detail}"
-        yield Finding("tfchunk-frames", Severity.ERROR, chunk.path, detail, _BACKUP, HEADER_SIZE + at)
+        yield finding("tfchunk-frames", Severity.ERROR, chunk.path, detail, _BACKUP, HEADER_SIZE + at)
         yield from _backwards(chunk, at)
 
 
@@ -156,7 +157,7 @@ def _backwards(chunk: TFChunkFile, stop: int) -> Iterator[Finding]:
         found = chunk.read_record_before(end)
         if isinstance(found, NoFrame):
             detail = f"backwards: {found.detail}"
-            yield Finding("tfchunk-frames-backward", Severity.ERROR, chunk.path, detail, _BACKUP, HEADER_SIZE + end)
+            yield finding("tfchunk-frames-backward", Severity.ERROR, chunk.path, detail, _BACKUP, HEADER_SIZE + end)
             return
         end = found.frame.start
 
@@ -169,7 +170,7 @@ def _positions(valid: ValidRun) -> Iterator[Finding]:
     for number in np.flatnonzero(stated != starts + chunk.start).tolist():
         start = int(starts[number])
         detail = f"expected log position {chunk.start + start}, found {stated[number]}"
-        yield Finding("tfchunk-log-position", Severity.ERROR, chunk.path, detail, _BACKUP, HEADER_SIZE + start)
+        yield finding("tfchunk-log-position", Severity.ERROR, chunk.path, detail, _BACKUP, HEADER_SIZE + start)
 
 
 class _Places:
@@ -200,7 +201,7 @@ def _map(chunk: TFChunkFile, places: _Places) -> Iterator[Finding]:
         place = first + number * unit
         if entry.logical <= before:
             detail = f"entries are not sorted: {entry.logical} follows {before}"
-            yield Finding("tfchunk-map", Severity.ERROR, chunk.path, detail, _BACKUP, place)
+            yield finding("tfchunk-map", Severity.ERROR, chunk.path, detail, _BACKUP, place)
         if not known[number]:
             yield from _map_entry(chunk, entry, place)
         before = entry.logical
@@ -211,4 +212,4 @@ def _map_entry(chunk: TFChunkFile, entry: tfchunk.MapEntry, place: int) -> Itera
     if isinstance(found, NoFrame) or found.position != chunk.start + entry.logical:
         seen = found.detail if isinstance(found, NoFrame) else f"the record of log position {found.position}"
         detail = f"log position {chunk.start + entry.logical} leads to data position {entry.actual}: {seen}"
-        yield Finding("tfchunk-map", Severity.ERROR, chunk.path, detail, _BACKUP, place)
+        yield finding("tfchunk-map", Severity.ERROR, chunk.path, detail, _BACKUP, place)

@@ -1,6 +1,6 @@
 """The tables of a tiered store: what `dump` prints and `export` writes."""
 
-from mqtool.siblings.base import Column, Table
+from mqtool.siblings.tables import Column, Table
 
 _PLACE = (
     Column("broker", "string", "name of the broker", 1),

@@ -6,11 +6,14 @@ from pathlib import Path
 
 from mqtool.errors import CorruptionError, FormatError, StoreError
 from mqtool.formats import properties
-from mqtool.siblings.base import Damage, Finding, Opened, Row
+from mqtool.records.damage import Damage
+from mqtool.siblings.base import Opened
+from mqtool.siblings.tables import Row
 from mqtool.siblings.tiered import verify
 from mqtool.siblings.tiered.columns import SEGMENTS, TABLES, UNITS
 from mqtool.siblings.tiered.store import TieredQueue, TieredStore, is_tiered
 from mqtool.store.message import Message
+from mqtool.verify.findings import Finding
 
 _ADDRESS = re.compile("(.+)/([0-9]{1,9})@([0-9]{1,18})")
 

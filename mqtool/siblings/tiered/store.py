@@ -8,8 +8,7 @@ from typing import Any
 from mqtool.errors import FormatError, StoreError
 from mqtool.formats import commit_log, config_json, file_names, tiered
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, ConsumeQueueUnit
-from mqtool.records import damage as scan_damage
-from mqtool.siblings.base import Damage
+from mqtool.records.damage import Damage
 from mqtool.store.files import MappedFile, ReadFile, list_directory, read_file, subdirectories
 from mqtool.store.log_walk import walk_file
 from mqtool.store.message import Message, from_record
@@ -45,8 +44,8 @@ class TieredQueue:
             with ReadFile(segment.path) as file:
                 walk = walk_file(file, segment, is_last=number == len(logs) - 1)
                 for item in walk:
-                    if isinstance(item, scan_damage.Damage):
-                        yield _damage(item, segment)
+                    if isinstance(item, Damage):
+                        yield item.at(segment.path, segment.base)
                         continue
                     for position in item.positions.tolist():
                         yield from_record(commit_log.parse_record(item.view, position))
@@ -163,8 +162,3 @@ def _open_indexes(path: Path) -> list[Path]:
     directory = path.parent / tiered.OPEN_INDEX
     entries = list_directory(directory) if directory.is_dir() else ()
     return sorted(directory / entry.name for entry in entries if entry.is_file() and entry.name.isdecimal())
-
-
-def _damage(found: scan_damage.Damage, segment: MappedFile) -> Damage:
-    at = found.start - segment.base
-    return Damage(found.start, found.end, found.kind.value, found.detail, segment.path, at)

@@ -6,10 +6,12 @@ from typing import Any
 
 from mqtool.errors import StoreError
 from mqtool.formats import consume_queue, tiered
-from mqtool.siblings.base import Damage, Finding, Severity
+from mqtool.records.damage import Damage
+from mqtool.siblings.base import finding
 from mqtool.siblings.tiered.store import TieredQueue, TieredStore
 from mqtool.siblings.tiered.verify_index import verify_index
 from mqtool.store.message import Message
+from mqtool.verify.findings import Finding, Severity
 
 _BROKER = "the broker still has recent messages in its own log; older ones are in a backup of the tier or nowhere"
 _DUMP = "mqtool dump {path} --table tiered-segment"
@@ -23,7 +25,7 @@ def verify(store: TieredStore) -> Iterator[Finding]:
         if tiered.hash_of(cluster) != path.name[:8]:
             yield _error("tiered-name", path, f"expected a name that begins with {tiered.hash_of(cluster)}")
     for path in store.strays:
-        yield Finding("tiered-stray", Severity.WARNING, path, "belongs to no queue", "look what it is")
+        yield finding("tiered-stray", Severity.WARNING, path, "belongs to no queue", "look what it is")
     by_topic: dict[str, list[TieredQueue]] = {}
     for queue in store.queues:
         by_topic.setdefault(queue.topic, []).append(queue)
@@ -38,7 +40,7 @@ def verify(store: TieredStore) -> Iterator[Finding]:
 
 
 def _error(code: str, path: Any, detail: str, position: int | None = None) -> Finding:
-    return Finding(code, Severity.ERROR, path, detail, _BROKER, position)
+    return finding(code, Severity.ERROR, path, detail, _BROKER, position)
 
 
 def _files(queue: TieredQueue) -> Iterator[Finding]:
@@ -61,7 +63,7 @@ def _queue(queue: TieredQueue) -> Iterator[Finding]:
     try:
         for item in queue.messages():
             if isinstance(item, Damage):
-                yield Finding(
+                yield finding(
                     "tiered-damage", Severity.ERROR, item.path, f"{item.kind}: {item.detail}", _BROKER, item.position
                 )
             else:
@@ -77,11 +79,11 @@ def _queue(queue: TieredQueue) -> Iterator[Finding]:
                     words = f"unit {offset}: expected {expected or 'none'}, found {found} (position, size, tags code)"
                     yield _error("tiered-unit", path, words)
     except StoreError as error:
-        yield Finding("tiered-unreadable", Severity.UNKNOWN, queue.path, str(error), _DUMP)
+        yield finding("tiered-unreadable", Severity.UNKNOWN, queue.path, str(error), _DUMP)
         return
     if records:
         words = f"{len(records)} record(s) without a unit, the first with queue offset {min(records)}"
-        yield Finding("tiered-no-unit", Severity.WARNING, queue.path, words, "the broker uploads units after records")
+        yield finding("tiered-no-unit", Severity.WARNING, queue.path, words, "the broker uploads units after records")
 
 
 def _place(queue: TieredQueue, message: Message) -> Iterator[Finding]:

@@ -12,9 +12,10 @@ import numpy as np
 from mqtool.errors import FormatError, StoreError
 from mqtool.formats import java, properties, tiered
 from mqtool.formats.tiered import INDEX_HEADER, INDEX_ITEM, INDEX_NODE, INDEX_SLOT, TieredIndexHeader
-from mqtool.siblings.base import Finding, Severity
+from mqtool.siblings.base import finding
 from mqtool.siblings.tiered.store import TieredQueue, TieredStore
 from mqtool.store.files import ReadFile
+from mqtool.verify.findings import Finding, Severity
 
 MAX_INDEX_BYTES = 1 << 26
 _NEXT = "the broker makes entries anew only for messages that it uploads again"
@@ -38,7 +39,7 @@ def verify_index(path: Path, store: TieredStore, queues: Queues) -> Iterator[Fin
             end = file.data_end()
             if end > MAX_INDEX_BYTES:
                 words = f"{end} bytes in use are more than the {MAX_INDEX_BYTES} that are looked at"
-                yield Finding("tiered-index", Severity.UNKNOWN, path, words, "")
+                yield finding("tiered-index", Severity.UNKNOWN, path, words, "")
                 return
             data, size = file.read(0, end), file.size
         header = INDEX_HEADER.parse(data)
@@ -56,7 +57,7 @@ def verify_index(path: Path, store: TieredStore, queues: Queues) -> Iterator[Fin
     topics = _topics(store)
     if topics is None and entries.items:
         words = "which topic an entry means is not known: there is no metadata"
-        yield Finding("tiered-index", Severity.UNKNOWN, path, words, "")
+        yield finding("tiered-index", Severity.UNKNOWN, path, words, "")
         return
     for at, item in entries.items:
         wrong = _entry(item, (topics or {}).get(item.topic_id, ""), queues)
@@ -65,7 +66,7 @@ def verify_index(path: Path, store: TieredStore, queues: Queues) -> Iterator[Fin
 
 
 def _error(path: Path, detail: str, position: int | None = None) -> Finding:
-    return Finding("tiered-index", Severity.ERROR, path, detail, _NEXT, position)
+    return finding("tiered-index", Severity.ERROR, path, detail, _NEXT, position)
 
 
 class _Compacted:

@@ -9,9 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from mqtool.errors import CorruptionError, ExportError
+from mqtool.records.damage import Damage
 from mqtool.siblings import export
-from mqtool.siblings.base import Damage, Severity
 from mqtool.siblings.registry import KINDS, VERBS, recognise
+from mqtool.verify.findings import Severity
 from tests.support.chunks import EQUEUE_STORES, TFCHUNK_STORES, damaged, equeue_store, lines, tfchunk_store
 from tests.support.stores import STORES, fixture
 

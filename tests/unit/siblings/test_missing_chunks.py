@@ -2,17 +2,18 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 
 from mqtool.cli.app import run
-from mqtool.siblings.base import Severity
 from mqtool.siblings.equeue.store import EQueueStore
 from mqtool.siblings.equeue.verify import verify
 from mqtool.siblings.export import batches
 from mqtool.siblings.registry import recognise
 from mqtool.siblings.tfchunk.store import TFChunkDb
 from mqtool.siblings.tfchunk.verify import verify as verify_tfchunk
+from mqtool.verify.findings import Severity
 from tests.support.chunks import equeue_store, tfchunk_store
 
 NEWEST = {"equeue-small": 2, "equeue-broker": 3}
@@ -39,8 +40,8 @@ def test_verify_has_one_error_that_counts_the_entries(lost):
     root, name, count = lost
     with EQueueStore(root) as store:
         (found,) = verify(store)
-    assert (found.code, found.severity, found.path.name) == ("equeue-chunk-missing", Severity.ERROR, name)
-    assert f"{count} queue entries" in found.detail
+    assert (found.code, found.severity, Path(found.file).name) == ("equeue-chunk-missing", Severity.ERROR, name)
+    assert f"{count} queue entries" in found.evidence
 
 
 @pytest.mark.parametrize("command", [["verify", "--format", "json"], ["dump", "--format", "jsonl"]])
@@ -96,7 +97,7 @@ def test_a_database_of_eventstore_is_read_with_the_damage(number, tmp_path, caps
     assert run(["explain-start", str(root)]) == 4
     with TFChunkDb(root) as database:
         found = [one for one in verify_tfchunk(database) if one.code == "tfchunk-chunk-missing"]
-    assert [(one.severity, one.path.name) for one in found] == [(Severity.ERROR, name)]
+    assert [(one.severity, Path(one.file).name) for one in found] == [(Severity.ERROR, name)]
 
 
 def check_parts(root, table, name):
