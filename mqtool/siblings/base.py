@@ -5,7 +5,7 @@ To add a kind: write one package with a module `kind` (`recognises`, and `open_k
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -29,6 +29,38 @@ def finding(
         position: in the file, where there is one.
     """
     return Finding(code, severity, str(path or ""), position, evidence=evidence, next_step=next_step)
+
+
+MISSING_CHUNK = "missing-chunk"
+"""Kind of damage of a file of the log that is not there."""
+LISTED_CHUNKS = 256
+"""Missing chunks in a row that are listed one by one: a damaged number may put millions of them between two files."""
+
+
+def missing_chunks(
+    gaps: Iterable[range], others: Container[int | None], capacity: int, path_of: Callable[[int], Path]
+) -> list[Damage]:
+    """Returns a damage for each missing chunk; one for all of a gap of more than `LISTED_CHUNKS`.
+
+    Args:
+        gaps: numbers of chunks that are missing in a row.
+        others: numbers of chunks that are there, but cannot be read.
+        capacity: bytes of positions in a chunk.
+        path_of: returns the path of a chunk by its number.
+    """
+    missing: list[Damage] = []
+    for gap in gaps:
+        first, end = gap.start, gap.stop
+        if end - first > LISTED_CHUNKS:
+            detail = f"{end - first} files are missing, up to {path_of(end - 1).name}"
+            missing.append(Damage(first * capacity, end * capacity, MISSING_CHUNK, detail, path_of(first)))
+            continue
+        missing += [
+            Damage(number * capacity, (number + 1) * capacity, MISSING_CHUNK, "the file is missing", path_of(number))
+            for number in gap
+            if number not in others
+        ]
+    return missing
 
 
 def saved_row(

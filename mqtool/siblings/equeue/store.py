@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -15,12 +16,12 @@ from mqtool.formats import equeue, equeue_message
 from mqtool.formats.equeue import ENTRY_SIZE, MAX_RECORD_SIZE
 from mqtool.formats.equeue_message import MessageRecord, Shape
 from mqtool.records.damage import Damage
+from mqtool.siblings.base import missing_chunks
 from mqtool.siblings.equeue.chunk import ChunkFile, Frame, NoFrame
 from mqtool.siblings.equeue.listing import Listing, QueueFiles, list_store
 from mqtool.siblings.equeue.runs import ValidRun, valid_run
 from mqtool.siblings.frame_scan import FIRST_WINDOW, WINDOW, scan_frames
 
-MISSING_CHUNK = "missing-chunk"
 """Kind of damage: the range of a chunk file that is missing."""
 
 _INDEX_CHUNK = 8
@@ -175,19 +176,17 @@ class EQueueStore:
         if not numbers:
             return []
         unreadable = {equeue.named_number(path.name) for path in self.unreadable}
-        inside = (number for number in range(min(numbers), max(numbers)) if number not in numbers | unreadable)
+        inside = [range(before + 1, after) for before, after in pairwise(sorted(numbers))]
         end = (max(numbers) + 1) * self.capacity
         named = np.concatenate([np.empty(0, np.int64), *map(self._newest_entries, self.queues)]) - 1
         ahead = named[named >= end]
         newest = int(ahead.max() // self.capacity) if len(ahead) else -1
-        # each chunk contains a message, so that one damaged entry cannot prove a row of missing chunks
-        proved = range(max(numbers) + 1, newest + 1) if newest - max(numbers) <= len(ahead) else ()
-        return [self._missing_chunk(number) for number in (*inside, *proved) if number not in unreadable]
+        # each chunk holds a message, so that a garbled entry proves no row of them
+        proved = range(max(numbers) + 1, newest + 1) if newest - max(numbers) <= len(ahead) else range(0)
+        return missing_chunks([*inside, proved], unreadable, self.capacity, self._path_of)
 
-    def _missing_chunk(self, number: int) -> Damage:
-        path = self.path / equeue.MESSAGE_CHUNKS / equeue.chunk_name(equeue.MESSAGE_PREFIX, number)
-        start = number * self.capacity
-        return Damage(start, start + self.capacity, MISSING_CHUNK, "the file is missing", path, 0)
+    def _path_of(self, number: int) -> Path:
+        return self.path / equeue.MESSAGE_CHUNKS / equeue.chunk_name(equeue.MESSAGE_PREFIX, number)
 
     def _newest_entries(self, queue: QueueFiles) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
         """Returns the positions + 1 in the entries of a queue's last two chunks."""

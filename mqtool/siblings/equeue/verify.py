@@ -15,7 +15,7 @@ from mqtool.errors import FormatError
 from mqtool.formats import equeue, equeue_message
 from mqtool.formats.equeue import FOOTER_SIZE, HEADER_SIZE
 from mqtool.records.damage import Damage
-from mqtool.siblings.base import finding
+from mqtool.siblings.base import MISSING_CHUNK, finding
 from mqtool.siblings.equeue import listing
 from mqtool.siblings.equeue.chunk import ChunkFile, Frame, NoFrame
 from mqtool.siblings.equeue.known import (
@@ -29,7 +29,7 @@ from mqtool.siblings.equeue.known import (
 from mqtool.siblings.equeue.runs import ValidRun
 from mqtool.siblings.equeue.settings import settings_of
 from mqtool.siblings.equeue.start import start
-from mqtool.siblings.equeue.store import MISSING_CHUNK, EQueueStore, StoredMessage
+from mqtool.siblings.equeue.store import EQueueStore, StoredMessage
 from mqtool.siblings.equeue.verify_queues import verify_queues
 from mqtool.verify.findings import Finding, Severity
 

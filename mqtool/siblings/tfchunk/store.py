@@ -10,6 +10,7 @@ from mqtool.formats import tfchunk, tfchunk_records
 from mqtool.formats.equeue import LENGTH
 from mqtool.formats.tfchunk import ChunkName
 from mqtool.records.damage import Damage
+from mqtool.siblings.base import missing_chunks
 from mqtool.siblings.frame_scan import FIRST_WINDOW, WINDOW, scan_frames
 from mqtool.siblings.frames import Frame, NoFrame
 from mqtool.siblings.tfchunk.chunk import StoredRecord, TFChunkFile
@@ -28,7 +29,6 @@ def is_database(path: Path) -> bool:
         return file.read(0, 1) == bytes([tfchunk.CHUNK_FILE_TYPE])
 
 
-MISSING_CHUNK = "missing-chunk"
 """Kind of damage: the positions of a chunk whose file is missing."""
 
 
@@ -112,18 +112,14 @@ class TFChunkDb:
             return []
         size = self.chunks[-1].header.chunk_size
         unreadable = {name.number for path in self.unreadable if (name := tfchunk.parse_name(path.name))}
-        found: list[int] = []
+        gaps: list[range] = []
         expected = 0
         for chunk in self.chunks:
-            found += range(expected, chunk.number)
+            gaps.append(range(expected, chunk.number))
             expected = max(chunk.number, chunk.last_number) + 1
         if self.writer is not None:
-            found += range(expected, -(-self.writer // size))
-        return [self._missing_chunk(number, size) for number in found if number not in unreadable]
-
-    def _missing_chunk(self, number: int, size: int) -> Damage:
-        path = self.path / f"chunk-{number:06d}.000000"
-        return Damage(number * size, (number + 1) * size, MISSING_CHUNK, "the file is missing", path, 0)
+            gaps.append(range(expected, -(-self.writer // size)))
+        return missing_chunks(gaps, unreadable, size, lambda number: self.path / f"chunk-{number:06d}.000000")
 
     @staticmethod
     def run_of(record: StoredRecord) -> ValidRun:
