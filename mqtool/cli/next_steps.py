@@ -13,6 +13,8 @@ _SALVAGE, _SEGMENTS = "RB-05", "RB-13"
 
 TRIED_LOG = 4 << 30
 """Bytes of the CommitLog up to which a plan is tried out; beyond, the order of the steps goes by the codes alone."""
+TRIED_FINDINGS = 5_000
+"""Findings up to which a plan is tried out: each may be a file of the preview, which is made three times."""
 
 
 def next_steps(store: Store, found: Verification, *, may_try: bool = True) -> tuple[str, ...]:
@@ -23,13 +25,13 @@ def next_steps(store: Store, found: Verification, *, may_try: bool = True) -> tu
         found: of it.
         may_try: build what a plan would change aside and predict the broker's start with it, to name the plan only
             where it loses nothing that is still in the store, and runbooks only for what it leaves. Nothing is built
-            where there is nothing to plan, no start can be predicted, or the log is longer than `TRIED_LOG`.
+            where there is nothing to plan, no start can be predicted, the log is longer than `TRIED_LOG`, or there are
+            more findings than `TRIED_FINDINGS`.
     """
     if found.live or not found.complete or not any(one.severity is not Severity.NOTE for one in found.findings):
         return ()
     mending = changes_of(store, found.findings)
-    size = sum(segment.size for segment in store.commit_log.segments)
-    if mending.changes and may_try and found.next_start is not None and size <= TRIED_LOG:
+    if mending.changes and may_try and found.next_start is not None and _is_small(store, found):
         try:
             return _judged(store, try_out(store, mending, found.findings), found)
         except MqtoolError:  # `mqtool plan` ends with the same error
@@ -37,6 +39,12 @@ def next_steps(store: Store, found: Verification, *, may_try: bool = True) -> tu
         except OSError:  # no space for what the plan would change
             pass
     return _by_codes(store, mending, found)
+
+
+def _is_small(store: Store, found: Verification) -> bool:
+    """Whether trying a plan out takes about as long as `verify` itself."""
+    size = sum(segment.size for segment in store.commit_log.segments)
+    return size <= TRIED_LOG and len(found.findings) <= TRIED_FINDINGS
 
 
 def _judged(store: Store, tried: Mending | RefusedError, found: Verification) -> tuple[str, ...]:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from mqtool.formats import file_names
+from mqtool.store.commit_log import Segment
 from mqtool.store.files import ReadFile
 from mqtool.store.misplaced import records_in
 from mqtool.store.store import Store
@@ -37,7 +39,7 @@ def sole_records(store: Store, path: Path) -> SoleRecords | None:
         StoreError: a file cannot be read.
     """
     count, first, last = 0, 0, 0
-    own = next((segment for segment in store.commit_log.segments if segment.path == path), None)
+    own = _segment_of(store, path)
     with ReadFile(path) as file:
         for position, record in records_in(file):
             at = record.physical_offset
@@ -47,3 +49,11 @@ def sole_records(store: Store, path: Path) -> SoleRecords | None:
             first, last = (at, at) if not count else (min(first, at), max(last, at))
             count += 1
     return SoleRecords(count, first, last) if count else None
+
+
+def _segment_of(store: Store, path: Path) -> Segment | None:
+    """Returns the segment of the CommitLog that a file is; a store may have very many of them."""
+    base = file_names.parse_mapped_file_name(path.name)
+    index = store.commit_log.segment_at(base) if base is not None else None
+    segment = store.commit_log.segments[index] if index is not None else None
+    return segment if segment is not None and segment.path == path else None

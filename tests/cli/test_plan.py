@@ -327,6 +327,15 @@ def test_verify_names_a_plan_that_is_enough_before_any_runbook(mqtool, tmp_path)
     assert [step.split()[3] for step in hurried] == ["RB-13", "RB-05"]
 
 
+def test_verify_builds_no_preview_of_very_many_files(mqtool, tmp_path, monkeypatch):
+    root = copy_store("crash-4.9.7", tmp_path)
+    for number in range(1, 20):
+        (root / "commitlog" / f"{(1 << 40) + number * 131072:020d}").touch()
+    monkeypatch.setattr("mqtool.cli.next_steps.TRIED_FINDINGS", 5)
+    monkeypatch.setattr("mqtool.repair.from_findings.build", None)
+    assert mqtool("verify", root, "--format", "json").document["next_steps"]
+
+
 @pytest.mark.parametrize("case", ["flip-body@5.5.0-clean", "segment-missing-middle@4.9.7-clean"])
 def test_verify_predicts_no_start_for_its_steps_where_there_is_nothing_to_plan(case, mqtool, tmp_path, monkeypatch):
     root = damage_case(case, tmp_path)
