@@ -13,11 +13,11 @@ from mqtool.cli.app import run as cli
 from mqtool.engine import open_store
 from mqtool.engine.options import options_from_config
 from mqtool.errors import RefusedError, StoreError, UsageError
+from mqtool.rebuild import aside
 from mqtool.repair.backup import backup, create, restore, snapshots
 from mqtool.repair.backup.order import list_files
 from mqtool.repair.backup.pieces import PIECE, Pieces
 from mqtool.repair.backup.snapshots import load
-from mqtool.repair.salvage import aside
 from mqtool.store import broker_config
 from mqtool.verify import verify
 from tests.cli.answers import problems
