@@ -70,6 +70,11 @@ class Message:
         """The id that the client made."""
         return self.properties.get(properties.UNIQUE_KEY)
 
+    @property
+    def sharding_key(self) -> str | None:
+        """The ordering key of a FIFO message."""
+        return self.properties.get(properties.SHARDING_KEY)
+
 
 def from_record(record: Record) -> Message:
     """Returns the message of a record; a body that cannot be decompressed stays as stored, with the reason."""
