@@ -71,13 +71,19 @@ def _first_at(queue: Queue, begins: int) -> int:
     return queue.max_offset
 
 
+_REBUILT = tuple(f"{name}/" for name in (file_names.CONSUME_QUEUE, file_names.CONSUME_QUEUE_EXT, file_names.INDEX))
+"""Where a rebuild may need the name of a file that is in the way; the old one is kept for `undo` either way."""
+
+
 def set_aside(store: Store, change: SetAside, _out: Path, built: Built) -> None:
     """Takes files away that are in the way."""
     for name in change.files:
         path = inside(store.path, check_name(name, store.path))
         if not path.is_file():
             raise UsageError(f"{path}: expected a file to set aside")
-        if name not in built.files:  # else another change has put a new file in its place, and it is set aside anyway
+        if name in built.files and name.startswith(_REBUILT):
+            built.notes.append(f"{name}: another change puts a new file in its place")
+        else:
             built.remove(path)
         sole = sole_records(store, path)
         if sole is not None:

@@ -83,7 +83,7 @@ def test_dump_tells_of_damage_and_goes_on(mqtool, tmp_path):
     assert result.code == 1
     assert len(result.lines) == 61
     assert "damage: " in result.stderr
-    assert "lengths-differ at 4949" in result.stderr
+    assert "lengths-differ at physical offset 4949" in result.stderr
 
 
 SELECTIONS = [

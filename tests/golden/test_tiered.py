@@ -146,7 +146,7 @@ def test_slots_that_all_claim_all_entries_are_followed_once(tmp_path):
     slot = tiered.INDEX_SLOT.build(tiered.TieredIndexSlot(first, entries * tiered.INDEX_ITEM.size))
     item = tiered.INDEX_ITEM.build(tiered.TieredIndexItem(0, 0, 0, 0, 0, 0))
     (root / INDEX).write_bytes(header + slot * slots + item * entries)
-    details = [finding.detail for finding in verify_index(root / INDEX, TieredStore(root), {})]
+    details = [finding.evidence for finding in verify_index(root / INDEX, TieredStore(root), {})]
     assert any("claim more than" in detail for detail in details)
 
 

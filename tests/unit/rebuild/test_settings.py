@@ -3,7 +3,7 @@
 import pytest
 
 import mqtool
-from mqtool.errors import FormatError, UsageError
+from mqtool.errors import UsageError
 from mqtool.rebuild.settings import DEFAULT, settings_of
 from tests.support.stores import copy_store, store_fixture
 
@@ -88,5 +88,5 @@ def test_numbers_that_cannot_be_are_refused(tmp_path, config):
 
 
 def test_delay_levels_that_cannot_be_are_refused(tmp_path):
-    with pytest.raises(FormatError, match="messageDelayLevel"):
+    with pytest.raises(UsageError, match="messageDelayLevel"):
         settings(bare(tmp_path), {"messageDelayLevel": "1s soon"})
