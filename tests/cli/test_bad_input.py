@@ -233,6 +233,7 @@ def sample(kind: str) -> Path:
     return path if path.is_file() else min((p for p in path.rglob("*") if p.is_file()), key=lambda p: p.as_posix())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", SMALL)
 def test_a_file_cut_anywhere_gives_its_first_rows(mqtool, tmp_path, kind):
     source = sample(kind)
@@ -253,6 +254,7 @@ def test_a_file_cut_anywhere_gives_its_first_rows(mqtool, tmp_path, kind):
             assert rows == complete[: len(rows)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", SMALL)
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
@@ -272,6 +274,7 @@ def test_no_change_of_a_file_does_more_than_change_the_answer(mqtool, tmp_path, 
         json.loads(result.stdout)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", [case for case in CASES.values() if case.base == "5.5.0-clean"], ids=str)
 def test_every_damaged_store_gets_an_answer_and_keeps_its_bytes(mqtool, tmp_path, case):
     store = damage_case(case, tmp_path)

@@ -46,6 +46,7 @@ def fifo(path: Path) -> Path:
     return path
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("make", "word"), [(device, "device"), (fifo, "FIFO")])
 @pytest.mark.parametrize("command", NAMED)
 def test_what_is_no_regular_file_is_wrong_usage(tmp_path, command, make, word):

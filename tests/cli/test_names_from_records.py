@@ -99,6 +99,7 @@ def run(mqtool, root, words):
     return mqtool(*(word.replace("STORE", str(root)).replace("OUT", str(out)) for word in words))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("words", WRITING.values(), ids=WRITING)
 def test_what_writes_to_a_store_stays_below_its_root(mqtool, poisoned, words):
     before = places(poisoned)
@@ -111,6 +112,7 @@ def test_what_writes_to_a_store_stays_below_its_root(mqtool, poisoned, words):
     )
 
 
+@pytest.mark.long
 def test_what_reads_a_store_stays_below_its_output(mqtool, poisoned):
     before, digest = places(poisoned), tree_digest(poisoned)
     for name, words in READING.items():

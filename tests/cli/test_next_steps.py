@@ -159,6 +159,7 @@ def try_cases(cases: list[DamageCase], trials: list[Trial], place: Path) -> None
         shutil.rmtree(store)
 
 
+@pytest.mark.long
 def test_next_steps_of_each_code_run_as_printed_by_a_relative_and_an_absolute_name(mqtool, place):
     trials = [Trial(mqtool, each=False), Trial(mqtool, each=False)]
     try_cases(one_case_of_each_code(), trials, place)

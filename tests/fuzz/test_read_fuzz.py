@@ -87,6 +87,7 @@ def harmed(name: str, seed: int, rounds: int) -> None:
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < memory + MORE_MEMORY
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", STORES_HERE)
 def test_a_store_harmed_at_random_is_read_to_the_end(name):
     harmed(name, seed=1, rounds=ROUNDS)

@@ -49,6 +49,7 @@ def test_a_consumer_was_served_the_rows(name: str, tmp_path: Path) -> None:
     assert topics
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["orders-5.5.0", "rollover-4.9.7", night("crash-5.5.0"), "bcq-5.5.0"])
 def test_cut_into_many_tasks_and_directories_the_rows_stay_the_same(name: str, tmp_path: Path) -> None:
     options = WriteOptions(("topic", "date"), file_bytes=1, row_group_bytes=1)

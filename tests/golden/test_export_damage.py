@@ -54,6 +54,7 @@ def base_rows(base: str) -> dict[int, tuple[object, ...]]:
         }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", LOG_CASES)
 def test_whole_records_are_exported_once_and_nothing_is_missing_silently(
     case: str, damaged: Callable[[str], Path], tmp_path: Path

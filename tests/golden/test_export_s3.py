@@ -28,6 +28,7 @@ def s3() -> Iterator[ObjectStorage]:
         yield service
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["orders-5.5.0", "orders-4.9.7", "rollover-5.5.0", "crash-4.9.7", "propcrc-5.5.0"])
 def test_a_store_in_object_storage_is_exported_whole(s3, tmp_path, name):
     url = s3.upload(copy_store(name, tmp_path), f"{name}/store")
@@ -57,6 +58,7 @@ def big_store(tmp_path: Path) -> Path:
     return write_big_store(tmp_path / "big" / "store", messages=36_000, segment=40 << 20)
 
 
+@pytest.mark.long
 def test_a_part_of_a_log_is_read_by_ranges_and_never_a_whole_segment(s3, tmp_path):
     url = s3.upload(big_store(tmp_path), "big/store")
     with mqtool.open(url) as store:

@@ -14,6 +14,7 @@ def run(script, *arguments, cwd):
     return subprocess.run([sys.executable, script, *arguments], cwd=cwd, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_help_is_printed_and_nothing_is_made(tmp_path, script):
     if "pyspark" in script.read_text("utf-8"):
@@ -23,6 +24,7 @@ def test_help_is_printed_and_nothing_is_made(tmp_path, script):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["engine_append", "engine_read", "engine_sync"])
 @pytest.mark.parametrize("word", ["siz=1", "size", "--size"])
 def test_a_setting_of_no_known_name_is_refused(tmp_path, name, word):

@@ -2,6 +2,8 @@
 
 import ast
 
+import pytest
+
 from mqtool.formats import checksums, delay_levels, topics
 from tests.house.modules import modules
 
@@ -27,6 +29,7 @@ def spelled_out(literal):
     return next((value for value in TEXTS if text.startswith(value)), None) if isinstance(text, str) else None
 
 
+@pytest.mark.slow
 def test_a_constant_of_the_broker_has_one_home():
     places = {
         (value, module.path.name)

@@ -14,6 +14,7 @@ def examples():
     return module
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", examples().PAGES)
 def test_a_page_shows_what_its_examples_print(name):
     text = (ROOT / "docs" / name).read_text("utf-8")

@@ -79,6 +79,7 @@ def test_the_digest_of_a_tree_sees_a_byte_a_touch_and_a_file(tmp_path):
     assert tree_digest(store) == seen[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("base", BASES)
 def test_every_damage_case_can_be_built_and_differs_from_its_base(base, tmp_path):
     def contents(case):

@@ -36,6 +36,7 @@ def workplace(tmp_path_factory) -> Path:
     return directory
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("guides")
 @pytest.mark.parametrize(
     ("page", "command", "lines"), examples(), ids=[f"{page}-{number}" for number, (page, *_) in enumerate(examples())]

@@ -65,6 +65,7 @@ def layer_of(imported: str) -> str | None:
     return layer if package == "mqtool" and layer in ALLOWED else None
 
 
+@pytest.mark.slow
 def test_every_module_belongs_to_a_known_layer():
     unknown = {module.layer for module in modules()} - set(ALLOWED)
     assert not unknown, "give it a row in ALLOWED"
@@ -75,6 +76,7 @@ def test_the_page_on_architecture_names_every_layer():
     assert [layer for layer in ALLOWED if not layer.startswith("__") and layer not in text] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layer", sorted(ALLOWED))
 def test_a_layer_imports_itself_and_what_lies_below(layer):
     allowed = ALLOWED[layer] | {layer, None}
@@ -143,6 +145,7 @@ def test_a_command_is_one_file_and_imports_no_other():
     ] == [], "what commands share is in mqtool.cli"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("library", sorted(ONLY_IN))
 def test_a_library_stays_in_its_layers(library):
     strays = [

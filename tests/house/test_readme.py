@@ -38,6 +38,7 @@ def run(*command: str, cwd: Path = ROOT) -> str:
     return result.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_of_the_readme_prints_something(command, tmp_path):
     (tmp_path / "fixtures").symlink_to(ROOT / "fixtures")  # what a command makes goes to the working directory
@@ -65,6 +66,7 @@ def test_the_library_example_of_the_readme_survives_a_damaged_store(tmp_path):
     assert "damaged: " in run(sys.executable, "-c", source, cwd=tmp_path)
 
 
+@pytest.mark.slow
 def test_the_changes_of_the_readme_can_be_made_and_taken_back(tmp_path):
     (tmp_path / "fixtures").symlink_to(ROOT / "fixtures")
     changes = [text for kind, text in BLOCKS if kind == "sh" and ("mqtool append" in text or "mqtool undo" in text)]
@@ -73,6 +75,7 @@ def test_the_changes_of_the_readme_can_be_made_and_taken_back(tmp_path):
     assert re.search(r"^present +yes$", run("bash", "-c", script, cwd=tmp_path), re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_the_demo_runs():
     assert "$ mqtool info" in run("./demo")
 

@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -61,6 +62,7 @@ def test_every_column_is_the_field_of_every_message(made, base, behind):
         assert batch[name].to_pylist() == [value_of(message, name) for message in messages], name
 
 
+@pytest.mark.slow
 @given(made=records, mask=st.lists(st.booleans(), min_size=12, max_size=12))
 def test_a_selection_of_frames_has_the_columns_of_the_selected(made, mask):
     data, _ = log_of(made)

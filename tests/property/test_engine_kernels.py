@@ -84,6 +84,7 @@ def run(store: MessageStore, clock: HeldClock, steps) -> list[object]:
     return answers
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     STEPS,

@@ -13,6 +13,7 @@ from tests.support.engine_kills import Victim
 KILLS = 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_what_was_acknowledged_before_a_kill_is_there_after_it(seed):
     directory = fast_directory()

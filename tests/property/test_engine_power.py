@@ -44,6 +44,7 @@ def lose_power(store, files, chance):
     files.power_cut(chance)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compat", list(Compat))
 @pytest.mark.parametrize("seed", range(12))
 def test_nothing_acknowledged_under_sync_flush_is_lost(root, seed, compat):
@@ -72,6 +73,7 @@ def test_nothing_acknowledged_under_sync_flush_is_lost(root, seed, compat):
     assert findings_of(root, options) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pool", [0, 2])
 @pytest.mark.parametrize("seed", range(12))
 def test_after_a_power_cut_an_async_log_is_shorter_and_never_wrong(root, seed, pool):

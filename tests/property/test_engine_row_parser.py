@@ -59,6 +59,7 @@ LIKELY = {
 MESSAGES = st.fixed_dictionaries({"topic": LIKELY.pop("topic")}, optional=LIKELY)
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.sampled_from(FIELDS) | st.text(max_size=6), VALUES, max_size=6) | VALUES)
 @settings(max_examples=400)
 def test_a_row_is_a_message_or_is_refused_in_words(row):
@@ -73,6 +74,7 @@ def test_a_row_is_a_message_or_is_refused_in_words(row):
     assert all(isinstance(value, int | bytes | str | type(None)) for value in found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compat", list(Compat))
 @given(rows=st.lists(MESSAGES, min_size=1, max_size=8))
 @settings(max_examples=40)

@@ -97,6 +97,7 @@ def wants(message, wanted):
     )
 
 
+@pytest.mark.slow
 @given(wanted=selections)
 @settings(max_examples=300)
 def test_a_selection_is_a_plain_filter_over_all_messages(built, wanted):

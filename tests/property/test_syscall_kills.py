@@ -87,6 +87,7 @@ def kills(words, root, out, before):
     print(f"{words[0]}: {calls} calls, killed at {killed}")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("words", [["append", "STORE", "--from", "ROWS"], ["recover", "STORE"]], ids=lambda w: w[0])
 def test_a_store_killed_between_two_calls_opens_again_and_is_clean(store, in_memory, words):
     pristine, conf = in_memory / "pristine", in_memory / "broker.conf"
@@ -119,6 +120,7 @@ def test_a_new_store_killed_between_two_calls_opens_again_and_is_clean(in_memory
         assert cli(["verify", str(root), "--config", str(conf), "--fail-on", "error"]) == 0, point
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", MAKING)
 def test_what_is_made_is_whole_or_made_again(store, in_memory, name):
     words = MAKING[name]
@@ -154,6 +156,7 @@ def test_a_backup_killed_between_two_calls_is_made_again(store, in_memory):
         assert contents(store) == before, point
 
 
+@pytest.mark.slow
 def test_a_change_killed_between_two_calls_is_finished_or_undone(store, in_memory):
     shutil.rmtree(store / "consumequeue")
     pristine, plan = in_memory / "pristine", in_memory / "plan.json"
@@ -173,6 +176,7 @@ def test_a_change_killed_between_two_calls_is_finished_or_undone(store, in_memor
         assert contents(store) == before, point
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ending", [["undo", "STORE"], ["finalize", "STORE", "--yes"]], ids=lambda words: words[0])
 def test_the_end_of_a_change_killed_between_two_calls_is_run_again(store, in_memory, ending):
     shutil.rmtree(store / "consumequeue")
@@ -203,6 +207,7 @@ def messages_of(root):
     return [(item.topic, item.queue_id, item.queue_offset, item.body) for item in items]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "keep"), [("orders-4.9.7", []), ("orders-5.5.0", ["--no-keep"])], ids=["keep", "no-keep"]
 )
@@ -232,6 +237,7 @@ if importlib.util.find_spec("rocksdict") is not None:
     CONVERSIONS |= {"rocksdb-queues": "rocksdb-cq-5.5.0", "file-queues": "orders-5.5.0"}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("what", CONVERSIONS)
 def test_a_conversion_killed_between_two_calls_leaves_no_store_of_its_name_and_is_made_again(in_memory, what):
@@ -263,6 +269,7 @@ def test_a_conversion_killed_between_two_calls_leaves_no_store_of_its_name_and_i
         assert contents(store) == before, point
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_replay_killed_between_two_calls_goes_on_and_nothing_is_missing_or_there_twice(store, in_memory):
     out = in_memory / "out"
@@ -344,6 +351,7 @@ def played(name):
         process.join()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ha-4.9.7", "ha-5.5.0"])
 def test_a_mirror_killed_between_two_calls_goes_on_to_the_end_of_its_master(in_memory, name):
     copy, master = in_memory / "copy", Master(name)

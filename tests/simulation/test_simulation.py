@@ -14,6 +14,7 @@ FAILED_ONCE = [("engine", 160)]
 """A run that fails becomes a test. 160: killed between the creation of a file and its size, 4.9 did not start."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("first", range(0, SEEDS, 10))
 @pytest.mark.parametrize("kind", KINDS)
 def test_nothing_promised_is_lost_whatever_fails(kind, first):

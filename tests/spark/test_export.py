@@ -30,6 +30,7 @@ def contents(target: Path) -> dict[str, bytes]:
     return {str(path.relative_to(target)): path.read_bytes() for path in sorted(target.rglob("*.parquet"))}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [NAME, "crash-4.9.7", "bcq-5.5.0"])
 def test_spark_writes_the_files_of_one_machine(spark, tmp_path, name):
     store = f"b={copy_store(name, tmp_path)}"

@@ -24,6 +24,7 @@ def rows(frame: Any) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", lake.WHOLE)
 def test_all_rows_are_the_brokers_records(spark, name, tmp_path):
     frame = read(spark, f"b={copy_store(name, tmp_path)}", include="all", splitSize=20_000)

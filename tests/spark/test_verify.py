@@ -43,6 +43,7 @@ def test_a_healthy_store_is_found_to_be_what_one_machine_finds(spark, name, tmp_
     assert tree_digest(store) == before
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", DAMAGED)
 def test_a_damaged_store_has_the_same_findings_in_the_same_order(spark, case, damaged):
     store, config = damaged(case), base_config(CASES[case].base)

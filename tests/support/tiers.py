@@ -1,8 +1,8 @@
 """The tiers of tests: `./check --fast`, `./check`, `./check --full`, and the night job with MQTOOL_LONG=1.
 
-A marker of a test decides in which tier it first runs: `slow`, `spark`, `browser` and `interop` keep it out of the fast
-tier, `interop` (unless it is also `short`) out of the default one, `night` out of all but the night job. Everything in
-`tests/golden` and `tests/cli` belongs to the default tier.
+A marker of a test decides in which tier it first runs: `slow`, `long`, `spark`, `browser` and `interop` keep it out of
+the fast tier, `long` and `interop` (unless it is also `short`) out of the default one, `night` out of all but the night
+job. Everything else in `tests/golden` and `tests/cli` belongs to the default tier.
 """
 
 import os
@@ -15,7 +15,7 @@ NIGHT = os.environ.get("MQTOOL_LONG") == "1"
 
 TIERS = ("fast", "default", "full")
 FAST_FOLDERS = frozenset({"unit", "property", "house"})
-_NOT_FAST = frozenset({"slow", "spark", "interop", "browser"})
+_NOT_FAST = frozenset({"slow", "long", "spark", "interop", "browser"})
 
 
 def night(*values: Any, id: str | None = None) -> Any:  # noqa: A002 - as pytest.param calls it
@@ -34,5 +34,5 @@ def belongs(folder: str, markers: frozenset[str], tier: str) -> bool:
     if tier == "full":
         return True
     if tier == "default":
-        return "interop" not in markers or "short" in markers
+        return "short" in markers or markers.isdisjoint({"interop", "long"})
     return folder in FAST_FOLDERS and not markers & _NOT_FAST

@@ -28,6 +28,7 @@ def listed(files):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ASKED, ids=lambda case: case.id)
 def test_bytes_and_messages_are_in_the_log_or_set_aside(case, in_memory):
     root = damage_case(case, in_memory)

@@ -45,6 +45,7 @@ def different(ours, theirs):
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("in_columns", [True, False], ids=["in columns", "one by one"])
 @pytest.mark.parametrize("fixture", HEALTHY, ids=str)
 def test_a_replayed_store_is_byte_identical(fixture, in_columns, tmp_path, monkeypatch):

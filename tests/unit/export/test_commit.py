@@ -27,6 +27,7 @@ def memory(tmp_path: Path) -> Iterator[Path]:
         yield Path(directory)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_export_killed_at_any_step_and_run_again_loses_and_repeats_nothing(kind: str, memory: Path) -> None:

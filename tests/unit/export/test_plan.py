@@ -25,6 +25,7 @@ def record_starts(name):
     return {answer["physicalOffset"] for answer in answers(name, "messages")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("queues", [True, False], ids=["by queues", "by framing"])
 @pytest.mark.parametrize("name", ["orders-5.5.0", "crash-4.9.7", "propcrc-5.5.0", "ipv6", "orders-4.9.7"])
 @pytest.mark.parametrize("target", [3_000, 20_000, 10**9])

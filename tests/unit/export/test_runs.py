@@ -32,6 +32,7 @@ def merged(partition_by, *, run_bytes, held_bytes):
         return [(piece.key, piece.steps_back, row) for piece in made.merged() for row in piece.batch.to_pylist()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("held_bytes", [0, 60_000, 1 << 30], ids=["all in the file", "some", "none"])
 @pytest.mark.parametrize("partition_by", [(), ("topic",), ("date", "hour")], ids=["flat", "topic", "hour"])
 def test_runs_are_merged_into_one_order(monkeypatch, partition_by, held_bytes):

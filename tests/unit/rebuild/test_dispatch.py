@@ -85,6 +85,7 @@ def check(made, rules, dispatcher, base=0):
     assert [dispatcher.topics.names[n] for n in found.topic] == [one.topic.decode("utf-8", "replace") for one in placed]
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.lists(records | rare, max_size=12), st.booleans(), st.integers(0, 1 << 40))
 def test_units_and_keys_are_those_of_each_record(made, is_5, base):

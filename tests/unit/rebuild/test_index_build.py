@@ -3,6 +3,7 @@
 from itertools import pairwise
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -59,6 +60,7 @@ def modelled(records, slots, capacity):
     return [bytes(file) for file in model.files]
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(runs, st.integers(1, 12), st.integers(2, 9), st.lists(st.integers(0, 30), max_size=4))
 def test_files_are_those_of_put_key(run, slots, capacity, cuts):

@@ -156,6 +156,7 @@ def test_a_log_without_records_makes_nothing(tmp_path):
     assert run_rebuild(tmp_path / "s", tmp_path / "none").records == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lure", [False, True])
 def test_processes_that_meet_at_no_record_give_the_same_bytes(tmp_path, monkeypatch, lure):
     inner = laid_out(numbered(3, topic="Inner"), base=0)[0]
@@ -186,6 +187,7 @@ class Stop(Exception):
     """Ends a run in the middle."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "stop_after"),
     [

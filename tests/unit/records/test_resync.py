@@ -76,6 +76,7 @@ def test_a_forged_body_is_a_body(body):
     assert walk(segment.whole())[:2] == (segment.starts, [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("body", BODIES)
 def test_no_bit_of_the_head_lets_a_forged_frame_out(body):
     segment = trap(body).blank()

@@ -117,6 +117,7 @@ RECORDED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RECORDED)
 def test_a_recorded_crash_is_read_from_where_its_start_scans(tmp_path, name):
     root = damage_case(name, tmp_path)

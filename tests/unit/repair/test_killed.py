@@ -41,6 +41,7 @@ def damaged(tmp_path_factory):
     return damage_case("tail-page-hole@5.5.0-crash", tmp_path_factory.mktemp("damaged"))
 
 
+@pytest.mark.slow
 def test_a_salvage_that_was_killed_is_run_again_and_ends_as_an_undisturbed_one(damaged, in_memory):
     before = tree_digest(damaged)
     whole = in_memory / "whole"
@@ -61,6 +62,7 @@ def test_a_salvage_that_was_killed_is_run_again_and_ends_as_an_undisturbed_one(d
     assert sorted(path.name for path in (in_memory / str(points(changes)[-2])).iterdir()) == ["new"]
 
 
+@pytest.mark.slow
 def test_a_backup_that_was_killed_is_run_again_and_ends_as_an_undisturbed_one(in_memory):
     root = copy_store("orders-5.5.0", in_memory)
     before = tree_digest(root)

@@ -92,6 +92,7 @@ def killed(action, files):
     return False
 
 
+@pytest.mark.slow
 def test_apply_again_finishes_what_was_killed_at_any_call(case):
     total = case.calls(case.apply)
     for number in range(0, total, STEP):
@@ -104,6 +105,7 @@ def test_apply_again_finishes_what_was_killed_at_any_call(case):
     assert not killed(case.apply, DyingFiles(total))
 
 
+@pytest.mark.slow
 def test_undo_takes_back_what_was_killed_at_any_call(case):
     for number in range(1, case.calls(case.apply), STEP):
         assert killed(case.apply, DyingFiles(number)), number
@@ -112,6 +114,7 @@ def test_undo_takes_back_what_was_killed_at_any_call(case):
         assert exact(case.root) == case.digest, number
 
 
+@pytest.mark.slow
 def test_undo_again_finishes_an_undo_that_was_killed_at_any_call(case):
     case.apply()
     files = DyingFiles()
@@ -146,6 +149,7 @@ def test_finalize_again_finishes_a_finalize_that_was_killed_at_any_call(tmp_path
     assert number > STEP
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["apply", "undo"])
 def test_after_a_power_cut_at_any_call_the_change_is_finished_or_taken_back(case, ending):
     chance = random.Random(8)
@@ -161,6 +165,7 @@ def test_after_a_power_cut_at_any_call_the_change_is_finished_or_taken_back(case
         assert not (case.root / HOME).exists(), number
 
 
+@pytest.mark.slow
 def test_after_a_power_cut_during_undo_undo_finishes(case):
     chance = random.Random(9)
     case.apply()
@@ -176,6 +181,7 @@ def test_after_a_power_cut_during_undo_undo_finishes(case):
         assert contents(case.root) == case.before, number
 
 
+@pytest.mark.slow
 def test_no_space_left_at_any_call_changes_nothing(case):
     """Removing, renaming and syncing need no space; all else may find none."""
     names = ("append", "keep", "make_directory", "write_whole")

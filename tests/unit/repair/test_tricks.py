@@ -98,6 +98,7 @@ def paths_in(value, path=()):
         yield from paths_in(one, (*path, name))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "where",
     [("steps", 0, "path"), ("reads", 0, "path"), ("changes", 1, "files", 0), ("store",)],
@@ -113,6 +114,7 @@ def test_a_plan_with_a_path_that_leads_elsewhere_is_refused(places, where):
         assert (tree_digest(root), tree_digest(outside)) == before, trick
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in TRICKS if isinstance(name, str)], ids=lambda name: ascii(name)[:20])
 def test_no_trick_names_a_file_of_the_store(places, name):
     with pytest.raises(RefusedError):
@@ -146,6 +148,7 @@ def test_what_is_ours_being_a_link_is_refused(places, part):
 FORGED = [("time",), ("barrier",), ("made", 0), ("directories",), ("plan", "steps", 0, "path"), ("plan", "store")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", FORGED, ids=lambda where: "-".join(map(str, where)))
 @pytest.mark.parametrize("ending", [undo, finalize], ids=["undo", "finalize"])
 def test_a_journal_with_a_path_that_leads_elsewhere_is_refused(places, where, ending):
@@ -172,6 +175,7 @@ MOST = int(os.environ.get("MQTOOL_TRICKS", "20"))
 _JSON = st.sampled_from(TRICKS) | st.text(max_size=8) | st.integers() | st.booleans() | st.none()
 
 
+@pytest.mark.slow
 @settings(max_examples=MOST, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(data=st.data())
 def test_plans_and_journals_with_anything_in_any_place_change_nothing_outside(places, data):

@@ -37,6 +37,7 @@ def contents(root: Path) -> list[tuple[Any, ...]]:
     return [(one.topic, one.queue_id, one.body, one.flag, tuple(one.properties.items())) for one in found]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [1, 2, 3, 10, 97])
 def test_a_run_killed_at_a_step_is_completed_by_the_next(tmp_path, step):
     source = copy_store(NAME, tmp_path)

@@ -81,6 +81,7 @@ def as_lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["orders-5.5.0", "orders-4.9.7", "crash-5.5.0", "propcrc-5.5.0", "ipv6"])
 def test_a_store_is_replayed_in_its_order(tmp_path, name):
     report = replayed(copy_store(name, tmp_path), tmp_path / "target")
@@ -127,6 +128,7 @@ WANTED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("wanted", "keep"), WANTED, ids=["topic", "queue", "tag", "key", "property", "regex", "time"])
 @pytest.mark.parametrize("kind", ["store", "lines", "lake"])
 def test_what_is_asked_for_is_replayed(tmp_path, request, wanted, keep, kind):
@@ -241,6 +243,7 @@ def test_topics_of_a_new_target_have_the_queues_of_their_messages(tmp_path):
     assert known == wanted
 
 
+@pytest.mark.slow
 def test_neither_source_nor_what_is_refused_changes_a_byte(tmp_path):
     store = copy_store(NAME, tmp_path)
     before = tree_digest(store)

@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[3]
 JOBS = ["send-1", "send-8", "oneway", "batch-1", "pull"]
 
@@ -23,6 +25,7 @@ def lines(script: str, *options: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+@pytest.mark.slow
 def test_each_job_of_the_benchmark_stores_and_finds_its_messages():
     ready, *found = lines("serve.py", "--seconds", "0.4", "--jobs", ",".join(JOBS))
     assert ready["job"] == "ready"
@@ -30,6 +33,7 @@ def test_each_job_of_the_benchmark_stores_and_finds_its_messages():
     assert all(line["messages"] > 0 for line in found)
 
 
+@pytest.mark.slow
 def test_a_mixed_load_is_stored_and_consumed_whole_and_without_an_error():
     *_, verdict = lines("serve_soak.py", "--minutes", "0.03", "--probe", "1", "--size", "100")
     assert (verdict["whole"], verdict["errors"]) == (True, {})

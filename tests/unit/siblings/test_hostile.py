@@ -68,6 +68,7 @@ def read_everything(root):
             assert all(report(opened.database))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "source",
     [

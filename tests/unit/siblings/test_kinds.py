@@ -121,6 +121,7 @@ def test_the_python_of_the_page_about_kinds_runs():
     assert result.stdout == "None False [8139, 10149]\n"
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_page_about_kinds_run(tmp_path):
     root = fixture(".").parent
     page = (root / "docs" / "kinds.md").read_text("utf-8")

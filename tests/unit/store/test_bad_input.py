@@ -123,6 +123,7 @@ STRANGE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", STRANGE)
 def test_strange_things_in_place_of_any_file_are_survived(kind, names, tmp_path):
     for number, name in enumerate(names):
@@ -133,6 +134,7 @@ def test_strange_things_in_place_of_any_file_are_survived(kind, names, tmp_path)
         assert ask_everything(root), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", STRANGE)
 def test_strange_things_in_place_of_any_directory_are_survived(kind, tmp_path):
     directories = ["commitlog", "consumequeue", "consumequeue/T0", "consumequeue/T0/0", "index", "config"]
@@ -155,6 +157,7 @@ def test_a_queue_directory_that_contains_itself_is_survived(tmp_path):
 # --- broken files ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_every_file_cut_at_many_lengths_is_survived(names, tmp_path):
     root = tmp_path / "store"
     small(root)
@@ -180,6 +183,7 @@ CONTENT = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", CONTENT)
 def test_other_bytes_in_place_of_any_file_are_survived(kind, names, tmp_path):
     root = tmp_path / "store"
@@ -197,6 +201,7 @@ HOSTILE = [-(1 << 31), -1, 0, 1, 19, 0x7FFF, 1 << 20, (1 << 31) - 1]
 LENGTH_FIELDS = {"total_size": 0, "body_length": 84, "sys_flag": 36, "topic": 88 + 9 - 3, "properties": 88 + 9 + 1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", HOSTILE)
 def test_hostile_lengths_in_any_record_are_survived(value, tmp_path):
     root = tmp_path / "store"
@@ -212,6 +217,7 @@ def test_hostile_lengths_in_any_record_are_survived(value, tmp_path):
         path.write_bytes(whole)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", HOSTILE)
 @pytest.mark.parametrize("offset", [0, 4, 8, 12, 16])
 def test_hostile_numbers_in_every_unit_are_survived(value, offset, tmp_path):
@@ -324,6 +330,7 @@ def test_a_selection_that_makes_no_sense_is_refused_before_anything_is_read(want
 COMMON = answered("gets", "queries", "times", "messages", "queues")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [store.name for store in STORES if store not in COMMON])
 def test_a_store_of_a_less_common_feature_answers_everything_and_is_not_written_to(name, tmp_path):
     root = copy_store(name, tmp_path)

@@ -219,6 +219,7 @@ def test_a_hostile_size_in_a_unit_allocates_nothing(tmp_path):
     assert peak < 1 << 20
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("total", [-(1 << 31), -1, 0, 1, 90, 1 << 30, (1 << 31) - 1])
 def test_a_hostile_total_size_is_no_record_and_allocates_nothing(total, tmp_path):
     root = tmp_path / "store"

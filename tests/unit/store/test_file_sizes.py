@@ -53,6 +53,7 @@ def test_the_configuration_decides_within_limits(kind):
             decided(kind, configured=value)
 
 
+@pytest.mark.slow
 def test_100_000_files_without_a_byte_are_one_short_line():
     oddities: list[str] = []
     files = [MappedFile(Path(f"{n:020d}"), n, n % 5000) for n in range(100_000)]

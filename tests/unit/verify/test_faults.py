@@ -106,6 +106,7 @@ def only_copies() -> set[int]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mask", MASKS, ids=hex)
 def test_a_changed_byte_of_a_record_is_found_and_only_this_record_is_blamed(sound, mask):
     builder, root = sound
@@ -126,6 +127,7 @@ def test_a_changed_byte_of_a_record_is_found_and_only_this_record_is_blamed(soun
     assert missed == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", [4, 9], ids=["middle", "last"])
 def test_a_changed_byte_of_a_unit_is_found_in_its_queue_and_no_message_is_called_lost(sound, unit):
     _, root = sound
@@ -139,6 +141,7 @@ def test_a_changed_byte_of_a_unit_is_found_in_its_queue_and_no_message_is_called
             assert found.losses.messages == found.losses.bytes == 0, (at, mask)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "position",
     [
@@ -157,6 +160,7 @@ def test_a_changed_byte_of_a_slot_or_an_entry_is_found(sound, position):
         assert found.losses.messages == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("position", range(40), ids=str)
 def test_a_changed_byte_of_an_index_header_is_found(sound, position):
     _, root = sound
@@ -190,6 +194,7 @@ def test_units_in_wrong_places_are_found_and_no_message_is_called_lost(sound, sh
     assert found.losses.messages == 0
 
 
+@pytest.mark.slow
 def test_a_record_that_a_kill_cut_off_at_any_length_is_dirty_and_never_corrupt(tmp_path):
     builder = built()
     root = builder.write(tmp_path / "store", index=False)

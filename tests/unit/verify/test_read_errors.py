@@ -188,6 +188,7 @@ def asked(capsys, *arguments: str) -> tuple[int, list[dict], str]:
     return code, [json.loads(line) for line in out.out.splitlines()], out.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("segment", [0, 1, -1])
 @pytest.mark.parametrize("page", [None, 4096], ids=["denied", "bad sector"])
 def test_readers_answer_with_what_can_be_read_and_name_the_rest(page, segment, root, monkeypatch, capsys):
@@ -265,6 +266,7 @@ def records(root: Path) -> set[int]:
         return {one.physical_offset for one in store.messages() if isinstance(one, Message) and "HOLE" not in one.topic}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("crashed", [False, True])
 @pytest.mark.parametrize("segment", [0, 1, -1])
 @pytest.mark.parametrize("page", [None, 4096], ids=["denied", "bad sector"])

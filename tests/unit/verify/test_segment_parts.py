@@ -33,12 +33,14 @@ def told(found: Verification) -> tuple:
     return found.state, found.checks, found.findings, found.losses, found.statistics.records, found.statistics.log_bytes
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", SOME, ids=str)
 def test_of_a_damaged_store_the_same_is_told(case, damaged, cut):
     with mqtool.open(damaged(case.id), base_config(case.base)) as opened:
         assert told(verify(opened, Options(jobs=2))) == told(verify(opened))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("store", HEALTHY, ids=str)
 def test_of_a_healthy_store_the_parts_add_up_to_the_segment(store, tmp_path, cut):
     with mqtool.open(copy_store(store.name, tmp_path), store.config) as opened:
@@ -57,6 +59,7 @@ def numbered(tmp_path):
     return builder.write(tmp_path / "store")
 
 
+@pytest.mark.slow
 def test_a_segment_is_cut_at_records(tmp_path, cut):
     with mqtool.open(numbered(tmp_path)) as opened:
         seen = survey(opened)
@@ -76,6 +79,7 @@ def test_a_cut_at_something_else_than_a_record_changes_nothing(tmp_path, cut, mo
         assert told(verify(opened, Options(jobs=2))) == alone
 
 
+@pytest.mark.slow
 def test_a_time_that_is_odd_at_a_cut_is_found(tmp_path, cut):
     root = numbered(tmp_path)
     with mqtool.open(root) as opened:

@@ -15,6 +15,7 @@ def timer_codes(root):
         return {finding.code for finding in verify(store).findings if finding.code.startswith("timer-")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", EXTREMES)
 @pytest.mark.parametrize("name", ["size", "magic", "previous_position", "physical_offset", "write_time", "delay"])
 def test_hostile_numbers_in_the_timer_s_files_are_findings(tmp_path, name, value):

@@ -86,6 +86,7 @@ def rehearsal(request):
     return IN_PLACE[request.param]
 
 
+@pytest.mark.slow
 def test_a_dry_run_plans_and_changes_nothing(rehearsal, tmp_path):
     root = rehearsal.build(tmp_path)
     before = tree_digest(root)
@@ -107,6 +108,7 @@ def test_it_is_refused_without_a_word_about_a_backup(tmp_path):
     assert tree_digest(root) == before
 
 
+@pytest.mark.slow
 def test_it_is_mended_proved_and_taken_back(rehearsal, tmp_path):
     root = rehearsal.build(tmp_path)
     before = tree_digest(root)
@@ -125,6 +127,7 @@ def test_it_is_mended_proved_and_taken_back(rehearsal, tmp_path):
 HEALTHY = [book for book in RUNBOOKS if book not in ("RB-12", "RB-16", "RB-22", "RB-14", "RB-21")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("book", HEALTHY)
 def test_a_store_without_the_symptom_is_left_alone(book, healthy):
     root, digest = healthy

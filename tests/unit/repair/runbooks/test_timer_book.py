@@ -70,6 +70,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_broker_s_own_files_come_back_and_the_fault_too(fault, tmp_path):
     root = copy_store(NAME, tmp_path)

@@ -50,6 +50,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         yield found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("name", sorted(PAGES))
 def test_a_page_fits_and_can_be_read_without_seeing_it(browser, address, name, width):

@@ -22,6 +22,7 @@ def served(caplog):
         assert [one.getMessage() for one in caplog.records if one.getMessage().startswith("handler failed")] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_mutated_frames_are_answered_or_end_their_connection_and_others_are_served(served, seed):
     attack = Attack(served.broker_address, seed)

@@ -102,6 +102,7 @@ def test_every_number_of_a_request_may_be_extreme(client, topic, caplog):
     assert [one.getMessage() for one in caplog.records if one.getMessage().startswith("handler failed")] == []
 
 
+@pytest.mark.slow
 def test_topics_of_a_file_with_more_queues_are_bounded(tmp_path):
     with MqServer(tmp_path / "store") as server, Client(server.broker_address) as client:
         make_topic(client, "Wide", 2, 2)
@@ -135,6 +136,7 @@ ATTACKS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_an_honest_client_beside_an_attack_is_served_at_once(server, client, topic, attack):
     ended = threading.Event()

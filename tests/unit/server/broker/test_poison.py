@@ -65,6 +65,7 @@ def test_delays_come_after_messages_that_cannot_be_delivered(server, client, top
     assert skipped(server, "delay") - before == len(bad)
 
 
+@pytest.mark.slow
 def test_timers_come_after_messages_that_cannot_be_filed_or_delivered(server, client, topic):
     before = skipped(server, "timer")
     past = str(time.time_ns() // 1_000_000 - 5)

@@ -91,6 +91,7 @@ def test_what_was_popped_is_invisible(client, topic):
     assert pop(client, topic).code == 210
 
 
+@pytest.mark.slow
 def test_only_what_is_not_acknowledged_comes_again(client, topic):
     fill(client, topic)
     answer = pop(client, topic, invisible=1500, group="GSome")
@@ -103,6 +104,7 @@ def test_only_what_is_not_acknowledged_comes_again(client, topic):
     assert facts["properties"]["KEYS"] == "k1"
 
 
+@pytest.mark.slow
 def test_what_comes_again_and_is_not_acknowledged_comes_a_third_time(client, topic):
     fill(client, topic, 1)
     pop(client, topic, invisible=100, group="GThird")
@@ -112,6 +114,7 @@ def test_what_comes_again_and_is_not_acknowledged_comes_a_third_time(client, top
     assert facts["reconsume_times"] == 2
 
 
+@pytest.mark.slow
 def test_many_are_acknowledged_at_once(client, topic):
     fill(client, topic)
     answer = pop(client, topic, invisible=1500, group="GMany")
@@ -131,6 +134,7 @@ def test_many_are_acknowledged_at_once(client, topic):
     assert [body for _, body in pop_until(client, topic, 1, group="GMany")] == [b"p1"]
 
 
+@pytest.mark.slow
 def test_the_time_until_a_message_comes_again_can_be_put_off_and_brought_forward(client, topic):
     fill(client, topic, 2)
     answer = pop(client, topic, invisible=60_000, group="GChange")
@@ -151,6 +155,7 @@ def test_the_time_until_a_message_comes_again_can_be_put_off_and_brought_forward
     assert time.time() - began >= 4
 
 
+@pytest.mark.slow
 def test_a_check_point_and_its_acknowledgements_lie_in_the_revive_topic(client, topic):
     fill(client, topic)
     answer = pop(client, topic, invisible=1500, group="GWritten")
@@ -215,6 +220,7 @@ def test_one_attempt_in_order_may_take_the_same_messages_again(client, topic):
     assert bodies(pop(client, topic, **how)) == bodies(pop(client, topic, **how)) == [b"p0", b"p1", b"p2"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [False, True], ids=["any order", "in order"])
 def test_what_is_out_when_the_broker_stops_comes_again_afterwards(tmp_path, order):
     group = "GStop"
@@ -296,6 +302,7 @@ def test_a_store_that_is_only_read_is_popped_to_its_end_and_stays_as_it_is(tmp_p
     assert tree_digest(store) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["ASYNC_FLUSH", "SYNC_FLUSH"])
 def test_many_consumers_at_once_get_each_message_until_it_is_acknowledged(mode):
     count, consumers = 200, 4

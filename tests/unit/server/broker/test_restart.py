@@ -16,6 +16,7 @@ from tests.support.stores import answers, copy_store, store_fixture, tree_digest
 from tests.unit.server.broker.conftest import until
 
 
+@pytest.mark.slow
 def test_everything_is_there_after_an_orderly_stop(tmp_path):
     store = tmp_path / "store"
     with MqServer(store) as server:

@@ -20,6 +20,7 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["TIMER_DELIVER_MS", "TIMER_DELAY_MS"])
 def test_a_message_comes_at_its_time_and_not_before(client, topic, name):
     due = now_ms() + 1200
@@ -39,6 +40,7 @@ def test_more_than_three_days_is_refused(client, topic):
     assert client.put(topic, properties={"TIMER_DELAY_SEC": str(3 * 86_400 + 10)}).code == 13
 
 
+@pytest.mark.slow
 def test_a_message_that_is_recalled_does_not_come(client, topic):
     handle = client.put(topic, b"never", properties={"TIMER_DELAY_MS": "1500"}).fields["recallHandle"]
     assert client.call(370, producerGroup="P", topic=topic, recallHandle=handle).code == 0
