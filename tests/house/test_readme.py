@@ -56,6 +56,7 @@ def test_the_library_example_of_the_readme_runs():
     assert "FOUND 4\n" in printed
 
 
+@pytest.mark.slow
 def test_the_library_example_of_the_readme_survives_a_damaged_store(tmp_path):
     store = copy_store("orders-5.5.0", tmp_path / "fixtures" / "orders-5.5.0")
     segment = store / "commitlog" / f"{0:020}"

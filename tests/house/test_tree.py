@@ -5,6 +5,8 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.house.modules import ROOT, modules
 
 OPEN_PROMISES = re.compile(r"\b(?:TODO|FIXME|XXX|NotImplementedError)\b")
@@ -53,6 +55,7 @@ def test_every_module_says_what_belongs_in_it():
     assert [str(module.path) for module in modules() if not ast.get_docstring(module.tree)] == []
 
 
+@pytest.mark.slow
 def test_every_test_can_fail():
     checks = re.compile(r"\bassert\b|\bcheck|raises|warns|pytest\.fail|harmed")
     idle = [

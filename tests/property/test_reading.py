@@ -150,6 +150,7 @@ def harmed(data, edits):
     return bytes(changed[: len(data)])
 
 
+@pytest.mark.slow
 @given(
     made=records,
     edits=harm,

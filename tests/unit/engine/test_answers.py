@@ -46,6 +46,7 @@ def test_queries_are_answered_as_by_the_broker(opened):
         assert found.index_last_update_timestamp == line["indexLastUpdateTimestamp"]
 
 
+@pytest.mark.slow
 def test_offsets_by_time_are_answered_as_by_the_broker(opened):
     name, store = opened
     for line in answers(name, "times"):

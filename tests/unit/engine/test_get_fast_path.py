@@ -30,6 +30,7 @@ def answers(store: MessageStore, most: int, most_bytes: int) -> list[tuple]:
     return [result._replace(records=[bytes(record) for record in result.records]) for result in found]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most", [1, 7, 32, 1000])
 @pytest.mark.parametrize("most_bytes", [1, 2500, 1 << 20], ids=["one", "few", "all"])
 @pytest.mark.parametrize("limits", LIMITS)

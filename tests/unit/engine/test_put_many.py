@@ -50,6 +50,7 @@ def columns_of(found):
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(messages(), messages(), st.sampled_from([0, 2]))
 def test_columns_leave_the_same_bytes_as_puts(first, second, pool):

@@ -66,6 +66,7 @@ def test_every_real_record_is_written_back_to_its_own_bytes():
     assert count > 10_000
 
 
+@pytest.mark.slow
 def test_construct_gives_the_same_values_and_bytes_for_every_real_record():
     for raw in record_bytes():
         found = codec.parse(RECORD, raw)

@@ -24,6 +24,7 @@ def random_bytes(unit: Unit) -> st.SearchStrategy[bytes]:
     return st.binary(min_size=unit.size, max_size=unit.size)
 
 
+@pytest.mark.slow
 @each_unit
 @given(data=st.data())
 def test_the_derived_reader_gives_what_construct_parses(unit, data):
@@ -31,6 +32,7 @@ def test_the_derived_reader_gives_what_construct_parses(unit, data):
     assert values(unit, unit.parse(raw)) == list(codec.parse(unit.layout, raw).values())
 
 
+@pytest.mark.slow
 @each_unit
 @given(data=st.data())
 def test_the_derived_dtype_gives_what_construct_parses(unit, data):
@@ -46,6 +48,7 @@ def test_the_dtype_has_the_layouts_names_and_offsets(unit):
     assert unit.dtype.itemsize == unit.size
 
 
+@pytest.mark.slow
 @each_unit
 @given(data=st.data())
 def test_building_what_was_parsed_gives_the_same_bytes(unit, data):

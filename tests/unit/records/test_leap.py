@@ -55,6 +55,7 @@ def test_a_chain_of_small_frames_is_followed_to_the_same_end(found_bodies, times
 runs = st.lists(st.tuples(bodies, st.integers(1, 200)), min_size=1, max_size=6)
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(runs, st.sampled_from([0, 700]), ends, st.integers(0, 60))
 @example([(b"", 129), (b"x", 2), (b"", 70)], 0, b"", 0)

@@ -74,6 +74,7 @@ def test_a_body_that_is_not_written_yet_is_read_once_more():
     assert (positions, damage) == (segment.starts[:5], [(start, segment.ends[5], "bad-crc")])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("window", [128, 1000, SIZE])
 @pytest.mark.parametrize("is_last", [False, True])
 def test_a_file_that_is_cut_at_any_read_ends_there(window, is_last, monkeypatch):

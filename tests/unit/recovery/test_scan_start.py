@@ -83,6 +83,7 @@ def expected(line: str | None, times: Checkpoint, *, clean: bool) -> int:
     return max(last - 9, *flushed, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "crash"])
 @pytest.mark.parametrize(
     ("line", "times"), [(None, "none"), *itertools.product(["4.9", "5", "5.1", "5.5"], CHECKPOINTS)]

@@ -73,6 +73,7 @@ def test_a_record_behind_a_hole_of_a_terabyte_is_found(root):
     assert any("stray holds 1 record(s) found nowhere else" in note for note in plan.notes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tree", ["consumequeue/Orders/0", "commitlog"])
 def test_a_file_that_no_broker_can_map_is_a_stray_that_a_plan_sets_aside(tree, root):
     name = f"{tree}/{max(path.name for path in (root / tree).iterdir())}"
@@ -90,6 +91,7 @@ def test_a_file_that_no_broker_can_map_is_a_stray_that_a_plan_sets_aside(tree, r
         assert verify(store).state is State.CLEAN
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [sparse, lambda path: path.symlink_to("/dev/zero"), os.mkfifo, os.mkdir])
 def test_a_table_that_cannot_be_composed_is_left_and_the_rest_is_planned(make, root):
     """The log tells nothing of it."""

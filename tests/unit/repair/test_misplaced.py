@@ -62,6 +62,7 @@ MISNAMED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("misname", MISNAMED.values(), ids=MISNAMED)
 def test_a_misnamed_segment_is_renamed_and_no_record_is_lost(misname, root):
     before = contents(root)

@@ -54,6 +54,7 @@ def test_a_run_killed_at_a_step_is_completed_by_the_next(tmp_path, step):
     assert report.refused == 0
 
 
+@pytest.mark.slow
 def test_runs_killed_one_after_the_other_come_to_the_end(tmp_path):
     source = copy_store(NAME, tmp_path)
     runs = 0

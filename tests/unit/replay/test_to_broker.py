@@ -117,6 +117,7 @@ class Dying:
         return (answers, failure) if self._calls else (answers[:3], ConnectionError("went down"))
 
 
+@pytest.mark.slow
 def test_after_a_death_each_message_is_there_at_least_once_and_listed_once(server, tmp_path, monkeypatch):
     monkeypatch.setattr(to_broker, "CHUNK", 10)
     files = {"ids": tmp_path / "ids", "state": tmp_path / "state"}

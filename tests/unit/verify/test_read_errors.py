@@ -159,6 +159,7 @@ def test_a_file_in_the_place_of_config_is_unknown(root):
     assert found.state is State.UNKNOWN
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("crashed", [False, True])
 @pytest.mark.parametrize("name", [*DIRECTORIES, "config/topics.json", "segment"])
 def test_what_a_start_does_is_unknown_where_it_depends_on_what_cannot_be_read(name, crashed, root, monkeypatch, capsys):

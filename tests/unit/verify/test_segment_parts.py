@@ -68,6 +68,7 @@ def test_a_segment_is_cut_at_records(tmp_path, cut):
         assert all(opened.commit_log.record(start).physical_offset == start for start in starts)
 
 
+@pytest.mark.slow
 def test_a_cut_at_something_else_than_a_record_changes_nothing(tmp_path, cut, monkeypatch):
     with mqtool.open(numbered(tmp_path)) as opened:
         alone = told(verify(opened))

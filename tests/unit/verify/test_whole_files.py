@@ -137,6 +137,7 @@ def test_the_end_of_a_queue_may_lag_on_a_live_store(live):
     assert codes(verified(live)) == []
 
 
+@pytest.mark.slow
 def test_swapped_names_of_index_files_are_found_and_rebuilt(tmp_path):
     root = copy_store("orders-5.5.0", tmp_path)
     files = sorted((root / "index").iterdir())

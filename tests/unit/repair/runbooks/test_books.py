@@ -32,6 +32,7 @@ def messages(root):
         ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("book", "fault"),
     [
@@ -76,6 +77,7 @@ def test_without_a_directory_nothing_is_made(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["store"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("book", ["RB-12", "RB-22"])
 def test_a_copy_is_proved_and_equal(book, tmp_path):
     root = copy_store("orders-4.9.7", tmp_path)
@@ -246,6 +248,7 @@ def test_what_can_be_replayed_is_counted(tmp_path):
     assert found.step("detect").evidence == ("Compressed: 18 message(s) in the log",)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["orders-5.5.0", "orders-4.9.7"])
 def test_a_topic_is_stored_again_with_a_map_of_its_ids(name, tmp_path):
     root, new = copy_store(name, tmp_path), tmp_path / "again"
@@ -274,6 +277,7 @@ def test_every_code_names_its_runbooks_and_every_runbook_its_codes():
         assert all(f"`{code}`" in page(book) for code in book.codes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "case",
     [

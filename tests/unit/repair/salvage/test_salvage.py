@@ -326,6 +326,7 @@ IN_PLACE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", IN_PLACE)
 def test_a_salvaged_store_is_never_corrupt(case, tmp_path):
     root = damage_case(case, tmp_path)

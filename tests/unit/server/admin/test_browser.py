@@ -75,6 +75,7 @@ def test_nothing_is_loaded_but_the_style(browser, address):
     assert browser.complaints == []
 
 
+@pytest.mark.slow
 def test_a_body_with_a_script_stays_text_where_scripts_run(address, tmp_path: Path):
     with Browser(tmp_path, scripts=True) as browser:
         browser.visit(address + PAGES["message"])
@@ -104,6 +105,7 @@ def test_the_first_key_leads_past_the_navigation(browser, address):
     assert browser.value("getComputedStyle(document.activeElement).outlineStyle") == "solid"
 
 
+@pytest.mark.slow
 def test_links_lead_from_the_lag_to_the_next_message(browser, address):
     browser.visit(address + "/")
     for link in ("GBrowser", TOPIC, "at 2 of queue 0", "Previous in the queue"):

@@ -41,6 +41,7 @@ def ready(process: subprocess.Popen[bytes]) -> dict:
     return json.loads(process.stdout.readline())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
 def test_it_says_where_it_is_and_ends_in_order_when_told_to(serve, tmp_path, number):
     process = serve(tmp_path / "store", "--admin-port", "0")
@@ -74,6 +75,7 @@ def refused(process: subprocess.Popen[bytes]) -> tuple[int, bytes]:
     return process.returncode, errors
 
 
+@pytest.mark.slow
 def test_a_store_that_is_open_elsewhere_is_refused_in_one_line(serve, tmp_path):
     ready(serve(tmp_path / "store"))
     code, errors = refused(serve(tmp_path / "store"))
@@ -83,6 +85,7 @@ def test_a_store_that_is_open_elsewhere_is_refused_in_one_line(serve, tmp_path):
     assert errors.count(b"\n") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [("--set", "maxMessageSize=big"), ("--tls-cert", "missing.pem"), ("--advertise", "nowhere.invalid")],

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from tests.support.remoting import records
 from tests.unit.server.broker.conftest import until
 
@@ -96,6 +98,7 @@ def test_a_locked_queue_is_one_client_s_until_it_is_unlocked(client):
     assert {one["queueId"] for one in lock(client, 41, "b", [0, 1, 2]).json["lockOKMQSet"]} == {1, 2}
 
 
+@pytest.mark.slow
 def test_what_is_sent_back_comes_again_later_and_then_is_given_up(client, topic):
     group = "GRetrying"
     client.heartbeat("c@1", consumers={group: [topic]})

@@ -56,6 +56,7 @@ def served(request, tmp_path):
         yield server
 
 
+@pytest.mark.slow
 def test_deleted_messages_and_the_groups_that_lose_them_are_named_everywhere(served, caplog):
     caplog.set_level(logging.ERROR)
     use_full_disk(served)

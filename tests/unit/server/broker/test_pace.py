@@ -73,6 +73,7 @@ def test_a_pull_that_comes_to_wait_has_what_was_put_before_dispatched():
         assert bodies(client.pull("T", offset=1, hold_ms=30_000)) == [b"second"]
 
 
+@pytest.mark.slow
 def test_a_held_pull_gets_what_was_flushed_while_dispatch_rests():
     with MqServer(flushDiskType="SYNC_FLUSH") as server, Client(server.broker_address) as client:
         client.put("T", b"first")

@@ -55,6 +55,7 @@ DESTINATIONS = [
 ]
 
 
+@pytest.mark.slow
 def test_delays_come_after_messages_that_cannot_be_delivered(server, client, topic):
     before = skipped(server, "delay")
     bad = [*DESTINATIONS, {"REAL_QID": "0", "REAL_TOPIC": HALF_TOPIC}]
@@ -116,6 +117,7 @@ BODIES = [
 ]
 
 
+@pytest.mark.slow
 def test_popped_messages_come_again_after_records_that_are_no_check_points(server, client, topic):
     before = skipped(server, "pop revive")
     for queue_id in range(8):
@@ -160,6 +162,7 @@ def test_verify_names_messages_that_a_service_cannot_use_and_where_they_are(tmp_
     assert "REAL_QID" in named[SCHEDULE_TOPIC].evidence
 
 
+@pytest.mark.slow
 def test_skipped_messages_are_in_metrics_and_on_the_page(tmp_path):
     with MqServer(tmp_path / "store", messageDelayLevel="1s") as server:
         poison(server, SCHEDULE_TOPIC, {"REAL_TOPIC": "T", "REAL_QID": "abc"})

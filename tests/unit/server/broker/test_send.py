@@ -117,6 +117,7 @@ def test_a_code_that_nobody_knows_is_answered_as_the_real_broker_does(client):
     assert (answer.code, answer.remark) == (3, " request type 4711 not supported")
 
 
+@pytest.mark.slow
 def test_a_delayed_message_comes_after_its_time(client, topic):
     sent = client.put(topic, b"late", properties={"DELAY": "1"})
     assert sent.code == 0

@@ -285,6 +285,7 @@ def test_connections_beyond_the_limit_are_closed_at_once(run):
     run(main())
 
 
+@pytest.mark.slow
 def test_a_peer_that_never_reads_stops_being_read_and_is_closed(run):
     """It asks for 1 MiB each time: without back-pressure the answers would fill the memory."""
     asked = 0
