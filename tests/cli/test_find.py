@@ -19,6 +19,7 @@ def has_key(row, key):
     return key in row["properties"].get("KEYS", "").split(" ") or row["properties"].get("UNIQ_KEY") == key
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("store", ANSWERED, ids=str)
 @pytest.mark.parametrize("way", ["auto", "scan"])
 def test_a_key_leads_to_every_message_that_has_it(mqtool, store, way):
@@ -32,6 +33,7 @@ def test_a_key_leads_to_every_message_that_has_it(mqtool, store, way):
         assert result.code == (0 if result.lines else 1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("store", ANSWERED, ids=str)
 def test_what_a_broker_s_query_finds_with_the_very_key_is_found(mqtool, store):
     by_offset = {row["physical_offset"]: row for row in rows(store.name)}

@@ -73,6 +73,7 @@ def test_a_predicted_start_is_what_the_real_store_did(name, opened_by, written_b
     assert wrong((*ASKED, *MORE), mine, answer) == {}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "opened_by", "written_by"), FURTHER)
 def test_a_predicted_start_is_right_for_cases_thought_of_later(name, opened_by, written_by):
     case, keys = more_cases()[name]

@@ -65,6 +65,7 @@ def put_right(root, changes, config=None):
     return done
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", HEALTHY)
 def test_queues_made_anew_in_place_are_the_broker_s(name, tmp_path):
     root = copy_store(name, tmp_path)
@@ -166,6 +167,7 @@ def test_broken_configuration_is_completed_and_sound_files_stay(tmp_path):
 CUTS = ["orders-4.9.7", "orders-5.5.0", "rollover-5.5.0", "bcq-5.5.0", "txbits-4.9.7"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.95])
 @pytest.mark.parametrize("name", CUTS)
 def test_a_cut_store_is_one_rebuilt_from_the_records_before_the_cut(name, share, tmp_path):
@@ -191,6 +193,7 @@ def test_a_cut_store_is_one_rebuilt_from_the_records_before_the_cut(name, share,
     assert errors <= {"timer-checkpoint-ahead", "timer-dangling-unit"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "case", [case for case in CASES if case.startswith(("tail-stale@", "tail-garbage@", "tail-torn"))]
 )

@@ -47,6 +47,7 @@ def _answer(base: str, store: Path) -> Verification:
         return verify_both_ways(opened)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("with_config", [False, True], ids=["", "config"])
 @pytest.mark.parametrize("store", HEALTHY, ids=str)
 def test_a_healthy_store_has_no_findings(store, with_config, tmp_path):

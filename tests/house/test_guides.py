@@ -36,6 +36,7 @@ def workplace(tmp_path_factory) -> Path:
     return directory
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.xdist_group("guides")
 @pytest.mark.parametrize(

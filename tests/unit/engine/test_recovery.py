@@ -23,6 +23,7 @@ def cases():
                 yield pytest.param(opened_by, case, answers[case.id], id=f"{case.id}-by-{opened_by}")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(("opened_by", "case", "answer"), list(cases()))
 def test_a_damaged_store_becomes_what_the_broker_made_of_it(opened_by, case, answer, in_memory):

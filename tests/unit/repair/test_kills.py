@@ -149,6 +149,7 @@ def test_finalize_again_finishes_a_finalize_that_was_killed_at_any_call(tmp_path
     assert number > STEP
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", ["apply", "undo"])
 def test_after_a_power_cut_at_any_call_the_change_is_finished_or_taken_back(case, ending):

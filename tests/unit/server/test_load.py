@@ -25,6 +25,7 @@ def lines(script: str, *options: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_each_job_of_the_benchmark_stores_and_finds_its_messages():
     ready, *found = lines("serve.py", "--seconds", "0.4", "--jobs", ",".join(JOBS))

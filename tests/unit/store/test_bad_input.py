@@ -157,6 +157,7 @@ def test_a_queue_directory_that_contains_itself_is_survived(tmp_path):
 # --- broken files ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_every_file_cut_at_many_lengths_is_survived(names, tmp_path):
     root = tmp_path / "store"

@@ -106,6 +106,7 @@ def only_copies() -> set[int]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("mask", MASKS, ids=hex)
 def test_a_changed_byte_of_a_record_is_found_and_only_this_record_is_blamed(sound, mask):

@@ -108,6 +108,7 @@ def test_it_is_refused_without_a_word_about_a_backup(tmp_path):
     assert tree_digest(root) == before
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_it_is_mended_proved_and_taken_back(rehearsal, tmp_path):
     root = rehearsal.build(tmp_path)
