@@ -1,11 +1,18 @@
 """RocksDB databases in a store: opened without a trace, and the tables of configuration in them.
 
 The library wants to write into a database's directory even when it only reads. So it is shown a directory of links to
-the files, which lies elsewhere and goes when the database is closed.
+the files, which lies elsewhere and is deleted when the database is closed.
+
+The library is native code that never returns from some damaged files (a MANIFEST with other bytes in a record is one)
+and could end the process on others. Nothing in this process can interrupt it. So a process of its own opens each
+database first, with a limit on its processor time.
 """
 
 import json
 import shutil
+import signal
+import subprocess
+import sys
 import tempfile
 import weakref
 from collections.abc import Iterator
@@ -27,6 +34,36 @@ _TABLES = {
     file_names.CONSUMER_OFFSETS: ("consumerOffsets", "offsetTable"),
 }
 """Configuration file to the database that a broker keeps instead (below config/), and the name of its table."""
+
+_TRIAL = """
+import json, resource, sys
+links, paths, seconds = sys.argv[1:]
+sys.path[:] = json.loads(paths)
+import rocksdict
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), int(seconds) + 1))
+try:
+    families = rocksdict.Rdict.list_cf(links)
+    options = rocksdict.Options(raw_mode=True)
+    rocksdict.Rdict(
+        links,
+        options,
+        column_families=dict.fromkeys(families, options),
+        access_type=rocksdict.AccessType.read_only(),
+    ).close()
+except Exception:
+    pass  # the process that reads it meets the same error, and reports it
+"""
+"""What the process of its own runs: it opens a database as `Database` does."""
+_TRIAL_SECONDS = 4
+"""Of processor time, for opening a small database; it takes some hundredths of one."""
+_TRIAL_RATE = 8 << 20
+"""Bytes of write-ahead logs that are read in a second, at the least: opening replays them."""
+_TRIAL_PATIENCE = 8
+"""How many times longer the trial may take by the clock, on a machine that is busy."""
+
+_tried: dict[tuple[Path, tuple[tuple[str, int, int], ...]], str] = {}
+"""Why a database, with these names, sizes and times of its files, must not be opened; empty if it may."""
 
 _VERSION_FAMILY, _VERSION_KEY = "kvDataVersion", b"kvDataVersionKey"
 
@@ -62,6 +99,7 @@ class Database:
             for entry in list_directory(path):
                 if entry.is_file():
                     (self._links / entry.name).symlink_to((path / entry.name).absolute())
+            _try_to_open(path, self._links)
             self.families: tuple[str, ...] = tuple(library.Rdict.list_cf(str(self._links)))
             options = library.Options(raw_mode=True)
             self._database: Any = library.Rdict(
@@ -75,7 +113,8 @@ class Database:
             raise
         except Exception as error:  # the library raises nothing more precise
             self._remove()
-            raise StoreError(f"cannot be opened as a RocksDB: {_reason(error)}", path) from error
+            reason = _reason(error).replace(str(self._links), str(path))
+            raise StoreError(f"cannot be opened as a RocksDB: {reason}", path) from error
 
     def items(self, family: str, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """Yields keys and values of a column family in the order of the keys, from one on; none if it is not there.
@@ -115,6 +154,40 @@ class Database:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+
+def _try_to_open(path: Path, links: Path) -> None:
+    """Open a database in a process of its own, once for each state of its files.
+
+    Args:
+        path: the database.
+        links: directory of links to its files.
+
+    Raises:
+        StoreError: the library does not return from it, or ends its process.
+    """
+    states = [(file.name, file.stat()) for file in sorted(links.iterdir())]
+    key = (path.absolute(), tuple((name, state.st_size, state.st_mtime_ns) for name, state in states))
+    if key not in _tried:
+        logs = sum(state.st_size for name, state in states if name.endswith(".log"))
+        _tried[key] = _trial(links, _TRIAL_SECONDS + logs // _TRIAL_RATE)
+    if _tried[key]:
+        words = f"cannot be opened as a RocksDB: {_tried[key]}"
+        raise StoreError(f"{words}; restore it from a backup or another replica", path)
+
+
+def _trial(links: Path, seconds: int) -> str:
+    """Return why a database must not be opened in this process; empty if it may."""
+    command = [sys.executable, "-c", _TRIAL, str(links), json.dumps(sys.path), str(seconds)]
+    try:
+        ended = subprocess.run(command, capture_output=True, check=False, timeout=seconds * _TRIAL_PATIENCE)
+    except subprocess.TimeoutExpired:
+        return f"the library does not return from it within {seconds * _TRIAL_PATIENCE} s"
+    if ended.returncode == -signal.SIGXCPU:
+        return f"the library does not return from it within {seconds} s of processor time"
+    if ended.returncode < 0:
+        return f"the library ends its process by {signal.Signals(-ended.returncode).name}"
+    return ""
 
 
 def rocksdict() -> Any:

@@ -55,7 +55,7 @@ if importlib.util.find_spec("rocksdict") is not None:
 
 ROWS = '{"topic": "Fuzz", "queue_id": 0, "body": "text", "keys": ["k0"], "delay_level": 3}\n'
 SECONDS = 30
-"""A command that takes longer hangs."""
+"""A command that takes more processor time hangs, and so does one that takes ten times as long by the clock."""
 MORE_MEMORY = 1 << 20
 """KiB that all runs together may take."""
 
@@ -279,12 +279,14 @@ def _is_file(status: os.stat_result) -> bool:
 def call(arguments: list[str]) -> tuple[int, bytes, str]:
     """Runs a command in this process; returns exit code, stdout and stderr."""
     out, err = io.TextIOWrapper(io.BytesIO(), "utf-8", errors="surrogateescape"), io.StringIO()
-    signal.alarm(SECONDS)
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)
+    signal.alarm(10 * SECONDS)
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code = run(["--debug", *arguments])
     finally:
         signal.alarm(0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
     out.flush()
     return code, out.buffer.getvalue(), err.getvalue()  # type: ignore[attr-defined]
 
@@ -296,11 +298,13 @@ def alarms() -> Iterator[None]:
     def ring(*_: object) -> None:
         raise _TooLongError
 
-    before = signal.signal(signal.SIGALRM, ring)
+    signals = (signal.SIGALRM, signal.SIGPROF)
+    before = [signal.signal(number, ring) for number in signals]
     try:
         yield
     finally:
-        signal.signal(signal.SIGALRM, before)
+        for number, handler in zip(signals, before, strict=True):
+            signal.signal(number, handler)
 
 
 def kind_of(stderr: str) -> str:

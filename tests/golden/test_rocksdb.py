@@ -8,10 +8,11 @@ import pytest
 import mqtool
 from mqtool.cli.app import run
 from mqtool.convert.queues import into_files, into_rocksdb
-from mqtool.errors import UnsupportedFormatError
+from mqtool.errors import StoreError, UnsupportedFormatError
 from mqtool.formats.rocksdb_queue import CHECKPOINT_TOPIC, MAX, ROCKS_BOUND, ROCKS_UNIT, parse_bound_key, unit_key
 from mqtool.store.describe import describe
 from mqtool.store.oddities import oddities
+from mqtool.store.rocksdb import Database
 from mqtool.store.rocksdb_queues import QueueDatabase
 from mqtool.verify.store import verify
 from tests.support.builder import StoreBuilder
@@ -40,6 +41,33 @@ def put(root, key, value, family="default"):
     else:
         rows[key] = value
     database.close()
+
+
+def test_a_manifest_that_the_library_never_finishes_reading_is_an_error_within_seconds(tmp_path, capsys):
+    """One byte makes the first whole record of the MANIFEST the last part of one that was begun nowhere."""
+    root = copy_store(NAME, tmp_path)
+    manifest = root / "consumequeue" / "MANIFEST-000005"
+    data = bytearray(manifest.read_bytes())
+    assert data[13] == 1
+    data[13] = 7
+    manifest.write_bytes(data)
+    with pytest.raises(StoreError, match=r"consumequeue: .* does not return from it within 4 s of processor time; re"):
+        Database(root / "consumequeue")
+    assert run(["info", str(root)]) == 0
+    capsys.readouterr()
+    assert run(["verify", str(root)]) == 1
+    assert "rocksdb-unreadable: consumequeue" in capsys.readouterr().out
+
+
+def test_a_damaged_manifest_is_named_by_its_place_in_the_store(tmp_path):
+    root = copy_store(NAME, tmp_path)
+    manifest = root / "consumequeue" / "MANIFEST-000005"
+    data = bytearray(manifest.read_bytes())
+    data[100] ^= 1
+    manifest.write_bytes(data)
+    with pytest.raises(StoreError, match="checksum") as caught:
+        Database(root / "consumequeue")
+    assert str(manifest) in str(caught.value)
 
 
 def test_every_row_is_what_the_broker_kept_and_nothing_is_written():
