@@ -5,6 +5,7 @@ and by where it applies: `@4` or `@5` releases, `@clean` or `@crash` endings. Ev
 `abort-present` besides, unless the case takes the abort file away or its lock is held: then a broker is running.
 """
 
+from mqtool.verify import Verification
 from tests.support.damage import DamageCase
 
 # A lost end of the log shows in all that is derived from it: units and index entries point behind the end, and the
@@ -204,3 +205,13 @@ def expected(case: DamageCase) -> set[tuple[str, str]]:
     if ending == "crash" and case.kind != "abort-removed" and not case.locked:
         found.add(("abort-present", "warning"))
     return found
+
+
+def lost_addresses(found: Verification) -> set[tuple[str, int, int]]:
+    """Topic, queue and offset of each message that a verification counts as lost."""
+    return {
+        (loss.topic, loss.queue_id, offset)
+        for loss in found.losses.queues
+        for first, last in loss.offsets
+        for offset in range(first, last + 1)
+    }

@@ -116,6 +116,20 @@ def base_messages(base: str) -> list[dict[str, Any]]:
     return read_lines(fixture(f"damage/bases/{base}/messages.jsonl"))
 
 
+def changed_messages(case: DamageCase, store: Path) -> list[dict[str, Any]]:
+    """Records of the base whose bytes are not where they were in a case's store; read without the library."""
+    original = fixture(f"damage/bases/{case.base}/store")
+    size = 16384  # of a segment in every base
+    changed = []
+    for message in base_messages(case.base):
+        name, position = f"{message['phy'] // size * size:020d}", message["phy"] % size
+        files = [root / "commitlog" / name for root in (original, store)]
+        data = [path.read_bytes()[position : position + message["size"]] if path.is_file() else b"" for path in files]
+        if data[0] != data[1]:
+            changed.append(message)
+    return changed
+
+
 def base_config(base: str) -> Path:
     """The broker keys that shape a base's files."""
     return fixture(f"damage/bases/{base}/layout.properties")
