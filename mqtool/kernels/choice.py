@@ -18,7 +18,7 @@ class Kernels:
     Attributes:
         hop, crc32: of `frames`.
         read: of `fields`.
-        dispatch: of `tails`.
+        dispatch: of `trailers`.
         add_units, add_entries, follow, chain: of `sums`.
         plain_units: of `units`.
         encode: of `records`.
@@ -61,14 +61,14 @@ def load() -> Kernels | None:
 
         if not frames.HAS_CRC32:
             return None
-        from mqtool.kernels import fields, index, objects, queues, records, sums, tails, units  # noqa: PLC0415
+        from mqtool.kernels import fields, index, objects, queues, records, sums, trailers, units  # noqa: PLC0415
     except (ImportError, RuntimeError):  # numba does not support this numpy, or has no writable cache directory
         return None
     return Kernels(
         frames.hop,
         frames.crc32,
         fields.read,
-        tails.dispatch,
+        trailers.dispatch,
         sums.add_units,
         sums.add_entries,
         sums.follow,

@@ -15,7 +15,7 @@ from mqtool.records.damage import Damage
 from mqtool.records.dispatch import Dispatcher
 from mqtool.records.dispatched import Dispatched, DispatchRules
 from mqtool.records.frames import Frames
-from mqtool.records.tails import tails_of
+from mqtool.records.trailers import trailers_of
 from mqtool.records.words import java_hashes
 from mqtool.store.store import Store
 
@@ -110,14 +110,14 @@ class _Surveyor:
         """Notes parked messages and delivered ones by what both have in common: unique key, born time, retries."""
         born = frames.column("born_timestamp").astype(np.uint64)
         again = frames.column("reconsume_times").view(np.uint32).astype(np.uint64)
-        for tails in tails_of(frames):
-            if not len(tails.pieces.named(names.DELAY_LEVEL)):
+        for trailers in trailers_of(frames):
+            if not len(trailers.property_slices.named(names.DELAY_LEVEL)):
                 continue
-            delayed = tails.pieces.value_of(names.DELAY_LEVEL)[1] > 0
-            starts, lengths = tails.pieces.value_of(names.UNIQUE_KEY)
+            delayed = trailers.property_slices.value_of(names.DELAY_LEVEL)[1] > 0
+            starts, lengths = trailers.property_slices.value_of(names.UNIQUE_KEY)
             rows = np.flatnonzero(delayed & (lengths > 0))
-            hashes, _ = java_hashes(tails.data, starts[rows], lengths[rows])
-            of_frame = tails.rows[rows]
+            hashes, _ = java_hashes(trailers.data, starts[rows], lengths[rows])
+            of_frame = trailers.rows[rows]
             mark = (hashes.astype(np.uint64) << np.uint64(32)) ^ (born[of_frame] << np.uint64(6)) ^ again[of_frame]
             parked = dispatched.topic[of_frame] == self._dispatcher.schedule
             self._delivered.append(mark[~parked])

@@ -17,7 +17,7 @@ from mqtool.formats import commit_log, compression, hosts, properties
 from mqtool.records.arrow import binary_view, text
 from mqtool.records.frames import Frames
 from mqtool.records.property_columns import MAP, key_column, map_column, value_column
-from mqtool.records.tails import Tails, tails_of
+from mqtool.records.trailers import Trailers, trailers_of
 
 
 class Rows:
@@ -27,22 +27,22 @@ class Rows:
         self.frames = frames
 
     @cached_property
-    def tails(self) -> list[Tails]:
+    def trailers(self) -> list[Trailers]:
         """Topics and properties of all records, side by side."""
-        return tails_of(self.frames)
+        return trailers_of(self.frames)
 
-    def of_tails(self, build: Callable[[Tails], Any], empty: Any) -> Any:
+    def of_trailers(self, build: Callable[[Trailers], Any], empty: Any) -> Any:
         """A column from topics and properties.
 
         Args:
             build: makes it for the rows of one buffer.
             empty: its type, for no rows at all.
         """
-        parts = [build(tails) for tails in self.tails]
+        parts = [build(trailers) for trailers in self.trailers]
         if len(parts) <= 1:
             return parts[0] if parts else pa.array([], empty)
         order = np.empty(len(self.frames), np.int64)
-        order[np.concatenate([tails.rows for tails in self.tails])] = np.arange(len(self.frames))
+        order[np.concatenate([trailers.rows for trailers in self.trailers])] = np.arange(len(self.frames))
         return pa.concat_arrays(parts).take(pa.array(order))
 
     def binary(self, starts: np.ndarray, lengths: np.ndarray) -> Any:
@@ -101,7 +101,7 @@ def _fixed(name: str, arrow_type: Any, docs: str, field: str | None = None) -> C
 
 
 def _topic(rows: Rows) -> Any:
-    return rows.of_tails(lambda t: text(binary_view(t.data, t.topic_start, t.topic_length)), pa.string())
+    return rows.of_trailers(lambda t: text(binary_view(t.data, t.topic_start, t.topic_length)), pa.string())
 
 
 def _raw_body(rows: Rows) -> Any:
@@ -152,15 +152,15 @@ def _host(name: str) -> Callable[[Rows], Any]:
 
 
 def _property(column: str) -> Callable[[Rows], Any]:
-    return lambda rows: rows.of_tails(lambda tails: value_column(tails, PROPERTY_COLUMNS[column]), pa.string())
+    return lambda rows: rows.of_trailers(lambda trailers: value_column(trailers, PROPERTY_COLUMNS[column]), pa.string())
 
 
 def _keys(rows: Rows) -> Any:
-    return rows.of_tails(key_column, pa.list_(pa.string()))
+    return rows.of_trailers(key_column, pa.list_(pa.string()))
 
 
 def _properties(rows: Rows) -> Any:
-    return rows.of_tails(map_column, MAP)
+    return rows.of_trailers(map_column, MAP)
 
 
 def _offset_message_id(rows: Rows) -> Any:

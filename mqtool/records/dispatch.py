@@ -16,12 +16,12 @@ from mqtool.formats.delay_levels import due
 from mqtool.formats.topics import SCHEDULE_TOPIC, is_lmq
 from mqtool.kernels import Kernels, kernels
 from mqtool.records import multi_dispatch
-from mqtool.records.compiled_tails import Found, Place, read_tails
+from mqtool.records.compiled_trailers import Found, Place, read_trailers
 from mqtool.records.dispatched import Dispatched, DispatchRules, IndexKeys, Oddity, QueueUnits
 from mqtool.records.frames import Frames
 from mqtool.records.hashes import absolute
-from mqtool.records.tails import Tails, tails_of
 from mqtool.records.topics import TopicTable
+from mqtool.records.trailers import Trailers, trailers_of
 from mqtool.records.words import java_hashes, joined_hashes
 
 
@@ -49,10 +49,10 @@ class Dispatcher:
         window = _Window(frames, self)
         compiled = kernels()
         rest = None if compiled is None or not len(frames) else window.add_compiled(compiled, keys=keys)
-        for tails in tails_of(frames if rest is None else frames.select(rest)):
+        for trailers in trailers_of(frames if rest is None else frames.select(rest)):
             if rest is not None:
-                tails.rows = rest[tails.rows]
-            window.add(tails, keys=keys)
+                trailers.rows = rest[trailers.rows]
+            window.add(trailers, keys=keys)
         return window.dispatched()
 
 
@@ -73,23 +73,23 @@ class _Window:
         self._lmq: list[tuple[int, str, str]] = []
         self._batches: dict[int, tuple[str, str]] = {}
 
-    def add(self, tails: Tails, *, keys: bool) -> None:
-        """Works out topics, tags codes and keys of one buffer of tails."""
-        topic = self.dispatcher.topics.numbers_of(tails)
-        self.topic[tails.rows] = topic
-        starts, lengths = tails.pieces.value_of(names.TAGS)
+    def add(self, trailers: Trailers, *, keys: bool) -> None:
+        """Works out topics, tags codes and keys of one buffer of trailers."""
+        topic = self.dispatcher.topics.numbers_of(trailers)
+        self.topic[trailers.rows] = topic
+        starts, lengths = trailers.property_slices.value_of(names.TAGS)
         tagged = np.flatnonzero(lengths > 0)
-        hashes, units = java_hashes(tails.data, starts[tagged], lengths[tagged])
-        self.tags_code[tails.rows[tagged]] = hashes.view(np.int32)
+        hashes, units = java_hashes(trailers.data, starts[tagged], lengths[tagged])
+        self.tags_code[trailers.rows[tagged]] = hashes.view(np.int32)
         if keys:
-            self._add_keys(tails, topic, names.UNIQUE_KEY)
-            self._add_keys(tails, topic, names.KEYS)
+            self._add_keys(trailers, topic, names.UNIQUE_KEY)
+            self._add_keys(trailers, topic, names.KEYS)
             if self.rules.index_tags:
                 marked = self.dispatcher.topics.tag_hashes[topic[tagged]]
-                self._keys.append((tails.rows[tagged], joined_hashes(marked, hashes, units)))
-        self._delay(tails, topic)
-        self._find_lmq(tails)
-        self._find_batches(tails, topic)
+                self._keys.append((trailers.rows[tagged], joined_hashes(marked, hashes, units)))
+        self._delay(trailers, topic)
+        self._find_lmq(trailers)
+        self._find_batches(trailers, topic)
 
     def add_compiled(self, compiled: Kernels, *, keys: bool) -> np.ndarray:
         """Works out topics, tags codes and keys of all records for which a kernel can; returns the others."""
@@ -98,53 +98,55 @@ class _Window:
         key_rows, hashes = np.empty(place.most_keys, np.int64), np.empty(place.most_keys, np.uint32)
         found = Found(self.topic, self.tags_code, key_rows, hashes)
         wanted = (dispatcher.schedule, keys, self.rules.index_tags)
-        count, others = read_tails(compiled, dispatcher.topics, frames.bytes, place, wanted, found)
+        count, others = read_trailers(compiled, dispatcher.topics, frames.bytes, place, wanted, found)
         self._keys.append((key_rows[:count], hashes[:count]))
         return others
 
-    def _add_keys(self, tails: Tails, topic: np.ndarray, name: str) -> None:
-        starts, lengths = tails.pieces.value_of(name)
-        spaces = _spaces(tails, starts, lengths) if name == names.KEYS else np.empty(0, np.int64)
+    def _add_keys(self, trailers: Trailers, topic: np.ndarray, name: str) -> None:
+        starts, lengths = trailers.property_slices.value_of(name)
+        spaces = _spaces(trailers, starts, lengths) if name == names.KEYS else np.empty(0, np.int64)
         rows = np.flatnonzero(lengths > 0)
         starts, lengths = starts[rows], lengths[rows]
         if len(spaces):
             rows, starts, lengths = _words(rows, starts, lengths, spaces)
-        hashes, units = java_hashes(tails.data, starts, lengths)
+        hashes, units = java_hashes(trailers.data, starts, lengths)
         left = self.dispatcher.topics.key_hashes[topic[rows]]
-        self._keys.append((tails.rows[rows], joined_hashes(left, hashes, units)))
+        self._keys.append((trailers.rows[rows], joined_hashes(left, hashes, units)))
 
-    def _delay(self, tails: Tails, topic: np.ndarray) -> None:
+    def _delay(self, trailers: Trailers, topic: np.ndarray) -> None:
         """Puts the deliver time in place of the tag's hash in the schedule topic."""
         delayed = np.flatnonzero(topic == self.dispatcher.schedule)
         if not len(delayed):
             return
-        starts, lengths = tails.pieces.value_of(names.DELAY_LEVEL)
+        starts, lengths = trailers.property_slices.value_of(names.DELAY_LEVEL)
         seen: dict[bytes, int | None] = {}
         for row in delayed[lengths[delayed] > 0].tolist():
-            text = tails.data[starts[row] : starts[row] + lengths[row]].tobytes()
+            text = trailers.data[starts[row] : starts[row] + lengths[row]].tobytes()
             if text not in seen:
                 seen[text] = _level(text)
-            level, frame = seen[text], int(tails.rows[row])
+            level, frame = seen[text], int(trailers.rows[row])
             if level is None:
                 self._odd(frame, f"DELAY is no number: {text[:20]!r}")
             elif (time := due(int(self.times[frame]), level, self.rules.delay_levels)) is not None:
                 self.tags_code[frame] = time
 
-    def _find_lmq(self, tails: Tails) -> None:
+    def _find_lmq(self, trailers: Trailers) -> None:
         if not self.rules.multi_dispatch:
             return
-        queues, offsets = (_texts(tails, name) for name in (names.INNER_MULTI_DISPATCH, names.INNER_MULTI_QUEUE_OFFSET))
+        queues, offsets = (
+            _texts(trailers, name) for name in (names.INNER_MULTI_DISPATCH, names.INNER_MULTI_QUEUE_OFFSET)
+        )
         for row in queues.keys() & offsets.keys():
             if queues[row].strip() and offsets[row].strip():
-                self._lmq.append((int(tails.rows[row]), queues[row], offsets[row]))
+                self._lmq.append((int(trailers.rows[row]), queues[row], offsets[row]))
 
-    def _find_batches(self, tails: Tails, topic: np.ndarray) -> None:
+    def _find_batches(self, trailers: Trailers, topic: np.ndarray) -> None:
         batch_topics = [self.dispatcher.topics.number_of(name) for name in self.rules.batch_topics]
         if not batch_topics or not np.isin(topic, batch_topics).any():
             return
-        counts, bases = _texts(tails, names.INNER_NUM), _texts(tails, names.INNER_BASE)
+        counts, bases = _texts(trailers, names.INNER_NUM), _texts(trailers, names.INNER_BASE)
         both = counts.keys() & bases.keys()
-        self._batches.update((int(tails.rows[row]), (counts[row], bases[row])) for row in both)
+        self._batches.update((int(trailers.rows[row]), (counts[row], bases[row])) for row in both)
 
     def _odd(self, frame: int, detail: str) -> None:
         self.oddities.append(Oddity(int(self.offsets[frame]), detail))
@@ -235,18 +237,18 @@ class _Window:
         return IndexKeys(row, absolute(hashes.view(np.int32)), self.offsets[row], self.times[row])
 
 
-def _spaces(tails: Tails, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Returns the positions of the spaces inside values, of which every row of the tails has one or none."""
+def _spaces(trailers: Trailers, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Returns the positions of the spaces inside values, of which every row of the trailers has one or none."""
     there = lengths > 0
-    column = (starts - tails.row_start)[there]
+    column = (starts - trailers.row_start)[there]
     if not len(column):
         return column
     low, high = int(column.min()), int((column + lengths[there]).max())
-    if not (tails.table[:, low:high] == ord(names.KEY_SEPARATOR)).any():
+    if not (trailers.table[:, low:high] == ord(names.KEY_SEPARATOR)).any():
         return column[:0]
-    spaces = np.flatnonzero(tails.data == ord(names.KEY_SEPARATOR))
-    spaces = spaces[(spaces >= tails.row_start[0]) & (spaces < tails.row_start[-1] + tails.width)]
-    row = tails.row_of(spaces)
+    spaces = np.flatnonzero(trailers.data == ord(names.KEY_SEPARATOR))
+    spaces = spaces[(spaces >= trailers.row_start[0]) & (spaces < trailers.row_start[-1] + trailers.width)]
+    row = trailers.row_of(spaces)
     return spaces[(spaces >= starts[row]) & (spaces < starts[row] + lengths[row])]
 
 
@@ -262,14 +264,14 @@ def _words(
     return np.repeat(rows, np.bincount(owner, minlength=len(rows)) + 1)[kept], first[kept], size[kept]
 
 
-def _texts(tails: Tails, name: str) -> dict[int, str]:
-    """Returns the values of a rare property, by row of the tails."""
-    if not len(tails.pieces.named(name)):
+def _texts(trailers: Trailers, name: str) -> dict[int, str]:
+    """Returns the values of a rare property, by row of the trailers."""
+    if not len(trailers.property_slices.named(name)):
         return {}
-    starts, lengths = tails.pieces.value_of(name)
+    starts, lengths = trailers.property_slices.value_of(name)
     found = {}
     for row in np.flatnonzero(lengths > 0).tolist():
-        value = tails.data[starts[row] : starts[row] + lengths[row]].tobytes()
+        value = trailers.data[starts[row] : starts[row] + lengths[row]].tobytes()
         found[row] = java.decode_utf8(value)
     return found
 

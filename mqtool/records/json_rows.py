@@ -20,7 +20,7 @@ from mqtool.records.columns import BY_NAME, Rows
 from mqtool.records.frames import Frames
 from mqtool.records.json_text import Lines, data_of, needs_escape, offsets_of, replaced
 from mqtool.records.property_columns import NameGroup, name_groups
-from mqtool.records.tails import Tails
+from mqtool.records.trailers import Trailers
 
 BODY_MODES = ("none", "text", "hex", "base64")
 
@@ -85,7 +85,7 @@ def json_lines(frames: Frames, body_mode: str = "text", *, raw: bool = False) ->
     lines = Lines(len(frames))
     lines.text('{"physical_offset":').integers(frames.column("physical_offset"))
     lines.text(',"store_size":').integers(frames.column("total_size"))
-    lines.text(',"topic":').values(rows.of_tails(_topics, pa.binary()))
+    lines.text(',"topic":').values(rows.of_trailers(_topics, pa.binary()))
     for name in _INTEGERS_BEFORE:
         lines.text(f',"{name}":').integers(frames.column(name))
     for name in ("born_host", "store_host"):
@@ -100,40 +100,42 @@ def json_lines(frames: Frames, body_mode: str = "text", *, raw: bool = False) ->
     return lines.data()
 
 
-def _topics(tails: Tails) -> Any:
+def _topics(trailers: Trailers) -> Any:
     """Makes the quoted topics; few are distinct."""
-    coded = binary_view(tails.data, tails.topic_start, tails.topic_length).cast(pa.binary()).dictionary_encode()
+    coded = (
+        binary_view(trailers.data, trailers.topic_start, trailers.topic_length).cast(pa.binary()).dictionary_encode()
+    )
     texts = [orjson.dumps(decode_utf8(value)) for value in coded.dictionary.to_pylist()]
     return pa.array(texts, pa.binary()).take(coded.indices)
 
 
 def _add_properties(lines: Lines, rows: Rows) -> None:
     """Adds the JSON object of every properties string."""
-    groups = [(tails, group) for tails in rows.tails for group in name_groups(tails.pieces)]
+    groups = [(trailers, group) for trailers in rows.trailers for group in name_groups(trailers.property_slices)]
     if len(groups) == 1 and _add_group(lines, *groups[0]):
         return
-    lines.values(rows.of_tails(_properties, pa.binary()))
+    lines.values(rows.of_trailers(_properties, pa.binary()))
 
 
-def _properties(tails: Tails) -> Any:
+def _properties(trailers: Trailers) -> Any:
     parts, which = [], []
-    for group in name_groups(tails.pieces):
+    for group in name_groups(trailers.property_slices):
         own = Lines(len(group.rows))
-        if _add_group(own, tails, group):
+        if _add_group(own, trailers, group):
             parts.append(own.joined())
         else:
-            parts.append(pa.array(_decoded(tails, group.rows), pa.binary()))
+            parts.append(pa.array(_decoded(trailers, group.rows), pa.binary()))
         which.append(group.rows)
-    order = np.empty(tails.pieces.count, np.int64)
+    order = np.empty(trailers.property_slices.count, np.int64)
     order[np.concatenate(which)] = np.arange(len(order))
     return pa.concat_arrays(parts).take(pa.array(order))
 
 
-def _add_group(lines: Lines, tails: Tails, group: NameGroup) -> bool:
+def _add_group(lines: Lines, trailers: Trailers, group: NameGroup) -> bool:
     """Adds the objects of rows with the same names; False if some must be encoded one by one."""
     if group.names is None or len(set(group.names)) != len(group.names):
         return False
-    columns = group.values(tails.data)
+    columns = group.values(trailers.data)
     if any(needs_escape(column) is not None for column in columns):
         return False
     lines.text("{")
@@ -143,9 +145,9 @@ def _add_group(lines: Lines, tails: Tails, group: NameGroup) -> bool:
     return True
 
 
-def _decoded(tails: Tails, rows: np.ndarray) -> list[bytes]:
-    starts, lengths = tails.properties_start[rows].tolist(), tails.properties_length[rows].tolist()
-    stored = (tails.data[start : start + size].tobytes() for start, size in zip(starts, lengths, strict=True))
+def _decoded(trailers: Trailers, rows: np.ndarray) -> list[bytes]:
+    starts, lengths = trailers.properties_start[rows].tolist(), trailers.properties_length[rows].tolist()
+    stored = (trailers.data[start : start + size].tobytes() for start, size in zip(starts, lengths, strict=True))
     return [orjson.dumps(properties.decode(one)) for one in stored]
 
 

@@ -7,22 +7,22 @@ import pyarrow as pa
 
 from mqtool.formats import java, properties
 from mqtool.records.arrow import binary_view, text
-from mqtool.records.tails import TailPieces, Tails
+from mqtool.records.trailers import PropertySlices, Trailers
 from mqtool.records.words import name_mask, words_of
 
 MAP = pa.map_(pa.string(), pa.string())
 _MOST_GROUPS = 64
 
 
-def value_column(tails: Tails, name: str) -> Any:
+def value_column(trailers: Trailers, name: str) -> Any:
     """Returns the value of one property in each row as strings, null where there is none."""
-    return text(binary_view(tails.data, *tails.pieces.value_of(name)))
+    return text(binary_view(trailers.data, *trailers.property_slices.value_of(name)))
 
 
-def key_column(tails: Tails) -> Any:
+def key_column(trailers: Trailers) -> Any:
     """Returns the words of KEYS in each row, as lists."""
-    starts, lengths = tails.pieces.value_of(properties.KEYS)
-    values = text(binary_view(tails.data, starts, lengths))
+    starts, lengths = trailers.property_slices.value_of(properties.KEYS)
+    values = text(binary_view(trailers.data, starts, lengths))
     here = lengths >= 0
     if _holds(values, ord(properties.KEY_SEPARATOR)):
         return _words(values)
@@ -46,21 +46,21 @@ def _words(values: Any) -> Any:
     return pa.ListArray.from_arrays(pa.array(offsets), pc.filter(flat, kept))
 
 
-def map_column(tails: Tails) -> Any:
+def map_column(trailers: Trailers) -> Any:
     """Returns all properties of each row: name to value, in stored order; of equal names the last value counts."""
-    pieces = tails.pieces
-    groups = name_groups(pieces)
+    slices = trailers.property_slices
+    groups = name_groups(slices)
     shared = groups[0].names if len(groups) == 1 else None
     if shared is not None and len(set(shared)) == len(shared):
-        names = _repeated(shared, pieces.count)
-        offsets = (np.arange(pieces.count + 1) * len(shared)).astype(np.int32)
+        names = _repeated(shared, slices.count)
+        offsets = (np.arange(slices.count + 1) * len(shared)).astype(np.int32)
     else:
-        names = binary_view(tails.data, pieces.name_start, pieces.name_length).cast(pa.binary())
-        offsets = np.searchsorted(pieces.owner, np.arange(pieces.count + 1)).astype(np.int32)
-        if pieces.has_repeats.any() or not _is_utf8(names):
-            return _decoded(tails)
+        names = binary_view(trailers.data, slices.name_start, slices.name_length).cast(pa.binary())
+        offsets = np.searchsorted(slices.owner, np.arange(slices.count + 1)).astype(np.int32)
+        if slices.has_repeats.any() or not _is_utf8(names):
+            return _decoded(trailers)
         names = names.cast(pa.string())
-    values = text(binary_view(tails.data, pieces.value_start, pieces.value_length))
+    values = text(binary_view(trailers.data, slices.value_start, slices.value_length))
     return pa.MapArray.from_arrays(pa.array(offsets), names, values)
 
 
@@ -72,47 +72,47 @@ class NameGroup:
         names: decoded; None where rows are too different to be grouped.
     """
 
-    def __init__(self, pieces: TailPieces, rows: np.ndarray, names: list[str] | None, places: np.ndarray) -> None:
-        """Takes rows, and for each of them (n, number of names) which pieces are its own."""
+    def __init__(self, slices: PropertySlices, rows: np.ndarray, names: list[str] | None, places: np.ndarray) -> None:
+        """Takes rows, and for each of them (n, number of names) which slices are its own."""
         self.rows = rows
         self.names = names
-        self._pieces = pieces
+        self._slices = slices
         self._places = places
 
     def values(self, data: np.ndarray) -> list[Any]:
         """Returns the values of each name as a binary array."""
-        starts, lengths = self._pieces.value_start[self._places], self._pieces.value_length[self._places]
+        starts, lengths = self._slices.value_start[self._places], self._slices.value_length[self._places]
         columns = range(self._places.shape[1])
         return [binary_view(data, starts[:, n], lengths[:, n]).cast(pa.binary()) for n in columns]
 
 
-def name_groups(pieces: TailPieces) -> list[NameGroup]:
+def name_groups(slices: PropertySlices) -> list[NameGroup]:
     """Returns the rows by their names of properties: those of one producer have the same in the same order."""
-    each, rest = divmod(len(pieces.owner), max(1, pieces.count))
-    rows = np.arange(pieces.count)
-    places = np.arange(0 if rest else len(pieces.owner)).reshape(pieces.count, -1 if each and not rest else 0)
-    names = None if rest else _shared_names(pieces, rows, places)
+    each, rest = divmod(len(slices.owner), max(1, slices.count))
+    rows = np.arange(slices.count)
+    places = np.arange(0 if rest else len(slices.owner)).reshape(slices.count, -1 if each and not rest else 0)
+    names = None if rest else _shared_names(slices, rows, places)
     if names is not None:
-        return [NameGroup(pieces, rows, names, places)]
-    patterns, which = np.unique(pieces.name_patterns, return_inverse=True)
-    edges = np.searchsorted(pieces.owner, np.arange(pieces.count + 1))
+        return [NameGroup(slices, rows, names, places)]
+    patterns, which = np.unique(slices.name_patterns, return_inverse=True)
+    edges = np.searchsorted(slices.owner, np.arange(slices.count + 1))
     found = []
     for number in range(len(patterns) if len(patterns) <= _MOST_GROUPS else 0):
         rows = np.flatnonzero(which == number)
         first = int(rows[0])
         places = edges[rows][:, None] + np.arange(edges[first + 1] - edges[first])
-        found.append(NameGroup(pieces, rows, _shared_names(pieces, rows, places), places))
-    return found or [NameGroup(pieces, np.arange(pieces.count), None, np.empty((pieces.count, 0), np.int64))]
+        found.append(NameGroup(slices, rows, _shared_names(slices, rows, places), places))
+    return found or [NameGroup(slices, np.arange(slices.count), None, np.empty((slices.count, 0), np.int64))]
 
 
-def _shared_names(pieces: TailPieces, rows: np.ndarray, places: np.ndarray) -> list[str] | None:
+def _shared_names(slices: PropertySlices, rows: np.ndarray, places: np.ndarray) -> list[str] | None:
     """Returns the names at places (n, number of names) if they are the rows' own and the same in all, else None."""
-    if places.size and int(places[-1, -1]) >= len(pieces.owner):
+    if places.size and int(places[-1, -1]) >= len(slices.owner):
         return None  # equal patterns by accident
-    starts, lengths, each = pieces.name_start[places], pieces.name_length[places], places.shape[1]
-    if (pieces.owner[places] != rows[:, None]).any() or (lengths != lengths[:1]).any():
+    starts, lengths, each = slices.name_start[places], slices.name_length[places], places.shape[1]
+    if (slices.owner[places] != rows[:, None]).any() or (lengths != lengths[:1]).any():
         return None
-    words = words_of(pieces.data)
+    words = words_of(slices.data)
     for number in range(each):
         start, length = starts[:, number], int(lengths[0, number])
         for done in range(0, length, 8):
@@ -120,7 +120,7 @@ def _shared_names(pieces: TailPieces, rows: np.ndarray, places: np.ndarray) -> l
             if (word != word[0]).any():
                 return None
     spans = [(int(starts[0, n]), int(lengths[0, n])) for n in range(each)]
-    return [java.decode_utf8(pieces.data[start : start + length].tobytes()) for start, length in spans]
+    return [java.decode_utf8(slices.data[start : start + length].tobytes()) for start, length in spans]
 
 
 def _repeated(names: list[str], count: int) -> Any:
@@ -141,8 +141,8 @@ def _is_utf8(values: Any) -> bool:
     return True
 
 
-def _decoded(tails: Tails) -> Any:
+def _decoded(trailers: Trailers) -> Any:
     """Decodes row by row, where names repeat or are no UTF-8."""
-    spans = zip(tails.properties_start.tolist(), tails.properties_length.tolist(), strict=True)
-    stored = (tails.data[start : start + length].tobytes() for start, length in spans)
+    spans = zip(trailers.properties_start.tolist(), trailers.properties_length.tolist(), strict=True)
+    stored = (trailers.data[start : start + length].tobytes() for start, length in spans)
     return pa.array([list(properties.decode(one).items()) for one in stored], MAP)

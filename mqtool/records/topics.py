@@ -6,7 +6,7 @@ import numpy as np
 
 from mqtool.formats import index_file, java
 from mqtool.kernels.fnv import first_slot
-from mqtool.records.tails import Tails
+from mqtool.records.trailers import Trailers
 from mqtool.records.words import WordTable, name_mask, words_of
 
 _MIX = np.uint64(0xD6E8FEB86659FD93)
@@ -64,24 +64,24 @@ class TopicTable:
         """The topics by their bytes, for the kernels."""
         return TopicSlots(self)
 
-    def numbers_of(self, tails: Tails) -> np.ndarray:
+    def numbers_of(self, trailers: Trailers) -> np.ndarray:
         """Returns the number of each row's topic, int32."""
-        words = words_of(tails.data)
-        size = tails.topic_length
+        words = words_of(trailers.data)
+        size = trailers.topic_length
         mix = size.astype(np.uint64)
         columns = []
         for done in range(0, int(size.max(initial=0)), 8):
             which = np.flatnonzero(size > done) if done else np.arange(len(size))
-            word = words[tails.topic_start[which] + done] & name_mask(size[which] - done)
+            word = words[trailers.topic_start[which] + done] & name_mask(size[which] - done)
             columns.append((which, word))
             mixed = (mix[which] ^ word) * _MIX
             mix[which] = mixed ^ (mixed >> _FOLD)
         entries = self._mixes.numbers_of(mix)
         if len(self._mixes.values) > len(self._topic_of_mix):
-            self._learn(tails, entries)
+            self._learn(trailers, entries)
         found = self._topic_of_mix[entries]
         for row in np.flatnonzero(~self._agree(size, columns, entries)).tolist():
-            found[row] = self.number_of(_name(tails, row))  # another topic has the same mix
+            found[row] = self.number_of(_name(trailers, row))  # another topic has the same mix
         return found
 
     def _agree(self, size: np.ndarray, columns: list[tuple[np.ndarray, np.ndarray]], entries: np.ndarray) -> np.ndarray:
@@ -91,18 +91,18 @@ class TopicTable:
             same[which] &= self._words[at] == word
         return same
 
-    def _learn(self, tails: Tails, entries: np.ndarray) -> None:
+    def _learn(self, trailers: Trailers, entries: np.ndarray) -> None:
         """Notes the topics of entries not seen before, by the first row of each."""
         known = len(self._topic_of_mix)
         fresh = np.flatnonzero(entries >= known)
         _, first = np.unique(entries[fresh], return_index=True)
-        words, topics, sizes, starts = words_of(tails.data), [], [], []
+        words, topics, sizes, starts = words_of(trailers.data), [], [], []
         parts, total = [self._words], len(self._words)
         for row in fresh[first].tolist():
-            size, start = int(tails.topic_length[row]), int(tails.topic_start[row])
+            size, start = int(trailers.topic_length[row]), int(trailers.topic_start[row])
             steps = np.arange(0, size, 8)
             parts.append(words[start + steps] & name_mask(size - steps))
-            topics.append(self.number_of(_name(tails, row)))
+            topics.append(self.number_of(_name(trailers, row)))
             sizes.append(size)
             starts.append(total)
             total += len(steps)
@@ -112,9 +112,9 @@ class TopicTable:
         self._words_at = np.concatenate([self._words_at, np.array(starts, np.int64)])
 
 
-def _name(tails: Tails, row: int) -> str:
-    start = int(tails.topic_start[row])
-    return java.decode_utf8(tails.data[start : start + int(tails.topic_length[row])].tobytes())
+def _name(trailers: Trailers, row: int) -> str:
+    start = int(trailers.topic_start[row])
+    return java.decode_utf8(trailers.data[start : start + int(trailers.topic_length[row])].tobytes())
 
 
 class TopicSlots:

@@ -15,8 +15,8 @@ from mqtool.formats.delay_levels import due
 from mqtool.formats.topics import SCHEDULE_TOPIC
 from mqtool.records import hashes
 from mqtool.records.frames import Frames
-from mqtool.records.properties import PropertyPieces
 from mqtool.records.record_check import RecordCheck
+from mqtool.records.trailers import Trailers, trailers_of, values_of
 from mqtool.recovery.log_scan import topic_and_properties
 
 
@@ -105,8 +105,12 @@ class Requests:
             yield topic, java.to_int32(pair & 0xFFFFFFFF), rows[order[edges[number] : edges[number + 1]]]
 
     @cached_property
-    def _pieces(self) -> PropertyPieces:
-        return PropertyPieces(self.frames.bytes, self.frames.properties_start, self.frames.properties_length)
+    def _trailers(self) -> list[Trailers]:
+        return trailers_of(self.frames)
+
+    def _values(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """Returns position in the frames' buffer and length of one property's values, length -1 where it is missing."""
+        return values_of(self.frames, self._trailers, name)
 
     def property_of(self, row: int, name: str) -> str | None:
         """Returns one property of one record."""
@@ -114,7 +118,7 @@ class Requests:
 
     def has_property(self, name: str) -> np.ndarray:
         """Bool per record."""
-        return self._pieces.value_of(name)[1] >= 0
+        return self._values(name)[1] >= 0
 
     @cached_property
     def tags_code(self) -> np.ndarray:
@@ -134,7 +138,7 @@ class Requests:
         return hashed if time is None else time
 
     def _hashes(self, name: str) -> np.ndarray:
-        starts, lengths = self._pieces.value_of(name)
+        starts, lengths = self._values(name)
         data, offsets = _gather(self.frames.bytes, starts, np.maximum(lengths, 0))
         return hashes.java_hash(data, offsets)
 
@@ -162,12 +166,12 @@ class Requests:
         return np.array(known, np.int32)[numbers]
 
     def _key_part(self, rank: int, name: str, prefix: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        starts, lengths = self._pieces.value_of(name)
+        starts, lengths = self._values(name)
         rows = np.flatnonzero(lengths > 0)
         return rows, np.full(len(rows), rank << 32), self._joined(prefix[rows], starts[rows], lengths[rows])
 
     def _words(self, prefix: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        starts, lengths = self._pieces.value_of(properties.KEYS)
+        starts, lengths = self._values(properties.KEYS)
         rows = np.flatnonzero(lengths > 0)
         data, offsets = _gather(self.frames.bytes, starts[rows], lengths[rows])
         # a word begins at a value's start and behind each space; it ends at a space or the value's end

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mqtool.kernels import Kernels
-from mqtool.records.compiled_tails import Found, Place, read_tails
+from mqtool.records.compiled_trailers import Found, Place, read_trailers
 from mqtool.records.dispatch import Dispatcher
 from mqtool.records.dispatched import DispatchRules, IndexKeys, QueueUnits
 from mqtool.records.frames import Frames
@@ -110,7 +110,7 @@ class DispatchPrefetch:
         topic, tags = np.empty(count, np.int32), np.empty(count, np.int64)
         data, wanted = np.frombuffer(written.view, np.uint8), (columns.schedule, self._keys, columns.rules.index_tags)
         found = Found(topic, tags, self._key_rows, self._key_hashes)
-        keys, others = read_tails(compiled, columns.topics, data, place, wanted, found)
+        keys, others = read_trailers(compiled, columns.topics, data, place, wanted, found)
         if len(others):
             return None
         physical, times = written.physical_offset, np.full(count, written.store_timestamp, np.int64)

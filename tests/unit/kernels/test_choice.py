@@ -55,7 +55,7 @@ def test_what_was_compiled_of_older_sources_is_dropped(tmp_path: Path):
     cache, formats = package / "__pycache__", tmp_path / "formats"
     for directory in (cache, formats):
         directory.mkdir(parents=True)
-    times = {package / "tails.py": 10, formats / "commit_log.py": 20, cache / "old.nbi": 19, cache / "new.nbi": 21}
+    times = {package / "trailers.py": 10, formats / "commit_log.py": 20, cache / "old.nbi": 19, cache / "new.nbi": 21}
     for path, time in times.items():
         path.write_bytes(b"")
         os.utime(path, (time, time))

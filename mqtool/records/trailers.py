@@ -1,7 +1,8 @@
-"""The ends of many records, topic and properties, copied side by side.
+"""The trailers of many records, topic and properties, copied side by side, and the properties inside them.
 
-A record's body is the larger part of it and says nothing about queues and keys. Once the ends lie in one
+A record's body is the larger part of it and says nothing about queues and keys. Once the trailers lie in one
 small buffer, a row of equal width each, every question about them is array arithmetic inside the cache.
+The rules for properties are those of `formats.properties.decode`, the scalar form that a test holds this to.
 """
 
 from functools import cached_property
@@ -11,9 +12,10 @@ import numpy as np
 from mqtool.formats import commit_log
 from mqtool.formats.properties import NAME_END
 from mqtool.records.frames import Frames
-from mqtool.records.properties import PropertyPieces
 from mqtool.records.words import PAD, name_mask, words_of
 
+_LONG_NAME = 64
+_MIX = np.uint64(0x9E3779B97F4A7C15)
 _ALIGN = 8
 _SMALLEST_CLASS = 64
 _CLASSES = np.array([_SMALLEST_CLASS << step for step in range(12)], np.int64)
@@ -21,7 +23,7 @@ _SPARE = 1 << 20
 """Bytes that one buffer for all rows may waste before rows are parted by length."""
 
 
-class Tails:
+class Trailers:
     """Topic and properties of some frames in one buffer.
 
     Attributes:
@@ -34,7 +36,7 @@ class Tails:
     """
 
     def __init__(self, frames: Frames, rows: np.ndarray, width: int) -> None:
-        """Copies the ends of `frames.select(rows)`, each of at most `width` bytes."""
+        """Copies the trailers of `frames.select(rows)`, each of at most `width` bytes."""
         self.rows = rows
         self.width = width
         count = len(rows)
@@ -66,23 +68,33 @@ class Tails:
         return (positions - PAD) // self.width
 
     @cached_property
-    def pieces(self) -> "TailPieces":
-        """Name-value pieces of all rows."""
-        return TailPieces(self)
+    def property_slices(self) -> "PropertySlices":
+        """Names and values of all rows' properties."""
+        return PropertySlices(self)
 
 
-class TailPieces(PropertyPieces):
-    """`PropertyPieces` of tails: the same pieces, found faster because all rows have one width."""
+class PropertySlices:
+    """The names and values of all properties, in stored order, as positions in the buffer of the trailers.
 
-    def __init__(self, tails: Tails) -> None:
+    A property ends at 0x02 or at the end of the string; it counts if its first 0x01 is neither its first nor its
+    last byte.
+
+    Attributes:
+        data: uint8, the buffer.
+        owner: int64, which row (0 … count-1) each property belongs to; ascending.
+        name_start, name_length, value_start, value_length: int64 positions in `data`.
+        count: number of rows.
+    """
+
+    def __init__(self, trailers: Trailers) -> None:
         """Cuts the properties of all rows."""
-        self.data = data = tails.data
-        self.count = len(tails.rows)
-        starts, ends = tails.properties_start, tails.properties_start + tails.properties_length
+        self.data = data = trailers.data
+        self.count = len(trailers.rows)
+        starts, ends = trailers.properties_start, trailers.properties_start + trailers.properties_length
         found = np.flatnonzero((data - np.uint8(NAME_END)) < 2)  # 0x01 and 0x02; none in the bytes around the rows
-        row = tails.row_of(found)
+        row = trailers.row_of(found)
         inside = found >= starts.take(row)
-        if not tails.end_in_rows:
+        if not trailers.end_in_rows:
             inside &= found < ends.take(row)
         if not inside.all():
             found, row = found.compress(inside), row.compress(inside)
@@ -91,7 +103,7 @@ class TailPieces(PropertyPieces):
         np.not_equal(row[1:], row[:-1], out=opens_row[1:])
         after_close = opens_row.copy()
         after_close[1:] |= closes[:-1]
-        splits = np.flatnonzero(after_close & ~closes)  # the first 0x01 of each piece
+        splits = np.flatnonzero(after_close & ~closes)  # the first 0x01 of each property
         owner, split = row.take(splits), found.take(splits)
         start = found.take(splits - 1, mode="clip") + 1
         opening = np.flatnonzero(opens_row.take(splits))
@@ -108,11 +120,54 @@ class TailPieces(PropertyPieces):
         self.value_length = end - self.value_start
 
     @cached_property
+    def has_repeats(self) -> np.ndarray:
+        """Bool per row: some name occurs twice, so the last one must win.
+
+        Records of one producer have the same names in the same order; each such pattern is looked at once.
+        """
+        patterns, first, which = np.unique(self.name_patterns, return_index=True, return_inverse=True)
+        repeated = np.zeros(len(patterns), bool)
+        for number, row in enumerate(first.tolist()):
+            low, high = np.searchsorted(self.owner, [row, row + 1]).tolist()
+            texts = [self._name(at) for at in range(low, high)]
+            repeated[number] = len(set(texts)) != len(texts)
+        return repeated[which]
+
+    @cached_property
+    def name_patterns(self) -> np.ndarray:
+        """A 64-bit mark per row: equal names in equal order give equal ones, others hardly ever."""
+        marks = self._name_marks * (self._rank.astype(np.uint64) * np.uint64(2) + np.uint64(1))
+        totals = np.concatenate([np.zeros(1, np.uint64), np.cumsum(marks, dtype=np.uint64)])
+        return np.diff(totals[np.searchsorted(self.owner, np.arange(self.count + 1))])
+
+    @cached_property
+    def _rank(self) -> np.ndarray:
+        """Place of each property in its row."""
+        first = np.searchsorted(self.owner, np.arange(self.count))
+        return np.arange(len(self.owner)) - first[self.owner]
+
+    @cached_property
+    def _name_marks(self) -> np.ndarray:
+        """A 64-bit mark of each name: equal names have equal ones, others hardly ever."""
+        marks = self.name_length.astype(np.uint64)
+        long = np.flatnonzero(self.name_length > _LONG_NAME)
+        marks[long] = (np.uint64(1) << np.uint64(63)) + long.astype(np.uint64)  # makes its row's pattern unique
+        for index in range(min(_LONG_NAME, int(self.name_length.max(initial=0)))):
+            inside = self.name_length > index
+            byte = self.data[np.minimum(self.name_start + index, len(self.data) - 1)].astype(np.uint64)
+            marks = np.where(inside, (marks ^ byte) * _MIX, marks)
+        return marks
+
+    def _name(self, at: int) -> bytes:
+        start = self.name_start[at]
+        return self.data[start : start + self.name_length[at]].tobytes()
+
+    @cached_property
     def _first_words(self) -> np.ndarray:
         return words_of(self.data)[self.name_start] & name_mask(self.name_length)
 
     def named(self, name: str) -> np.ndarray:
-        """Returns the pieces with a name, in stored order."""
+        """Returns which properties have a name, in stored order."""
         wanted = name.encode()
         first = np.uint64(int.from_bytes(wanted[:8], "little"))
         found = np.flatnonzero((self._first_words == first) & (self.name_length == len(wanted)))
@@ -121,7 +176,11 @@ class TailPieces(PropertyPieces):
         return found
 
     def value_of(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """Returns where each row's value of one name is; as in `PropertyPieces`."""
+        """Returns where each row's value of one name is.
+
+        Returns:
+            int64 start and length per row; length -1 where the row has no such property. Of equal names the last wins.
+        """
         found = self.named(name)
         starts = np.zeros(self.count, np.int64)
         lengths = np.full(self.count, -1, np.int64)
@@ -139,17 +198,36 @@ def _next_close(found: np.ndarray, closes: np.ndarray, splits: np.ndarray) -> np
     return np.append(found.compress(closes), np.iinfo(np.int64).max).take(np.cumsum(closes).take(splits))
 
 
-def tails_of(frames: Frames) -> list[Tails]:
-    """Returns the ends of all frames, in one buffer if they are of similar length, else parted by length."""
+def trailers_of(frames: Frames) -> list[Trailers]:
+    """Returns the trailers of all frames, in one buffer if they are of similar length, else parted by length."""
     if not len(frames):
         return []
     sizes = np.maximum(frames.topic_length, 0) + commit_log.PROPERTIES_LENGTH.size + frames.properties_length
     widest = int(sizes.max())
     if widest * len(frames) <= 3 * int(sizes.sum()) + _SPARE:
-        return [Tails(frames, np.arange(len(frames)), _aligned(widest))]
+        return [Trailers(frames, np.arange(len(frames)), _aligned(widest))]
     kind = np.searchsorted(_CLASSES, sizes)
     groups = (np.flatnonzero(kind == number) for number in np.unique(kind).tolist())
-    return [Tails(frames, rows, _aligned(int(sizes[rows].max()))) for rows in groups]
+    return [Trailers(frames, rows, _aligned(int(sizes[rows].max()))) for rows in groups]
+
+
+def values_of(frames: Frames, trailers: list[Trailers], name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Returns where each frame's value of one property is, as positions in the frames' own buffer.
+
+    Args:
+        frames: valid ones.
+        trailers: `trailers_of(frames)`.
+        name: of the property.
+
+    Returns:
+        int64 start and length per frame; length -1 where the record has no such property.
+    """
+    starts, lengths = np.zeros(len(frames), np.int64), np.full(len(frames), -1, np.int64)
+    for part in trailers:
+        start, length = part.property_slices.value_of(name)
+        starts[part.rows] = start + (frames.topic_start.take(part.rows) - part.topic_start)
+        lengths[part.rows] = length
+    return starts, lengths
 
 
 def _aligned(size: int) -> int:

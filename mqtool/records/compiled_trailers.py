@@ -35,7 +35,7 @@ class Found(NamedTuple):
     key_hashes: np.ndarray
 
 
-def read_tails(
+def read_trailers(
     compiled: Kernels, topics: TopicTable, data: np.ndarray, place: Place, wanted: tuple[int, bool, bool], found: Found
 ) -> tuple[int, np.ndarray]:
     """Fills what can be told of records; topics that are new get numbers.
