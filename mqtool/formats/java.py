@@ -14,6 +14,8 @@ INT_MIN = -(1 << 31)
 INT_MAX = (1 << 31) - 1
 LONG_MIN = -(1 << 63)
 LONG_MAX = (1 << 63) - 1
+_TOO_MANY_DIGITS = 20
+"""No Java number has so many, but for zeros in front."""
 
 _ENCODED_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 
@@ -151,15 +153,13 @@ def parse_boolean(text: str | None) -> bool:
 
 def _parse(text: str, lowest: int, highest: int, kind: str) -> int:
     digits = text[1:] if text[:1] in ("+", "-") else text
-    # Java looks at UTF-16 units: digits beyond U+FFFF are two units, and none of them a digit.
-    values = [unicodedata.decimal(character, -1) if character <= "\uffff" else -1 for character in digits]
-    if not values or -1 in values:
+    if not digits.isascii():
+        # Java looks at UTF-16 units: digits beyond U+FFFF are two units, and none of them a digit.
+        values = (unicodedata.decimal(character, None) if character <= "\uffff" else None for character in digits)
+        digits = "".join("?" if value is None else str(value) for value in values)
+    if not digits.isdigit():
         raise FormatError(f"expected a Java {kind}, found {text[:40]!r}", layout="number")
-    value = 0
-    for digit in values:
-        value = value * 10 + digit
-        if value > -lowest:
-            break
+    value = int(digits.lstrip("0")[:_TOO_MANY_DIGITS] or "0")
     signed = -value if text.startswith("-") else value
     if not lowest <= signed <= highest:
         raise FormatError(f"{text[:40]!r} does not fit a Java {kind}", layout="number")

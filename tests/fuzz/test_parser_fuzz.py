@@ -63,6 +63,8 @@ SECONDS = 2.0
 MORE_MEMORY = 200 << 10
 """KiB that all inputs of all targets together may take."""
 _POOL = 400
+_TOLD = 300
+"""Characters of an error that tell its kind; some quote their input."""
 _TEXTS = (
     b"9" * 5000,
     b"-1",
@@ -467,7 +469,7 @@ def fuzz(target: Target, inputs: int, seed: int) -> Tally:
         tally.slowest = max(tally.slowest, taken)
         if taken > SECONDS:
             tally.failures.setdefault("takes too long", base64.b64encode(data).decode())
-        way = tuple(re.sub(r"\d+|'.*'|b'.*'", "", str(text))[:80] for text in ways)
+        way = tuple(re.sub(r"\d+|'.*'|b'.*'", "", str(text)[:_TOLD])[:80] for text in ways)
         tally.refused += any(way)
         if len(pool) < _POOL and way not in seen:
             seen.add(way)

@@ -80,7 +80,7 @@ GROUP_BODY = {
 }
 _SECRET = re.compile(r"127\.0\.0\.1:\d+")
 _JAVA = re.compile(r"^[\w.$]+(?:Exception|Error)\b|^Cannot invoke ")
-_BATCH = struct.pack(">iiiiibh", 22 + 1, 0, 0, 0, 1, ord("m"), 0)
+BATCH_OF_ONE = struct.pack(">iiiiibh", 22 + 1, 0, 0, 0, 1, ord("m"), 0)
 """One message of a batch: length, magic, CRC, flag, length of the body, body, length of the properties."""
 JAVA = "an exception of Java"
 """Stands for the remark of a request that the real broker does not check and stumbles over; ours names what is wrong."""
@@ -151,13 +151,13 @@ def _sends() -> list[Said]:
         Said("send nothing", 310, SEND),
         Said("send too much", 310, SEND, b"x" * (4 * 1024 * 1024 + 1)),
         Said("send a batch to a retry topic", 320, but(SEND, b=f"%RETRY%{GROUP}", m=True), b"\0\0\0\1"),
-        Said("send a batch to batch queues", 320, but(SEND, b="Batches", m=True), _BATCH),
+        Said("send a batch to batch queues", 320, but(SEND, b="Batches", m=True), BATCH_OF_ONE),
         *(
             Said(
                 f"send a delayed batch to {topic}",
                 320,
                 but(SEND, b=topic, m=True, i="UNIQ_KEY\x01AA\x02DELAY\x011\x02"),
-                _BATCH,
+                BATCH_OF_ONE,
             )
             for topic in ("Batches", TOPIC)
         ),
@@ -165,7 +165,7 @@ def _sends() -> list[Said]:
             "send a batch with a timer to batch queues",
             320,
             but(SEND, b="Batches", m=True, i="UNIQ_KEY\x01AA\x02TIMER_DELAY_SEC\x011\x02"),
-            _BATCH,
+            BATCH_OF_ONE,
         ),
         Said("send back, no fields", 36, {}),
         Said("send back what is nowhere", 36, {"offset": 1 << 40, "group": GROUP, "delayLevel": 0}),

@@ -13,7 +13,7 @@ from mqtool.engine.statuses import AppendFailedError, AppendStatus, PutResult, P
 from mqtool.engine.write import record
 from mqtool.engine.write.queue_offsets import QueueState
 from mqtool.errors import FormatError
-from mqtool.formats import codec, commit_log, message_batch, properties
+from mqtool.formats import codec, commit_log, java, message_batch, properties
 from mqtool.formats.checksums import CRC_MASK
 from mqtool.records.crc import crc32
 
@@ -116,10 +116,9 @@ def append_batch(  # noqa: PLR0917 - the arguments of `MessageStore.put_batch`
     state = log.offsets.state(topic, queue_id)
     born, host = born_host or log.born_host, store_host or log.store_host
     shape = record.host_shape(born, host)
-    is_delayed = shared and properties.decode(shared).get(properties.DELAY_LEVEL, "0") != "0"
-    if sys_flag & commit_log.TRANSACTION_MASK or is_delayed:
-        return _ILLEGAL
     try:
+        if sys_flag & commit_log.TRANSACTION_MASK or _is_delayed(shared):
+            return _ILLEGAL
         bodies, held, flags = columns_of(batch)
     except FormatError:
         return _ILLEGAL
@@ -150,6 +149,12 @@ def append_batch(  # noqa: PLR0917 - the arguments of `MessageStore.put_batch`
     )
     with log.lock:
         return _append(log, state, prepared)
+
+
+def _is_delayed(shared: bytes) -> bool:
+    """Whether a batch has a delay level; raises FormatError if it is no number."""
+    level = properties.decode(shared).get(properties.DELAY_LEVEL) if shared else None
+    return bool(level) and java.parse_int(level or "0") > 0
 
 
 def _joined(own: bytes, shared: bytes) -> bytes:

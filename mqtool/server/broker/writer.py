@@ -65,14 +65,18 @@ class Writer:
 
     def put(self, message: OutgoingMessage) -> PutResult:
         """Appends one message, rewritten if it is for later; `flushed` returns when it is durable."""
+        rewritten = self._rewritten(message)
+        return PutResult(rewritten) if isinstance(rewritten, PutStatus) else self.put_as_it_is(rewritten)
+
+    def _rewritten(self, message: OutgoingMessage) -> OutgoingMessage | PutStatus:
         encoded = message.properties
         for mark, rewrite in self.rewrites:
             if mark in encoded:
                 answer = rewrite(message)
                 if isinstance(answer, PutStatus):
-                    return PutResult(answer)
+                    return answer
                 message = answer
-        return self.put_as_it_is(message)
+        return message
 
     def put_as_it_is(self, message: OutgoingMessage) -> PutResult:
         """Appends one message without rewriting; a delivered one still has the properties that delayed it."""
@@ -99,9 +103,16 @@ class Writer:
     def put_batch(self, batch: OutgoingMessage) -> PutResult:
         """Appends the messages of a batch, one record each.
 
+        A batch for later goes where the real broker puts it: into the timer topic, though its messages do not have the
+        properties that the timer needs.
+
         Args:
             batch: what they share; its body is the body of a batch request.
         """
+        rewritten = batch if self._store.options.v4 else self._rewritten(batch)
+        if isinstance(rewritten, PutStatus):
+            return PutResult(rewritten)
+        batch = rewritten
         result = self._store.put_batch(
             batch.topic,
             batch.queue_id,

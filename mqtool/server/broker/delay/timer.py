@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from mqtool.engine import PutStatus
 from mqtool.engine.write.hooks import OutgoingMessage
+from mqtool.engine.write.record import takes_queue_offset
 from mqtool.errors import FormatError
 from mqtool.formats import java, properties, service_records
 from mqtool.formats.timer import CHECKPOINT, TimerLogUnit, TimerMagic
@@ -56,8 +57,16 @@ class Timer:
     # -- on the way in -------------------------------------------------------------------------------------------
 
     def rewrite(self, message: OutgoingMessage) -> OutgoingMessage | PutStatus:
-        """Returns a message with a delivery time rewritten for the timer topic; others unchanged."""
-        if _OUT_MARK in message.properties or message.topic == names.TIMER_TOPIC:
+        """Returns a message with a delivery time rewritten for the timer topic; others unchanged.
+
+        A broker of 4.9 has no timer, and the first half of a transaction waits for its second half only.
+        """
+        if (
+            self._broker.is_v4
+            or _OUT_MARK in message.properties
+            or message.topic == names.TIMER_TOPIC
+            or not takes_queue_offset(message.sys_flag)
+        ):
             return message
         found = properties.decode(message.properties)
         wanted = next((name for name in _WANTS if name in found), None)

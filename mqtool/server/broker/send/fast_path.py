@@ -97,7 +97,7 @@ class _Prepared(NamedTuple):
         added: properties that every message gets.
         is_unusual: finds an unusual property in encoded ones that begin with a separator.
         answer: to a message, with places for its physical offset, queue id, queue offset and unique key.
-        batch_answer: with places for the ids, queue id and queue offset.
+        batch_answer: with places for the ids, queue id, queue offset and unique key.
         id_pattern: an offset message id with a comma, with a place for the physical offset.
     """
 
@@ -199,11 +199,13 @@ class SendFastPath:
                 0,
             ),
         )
-        if is_batch == "true":
-            return self._put_messages(message, prepared, command.opaque)
         start = encoded.find(_KEY_MARK)
         key = encoded[start + len(_KEY_MARK) : encoded.find(b"\x02", start)] if start >= 0 else b""
-        if not key.isalnum() or len(body) > prepared.max_body:  # the answer would need escapes, or refuse the body
+        if not key.isalnum():  # the answer would need escapes
+            return None
+        if is_batch == "true":
+            return self._put_messages(message, prepared, key, command.opaque)
+        if len(body) > prepared.max_body:
             return None
         return self._put_message(message, prepared, key, command.opaque)
 
@@ -216,7 +218,7 @@ class SendFastPath:
         self._count(topic, queue_id, 1, result.size)
         return prepared.answer.frame(result.physical_offset, queue_id, result.queue_offset, key, opaque)
 
-    def _put_messages(self, batch: OutgoingMessage, prepared: _Prepared, opaque: int) -> bytes:
+    def _put_messages(self, batch: OutgoingMessage, prepared: _Prepared, key: bytes, opaque: int) -> bytes:
         """Stores the messages of a batch; returns the answer's frame."""
         result = self._put_batch(batch)
         if result.append_status is not _APPENDED or result.status is not _OK:
@@ -224,7 +226,7 @@ class SendFastPath:
         offsets, queue_id = result.physical_offsets, batch.queue_id
         self._count(batch.topic, queue_id, len(offsets), result.size)
         ids = (prepared.id_pattern * len(offsets) % offsets)[:-1]
-        return prepared.batch_answer.frame(ids, queue_id, result.queue_offset, opaque)
+        return prepared.batch_answer.frame(ids, queue_id, result.queue_offset, key, opaque)
 
     def _learn(self, name: str) -> _Topic | None:
         """Returns a topic, None if its sends need more than the usual checks or steps."""
@@ -251,7 +253,7 @@ class SendFastPath:
             java.encode_utf8(added_properties(settings)),
             unusual.search,
             PreparedAnswer(ResponseCode.SUCCESS, {**fields, "transactionId": "%b"}),
-            PreparedAnswer(ResponseCode.SUCCESS, answer_fields(escaped, "%b", "%d", "%d")),
+            PreparedAnswer(ResponseCode.SUCCESS, {**answer_fields(escaped, "%b", "%d", "%d"), "transactionId": "%b"}),
             f"{id_pattern},".encode(),
         )
 

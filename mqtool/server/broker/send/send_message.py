@@ -107,6 +107,7 @@ class SendProcessor:
             broker.store_host,
             header.reconsume_times,
         )
+        _check_delay(message)
         message, result = self._put_batch(message, config) if header.batch else self._put_one(message, header)
         put = _Put(command, header, queue_id, message, result)
         future = broker.writer.flushed(result, message.properties)
@@ -143,16 +144,15 @@ class SendProcessor:
             raise put_refused(broker, result)
         broker.stats.put(put.header.topic, put.queue_id, len(result.physical_offsets) or 1, result.size)
         fields = answer_fields(settings, _ids_of(result), str(put.queue_id), str(result.queue_offset))
+        key = unique_key_of(message.properties)
+        if key:
+            fields["transactionId"] = key
         if message.sys_flag & _INNER_BATCH:  # so the client knows that one record holds its batch
-            fields["batchUniqId"] = fields["transactionId"] = unique_key_of(message.properties)
-        if not put.header.batch:
-            key = unique_key_of(message.properties)
-            if key:
-                fields["transactionId"] = key
-            if b"TIMER_" in message.properties:
-                handle = self._timer.handle_of(message, settings["brokerName"], key)
-                if handle:
-                    fields["recallHandle"] = handle
+            fields["batchUniqId"] = key
+        if not put.header.batch and b"TIMER_" in message.properties:
+            handle = self._timer.handle_of(message, settings["brokerName"], key)
+            if handle:
+                fields["recallHandle"] = handle
         return put.command.reply(code, None, fields)
 
     # -- checks --------------------------------------------------------------------------------------------------
@@ -299,6 +299,18 @@ def _count_in(body: bytes) -> int:
         return sum(1 for _ in message_batch.split(body))
     except FormatError as error:
         raise RefusalError(*REFUSED[PutStatus.MESSAGE_ILLEGAL]) from error
+
+
+def _check_delay(message: OutgoingMessage) -> None:
+    """Raises RefusalError if the delay level of a message or batch is no number: the real broker stumbles over it."""
+    if b"DELAY\x01" not in message.properties or message.sys_flag & TRANSACTION_MASK:
+        return
+    level = properties.decode(message.properties).get(properties.DELAY_LEVEL)
+    try:
+        java.parse_int(level or "0")
+    except FormatError as error:
+        remark = f"the property {properties.DELAY_LEVEL} is no delay level: {error}"
+        raise RefusalError(ResponseCode.SYSTEM_ERROR, remark) from error
 
 
 def is_prepared(given: str) -> bool:
