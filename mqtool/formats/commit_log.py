@@ -45,6 +45,7 @@ class SysFlag(IntFlag):
 
 
 TRANSACTION_MASK = 0xC
+_PREPARED, _ROLLBACK = int(SysFlag.TRANSACTION_PREPARED), int(SysFlag.TRANSACTION_ROLLBACK)
 COMPRESSION_MASK = 0x700
 
 _HOST_V4 = cs.Bytes(8)
@@ -247,3 +248,13 @@ def body_crc(body: Buffer) -> int:
 def transaction_type(sys_flag: int) -> int:
     """Returns 0 (none), 4 (prepared), 8 (commit) or 12 (rollback)."""
     return sys_flag & TRANSACTION_MASK
+
+
+def is_queued(sys_flag: int) -> bool:
+    """Whether a record takes a queue offset and gets a unit in its queue: prepared and rolled-back ones do not."""
+    return not sys_flag & _PREPARED
+
+
+def is_indexed(sys_flag: int) -> bool:
+    """Whether the keys of a record are indexed: those of prepared records are, those of rolled-back ones are not."""
+    return sys_flag & TRANSACTION_MASK != _ROLLBACK

@@ -13,7 +13,7 @@ from mqtool.errors import FormatError
 from mqtool.formats import commit_log, java
 from mqtool.formats import properties as names
 from mqtool.formats.delay_levels import due
-from mqtool.formats.topics import SCHEDULE_TOPIC, is_lmq
+from mqtool.formats.topics import SCHEDULE_TOPIC
 from mqtool.kernels import Kernels, kernels
 from mqtool.records import multi_dispatch
 from mqtool.records.compiled_trailers import Found, Place, read_trailers
@@ -67,7 +67,7 @@ class _Window:
         self.tags_code = np.zeros(len(frames), np.int64)
         self.offsets = frames.column("physical_offset")
         self.times = frames.column("store_timestamp")
-        self.transaction = frames.column("sys_flag") & commit_log.TRANSACTION_MASK
+        self.queued = is_queued(frames)
         self.oddities: list[Oddity] = []
         self._keys: list[tuple[np.ndarray, np.ndarray]] = []
         self._lmq: list[tuple[int, str, str]] = []
@@ -137,8 +137,7 @@ class _Window:
             _texts(trailers, name) for name in (names.INNER_MULTI_DISPATCH, names.INNER_MULTI_QUEUE_OFFSET)
         )
         for row in queues.keys() & offsets.keys():
-            if queues[row].strip() and offsets[row].strip():
-                self._lmq.append((int(trailers.rows[row]), queues[row], offsets[row]))
+            self._lmq.append((int(trailers.rows[row]), queues[row], offsets[row]))
 
     def _find_batches(self, trailers: Trailers, topic: np.ndarray) -> None:
         batch_topics = [self.dispatcher.topics.number_of(name) for name in self.rules.batch_topics]
@@ -157,7 +156,7 @@ class _Window:
 
     def _units(self) -> QueueUnits:
         """Every record without a transaction or of a committed one, LMQ units behind their record's own."""
-        row = np.flatnonzero((self.transaction == 0) | (self.transaction == commit_log.SysFlag.TRANSACTION_COMMIT))
+        row = np.flatnonzero(self.queued)
         frames = self.frames
         queue_offset = frames.column("queue_offset")[row]
         batch_size = np.ones(len(row), np.int16)
@@ -209,15 +208,16 @@ class _Window:
     def _lmq_units(self, frame: int, queues: str, offsets: str) -> list[tuple[int, int, int, int]]:
         """Returns (frame, topic, queue id, queue offset) of each further queue of a record."""
         topic = self._topic_name(frame)
-        dispatched = self.transaction[frame] in (0, commit_log.SysFlag.TRANSACTION_COMMIT)
-        if not dispatched or topic in self.rules.batch_topics or not multi_dispatch.applies(topic, self.rules):
+        if not self.queued[frame] or topic in self.rules.batch_topics:
             return []
-        found, problem = multi_dispatch.queues_of(queues, offsets)
-        if problem:
-            self._odd(frame, problem)
-        own_queue = int(self.frames.column("queue_id")[frame])
-        number_of = self.dispatcher.topics.number_of
-        return [(frame, number_of(name), 0 if is_lmq(name) else own_queue, at) for name, at in found]
+        further = multi_dispatch.further_queues(topic, queues, offsets, self.rules)
+        if further.problem:
+            self._odd(frame, further.problem)
+        own, number_of = int(self.frames.column("queue_id")[frame]), self.dispatcher.topics.number_of
+        return [
+            (frame, number_of(name), multi_dispatch.queue_id_of(name, own, self.rules), at)
+            for name, at in further.queues
+        ]
 
     def _index_keys(self) -> IndexKeys:
         first = self._keys[0][0] if self._keys else np.empty(0, np.int64)
@@ -231,10 +231,21 @@ class _Window:
             hashes = np.concatenate([found for _, found in self._keys] or [np.empty(0, np.uint32)])
             order = np.argsort(row, kind="stable")
             row, hashes = row[order], hashes[order]
-        kept = self.transaction[row] != commit_log.SysFlag.TRANSACTION_ROLLBACK
+        kept = is_indexed(self.frames)[row]
         if not kept.all():
             row, hashes = row[kept], hashes[kept]
         return IndexKeys(row, absolute(hashes.view(np.int32)), self.offsets[row], self.times[row])
+
+
+def is_queued(frames: Frames) -> np.ndarray:
+    """Returns which records get a unit, as `commit_log.is_queued`; bool."""
+    return np.asarray(frames.column("sys_flag") & commit_log.SysFlag.TRANSACTION_PREPARED == 0)
+
+
+def is_indexed(frames: Frames) -> np.ndarray:
+    """Returns which records' keys are indexed, as `commit_log.is_indexed`; bool."""
+    rollback = commit_log.SysFlag.TRANSACTION_ROLLBACK
+    return np.asarray(frames.column("sys_flag") & commit_log.TRANSACTION_MASK != rollback)
 
 
 def _spaces(trailers: Trailers, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:

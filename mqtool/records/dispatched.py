@@ -16,6 +16,9 @@ class DispatchRules:
         multi_dispatch: INNER_MULTI_DISPATCH is followed (enableMultiDispatch). The property with the offsets is only
             there where the broker had it on.
         lmq_everywhere: also for retry, system and schedule topics (4.9).
+        light_queues: `%LMQ%` names mean queue 0 (enableLmq).
+        drops_paths: further queues whose name has a slash get no unit (5.5); False lists them with the others, for who
+            has to say that a queue cannot be made.
         delay_levels: delay of each level in ms.
         batch_topics: topics with BatchConsumeQueues (topic attribute queue.type=BatchCQ).
     """
@@ -23,6 +26,8 @@ class DispatchRules:
     index_tags: bool = True
     multi_dispatch: bool = True
     lmq_everywhere: bool = False
+    light_queues: bool = True
+    drops_paths: bool = False
     delay_levels: tuple[int, ...] = parse_delay_levels(DELAY_LEVELS)
     batch_topics: frozenset[str] = field(default_factory=frozenset)
 

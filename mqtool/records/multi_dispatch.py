@@ -4,44 +4,73 @@ Source: ConsumeQueue.multiDispatchLmqQueue, MultiDispatchUtils (5.5.0), DefaultM
 (4.9.7).
 """
 
+from typing import NamedTuple
+
 from mqtool.errors import FormatError
 from mqtool.formats import java
-from mqtool.formats.topics import RETRY_PREFIX, SCHEDULE_TOPIC, SYSTEM_PREFIX
+from mqtool.formats.topics import RETRY_PREFIX, SCHEDULE_TOPIC, SYSTEM_PREFIX, is_lmq
 from mqtool.records.dispatched import DispatchRules
 
 _NEVER = (RETRY_PREFIX, SYSTEM_PREFIX)
 _SPLITTER = ","
+_PATH_SEPARATOR = "/"
+
+
+class FurtherQueues(NamedTuple):
+    """The queues that a record names besides its own.
+
+    Attributes:
+        queues: name and queue offset of each, up to the first that cannot be read.
+        problem: why others are missing, in words; "" if none are.
+        not_a_number: the queue offset that Java cannot parse; None if there is none. There the broker's dispatch stops
+            forever; where the numbers of names and offsets differ it drops all of them.
+    """
+
+    queues: list[tuple[str, int]]
+    problem: str = ""
+    not_a_number: str | None = None
+
+
+_NONE = FurtherQueues([])
 
 
 def applies(topic: str, rules: DispatchRules) -> bool:
     """Whether records of a topic are dispatched further under these rules."""
-    return rules.multi_dispatch and may_name_queues(topic, everywhere=rules.lmq_everywhere)
+    is_excluded = topic == SCHEDULE_TOPIC or topic.startswith(_NEVER)
+    return rules.multi_dispatch and (rules.lmq_everywhere or not is_excluded)
 
 
-def may_name_queues(topic: str, *, everywhere: bool) -> bool:
-    """Whether records of a topic may name further queues.
+def further_queues(topic: str, queues: str, offsets: str, rules: DispatchRules) -> FurtherQueues:
+    """Returns the further queues of a record.
 
     Args:
-        topic: of the records.
-        everywhere: as 4.9 has it, also in retry, system and schedule topics.
+        topic: of the record.
+        queues, offsets: its INNER_MULTI_DISPATCH and INNER_MULTI_QUEUE_OFFSET, "" where it has none.
+        rules: of the store.
     """
-    return everywhere or not (topic == SCHEDULE_TOPIC or topic.startswith(_NEVER))
-
-
-def queues_of(queues: str, offsets: str) -> tuple[list[tuple[str, int]], str]:
-    """Reads INNER_MULTI_DISPATCH and INNER_MULTI_QUEUE_OFFSET.
-
-    Returns:
-        Name and queue offset of each queue, up to the first that cannot be read, and what is wrong in words or "".
-        (There the broker's dispatch stops for ever; where the counts differ it drops all of them.)
-    """
+    if not queues.strip() or not offsets.strip() or not applies(topic, rules):
+        return _NONE
     names, places = (java.split_drop_trailing(text, _SPLITTER) for text in (queues, offsets))
     if len(names) != len(places):
-        return [], f"{len(names)} queues in INNER_MULTI_DISPATCH, {len(places)} in INNER_MULTI_QUEUE_OFFSET"
+        words = f"{len(names)} queues in INNER_MULTI_DISPATCH, {len(places)} in INNER_MULTI_QUEUE_OFFSET"
+        return FurtherQueues([], words)
     found: list[tuple[str, int]] = []
     for name, place in zip(names, places, strict=True):
+        if rules.drops_paths and _PATH_SEPARATOR in name:
+            continue
         try:
             found.append((name, java.parse_long(place)))
         except FormatError as error:
-            return found, f"INNER_MULTI_QUEUE_OFFSET: {error}"
-    return found, ""
+            return FurtherQueues(found, f"INNER_MULTI_QUEUE_OFFSET: {error}", place)
+    return FurtherQueues(found)
+
+
+def queue_id_of(name: str, own: int, rules: DispatchRules) -> int:
+    """Returns the queue id that a record has in a further queue: a light queue has only queue 0.
+
+    Args:
+        name: of the further queue.
+        own: the record's queue id.
+        rules: of the store.
+    """
+    return 0 if rules.light_queues and is_lmq(name) else own

@@ -12,10 +12,9 @@ import numpy as np
 from mqtool.records.frames import Frames
 from mqtool.records.record_check import RecordCheck
 from mqtool.records.scan_start import scan_start
-from mqtool.recovery.dispatch import dispatch
+from mqtool.recovery.dispatch import StartDispatch
 from mqtool.recovery.log_scan import SegmentScan
 from mqtool.recovery.mapped_files import SimulatedFile
-from mqtool.recovery.requests import Requests
 from mqtool.recovery.state import StoreState
 
 _LARGE_ARRAY = 64 << 20
@@ -40,6 +39,7 @@ class LogRecovery:
         self._normally = state.clean_stop if normally is None else normally
         self._settings = state.settings
         self._check = RecordCheck(state.settings, recovering=True)
+        self._dispatcher = StartDispatch(state, self._check)
         self._files = state.log.files
         self.queues_end = state.queues_end
 
@@ -175,7 +175,7 @@ class LogRecovery:
                     f"records that state a physical offset above {self.queues_end}, the largest end of a queue, are "
                     "dispatched; the one exactly there is not (CommitLog.recoverNormally, 5.5)"
                 )
-        dispatch(self._state, Requests(frames, self._check))
+        self._dispatcher.dispatch(frames)
 
     def _note_memory(self) -> None:
         asked = self._check.largest_array

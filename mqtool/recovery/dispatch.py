@@ -1,65 +1,136 @@
-"""Giving records to their queues and to the index, as recovery and reput do.
+"""Dispatch while the broker starts: records into queues and index, by recovery and by reput.
 
+What becomes of a record is the rule in `records.dispatch`; here it is what a start does with that.
 Source: DefaultMessageStore.doDispatch, CommitLogDispatcherBuildConsumeQueue, CommitLogDispatcherBuildIndex,
 ConsumeQueue.multiDispatchLmqQueue, MultiDispatchUtils (4.9.7, 5.5.0).
 """
 
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from mqtool.errors import FormatError
 from mqtool.formats import java, properties
-from mqtool.formats.topics import LMQ_PREFIX
-from mqtool.records.multi_dispatch import may_name_queues
+from mqtool.records import multi_dispatch
+from mqtool.records.dispatch import Dispatcher
+from mqtool.records.dispatched import DispatchRules, QueueUnits
+from mqtool.records.frames import Frames
+from mqtool.records.record_check import RecordCheck
 from mqtool.recovery.batch_queues import BatchQueue
 from mqtool.recovery.ledger import load_fails
+from mqtool.recovery.log_scan import rows_with, topic_and_properties
 from mqtool.recovery.mapped_files import obstacle
 from mqtool.recovery.queues import SimpleQueue
-from mqtool.recovery.requests import Requests
 from mqtool.recovery.state import LastQueued, StoreState
 
+_NAMES_QUEUES = properties.INNER_MULTI_DISPATCH.encode()
 
-def dispatch(state: StoreState, requests: Requests) -> None:
-    """Dispatches records in order.
 
-    Raises:
-        StartEnds: a record's list of queues cannot be parsed (while the store is loaded).
+class StartDispatch:
+    """Dispatches window after window into the queues and the index of a state."""
+
+    def __init__(self, state: StoreState, check: RecordCheck) -> None:
+        """Prepares dispatch.
+
+        Args:
+            state: is changed.
+            check: the test that let the records through; it knows which delay levels the broker has read by then.
+        """
+        self._state = state
+        settings = state.settings
+        self._rules = DispatchRules(
+            index_tags=settings.release >= (5, 5),
+            multi_dispatch=settings.multi_dispatch,
+            lmq_everywhere=settings.release < (5, 5),
+            light_queues=settings.lmq,
+            drops_paths=settings.release >= (5, 5),
+            delay_levels=check.delay_levels,
+        )
+        self._columns = Dispatcher(self._own_queue_rules())
+
+    def dispatch(self, frames: Frames) -> None:
+        """Dispatches records in order.
+
+        Raises:
+            StartEnds: a record's list of queues cannot be parsed (while the store is loaded).
+        """
+        if not len(frames):
+            return
+        state = self._state
+        state.scanned.dispatched += len(frames)
+        self._columns.rules = self._own_queue_rules()
+        found = self._columns.dispatch(frames, keys=state.settings.index_enabled)
+        rows = self._queue(frames, found.units)
+        if len(rows):
+            last = int(rows[-1])
+            stored, physical = frames.column("store_timestamp"), frames.column("physical_offset")
+            state.last_queued = LastQueued(int(stored[last]), int(physical[last]))
+        if state.settings.index_enabled:
+            state.index.put(frames, found.keys)
+            if state.index.is_broken:
+                state.is_writeable = False
+
+    def _own_queue_rules(self) -> DispatchRules:
+        """Returns the rules for the queue that a record states; further queues follow when all of those are done."""
+        state = self._state
+        batches = {topic for (topic, _), queue in state.queues.items() if isinstance(queue, BatchQueue)}
+        batches |= {topic for topic, kind in state.queue_types.items() if kind == "BatchCQ"}
+        return replace(self._rules, multi_dispatch=False, batch_topics=frozenset(batches))
+
+    def _queue(self, frames: Frames, units: QueueUnits) -> np.ndarray:
+        """Puts units into their queues; returns the rows of the records that got there."""
+        state, refused = self._state, []
+        for topic, queue_id, which in by_queue(units.topic, units.queue_id, self._columns.topics.names):
+            queue = state.queue(topic, queue_id)
+            blocked = None if queue.files.files else obstacle(queue.files.directory)
+            if blocked is not None:
+                _refuse(state, queue, blocked)
+                refused.append(units.row[which])
+            elif isinstance(queue, SimpleQueue):
+                _put_simple(queue, frames, units.select(which))
+            else:
+                _put_batch(queue, units.select(which))
+        if self._rules.multi_dispatch:
+            named = rows_with(frames, len(frames), _NAMES_QUEUES)
+            for number in np.flatnonzero(np.isin(units.row, sorted(named))).tolist():
+                self._multi_dispatch(frames, units, number)
+        return np.setdiff1d(units.row, np.concatenate(refused)) if refused else units.row
+
+    def _multi_dispatch(self, frames: Frames, units: QueueUnits, number: int) -> None:
+        """Gives a record to the further queues that it names, of the same number of units each."""
+        state, rules = self._state, self._rules
+        stored = properties.decode(topic_and_properties(frames, int(units.row[number]))[1])
+        names = stored.get(properties.INNER_MULTI_DISPATCH, "")
+        offsets = stored.get(properties.INNER_MULTI_QUEUE_OFFSET, "")
+        further = multi_dispatch.further_queues(
+            self._columns.topics.names[int(units.topic[number])], names, offsets, rules
+        )
+        for name, offset in further.queues:
+            queue = state.queue(name, multi_dispatch.queue_id_of(name, int(units.queue_id[number]), rules))
+            if isinstance(queue, SimpleQueue) and (queue.files.files or obstacle(queue.files.directory) is None):
+                physical, size = int(units.physical_offset[number]), int(units.size[number])
+                queue.put(physical, size, int(units.tags_code[number]), offset)
+        if further.not_a_number is not None:
+            words = f'load exception java.lang.NumberFormatException: For input string: "{further.not_a_number}"'
+            raise load_fails(words)
+
+
+def by_queue(topic: np.ndarray, queue_id: np.ndarray, names: list[str]) -> Iterator[tuple[str, int, np.ndarray]]:
+    """Yields each queue, sorted, and the rows that are of it, ascending.
+
+    Args:
+        topic: number in `names` of each row.
+        queue_id: of each row.
+        names: of the topics.
     """
-    if not len(requests):
-        return
-    state.scanned.dispatched += len(requests)
-    rows = np.flatnonzero(requests.queued)
-    if len(rows):
-        rows = _queue(state, requests, rows)
-    if len(rows):
-        last = int(rows[-1])
-        newest = LastQueued(int(requests.store_timestamp[last]), int(requests.physical_offset[last]))
-        state.last_queued = newest
-    if state.settings.index_enabled:
-        state.index.put(requests)
-        if state.index.is_broken:
-            state.is_writeable = False
-
-
-def _queue(state: StoreState, requests: Requests, rows: np.ndarray) -> np.ndarray:
-    """Puts records into their queues; returns those that got there."""
-    refused = []
-    for topic, queue_id, mine in requests.by_queue(rows):
-        queue = state.queue(topic, queue_id)
-        blocked = None if queue.files.files else obstacle(queue.files.directory)
-        if blocked is not None:
-            _refuse(state, queue, blocked)
-            refused.append(mine)
-        elif isinstance(queue, SimpleQueue):
-            _put_simple(queue, requests, mine)
-        else:
-            _put_batch(queue, requests, mine)
-    if state.settings.multi_dispatch:
-        named = requests.has_property(properties.INNER_MULTI_DISPATCH)
-        for row in rows[named[rows]].tolist():
-            _multi_dispatch(state, requests, row)
-    return np.setdiff1d(rows, np.concatenate(refused)) if refused else rows
+    keys = (topic.astype(np.int64) << 32) | (queue_id.astype(np.int64) & 0xFFFFFFFF)
+    distinct, group = np.unique(keys, return_inverse=True)
+    order = np.argsort(group, kind="stable")
+    edges = np.searchsorted(group[order], np.arange(len(distinct) + 1))
+    queues = [(names[key >> 32], key & 0xFFFFFFFF, number) for number, key in enumerate(distinct.tolist())]
+    for name, unsigned, number in sorted(queues):
+        yield name, java.to_int32(unsigned), order[edges[number] : edges[number + 1]]
 
 
 def _refuse(state: StoreState, queue: SimpleQueue | BatchQueue, blocked: Path) -> None:
@@ -74,48 +145,24 @@ def _refuse(state: StoreState, queue: SimpleQueue | BatchQueue, blocked: Path) -
     state.is_writeable = False
 
 
-def _put_simple(queue: SimpleQueue, requests: Requests, rows: np.ndarray) -> None:
-    ends = requests.physical_offset[rows] + requests.frames.sizes[rows]
-    rows = rows[ends > queue.max_physical_offset]  # it only grows: the others would be dropped one by one
-    if not len(rows):
-        return
-    columns = (
-        requests.physical_offset[rows].tolist(),
-        requests.frames.sizes[rows].tolist(),
-        requests.tags_code[rows].tolist(),
-        requests.queue_offset[rows].tolist(),
-    )
-    for physical, size, tags, offset in zip(*columns, strict=True):
+def _put_simple(queue: SimpleQueue, frames: Frames, units: QueueUnits) -> None:
+    ends = units.physical_offset + units.size
+    units = units.select(ends > queue.max_physical_offset)  # it only grows: the others would be dropped one by one
+    stated = frames.column("queue_offset")[units.row]
+    columns = (units.physical_offset, units.size, units.tags_code, stated)
+    for physical, size, tags, offset in zip(*(column.tolist() for column in columns), strict=True):
         queue.put(physical, size, tags, offset)
 
 
-def _put_batch(queue: BatchQueue, requests: Requests, rows: np.ndarray) -> None:
-    for row in rows[requests.physical_offset[rows] > queue.max_physical_offset].tolist():
-        unit = (int(requests.physical_offset[row]), int(requests.frames.sizes[row]), int(requests.tags_code[row]))
-        queue.put((*unit, int(requests.store_timestamp[row])), *requests.batch(row))
-
-
-def _multi_dispatch(state: StoreState, requests: Requests, row: int) -> None:
-    """Gives a record to the further queues that it names, of the same number of units each."""
-    numbers, topics = requests.topics
-    topic = java.decode_utf8(topics[numbers[row]])
-    if not may_name_queues(topic, everywhere=state.settings.release < (5, 5)):
-        return
-    names = requests.property_of(row, properties.INNER_MULTI_DISPATCH) or ""
-    offsets = requests.property_of(row, properties.INNER_MULTI_QUEUE_OFFSET) or ""
-    queues, places = java.split_drop_trailing(names, ","), java.split_drop_trailing(offsets, ",")
-    if not names.strip() or not offsets.strip() or len(queues) != len(places):
-        return
-    for name, place in zip(queues, places, strict=True):
-        if state.settings.release >= (5, 5) and "/" in name:
-            continue
-        try:
-            offset = java.parse_long(place)
-        except FormatError:
-            raise load_fails(f'load exception java.lang.NumberFormatException: For input string: "{place}"') from None
-        is_lmq = state.settings.lmq and name.startswith(LMQ_PREFIX)
-        queue = state.queue(name, 0 if is_lmq else int(requests.queue_id[row]))
-        if isinstance(queue, SimpleQueue):
-            size, tags = int(requests.frames.sizes[row]), int(requests.tags_code[row])
-            if queue.files.files or obstacle(queue.files.directory) is None:
-                queue.put(int(requests.physical_offset[row]), size, tags, offset)
+def _put_batch(queue: BatchQueue, units: QueueUnits) -> None:
+    units = units.select(units.physical_offset > queue.max_physical_offset)
+    columns = (
+        units.physical_offset,
+        units.size,
+        units.tags_code,
+        units.store_timestamp,
+        units.queue_offset,
+        units.batch_size,
+    )
+    for *unit, offset, count in zip(*(column.tolist() for column in columns), strict=True):
+        queue.put((unit[0], unit[1], unit[2], unit[3]), offset, count)

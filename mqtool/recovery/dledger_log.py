@@ -9,13 +9,12 @@ from mqtool.formats import codec, commit_log, dledger
 from mqtool.records.record_check import RecordCheck
 from mqtool.records.scan_start import ledger_scan_start
 from mqtool.recovery.commit_log import LogRecovery
-from mqtool.recovery.dispatch import dispatch
+from mqtool.recovery.dispatch import StartDispatch
 from mqtool.recovery.dledger_files import DataFiles, LedgerFiles
 from mqtool.recovery.dledger_recovery import Found, LedgerRecovery
 from mqtool.recovery.entry_scan import EntryScan
 from mqtool.recovery.ledger import Action, load_fails
 from mqtool.recovery.mapped_files import Segments, SimulatedFile, list_entries
-from mqtool.recovery.requests import Requests
 from mqtool.recovery.state import StoreState
 
 _HEADS = tuple(codec.struct_of(head) for head in commit_log.HEADS)
@@ -72,6 +71,7 @@ class LedgerLogRecovery:
         self._data = DataFiles(self._place.data, self._settings.segment_size, state.ledger)
         self._index = LedgerFiles(self._place.directory / dledger.INDEX, dledger.DEFAULT_INDEX_FILE_SIZE, state.ledger)
         self._check = RecordCheck(state.settings, recovering=True)
+        self._dispatcher = StartDispatch(state, self._check)
 
     def run(self) -> MixedLog:
         """Recovers and returns the log.
@@ -124,7 +124,7 @@ class LedgerLogRecovery:
             scan = EntryScan(self._check, self._state.segments.reader(file), self._settings.segment_size)
             for frames, _ in scan:
                 size += int(frames.sizes.sum())
-                dispatch(self._state, Requests(frames, self._check))
+                self._dispatcher.dispatch(frames)
             number += 1
             if not scan.stop.ok or number >= len(files):
                 break

@@ -11,11 +11,12 @@ from pathlib import Path
 import numpy as np
 
 from mqtool.errors import FormatError
-from mqtool.formats import commit_log, file_names, index_file, java
+from mqtool.formats import file_names, index_file, java
 from mqtool.formats.index_file import IndexHeader
+from mqtool.records.dispatched import IndexKeys
+from mqtool.records.frames import Frames
 from mqtool.recovery.ledger import Action, Ledger, load_fails
 from mqtool.recovery.mapped_files import Entry, base_of, is_a_directory, list_entries
-from mqtool.recovery.requests import Requests
 from mqtool.recovery.settings import Settings
 from mqtool.store.files import ReadFile
 
@@ -112,9 +113,9 @@ class SimulatedIndex:
             self._ledger.do(Action.GROW, entry.path, wanted)
             self._ledger.accept(f"index/{entry.name} has {entry.size} bytes: it is lengthened with zeros to {wanted}")
 
-    def put(self, requests: Requests) -> None:
+    def put(self, frames: Frames, keys: IndexKeys) -> None:
         """Indexes the keys of records, in order (IndexService.buildIndex)."""
-        if not len(requests):
+        if not len(frames):
             return
         if self._settings.index_entries is None:
             self._ledger.leave_open("when an index file is full: its slots and entries are not known, give --config")
@@ -122,16 +123,13 @@ class SimulatedIndex:
             self._ledger.because("index/ is no directory: no index file can be made, the store becomes unwriteable")
             return
         self._current()
-        keys = requests.keys(with_tags=self._settings.release >= (5, 5))
-        offsets = requests.physical_offset
-        rolled_back = requests.transaction_type == commit_log.SysFlag.TRANSACTION_ROLLBACK
+        offsets = frames.column("physical_offset")
         has_key = np.zeros(len(offsets), bool)
-        has_key[keys.owner] = True
-        taken = _not_before_end(offsets, has_key & ~rolled_back, self.files[-1].end_physical_offset) & ~rolled_back
-        chosen = taken[keys.owner]
-        owner = keys.owner[chosen]
-        self._put_keys(keys.hashes[chosen], offsets[owner], requests.store_timestamp[owner])
-        if not len(owner) or owner[-1] < len(offsets) - 1:
+        has_key[keys.row] = True
+        taken = _not_before_end(offsets, has_key, self.files[-1].end_physical_offset)
+        keys = keys.select(taken[keys.row])
+        self._put_keys(keys.key_hash, keys.physical_offset, keys.store_timestamp)
+        if not len(keys) or keys.row[-1] < len(offsets) - 1:
             self._current()  # the last record looks for a file, too
 
     def _current(self) -> SimulatedIndexFile:

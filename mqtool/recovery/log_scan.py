@@ -100,7 +100,7 @@ class SegmentScan:
         """Returns the number of the first record whose properties make the broker's parsing of a number fail."""
         rows = _rows_of_schedule(frames, passing)
         if self._check.rules.release >= (5, 5):
-            rows = sorted({*rows, *_rows_with(frames, passing, _INNER_BASE)})
+            rows = sorted({*rows, *rows_with(frames, passing, _INNER_BASE)})
         for number in rows:
             topic, stored = topic_and_properties(frames, number)
             if not self._check.numbers_pass(topic, stored):
@@ -113,7 +113,8 @@ def _rows_of_schedule(frames: Frames, passing: int) -> list[int]:
     return [row for row in rows if topic_and_properties(frames, row)[0] == _SCHEDULE_TOPIC]
 
 
-def _rows_with(frames: Frames, passing: int, word: bytes) -> set[int]:
+def rows_with(frames: Frames, passing: int, word: bytes) -> set[int]:
+    """Returns which of the first `passing` records have a word somewhere in their bytes."""
     text = frames.view.obj if isinstance(frames.view.obj, bytes) else bytes(frames.view)
     rows: set[int] = set()
     at = text.find(word)

@@ -10,10 +10,11 @@ from functools import cached_property
 import numpy as np
 
 from mqtool.formats import commit_log, properties
+from mqtool.records.dispatch import Dispatcher, is_queued
 from mqtool.records.frames import Frames
-from mqtool.records.record_check import RecordCheck
+from mqtool.recovery.dispatch import by_queue
+from mqtool.recovery.log_scan import topic_and_properties
 from mqtool.recovery.mapped_files import SimulatedFile
-from mqtool.recovery.requests import Requests
 from mqtool.recovery.settings import Settings
 from mqtool.recovery.state import QueueKey
 from mqtool.store.files import MappedFile, ReadFile
@@ -74,24 +75,23 @@ class _Columns:
     """Grows by one window at a time."""
 
     def __init__(self, settings: Settings) -> None:
-        self._check = RecordCheck(settings, recovering=True)
+        self._dispatcher = Dispatcher()
         self._release = settings.release
         self.queues: dict[QueueKey, int] = {}
         self.parts: list[tuple[np.ndarray, ...]] = []
 
     def add(self, number: int, base: int, frames: Frames) -> None:
         """Takes the sound frames of one window."""
-        requests = Requests(frames, self._check)
         position = frames.positions + (frames.base - base)
         self.parts.append(
             (
                 np.full(len(frames), number),
                 position,
                 frames.sizes,
-                self._queue_numbers(requests),
-                requests.queue_offset.astype(np.int64),
-                self._messages(requests),
-                requests.queued,
+                self._queue_numbers(frames),
+                frames.column("queue_offset").astype(np.int64),
+                _messages(frames),
+                is_queued(frames),
                 self._decodable(frames),
             )
         )
@@ -105,19 +105,13 @@ class _Columns:
             tuple(segments), segment, position, size, queue, offset, messages, queued, decodable, tuple(self.queues)
         )
 
-    def _queue_numbers(self, requests: Requests) -> np.ndarray:
-        found = np.empty(len(requests), np.int64)
-        for topic, queue_id, rows in requests.by_queue(np.arange(len(requests))):
-            found[rows] = self.queues.setdefault((topic, queue_id), len(self.queues))
+    def _queue_numbers(self, frames: Frames) -> np.ndarray:
+        found = np.empty(len(frames), np.int64)
+        topic = self._dispatcher.dispatch(frames, keys=False).topic
+        names = self._dispatcher.topics.names
+        for name, queue_id, rows in by_queue(topic, frames.column("queue_id"), names):
+            found[rows] = self.queues.setdefault((name, queue_id), len(self.queues))
         return found
-
-    def _messages(self, requests: Requests) -> np.ndarray:
-        counts = np.ones(len(requests), np.int64)
-        inner = requests.frames.column("sys_flag") & commit_log.SysFlag.INNER_BATCH
-        for row in np.flatnonzero(inner).tolist():
-            number = requests.property_of(row, properties.INNER_NUM) or "1"
-            counts[row] = int(number) if number.isascii() and number.isdigit() else 1
-        return counts
 
     def _decodable(self, frames: Frames) -> np.ndarray:
         ports = np.maximum(_port(frames, "born_host", 0x10), _port(frames, "store_host", 0x20))
@@ -144,6 +138,16 @@ def prove(settings: Settings, segments: Sequence[SimulatedFile]) -> Proof:
                 if isinstance(item, Frames):
                     columns.add(number, file.base, item)
     return columns.joined(segments)
+
+
+def _messages(frames: Frames) -> np.ndarray:
+    """Returns how many messages each record holds."""
+    counts = np.ones(len(frames), np.int64)
+    inner = frames.column("sys_flag") & commit_log.SysFlag.INNER_BATCH
+    for row in np.flatnonzero(inner).tolist():
+        number = properties.decode(topic_and_properties(frames, row)[1]).get(properties.INNER_NUM, "1")
+        counts[row] = int(number) if number.isascii() and number.isdigit() else 1
+    return counts
 
 
 def _port(frames: Frames, host: str, wide: int) -> np.ndarray:

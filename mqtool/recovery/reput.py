@@ -6,11 +6,10 @@
 
 from mqtool.formats import java
 from mqtool.records.record_check import HeapExhausted, RecordCheck
-from mqtool.recovery.dispatch import dispatch
+from mqtool.recovery.dispatch import StartDispatch
 from mqtool.recovery.entry_scan import scan_of
 from mqtool.recovery.ledger import StartEnds, StartHangs
 from mqtool.recovery.mapped_files import SimulatedFile
-from mqtool.recovery.requests import Requests
 from mqtool.recovery.state import StoreState
 
 _WAIT = "start() waits for dispatch"
@@ -44,17 +43,18 @@ def dispatch_on(state: StoreState) -> None:
         StartHangs: dispatch cannot reach it.
     """
     check = RecordCheck(state.settings, recovering=False)
+    dispatcher = StartDispatch(state, check)
     while state.reput_from < state.log.max_offset:
         before = state.reput_from
         try:
-            _reput(state, check)
+            _reput(state, check, dispatcher)
         except (StartEnds, HeapExhausted) as end_of_thread:
             raise StartHangs(f"{_WAIT}, which died: {end_of_thread.refusal}") from None
         if state.reput_from == before:
             raise StartHangs(f"{_WAIT} at {before}, which finds nothing there; the log ends at {state.log.max_offset}")
 
 
-def _reput(state: StoreState, check: RecordCheck) -> None:
+def _reput(state: StoreState, check: RecordCheck, dispatcher: StartDispatch) -> None:
     """Dispatches the readable rest of one segment (one buffer of doReput)."""
     state.reput_from = max(state.reput_from, state.log.min_offset)
     file = state.log.find(state.reput_from, or_first=state.reput_from == 0)
@@ -64,15 +64,17 @@ def _reput(state: StoreState, check: RecordCheck) -> None:
     if not 0 <= position < file.wrote:
         return
     state.reput_from = file.base + position
-    _reput_segment(state, check, file, position)
+    _reput_segment(state, check, dispatcher, file, position)
 
 
-def _reput_segment(state: StoreState, check: RecordCheck, file: SimulatedFile, position: int) -> None:
+def _reput_segment(
+    state: StoreState, check: RecordCheck, dispatcher: StartDispatch, file: SimulatedFile, position: int
+) -> None:
     size, done = file.wrote - position, 0
     while done < size:
         scan = scan_of(check, state.segments.reader(file), file, file.wrote, position)
         for frames, _ in scan:
-            dispatch(state, Requests(frames, check))
+            dispatcher.dispatch(frames)
             state.scanned.bytes += int(frames.sizes.sum())
         passed = scan.end - position
         done += passed

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 import mqtool
 from mqtool.engine.dispatch import bit_maps as engine
-from mqtool.engine.dispatch.request import DispatchRequest
 from mqtool.formats import config_json, properties
+from mqtool.records.dispatch_request import DispatchRequest
 from mqtool.store.filter_bit_maps import bit_maps_of
 
 TOPIC = "Filtered"

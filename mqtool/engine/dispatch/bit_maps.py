@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from mqtool.engine.dispatch import bloom
-from mqtool.engine.dispatch.request import DispatchRequest
 from mqtool.formats.config_json import Document
 from mqtool.formats.sql92 import Expression
+from mqtool.records.dispatch_request import DispatchRequest
 
 _SQL92 = "SQL92"
 

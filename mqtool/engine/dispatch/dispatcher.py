@@ -13,7 +13,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from mqtool.engine.dispatch.request import DispatchRequest, request_of
 from mqtool.engine.dispatch.units import write_units
 from mqtool.engine.flags import NO_SPACE, RunningFlag, RunningFlags
 from mqtool.engine.index.index_files import Index
@@ -23,11 +22,11 @@ from mqtool.engine.queue.queues import Queues
 from mqtool.engine.write.commit_log import CommitLog
 from mqtool.engine.write.dispatch_prefetch import DispatchPrefetch, Handed
 from mqtool.errors import FormatError
-from mqtool.formats import codec, commit_log, properties
+from mqtool.formats import codec, commit_log
 from mqtool.formats.batch_consume_queue import BatchConsumeQueueUnit
-from mqtool.formats.topics import is_lmq
 from mqtool.records import multi_dispatch
 from mqtool.records.dispatch import Dispatcher as ColumnDispatcher
+from mqtool.records.dispatch_request import DispatchRequest, request_of
 from mqtool.records.dispatched import DispatchRules, IndexKeys
 from mqtool.records.frames import Frames, frames_at
 
@@ -247,17 +246,14 @@ class Dispatcher:
             return
         if queue is not None:
             self._put_unit(queue, request.queue_offset, request)
-        names = request.properties.get(properties.INNER_MULTI_DISPATCH, "")
-        places = request.properties.get(properties.INNER_MULTI_QUEUE_OFFSET, "")
-        if names.strip() and places.strip() and multi_dispatch.applies(request.topic, self.rules):
-            self._multi_dispatch(request, names, places)
-
-    def _multi_dispatch(self, request: DispatchRequest, names: str, places: str) -> None:
-        found, problem = multi_dispatch.queues_of(names, places)
-        if problem:  # the broker's dispatch stops forever at an offset that is not a number
-            _LOG.error("light queues passed over physical_offset=%d reason=%s", request.physical_offset, problem)
-        for name, queue_offset in found:
-            queue = self._queues.find_or_create(name, 0 if is_lmq(name) else request.queue_id)
+        further = request.further_queues(self.rules)
+        if further.problem:  # the broker's dispatch stops forever at an offset that is not a number
+            _LOG.error(
+                "light queues passed over physical_offset=%d reason=%s", request.physical_offset, further.problem
+            )
+        for name, queue_offset in further.queues:
+            queue_id = multi_dispatch.queue_id_of(name, request.queue_id, self.rules)
+            queue = self._queues.find_or_create(name, queue_id)
             if isinstance(queue, ConsumeQueue):
                 self._put_unit(queue, queue_offset, request)
 

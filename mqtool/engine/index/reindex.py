@@ -9,11 +9,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from mqtool.engine.disk.mapped_file_queue import MappedFileQueue
-from mqtool.engine.dispatch.request import request_of
 from mqtool.engine.index.index_files import Index
 from mqtool.errors import FormatError
 from mqtool.formats import commit_log
 from mqtool.records.dispatch import Dispatcher
+from mqtool.records.dispatch_request import request_of
 from mqtool.records.dispatched import DispatchRules
 from mqtool.records.frames import Frames
 from mqtool.records.intact_run import intact_run

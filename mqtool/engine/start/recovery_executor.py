@@ -26,11 +26,12 @@ from mqtool.errors import LayoutError, StoreError
 from mqtool.formats import file_names, index_file
 from mqtool.formats.delay_levels import parse_delay_levels
 from mqtool.formats.release import MEASURED, V4_9, V5_5
+from mqtool.records.dispatched import IndexKeys
+from mqtool.records.frames import Frames
 from mqtool.recovery.index import SimulatedIndex
 from mqtool.recovery.ledger import Action
 from mqtool.recovery.outcome import FilePlan, Outcome, Plan, QueuePlan
 from mqtool.recovery.predict import outcome_of
-from mqtool.recovery.requests import Requests
 from mqtool.recovery.settings import Settings
 from mqtool.recovery.start import Start
 from mqtool.store.files import ReadFile
@@ -76,10 +77,10 @@ class _NotedIndex(SimulatedIndex):
         self.asked = False
         self.keys: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
 
-    def put(self, requests: Requests) -> None:
+    def put(self, frames: Frames, keys: IndexKeys) -> None:
         """As the model, and notes that records came, with or without keys."""
-        self.asked = self.asked or len(requests) > 0
-        super().put(requests)
+        self.asked = self.asked or len(frames) > 0
+        super().put(frames, keys)
 
     def _put_keys(self, hashes: np.ndarray, offsets: np.ndarray, timestamps: np.ndarray) -> None:
         self.keys.append((hashes.copy(), offsets.copy(), timestamps.copy()))

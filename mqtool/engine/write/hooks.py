@@ -10,9 +10,8 @@ from typing import NamedTuple
 from mqtool.engine.dispatch import multi_dispatch
 from mqtool.engine.options import StoreOptions
 from mqtool.engine.statuses import PutStatus
-from mqtool.engine.write import record
 from mqtool.errors import FormatError
-from mqtool.formats import java, properties
+from mqtool.formats import commit_log, java, properties
 from mqtool.formats.delay_levels import parse_delay_levels
 from mqtool.formats.topics import RETRY_PREFIX, SCHEDULE_TOPIC
 
@@ -58,7 +57,7 @@ def delay_message(options: StoreOptions) -> Hook:
     levels = len(parse_delay_levels(options.delay_levels))
 
     def rewrite(message: OutgoingMessage) -> OutgoingMessage | PutStatus:
-        if properties.DELAY_LEVEL.encode() not in message.properties or not record.takes_queue_offset(message.sys_flag):
+        if properties.DELAY_LEVEL.encode() not in message.properties or not commit_log.is_queued(message.sys_flag):
             return message
         found = properties.decode(message.properties)
         try:

@@ -22,8 +22,6 @@ ROOM_BESIDE_BODY = 64 << 10
 pack_length = commit_log.PROPERTIES_LENGTH.pack
 
 _V6_BITS = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)  # arithmetic with the enum costs a hundred times as much
-_TRANSACTION_MASK = commit_log.TRANSACTION_MASK
-_VISIBLE = (0, int(SysFlag.TRANSACTION_COMMIT))
 _CRC_MARK = properties.CRC32.encode()
 
 
@@ -35,11 +33,6 @@ def host_shape(born_host: bytes, store_host: bytes) -> int:
 def shaped(sys_flag: int, shape: int) -> int:
     """Returns the flag with the two IPv6 bits as the hosts are."""
     return sys_flag & ~_V6_BITS | shape << 4
-
-
-def takes_queue_offset(sys_flag: int) -> bool:
-    """Whether a record is visible in its queue: prepared and rolled-back ones are not."""
-    return sys_flag & _TRANSACTION_MASK in _VISIBLE
 
 
 class RunPacker:

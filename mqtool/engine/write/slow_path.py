@@ -54,7 +54,7 @@ def append_slowly(log: "CommitLog", state: QueueState, message: OutgoingMessage)
         return _ILLEGAL
     if names and multi_dispatch.refusal(names):
         return _ILLEGAL
-    visible = record.takes_queue_offset(sys_flag)
+    visible = commit_log.is_queued(sys_flag)
     crc, body = body_crc(message.body), message.body
     with log.lock:
         now = log.now()

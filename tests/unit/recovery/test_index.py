@@ -2,18 +2,18 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mqtool.formats import index_file, java
+from mqtool.records.dispatch import Dispatcher
+from mqtool.records.dispatched import DispatchRules
 from mqtool.records.frames import Frames
 from mqtool.records.hops import hop
-from mqtool.records.record_check import RecordCheck
+from mqtool.recovery.dispatch import by_queue
 from mqtool.recovery.index import SimulatedIndex
 from mqtool.recovery.ledger import Ledger
-from mqtool.recovery.requests import Requests
 from tests.unit.recovery.stores import named, record, settings
 
 SLOTS, ENTRIES = 10, 20
@@ -74,7 +74,7 @@ RECORDS = st.fixed_dictionaries(
 )
 
 
-def requests(chosen: list[dict], release: str) -> Requests:
+def frames_of(chosen: list[dict]) -> Frames:
     parts = []
     for one in chosen:
         values = {"KEYS": one["keys"], "UNIQ_KEY": one["unique"], "TAGS": one["tags"]}
@@ -90,16 +90,16 @@ def requests(chosen: list[dict], release: str) -> Requests:
         )
     view = memoryview(b"".join(parts))
     chain = hop(view, 0)
-    check = RecordCheck(settings(Path("store"), release), recovering=True)
-    return Requests(Frames(view, 0, chain.positions, chain.sizes), check)
+    return Frames(view, 0, chain.positions, chain.sizes)
 
 
 @given(st.lists(st.lists(RECORDS, max_size=8), max_size=4), st.sampled_from(["4.9", "5.5"]))
 def test_columns_give_the_headers_that_single_keys_give(windows, release):
     model = SimulatedIndex(settings(Path("absent"), release), Ledger())
-    plain = PlainIndex()
+    plain, dispatcher = PlainIndex(), Dispatcher(DispatchRules(index_tags=release == "5.5"))
     for window in windows:
-        model.put(requests(window, release))
+        frames = frames_of(window)
+        model.put(frames, dispatcher.dispatch(frames).keys)
         for one in window:
             values = {"KEYS": one["keys"], "UNIQ_KEY": one["unique"], "TAGS": one["tags"]}
             plain.build(one["topic"], one["physical"], one["stored"], one["sys_flag"], values, is_5=release == "5.5")
@@ -111,10 +111,12 @@ def test_columns_give_the_headers_that_single_keys_give(windows, release):
 
 @given(st.lists(RECORDS, max_size=12))
 def test_topics_and_queues_of_a_window_are_those_of_its_records(chosen):
-    made = requests(chosen, "5.5")
-    numbers, names = made.topics
-    assert [names[number] for number in numbers] == [one["topic"].encode() for one in chosen]
-    grouped = {(topic, queue): rows.tolist() for topic, queue, rows in made.by_queue(np.arange(len(made)))}
+    frames, dispatcher = frames_of(chosen), Dispatcher()
+    numbers, names = dispatcher.dispatch(frames).topic, dispatcher.topics.names
+    assert [names[number] for number in numbers] == [one["topic"] for one in chosen]
+    grouped = {
+        (topic, queue): rows.tolist() for topic, queue, rows in by_queue(numbers, frames.column("queue_id"), names)
+    }
     assert grouped == {
         (topic, 0): [row for row, one in enumerate(chosen) if one["topic"] == topic]
         for topic in {one["topic"] for one in chosen}

@@ -1,14 +1,19 @@
-"""DispatchRequest: the fields of one record that dispatch needs. Source: DispatchRequest, CommitLog (4.9.7, 5.5.0)."""
+"""DispatchRequest: what dispatch makes of one record. The scalar form of the rule, and the one to read first.
+
+`records.dispatch` is its form for columns of records; `tests/property/test_dispatch.py` holds the two to each other.
+Source: DispatchRequest, CommitLog.checkMessageAndReturnSize, IndexService.buildIndex (4.9.7, 5.5.0).
+"""
 
 from typing import NamedTuple
 
-from mqtool.engine.write import record
 from mqtool.formats import commit_log, index_file, java, properties
-from mqtool.formats.commit_log import Record, SysFlag
+from mqtool.formats.commit_log import Record
 from mqtool.formats.consume_queue import tags_code
 from mqtool.formats.delay_levels import due
 from mqtool.formats.topics import SCHEDULE_TOPIC
+from mqtool.records import multi_dispatch
 from mqtool.records.dispatched import DispatchRules
+from mqtool.records.multi_dispatch import FurtherQueues
 
 
 class DispatchRequest(NamedTuple):
@@ -40,12 +45,18 @@ class DispatchRequest(NamedTuple):
     @property
     def is_queued(self) -> bool:
         """Whether it gets a unit (CommitLogDispatcherBuildConsumeQueue)."""
-        return record.takes_queue_offset(self.sys_flag)
+        return commit_log.is_queued(self.sys_flag)
 
     @property
     def is_indexed(self) -> bool:
         """Whether its keys are indexed: prepared records are, rolled-back ones not (IndexService.buildIndex)."""
-        return self.sys_flag & commit_log.TRANSACTION_MASK != SysFlag.TRANSACTION_ROLLBACK
+        return commit_log.is_indexed(self.sys_flag)
+
+    def further_queues(self, rules: DispatchRules) -> FurtherQueues:
+        """Returns the queues besides its own that get a unit for it."""
+        names = self.properties.get(properties.INNER_MULTI_DISPATCH, "")
+        offsets = self.properties.get(properties.INNER_MULTI_QUEUE_OFFSET, "")
+        return multi_dispatch.further_queues(self.topic, names, offsets, rules)
 
     def key_hashes(self, *, with_tags: bool) -> list[int]:
         """Returns the hashes to index: of the unique key, of each word of KEYS, in 5.5 of TAGS.
