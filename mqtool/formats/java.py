@@ -2,7 +2,7 @@
 
 Integers wrap, strings are sequences of UTF-16 units, `split` drops trailing empties. Everything
 here is held to known answers of the JVM. The columnar form of `string_hash` is in
-`mqtool.records.hashes`.
+`mqtool.records.words`.
 """
 
 import re

@@ -19,10 +19,9 @@ from mqtool.records import multi_dispatch
 from mqtool.records.compiled_trailers import Found, Place, read_trailers
 from mqtool.records.dispatched import Dispatched, DispatchRules, IndexKeys, Oddity, QueueUnits
 from mqtool.records.frames import Frames
-from mqtool.records.hashes import absolute
 from mqtool.records.topics import TopicTable
 from mqtool.records.trailers import Trailers, trailers_of
-from mqtool.records.words import java_hashes, joined_hashes
+from mqtool.records.words import index_hashes, java_hashes, joined_hashes
 
 
 class Dispatcher:
@@ -234,7 +233,7 @@ class _Window:
         kept = is_indexed(self.frames)[row]
         if not kept.all():
             row, hashes = row[kept], hashes[kept]
-        return IndexKeys(row, absolute(hashes.view(np.int32)), self.offsets[row], self.times[row])
+        return IndexKeys(row, index_hashes(hashes), self.offsets[row], self.times[row])
 
 
 def is_queued(frames: Frames) -> np.ndarray:

@@ -73,6 +73,12 @@ def java_hashes(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> tu
     return hashes, units
 
 
+def index_hashes(hashes: np.ndarray) -> np.ndarray:
+    """Returns the key hashes of index entries, int32: as `java.index_hash`, from uint32 string hashes."""
+    signed = hashes.view(np.int32)
+    return np.where(signed == java.INT_MIN, np.int32(0), np.abs(signed)).astype(np.int32)
+
+
 def _word_hash(word: np.ndarray) -> np.ndarray:
     pairs = (word & _PAIRS) * _31 + ((word >> _8) & _PAIRS)
     quads = (pairs & _QUADS) * _31_2 + ((pairs >> _16) & _QUADS)

@@ -16,7 +16,7 @@ from mqtool.records.compiled_trailers import Found, Place, read_trailers
 from mqtool.records.dispatch import Dispatcher
 from mqtool.records.dispatched import DispatchRules, IndexKeys, QueueUnits
 from mqtool.records.frames import Frames
-from mqtool.records.hashes import absolute
+from mqtool.records.words import index_hashes
 
 MOST = 1 << 18
 """Maximum number of records kept; a dispatcher that lags more than that reads the log."""
@@ -126,7 +126,7 @@ class DispatchPrefetch:
             np.ones(count, np.int16),
         )
         rows = self._key_rows[:keys].copy()
-        return units, IndexKeys(rows, absolute(self._key_hashes[:keys].view(np.int32)), physical[rows], times[rows])
+        return units, IndexKeys(rows, index_hashes(self._key_hashes[:keys]), physical[rows], times[rows])
 
     def _by_arrays(self, written: Written) -> tuple[QueueUnits, IndexKeys] | None:
         """As dispatch does for records that it reads; None if it could not dispatch them together."""
