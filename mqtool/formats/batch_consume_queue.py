@@ -19,8 +19,8 @@ class BatchConsumeQueueUnit:
     store_timestamp: int
     base_queue_offset: int
     batch_size: int
-    compacted_offset: int
-    reserved: int
+    compacted_offset: int = -1
+    reserved: int = 0
 
     @property
     def is_valid(self) -> bool:

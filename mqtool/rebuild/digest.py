@@ -6,13 +6,13 @@ from itertools import pairwise
 import numpy as np
 
 from mqtool.formats.commit_log import SysFlag
-from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
 from mqtool.rebuild.queue_writer import QueueName, UnitBatch
 from mqtool.records.damage import Damage
 from mqtool.records.dispatch import Dispatcher
 from mqtool.records.dispatched import DispatchRules, IndexKeys, Oddity
 from mqtool.records.dispatched import QueueUnits as Dispatched
 from mqtool.records.frames import Frames
+from mqtool.records.queue_build import pack
 from mqtool.records.words import WordTable
 from mqtool.store.globs import Globs
 
@@ -107,20 +107,14 @@ class Digest:
             return []
         key = (units.topic.astype(np.uint64) << np.uint64(32)) | units.queue_id.view(np.uint32).astype(np.uint64)
         number = self._queues.numbers_of(key)
-        small = len(self._queues.values) <= 1 << 16  # numpy sorts 16-bit numbers by counting
-        order = np.argsort(number.astype(np.uint16) if small else number, kind="stable")
-        packed = np.empty(len(order), CONSUME_QUEUE_UNIT.dtype)
-        packed["physical_offset"] = units.physical_offset[order]
-        packed["size"] = units.size[order]
-        packed["tags_code"] = units.tags_code[order]
+        packed = pack(units, number.astype(np.int64))
+        order = packed.order
         offsets, times, counts = units.queue_offset[order], units.store_timestamp[order], units.batch_size[order]
-        sorted_numbers = number[order]
-        edges = [0, *(np.flatnonzero(np.diff(sorted_numbers)) + 1).tolist(), len(order)]
         found = []
-        for start, end in pairwise(edges):
-            name = self._name(self._queues.values[int(sorted_numbers[start])])
+        for first, (start, end) in zip(packed.firsts.tolist(), pairwise([0, *packed.stops.tolist()]), strict=True):
+            name = self._name(self._queues.values[int(number[first])])
             part = slice(start, end)
-            batch = UnitBatch(offsets[part], packed[part], times[part], counts[part])
+            batch = UnitBatch(offsets[part], packed.units[part], times[part], counts[part])
             if self._wanted.properties:
                 batch.properties = _properties(frames, units.row[order[part]])
             found.append((name, batch))

@@ -8,6 +8,7 @@ import numpy as np
 
 from mqtool.formats import file_names, java
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK, PRE_BLANK_SIZE_FIELD, UNIT_SIZE
+from mqtool.records.queue_build import Place, is_dispatched, place_of
 from mqtool.recovery.ledger import Action, Ledger
 from mqtool.recovery.mapped_files import Entry
 from mqtool.recovery.queue_files import QueueFile, QueueFiles, valid_run
@@ -131,21 +132,21 @@ class SimpleQueue:
     def put(self, physical_offset: int, size: int, tags_code: int, queue_offset: int) -> None:
         """Adds a unit, or not (ConsumeQueue.putMessagePositionInfo)."""
         end = java.to_int64(physical_offset + size)
-        if end <= self.max_physical_offset:
+        if is_dispatched(end, self.max_physical_offset):
             return
         expected = java.to_int64(queue_offset * UNIT_SIZE)
         file = self.files.last_for_append(expected)
         if file.is_first and queue_offset != 0 and file.wrote == 0:
             self._pre_blank(file, expected)
-        if queue_offset != 0:
-            current = file.wrote + file.base
-            if expected < current:
-                return
-            if expected != current:
-                self._ledger.accept(
-                    f"queue {self}: a record that states queue offset {queue_offset} is put at "
-                    f"{java.divide(current, UNIT_SIZE)}; from there on they differ"
-                )
+        current = file.wrote + file.base
+        place = place_of(queue_offset, current)
+        if place is Place.PRESENT:
+            return
+        if place is Place.AFTER_GAP:
+            self._ledger.accept(
+                f"queue {self}: a record that states queue offset {queue_offset} is put at "
+                f"{java.divide(current, UNIT_SIZE)}; from there on they differ"
+            )
         self.max_physical_offset = end
         if file.changed_from is None:
             self._ledger.do(Action.APPEND, file.path, file.wrote)

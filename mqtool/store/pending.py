@@ -17,11 +17,12 @@ import numpy as np
 from mqtool.formats import batch_consume_queue, commit_log, consume_queue, file_names, index_file
 from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
 from mqtool.formats.checkpoint import Checkpoint
-from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
+from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, UNIT_SIZE
 from mqtool.records.damage import Damage
 from mqtool.records.dispatch import Dispatcher
 from mqtool.records.dispatched import Dispatched, DispatchRules, QueueUnits
 from mqtool.records.index_build import IndexBuilder, IndexFileBuilder
+from mqtool.records.queue_build import Place, is_dispatched, place_of
 from mqtool.records.recovery_rules import RecoveryRules
 from mqtool.records.scan_start import ledger_scan_start, scan_start
 from mqtool.store.broker_config import BrokerConfig
@@ -133,7 +134,9 @@ class _Lacking:
             self._next[key] = self._first[key] = queue.max_offset if queue and queue.files else offset
             self._end[key] = queue.max_physical_offset if queue else 0
         physical_offset, size, tags_code, *_ = rest
-        if physical_offset + size <= self._end[key] or 0 != offset < self._next[key]:
+        if is_dispatched(physical_offset + size, self._end[key]):
+            return
+        if place_of(offset, self._next[key] * UNIT_SIZE) is Place.PRESENT:
             return
         self._next[key] += 1
         self._end[key] = physical_offset + size

@@ -132,8 +132,6 @@ def _unit_of(message: Message) -> BatchConsumeQueueUnit:
         message.store_timestamp,
         message.queue_offset,
         int(count) if count.isascii() and count.isdigit() and len(count) < 6 else 1,
-        -1,
-        0,
     )
 
 

@@ -239,8 +239,6 @@ class Dispatcher:
                     request.store_timestamp,
                     request.base_queue_offset,
                     request.batch_size,
-                    -1,
-                    0,
                 )
             )
             return

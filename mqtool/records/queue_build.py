@@ -1,0 +1,129 @@
+"""ConsumeQueues from units: where a unit goes, and units sorted by queue and packed as their files hold them.
+
+Source: ConsumeQueue.putMessagePositionInfo (4.9.7, 5.5.0). Docs page: docs/formats/consume-queue.md.
+"""
+
+import enum
+from typing import NamedTuple
+
+import numpy as np
+
+from mqtool.formats import java
+from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, UNIT_SIZE
+from mqtool.kernels import Kernels, kernels
+from mqtool.kernels.numbering import numbered
+from mqtool.records.dispatched import QueueUnits
+
+_ROW_BITS = 24
+"""Bits of a unit's row number in a sort key."""
+
+
+class Place(enum.Enum):
+    """Where the broker puts a record's unit, by the queue offset that the record states."""
+
+    PRESENT = enum.auto()
+    """The queue has a unit at that offset: the record gets none."""
+    NEXT = enum.auto()
+    """At the end of the queue, which is that offset."""
+    AFTER_GAP = enum.auto()
+    """At the end of the queue, though that offset is further on: from there on units and queue offsets differ."""
+
+
+def is_dispatched(record_end: int, max_physical_offset: int) -> bool:
+    """Whether a queue has the unit of a record already, or of a later one; then it is passed over before all else.
+
+    Args:
+        record_end: physical offset after the record.
+        max_physical_offset: physical offset after the newest record that has a unit; -1 if there is none.
+    """
+    return record_end <= max_physical_offset
+
+
+def place_of(queue_offset: int, end: int) -> Place:
+    """Returns where the unit of a record goes that the queue has not passed yet.
+
+    Offset 0 is not compared with anything: its unit is appended wherever the queue ends.
+
+    Args:
+        queue_offset: as the record states it.
+        end: bytes of the queue up to which it is written, after pre-blank units if it is new.
+    """
+    expected = java.to_int64(queue_offset * UNIT_SIZE)
+    if queue_offset == 0 or expected == end:
+        return Place.NEXT
+    return Place.PRESENT if expected < end else Place.AFTER_GAP
+
+
+class PackedUnits(NamedTuple):
+    """Units sorted by queue; within a queue they keep their order.
+
+    Attributes:
+        order: int64, rows of the units, queue by queue.
+        units: of `CONSUME_QUEUE_UNIT.dtype`, in that order.
+        firsts: int64, row of each queue's first unit.
+        stops: int64, number of units of each queue and all queues before it.
+        gaps: whether queue offsets are missing between those of a queue.
+    """
+
+    order: np.ndarray
+    units: np.ndarray
+    firsts: np.ndarray
+    stops: np.ndarray
+    gaps: np.ndarray
+
+
+def queue_keys(units: QueueUnits) -> np.ndarray:
+    """Returns a number for the topic and queue id of each unit, int64: small ones, so that they sort fast."""
+    lowest, highest = int(units.queue_id.min()), int(units.queue_id.max())
+    return units.topic.astype(np.int64) * (highest - lowest + 1) + (units.queue_id.astype(np.int64) - lowest)
+
+
+def pack(units: QueueUnits, keys: np.ndarray) -> PackedUnits:
+    """Sorts units by queue and packs them.
+
+    Args:
+        units: at least one.
+        keys: int64, the same number for units of the same queue, see `queue_keys`.
+    """
+    compiled = kernels()
+    return _pack_by_arrays(units, keys) if compiled is None else _pack_by_kernel(compiled, units, keys)
+
+
+def _pack_by_arrays(units: QueueUnits, keys: np.ndarray) -> PackedUnits:
+    keys, order = _sorted(keys)
+    packed = np.empty(len(order), CONSUME_QUEUE_UNIT.dtype)
+    packed["physical_offset"] = units.physical_offset[order]
+    packed["size"] = units.size[order]
+    packed["tags_code"] = units.tags_code[order]
+    offset = units.queue_offset[order]
+    changes = keys[1:] != keys[:-1]
+    starts = np.concatenate([np.zeros(1, np.int64), np.flatnonzero(changes) + 1])
+    is_gap = np.append(~changes & (offset[1:] != offset[:-1] + 1), False)
+    gaps = np.logical_or.reduceat(is_gap, starts)
+    return PackedUnits(order, packed, order[starts], np.append(starts[1:], len(order)), gaps)
+
+
+def _pack_by_kernel(compiled: Kernels, units: QueueUnits, keys: np.ndarray) -> PackedUnits:
+    firsts, numbers = numbered(compiled, keys)
+    packed = np.empty(len(units), CONSUME_QUEUE_UNIT.dtype)
+    order, stops = np.empty(len(units), np.int64), np.zeros(len(firsts), np.int64)
+    gaps = np.zeros(len(firsts), np.int32)
+    columns = (
+        (units.queue_offset, np.int64),
+        (units.physical_offset, np.int64),
+        (units.size, np.int32),
+        (units.tags_code, np.int64),
+    )
+    arrays = (np.ascontiguousarray(*column) for column in columns)
+    compiled.pack_units(numbers, *arrays, packed.view(np.uint8), order, stops, gaps)
+    return PackedUnits(order, packed, firsts, stops, gaps)
+
+
+def _sorted(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the sorted keys and the rows in that order; the sort is stable."""
+    if int(keys.max()) >> (62 - _ROW_BITS) or int(keys.min()) < 0 or len(keys) >> _ROW_BITS:
+        order = np.argsort(keys, kind="stable")
+        return keys[order], order
+    # Key and row in one number: sorting these is ten times as fast as a stable argsort.
+    ordered = np.sort((keys << _ROW_BITS) | np.arange(len(keys)))
+    return ordered >> _ROW_BITS, ordered & ((1 << _ROW_BITS) - 1)
