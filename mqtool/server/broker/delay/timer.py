@@ -9,9 +9,9 @@ from collections.abc import Mapping
 
 from mqtool.engine import PutStatus
 from mqtool.engine.write.hooks import OutgoingMessage
-from mqtool.engine.write.record import takes_queue_offset
 from mqtool.errors import FormatError
 from mqtool.formats import java, properties, service_records
+from mqtool.formats.commit_log import is_queued
 from mqtool.formats.timer import CHECKPOINT, TimerLogUnit, TimerMagic
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
@@ -65,7 +65,7 @@ class Timer:
             self._broker.is_v4
             or _OUT_MARK in message.properties
             or message.topic == names.TIMER_TOPIC
-            or not takes_queue_offset(message.sys_flag)
+            or not is_queued(message.sys_flag)
         ):
             return message
         found = properties.decode(message.properties)
