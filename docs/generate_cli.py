@@ -100,9 +100,9 @@ def options(command: Any) -> Iterator[Any]:
 
 def checks() -> Iterator[str]:
     """Yields the page of the codes of verify."""
-    yield "# What the codes of verify mean\n"
-    yield "A code keeps its meaning for ever. `mqtool checks CODE` prints one; [verify](verify.md) tells of their use."
-    yield "Where `meaning` says so, the severity is milder for what the next start of the broker mends.\n"
+    yield "# Checks: the codes of verify\n"
+    yield "A code never changes its meaning. `mqtool checks CODE` prints one; [verify](verify.md) describes their use."
+    yield "Where `meaning` says so, the severity is lower for what the broker repairs on its next start.\n"
     area = None
     for check in CATALOGUE.values():
         if check.area is not area:

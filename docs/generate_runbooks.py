@@ -18,7 +18,7 @@ def pages() -> dict[str, str]:
     head = (
         "# Runbooks\n\nKnown troubles of a store, as code: `mqtool runbook list`, `mqtool runbook show ID`, "
         "`mqtool runbook run ID STORE`.\n"
-        "Nothing is changed without `--apply`, and what is changed can be taken back.\n\n"
+        "Nothing is changed without `--apply`, and every change can be undone.\n\n"
         "| | Trouble | First symptom |\n|---|---|---|\n"
     )
     return {"README.md": head + rows, **{f"{book.id}.md": page(book) for book in RUNBOOKS.values()}}

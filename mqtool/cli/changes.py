@@ -17,7 +17,7 @@ from mqtool.cli.schema import DATA, TABLE, Column, OutputSchema, count, flag, te
 if TYPE_CHECKING:
     from mqtool.repair import Ended, Step
 
-DryRunOption = Annotated[bool, option("--dry-run", help="Try all gates and write nothing.")]
+DryRunOption = Annotated[bool, option("--dry-run", help="Check all preconditions without writing.")]
 ChangedArgument = Annotated[
     Path, typer.Argument(metavar="STORE|JOURNAL", help="Root of the store, or STORE/.mqtool/journal.")
 ]
@@ -31,7 +31,7 @@ STEPS = Column(
         text("action", "create, replace or set-aside"),
         text("path", "file, below the store"),
         count("before", "bytes now; null where there is no file", nullable=True),
-        count("after", "bytes then; null where the file goes", nullable=True),
+        count("after", "bytes afterwards; null if the file is removed", nullable=True),
         text("sha256_before", "of the file now", show=DATA, nullable=True),
         text("sha256_after", "of the file then", show=DATA, nullable=True),
     ),

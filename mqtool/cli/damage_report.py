@@ -52,7 +52,7 @@ class DamageReport:
 
     def tail(self, tail: "Tail") -> None:
         """Tells what follows the last record; bytes that are no record count as damage."""
-        text = f"tail: {tail.kind}, {tail.length} bytes behind physical offset {tail.end}: {tail.detail}"
+        text = f"tail: {tail.kind}, {tail.length} bytes after physical offset {tail.end}: {tail.detail}"
         if tail.kind == "garbage":
             self.say(f"damage: {text}")
         elif tail.kind != "clean":

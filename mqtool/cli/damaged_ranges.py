@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 DAMAGED_RANGES = Column(
     "damage",
     "array",
-    "ranges of the log without a record; what they held is not in the result",
+    "ranges of the log without a valid record; their contents are not in the result",
     show=TABLE,
     fields=(
         Column("start", "int64", "physical offset of the first byte", show=TABLE),

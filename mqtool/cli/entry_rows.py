@@ -2,8 +2,8 @@
 
 from mqtool.cli.schema import DATA, TABLE, Column, OutputSchema
 
-_TOPIC = Column("topic", "string", "from the file's place; null if that does not tell", show=TABLE, nullable=True)
-_QUEUE = Column("queue_id", "integer", "from the file's place; null if that does not tell", show=TABLE, nullable=True)
+_TOPIC = Column("topic", "string", "from the file's path; null if unknown", show=TABLE, nullable=True)
+_QUEUE = Column("queue_id", "integer", "from the file's path; null if unknown", show=TABLE, nullable=True)
 _FILE = Column("file", "string", "name of the file", show=TABLE)
 
 
@@ -21,7 +21,7 @@ SCHEMAS = {
             _QUEUE,
             _int("queue_offset", "ordinal in the queue"),
             _int("physical_offset", "where the record starts in the CommitLog"),
-            _int("size", "bytes of the whole record", long=False),
+            _int("size", "bytes of the complete record", long=False),
             _int("tags_code", "Java hash of TAGS; deliver time in ms for SCHEDULE_TOPIC_XXXX; or an extension address"),
             Column("state", "string", "unit, pre-blank (filler before the first message) or empty", show=TABLE),
         ),
@@ -36,7 +36,7 @@ SCHEMAS = {
             _FILE,
             _int("position", "of the unit in its file", show="wide"),
             _int("physical_offset", "where the record starts in the CommitLog; -1 closes a compacted queue's file"),
-            _int("size", "bytes of the whole record", long=False),
+            _int("size", "bytes of the complete record", long=False),
             _int("tags_code", "Java hash of the record's TAGS"),
             _int("store_timestamp", "ms since epoch, the record's", time=True),
             _int("base_queue_offset", "queue offset of the record's first message"),
@@ -89,8 +89,8 @@ SCHEMAS = {
             _int("hash_slot_count", "slots in use", long=False),
             _int("index_count", "number of the next entry", long=False, show="wide"),
             _int("entries", "that are there", long=False),
-            Column("slots", "integer", "how many the file has; null if nothing tells", show=TABLE, nullable=True),
-            Column("max_entries", "integer", "places for entries; null if nothing tells", show=TABLE, nullable=True),
+            Column("slots", "integer", "number of them in the file; null if unknown", show=TABLE, nullable=True),
+            Column("max_entries", "integer", "places for entries; null if unknown", show=TABLE, nullable=True),
         ),
     ),
     "checkpoint": OutputSchema(

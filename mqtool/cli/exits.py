@@ -5,6 +5,7 @@ Documented in docs/exit-codes.md; a test compares that page with this table.
 
 import contextlib
 import enum
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from mqtool.siblings.registry import recognise
 
 
 class ExitCode(enum.IntEnum):
-    """What the process tells its caller."""
+    """Exit codes of the process."""
 
     OK = 0
     NO = 1
@@ -61,7 +62,7 @@ class Rule:
         error: exceptions of this class and its subclasses, unless an earlier row took them.
         code: exit code.
         kind: stable name, `error.kind` in JSON output.
-        hint: what to do, where the exception's own message does not say.
+        hint: what to do; appended unless the message contains an instruction.
     """
 
     error: type[BaseException]
@@ -74,39 +75,74 @@ _REPORT = "this is a bug in mqtool: please report it with the output of --debug"
 
 RULES = (
     Rule(errors.NothingToChangeError, ExitCode.NO, "nothing-to-change"),
-    Rule(errors.UsageError, ExitCode.USAGE, "usage"),
-    Rule(NotFoundError, ExitCode.NO, "not-found"),
-    Rule(errors.NothingFoundError, ExitCode.NO, "nothing-found"),
-    Rule(errors.NotAStoreError, ExitCode.REFUSED, "not-a-store"),
+    Rule(errors.UsageError, ExitCode.USAGE, "usage", "correct the command; --help lists its arguments and options"),
+    Rule(NotFoundError, ExitCode.NO, "not-found", "check the address; `mqtool info STORE` lists what the store has"),
+    Rule(errors.NothingFoundError, ExitCode.NO, "nothing-found", "restore the store from a replica or backup"),
+    Rule(errors.NotAStoreError, ExitCode.REFUSED, "not-a-store", "give the root of a store: it has commitlog/"),
     Rule(errors.StoreLockedError, ExitCode.REFUSED, "locked", "stop the broker first, or work on a copy"),
-    Rule(errors.UnavailableError, ExitCode.REFUSED, "unavailable"),
-    Rule(errors.UnsupportedFormatError, ExitCode.REFUSED, "unsupported"),
-    Rule(errors.ConfigFileError, ExitCode.USAGE, "config-file"),
+    Rule(errors.UnavailableError, ExitCode.REFUSED, "unavailable", "install what is missing, then run it again"),
+    Rule(errors.UnsupportedFormatError, ExitCode.REFUSED, "unsupported", "see `mqtool formats`"),
+    Rule(errors.ConfigFileError, ExitCode.USAGE, "config-file", "correct the file, or leave --config out"),
     Rule(errors.LayoutError, ExitCode.REFUSED, "layout", "give the broker's own sizes with --config broker.conf"),
     Rule(errors.ReadOnlyStoreError, ExitCode.BUG, "bug", _REPORT),
     Rule(errors.StoreClosedError, ExitCode.BUG, "bug", _REPORT),
-    Rule(errors.ExportError, ExitCode.REFUSED, "export"),
-    Rule(errors.RefusedError, ExitCode.REFUSED, "refused"),
-    Rule(errors.CorruptionError, ExitCode.NO, "corruption"),
+    Rule(errors.ExportError, ExitCode.REFUSED, "export", "export into a new directory"),
+    Rule(
+        errors.RefusedError,
+        ExitCode.REFUSED,
+        "refused",
+        "nothing was changed; run `mqtool verify STORE` to see its state",
+    ),
+    Rule(errors.CorruptionError, ExitCode.NO, "corruption", "run `mqtool verify STORE` to see all damage"),
     Rule(
         errors.UnreadableError,
         ExitCode.IO_ERROR,
         "io",
-        "what it holds is unknown: run this as a user who may read it, or copy what can be read to another disk",
+        "run this as a user who can read it, or copy what is readable to another disk",
     ),
-    Rule(errors.StoreError, ExitCode.IO_ERROR, "io"),
-    Rule(errors.FormatError, ExitCode.NO, "format"),
-    Rule(errors.WorkerError, ExitCode.PEER, "worker"),
-    Rule(errors.MessageRejectedError, ExitCode.REFUSED, "rejected"),
-    Rule(errors.ProtocolError, ExitCode.PEER, "protocol"),
+    Rule(errors.StoreError, ExitCode.IO_ERROR, "io", "check the path, its permissions and the disk"),
+    Rule(errors.FormatError, ExitCode.NO, "format", "run `mqtool verify STORE` to see all damage"),
+    Rule(
+        errors.WorkerError, ExitCode.PEER, "worker", "check memory and logs of the workers, then run the command again"
+    ),
+    Rule(errors.MessageRejectedError, ExitCode.REFUSED, "rejected", "correct the message, then run the command again"),
+    Rule(errors.ProtocolError, ExitCode.PEER, "protocol", "check that the address is a RocketMQ port"),
     Rule(KeyboardInterrupt, ExitCode.INTERRUPTED, "interrupted"),
     Rule(Terminated, ExitCode.TERMINATED, "terminated"),
     Rule(BrokenPipeError, ExitCode.PIPE_CLOSED, "pipe-closed"),
-    Rule(ConnectionError, ExitCode.PEER, "connection"),
-    Rule(PermissionError, ExitCode.IO_ERROR, "io", "check who may read it"),
+    Rule(ConnectionError, ExitCode.PEER, "connection", "check the address, and that the peer is running"),
+    Rule(PermissionError, ExitCode.IO_ERROR, "io", "check its owner and permissions"),
     Rule(OSError, ExitCode.IO_ERROR, "io", "check the path and the device"),
     Rule(BaseException, ExitCode.BUG, "bug", _REPORT),
 )
+
+GATE_HINTS = {
+    "space": "free disk space, then run the command again",
+    "nobody-writes": "stop that process, then run the command again",
+    "lock": "move it out of the store, then run the command again",
+    "store": "run the command with the store that the plan or journal names, or run `mqtool plan` again",
+    "read-only": "check owner and mount of the directory",
+    "file-system": "mount the store on one file system, or work on a copy",
+    "journal": "run `mqtool verify STORE` to see the state of the store",
+    "quarantine": "run `mqtool finalize STORE` or `mqtool undo STORE` first",
+    "path": "name a regular file or directory that is not a link",
+    "plan-unreadable": "run `mqtool plan` again",
+    "plan-version": "run `mqtool plan` again",
+    "result": "the old files are in place; run `mqtool plan` again",
+    "target": "name a new file or directory",
+    "backup": "run `mqtool restore BACKUP --list` to see its snapshots",
+    "backup-damaged": "restore another snapshot (`mqtool restore BACKUP --list`), or take a new backup",
+}
+"""What to do about a refused change, by its gate, where the message does not say so itself."""
+
+_INSTRUCTS = re.compile(
+    r"`?\bmqtool [a-z]|--[a-z-]+ |(?:[;:,.?]|\bor|\bto|^) (?:then )?"
+    r"(?:add|back up|cast|check|choose|confirm|convert|copy|cut|export|free|give|install|leave|let|look|mount|move|name"
+    r"|please report|open|plan|put|rebuild|restore|run|salvage|see|select|set|stop|take|try|use|wait|write|correct)\b"
+    r"|expected .*, found|expected one of|known: |expected [A-Z\[]",
+    re.IGNORECASE,
+)
+"""What a message with an instruction of its own looks like; anything else gets the hint of its rule."""
 
 QUIET = (ExitCode.INTERRUPTED, ExitCode.PIPE_CLOSED, ExitCode.TERMINATED)
 """Ends that print nothing: whoever caused them knows."""
@@ -137,7 +173,9 @@ def failure_of(error: BaseException) -> Failure:
 
 def _message_of(error: BaseException, rule: Rule) -> str:
     if isinstance(error, errors.NotAStoreError) and (kind := _kind_of(error.path)):
-        words = f"{error.path}: is a store of kind {kind}, and this is for stores of RocketMQ; see mqtool formats"
+        words = (
+            f"{error.path}: is a store of kind {kind}, and this command is for stores of RocketMQ; see `mqtool formats`"
+        )
     elif isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
         words = f"{where}{error.strerror}"
@@ -145,7 +183,13 @@ def _message_of(error: BaseException, rule: Rule) -> str:
         words = str(error)
     if rule.code is ExitCode.BUG:
         words = f"{type(error).__name__}: {words}" if words else type(error).__name__
-    return f"{words}; {rule.hint}" if rule.hint else words
+    hint = GATE_HINTS.get(error.gate, rule.hint) if isinstance(error, errors.RefusedError) else rule.hint
+    return f"{words}; {hint}" if hint and not says_what_to_do(words) else words
+
+
+def says_what_to_do(message: str) -> bool:
+    """Whether a message contains an instruction, or states what was expected instead."""
+    return _INSTRUCTS.search(message) is not None
 
 
 def _kind_of(path: Path) -> str:

@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 FIELD = OutputSchema(
     "field",
     1,
-    "a field of a record, unit, entry or header, beside its bytes",
+    "a field of a record, unit, entry or header, with its bytes",
     (
         Column("record", "int64", "address of the record or unit: physical offset, or position", show=TABLE),
         Column("at", "int64", "address of the field", show=TABLE),
         Column("bytes", "string", "the bytes, hexadecimal", show=TABLE),
         Column("field", "string", "its name", show=TABLE),
-        Column("value", "any", "number, or text; null for bytes that are none", show=TABLE, nullable=True),
+        Column("value", "any", "number or text; null for other bytes", show=TABLE, nullable=True),
         Column("docs", "string", "what it means"),
     ),
 )

@@ -129,7 +129,7 @@ ConfigOption = Annotated[
     option(
         "--config",
         metavar="FILE",
-        help="broker.conf with the broker's own keys; overrules what the files tell.",
+        help="broker.conf of the store; overrides what is detected from the files.",
         callback=_read_keys,
     ),
 ]
@@ -140,7 +140,7 @@ FormatOption = Annotated[
         panel=OUTPUT,
         is_eager=True,
         callback=schema_if_help,
-        help="How stdout is written; help prints the JSON Schema of the output.",
+        help="Output format; help prints the JSON Schema of the output.",
     ),
 ]
 ThrottleOption = Annotated[
@@ -152,7 +152,7 @@ ProgressOption = Annotated[
 ]
 
 DuplicatesOption = Annotated[
-    Duplicates, option("--duplicates", help="If the store already holds the first messages: write nothing, or append.")
+    Duplicates, option("--duplicates", help="If the store already has the first messages: write nothing, or append.")
 ]
 
 RangeOption = Annotated[
@@ -209,16 +209,16 @@ BodyOption = Annotated[
         "--body",
         panel=OUTPUT,
         show_default=False,
-        help="How bodies are printed; text falls back to base64. Default: none in tables, else text.",
+        help="Body format; text falls back to base64. Default: none in tables, else text.",
     ),
 ]
 MaxBodyOption = Annotated[
     str | None, option("--max-body", metavar="SIZE", panel=OUTPUT, help="Print at most SIZE bytes of each body.")
 ]
 DamageOption = Annotated[
-    DamageMode, option("--damage", panel=OUTPUT, help="Where damage is told: on stderr, or as rows in JSON.")
+    DamageMode, option("--damage", panel=OUTPUT, help="Where to report damage: on stderr, or as rows of the output.")
 ]
-RawOption = Annotated[bool, option("--raw", panel=OUTPUT, help="Bodies as stored, not decompressed.")]
+RawOption = Annotated[bool, option("--raw", panel=OUTPUT, help="Print bodies as stored, without decompressing them.")]
 RedactOption = Annotated[
     bool, option("--redact", panel=OUTPUT, help="Replace bodies, property values, ids and hosts by salted hashes.")
 ]

@@ -75,9 +75,9 @@ EXPLAIN_KIND = OutputSchema(
         Column("harmless", "boolean", "it starts, no chunk is missing, and nothing is lost by the start", show=TABLE),
         Column("starts", "boolean", "the system starts", show=TABLE),
         Column("clears_root", "boolean", "it deletes everything below the root", show=TABLE),
-        Column("write_position", "int64", "where it goes on writing", show=TABLE, nullable=True),
-        Column("overwritten", "array", "positions of sound messages that it leaves behind", show=TABLE, items="int64"),
-        Column("missing", "array", "names of chunks that are missing: their messages are gone", show=TABLE),
+        Column("write_position", "int64", "where it continues to write", show=TABLE, nullable=True),
+        Column("overwritten", "array", "positions of valid messages that it leaves behind", show=TABLE, items="int64"),
+        Column("missing", "array", "names of missing chunks: their messages are lost", show=TABLE),
         Column(
             "unserved",
             "array",
@@ -97,7 +97,7 @@ KIND_INFO = OutputSchema(
     (
         Column("kind", "string", "as in `mqtool formats`", show=TABLE),
         Column("path", "string", "its root", show=TABLE),
-        Column("release", "string", "what wrote it, as far as the files tell", show=TABLE),
+        Column("release", "string", "program that wrote it, as far as it can be detected", show=TABLE),
         Column(
             "layout",
             "array",
@@ -122,7 +122,7 @@ EXPORT_KIND = OutputSchema(
     (
         Column("table", "string", "as in `mqtool dump --table`", show=TABLE),
         Column("rows", "int64", "written", show=TABLE),
-        Column("damage", "int64", "ranges without a sound record, which are not in it", show=TABLE),
+        Column("damage", "int64", "ranges without a valid record, which are not in it", show=TABLE),
         Column("file", "string", "path", show=TABLE),
     ),
 )
@@ -130,13 +130,13 @@ EXPORT_KIND = OutputSchema(
 REBUILD_KIND = OutputSchema(
     "rebuild.kind",
     1,
-    "a queue of a store of another kind, made anew",
+    "a rebuilt queue of a store of another kind",
     (
         Column("queue", "string", "topic/queue id", show=TABLE),
         Column("entries", "int64", "that it has now", show=TABLE),
-        Column("kept", "int64", "of these, stand where they stood", show=TABLE),
-        Column("placed", "int64", "of these, as the messages say", show=TABLE),
-        Column("filled", "int64", "of these, lead nowhere, as their message is gone", show=TABLE),
+        Column("kept", "int64", "of these, at their old place", show=TABLE),
+        Column("placed", "int64", "of these, taken from the messages", show=TABLE),
+        Column("filled", "int64", "of these, without a message because it is lost", show=TABLE),
     ),
 )
 
@@ -149,7 +149,7 @@ SALVAGE_KIND = OutputSchema(
         Column("forwards", "int64", "records found from the beginning", show=TABLE),
         Column("backwards", "int64", "further ones found from the end", show=TABLE),
         Column("between", "int64", "further ones that state their own position", show=TABLE),
-        Column("damaged_bytes", "int64", "that hold no sound record", show=TABLE),
+        Column("damaged_bytes", "int64", "that hold no valid record", show=TABLE),
     ),
 )
 

@@ -30,7 +30,7 @@ def _map(name: str, doc: str) -> Column:
 
 
 _FILES = (
-    _texts("deleted", "files that are gone"),
+    _texts("deleted", "missing files"),
     _texts("created", "new files; index/<new-N> gets the clock's name"),
     _texts("changed", "files with other bytes"),
 )
@@ -77,13 +77,13 @@ EXPLAIN_START = OutputSchema(
         Column(
             "abort_after",
             "boolean",
-            "the abort file is there after an orderly stop; null if unknown",
+            "the abort file remains after a clean shutdown; null if unknown",
             show=TABLE,
             nullable=True,
         ),
-        Column("files", "object", "what is different after the start and an orderly stop", show=TABLE, fields=_FILES),
+        Column("files", "object", "what is different after the start and a clean shutdown", show=TABLE, fields=_FILES),
         _texts("why", "the rules that were applied"),
-        _texts("accepted", "what is wrong and taken without a word"),
+        _texts("accepted", "what is wrong and accepted silently"),
         _texts("undecided", "what the files do not decide"),
         Column(
             "effort", "object", "how much there is to do; null if unknown", show=TABLE, fields=_EFFORT, nullable=True
@@ -113,11 +113,11 @@ VIEW = OutputSchema(
             show=TABLE,
             fields=(text("queue", "topic/queue"), _number("messages", "how many"), text("offsets", "queue offsets")),
         ),
-        _texts("deleted", "files that are gone"),
+        _texts("deleted", "missing files"),
         _texts("created", "new files"),
         _texts("changed", "files with other bytes"),
         _texts("why", "the rules that were applied"),
-        _texts("accepted", "what is wrong and taken without a word"),
+        _texts("accepted", "what is wrong and accepted silently"),
         _texts("undecided", "what the files do not decide"),
         Column(
             "queues",
@@ -187,8 +187,8 @@ def _unknown(
     release = str(found.release if broker is None else release_of(broker))
     evidence = evidence_of(found) if broker is None else GIVEN
     needed = (
-        f"what a start of {release} does depends on what is in {error.path}: run this as a user who may read it; "
-        "if the disk fails, copy what can be read to another one, or take the file from a replica"
+        f"what a start of {release} does depends on what is in {error.path}: run this as a user who can read it; if "
+        "the disk fails, copy what is readable to another disk, or take the file from a replica"
     )
     rest = {"undecided": [needed], "next_steps": [command("verify", opened(path, config))]}
     verdict = f"unknown: {error}"
@@ -212,7 +212,7 @@ def _unknown(
 
 
 def _stop(clean_stop: bool) -> str:
-    return "closed in order" if clean_stop else "not closed in order (abort is there)"
+    return "shut down cleanly" if clean_stop else "not shut down cleanly (abort exists)"
 
 
 def _broker(release: str, evidence: str) -> str:

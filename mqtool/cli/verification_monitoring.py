@@ -89,7 +89,7 @@ def _metrics(found: Verification, now: float) -> Iterator[str]:
     statistics = found.statistics
     for name, words, value in (
         ("lost_bytes", "bytes of the CommitLog without a valid record", found.losses.bytes),
-        ("records", "sound records that were read", statistics.records),
+        ("records", "valid records that were read", statistics.records),
         ("log_bytes", "bytes of the CommitLog that were read", statistics.log_bytes),
         ("complete", "0 if the check was stopped early", int(found.complete)),
         ("duration_seconds", "how long the check took", statistics.seconds),

@@ -122,7 +122,7 @@ def _runs(runs: Iterable[tuple[int, int]]) -> str:
 
 def _checks(found: Verification) -> str:
     rows = [
-        {"check": one.area.value, "state": one.state.value, "findings": one.findings, "looked at": one.detail}
+        {"check": one.area.value, "state": one.state.value, "findings": one.findings, "checked": one.detail}
         for one in found.checks
     ]
     return "Checks\n" + _table(rows)

@@ -78,7 +78,7 @@ def named_errors(path: Path) -> Iterator[None]:
         where = Path(error.filename) if isinstance(error.filename, str) else path
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise ReadOnlyStoreError(f"cannot be written: {error.strerror}; check owner and mount", where) from error
-        raise StoreError(f"{error.strerror or error}; see to the disk, then open the store again", where) from error
+        raise StoreError(f"{error.strerror or error}; check the disk, then reopen the store", where) from error
 
 
 def assemble(

@@ -177,9 +177,13 @@ def starting_state(last: Manifest | None, saved: State | None, state_url: str | 
     if last is None:
         return saved or State(secrets.token_hex(8), 0, {})
     if state_url is None:
-        raise ExportError("holds an export already; --state adds what is new to it, another directory starts anew", url)
+        raise ExportError(
+            "has an export already; add --state to append what is new to it, or choose another directory", url
+        )
     if not last.incremental:
-        raise ExportError("holds an export that was made without --state; it cannot be added to", url)
+        raise ExportError(
+            "has an export that was written without --state, which cannot be extended; choose another directory", url
+        )
     if saved is not None and saved.export_id != last.state.export_id:
         raise ExportError(f"belongs to another export than {state_url}", url)
     return saved if saved is not None and saved.sequence > last.state.sequence else last.state

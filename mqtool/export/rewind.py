@@ -52,8 +52,8 @@ class History:
         first = store.commit_log.min_offset
         if first > agreed:
             raise ExportError(
-                f"the log agrees with the export up to physical offset {agreed} and begins at {first} now: what would "
-                "be taken back could not be exported again",
+                f"the log agrees with the export up to physical offset {agreed} and begins at {first} now: the "
+                "removed rows could not be exported again; export into a new directory, with a new state",
                 store.path,
             )
 

@@ -14,7 +14,7 @@ from mqtool.store import Store
 
 HEAD_BYTES, TAIL_BYTES = 4096, 65536
 VERSION = 1
-_REMEDY = "--rewind takes back what is gone; or export into a new directory, with a new state"
+_REMEDY = "add --rewind to remove those rows, or export into a new directory with a new --state"
 
 
 @dataclass(frozen=True, slots=True)

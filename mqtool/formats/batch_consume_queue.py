@@ -32,7 +32,7 @@ BATCH_CONSUME_QUEUE_UNIT = Unit(
     "BatchConsumeQueue unit",
     BatchConsumeQueueUnit,
     i64("physical_offset", "where the record starts in the CommitLog (in the compaction log, if compacted)"),
-    i32("size", "bytes of the whole record"),
+    i32("size", "bytes of the complete record"),
     i64("tags_code", "Java hash of the record's TAGS; 0 for an inner batch"),
     i64("store_timestamp", "ms since epoch, the record's"),
     i64("base_queue_offset", "queue offset of the record's first message"),

@@ -57,7 +57,7 @@ def _is_v2(context: Any) -> bool:
 
 
 RECORD = cs.Struct(
-    i32("total_size", "bytes of the whole record, this field included"),
+    i32("total_size", "bytes of the complete record, this field included"),
     i32("magic_code", "0xDAA320A7 (V1: 1-byte topic length) or 0xDAA320AB (V2: 2-byte)"),
     i32("body_crc", "CRC-32 of the stored body & 0x7FFFFFFF; 0 for an empty body"),
     i32("queue_id", "queue of the topic"),

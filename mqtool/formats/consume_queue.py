@@ -70,7 +70,7 @@ CONSUME_QUEUE_UNIT = Unit(
     "ConsumeQueue unit",
     ConsumeQueueUnit,
     i64("physical_offset", "where the record starts in the CommitLog"),
-    i32("size", "bytes of the whole record"),
+    i32("size", "bytes of the complete record"),
     i64("tags_code", "Java hash of TAGS; deliver time in ms for the schedule topic; or an extension address"),
 )
 

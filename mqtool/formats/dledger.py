@@ -77,7 +77,7 @@ ENTRY = Unit(
     i32("size", "bytes of header and body"),
     i64("index", "number of the entry, from 0"),
     i64("term", "term of the leader that wrote it"),
-    i64("position", "where the entry starts in the log; the record behind the header is 48 bytes further on"),
+    i64("position", "where the entry starts in the log; the record after the header is 48 bytes further on"),
     i32("channel", "0"),
     i32("chain_crc", "0: is not computed"),
     i32("body_crc", "0: is not computed"),

@@ -75,14 +75,14 @@ HEADER = Unit(
     ChunkHeader,
     le32("chunk_number", "number of the chunk; the file's name is not compared with it"),
     le32("capacity", "bytes of data that the chunk can hold"),
-    raw("reserved", 120, "zeros, never looked at"),
+    raw("reserved", 120, "zeros, never read"),
 )
 
 FOOTER = Unit(
     "EQueue chunk footer",
     ChunkFooter,
     le32("data_size", "bytes of data that the chunk holds"),
-    raw("reserved", 124, "zeros, never looked at"),
+    raw("reserved", 124, "zeros, never read"),
 )
 
 QUEUE_ENTRY = Unit(

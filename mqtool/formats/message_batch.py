@@ -19,8 +19,8 @@ from mqtool.formats.fields import i16, i32, sized
 
 BATCHED_MESSAGE = cs.Struct(
     i32("total_size", "bytes of this message, this field included"),
-    i32("magic_code", "0; not looked at"),
-    i32("body_crc", "0; not looked at"),
+    i32("magic_code", "0; not read"),
+    i32("body_crc", "0; not read"),
     i32("flag", "the application's own integer"),
     i32("body_length", "bytes of the body"),
     sized("body", "body_length", "the body"),

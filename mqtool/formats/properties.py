@@ -151,7 +151,7 @@ def verify_crc32(record: Buffer, data: Buffer) -> None:
     """
     stored = stored_crc32(data)
     if stored is None:
-        raise TruncatedError("expected a CRC of the whole record, found none", layout="properties", field=CRC32)
+        raise TruncatedError("expected a CRC of the complete record, found none", layout="properties", field=CRC32)
     computed = compute_crc32(record)
     if stored != computed:
         raise ChecksumError(f"expected {computed}, found {stored}", layout="properties", field=CRC32)

@@ -44,7 +44,7 @@ ROCKS_UNIT = Unit(
     "RocksDB queue unit",
     RocksUnit,
     i64("physical_offset", "where the record starts in the CommitLog"),
-    i32("size", "bytes of the whole record"),
+    i32("size", "bytes of the complete record"),
     i64("tags_code", "as in a ConsumeQueue's unit"),
     i64("store_timestamp", "of the record, ms"),
 )
@@ -76,7 +76,7 @@ def parse_unit_key(key: bytes) -> tuple[bytes, int, int]:
     topic = _topic_of(key)
     tail = key[_I32.size + 1 + len(topic) :]
     if len(tail) != _TAIL.size:
-        raise FormatError(f"expected {_TAIL.size} bytes behind the topic, found {len(tail)}", layout=_LAYOUT)
+        raise FormatError(f"expected {_TAIL.size} bytes after the topic, found {len(tail)}", layout=_LAYOUT)
     before, queue_id, behind, queue_offset = _TAIL.unpack(tail)
     if before != _SEPARATOR or behind != _SEPARATOR:
         raise FormatError("expected 0x01 around the queue id", layout=_LAYOUT)
@@ -99,7 +99,7 @@ def parse_bound_key(key: bytes) -> tuple[bytes, int, bytes]:
     tail = key[_I32.size + 1 + len(topic) :]
     which = tail[1:4]
     if len(tail) != len(MAX) + 2 + _I32.size or which not in (MIN, MAX):
-        raise FormatError("expected min or max and a queue id behind the topic", layout=_LAYOUT)
+        raise FormatError("expected min or max and a queue id after the topic", layout=_LAYOUT)
     return topic, _I32.unpack(tail[-_I32.size :])[0], which
 
 

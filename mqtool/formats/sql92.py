@@ -140,7 +140,7 @@ class _Parser:
             if node.is_constant and node.constant is None:
                 raise self._unexpected("something that can be compared, not NULL, before what stands")
         if left.is_constant and right.is_constant and left.is_boolean and not right.is_boolean:
-            raise self._unexpected("TRUE or FALSE beside the other, before what stands")
+            raise self._unexpected("TRUE or FALSE next to the other, before what stands")
         return values.equal(left, right)
 
     def _comparison(self) -> Node:

@@ -108,7 +108,7 @@ HEADER = Unit(
     le32("chunk_size", "bytes of log positions in one chunk"),
     le32("start_number", "number of the first chunk in the file"),
     le32("end_number", "number of the last one, another after a merge"),
-    le32("is_scavenged", "above 0: records may be missing, the position map tells where the others are"),
+    le32("is_scavenged", "above 0: records may be missing, the position map contains the places of the others"),
     raw("chunk_id", 16, "GUID, mixed-endian"),
     u8("own_version", "the version from 4 on; 0: lowest_version is it"),
     u8("transform", "from version 4 on: 0 none, 1 AES-GCM"),

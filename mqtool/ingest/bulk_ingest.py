@@ -188,7 +188,9 @@ def _put(store: MessageStore, messages: list[tuple[Row, OutgoingMessage]]) -> It
         if count < len(part) and late is PutStatus.PUT_OK:
             row, message = part[count]
             if found.status in _NO_MORE:
-                words = f"row {row.number} was answered {found.status.name}: see to the disk, go on from that row"
+                words = (
+                    f"row {row.number} was answered {found.status.name}: check the disk, then continue from that row"
+                )
                 raise StoreError(words, store.path)
             yield Ack(row.number, found.status, "refused by the store", message.topic, message.queue_id)
             done += 1

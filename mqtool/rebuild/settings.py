@@ -13,7 +13,7 @@ from mqtool.store.file_sizes import Known
 from mqtool.store.pending import index_shape
 from mqtool.store.store import Store
 
-DEFAULT = "the broker's default: neither file nor configuration tells"
+DEFAULT = "the broker's default: neither file nor configuration states it"
 
 
 @dataclass(frozen=True)

@@ -198,7 +198,7 @@ PROPERTY_COLUMNS = {
 
 COLUMNS: tuple[Column, ...] = (
     _fixed("physical_offset", pa.int64(), "byte address of the record in the CommitLog"),
-    _fixed("store_size", pa.int32(), "bytes of the whole record", "total_size"),
+    _fixed("store_size", pa.int32(), "bytes of the complete record", "total_size"),
     Column("topic", pa.string(), "topic name", _topic),
     _fixed("queue_id", pa.int32(), "queue of the topic"),
     _fixed("queue_offset", pa.int64(), "ordinal in the queue; 0 for prepared and rolled-back records"),
@@ -216,7 +216,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("offset_message_id", pa.string(), "store host and physical offset, hexadecimal", _offset_message_id),
     Column("tags", pa.string(), "TAGS property", _property("tags")),
     Column("keys", pa.list_(pa.string()), "words of the KEYS property", _keys),
-    Column("unique_key", pa.string(), "UNIQ_KEY property, the id made by the client", _property("unique_key")),
+    Column("unique_key", pa.string(), "UNIQ_KEY property, the id assigned by the client", _property("unique_key")),
     Column(
         "sharding_key",
         pa.string(),

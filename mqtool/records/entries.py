@@ -224,7 +224,7 @@ class EntryWalk(SegmentWalk):
             return Tail(self.end, "clean", 0, "only zeros follow")
         header = self._header(at)
         if header is not None:
-            return Tail(self.end, "torn", length, f"an entry of {header.size} bytes begins here and is not whole")
+            return Tail(self.end, "torn", length, f"an entry of {header.size} bytes starts here and is incomplete")
         if is_stale:
             return Tail(self.end, "stale", length, "entries of an earlier life of this file")
         kind, _ = self._describe(at, is_followed=False)

@@ -93,10 +93,10 @@ class _Search5:
         last = len(self.segments) - 1
         for number in range(last, lowest - 1, -1):
             if self._matches(check, self.segments[number]()):
-                return ScanStart(number, f"the last one whose first record is whole and {self._anchor}")
+                return ScanStart(number, f"the last one whose first record is intact and {self._anchor}")
             if last - number + 1 >= self.rules.recover_max:
-                return ScanStart(number, f"{self.rules.recover_max} segments were looked at, none fits (5.5)")
-        return ScanStart(0, f"the first one: no later segment's first record is whole and {self._anchor}")
+                return ScanStart(number, f"{self.rules.recover_max} segments were checked, none fits (5.5)")
+        return ScanStart(0, f"the first one: no later segment's first record is intact and {self._anchor}")
 
     @property
     def _anchor(self) -> str:

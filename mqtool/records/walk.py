@@ -278,7 +278,7 @@ class SegmentWalk:
         if magic in (commit_log.MAGIC_V1, commit_log.MAGIC_V2):
             if self._segment.adds_up(at) and not self._segment.states_its_offset(at):
                 return Tail(self.end, "stale", length, "a record that states another physical offset")
-            return Tail(self.end, "torn", length, f"a record of {total} bytes begins here and is not whole")
+            return Tail(self.end, "torn", length, f"a record of {total} bytes starts here and is incomplete")
         if is_stale:
             return Tail(self.end, "stale", length, "records of an earlier life of this file")
         kind, _ = describe(self._segment, at, is_followed=False)

@@ -211,7 +211,7 @@ class LedgerRecovery:
             if self._is_indexed(entry):
                 return True
             self._ledger.because(
-                f"the index does not name entry {entry.index} as it is: its units are written anew from there on"
+                f"the index does not name entry {entry.index} as it is: its units are written again from there on"
             )
             self._index.truncate_dirty(offset)
             if self._index.max_offset != offset and not self._index.rebuild_at(offset):
@@ -227,7 +227,7 @@ class LedgerRecovery:
             self._ledger.do(Action.WRITE, file.path)
         file.wrote += INDEX_UNIT_SIZE
         if place != offset:
-            self._reason = f"the index goes on at {place}, not at the unit of entry {entry.index}"
+            self._reason = f"the index continues at {place}, not at the unit of entry {entry.index}"
         return place == offset
 
     def _differs(self, file: LedgerFile, place: int) -> bool:
@@ -248,7 +248,9 @@ class LedgerRecovery:
         """Takes over the committed index (updateCommittedIndex)."""
         text = self._stated()
         if not text:
-            self._ledger.because("DLedger's checkpoint names no committed index: nothing counts until a leader says so")
+            self._ledger.because(
+                "DLedger's checkpoint names no committed index: nothing is committed until a leader confirms it"
+            )
             return
         try:
             number = java.parse_long(text)

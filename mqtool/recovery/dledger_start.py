@@ -38,8 +38,8 @@ class LedgerStart(Start):
         else:
             state.reput_from = max(log.committed, log.min_offset)
             self.ledger.because(
-                f"dispatch goes on from {state.reput_from}, what was committed; queues that end before get nothing "
-                "(DefaultMessageStore.start, 5.5)"
+                f"dispatch continues from {state.reput_from}, what was committed; queues that end before get "
+                "nothing (DefaultMessageStore.start, 5.5)"
             )
         try:
             dispatch_on(state)

@@ -120,7 +120,7 @@ class SimulatedIndex:
         if self._settings.index_entries is None:
             self._ledger.leave_open("when an index file is full: its slots and entries are not known, give --config")
         if self.is_broken:
-            self._ledger.because("index/ is no directory: no index file can be made, the store becomes unwriteable")
+            self._ledger.because("index/ is not a directory: no index file can be created, the store becomes read-only")
             return
         self._current()
         offsets = frames.column("physical_offset")

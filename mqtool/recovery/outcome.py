@@ -183,7 +183,7 @@ class Outcome:
         if self.hung is not None:
             return f"never finishes starting: {self.hung}"
         if self.lost is None:
-            return "starts; which messages are lost was not looked at"
+            return "starts; which messages are lost was not checked"
         lost = sum(last - first + 1 for ranges in self.lost.values() for first, last in ranges)
         return f"starts, but consumers lose {lost} message(s)" if lost else "starts, and no message is lost"
 

@@ -57,7 +57,7 @@ def predict(
     try:
         return _predict(Path(store_dir), broker, config, whole_broker, read_log, heap_bytes)
     except OSError as error:
-        raise UnreadableError(f"cannot be looked at: {error.strerror}", error.filename or store_dir) from error
+        raise UnreadableError(f"cannot be read: {error.strerror}", error.filename or store_dir) from error
 
 
 def _predict(
@@ -88,7 +88,7 @@ def detect_release(root: Path, config: BrokerConfig) -> tuple[Release, str]:
         with open_store(root, config) as store:
             found = store.version
     except (LayoutError, NotAStoreError):
-        found = Version(None, "nothing in the store tells")
+        found = Version(None, "unknown from the store")
     return found.release, evidence_of(found)
 
 
@@ -158,7 +158,8 @@ def _consumers(start: Start) -> tuple[dict[str, QueueReading], losses.Losses]:
     _note_deliveries(start, readings)
     if found.unqueued:
         start.ledger.accept(
-            f"{found.unqueued} message(s) whose records are whole stay in the log, but in no queue: nobody gets them"
+            f"{found.unqueued} message(s) whose records are intact stay in the log, but in no queue: no consumer "
+            "gets them"
         )
     return {_name(key): reading for key, reading in readings.items()}, found
 

@@ -83,8 +83,8 @@ class SimpleQueue:
         if behind or number + 1 < len(self.files.files):
             at = java.divide(self.files.files[number].base, UNIT_SIZE) + run
             self._ledger.because(
-                f"queue {self} ends before unit {at}, the first with an offset below 0 or a size of 0 or less; units "
-                "behind it are overwritten later, files behind it deleted (ConsumeQueue.recover)"
+                f"queue {self} ends before unit {at}, the first with an offset below 0 or a size of 0 or less; "
+                "units after it are overwritten later, files after it deleted (ConsumeQueue.recover)"
             )
 
     def truncate(self, physical_offset: int) -> None:
@@ -159,8 +159,8 @@ class SimpleQueue:
         if until > 0:
             self._ledger.do(Action.APPEND, file.path, 0, until // UNIT_SIZE)
             self._ledger.because(
-                f"queue {self} is made anew from queue offset {java.divide(expected, UNIT_SIZE)}; its file's front is "
-                f"filled with blank units of size {PRE_BLANK_SIZE_FIELD} (ConsumeQueue.fillPreBlank)"
+                f"queue {self} is created again from queue offset {java.divide(expected, UNIT_SIZE)}; its file's "
+                f"front is filled with blank units of size {PRE_BLANK_SIZE_FIELD} (ConsumeQueue.fillPreBlank)"
             )
         for _ in range(0, until, UNIT_SIZE):
             file.append((PRE_BLANK.physical_offset, PRE_BLANK.size, PRE_BLANK.tags_code))

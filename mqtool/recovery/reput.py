@@ -25,14 +25,14 @@ def dispatch_from_queues(state: StoreState) -> None:
     end = state.log.max_offset
     if state.reput_from < end:
         state.ledger.because(
-            f"dispatch goes on from {state.reput_from}, the largest end of any queue, to {end}; start() waits for it "
-            "(DefaultMessageStore.start)"
+            f"dispatch continues from {state.reput_from}, the largest end of any queue, to {end}; start() waits for "
+            "it (DefaultMessageStore.start)"
         )
     dispatch_on(state)
     if state.reput_from != state.log.max_offset:
         state.ledger.because(
-            f"dispatch stands at {state.reput_from}, the log ends at {state.log.max_offset}: "
-            "abort stays after an orderly stop"
+            f"dispatch is at {state.reput_from}, the log ends at {state.log.max_offset}: abort remains after a "
+            "clean shutdown"
         )
 
 
@@ -100,7 +100,7 @@ def _skip_rest(state: StoreState, rest: int) -> None:
     if not state.settings.is_master and state.settings.dledger is None:
         return
     state.ledger.accept(
-        f"dispatch passes over {rest} bytes from {state.reput_from} on, to the end of the segment: no record there; "
-        "all behind it in that segment gets into no queue (ReputMessageService.doReput)"
+        f"dispatch skips {rest} bytes from {state.reput_from} on, to the end of the segment: no record there; "
+        "everything after it in that segment gets into no queue (ReputMessageService.doReput)"
     )
     state.reput_from += rest

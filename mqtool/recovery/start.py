@@ -104,7 +104,7 @@ class Start:
         for part in self.settings.unfollowed:
             ledger.leave_open(part)
         if not state.clean_stop:
-            ledger.because("abort is there: the store was not closed in order and is recovered abnormally")
+            ledger.because("abort exists: the store was not shut down cleanly and is recovered abnormally")
         entries = [one for path in self.settings.commit_log_dirs for one in list_entries(path) or []]
         state.log.load(entries, release=self.settings.release)
         self._note_gaps()

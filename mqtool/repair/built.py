@@ -54,7 +54,7 @@ class Built:
             UsageError: an earlier change is about the same file.
         """
         if name in self.files or name in self.removed:
-            raise UsageError(f"two changes are about {name}: carry out one after the other")
+            raise UsageError(f"two changes affect {name}: apply one after the other")
         self.files[check_name(name, self.root)] = path
         if keep_time:
             self.keeps_time.add(name)
@@ -70,7 +70,7 @@ class Built:
         """Lets a file of the store go."""
         name = self.name(path)
         if name in self.files:
-            raise UsageError(f"two changes are about {name}: carry out one after the other")
+            raise UsageError(f"two changes affect {name}: apply one after the other")
         self.removed.add(name)
 
     def read_log(self, store: Store, *, full: bool = True) -> None:
@@ -109,7 +109,7 @@ def check_layout(store: Store) -> None:
                 f"{directory}: this CommitLog lies outside of {store.path}; a change works below the root only"
             )
     if not store.commit_log.segments:
-        raise StoreError("expected a CommitLog, found no segment; bring it back from a replica or a backup", store.path)
+        raise StoreError("expected a CommitLog, found no segment; restore it from a replica or a backup", store.path)
 
 
 def check_queues(store: Store) -> None:

@@ -113,8 +113,8 @@ def _tell(result: Result, built: Built) -> None:
     built.complete &= result.is_complete
     for damage in result.damage.items[:_LISTED]:
         built.notes.append(
-            f"damage: {damage.kind} at physical offset {damage.start}, "
-            f"{damage.end - damage.start} bytes; what they held is not in the result"
+            f"damage: {damage.kind} at physical offset {damage.start}, {damage.end - damage.start} bytes; their "
+            "contents are not in the result"
         )
     for name, note in result.notes.items[:_LISTED]:
         built.notes.append(f"{name.topic}/{name.queue_id}: {note.kind.value} at queue offset {note.first}")

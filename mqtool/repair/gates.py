@@ -47,7 +47,7 @@ def store_of(plan: Plan) -> Path:
     except OSError as error:
         raise RefusedError("store", f"the plan's store cannot be found: {error.strerror}", root) from error
     if not same or status.st_ino != plan.inode:
-        raise RefusedError("store", "another directory than the one that the plan was made for; plan again", root)
+        raise RefusedError("store", "not the directory that the plan was made for; run `mqtool plan` again", root)
     return root
 
 
@@ -78,7 +78,7 @@ def check_space(root: Path, needed: int, files: RepairFiles) -> None:
 def check_backup(root: Path, *, acknowledged: bool) -> None:
     """Raises RefusedError if nobody has said that there is a backup."""
     if not acknowledged:
-        raise RefusedError("backup", "say that there is a backup or snapshot, or that none is needed: --yes", root)
+        raise RefusedError("backup", "confirm that there is a backup or snapshot, or that none is needed: --yes", root)
 
 
 def check_nobody_writes(root: Path) -> None:

@@ -132,9 +132,9 @@ class Journal:
             barrier = None if found["barrier"] is None else check_name(found["barrier"], self.path)
             proper = bool(_TIME.fullmatch(found["time"])) and (barrier is None or Path(barrier).name == BARRIER)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise self._broken(f"lacks {error}") from error
+            raise self._broken(f"has no {error}") from error
         if not proper or "" not in directories:
-            raise self._broken("lacks a proper time, barrier or root")
+            raise self._broken("has no valid time, barrier or root")
         return Begin(plan, found["time"], directories, made, barrier, bool(found["had_lock"]))
 
     def write_begin(self, begin: Begin) -> None:
@@ -204,7 +204,7 @@ def open_journal(root: Path, files: RepairFiles) -> tuple[Journal, Begin]:
     """
     journal = Journal(root, files)
     if journal.begin is None:
-        raise RefusedError("journal", "expected a journal, found none that tells of a change", journal.path)
+        raise RefusedError("journal", "expected a journal, found none that records a change", journal.path)
     begin = journal.begin
     if begin.plan.store != str(root) or begin.plan.inode != root.stat().st_ino:
         raise RefusedError("store", f"this is a journal of {begin.plan.store}, not of this directory", journal.path)

@@ -75,7 +75,9 @@ def make_plan(
         if look is not None:
             _show(opened, built, look)
     if not plan.steps:
-        raise NothingToChangeError(f"{store}: nothing to change: every file is already as the plan would make it")
+        raise NothingToChangeError(
+            f"{store}: nothing to change: every file already has the content that the plan would write"
+        )
     return plan
 
 

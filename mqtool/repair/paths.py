@@ -58,7 +58,7 @@ def _require(path: Path, kind: Callable[[int], bool], name: str) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise RefusedError("path", f"cannot be looked at: {error.strerror}", path) from error
+        raise RefusedError("path", f"cannot be read: {error.strerror}", path) from error
     if stat.S_ISLNK(mode):
         raise RefusedError("path", "a symbolic link: a change follows none; work on what it leads to", path)
     if not kind(mode):

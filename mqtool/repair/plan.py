@@ -191,7 +191,7 @@ class Plan:
             raise RefusedError("plan-unreadable", f"a field is missing or of a wrong type: {error}", path) from error
         stated = document.pop("digest", None)
         if stated != plan.digest or _text(document) != _text(plan._body()):
-            raise RefusedError("plan-edited", "it is not as it was made: its digest differs; plan again", path)
+            raise RefusedError("plan-edited", "it was edited: its digest differs; run `mqtool plan` again", path)
         return plan
 
 

@@ -122,7 +122,7 @@ def check_fingerprints(root: Path, plan: Plan) -> None:
         found = fingerprint(inside(root, name), full=before is None or before.sha256 is not None)
         if (before is None) != (found is None) or (before is not None and not before.fits(found)):
             raise RefusedError(
-                "plan-stale", "this file is not as it was when the plan was made; plan again", root / name
+                "plan-stale", "this file has changed since the plan was made; run `mqtool plan` again", root / name
             )
 
 
@@ -167,7 +167,7 @@ class _Run:
             if strange:
                 raise RefusedError(
                     "quarantine",
-                    "there is no journal that tells what this is; move it out of the store after a look",
+                    "there is no journal that describes this; inspect it, then move it out of the store",
                     home / strange[0],
                 )
             remove_tree(home, self._files)
@@ -259,7 +259,7 @@ class _Run:
                 self._leave(begin)
             except OSError as second:
                 raise RefusedError(
-                    "half-way", f"{error}; it could not be taken back either ({second}): mqtool undo", self._root
+                    "half-way", f"{error}; it could not be undone either ({second}): run mqtool undo", self._root
                 ) from error
             raise
 

@@ -78,7 +78,12 @@ def _nothing_begun(root: Path, files: RepairFiles) -> Ended:
     """Clears away what a call left that was killed before it had begun, or after it had ended."""
     home = home_of(root)
     if (home / QUARANTINE).exists():
-        raise RefusedError("journal", "expected a journal beside the quarantine; nothing was changed", home)
+        raise RefusedError(
+            "journal",
+            "expected a journal next to the quarantine; nothing was changed. Move the "
+            "quarantine out of the store after inspecting it",
+            home,
+        )
     return Ended(root, 0, remove_tree(home, files), opened(root))
 
 
@@ -105,8 +110,8 @@ def check_untouched(root: Path, begin: Begin) -> None:
         if (expected is None) != (found is None) or (expected is not None and not expected.fits(found)):
             raise RefusedError(
                 "written-since",
-                "this file was written to after the change; taking back would lose "
-                "that. mqtool finalize gives the way back up",
+                "this file was written to after the change; undoing would lose that. Run mqtool finalize to keep "
+                "the change and discard the undo data",
                 root / name,
             )
 

@@ -27,7 +27,7 @@ def rebuild_timer(store: Store, _change: RebuildTimer, out: Path, built: Built) 
         UsageError: nothing was ever parked here, and there is no timer.
     """
     if store.config.values.get("timerRocksDBEnable") == "true":
-        raise UnsupportedFormatError(f"{store.path}: timer in RocksDB; only timer wheel and timer log can be made anew")
+        raise UnsupportedFormatError(f"{store.path}: timer in RocksDB; only timer wheel and timer log can be rebuilt")
     found = rebuild_into(store, out)
     directory = store.path / file_names.TIMER_LOG
     old = [file.path for file in list_mapped_files(directory).files]
@@ -41,8 +41,8 @@ def rebuild_timer(store: Store, _change: RebuildTimer, out: Path, built: Built) 
             built.remove(path)
     if not old and "mappedFileSizeTimerLog" not in store.config.values:
         built.notes.append(
-            f"timer: nothing tells how long files of the timer log are; taken: {DEFAULT_LOG_FILE_SIZE} "
-            "bytes; if the broker's mappedFileSizeTimerLog is another: --config"
+            f"timer: the size of timer log files is unknown; assuming {DEFAULT_LOG_FILE_SIZE} bytes; if the "
+            "broker's mappedFileSizeTimerLog differs, add --config"
         )
     _tell(found, built)
     built.read_log(store)
@@ -66,8 +66,8 @@ def _tell(found: TimerResult, built: Built) -> None:
         )
     if found.guessed:
         built.notes.append(
-            f"timer: of {found.guessed} unit(s) no record tells when they were written; taken to be "
-            "when their messages were stored"
+            f"timer: no record states when {found.guessed} unit(s) were written; assuming the times when their "
+            "messages were stored"
         )
     for damage in found.damage.items[:_LISTED]:
         built.notes.append(

@@ -58,9 +58,7 @@ def truncate(store: Store, change: Truncate, out: Path, built: Built) -> None:
             _cut_index(store, index, cut, out, built)
     _cut_checkpoint(store, cut, out, built)
     if list_directory(store.path / file_names.TIMER_LOG):
-        built.notes.append(
-            "the timer's files are not cut: those that lead behind the new end are named by mqtool verify"
-        )
+        built.notes.append("the timer's files are not cut: run mqtool verify to list those that point past the new end")
     _cut_offsets(store, ends, out, built)
     built.notes.insert(0, f"the log will end at physical offset {cut.end}")
     built.read_log(store)
@@ -77,7 +75,7 @@ def find_cut(store: Store, at: int) -> Cut:
     number = log.segment_at(at)
     if at == log.min_offset or not log.min_offset < at <= log.max_offset:
         raise UsageError(
-            f"--at {at}: expected a physical offset behind {log.min_offset}, where the log begins, up to "
+            f"--at {at}: expected a physical offset after {log.min_offset}, where the log begins, up to "
             f"{log.max_offset}, where it ends"
         )
     if number is None or at == log.segments[number].base:
@@ -227,7 +225,9 @@ def _cut_offsets(store: Store, ends: dict[tuple[str, int], int], out: Path, buil
         topic, group = config_files.split_topic_group(key)
         end = ends.get((topic, queue_id), offset)
         if offset > end:
-            built.notes.append(f"group {group}: consumer offset of {topic}/{queue_id} goes back from {offset} to {end}")
+            built.notes.append(
+                f"group {group}: consumer offset of {topic}/{queue_id} is set back from {offset} to {end}"
+            )
         return min(offset, end)
 
     table = {

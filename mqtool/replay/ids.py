@@ -38,7 +38,7 @@ class IdsFile:
             raise StoreError(f"cannot be written: {error.strerror}", path) from error
         if self._file.seek(0, os.SEEK_END) < known_bytes:
             self._file.close()
-            raise UsageError(f"{path}: is shorter than the run before had left it; put it back, or give a new state")
+            raise UsageError(f"{path}: is shorter than the previous run left it; restore it, or use a new --state")
         self._file.seek(known_bytes)
         self._file.truncate()
 

@@ -24,8 +24,8 @@ MOST_PLACES = 50
 
 VERDICTS = {
     State.CLEAN: "Nothing is wrong.",
-    State.DIRTY: "Nothing is lost that a start of the broker does not mend, but it needs a look.",
-    State.CORRUPT: "The store is damaged: a start of the broker does not mend it.",
+    State.DIRTY: "Everything found is repaired by the broker's next start, but check it.",
+    State.CORRUPT: "The store is damaged, and the broker's next start does not repair it.",
     State.UNKNOWN: "Nothing wrong was found, but not everything could be checked.",
 }
 _RANK = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.NOTE: 2}
@@ -208,7 +208,7 @@ def _numbers(answer: Verification, facts: Facts, queues: int) -> tuple[tuple[str
 
 def _release(store: Store) -> str:
     line = store.version.line
-    return f"RocketMQ {line}" if line else "a release that the files do not tell"
+    return f"RocketMQ {line}" if line else "an unknown release"
 
 
 def _queues(store: Store, answer: Verification) -> tuple[list[QueueRow], list[Lag]]:

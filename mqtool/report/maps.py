@@ -70,7 +70,7 @@ def _segment(segment: MappedFile, facts: SegmentFacts | None, ranges: Sequence[L
     hit = [one for one in ranges if one.start < segment.end and one.end > segment.base]
     name = segment.path.name
     if facts is None:
-        return ("damaged" if hit else "empty"), 0.0, f"{name}: empty, made ahead"
+        return ("damaged" if hit else "empty"), 0.0, f"{name}: empty, preallocated"
     filled = (facts.end - segment.base) / segment.size if segment.size else 0.0
     filled = min(1.0, max(0.0, filled))
     holds = f"{name}: {words.counted(facts.records, 'message')}"

@@ -216,7 +216,9 @@ class Server:
             opened=self._opened,
         )
         if self._acl is not None:
-            _LOG.warning("whoever reaches port %d gets the whole log: replication has no accounts", self._slaves.port)
+            _LOG.warning(
+                "whoever can connect to port %d can read the entire log: replication has no accounts", self._slaves.port
+            )
         try:
             await fast.start()
         except UsageError as error:

@@ -72,8 +72,10 @@ def read_split(split: Split, options: SourceOptions, names: list[str], *, fail_o
 
 def _require_there(damage: Damage, source: Source, *, fail_on_loss: bool) -> None:
     if fail_on_loss and damage.kind is DamageKind.MISSING:
-        lost = f"data loss: {damage.end - damage.start} bytes of the log from physical offset {damage.start} are gone"
-        raise ExportError(f"{lost} ({damage.detail}); failOnDataLoss=false goes on without them", source.path)
+        lost = (
+            f"data loss: {damage.end - damage.start} bytes of the log from physical offset {damage.start} are missing"
+        )
+        raise ExportError(f"{lost} ({damage.detail}); set failOnDataLoss=false to continue without them", source.path)
 
 
 class _Shape:

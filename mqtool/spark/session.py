@@ -83,7 +83,10 @@ def build(master: str, conf: Mapping[str, str] | None = None) -> "SparkSession":
     if not _MASTER.fullmatch(master):
         raise UsageError(f"--master {master!r}: expected local[N], spark://HOST:PORT, yarn or k8s://URL")
     if master == "yarn" and not (os.environ.get("HADOOP_CONF_DIR") or os.environ.get("YARN_CONF_DIR")):
-        raise UsageError("--master yarn: neither HADOOP_CONF_DIR nor YARN_CONF_DIR says where the cluster is")
+        raise UsageError(
+            "--master yarn: neither HADOOP_CONF_DIR nor YARN_CONF_DIR is set; set one to the cluster's "
+            "configuration directory"
+        )
     require_spark()
     from pyspark.sql import SparkSession  # noqa: PLC0415 - after the check, for its words
 

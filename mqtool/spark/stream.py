@@ -108,7 +108,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return
         lost = f"data loss: {first - read} bytes of the log expired unread, from physical offset {read} to {first}"
         if self._options.fail_on_data_loss:
-            raise ExportError(f"{lost}; failOnDataLoss=false goes on without them", store.path)
+            raise ExportError(f"{lost}; set failOnDataLoss=false to continue without them", store.path)
         LOG.warning("%s path=%s", lost, store.path)
 
     def partitions(self, start: Offset, end: Offset) -> list[Split]:

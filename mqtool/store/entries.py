@@ -126,7 +126,10 @@ def _index_entries(file: KnownFile, config: BrokerConfig) -> Iterator[Row]:
         return
     slots = index.slot_count
     if not slots:
-        raise LayoutError("does not tell how many slots it has; give maxHashSlotNum with --config", file.path)
+        raise LayoutError(
+            "does not state how many slots it has; set maxHashSlotNum in broker.conf and add --config broker.conf",
+            file.path,
+        )
     begin = index.header.begin_timestamp
     count = PIECE // index_file.ENTRY_SIZE
     with ReadFile(file.path) as opened:

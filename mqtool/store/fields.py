@@ -68,7 +68,7 @@ def file_fields(file: KnownFile, config: BrokerConfig | None = None) -> Iterator
     elif file.kind in _WALKED:
         yield from _by_rows(file)
     else:
-        raise UnsupportedFormatError(f"{file.path}: is text; there are no fields beside bytes")
+        raise UnsupportedFormatError(f"{file.path}: is text and has no binary fields; leave out --hex")
 
 
 def _units(file: KnownFile, unit: Unit) -> Iterator[Annotated]:  # type: ignore[type-arg]
@@ -81,7 +81,10 @@ def _units(file: KnownFile, unit: Unit) -> Iterator[Annotated]:  # type: ignore[
 def _entries(file: KnownFile, config: BrokerConfig) -> Iterator[Annotated]:
     index = IndexFile(file.path, config.integer("maxHashSlotNum"))
     if index.entry_count and not index.slot_count:
-        raise LayoutError("does not tell how many slots it has; give maxHashSlotNum with --config", file.path)
+        raise LayoutError(
+            "does not state how many slots it has; set maxHashSlotNum in broker.conf and add --config broker.conf",
+            file.path,
+        )
     unit = index_file.ENTRY
     with ReadFile(file.path) as opened:
         for number in range(1, index.entry_count + 1):

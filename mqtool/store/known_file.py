@@ -94,7 +94,7 @@ def recognise(path: Path, kind: FileKind | None = None) -> KnownFile:
     named = _by_place(path)
     found = kind_of(path, head) if named is None or named is FileKind.COMMIT_LOG else None
     if named is None and found is None:
-        raise NotAStoreError("is no file of a message store that mqtool knows; --kind says what it is", path)
+        raise NotAStoreError("is not a known file of a message store; name its kind with --kind", path)
     chosen = found or named
     assert chosen is not None
     return KnownFile(path, chosen, base, topic, queue_id, sure=found is not None, entries=entries)

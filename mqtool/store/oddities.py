@@ -15,7 +15,7 @@ def oddities(store: Store) -> list[str]:
 
 def _stop(store: Store) -> Iterator[str]:
     if not store.clean_stop:
-        yield "the last broker did not stop in order, or it is running: abort is there"
+        yield "the last broker did not shut down cleanly, or is running: abort exists"
     if store.checkpoint is None:
         yield "there is no checkpoint that can be read"
 
@@ -28,7 +28,7 @@ def _log(store: Store) -> Iterator[str]:
     elif store.layout.dledger_dirs:
         yield f"{store.layout.dledger_dirs[0].name}/ is there, and no data file of a DLedger log in use"
     if log.tail.kind not in ("clean", "unreadable"):  # the latter is told first, with what else is not known
-        yield f"behind the last record: {log.tail.kind}, {log.tail.length} bytes: {log.tail.detail}"
+        yield f"after the last record: {log.tail.kind}, {log.tail.length} bytes: {log.tail.detail}"
     for before, after in pairwise(store.layout.commit_log.files):
         if before.end < after.base:
             yield f"no file holds physical offsets {before.end} to {after.base}"
@@ -47,7 +47,7 @@ def _queues(store: Store) -> Iterator[str]:
     for queue in store.queues():
         name = f"{queue.topic}/{queue.queue_id}"
         if queue.strays:
-            yield f"queue {name} holds files that are none of its own: {queue.strays[0].name}"
+            yield f"queue {name} contains files that do not belong to it: {queue.strays[0].name}"
         ends = [file.end for file in queue.files]
         if any(end != file.base for end, file in zip(ends, queue.files[1:], strict=False)) and not queue.is_batch:
             yield f"files of queue {name} do not follow one another"
@@ -62,7 +62,7 @@ def _index(store: Store) -> Iterator[str]:
             yield f"index file {file.path.name}: its chains fit no number of slots"
         if not store.unlisted and file.header.end_physical_offset > store.commit_log.max_offset:
             end = file.header.end_physical_offset
-            yield f"index file {file.path.name} ends at physical offset {end}, behind the log's end"
+            yield f"index file {file.path.name} ends at physical offset {end}, after the end of the log"
 
 
 def _metadata(store: Store) -> Iterator[str]:

@@ -249,7 +249,7 @@ class RemoteBytes:
         try:
             return bytes(answer(self._url, lambda: self._fs.cat_file(self._path, start=position, end=end)))
         except FileNotFoundError as error:
-            raise StoreError("is gone since it was listed", self._url) from error
+            raise StoreError("was deleted since it was listed; run the command again", self._url) from error
 
     def close(self) -> None:
         """Nothing is held open."""

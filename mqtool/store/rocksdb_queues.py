@@ -89,7 +89,7 @@ class QueueDatabase(Database):
         try:
             found = parse_unit_key(key)
         except FormatError as error:
-            raise StoreError(f"holds a key that is none of a queue: {error}", self.path) from error
+            raise StoreError(f"contains a key that is not a queue's: {error}", self.path) from error
         if found[2] < 0:
             raise StoreError(f"holds a key with queue offset {found[2]}", self.path)
         return found

@@ -221,7 +221,7 @@ class Store:
         """Returns a sentence for each directory met so far that cannot be listed, those of the log or all."""
         found = {path: why for path, why in self.unlisted.items() if self.unlisted.keys().isdisjoint(path.parents)}
         return [
-            f"what is in {path} is unknown: it cannot be listed: {why}"
+            f"{path} cannot be listed: {why}; run this as a user who can read it"
             for path, why in sorted(found.items())
             if not of_log or self.layout.is_of_log(path)
         ]

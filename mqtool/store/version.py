@@ -65,7 +65,7 @@ def detect(root: Path, metadata: Metadata, checkpoint: Checkpoint | None, first_
         return Version("4.9", "properties do not end in 0x02 (4.9.1 to 4.9.8, 5.0 and 5.1.0 to 5.1.4)")
     if checkpoint and checkpoint == Checkpoint(*_first_three(checkpoint)) and any(_first_three(checkpoint)):
         return Version("4.9", "checkpoint has only the three fields of 4.x")
-    return Version(None, "nothing in the store tells")
+    return Version(None, "unknown from the store")
 
 
 def _is_there(path: Path) -> bool:

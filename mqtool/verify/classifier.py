@@ -332,7 +332,7 @@ class Classifier:
             try:
                 unread = ServiceRecordCheck(self._store, survey, collector).run()
             except StoreError as error:
-                unread = f"messages that wait for a service of the broker were not all looked at: {error}"
+                unread = f"not all messages that wait for a service of the broker were checked: {error}"
             if unread:
                 self._unknown[Area.COMMIT_LOG] = unread
         epochs = controller.check_controller(survey, self._config.flag("enableControllerMode"), collector)

@@ -196,6 +196,6 @@ def _leftover(survey: Survey, segment: MappedFile, adjacent: bool, collector: Fi
     collector.add(
         "log-segment-extra",
         segment.path,
-        f"zeros, {segment.base - survey.end} bytes behind the end of the log",
+        f"zeros, {segment.base - survey.end} bytes after the end of the log",
         severity=Severity.NOTE if adjacent else None,
     )

@@ -68,7 +68,7 @@ def check_config_files(root: Path, collector: FindingCollector) -> tuple[str, fr
         collector.add("config-not-read", directory, words)
         return f"{directory}: {words}", frozenset()
     if not directory.is_dir():
-        return f"{file_names.CONFIG}/ is not there: topics, groups and offsets could not be compared", frozenset()
+        return f"{file_names.CONFIG}/ is missing: topics, groups and offsets could not be compared", frozenset()
     names = {entry.name for entry in list_directory(directory)}
     unread = frozenset(name for name in _PARSERS if not _file(directory, name, names, collector))
     for needed in _ALWAYS:

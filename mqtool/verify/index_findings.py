@@ -161,7 +161,7 @@ class IndexReport:
             return
         end = last.header.end_physical_offset
         if end >= self._survey.end > 0:
-            words = f"the last file ends at {end}, the log at {self._survey.end}; {last.ahead} entries point behind it"
+            words = f"the last file ends at {end}, the log at {self._survey.end}; {last.ahead} entries point past it"
             self._collector.add("index-ahead-of-log", last.path, words, position=0, span=(end, end + 1))
 
 
@@ -189,7 +189,7 @@ def check_absent(
         collector.add("index-not-directory", path, "a file, not a directory: no message is found by key")
         return ""
     if survey.index.files:
-        return "no index file tells how many slots it has; give --config broker.conf"
+        return "no index file states its number of slots; add --config broker.conf"
     if not keyed or enabled is False:
         return ""
     newest = checkpoint.index_msg_timestamp if checkpoint is not None else 0

@@ -96,7 +96,9 @@ class QueueReport:
     def _ahead(self, queue: QueueFiles, run: Run) -> None:
         if self.ledger.damage_at(run.start) is not None:
             return  # a missing segment explains it
-        words = f"{run.last - run.first + 1} unit(s) point at {run.start} and behind, the log ends at {self.survey.end}"
+        words = (
+            f"{run.last - run.first + 1} unit(s) point at {run.start} and after it, the log ends at {self.survey.end}"
+        )
         path, position = place(queue, run.first)
         self.collector.add(
             "queue-ahead-of-log",
@@ -247,7 +249,7 @@ def absent_queues(
     for topic, counts in sorted(deleted.items()):
         words = f"{sum(counts)} message(s) in {len(counts)} queue(s)"
         collector.add("topic-only-in-log", survey.root / "consumequeue" / topic, words, queue=(topic, None))
-    return f"a broker is writing: {undecided} queue(s) are missing or not made yet" if undecided else ""
+    return f"a broker is writing: {undecided} queue(s) are missing or not created yet" if undecided else ""
 
 
 _TREES = (file_names.CONSUME_QUEUE, file_names.BATCH_CONSUME_QUEUE)

@@ -11,7 +11,8 @@ import pytest
 
 from mqtool import __version__
 from mqtool.cli.commands import COMMANDS, Command
-from mqtool.cli.exits import MEANINGS, RULES, ExitCode
+from mqtool.cli.exits import GATE_HINTS, MEANINGS, QUIET, RULES, ExitCode, failure_of, says_what_to_do
+from mqtool.errors import RefusedError
 from tests.cli import probe
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -216,3 +217,21 @@ def test_the_page_of_exit_codes_has_every_code_and_every_kind():
 
 def test_every_exit_code_has_a_meaning():
     assert set(MEANINGS) == set(ExitCode)
+
+
+def test_every_kind_of_error_ends_with_what_to_do_next():
+    assert [
+        rule.kind for rule in RULES if rule.code not in QUIET and not rule.hint and rule.kind != "nothing-to-change"
+    ] == []
+    for hint in [*GATE_HINTS.values(), *(rule.hint for rule in RULES if rule.hint)]:
+        assert failure_of(RefusedError("test", "the disk is on fire", "/data")).message.endswith("to see its state")
+        assert says_what_to_do(f"the disk is on fire; {hint}"), hint
+
+
+def test_a_message_that_contains_an_instruction_gets_no_second_one():
+    assert not says_what_to_do("cannot be read: Is a directory")
+    error = RefusedError("space", "expected 4 free bytes, found 3; free 1 byte", "/data")
+    assert failure_of(error).message == str(error)
+    assert failure_of(RefusedError("read-only", "cannot be written to", "/data")).message == (
+        "/data: read-only: cannot be written to; check owner and mount of the directory"
+    )

@@ -321,6 +321,6 @@ def test_a_delayed_message_is_found_in_its_delay_queue(mqtool, tmp_path):
 
 def test_messages_without_a_unique_key_are_appended_and_the_log_before_them_is_reported(mqtool, tmp_path):
     root, source = tmp_path / "new", write(tmp_path / "in", GOOD)
-    assert "already held" not in mqtool("append", root, "--from", source).stderr
-    assert "bytes that the log already held" in mqtool("append", root, "--from", source).stderr
+    assert "already had" not in mqtool("append", root, "--from", source).stderr
+    assert "bytes that the log already had" in mqtool("append", root, "--from", source).stderr
     assert len(messages(root)) == 6

@@ -99,7 +99,7 @@ def test_the_release_is_the_detected_one_by_default(mqtool, tmp_path, fixture, r
 def test_a_release_that_nothing_reveals_is_assumed_and_the_table_says_so(mqtool, tmp_path):
     (tmp_path / "commitlog").mkdir()
     result = mqtool("explain-start", tmp_path)
-    assert "\nbroker   RocketMQ 5.5, assumed: nothing in the store tells\n" in result.text
+    assert "\nbroker   RocketMQ 5.5, assumed: unknown from the store\n" in result.text
 
 
 def test_a_release_that_was_given_is_said_to_be(explain):

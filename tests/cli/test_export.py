@@ -102,7 +102,7 @@ def test_an_output_that_exists_is_refused(mqtool, tmp_path):
     mqtool(*arguments)
     before = tree_digest(tmp_path / "lake" / "messages")
     result = mqtool(*arguments)
-    assert (result.code, "holds an export already" in result.stderr) == (4, True)
+    assert (result.code, "has an export already" in result.stderr) == (4, True)
     assert tree_digest(tmp_path / "lake" / "messages") == before
 
 
@@ -123,7 +123,7 @@ def test_an_output_that_exists_is_refused(mqtool, tmp_path):
         ([STORE, "--conf", "a=b"], 2, "are for --spark"),
         ([STORE, "--master", "local"], 2, "are for --spark"),
         ([STORE, "--spark", "--conf", "a"], 2, "expected NAME=VALUE"),
-        ([EQUEUE], 2, "is exported whole, table by table"),
+        ([EQUEUE], 2, "is exported completely, table by table"),
         ([EQUEUE, STORE], 4, "a store of kind equeue"),
     ],
     ids=[

@@ -201,8 +201,8 @@ def test_verify_refuses_what_it_does_not_do_here(mqtool, options):
 @pytest.mark.parametrize(
     ("case_id", "code", "verdict"),
     [
-        ("tail-middle-zeroed", 1, "starts and goes on at position 9396; 7 valid message(s) behind it are lost"),
-        ("torn-untouched", 0, "starts and goes on at position 10149; nothing is lost"),
+        ("tail-middle-zeroed", 1, "starts and continues at position 9396; 7 valid message(s) after it are lost"),
+        ("torn-untouched", 0, "starts and continues at position 10149; nothing is lost"),
         ("done-footer-zero", 1, "does not start (ChunkBadDataException"),
         ("messages-all-deleted", 1, "starts, and there are no message chunks: the broker DELETES everything"),
     ],

@@ -166,4 +166,4 @@ def test_messages_behind_a_damaged_one_in_the_last_chunk_are_told_as_lost(tmp_pa
     found = explain(damaged("tail-middle-zeroed", tmp_path / "store"))
     assert len(found.overwritten) == 7
     assert min(found.overwritten) > found.write_position
-    assert found.verdict == "starts and goes on at position 9396; 7 valid message(s) behind it are lost"
+    assert found.verdict == "starts and continues at position 9396; 7 valid message(s) after it are lost"

@@ -36,7 +36,7 @@ COMMANDS = {
     "find": Command(LOOK, "Find messages by key, tag, property, time or body."),
     "diff": Command(LOOK, "Show the differences between two stores."),
     "formats": Command(LOOK, "List the supported kinds of stores and files."),
-    "verify": Command(JUDGE, "Check a store and say what to do about each finding."),
+    "verify": Command(JUDGE, "Check a store and state what to do about each finding."),
     "explain-start": Command(JUDGE, "Show what a broker would do to a store on startup."),
     "report": Command(JUDGE, "Write the findings as one HTML page, for a ticket."),
     "checks": Command(JUDGE, "Explain the finding codes of verify."),

@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 HELP = """
 mqtool append /data/store --from messages.jsonl --flush sync
 
-Append messages to a store, as a broker would: into CommitLog, queues and index, with topics.json widened for topics
-that it lacks. A directory that is empty or not there becomes a new store; one that is there goes on in its own layout
-and release, and whatever contradicts it is refused before a byte is written. Input is JSON Lines,
+Append messages to a store as a broker would: to CommitLog, queues and index, adding topics to topics.json where they
+are missing. A missing or empty directory becomes a new store. An existing store keeps its layout and release; input
+that contradicts them is rejected before a byte is written. Input is JSON Lines,
 {"topic": "Orders", "queue_id": 0, "body": "text", "tags": "a", "keys": ["k1"], "properties": {}, "delay_level": 3},
-also as `dump` prints them, or Parquet as `export` writes it. Each row is answered by a line: its place and ids, or why
-it was refused. Rows that are refused do not keep others from being stored; with --all-or-nothing they do.
-Input that the store already holds is refused, so that a command typed twice doubles nothing (--duplicates).
-Exit code 1 if a row was refused, or if a line has no end within 256 MiB: that ends the run.
+in the format of `dump`, or Parquet in the format of `export`. Each row is reported on one line: its place and ids, or
+the reason why it was rejected. Rejected rows do not prevent others from being stored, unless --all-or-nothing is given.
+Input that the store already has is rejected, so running a command twice does not duplicate messages (--duplicates).
+Exit code 1 if a row was rejected, or if a line is longer than 256 MiB, which ends the run.
 
 impact: writes to the store, under its lock; with --dry-run nothing
 """
@@ -88,7 +88,7 @@ _PIECE = 1 << 20
 """Bytes of stdin that are copied at a time."""
 
 StoreToWrite = Annotated[
-    Path, typer.Argument(metavar="STORE", help="Root directory of a store; made if it is not there or empty.")
+    Path, typer.Argument(metavar="STORE", help="Root directory of a store; created if missing or empty.")
 ]
 FromOption = Annotated[
     str,
@@ -96,7 +96,11 @@ FromOption = Annotated[
 ]
 FlushOption = Annotated[
     Flush,
-    option("--flush", help="sync: a row is answered once it is on disk. async, pool: on disk when the run has ended."),
+    option(
+        "--flush",
+        help="sync: each row is on disk before it is reported. async, pool: all rows are on disk at "
+        "the end of the run.",
+    ),
 ]
 BrokerOption = Annotated[
     Broker | None,
@@ -105,7 +109,7 @@ BrokerOption = Annotated[
 WholeOption = Annotated[
     bool, option("--all-or-nothing", help="Check all rows first; store none if one would be refused.")
 ]
-DryRunOption = Annotated[bool, option("--dry-run", help="Only say what would be answered; nothing is written.")]
+DryRunOption = Annotated[bool, option("--dry-run", help="Report the result for each row without writing anything.")]
 
 
 @prints(ACK)
@@ -148,12 +152,12 @@ def append(
         writer = stack.enter_context(open_store(store, options))
         begin = writer.max_physical_offset
         if not writer.recovered.clean_stop:
-            note(f"{store}: had not been closed in order: recovered, the log goes on at {writer.recovered.end}")
+            note(f"{store}: was not shut down cleanly: recovered, the log continues at {writer.recovered.end}")
         try:
             report.take(bulk_ingest.append(writer, rows, validator))
         finally:
             bulk_ingest.add_topics(writer, report.queues)
-    return report.end(f"stored after the {begin} bytes that the log already held" if begin else "stored")
+    return report.end(f"stored after the {begin} bytes that the log already had" if begin else "stored")
 
 
 def _store_options(store: Path, flush: Flush, broker: Broker | None, config: Path | None) -> StoreOptions:

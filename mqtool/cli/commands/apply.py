@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 HELP = """
 mqtool apply plan.json --yes
 
-Carry a plan out, or finish what an earlier run began. It is refused (exit code 4) if the plan was edited, if a file is
-not as it was when the plan was made, or if a broker has the store open. New files are built aside and must come out
-with the plan's SHA-256; old ones move to STORE/.mqtool/quarantine; every step is in the journal before it happens.
-While files change places no broker starts on the store. At the end the store is verified. Then: `mqtool undo STORE`,
-or `mqtool finalize STORE`.
+Apply a plan, or finish applying it after an interruption. It is refused (exit code 4) if the plan was edited, if a
+file has changed since the plan was made, or if a broker has the store open. New files are built aside and must match
+the plan's SHA-256; old ones move to STORE/.mqtool/quarantine; every step is written to the journal first. A broker
+cannot start on the store during the swap. At the end the store is verified. Next: `mqtool undo STORE` restores the old
+files, `mqtool finalize STORE` deletes them.
 
 impact: changes the store as the plan says; nothing without --yes
 """
@@ -35,17 +35,17 @@ impact: changes the store as the plan says; nothing without --yes
 APPLY = OutputSchema(
     "apply",
     2,
-    "what carrying a plan out came to",
+    "result of applying a plan",
     (
         text("store", "root of the store"),
         Column("dry_run", "boolean", "gates were tried, nothing was written", show=TABLE),
-        Column("already", "boolean", "it had been carried out before; nothing was done now", show=TABLE),
+        Column("already", "boolean", "it had been applied before; nothing was done now", show=TABLE),
         count("files", "how many files changed, or would"),
         text("quarantine", "directory with the old files", nullable=True),
-        text("journal", "what was done, and the way back", nullable=True),
+        text("journal", "what was done, and how to undo it", nullable=True),
         text(
             "status",
-            "of the whole store by verify: clean, dirty, corrupt, unknown; null if it was not asked",
+            "state that verify gives the store: clean, dirty, corrupt, unknown; null if it was not verified",
             nullable=True,
         ),
         count("errors", "findings of verify that are errors", nullable=True),
@@ -58,7 +58,7 @@ APPLY = OutputSchema(
 )
 
 YesOption = Annotated[
-    bool, option("--yes", help="There is a backup or snapshot of the store, or none is needed: go ahead.")
+    bool, option("--yes", help="Confirm that there is a backup or snapshot of the store, or that none is needed.")
 ]
 
 
@@ -70,7 +70,7 @@ def apply(
     yes: YesOption = False,
     dry_run: DryRunOption = False,
     verify: Annotated[
-        bool, option("--verify/--no-verify", help="Verify the whole store at the end.", show_default=False)
+        bool, option("--verify/--no-verify", help="Verify the complete store at the end.", show_default=False)
     ] = True,
     output_format: FormatOption = Format.TABLE,
     _debug: DebugOption = False,

@@ -27,10 +27,10 @@ from mqtool.commands import command
 HELP = """
 mqtool backup /data/store /backup/store
 
-Take a snapshot of a store, also while a broker writes to it: files are copied in an order with which the broker's own
-recovery makes the copy whole (docs/backup.md). DEST keeps pieces of files by their SHA-256, compressed; the next run
-stores only what is new, and zeros are never stored. A run that was interrupted leaves no snapshot, only pieces that
-the next run uses. `mqtool restore DEST --check` reads everything back.
+Take a snapshot of a store, also while a broker writes to it: files are copied in an order from which the broker's own
+recovery produces a consistent copy (docs/backup.md). DEST stores pieces of files by their SHA-256, compressed; the next
+run stores only new pieces, and zeros are never stored. An interrupted run leaves no snapshot, only pieces that the next
+run uses. `mqtool restore DEST --check` reads everything back.
 
 impact: writes below DEST; the store is only read
 """
@@ -39,19 +39,19 @@ impact: writes below DEST; the store is only read
 BACKUP = OutputSchema(
     "backup",
     1,
-    "what a backup came to",
+    "result of a backup",
     (
         text("store", "root of the store"),
         text("backup", "directory with the backups"),
         text("snapshot", "its name: when it was begun, UTC"),
-        flag("live", "a broker held the store meanwhile"),
+        flag("live", "a broker was running on the store meanwhile"),
         count("log_end", "physical offset up to which the log was taken; null if all of it was", nullable=True),
-        flag("resumed", "an earlier run had not come to its end"),
+        flag("resumed", "an earlier run had not finished"),
         flag("checked", "everything was read back"),
         count("files", "in the snapshot"),
         count("bytes", "that were read"),
         count("pieces", "of files, in the snapshot"),
-        count("new_pieces", "of these not there before"),
+        count("new_pieces", "of these, new"),
         count("stored", "bytes that the new ones take"),
         text("manifest", "what it consists of", show=WIDE),
         Column("notes", "array", "worth knowing", show=TABLE),

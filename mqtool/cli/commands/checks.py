@@ -14,8 +14,8 @@ from mqtool.errors import UsageError
 HELP = """
 mqtool checks queue-hole
 
-What a code of verify means, what the broker makes of it, and what to do. Without CODE all codes; a code may be the
-beginning of several, as in log-.
+Explain the codes of verify: what each means, how the broker reacts, and what to do. Without CODE, list all codes. A
+prefix such as log- selects several.
 
 impact: read-only
 """
@@ -28,11 +28,11 @@ CHECKS = OutputSchema(
     (
         text("code", "stable name"),
         text("check", "which check reports it"),
-        text("severity", "error, warning or note, unless `meaning` says when it differs"),
-        text("meaning", "what is broken, and what the broker makes of it"),
+        text("severity", "error, warning or note, unless `meaning` states when it differs"),
+        text("meaning", "what is broken, and how the broker reacts"),
         text("remedy", "what to do", show="wide"),
         text("next_step", "the command to type; {store} and the like are filled in", show="wide"),
-        text("runbooks", "runbooks about it, the one to take first; empty if there is none"),
+        text("runbooks", "runbooks that cover it, the first one to try; empty if there is none"),
         text("no_runbook", "where there is no runbook, why not", show="wide"),
     ),
 )
@@ -41,7 +41,7 @@ CHECKS = OutputSchema(
 @prints(CHECKS)
 def checks(
     ctx: typer.Context,
-    code: Annotated[list[str] | None, typer.Argument(metavar="[CODE]...", help="Codes, or how they begin.")] = None,
+    code: Annotated[list[str] | None, typer.Argument(metavar="[CODE]...", help="Codes or code prefixes.")] = None,
     *,
     output_format: FormatOption = Format.TABLE,
     _debug: DebugOption = False,

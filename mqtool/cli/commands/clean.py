@@ -60,7 +60,7 @@ CLEAN = OutputSchema(
         Column("path", "string", "the store's root directory", show=TABLE),
         Column("dry_run", "boolean", "nothing was removed", show=TABLE),
         Column("at", "int64", "time of the judgement, ms since epoch", show=TABLE, time=True),
-        Column("used", "number", "how full the fullest disk is, 0 to 1; -1 if that cannot be told", show=TABLE),
+        Column("used", "number", "usage of the fullest disk, 0 to 1; -1 if unknown", show=TABLE),
         Column("trigger", "string", "why files go, or that none does", show=TABLE),
         Column("going", "integer", "files of the log that go", show=TABLE),
         Column("unread_going", "int64", "messages in them that some group has not read, counted by group", show=TABLE),
@@ -82,18 +82,18 @@ CLEAN = OutputSchema(
                 Column(
                     "modified", "int64", "last change; its age counts from it; ms since epoch", show=TABLE, time=True
                 ),
-                Column("goes", "boolean", "it goes in this turn", show=TABLE),
+                Column("goes", "boolean", "it is deleted in this run", show=TABLE),
                 Column(
                     "goes_at",
                     "int64",
-                    "when it goes if disks stay as they are; null: never, it is the last",
+                    "when it is deleted if disk usage does not change; null: never, it is the last",
                     show=TABLE,
                     time=True,
                     nullable=True,
                 ),
                 Column("unread", "int64", "messages in it that some group has not read, counted by group", show=TABLE),
                 Column("waiting", "int64", "delays, timers and open transactions in it, not delivered yet", show=TABLE),
-                Column("reason", "string", "why it goes or stays", show=TABLE),
+                Column("reason", "string", "why it is deleted or kept", show=TABLE),
             ),
         ),
         Column(
@@ -131,17 +131,18 @@ CLEAN = OutputSchema(
     single=True,
 )
 
-DryRunOption = Annotated[bool, option("--dry-run", help="List what would be deleted; delete nothing.")]
+DryRunOption = Annotated[bool, option("--dry-run", help="List what would be deleted without deleting it.")]
 YesOption = Annotated[bool, option("--yes", help="Delete without asking.")]
-NowOption = Annotated[bool, option("--now", help="Delete expired files whatever the hour.")]
+NowOption = Annotated[bool, option("--now", help="Delete expired files at any hour.")]
 AsOfOption = Annotated[
-    str | None, option("--as-of", metavar="TIME", help="With --dry-run: as if it were then; RFC 3339 or epoch ms.")
+    str | None, option("--as-of", metavar="TIME", help="With --dry-run: time to predict for; RFC 3339 or epoch ms.")
 ]
 UsedOption = Annotated[
-    int | None, option("--used", metavar="PERCENT", min=0, max=100, help="With --dry-run: as if disks were that full.")
+    int | None, option("--used", metavar="PERCENT", min=0, max=100, help="With --dry-run: disk usage to assume.")
 ]
 ReservedOption = Annotated[
-    int | None, option("--reserved-hours", metavar="N", min=0, help="How long a file is kept; fileReservedTime, 72.")
+    int | None,
+    option("--reserved-hours", metavar="N", min=0, help="Hours that a file is kept. Default: fileReservedTime, 72."),
 ]
 
 

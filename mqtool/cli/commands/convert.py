@@ -23,12 +23,11 @@ if TYPE_CHECKING:
 HELP = """
 mqtool convert dledger /data/store /data/plain
 
-Make a store of another shape with the same messages in the same queues at the same queue offsets.
-dledger: a store whose log is kept by DLedger becomes an ordinary one; queues and index are made anew, physical
-offsets and with them offset message ids change. rocksdb-queues: queues that are in RocksDB become files, and so do
-topics, groups and offsets; file-queues: the way back. The result is verified. Damaged ranges are left out and
-reported, then the exit code is 1. What DST lacks is listed as left_behind. Nothing appears under DST before all of it
-is on disk.
+Write a store of another layout with the same messages in the same queues at the same queue offsets.
+dledger: from a DLedger log to an ordinary one; queues and index are rebuilt, physical offsets and offset message ids
+change. rocksdb-queues: from queues, topics, groups and offsets in RocksDB to files. file-queues: from files to
+RocksDB. The result is verified. Damaged ranges are left out and reported; the exit code is then 1. What is not
+converted is listed as left_behind. DST appears only when it is complete and on disk.
 
 impact: writes DST, a new or empty directory, and DST.incomplete meanwhile; the source is only read
 """
@@ -37,7 +36,7 @@ impact: writes DST, a new or empty directory, and DST.incomplete meanwhile; the 
 CONVERT = OutputSchema(
     "convert",
     1,
-    "what a conversion made",
+    "result of a conversion",
     (
         Column("what", "string", "the conversion", show=TABLE),
         Column("source", "string", "root of the store that was read", show=TABLE),
@@ -67,7 +66,7 @@ class Conversion(StrEnum):
 
 WhatArgument = Annotated[
     Conversion,
-    typer.Argument(metavar="WHAT", help="What SRC has: dledger, rocksdb-queues or file-queues.", show_default=False),
+    typer.Argument(metavar="WHAT", help="Layout of SRC: dledger, rocksdb-queues or file-queues.", show_default=False),
 ]
 
 
@@ -75,7 +74,7 @@ SourceArgument = Annotated[Path, typer.Argument(metavar="SRC", help="Root of the
 
 
 TargetArgument = Annotated[
-    Path, typer.Argument(metavar="DST", help="New or empty directory that takes the new store.", show_default=False)
+    Path, typer.Argument(metavar="DST", help="New or empty directory for the new store.", show_default=False)
 ]
 
 

@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 HELP = """
 mqtool diff /data/master /data/slave
 
-What do two stores not have in common: master and slave, before and after, copy and original? Up to which physical
-offset their CommitLogs agree and where they part, which bytes and messages each side has alone, which records differ
-in place and whose are damaged; each queue's bounds and messages; consumer offsets. What lies behind the end of a log,
-stale or torn, is told and makes no difference. Exit code 1 if they differ, 0 if they are equal.
+Compare two stores: master and slave, before and after, copy and original. Shows up to which physical offset their
+CommitLogs agree and where they diverge, which bytes and messages only one side has, which records differ in place and
+on which side they are damaged; each queue's bounds and messages; consumer offsets. Stale or torn bytes after the end
+of a log are reported and do not count as a difference. Exit code 1 if the stores differ, 0 if they are equal.
 
 impact: read-only
 """
 
 
 _REGION = (
-    count("start", "physical offset of the first byte, of a whole record where there is one"),
+    count("start", "physical offset of the first byte, of a complete record if there is one"),
     count("end", "physical offset after the last byte"),
     count("bytes", "how many of them differ"),
-    count("messages_a", "sound records of A in it"),
-    count("messages_b", "sound records of B in it"),
+    count("messages_a", "valid records of A in it"),
+    count("messages_b", "valid records of B in it"),
     count("damaged_a", "bytes of A in it without a valid record"),
     count("damaged_b", "bytes of B in it without a valid record"),
     text("detail", "what is wrong with the damaged side"),
@@ -46,10 +46,12 @@ _REGION = (
 
 _ALONE = (
     text("side", "a or b: who has it"),
-    text("kind", "front (the other begins later), end (the other ends sooner), gap (the other lacks a segment)"),
+    text(
+        "kind", "front (the other starts later), end (the other ends earlier), gap (a segment is missing in the other)"
+    ),
     count("start", "physical offset of the first byte"),
     count("end", "physical offset after the last byte"),
-    count("messages", "sound records that start in it"),
+    count("messages", "valid records that start in it"),
 )
 
 _TAIL = (
@@ -72,19 +74,19 @@ _LOG = (
     count("first_byte", "first byte that differs where both have any", nullable=True),
     count("same_bytes", "that both have"),
     count("different_bytes", "that both have, and not the same"),
-    count("filler_bytes", "that differ behind a BLANK, where brokers leave anything; no difference"),
-    count("messages_a", "sound records of A in the regions"),
-    count("messages_b", "sound records of B in the regions"),
+    count("filler_bytes", "that differ after a BLANK, where content is undefined; not a difference"),
+    count("messages_a", "valid records of A in the regions"),
+    count("messages_b", "valid records of B in the regions"),
     count("region_count", "regions in all"),
     Column("regions", "array", "what both have, and not the same; the first 1000", show=TABLE, fields=_REGION),
     Column("alone", "array", "what only one side has", show=TABLE, fields=_ALONE),
-    Column("tails", "array", "what lies behind the last record; makes no difference", show=TABLE, fields=_TAIL),
+    Column("tails", "array", "what follows the last record; not a difference", show=TABLE, fields=_TAIL),
 )
 
 _QUEUE = (
     text("topic", "name"),
     Column("queue_id", "integer", "of the topic", show=TABLE),
-    count("min_a", "min offset of A; null if the queue is not there", nullable=True),
+    count("min_a", "min offset of A; null if the queue is missing", nullable=True),
     count("max_a", "max offset of A", nullable=True),
     count("min_b", "min offset of B", nullable=True),
     count("max_b", "max offset of B", nullable=True),
@@ -119,7 +121,7 @@ DIFF = OutputSchema(
         Column("queues", "array", "queues that are not the same", show=TABLE, fields=_QUEUE),
         count("offsets_compared", "consumer offsets: how many"),
         Column("offsets", "array", "consumer offsets that are not the same", show=TABLE, fields=_OFFSET),
-        Column("not_compared", "array", "what could not be looked at, in words", show=TABLE),
+        Column("not_compared", "array", "what could not be read, as text", show=TABLE),
     ),
     single=True,
 )
@@ -147,10 +149,12 @@ def diff(
         list[Part] | None, option("--part", help="Compare only this: log, queues, offsets; may be repeated.")
     ] = None,
     config_a: Annotated[
-        Path | None, option("--config-a", metavar="FILE", help="broker.conf of A; overrules what the files tell.")
+        Path | None,
+        option("--config-a", metavar="FILE", help="broker.conf of A; overrides what is detected from the files."),
     ] = None,
     config_b: Annotated[
-        Path | None, option("--config-b", metavar="FILE", help="broker.conf of B; overrules what the files tell.")
+        Path | None,
+        option("--config-b", metavar="FILE", help="broker.conf of B; overrides what is detected from the files."),
     ] = None,
     output_format: FormatOption = Format.TABLE,
     progress: ProgressOption = ProgressMode.AUTO,

@@ -65,15 +65,15 @@ HELP = """
 mqtool dump /data/store --topic 'order*' --format jsonl
 
 Print the messages of a store, or the entries of any of its files. PATH is a store, a part of one (commitlog,
-consumequeue/TOPIC/0, index, config, …) or a single file, whose kind is recognised. Damage is told on stderr and does
-not end the reading; the exit code is then 1.
+consumequeue/TOPIC/0, index, config, …) or a single file, whose kind is detected. Damage is reported on stderr and
+reading continues after it; the exit code is then 1.
 
 impact: read-only
 """
 
-JobsOption = Annotated[int, option("--jobs", "-j", metavar="N", min=1, help="Processes for JSON.")]
+JobsOption = Annotated[int, option("--jobs", "-j", metavar="N", min=1, help="Worker processes for JSON output.")]
 KindOption = Annotated[
-    FileKindName | None, option("--kind", panel=SELECTION, help="Which part of a store, or what a file is.")
+    FileKindName | None, option("--kind", panel=SELECTION, help="Part of the store, or kind of the file.")
 ]
 
 
@@ -101,15 +101,15 @@ def dump(
     kind: KindOption = None,
     table: Annotated[
         str | None,
-        option("--table", metavar="NAME", panel=SELECTION, help="Which rows of a store of another kind: equeue-entry."),
+        option("--table", metavar="NAME", panel=SELECTION, help="Table of a store of another kind: equeue-entry."),
     ] = None,
     follow: Annotated[bool, option("--follow", "-F", panel=SELECTION, help="Wait for new messages.")] = False,
     output_format: FormatOption = Format.TABLE,
     body: BodyOption = None,
     max_body: MaxBodyOption = None,
     raw: RawOption = False,
-    explode: Annotated[bool, option("--explode", help="Inner batches as their messages.")] = False,
-    hex_: Annotated[bool, option("--hex", help="Each field beside its bytes.")] = False,
+    explode: Annotated[bool, option("--explode", help="Print the messages of inner batches one by one.")] = False,
+    hex_: Annotated[bool, option("--hex", help="Print each field with its bytes.")] = False,
     damage: DamageOption = DamageMode.STDERR,
     redact: RedactOption = False,
     config: ConfigOption = None,

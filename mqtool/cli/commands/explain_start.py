@@ -17,11 +17,11 @@ from mqtool.siblings.registry import recognise
 HELP = """
 mqtool explain-start /data/store
 
-What would a broker do to the store if it were started now? By default one of the release that wrote the store; the
-output states which was assumed. Whether it starts, or with which words it refuses;
-where its recovery scans, where it cuts the log, which files it deletes; every queue's bounds and the messages that
-consumers no longer get; what it would accept without a word; what the files do not decide. Works on a copy or in
-place, also while a broker runs: not a byte is touched. Exit code 1 if it would not start, or messages would be lost.
+Show what a broker would do to the store if it were started now. The default is the release that wrote the store; the
+output names it. Shows whether it starts, or the error with which it refuses; where recovery starts to scan, where it
+cuts the log, which files it deletes; every queue's bounds and the messages that consumers lose; what it would accept
+silently; what cannot be predicted from the files. Works on a copy or in place, also while a broker is running; nothing
+is written. Exit code 1 if the broker would not start, or messages would be lost.
 
 impact: read-only
 """
@@ -36,7 +36,7 @@ def explain_start(
         Broker | None, option("--broker", help="Release that would be started. [default: the detected one]")
     ] = None,
     quick: Annotated[
-        bool, option("--quick", help="Do not read the whole log: says all but which messages are lost.")
+        bool, option("--quick", help="Do not read the entire log: reports everything except which messages are lost.")
     ] = False,
     heap: Annotated[
         str | None,

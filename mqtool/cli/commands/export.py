@@ -45,12 +45,12 @@ if TYPE_CHECKING:
 HELP = """
 mqtool export /data/store --output orders-lake --topic Orders
 
-Write messages as Parquet: typed columns, sorted by topic, queue and offset, with statistics. DIR holds the tables
-messages, damage (what could not be read) and rejected_values (what could not be written as requested). All files of a
-run appear, or none; an interrupted run is simply run again. --state FILE makes it incremental: the next run adds
-exactly what is new. Several stores, NAME=STORE or globs go into one table with a column broker. --spark runs the
-same tasks on Spark, on this machine or a cluster that reaches stores and DIR under the same names. Of a store of
-another kind (see `mqtool formats`) each table becomes a Parquet file in DIR.
+Write messages as Parquet: typed columns, sorted by topic, queue and offset, with statistics. DIR contains the tables
+messages, damage (what could not be read) and rejected_values (what could not be converted). All files of a run appear,
+or none; after an interruption, run the command again. --state FILE makes the export incremental: the next run adds
+exactly what is new. Several stores, NAME=STORE or globs are written to one table with a column broker. --spark runs the
+same tasks on Spark, on this machine or on a cluster that has stores and DIR under the same paths. For a store of
+another kind (see `mqtool formats`), each table becomes a Parquet file in DIR.
 
 impact: writes below --output and the --state file, and nothing else; stores are only read
 """
@@ -137,16 +137,21 @@ StoresArgument = Annotated[
 ]
 ToOption = Annotated[
     str,
-    option("--output", "-o", metavar="DIR", help="Directory or URL for the result; new, empty, or made with --state."),
+    option(
+        "--output",
+        "-o",
+        metavar="DIR",
+        help="Directory or URL for the result; new, empty, or written with --state before.",
+    ),
 ]
 StateOption = Annotated[
-    str | None, option("--state", metavar="FILE", help="Remembers how far the export came; later runs go on.")
+    str | None, option("--state", metavar="FILE", help="Checkpoint file: later runs export only what is new.")
 ]
 WorkersOption = Annotated[
-    int | None, option("--jobs", "-j", metavar="N", min=1, help="Worker processes. Default: one a processor.")
+    int | None, option("--jobs", "-j", metavar="N", min=1, help="Worker processes. Default: one a core.")
 ]
 IncludeOption = Annotated[
-    Include, option("--include", panel=CONTENT, help="What consumers can see, or half and system records too.")
+    Include, option("--include", panel=CONTENT, help="Records that consumers can see, or half and system records too.")
 ]
 ColumnsOption = Annotated[
     str | None, option("--columns", metavar="NAME,…", panel=CONTENT, help="Columns of the messages table.")
@@ -160,13 +165,17 @@ RedactOption = Annotated[
 ]
 ModeOption = Annotated[Mode, option("--on-damage", panel=CONTENT, help="Report damage and skip it, or fail.")]
 PartitionOption = Annotated[
-    str | None, option("--partition-by", metavar="topic,date,hour", panel=FILES, help="Directories, as in Hive.")
+    str | None,
+    option(
+        "--partition-by", metavar="topic,date,hour", panel=FILES, help="Columns that become directories, as in Hive."
+    ),
 ]
-FileSizeOption = Annotated[
-    str, option("--file-size", metavar="SIZE", panel=FILES, help="Files end soon after this size.")
-]
+FileSizeOption = Annotated[str, option("--file-size", metavar="SIZE", panel=FILES, help="Target size of the files.")]
 SplitOption = Annotated[
-    str | None, option("--split", metavar="SIZE", panel=FILES, help="Log bytes of a task; each writes its own files.")
+    str | None,
+    option(
+        "--split", metavar="SIZE", panel=FILES, help="Bytes of the log for one task; each task writes its own files."
+    ),
 ]
 SparkOption = Annotated[bool, option("--spark", panel=SPARK, help="Run the tasks on Spark (needs Java 17).")]
 LevelOption = Annotated[
@@ -242,7 +251,7 @@ def export(
         others = (rewind, filters, include, body, mode, file_size, level)
         defaults = (False, Filters(), Include.COMMITTED, LakeBody.BINARY, Mode.PERMISSIVE, SIZE, 1)
         if any(given is not None for given in optional) or others != defaults:
-            raise UsageError(f"a store of kind {kind.name} is exported whole, table by table: give --to only")
+            raise UsageError(f"a store of kind {kind.name} is exported completely, table by table: give only --output")
         if where is not None:
             return siblings.export_on_spark(ctx.obj, kind, Path(stores[0]), Path(to), where, output_format)
         return siblings.export(ctx.obj, kind, Path(stores[0]), Path(to), output_format)

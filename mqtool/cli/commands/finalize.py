@@ -16,14 +16,14 @@ from mqtool.errors import RefusedError, UsageError
 HELP = """
 mqtool finalize /data/store --yes
 
-Give the way back up: the quarantine and the journal go, nothing of mqtool's stays in the store. Best done when a
-broker has run on it for a while; it need not stop for this.
+Discard the undo data of a change and free its space: the quarantine and the journal are deleted. Run it after a broker
+has worked on the store for a while; the broker can stay up.
 
 impact: deletes STORE/.mqtool with the old files; nothing without --yes
 """
 
 
-FINALIZE = ended_schema("finalize", "what giving the way back up came to")
+FINALIZE = ended_schema("finalize", "result of discarding the undo data")
 
 
 @prints(FINALIZE)
@@ -31,10 +31,10 @@ def finalize(
     ctx: typer.Context,
     target: ChangedArgument,
     *,
-    yes: Annotated[bool, option("--yes", help="The old files are not needed any more.")] = False,
+    yes: Annotated[bool, option("--yes", help="Confirm that the old files are no longer needed.")] = False,
     dry_run: DryRunOption = False,
     keep_journal: Annotated[
-        Path | None, option("--keep-journal", metavar="FILE", help="New file that takes the journal.")
+        Path | None, option("--keep-journal", metavar="FILE", help="New file for a copy of the journal.")
     ] = None,
     output_format: FormatOption = Format.TABLE,
     _debug: DebugOption = False,
@@ -45,7 +45,7 @@ def finalize(
     if yes and dry_run:
         raise UsageError("--yes and --dry-run exclude each other")
     if not yes and not dry_run:
-        raise RefusedError("finalize", "say that the old files are not needed any more: --yes", target)
+        raise RefusedError("finalize", "confirm that the old files are no longer needed: --yes", target)
     ended = finalize_change(target, dry_run=dry_run, keep_journal=keep_journal)
     next_step = command("finalize", target, "--yes") if dry_run else command("explain-start", ended.opened)
     return print_ended(ctx.obj, FINALIZE, output_format, ended, next_step, dry_run=dry_run)

@@ -50,9 +50,9 @@ from mqtool.siblings.registry import recognise
 HELP = """
 mqtool find /data/store --key order-4711
 
-Find messages by key, unique key, tag, property, time, range or body. Keys are looked up in the index files, and the
-ends of the log that these do not cover are scanned; all else is a scan. stderr says which way was taken. Nothing found:
-exit code 1.
+Find messages by key, unique key, tag, property, time, range or body. Keys are looked up in the index files; parts of
+the log that the index does not cover are scanned. All other searches scan the log. stderr reports which method was
+used. Exit code 1 if nothing is found.
 
 impact: read-only
 """
@@ -78,7 +78,9 @@ def find(
     queue: QueueOption = None,
     limit: LimitOption = None,
     max_bytes: MaxBytesOption = None,
-    way: Annotated[WayName, option("--by", panel=SELECTION, help="How to look.")] = WayName.AUTO,
+    way: Annotated[
+        WayName, option("--by", panel=SELECTION, help="Lookup method: index, scan, or whichever applies.")
+    ] = WayName.AUTO,
     output_format: FormatOption = Format.TABLE,
     body: BodyOption = None,
     max_body: MaxBodyOption = None,

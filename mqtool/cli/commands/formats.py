@@ -16,8 +16,8 @@ from mqtool.siblings.registry import COMMANDS, KINDS
 HELP = """
 mqtool formats
 
-List the kinds of stores and files that mqtool knows, with the commands that take each, what the library can do besides,
-and the page that describes it.
+List the supported kinds of stores and files, the commands that accept each, what else the library can do with them,
+and the page that describes them.
 
 impact: read-only
 """
@@ -30,7 +30,7 @@ FORMATS = OutputSchema(
         Column("name", "string", "stable", show=TABLE),
         Column("summary", "string", "what it is", show=TABLE),
         Column("commands", "array", "commands that take it", show=TABLE),
-        Column("library", "array", "what functions of its package do besides", show=TABLE),
+        Column("library", "array", "what else the functions of its package do", show=TABLE),
         Column("page", "string", "below docs/"),
     ),
 )

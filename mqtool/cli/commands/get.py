@@ -38,8 +38,9 @@ if TYPE_CHECKING:
 HELP = """
 mqtool get /data/store 4096 TopicTest/0@17 7F0000010000522B0000000000001000
 
-Print the messages at addresses: a physical offset, TOPIC/QUEUE@OFFSET, an offset message id or a unique key. Ids of the
-two kinds look alike: the first that leads to a message is taken, and stderr says which. Nothing there: exit code 1.
+Print the messages at addresses: a physical offset, TOPIC/QUEUE@OFFSET, an offset message id or a unique key. Both kinds
+of id look alike: the first interpretation that finds a message is used, and stderr reports which. Exit code 1 if
+nothing is found.
 
 impact: read-only
 """
@@ -106,5 +107,5 @@ def _resolve(store: Store, address: str, report: DamageReport) -> Resolved | Non
     except CorruptionError as error:
         report.say(f"{address}: nothing found: {error}")
     except UnreadableError as error:
-        report.unknown([f"what is at {address} is unknown: {error}"])
+        report.unknown([f"cannot read what is at {address}: {error}"])
     return None

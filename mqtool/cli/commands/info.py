@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 HELP = """
 mqtool info /data/store
 
-What is this store? Release, sizes and where they are known from, clean or unclean stop, the log's bounds, topics,
+Describe a store: release, sizes and how they were detected, clean or unclean shutdown, the log's bounds, topics,
 queues, groups and lag, index files, timer, oddities. Reads names, headers and a few records; --deep reads every record,
 counts exactly and lists damage (exit code 1).
 
@@ -81,11 +81,11 @@ _TOPIC_SCAN = (
 )
 
 _DEEP = (
-    count("messages", "sound records in the log"),
+    count("messages", "valid records in the log"),
     count("size", "their bytes"),
     count("damaged_ranges", "ranges without a valid record"),
     count("damaged_bytes", "bytes in them"),
-    _list("topics", "by topic, as the records say", *_TOPIC_SCAN),
+    _list("topics", "by topic, according to the records", *_TOPIC_SCAN),
     _list("damage", "the first 1000 ranges", *DAMAGE.columns[0].fields),
 )
 
@@ -95,7 +95,7 @@ INFO = OutputSchema(
     "what a store is",
     (
         text("path", "the store's root directory"),
-        text("version", "release line that wrote it: 4.9, 5, 5.1, 5.5; null if nothing tells", nullable=True),
+        text("version", "release line that wrote it: 4.9, 5, 5.1, 5.5; null if unknown", nullable=True),
         text("version_evidence", "why"),
         Column("clean_stop", "boolean", "there is no abort file", show=TABLE),
         Column("oddities", "array", "what to know first, in words", show=TABLE),
@@ -113,7 +113,7 @@ INFO = OutputSchema(
             text("topic", "name"),
             count("messages", "that its queues hold and the log still has"),
             count("queues", "on disk"),
-            count("size", "bytes of their records as the queues say; null in very large stores", nullable=True),
+            count("size", "bytes of their records according to the queues; null in very large stores", nullable=True),
             _time("first_timestamp", "store time of its first message"),
             _time("last_timestamp", "store time of its last message"),
             Column("configured", "boolean", "it is in topics.json", show="wide"),
@@ -149,9 +149,9 @@ INFO = OutputSchema(
             text("topic", "name"),
             count("queue_id", "of the topic"),
             count("consumer_offset", "next queue offset it will read"),
-            count("min_offset", "of the queue; null if it is not there", nullable=True, show="wide"),
-            count("max_offset", "of the queue; null if it is not there", nullable=True),
-            count("lag", "messages not yet read; null if the queue is not there", nullable=True),
+            count("min_offset", "of the queue; null if it is missing", nullable=True, show="wide"),
+            count("max_offset", "of the queue; null if it is missing", nullable=True),
+            count("lag", "messages not yet read; null if the queue is missing", nullable=True),
             show="wide",
         ),
         _list(
@@ -159,8 +159,8 @@ INFO = OutputSchema(
             "index files, oldest first",
             text("file", "name"),
             count("entries", "that are there"),
-            count("max_entries", "places, place 0 unused; null if nothing tells", nullable=True, show="wide"),
-            count("slots", "hash slots; null if nothing tells", nullable=True, show="wide"),
+            count("max_entries", "places, place 0 unused; null if unknown", nullable=True, show="wide"),
+            count("slots", "hash slots; null if unknown", nullable=True, show="wide"),
             _time("begin_timestamp", "store time of the first entry's record"),
             _time("end_timestamp", "store time of the last entry's record"),
             count("begin_physical_offset", "of the first entry's record", show="wide"),
@@ -203,7 +203,7 @@ INFO = OutputSchema(
             count("offset", "next queue offset"),
             show="wide",
         ),
-        Column("deep", "object", "what reading every record tells: --deep", show=TABLE, optional=True, fields=_DEEP),
+        Column("deep", "object", "result of reading every record: --deep", show=TABLE, optional=True, fields=_DEEP),
     ),
     single=True,
 )

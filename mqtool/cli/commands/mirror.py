@@ -19,11 +19,11 @@ from mqtool.cli.schema import TABLE, Column, OutputSchema, prints
 HELP = """
 mqtool mirror 127.0.0.1:10911 /data/copy
 
-Follow a running master of RocketMQ 4.9 or 5.x as its slave: the CommitLog byte for byte from the first byte that the
-master has, queues and index as they follow from it, topics, groups and offsets every ten seconds. The master needs no
-setting and is not changed; a synchronous one counts the copy as a slave. It runs until SIGTERM or Ctrl-C and makes
-connections that end again; --once ends when the copy has all that the master had at the start. A copy that was made
-before goes on where it ended. A broker may be started on it when the mirror has stopped.
+Follow a running master of RocketMQ 4.9 or 5.x as its slave: copy the CommitLog byte for byte from the master's first
+byte, dispatch it to queues and index, and fetch topics, groups and offsets every ten seconds. The master needs no
+setting and is not changed; a synchronous master counts the copy as a slave. Runs until SIGTERM or Ctrl-C and
+reconnects when a connection ends; --once exits after catching up with what the master had at the start. An existing
+copy is continued. A broker can start on the copy after the mirror has stopped.
 
 impact: writes the copy under its lock; asks the master, writes nothing there
 """
@@ -32,7 +32,7 @@ impact: writes the copy under its lock; asks the master, writes nothing there
 MIRROR = OutputSchema(
     "mirror",
     1,
-    "what a mirror came to when it ended",
+    "result of a mirror when it ended",
     (
         Column("master", "string", "address of the master", TABLE),
         Column("broker", "string", "its name", TABLE),
@@ -49,9 +49,9 @@ MIRROR = OutputSchema(
 def mirror(
     ctx: typer.Context,
     master: Annotated[str, typer.Argument(metavar="HOST:PORT", help="Address of the master, as clients use it.")],
-    copy: Annotated[Path, typer.Argument(metavar="COPY", help="Root of the copy; made if it is not there.")],
+    copy: Annotated[Path, typer.Argument(metavar="COPY", help="Root of the copy; created if missing.")],
     *,
-    once: Annotated[bool, option("--once", help="End when all that is there at the start has come.")] = False,
+    once: Annotated[bool, option("--once", help="Exit after catching up with the master.")] = False,
     output_format: FormatOption = Format.TABLE,
     _debug: DebugOption = False,
 ) -> ExitCode:

@@ -47,22 +47,23 @@ if TYPE_CHECKING:
 HELP = """
 mqtool plan rebuild consumequeue /data/store --topic Orders --queue 3 -o plan.json
 
-Work out a change and write it down: which files change, from which to which SHA-256, what it needs. Nothing is changed
-before `mqtool apply`. WORDS are a verb and the store:
+Write a plan for a change, to review before applying it: which files change, their SHA-256 before and after, and the
+preconditions. Nothing is changed until `mqtool apply`. WORDS are a verb and the store:
 
-repair: verify the store and repair all that a plan can.
-rebuild consumequeue|index|metadata|timer|all: derived files made anew in place; narrowed by --topic, --queue, --file.
-The timer's are not among all.
-undelete: --topic brings topics back from the log, configuration and queues.
-truncate: cut the log at --at, a record's physical offset, so that it stays cut; without --at what lies behind its end.
-redact: blank bodies of the messages at --at (offset, TOPIC/QUEUE@OFFSET or id) or of those that match.
-trim: set the segments aside that end at or before --before, with what only leads there.
-set-aside: move files (--file) out of the way.
-rename-segments: give CommitLog files (--file, or all) the names that the offsets in their records ask for.
-pad: make short segments (--file) as long as the others.
+repair: verify the store and repair everything that a plan can repair.
+rebuild consumequeue|index|metadata|timer|all: rebuild derived files in place; limit with --topic, --queue, --file.
+`all` does not include the timer's files.
+undelete: restore the topics of --topic from the log, with configuration and queues.
+truncate: cut the log at --at, a record's physical offset, so that it stays cut; without --at, clear what follows its
+end.
+redact: blank the bodies of the messages at --at (offset, TOPIC/QUEUE@OFFSET or id) or of all that match.
+trim: set aside the segments that end at or before --before, and derived files that only point to them.
+set-aside: move files (--file) out of the store.
+rename-segments: rename CommitLog files (--file, or all) to match the offsets in their records.
+pad: extend short segments (--file) to the size of the others.
 
-Or --from FINDINGS, what `mqtool verify --format json` printed, `-` for stdin: the changes that repair it. Exit code 1
-if an error is left that the plan does not repair, or if there is nothing to change.
+Or --from FINDINGS, the output of `mqtool verify --format json`, `-` for stdin: plan the changes that repair these
+findings. Exit code 1 if the plan leaves an error unrepaired, or if there is nothing to change.
 
 impact: writes the plan file and scratch files in --work-dir; the store is only read
 """
@@ -76,12 +77,12 @@ PLAN = OutputSchema(
         text("store", "root of the store"),
         text("plan", "file with the plan"),
         Column("changes", "array", "what was asked for", items="any", show=DATA),
-        Column("complete", "boolean", "false if damage keeps something from being made or mended", show=TABLE),
+        Column("complete", "boolean", "false if damage prevents something from being rebuilt or repaired", show=TABLE),
         count("files", "how many files change"),
-        count("space", "bytes that are needed beside what is there"),
-        text("digest", "SHA-256 that tells an edited plan", show=WIDE),
+        count("space", "bytes of disk space needed in addition"),
+        text("digest", "SHA-256 that detects an edited plan", show=WIDE),
         STEPS,
-        Column("notes", "array", "worth knowing before it is carried out", show=TABLE),
+        Column("notes", "array", "worth knowing before it is applied", show=TABLE),
         Column(
             "left",
             "array",
@@ -93,7 +94,7 @@ PLAN = OutputSchema(
                 text("remedy", "what to do about it"),
             ),
         ),
-        Column("gates", "array", "what must hold when it is carried out, beside unchanged files", show=WIDE),
+        Column("gates", "array", "preconditions for applying it, in addition to unchanged files", show=WIDE),
         text("next_step", "the command to type"),
     ),
     single=True,
@@ -103,7 +104,9 @@ CHANGE = "Change"
 
 WordsArgument = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[VERB [WHAT]] [STORE]", help="What to change, and the store's root.", show_default=False),
+    typer.Argument(
+        metavar="[VERB [WHAT]] [STORE]", help="What to change, and the root directory of the store.", show_default=False
+    ),
 ]
 PlanOption = Annotated[Path, option("--output", "-o", metavar="PLAN", help="New file for the plan; - for stdout.")]
 FromOption = Annotated[
@@ -114,13 +117,20 @@ FileOption = Annotated[
     option("--file", metavar="NAME", panel=CHANGE, help="Index file, config/NAME or path below the store; repeatable."),
 ]
 AtOption = Annotated[
-    list[str] | None, option("--at", metavar="ADDRESS", panel=CHANGE, help="Where: see truncate and redact above.")
+    list[str] | None,
+    option(
+        "--at",
+        metavar="ADDRESS",
+        panel=CHANGE,
+        help="Physical offset, place in a queue or id; see truncate and redact above.",
+    ),
 ]
 BeforeOption = Annotated[
     int | None, option("--before", metavar="OFFSET", panel=CHANGE, help="Physical offset that stays, for trim.")
 ]
 WorkOption = Annotated[
-    Path | None, option("--work-dir", metavar="DIR", help="Takes scratch files; the system's own place if not given.")
+    Path | None,
+    option("--work-dir", metavar="DIR", help="Directory for scratch files. Default: the system's temporary directory."),
 ]
 
 
@@ -362,9 +372,7 @@ def _redacted(store: Store, options: _Options) -> tuple[int, ...]:
     if wanted:
         for message in store.messages(**wanted):
             if isinstance(message, Damage):
-                options.damage.append(
-                    f"damage: physical offsets {message.start} to {message.end} could not be looked at"
-                )
+                options.damage.append(f"damage: physical offsets {message.start} to {message.end} could not be read")
             else:
                 offsets.add(message.physical_offset)
     return tuple(sorted(offsets))

@@ -50,10 +50,10 @@ if TYPE_CHECKING:
 HELP = """
 mqtool rebuild consumequeue /data/store --output rebuilt
 
-Make derived files anew from the CommitLog alone: queues, index, configuration, timer wheel and log. The bytes are
-those that the broker writes; docs/rebuild.md lists what can differ. All of it, or some topics, one queue, a range of
-physical offsets, one index file. Damaged ranges are skipped and reported, and messages keep their queue offsets; then
-the exit code is 1. --state FILE notes how far the run is, --resume goes on there.
+Rebuild derived files from the CommitLog alone: queues, index, configuration, timer wheel and log. The bytes are those
+that the broker writes; docs/rebuild.md lists the exceptions. Rebuilds everything, or some topics, one queue, a range of
+physical offsets, one index file. Damaged ranges are skipped and reported, and messages keep their queue offsets; the
+exit code is then 1. With --state FILE, an interrupted run can be continued with --resume.
 
 impact: writes below --output and the --state file, and nothing else; the store is only read
 """
@@ -131,7 +131,7 @@ REBUILD = OutputSchema(
         Column(
             "guesses",
             "array",
-            "entries of configuration files that no file told",
+            "entries of configuration files that no file states",
             show=TABLE,
             fields=(
                 Column("file", "string", "in which it stands", show=TABLE),
@@ -171,16 +171,16 @@ OutOption = Annotated[
     Path, option("--output", "-o", metavar="DIR", help="New or empty directory for the rebuilt files.")
 ]
 FileOption = Annotated[
-    str | None, option("--file", metavar="NAME", help="Only this index file; the one before it must be whole.")
+    str | None, option("--file", metavar="NAME", help="Rebuild only this index file; the one before it must be intact.")
 ]
 JobsOption = Annotated[
-    int | None, option("--jobs", "-j", metavar="N", min=1, panel=RUN, help="Processes; one a processor if not given.")
+    int | None, option("--jobs", "-j", metavar="N", min=1, panel=RUN, help="Worker processes. Default: one a core.")
 ]
 StateOption = Annotated[
-    Path | None, option("--state", metavar="FILE", panel=RUN, help="Notes how far the run is; removed at its end.")
+    Path | None, option("--state", metavar="FILE", panel=RUN, help="Checkpoint file for resuming; deleted on success.")
 ]
 ResumeOption = Annotated[
-    bool, option("--resume", panel=RUN, help="Go on where --state says; from the start if it says nothing.")
+    bool, option("--resume", panel=RUN, help="Continue from --state; start at the beginning if it is empty.")
 ]
 VersionOption = Annotated[
     str | None,
@@ -208,7 +208,7 @@ class _Options:
     def check(self) -> None:
         """Raises UsageError for options that do not go together."""
         if self.resume and self.state is None:
-            raise UsageError("--resume goes on where --state FILE says: give both")
+            raise UsageError("--resume continues from --state FILE: give both")
         if self.file is not None and self.what is not What.INDEX:
             raise UsageError(f"--file names an index file: rebuild index, not {self.what}")
         narrowed = self.topics or self.queue_id is not None
@@ -384,7 +384,10 @@ def _timer_guesses(timer: TimerResult | None) -> Iterator[Guess]:
     from mqtool.rebuild.metadata import Guess
 
     if timer is not None and timer.guessed:
-        reason = "no record tells when the broker met a message that still waits; the second in which it was stored"
+        reason = (
+            "no record states when the broker read a message that still waits; the second in which it was "
+            "stored is used"
+        )
         yield Guess(file_names.TIMER_LOG, "write times", f"{timer.guessed} of {timer.units} units", reason)
     if timer is not None and timer.read_time_from != file_names.TIMER_CHECKPOINT:
         yield Guess(

@@ -64,7 +64,7 @@ RECOVER = OutputSchema(
         Column("mode", "string", "compatible or careful", show=TABLE),
         Column("clean_stop", "boolean", "the store had been shut down cleanly", show=TABLE),
         Column("scan_from", "int64", "physical offset from which records were checked", show=TABLE, nullable=True),
-        Column("end", "int64", "physical offset at which the log goes on", show=TABLE),
+        Column("end", "int64", "physical offset at which the log continues", show=TABLE),
         Column("records", "int64", "how many were checked", show=TABLE),
         Column("dispatched", "int64", "how many were given to queues and index", show=TABLE),
         Column(
@@ -80,7 +80,9 @@ RECOVER = OutputSchema(
         ),
         _texts("deleted", "files that were deleted"),
         _texts("quarantined", "what was moved aside, below the store's root"),
-        Column("cut_messages", "int64", "whole messages in what was cut, listed in messages.jsonl there", show=TABLE),
+        Column(
+            "cut_messages", "int64", "complete messages in what was cut, listed in messages.jsonl there", show=TABLE
+        ),
         _texts("why", "the rules that were applied"),
         _texts("accepted", "what is wrong and was accepted"),
         Column("kept", "string", "directory with the old files, for undo; null: none", show=TABLE, nullable=True),
@@ -102,10 +104,10 @@ ModeOption = Annotated[
     Mode, option("--mode", help="careful: keep what is cut in STORE/quarantine; compatible: as the broker.")
 ]
 BrokerOption = Annotated[
-    Broker | None, option("--broker", help="The release whose rules hold. Default: the one that wrote the store.")
+    Broker | None, option("--broker", help="Release whose rules apply. Default: the one that wrote the store.")
 ]
-DryRunOption = Annotated[bool, option("--dry-run", help="Print what would happen; write nothing.")]
-YesOption = Annotated[bool, option("--yes", help="With --no-keep: do not ask.")]
+DryRunOption = Annotated[bool, option("--dry-run", help="Print what would happen without writing anything.")]
+YesOption = Annotated[bool, option("--yes", help="Do not ask for confirmation with --no-keep.")]
 
 
 _MARKS = (file_names.ABORT, file_names.ABORT_BACKUP)
@@ -159,7 +161,10 @@ def recover(
     except UnreadableError as error:
         if dry_run:
             return print_start_outcome(ctx.obj, store, config, output_format, broker=broker and broker.value)
-        words = "what a recovery would cut is unknown; nothing was changed. `mqtool recover --dry-run` says what to do"
+        words = (
+            "what a recovery would cut is unknown; nothing was changed. Run `mqtool recover --dry-run` to see "
+            "what to do"
+        )
         raise RefusedError("unreadable", f"{error.reason}; {words}", error.path) from error
 
 

@@ -46,11 +46,11 @@ if TYPE_CHECKING:
 HELP = """
 mqtool replay /data/store --to /data/rescue --topic Orders --ids ids.jsonl --state replay.state
 
-Store messages again, in the order they were stored in. SOURCE is a store, JSON Lines as `dump` prints them, or Parquet
-as `export` writes it; what consumers could see is replayed, with its keys, tags, properties, queue and born host, and
-gets new offsets. --ids writes old and new places, a line for each message. --state makes it resumable: a run that was
-killed anywhere is simply run again, and no message is missing or there twice. The target is made if it is not there;
-otherwise it goes on in its own layout and release. Exit code 1 if a message was refused or the source is damaged.
+Store messages again, in their original order. SOURCE is a store, JSON Lines in the format of `dump`, or Parquet in the
+format of `export`. Messages that consumers could see are replayed, with their keys, tags, properties, queue and born
+host, and get new offsets. --ids writes old and new places, a line for each message. --state makes it resumable: run the
+same command again after an interruption; no message is missing or stored twice. A missing target is created; an
+existing one keeps its layout and release. Exit code 1 if a message was rejected or the source is damaged.
 
 --to HOST:PORT is a name server instead: messages are sent to its running brokers, at least once after a crash.
 
@@ -62,17 +62,17 @@ SourceArgument = Annotated[
     Path, typer.Argument(metavar="SOURCE", help="A store, a file of JSON Lines or Parquet, or a directory of `export`.")
 ]
 ToOption = Annotated[
-    str, option("--to", metavar="TARGET", help="Store that takes them, new or stopped; or HOST:PORT of a name server.")
+    str, option("--to", metavar="TARGET", help="Store to append to, new or stopped; or HOST:PORT of a name server.")
 ]
 IdsOption = Annotated[
-    Path | None, option("--ids", metavar="FILE", help="Write old and new places here, as JSON Lines; a new file.")
+    Path | None, option("--ids", metavar="FILE", help="New file for old and new places, as JSON Lines.")
 ]
 StateOption = Annotated[
-    Path | None, option("--state", metavar="FILE", help="Remember how far it is here; run again with it to go on.")
+    Path | None, option("--state", metavar="FILE", help="Checkpoint file: run again with it to continue.")
 ]
-RateOption = Annotated[float | None, option("--rate", metavar="N", help="Messages a second at most.")]
+RateOption = Annotated[float | None, option("--rate", metavar="N", help="Send at most N messages a second.")]
 KeepTimesOption = Annotated[
-    bool, option("--keep-times", help="Keep the producers' born times; else they are those of the replay.")
+    bool, option("--keep-times", help="Keep the producers' born times instead of setting new ones.")
 ]
 
 
@@ -85,13 +85,13 @@ class Flush(StrEnum):
 
 FlushOption = Annotated[
     Flush | None,
-    option("--flush", help="When messages are on disk in a --to store: as they are stored, or at the end."),
+    option("--flush", help="When messages in a --to store reach the disk: one by one, or at the end."),
 ]
 BrokerOption = Annotated[
     Broker | None,
     option("--broker", help="Release whose on-disk format to write. Default: the --to store's; 5.5 for a new one."),
 ]
-DryRunOption = Annotated[bool, option("--dry-run", help="Only say what would be stored; nothing is written.")]
+DryRunOption = Annotated[bool, option("--dry-run", help="Report what would be stored without writing anything.")]
 
 
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^/\[\]:]+):[0-9]+")
@@ -107,7 +107,7 @@ REPLAY = OutputSchema(
         count("replayed", "messages stored by this run"),
         count("found_there", "messages that an earlier run had stored before it died"),
         count("refused", "messages that the target does not take"),
-        count("not_selected", "messages that were looked at and not asked for"),
+        count("not_selected", "messages that were read and not selected"),
         count("not_committed", "records that consumers could not see"),
         count("damage", "damaged ranges of the source's log"),
         count("damaged_bytes", "bytes in them"),

@@ -32,11 +32,11 @@ from mqtool.errors import UsageError
 HELP = """
 mqtool report /data/store -o report.html
 
-One page of HTML to attach to a ticket: the verdict of verify, what to do, what is lost for whom, a map of the segments
-and of the damage, messages over time, queues and consumers that are behind, what is odd in the configuration. The page
-is one file, loads nothing and holds no message bodies. Exit code 1 if the store is corrupt, as for verify.
+Write one HTML page to attach to a ticket: the result of verify, what to do, what is lost for whom, a map of the
+segments and of the damage, messages over time, queues and consumers that lag, configuration that needs attention. The
+page is one file, loads nothing and contains no message bodies. Exit code 1 if the store is corrupt, as for verify.
 
-impact: writes --output, as a whole or not at all; the store is only read
+impact: writes --output atomically; the store is only read
 """
 
 
@@ -64,10 +64,20 @@ def report(
     ctx: typer.Context,
     store: StoreArgument,
     *,
-    output: Annotated[Path, option("--output", "-o", metavar="FILE", help="The page; an old one is replaced.")],
+    output: Annotated[
+        Path, option("--output", "-o", metavar="FILE", help="File for the page; an existing one is replaced.")
+    ],
     topic: TopicOption = None,
     jobs: Annotated[
-        int | None, option("--jobs", "-j", metavar="N", panel=WORK, min=1, help="Processes; as for verify.")
+        int | None,
+        option(
+            "--jobs",
+            "-j",
+            metavar="N",
+            panel=WORK,
+            min=1,
+            help="Worker processes. Default: one for small stores, else one a core.",
+        ),
     ] = None,
     throttle: ThrottleOption = None,
     output_format: FormatOption = Format.TABLE,

@@ -18,31 +18,31 @@ from mqtool.errors import UsageError
 HELP = """
 mqtool restore /backup/store /data/restored
 
-Bring the newest snapshot of a backup, or the one that --snapshot names, into a new directory. Every piece is held to
-its SHA-256, every file to that of the whole, and the new store is verified. It appears under its name when it is whole
-and on disk. A damaged or incomplete backup is refused, with the piece that is wrong (exit code 4). --check reads and
-proves everything and makes nothing; --list shows the snapshots.
+Restore the newest snapshot of a backup, or the one named by --snapshot, into a new directory. Every piece and every
+file is checked against its SHA-256, and the new store is verified. NEWROOT appears only when it is complete and on
+disk. A damaged or incomplete backup is refused, naming the wrong piece (exit code 4). --check reads and verifies
+everything without restoring it; --list shows the snapshots.
 
-impact: writes NEWROOT, beside it while it is made; nothing with --check or --list
+impact: writes NEWROOT, next to it while it is incomplete; nothing with --check or --list
 """
 
 
 RESTORE = OutputSchema(
     "restore",
     1,
-    "what a snapshot holds, and what bringing it back came to",
+    "contents of a snapshot, and the result of restoring it",
     (
         text("backup", "directory with the backups"),
         text("snapshot", "its name: when it was begun, UTC"),
         text("of", "root of the store that it is of"),
-        flag("live", "a broker held that store meanwhile"),
+        flag("live", "a broker was running on that store meanwhile"),
         count("log_end", "physical offset up to which the log was taken; null if all of it was", nullable=True),
-        text("target", "root of the new store; null if none was made", nullable=True),
+        text("target", "root of the new store; null if none was created", nullable=True),
         flag("checked", "every byte was proved"),
         count("files", "in the snapshot"),
         count("bytes", "of all of them, zeros included"),
-        text("verify", "state that `mqtool verify` gives the new store; null if none was made", nullable=True),
-        Column("snapshots", "array", "all that are whole, oldest first", show=TABLE),
+        text("verify", "state that `mqtool verify` gives the new store; null if none was created", nullable=True),
+        Column("snapshots", "array", "all complete ones, oldest first", show=TABLE),
         Column("notes", "array", "worth knowing", show=TABLE),
     ),
     single=True,
@@ -58,10 +58,10 @@ def restore(
     ] = None,
     *,
     snapshot: Annotated[
-        str | None, option("--snapshot", metavar="NAME", help="Which; the newest if not given.")
+        str | None, option("--snapshot", metavar="NAME", help="Snapshot to restore. Default: the newest.")
     ] = None,
-    check: Annotated[bool, option("--check", help="Prove the snapshot, make nothing.")] = False,
-    show: Annotated[bool, option("--list", help="Name the snapshots, make nothing.")] = False,
+    check: Annotated[bool, option("--check", help="Verify the snapshot without restoring it.")] = False,
+    show: Annotated[bool, option("--list", help="List the snapshots without restoring one.")] = False,
     output_format: FormatOption = Format.TABLE,
     progress: ProgressOption = ProgressMode.AUTO,
     _debug: DebugOption = False,

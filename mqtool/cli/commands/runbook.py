@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 HELP = """
 mqtool runbook match /data/store
 
-Runbooks: known troubles of a store, as code. `match` says which it is, `list` names all, `show` prints a page, `run`
-goes through the steps of one.
+Detect and repair known problems of a store, step by step. `match` shows which runbooks apply, `list` lists all, `show`
+prints one, `run` goes through its steps.
 
 impact: `run --apply` changes the store by a plan or writes the directory of --to; nothing else does
 """
@@ -38,7 +38,7 @@ RUNBOOK_LIST = OutputSchema(
         text("id", "what `run` takes"),
         text("name", "the trouble"),
         text("symptom", "the first of them"),
-        text("needs", "options that it needs to be carried out", show=WIDE),
+        text("needs", "options that it needs for --apply", show=WIDE),
     ),
 )
 
@@ -65,7 +65,7 @@ RUNBOOK_PAGE = OutputSchema(
 RUNBOOK = OutputSchema(
     "runbook",
     2,
-    "what a run of a runbook came to",
+    "result of running a runbook",
     (
         text("runbook", "id"),
         text("name", "the trouble"),
@@ -73,20 +73,20 @@ RUNBOOK = OutputSchema(
         text("broker", "release that the start was worked out for"),
         text("begun", "RFC 3339"),
         flag("present", "the trouble is there"),
-        flag("applied", "something was carried out"),
-        flag("mended", "the trouble is gone; null if nothing was carried out", nullable=True),
+        flag("applied", "something was applied"),
+        flag("mended", "the problem is solved; null if nothing was applied", nullable=True),
         Column(
             "physically_gone",
             "int64",
-            "messages of which the store held no intact record when the run began; null if that is not known",
+            "messages without an intact record in the store when the run began; null if unknown",
             show=TABLE,
             nullable=True,
         ),
         Column(
             "lost_by_start",
             "int64",
-            "messages that consumers lose if the broker is started instead, those that are gone among them; null if it "
-            "does not come to run",
+            "messages that consumers lose if the broker is started instead, including those that are lost; null if "
+            "it does not start",
             show=TABLE,
             nullable=True,
         ),
@@ -129,7 +129,7 @@ impact: read-only
 SHOW = """
 mqtool runbook show RB-03
 
-Print the page of a runbook: symptom, cause, steps, limits, and the codes of verify that it is about.
+Print a runbook: symptom, cause, steps, limits, and the codes of verify that it covers.
 
 impact: read-only
 """
@@ -137,8 +137,8 @@ impact: read-only
 MATCH = """
 mqtool runbook match /data/store
 
-Say which runbooks fit: a store (the order is the one to run them in), a code of verify, a runbook's own id or name, or
-a line of a broker's log or a part of it (the longest match first). Exit code 1 if none does.
+Show which runbooks apply to a store (in the order to run them), a code of verify, a runbook's own id or name, or a line
+of a broker's log or a part of it (the longest match first). Exit code 1 if none does.
 
 impact: read-only
 """
@@ -146,11 +146,11 @@ impact: read-only
 RUN = """
 mqtool runbook run RB-03 /data/store
 
-Go through the steps of a runbook: detect, explain (what a start of the broker would do and cost), plan, gates; and with
---apply --yes: apply and verify. Without --apply nothing is changed. What was changed is undone by `mqtool undo STORE`;
-what needs a new directory (--to) leaves the store as it is. Exit code 4 if the symptom is not there or a gate is not
-met; 1 if it is there and cannot be repaired, or not completely. --protocol FILE writes the evidence as Markdown for a
-ticket.
+Go through the steps of a runbook: detect, explain (what a start of the broker would do and cost), plan, check
+preconditions; with --apply --yes also apply and verify. Without --apply nothing is changed. `mqtool undo STORE` undoes
+a change; runbooks that need a new directory (--to) leave the store as it is. Exit code 4 if the symptom is absent or a
+precondition is not met; 1 if it is present and cannot be repaired, or not completely. --protocol FILE writes the
+evidence as Markdown for a ticket.
 
 impact: with --apply changes the store by a plan or writes the directory of --to; else writes nothing but --protocol
 """
@@ -160,7 +160,8 @@ INPUT = "What the runbook needs"
 
 AtOption = Annotated[int | None, option("--at", metavar="OFFSET", panel=INPUT, help="Physical offset of a record.")]
 BeforeOption = Annotated[
-    int | None, option("--before", metavar="OFFSET", panel=INPUT, help="Physical offset; segments before it go.")
+    int | None,
+    option("--before", metavar="OFFSET", panel=INPUT, help="Physical offset; segments before it are set aside."),
 ]
 
 
@@ -235,7 +236,7 @@ def match(
             found = by_store(Case(store, Request(config=config)))
         steps = [command("runbook", "run", one.book.id, opened(root, config)) for one in found]
         if len(found) > 1:
-            note("run them in this order, and match again after each: one may make the next unnecessary")
+            note("run them in this order, and run match again after each: one may make the next unnecessary")
     else:
         found = by_name(what) or by_line(what)
         steps = [command("runbook", "show", one.book.id) for one in found]
@@ -256,21 +257,21 @@ def run(
     identity: IdArgument,
     store: StoreArgument,
     *,
-    apply: Annotated[bool, option("--apply", help="Carry it out; without it, look and plan only.")] = False,
-    yes: Annotated[bool, option("--yes", help="There is a backup or snapshot, or none is needed.")] = False,
+    apply: Annotated[bool, option("--apply", help="Apply the plan. Without it, only detect and plan.")] = False,
+    yes: Annotated[
+        bool, option("--yes", help="Confirm that there is a backup or snapshot, or that none is needed.")
+    ] = False,
     protocol: Annotated[
-        Path | None, option("--protocol", metavar="FILE", help="New file that takes the evidence as Markdown.")
+        Path | None, option("--protocol", metavar="FILE", help="New file for the evidence, as Markdown.")
     ] = None,
     broker: Annotated[
-        Broker | None, option("--broker", help="Release that would be started; the store's own if not given.")
+        Broker | None, option("--broker", help="Release that would be started. Default: the store's own.")
     ] = None,
     copies: Annotated[
         list[Path] | None,
-        option("--with", metavar="STORE", panel=INPUT, help="Another copy of the same log; repeatable."),
+        option("--with", metavar="STORE", panel=INPUT, help="Another copy of the same log; may be repeated."),
     ] = None,
-    to: Annotated[
-        Path | None, option("--to", metavar="DIR", panel=INPUT, help="New directory that takes what is made.")
-    ] = None,
+    to: Annotated[Path | None, option("--to", metavar="DIR", panel=INPUT, help="New directory for the result.")] = None,
     topic: TopicOption = None,
     at: AtOption = None,
     before: BeforeOption = None,

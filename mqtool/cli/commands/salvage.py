@@ -21,22 +21,22 @@ from mqtool.siblings.registry import recognise
 HELP = """
 mqtool salvage /data/damaged /data/salvaged --with /backup/slave
 
-Copy every record that can be proved into a new store, and say what is lost, by topic, queue and consumer group.
-Records stay at their physical offsets, holes between them are filled with what a broker walks across, and messages
-keep their queue offsets; --compact moves records together instead and writes a map of old to new offsets. What the
-first store lacks is taken from copies of it (--with, repeatable): a slave, an older backup. Queues and index are
-derived anew, config/ is copied where it can be read. The new store appears when it is whole. Exit code 1 if anything
-is known to be lost. Of EQueue's and EventStore's chunks what lies between damage is found from either end; DST takes a
-new store, or a Parquet file of the records.
+Copy every valid record of a damaged store to a new store, and report what is lost by topic, queue and consumer group.
+Records stay at their physical offsets, holes between them are filled so that a broker skips them, and messages keep
+their queue offsets; --compact closes the gaps instead and writes a map of old to new offsets. Records that the first
+store lost are taken from copies of it (--with, repeatable): a slave, an older backup. Queues and index are rebuilt,
+config/ is copied where it is readable. DST appears only when it is complete. Exit code 1 if anything is known to be
+lost. In EQueue and EventStore chunks, records between damaged ranges are found from either end; DST is then a new
+store, or a Parquet file of the records.
 
-impact: writes DST, beside it while it is made, and the --map file; the old stores are only read
+impact: writes DST, next to it while it is incomplete, and the --map file; the old stores are only read
 """
 
 
 SALVAGE = OutputSchema(
     "salvage",
     1,
-    "what a salvage came to",
+    "result of a salvage",
     (
         text("store", "root of the damaged store"),
         text("target", "root of the new one"),
@@ -61,7 +61,7 @@ SALVAGE = OutputSchema(
         Column(
             "queues",
             "array",
-            "what is there and what is lost",
+            "what is present and what is lost",
             show=TABLE,
             fields=(
                 text("topic", "topic"),
@@ -69,7 +69,7 @@ SALVAGE = OutputSchema(
                 count("min_offset", "first queue offset"),
                 count("max_offset", "one past the last"),
                 count("salvaged", "messages in the new store"),
-                count("lost", "messages that are gone"),
+                count("lost", "lost messages"),
                 text("lost_offsets", "their queue offsets"),
             ),
         ),
@@ -103,7 +103,7 @@ SALVAGE = OutputSchema(
             "array",
             "files of config/, and the checkpoint",
             show=WIDE,
-            fields=(text("file", "name"), text("source", "copied, or made anew")),
+            fields=(text("file", "name"), text("source", "copied, or rebuilt")),
         ),
         Column("index_files", "array", "names", show=WIDE),
         Column("notes", "array", "worth knowing", show=TABLE),
@@ -120,12 +120,14 @@ def salvage(
     *,
     copies: Annotated[
         list[Path] | None,
-        option("--with", metavar="STORE", help="A further copy of the same log; repeatable, the best first."),
+        option("--with", metavar="STORE", help="Another copy of the same log; repeatable, the best one first."),
     ] = None,
-    compact: Annotated[bool, option("--compact", help="Move records together; physical offsets change.")] = False,
+    compact: Annotated[
+        bool, option("--compact", help="Close the gaps between records; physical offsets change.")
+    ] = False,
     map_file: Annotated[
         Path | None,
-        option("--map", metavar="FILE", help="CSV of old and new offsets; DST.map.csv if not given."),
+        option("--map", metavar="FILE", help="CSV file for old and new offsets. Default: DST.map.csv."),
     ] = None,
     output_format: FormatOption = Format.TABLE,
     config: ConfigOption = None,

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 HELP = """
 mqtool serve /data/store --port 10911 --namesrv-port 9876
 
-Serve a store to unmodified RocketMQ clients: broker and name server in one process, on the files of the real one,
-which may take the directory over when this one has stopped, and the other way round. When clients are served, one JSON
-line with the addresses is printed to stdout; everything else goes to stderr. SIGTERM and Ctrl-C stop in order: what is
-acknowledged is on the disk. Port 0 takes a free port. --read-only serves a copy or a damaged store without writing a
-byte under it: consumers move on past what cannot be read, and their offsets are kept in memory.
+Serve a store to unmodified RocketMQ clients: broker and name server in one process, on the same files as RocketMQ. A
+real broker can take over the directory when this one has stopped, and vice versa. When it is ready, one JSON line with
+the addresses is printed to stdout; everything else goes to stderr. SIGTERM and Ctrl-C shut it down cleanly: everything
+acknowledged is on disk. Port 0 chooses a free port. --read-only serves a copy or a damaged store without writing a byte
+to it: consumers skip what cannot be read, and their offsets are kept in memory.
 
 impact: writes the store as a broker does; with --read-only, writes nothing
 """
@@ -77,11 +77,11 @@ ServeFormatOption = Annotated[
         panel=OUTPUT,
         is_eager=True,
         callback=schema_if_help,
-        help="The line that is printed is JSON; help prints its JSON Schema.",
+        help="Output format; help prints the JSON Schema of the output.",
     ),
 ]
 StoreArgument = Annotated[
-    Path | None, typer.Argument(metavar="STORE", help="Root of the store; made if it is not there.", show_default=False)
+    Path | None, typer.Argument(metavar="STORE", help="Root of the store; created if missing.", show_default=False)
 ]
 StoreOption = Annotated[Path | None, option("--store", metavar="DIR", help="The same as STORE.")]
 HostOption = Annotated[str, option("--host", metavar="ADDRESS", panel=NETWORK, help="Address to listen on.")]
@@ -94,33 +94,57 @@ NoNameServerOption = Annotated[
 ]
 AdvertiseOption = Annotated[
     str | None,
-    option("--advertise", metavar="HOST", panel=NETWORK, help="Host that clients are told, if not that of --host."),
+    option(
+        "--advertise",
+        metavar="HOST",
+        panel=NETWORK,
+        help="Host name or address given to clients. Default: that of --host.",
+    ),
 ]
 AdminPortOption = Annotated[
     int | None,
-    option("--admin-port", metavar="N", min=0, max=65535, panel=NETWORK, help="Port of metrics, health and a page."),
+    option(
+        "--admin-port", metavar="N", min=0, max=65535, panel=NETWORK, help="Port of metrics, health and the web page."
+    ),
 ]
 ReadOnlyOption = Annotated[bool, option("--read-only", panel=STORE, help="Write nothing into the store.")]
 AclOption = Annotated[
-    Path | None, option("--acl", metavar="FILE", panel=ACCESS, help="Accounts, as plain_acl.yml; without, all may all.")
+    Path | None,
+    option(
+        "--acl",
+        metavar="FILE",
+        panel=ACCESS,
+        help="Accounts, as plain_acl.yml. Default: everything is allowed to everybody.",
+    ),
 ]
 CertificateOption = Annotated[
     Path | None,
-    option("--tls-cert", metavar="FILE", panel=ACCESS, help="Certificate of TLS in PEM; without, a self-made one."),
+    option("--tls-cert", metavar="FILE", panel=ACCESS, help="TLS certificate in PEM. Default: a self-signed one."),
 ]
 KeyOption = Annotated[
-    Path | None, option("--tls-key", metavar="FILE", panel=ACCESS, help="Its key, if not in the same file.")
+    Path | None,
+    option(
+        "--tls-key",
+        metavar="FILE",
+        panel=ACCESS,
+        help="TLS private key in PEM, if it is not in the file of --tls-cert.",
+    ),
 ]
 TlsOption = Annotated[
-    TlsMode, option("--tls", panel=ACCESS, help="Connections to take: plain, TLS, or both (permissive).")
+    TlsMode, option("--tls", panel=ACCESS, help="Accepted connections: plain, TLS, or both (permissive).")
 ]
 FlushOption = Annotated[
     Flush | None,
-    option("--flush", panel=STORE, help="Whether senders wait for the disk; as flushDiskType says if not given."),
+    option("--flush", panel=STORE, help="Whether senders wait for the disk. Default: flushDiskType of --config."),
 ]
 SetOption = Annotated[
     list[str] | None,
-    option("--set", metavar="KEY=VALUE", panel=STORE, help="A key of broker.conf; may be repeated. Unknown keys warn."),
+    option(
+        "--set",
+        metavar="KEY=VALUE",
+        panel=STORE,
+        help="Set a key of broker.conf; may be repeated. Unknown keys cause a warning.",
+    ),
 ]
 
 

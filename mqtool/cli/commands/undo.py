@@ -12,14 +12,14 @@ from mqtool.commands import command
 HELP = """
 mqtool undo /data/store
 
-Take the last change back: the store is as it was before, byte for byte and with its times, and nothing of mqtool's
-stays in it. Works on a change that was not finished, too. It is refused (exit code 4) if the store has been written to
-since, for instance by a broker: that would be lost.
+Undo the last change: every file is restored byte for byte with its times, and STORE/.mqtool is removed. An unfinished
+change can be undone too. It is refused (exit code 4) if the store has been written to since, for instance by a broker,
+because that would be lost.
 
 impact: changes the store back to what it was before `mqtool apply`
 """
 
-UNDO = ended_schema("undo", "what taking a change back came to")
+UNDO = ended_schema("undo", "result of undoing a change")
 
 
 @prints(UNDO)

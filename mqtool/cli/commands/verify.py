@@ -49,9 +49,9 @@ HELP = """
 mqtool verify /data/store
 
 Check everything: the CommitLog record by record, every queue and index entry against it in both directions,
-checkpoint, configuration, timer, controller files. Says what is damaged, which messages are lost for which consumer
-groups, and what to type next; `mqtool checks` explains the codes. --config adds a check of the configuration against
-the files. A store that a broker is writing to may be checked: only what is certain is reported.
+checkpoint, configuration, timer, controller files. Reports what is damaged, which messages are lost for which consumer
+groups, and which command to run next; `mqtool checks` explains the codes. --config also checks the configuration
+against the files. While a broker is writing to the store, only what is certain is reported.
 
 impact: read-only; writes --state and --output where they are given
 """
@@ -69,20 +69,20 @@ FINDING_COLUMNS = (
     count("lost_messages", "messages proved to be gone"),
     text("evidence", "expected and found"),
     text("next_step", "the command to type"),
-    text("runbooks", "runbooks about it, the one to take first; empty if there is none"),
+    text("runbooks", "runbooks that cover it, the first one to try; empty if there is none"),
 )
 
 _CHECK_COLUMNS = (
-    text("check", "what was looked at"),
-    text("state", "clean, dirty (warnings only), corrupt, or unknown (could not be looked at)"),
+    text("check", "what was checked"),
+    text("state", "clean, dirty (warnings only), corrupt, or unknown (could not be checked)"),
     count("findings", "how many"),
-    text("detail", "how much was looked at, or why it could not be"),
+    text("detail", "how much was checked, or why it could not be"),
 )
 
 _RANGE_COLUMNS = (
     count("start", "physical offset of the first byte"),
     count("end", "physical offset after the last byte"),
-    text("kind", "as `damage` of dump: bad-crc, zeros, missing, …; cut-off: behind the end of the log"),
+    text("kind", "as `damage` of dump: bad-crc, zeros, missing, …; cut-off: after the end of the log"),
     text("file", "of the first byte; empty where there is none"),
     count("position", "of the first byte in that file"),
     count("messages", "proved to have been there"),
@@ -93,7 +93,7 @@ _QUEUE_COLUMNS = (
     Column("queue_id", "integer", "of the topic", show=TABLE),
     Column("offsets", "array", "first and last queue offset of each run, both included", items="any", show=TABLE),
     count("messages", "how many"),
-    text("proof", "units: the queue points at them; offsets: what is left skips their queue offsets"),
+    text("proof", "units: the queue points at them; offsets: their queue offsets are missing"),
 )
 
 _GROUP_COLUMNS = (
@@ -124,7 +124,7 @@ _VERDICT_COLUMNS = (
     text("store", "as given"),
     text("status", "clean, dirty (warnings only), corrupt, or unknown (nothing found, but not all could be checked)"),
     Column("complete", "boolean", "false if it was stopped early; --state resumes", show=TABLE),
-    Column("live", "boolean", "a broker held the lock: only what is certain is reported", show=TABLE),
+    Column("live", "boolean", "a broker had the lock: only what is certain is reported", show=TABLE),
     count("errors", "findings of this severity"),
     count("warnings", "findings of this severity"),
     count("notes", "findings of this severity"),
@@ -138,7 +138,7 @@ _VERDICT_COLUMNS = (
         nullable=True,
         fields=_START_COLUMNS,
     ),
-    count("records", "sound ones that were read"),
+    count("records", "valid records that were read"),
     count("log_bytes", "bytes of the CommitLog that were read"),
     count("units", "of all queues"),
     count("entries", "of all index files"),
@@ -153,13 +153,13 @@ def _list(name: str, doc: str, fields: tuple[Column, ...]) -> Column:
 VERIFY = OutputSchema(
     "verify",
     1,
-    "the whole answer",
+    "the complete result",
     (
         *_VERDICT_COLUMNS,
         _list("checks", "how each check ended", _CHECK_COLUMNS),
         _list("findings", "what is broken, in a stable order", FINDING_COLUMNS),
         _list("lost_ranges", "bytes of the CommitLog without a valid record", _RANGE_COLUMNS),
-        _list("lost_messages_of_queues", "messages that are gone, by queue", _QUEUE_COLUMNS),
+        _list("lost_messages_of_queues", "lost messages, by queue", _QUEUE_COLUMNS),
         _list("lost_messages_of_groups", "what that means for consumer groups", _GROUP_COLUMNS),
         Column("next_steps", "array", "commands to type, the best first", show=TABLE),
     ),
@@ -213,7 +213,7 @@ VerifyFormatOption = Annotated[
         panel=OUTPUT,
         is_eager=True,
         callback=schema_if_help,
-        help="How the answer is written; csv has the findings only, help prints the JSON Schema.",
+        help="Output format; csv has the findings only, help prints the JSON Schema.",
     ),
 ]
 FailOnOption = Annotated[
@@ -226,22 +226,35 @@ OutfileOption = Annotated[
 ]
 JobsOption = Annotated[
     int | None,
-    option("--jobs", "-j", metavar="N", panel=WORK, min=1, help="Processes; else one for small stores, or all cores."),
+    option(
+        "--jobs",
+        "-j",
+        metavar="N",
+        panel=WORK,
+        min=1,
+        help="Worker processes. Default: one for small stores, else one a core.",
+    ),
 ]
 StateOption = Annotated[
     Path | None,
-    option("--state", metavar="FILE", panel=WORK, help="Keep finished parts here; run again with it to go on."),
+    option("--state", metavar="FILE", panel=WORK, help="Checkpoint file: run again with it to continue."),
 ]
 MaxTimeOption = Annotated[
     float | None,
-    option("--max-time", metavar="SECONDS", panel=WORK, min=0, help="Begin nothing after this; exit 5 if any is left."),
+    option(
+        "--max-time",
+        metavar="SECONDS",
+        panel=WORK,
+        min=0,
+        help="Start no new part after SECONDS; exit 5 if parts are left.",
+    ),
 ]
 
 BrokerOption = Annotated[
     Broker | None,
-    option("--broker", panel=WORK, help="Release whose next start is judged. [default: the detected one]"),
+    option("--broker", panel=WORK, help="Release whose next start is predicted. [default: the detected one]"),
 ]
-SparkOption = Annotated[bool, option("--spark", panel=SPARK, help="Let executors of Spark read (needs Java 17).")]
+SparkOption = Annotated[bool, option("--spark", panel=SPARK, help="Read on Spark executors (needs Java 17).")]
 
 
 @prints(VERIFY, *LINES, VERIFY_KIND)
@@ -276,7 +289,7 @@ def verify(
     kind = recognise(store)
     if kind is not None:
         if outfile or any((topic, jobs, throttle, state, max_time, where, broker)):
-            raise UsageError(f"a store of kind {kind.name} is checked whole, in one process, to stdout")
+            raise UsageError(f"a store of kind {kind.name} is checked completely, in one process, to stdout")
         return siblings.verify(ctx.obj, kind, store, output_format.value, fail_on.value)
     for written in (outfile, state):
         if written is not None:
@@ -305,7 +318,7 @@ def verify(
         sys.stdout.buffer.write(data)
         sys.stdout.flush()
     if not found.complete:
-        note("stopped early; run again with the same --state to go on" if state else "stopped early")
+        note("stopped early; run again with the same --state to continue" if state else "stopped early")
     return code
 
 

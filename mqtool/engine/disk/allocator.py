@@ -147,7 +147,7 @@ class Allocator:
             file = self._files.create(path, queue.file_size)
             self._files.sync_directory(path.parent)
         except OSError as error:
-            _LOG.warning("next file cannot be made ahead path=%s error=%s", path, error)
+            _LOG.warning("next file cannot be preallocated path=%s error=%s", path, error)
             return
         made = MappedFile(file, base)
         with self._making:

@@ -250,7 +250,7 @@ def _stays(policy: RetentionPolicy, file: Candidate, number: int, now: int, trig
     left = _expires(policy, file) - now
     if left > 0 and not (trigger is Trigger.IMMEDIATE and policy.forcibly):
         return f"it expires in {left / HOUR_MS:.1f} h"
-    return f"at most {policy.batch_max} files go in one turn" if number >= max(1, policy.batch_max) else ""
+    return f"at most {policy.batch_max} files are deleted in one run" if number >= max(1, policy.batch_max) else ""
 
 
 def _goes(policy: RetentionPolicy, file: Candidate, now: int, trigger: Trigger) -> str:

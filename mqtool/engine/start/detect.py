@@ -122,7 +122,7 @@ def _index_sizes_of(root: Path, keys: BrokerConfig) -> dict[str, Any]:
             ((file.slot_count, file.max_entries) for file in files if file.slot_count is not None), (None, None)
         )
     if slots is None or entries is None:
-        raise LayoutError("does not tell how many slots it has: give maxHashSlotNum and maxIndexNum", files[0].path)
+        raise LayoutError("does not state how many slots it has: set maxHashSlotNum and maxIndexNum", files[0].path)
     for file in files:
         if file.size and file.size != index_file.file_size(slots, entries):
             raise LayoutError(

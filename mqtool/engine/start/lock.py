@@ -76,8 +76,8 @@ class StoreLock:
 class LeftBy(Enum):
     """How the last writer of a store ended, read from `abort`."""
 
-    NOBODY = "an orderly stop, or nothing was there"
-    BROKER = "a broker that did not stop in order"
+    NOBODY = "a clean shutdown, or an empty directory"
+    BROKER = "a broker that did not shut down cleanly"
     KILL = "this engine, killed while the machine kept running"
     POWER_CUT = "this engine, when the machine went down"
 

@@ -52,7 +52,7 @@ def distrust(root: Path, options: StoreOptions, directories: tuple[Path, ...], f
     known = checkpoint.parse(path.read_bytes()) if path.is_file() else Checkpoint()
     log = list_mapped_files(*directories).files
     vouched = _vouched(known, log, v4=options.v4)
-    _LOG.warning("the machine has restarted: distrusting what lies behind physical_offset=%d", vouched)
+    _LOG.warning("the machine has restarted: distrusting what follows physical_offset=%d", vouched)
     _close_at_torn_record(log, vouched, files)
     for name, unit in _QUEUE_TREES:
         for _, _, directory in queue_directories(root / name):
@@ -91,7 +91,7 @@ def _close_at_torn_record(log: tuple[MappedFile, ...], vouched: int, files: File
             torn = np.flatnonzero(_torn(frames))
             if len(torn):
                 physical = frames.base + int(frames.positions[torn[0]])
-                _LOG.warning("a record was not written whole physical_offset=%d", physical)
+                _LOG.warning("a record was not written completely physical_offset=%d", physical)
                 _overwrite(files, file, physical - file.base, commit_log.FRAME.size)
                 return
 

@@ -85,7 +85,7 @@ def _check(store: Store) -> None:
     for directory in store.layout.commit_log_dirs:
         if not is_inside(directory, store.path):
             raise UnsupportedFormatError(
-                f"{directory}: this CommitLog lies outside of {store.path}; a backup takes what is below the root only"
+                f"{directory}: this CommitLog is outside of {store.path}; a backup only includes what is below the root"
             )
     if lock_holder(store.path / file_names.LOCK) is None:
         return
@@ -105,7 +105,7 @@ def _begin(destination: Path) -> tuple[bool, Path]:
     directory = destination / snapshots.DIRECTORY
     try:
         if destination.exists() and not directory.is_dir() and any(destination.iterdir()):
-            raise RefusedError("backup", "expected a new directory, or one that `mqtool backup` made", destination)
+            raise RefusedError("backup", "expected a new directory, or one that `mqtool backup` created", destination)
         directory.mkdir(parents=True, exist_ok=True)
         left = list(directory.glob(f"*{snapshots.INCOMPLETE}"))
         name = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")

@@ -90,7 +90,7 @@ class Pieces:
         except StoreError as error:
             words = f"this piece cannot be read: {error.reason}"
             if not path.exists():
-                words = "this piece of the backup is not there"
+                words = "this piece of the backup is missing"
             raise RefusedError("backup-damaged", words, path) from error
         except zstandard.ZstdError as error:
             raise RefusedError("backup-damaged", f"this piece cannot be unpacked: {error}", path) from error

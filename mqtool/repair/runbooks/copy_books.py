@@ -27,7 +27,9 @@ _IDS_SUFFIX = ".ids.jsonl"
 def _movable(case: Case) -> Detection:
     holder = lock_holder(case.root / file_names.LOCK)
     if holder is not None:
-        return Detection(False, (f"process {holder} holds the store: it would go on writing to the old place",))
+        return Detection(
+            False, (f"process {holder} has the store open and would continue to write to the old place; stop it first",)
+        )
     hosts: dict[str, int] = {}
     for batch in case.store.batches(["store_host"]):
         for host in batch.column(0).to_pylist():
@@ -51,7 +53,7 @@ def _copy(case: Case, _found: Detection) -> Aside:
         yield f"every file has the SHA-256 that it had; verify: {found.verify}"
         yield from _compared(case.root, target)
 
-    return Aside(f"a proved copy of {case.root}, by way of a backup beside it", make)
+    return Aside(f"a verified copy of {case.root}, made from a backup next to it", make)
 
 
 def _compared(old: Path, new: Path) -> Iterable[str]:
@@ -59,7 +61,9 @@ def _compared(old: Path, new: Path) -> Iterable[str]:
         found = compare(a, b)
     same = found.log is not None and found.log.equal and not found.queues and not found.offsets
     if not same:
-        raise StoreError("the copy differs from the store; a broker may have written meanwhile: mqtool diff tells", new)
+        raise StoreError(
+            "the copy differs from the store; a broker may have written meanwhile; run mqtool diff to see how", new
+        )
     yield "mqtool diff: no difference in log, queues and consumer offsets"
 
 
@@ -82,7 +86,7 @@ def _diverged(case: Case) -> Detection:
     damage = next((one for one in log.regions if one.start == at and one.a.damaged_bytes), None)
     if damage is not None:
         return Detection(False, (*facts, f"this store is damaged there: {damage.a.detail}; RB-05 is for that"))
-    facts.append(f"messages that only this store has behind it: {log.messages_a + _alone(log)}")
+    facts.append(f"messages after it that only this store has: {log.messages_a + _alone(log)}")
     return Detection(True, tuple(facts))
 
 
@@ -107,7 +111,7 @@ def _leave_ledger(case: Case, _found: Detection) -> Aside:
             made = convert(store, target)
         yield f"records: {made.records}, physical offsets {made.start} to {made.end}"
         yield f"queues: {made.rebuilt.queues}, units: {made.rebuilt.units}, keys: {made.rebuilt.keys}"
-        yield f"ranges of the old log without a record: {made.damage.count}"
+        yield f"ranges of the old log without a valid record: {made.damage.count}"
         yield from (f"not taken over: {name}" for name in made.left_behind)
 
     return Aside(f"an ordinary store with the messages of {case.root}", make)
@@ -190,13 +194,13 @@ COPY_BOOKS = (
     Runbook(
         "RB-12",
         "move-store-to-new-disk-host-or-ip",
-        ("after a move offsets do not change, or old topics are gone", "`queryMsgById` connects to the old host"),
-        "Files were left behind, a path in the configuration leads to an empty store, or ids name the old address.",
-        "Files are copied by hand, and what is missing shows later. Message ids hold the old host for ever.",
+        ("after a move offsets do not change, or old topics are missing", "`queryMsgById` connects to the old host"),
+        "Files were not copied, a path in the configuration points to an empty store, or ids contain the old address.",
+        "Files are copied by hand, and what is missing is noticed later. Message ids contain the old host forever.",
         (
             "refuses while a broker runs",
             "copies by way of a backup, every file proved, and compares both ends",
-            "says which addresses are in the ids of messages, and which paths the configuration names",
+            "lists the addresses in message ids and the paths in the configuration",
         ),
         "Ids of old messages keep their address; configuration files are not rewritten.",
         _movable,
@@ -213,13 +217,13 @@ COPY_BOOKS = (
         ),
         "Master and slave hold different messages at the same offsets, or the slave more than its master, as after a "
         "fail-over.",
-        "The slave is wiped and copied anew.",
+        "The slave is wiped and copied again.",
         (
             "compares both logs (`--with` names the other) and finds the common part",
-            "cuts this store to it, with zeros behind, queues and index with it",
+            "cuts log, queues and index of this store there, and fills the log with zeros after it",
         ),
-        "What only this store had goes into the quarantine; salvage it first if nobody else has it. The epoch file of "
-        "controller mode is not changed.",
+        "What only this store had is moved to the quarantine; salvage it first if no other copy has it. The epoch "
+        "file of controller mode is not changed.",
         _diverged,
         _cut_to_common,
         ("--with /data/master",),
@@ -229,11 +233,11 @@ COPY_BOOKS = (
         "leave-dledger",
         ("elections keep the cluster from writing, and classic mode is wanted", "`dledger-…` in the store's root"),
         "The log of DLedger mode has a header before each record: no ordinary broker reads it.",
-        "Brokers are rolled empty; there is no way back in RocketMQ itself.",
+        "Brokers are replaced by empty ones; RocketMQ itself cannot undo this.",
         (
             "writes an ordinary store with the same messages and queue offsets into a new directory",
-            "makes queues and index anew",
-            "says what a broker would do to the result",
+            "rebuilds queues and index",
+            "reports what a broker would do to the result",
         ),
         "Offset message ids change with the physical offsets.",
         _is_ledger,
@@ -245,13 +249,13 @@ COPY_BOOKS = (
         "export-and-replay",
         ("messages are needed again, elsewhere, or with another body",),
         "Consumers have read them, or read them wrongly; resetting a consumer by time is imprecise.",
-        "The whole queue is consumed again and filtered.",
+        "The entire queue is consumed again and filtered.",
         (
-            "counts what is there of the topics",
+            "counts the messages of the topics",
             "stores all of the topics (`--topic`) again in a new store (`--to`): keys, tags, properties and times stay",
-            "writes the old and the new place and id of each into a file beside it",
+            "writes the old and the new place and id of each into a file next to it",
         ),
-        "Whole topics only. By time, key, tag or body, or edited: `mqtool dump`, then `mqtool replay`.",
+        "Complete topics only. By time, key, tag or body, or edited: `mqtool dump`, then `mqtool replay`.",
         _selected,
         _replay,
         ("--topic Orders", "--to /data/again"),
@@ -264,7 +268,7 @@ COPY_BOOKS = (
         "The topic is deleted, or the consumer offset set by hand.",
         (
             "blanks the body in place, every length kept",
-            "mends the checksum of the body and of the record",
+            "corrects the checksum of the body and of the record",
             "writes the SHA-256 of the old body into the journal",
         ),
         "Keys and properties stay. The quarantine keeps the old body until `mqtool finalize`; slaves, backups and "
@@ -282,8 +286,8 @@ COPY_BOOKS = (
         "Files are copied in any order while the broker writes.",
         (
             "takes a backup in an order that recovery can live with",
-            "brings it back into a new directory, every byte proved",
-            "compares log, queues and offsets, and says what a broker would do to the result",
+            "restores it into a new directory and verifies every byte",
+            "compares log, queues and offsets, and reports what a broker would do to the result",
         ),
         "Done with the store at rest, so that both can be compared.",
         _movable,

@@ -46,15 +46,15 @@ DERIVED_BOOKS = (
             "`[BUG]logic queue order maybe wrong, expectLogicOffset: … currentLogicOffset: … Diff: …`, again and again",
             "consumers get messages twice, of another queue, or miss some",
         ),
-        "Units of a queue stand at other places than their messages: a hole, a duplicate, a shifted end. The broker "
-        "writes that line and appends all the same, so every later message slips.",
+        "Units of a queue are not at the places of their messages: a hole, a duplicate, a shifted end. The broker "
+        "logs that line and appends anyway, so every later message is shifted too.",
         "All queues are deleted and the broker started, which for a large log takes hours; with an abort file only the "
         "part that recovery scans comes back.",
         (
             "shows the first bad unit of each queue",
-            "makes only these queues anew, each message at its own queue offset",
+            "rebuilds only these queues, each message at its own queue offset",
         ),
-        "Messages whose records are gone leave holes; consumers go on over them.",
+        "Messages whose records are lost leave holes; consumers skip them.",
         by_findings("RB-02"),
         mend_findings,
     ),
@@ -64,15 +64,15 @@ DERIVED_BOOKS = (
         (
             "consumers see nothing though messages were sent",
             "the max offset of a queue is 0 or an old one",
-            "directories below `consumequeue/` are gone",
+            "directories below `consumequeue/` are missing",
         ),
-        "Queue files were deleted or lost. The broker dispatches again only from the largest end of any queue on, so "
-        "one queue that is whole keeps the others from being made.",
+        "Queue files were deleted or lost. The broker dispatches again only from the largest end of any queue, so "
+        "one complete queue prevents the others from being rebuilt.",
         "Deleting the rest too and starting: on a clean store all come back, after a crash only the scanned part.",
         (
             "sets a file aside that lies in the place of the directory `consumequeue`; then run it again",
-            "makes the queues anew that are missing or end too early",
-            "keeps queue offsets, so consumers go on where they were",
+            "rebuilds the queues that are missing or end too early",
+            "keeps queue offsets, so consumers continue where they were",
         ),
         "What retention has removed from the log does not come back.",
         by_findings("RB-03"),
@@ -87,12 +87,11 @@ DERIVED_BOOKS = (
             "a query never ends",
             "`load file …/index/… error java.lang.NumberFormatException` or `Failed to create file …/index/…`",
         ),
-        "Index files are gone, cut or contradict themselves; after an unclean stop the broker deletes the newest at "
-        "load. "
-        "An index whose end lies beyond the log takes no new message, silently.",
-        "Nothing: no start of the broker makes them anew.",
-        ("checks headers, slots, chains, addresses and times", "makes the index anew from the log"),
-        "Keys of messages that retention has removed are gone.",
+        "Index files are missing, cut or contradict themselves; after an unclean stop the broker deletes the newest "
+        "at load. An index whose end lies beyond the log takes no new message, silently.",
+        "Nothing: the broker does not rebuild them on startup.",
+        ("checks headers, slots, chains, addresses and times", "rebuilds the index from the log"),
+        "Keys of messages that retention has deleted are lost.",
         by_findings("RB-06"),
         mend_findings,
     ),
@@ -121,30 +120,29 @@ DERIVED_BOOKS = (
             "consumers begin again at the first or last message",
         ),
         "A table or the checkpoint was being written when the power failed; a table's `.bak` may be torn too.",
-        "With a whole `.bak` the broker loads it. Without one it starts with an empty table, or ends and writes an "
-        "empty "
-        "table over the old one while it does.",
+        "With an intact `.bak` the broker loads it. Without one it starts with an empty table, or exits and "
+        "overwrites the old one with an empty table.",
         (
             "reads each table and its `.bak`",
             "keeps what can be read, and completes it from the log and the queues",
             "makes a new checkpoint from the log and the index",
-            "tells every value that is a guess",
+            "lists every value that is a guess",
         ),
-        "Consumer offsets that no file holds are not known: those groups begin where their configuration says.",
+        "Consumer offsets that no file contains are unknown: those groups start where their configuration says.",
         by_findings("RB-09"),
         mend_findings,
     ),
     Runbook(
         "RB-10",
         "topic-vanished-or-deleted-by-mistake",
-        ("`CODE: 17 DESC: topic[…] not exist`", "queue directories and the entry in `topics.json` are gone"),
+        ("`CODE: 17 DESC: topic[…] not exist`", "queue directories and the entry in `topics.json` are missing"),
         "The topic was deleted, by mistake or by a broker that had lost its tables; its messages are still in the log.",
-        "The topic is made again, empty: its messages stay out of reach, and new ones begin at queue offset 0.",
+        "The topic is created again, empty: its messages remain unreachable, and new ones start at queue offset 0.",
         (
             "lists topics that the log holds and the configuration does not",
-            "brings all of them, or those of `--topic`, back: configuration, and queues with their old offsets",
+            "restores all of them, or those of `--topic`: configuration, and queues with their old offsets",
         ),
-        "Permissions and attributes of the topic are guesses, and told.",
+        "Permissions and attributes of the topic are guesses; they are listed.",
         _vanished,
         _undelete,
     ),

@@ -98,19 +98,19 @@ LOG_BOOKS = (
         (
             "`… length not matched message store config value, please check it manually`, then the broker ends",
             "`java.lang.NumberFormatException: For input string: …` while loading",
-            "often after kill -9, after an upgrade, or after somebody has put a file into the store",
+            "often after kill -9, after an upgrade, or after somebody has copied a file into the store",
         ),
-        "A file among segments or queue files has another length than the configuration says, or is none of the "
-        "broker's: a stray file, a segment that was made ahead and not finished, a queue file cut short, another "
-        "`mappedFileSize…` than the one the files were made with.",
+        "A file among segments or queue files has another length than configured, or is not a broker's file: a "
+        "stray file, a segment that was preallocated and not finished, a queue file cut short, another "
+        "`mappedFileSize…` than the one the files were created with.",
         "4.9 refuses to start; 5.x deletes an empty last file without a look and refuses the rest. Operators delete "
         "the file by hand, and with it, at times, its messages.",
         (
-            "tells strays, empty or short segments, queue files of a wrong length and configuration apart",
+            "distinguishes stray files, empty or short segments, queue files of a wrong length and wrong configuration",
             "renames segments whose records state that they belong under another name",
             "sets aside what holds no record, or only records that the log has too",
             "makes short segments as long as the others, with zeros",
-            "makes queue files of a wrong length anew from the log",
+            "rebuilds queue files of a wrong length from the log",
             "sets aside no file whose records are found nowhere else",
         ),
         "A segment of a wrong length with records in it stays: `mqtool salvage` keeps its messages. If the "
@@ -126,16 +126,16 @@ LOG_BOOKS = (
             "the last message is missing or empty",
             "after a power cut or a killed virtual machine",
         ),
-        "The last record was not written to its end, or bytes of an earlier life of the file lie behind it.",
+        "The last record was not written completely, or bytes of an earlier use of the file follow it.",
         "The broker cuts the log in memory only: the bytes stay, and a later record that ends exactly before an old "
         "one "
         "makes it part of the log again.",
         (
-            "finds the true end with proof of whole records",
+            "finds the true end by validating complete records",
             "cuts queues, index, checkpoint and offsets to it",
-            "fills what lies behind with zeros, so that it stays cut",
+            "fills the rest with zeros, so that it stays cut",
         ),
-        "What was never written whole cannot be brought back. If whole records lie behind the damage it is RB-05.",
+        "What was never written completely cannot be restored. If complete records follow the damage, use RB-05.",
         by_findings("RB-04"),
         mend_findings,
     ),
@@ -149,12 +149,11 @@ LOG_BOOKS = (
             "clients cannot decode a message",
         ),
         "Bytes of the log are not what was written: a bad sector, a page of zeros, a bit.",
-        "If recovery looks at the place, it cuts the log there and deletes every segment behind, though they are "
-        "whole. "
-        "If not, consumers get what is there.",
+        "If recovery reads the place, it cuts the log there and deletes every later segment, though they are "
+        "intact. If not, consumers get the damaged bytes.",
         (
-            "finds the next provable record behind the damage",
-            "takes what is missing from copies (`--with`)",
+            "finds the next valid record after the damage",
+            "takes missing records from copies (`--with`)",
             "puts all provable records into a new store at their old offsets, holes filled",
         ),
         "What no copy has is lost, and listed. The new store needs the space of the old one.",
@@ -166,15 +165,15 @@ LOG_BOOKS = (
         "RB-13",
         "missing-or-duplicate-segment",
         (
-            "a file in the middle of `commitlog/` is gone",
+            "a file in the middle of `commitlog/` is missing",
             "`The commitlog files are deleted, and delete the consume queue files`",
             "the same name in two directories of a multi-path log, one empty",
             "`the mappedFile queue's data is damaged, the adjacent mappedFile's offset don't match`",
         ),
-        "A segment was deleted, moved or not mounted; or a second one was made under its name.",
-        "The broker starts and says nothing (4.9) or one line (5.x); consumers skip the messages.",
+        "A segment was deleted, moved or not mounted; or a second one was created under its name.",
+        "The broker starts and logs nothing (4.9) or one line (5.x); consumers skip the messages.",
         (
-            "tells which physical offsets no file covers",
+            "lists the physical offsets that no file covers",
             "takes the segment from copies of the log (`--with`)",
             "puts everything into a new store; what no copy has becomes a hole that the broker walks across",
         ),
@@ -194,8 +193,8 @@ LOG_BOOKS = (
         "damage.",
         "A release that checks cuts the log at the first such record.",
         (
-            "finds records under the old rule and tells them from damage",
-            "says what the release that is to be started would do to them",
+            "finds records written by the old rule and distinguishes them from damage",
+            "reports what the release that is to be started would do to them",
         ),
         "It changes nothing: the store is right, the choice is the release.",
         by_findings("RB-20"),

@@ -4,13 +4,13 @@ from mqtool.repair.runbooks.model import Runbook
 
 _COMMON = """## How it runs
 
-1. **detect**: `mqtool verify` and what else the runbook looks at; if the symptom is not there it ends (exit code 4)
+1. **detect**: `mqtool verify` and other checks of the runbook; if the symptom is absent it ends (exit code 4)
 2. **explain**: what a start of the broker would do to the store as it is, and how many messages that would cost
 3. **plan**: every file that would change, with its SHA-256 before and after, or the new directory
 4. **gate**: the lock is free and taken, nobody writes, enough space, a backup acknowledged (`--yes`)
 5. **apply**: only with `--apply`; built aside, old files kept in `.mqtool/quarantine`, every step in a journal
-6. **verify**: the whole store, the symptom again, and the broker's start again
-7. **undo or finalize**: `mqtool undo STORE` brings back every byte; `mqtool finalize STORE --yes` gives the way back up
+6. **verify**: the complete store, the symptom again, and the broker's start again
+7. **undo or finalize**: `mqtool undo STORE` restores every byte; `mqtool finalize STORE --yes` discards the undo data
 
 Without `--apply` it ends after the plan and has changed nothing. `--protocol FILE` writes the evidence as Markdown.
 """
@@ -42,7 +42,7 @@ $ mqtool runbook run {book.id} /data/store{options} --apply --yes --protocol tic
 
 {book.cause}
 
-## What is done without it
+## Without the runbook
 
 {book.today}
 

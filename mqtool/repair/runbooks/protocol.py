@@ -113,8 +113,8 @@ class Protocol:
             f"- broker: RocketMQ {self.broker}",
             f"- begun: {self.begun}",
             f"- trouble is there: {_yes(self.present)}",
-            f"- carried out: {_yes(self.applied)}",
-            f"- mended: {_yes(self.mended)}",
+            f"- applied: {_yes(self.applied)}",
+            f"- repaired: {_yes(self.mended)}",
             *(f"- messages {name}: {'unknown' if count is None else count}" for name, count in lost.items()),
             "",
         ]

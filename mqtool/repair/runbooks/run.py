@@ -54,7 +54,7 @@ def run(book: Runbook, root: Path, request: Request | None = None) -> Protocol:
         found = book.detect(case)
         protocol.present = found.present
         if not found.present:
-            protocol.add("detect", REFUSED, "the symptom is not there: nothing to do", found.evidence)
+            protocol.add("detect", REFUSED, "the symptom is absent: nothing to do", found.evidence)
             protocol.next_steps = (match(root, asked),)
             return protocol
         protocol.add("detect", DONE, f"the symptom is there: {len(found.findings)} finding(s)", found.evidence)
@@ -114,7 +114,7 @@ def _make(protocol: Protocol, book: Runbook, proposal: Aside, request: Request, 
         return
     facts = tuple(proposal.make(request.to))
     protocol.applied, protocol.made = True, request.to
-    protocol.add("apply", DONE, f"{request.to} was made", facts)
+    protocol.add("apply", DONE, f"{request.to} was created", facts)
     after = start_of(request.to, protocol.broker, request.config)
     with open_store(request.to) as made:
         state = verify(made).state
@@ -189,7 +189,7 @@ def _plan(protocol: Protocol, proposal: InPlace, request: Request) -> Plan | Non
 
 def _summary(plan: Plan, proposal: InPlace) -> str:
     verbs = ", ".join(change_to_json(change)["verb"] for change in proposal.changes)
-    more = "" if plan.complete else "; damage keeps something from being mended"
+    more = "" if plan.complete else "; damage prevents a complete repair"
     again = "; run it again after mqtool finalize" if proposal.again else ""
     return f"{verbs}: {len(plan.steps)} file(s), {plan.space} bytes of space{more}{again}"
 
@@ -207,7 +207,7 @@ def _prove(protocol: Protocol, book: Runbook, proposal: InPlace, request: Reques
         try:
             again = book.detect(case)
         except (StoreError, UsageError, MqtoolError) as error:
-            protocol.add("verify", FAILED, f"the store cannot be looked at: {error}")
+            protocol.add("verify", FAILED, f"the store cannot be read: {error}")
             return
         loses_more = forecast is not None and not forecast.is_repaired
         protocol.mended = proposal.again or not (again.present or loses_more)
@@ -217,5 +217,5 @@ def _prove(protocol: Protocol, book: Runbook, proposal: InPlace, request: Reques
         facts = [f"verify: {case.verification.state.value}", f"RocketMQ {protocol.broker}: {words}"]
         facts += [] if forecast is None else [forecast.words]
         facts += again.evidence
-        summary = "the symptom is gone" if not again.present else "the symptom is still there"
+        summary = "the symptom no longer occurs" if not again.present else "the symptom is still there"
         protocol.add("verify", DONE if protocol.mended else FAILED, summary, tuple(facts))

@@ -91,7 +91,9 @@ def _full(case: Case) -> Detection:
     before, begins = case.request.before, case.store.commit_log.min_offset
     facts = (f"free: {ratio:.1%} of the disk", f"the log begins at {begins}")
     if before is not None and not _gone(case, before):
-        return Detection(False, (*facts, f"no segment ends at or before {before} any more; finalize frees their space"))
+        return Detection(
+            False, (*facts, f"no segment ends at or before {before} now; run mqtool finalize to free their space")
+        )
     return Detection(ratio < _LITTLE_SPACE, facts)
 
 
@@ -166,7 +168,7 @@ def _separate(case: Case, _found: Detection) -> Advice:
         (
             "let only one broker have this storePathRootDir; give the other one its own",
             "a second broker recovers before it asks for the lock: it cuts files and deletes index files of the first",
-            "stop the first in order, then verify; what is missing is mended by RB-03 and RB-06",
+            "shut the first one down cleanly, then verify; RB-03 and RB-06 repair what is missing",
         ),
         (command("verify", opened(case.root, case.request.config)),),
     )
@@ -195,7 +197,7 @@ def _switch(case: Case, _found: Detection) -> Proposal:
     in_rocksdb = is_database(case.root / file_names.CONSUME_QUEUE)
     if in_rocksdb is (case.store.config.values.get("storeType") == _ROCKSDB):
         return Advice(
-            ("make queues whole before the release is changed (RB-03), on a store that was stopped in order",),
+            ("repair queues before the release is changed (RB-03), on a store that was shut down cleanly",),
             (explain_start(case),),
         )
     kind = "files" if in_rocksdb else "a RocksDB"
@@ -219,13 +221,13 @@ START_BOOKS = (
             "a probe kills the broker before it is up, and it begins again",
         ),
         "The broker was killed. Its start scans the log from the checkpoint on, and dispatches what it scans again; "
-        "if it "
-        "is killed meanwhile, it begins anew.",
-        "The probe's delay is raised. Removing `abort` by hand hides what recovery would have mended.",
+        "if it is killed meanwhile, it starts from the beginning.",
+        "The probe's delay is raised. Removing `abort` by hand prevents the recovery that would have repaired the "
+        "store.",
         (
             "estimates what the start would read",
             "proves the log to its end; a torn end is cut first (RB-04)",
-            "makes queues, index and checkpoint as an orderly stop would have left them",
+            "writes queues, index and checkpoint as a clean shutdown would have left them",
             "sets `abort` aside last: the next start is a normal one",
         ),
         "A damaged log is refused here: RB-05 comes first.",
@@ -245,7 +247,7 @@ START_BOOKS = (
         "nowhere "
         "then.",
         (
-            "says how full the disk is, where each segment ends and which groups have unread messages",
+            "reports how full the disk is, where each segment ends and which groups have unread messages",
             "with `--before`, sets the oldest segments aside with what of queues and index only leads there",
         ),
         "The space is free after `mqtool finalize`. The quarantine lies on the same disk.",
@@ -256,16 +258,16 @@ START_BOOKS = (
     Runbook(
         "RB-17",
         "timer-stuck-after-truncation",
-        ("delayed messages are not delivered any more", "dequeueing tries one message again for ever"),
-        "Timer wheel or timer log lead to what is not in the log any more, after the log was cut.",
+        ("delayed messages are no longer delivered", "dequeueing retries one message forever"),
+        "Timer wheel or timer log refer to records that are no longer in the log after it was cut.",
         "Files of the timer are deleted, and what waits in them is forgotten.",
         (
             "checks every slot, chain and address of the timer against the log, and reports which files are wrong",
-            "makes wheel, timer log and timer checkpoint anew from the messages of `rmq_sys_wheel_timer`",
-            "sets the read time back for what was delivered before and is not in the log any more, and only for that",
-            "makes the queue of that topic anew if it is damaged",
+            "rebuilds wheel, timer log and timer checkpoint from the messages of `rmq_sys_wheel_timer`",
+            "sets the read time back only for messages that were delivered before and are no longer in the log",
+            "rebuilds the queue of that topic if it is damaged",
         ),
-        "Messages whose parked records are gone from the log are gone; a replica may have them (RB-05).",
+        "Messages whose records in the timer topic are missing from the log are lost; a replica may have them (RB-05).",
         by_findings("RB-17"),
         _renew_timer,
     ),
@@ -276,7 +278,7 @@ START_BOOKS = (
         "Two brokers have the same directory, or the lock of another host cannot be seen.",
         "The second broker recovers, cuts and deletes before it asks for the lock, and only then ends.",
         (
-            "says which process holds the lock, and on what kind of file system the store lies",
+            "reports which process has the lock, and the type of the store's file system",
             "looks for the damage that a second start does",
         ),
         "Which broker is to keep the store is for a person to decide; nothing is changed.",
@@ -291,9 +293,9 @@ START_BOOKS = (
         "differently.",
         "Both kinds are written for a period, or all is sent again.",
         (
-            "says which kinds of queues are there and what they lack",
+            "reports which kinds of queues exist and what is missing in them",
             "writes a copy of the store with queues of the other kind (`--to`) if `storeType` in `--config` wants them",
-            "says what the release that is to be started would do (`--broker`)",
+            "reports what the release that is to be started would do (`--broker`)",
         ),
         "A change of release alone is only explained. Messages in BatchConsumeQueues stay in files.",
         _formats,

@@ -180,8 +180,8 @@ class Merge:
             if _identity(other) != _identity(commit_log.parse_record(mine)):
                 raise RefusedError(
                     "diverged",
-                    f"holds another message at physical offset {offset} than "
-                    f"{self._paths[0]}: the copies are not of one log; mqtool diff tells from where on",
+                    f"has another message at physical offset {offset} than {self._paths[0]}: the copies are not of "
+                    "the same log; run mqtool diff to see where they diverge",
                     self._paths[number],
                 )
             self.conflicts += 1

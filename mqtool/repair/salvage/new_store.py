@@ -129,7 +129,7 @@ def _segment_size(stores: list[Store]) -> int:
     for store in stores:
         if store.layout.commit_log_size is not None:
             return store.layout.commit_log_size.value
-    words = "expected a CommitLog, found no copy with a segment that tells its size; nothing was made"
+    words = "expected a CommitLog, found no copy with a segment whose size is known; nothing was written"
     raise NothingFoundError(words, stores[0].path)
 
 
@@ -190,7 +190,7 @@ class _Salvage:
                 log.flush()
         if log.end is None:
             raise NothingFoundError(
-                "expected at least one provable record, found none; nothing was made", self._found.store
+                "expected at least one provable record, found none; nothing was written", self._found.store
             )
         merge.check_history({number for number, count in enumerate(by_source) if count})
         found.records_by_copy = by_source[: len(self._stores)]
@@ -212,8 +212,8 @@ class _Salvage:
         if merge.put_right:
             some = ", ".join(map(str, merge.put_right[:10]))
             found.notes.append(
-                f"{len(merge.put_right)} record(s) had fields without a checksum that were not what was written; "
-                f"they were put right, by the queues and neighbours: physical offsets {some}"
+                f"{len(merge.put_right)} record(s) had wrong values in fields without a checksum; they were "
+                f"corrected from the queues and neighbours: physical offsets {some}"
             )
         return log
 
@@ -265,10 +265,10 @@ class _Salvage:
             table = name.removeprefix(f"{file_names.CONFIG}/")
             if table not in self._found.config:
                 (self._new / name).write_bytes(data)
-                self._found.config[table] = "made anew from the log and what could be read"
+                self._found.config[table] = "rebuilt from the log and what could be read"
             elif table in moved:
                 (self._new / name).write_bytes(data)
-                self._found.config[table] = "copied, with offsets beyond the end of their queues put back"
+                self._found.config[table] = "copied, with offsets beyond the end of their queues set back"
 
     def _of_release(self, files: dict[str, bytes], last: int) -> dict[str, bytes]:
         """Lets the checkpoint tell the release of the first copy, as that of an orderly stop does."""
@@ -299,7 +299,7 @@ class _Salvage:
             notes += store.commit_log.unreadable.sentences() if store.commit_log.unreadable else []
         for part in (file_names.TIMER_LOG, file_names.TIMER_WHEEL, file_names.COMPACTION, file_names.ROCKSDB_STORE):
             if (root / part).exists():
-                notes.append(f"{part} was not copied: the broker makes it anew, or it goes without")
+                notes.append(f"{part} was not copied: the broker creates it again or does without it")
         if any(hole.filled == "filler" for hole in self._found.holes):
             notes.append(
                 "holes are filled with records of topic MQTOOL_HOLE that are marked as rolled back: no queue "

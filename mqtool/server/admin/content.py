@@ -102,7 +102,7 @@ def verdict(snapshot: Snapshot) -> tuple[str, str]:
     if snapshot.problem is not None:
         return "not ready", f"The broker does not do all its work: {snapshot.problem}."
     if not snapshot.is_writable:
-        return "read-only", "Messages are handed out and none is taken; what is damaged is passed over."
+        return "read-only", "Messages are served and none is accepted; damaged ranges are skipped."
     return "ready", "Messages are taken and handed out."
 
 

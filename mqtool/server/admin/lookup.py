@@ -113,7 +113,7 @@ def _by_place(fields: Mapping[str, str], snapshot: Snapshot, messages: Messages,
     elif not looked.hits:
         low, high = found.min_offset, found.max_offset
         held = f"{low} to {high - 1}" if high > low else "no message"
-        looked.notes.append(f"Queue {queue} of the topic holds {held}.")
+        looked.notes.append(f"Queue {queue} of the topic has {held}.")
 
 
 def _by_key(messages: Messages, topic: str, key: str, *, unique: bool = False) -> list[Stored]:

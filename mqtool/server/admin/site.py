@@ -85,7 +85,9 @@ class Site:
         if request.path == STYLE:
             return await asyncio.get_running_loop().run_in_executor(None, pages.style)
         if self._waiting >= _MAX_WAITING or self._broker.is_stopping:
-            raise BadRequestError(503, "Too many pages are being made, or the broker stops; ask again in a moment")
+            raise BadRequestError(
+                503, "Too many pages are being rendered, or the broker is stopping; try again in a moment"
+            )
         self._waiting += 1
         making = asyncio.get_running_loop().run_in_executor(self._thread, self._made, request, take(self._broker))
         making.add_done_callback(self._ended)
@@ -107,5 +109,5 @@ class Site:
         except StoreClosedError:
             return pages.problem(503, "No page", "The broker stops.")
         except (MqtoolError, OSError) as error:
-            _LOG.warning("a page could not be made path=%s error=%s", request.path, error)
+            _LOG.warning("a page could not be rendered path=%s error=%s", request.path, error)
             return pages.problem(500, "No page", f"The store could not be read: {error}.")

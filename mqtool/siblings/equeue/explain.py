@@ -52,10 +52,10 @@ class Explanation:
             return f"does not start ({found}); {self.refusal.remedy}"
         if self.clears_root:
             return f"starts, and {self.silent[-1]}"
-        lost = f"{len(self.overwritten)} valid message(s) behind it are lost" if self.overwritten else "nothing is lost"
+        lost = f"{len(self.overwritten)} valid message(s) after it are lost" if self.overwritten else "nothing is lost"
         if self.missing:
-            lost += f"; the messages of {', '.join(self.missing)} are gone: the file is missing"
-        return f"starts and goes on at position {self.write_position}; {lost}"
+            lost += f"; the messages of {', '.join(self.missing)} are lost: the file is missing"
+        return f"starts and continues at position {self.write_position}; {lost}"
 
 
 def explain(root: Path, settings: EQueueSettings | None = None) -> Explanation:

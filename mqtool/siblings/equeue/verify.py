@@ -33,9 +33,9 @@ from mqtool.siblings.equeue.store import EQueueStore, StoredMessage
 from mqtool.siblings.equeue.verify_queues import verify_queues
 from mqtool.verify.findings import Finding, Severity
 
-_SALVAGE = "salvage the store; records behind the damage can be read backwards"
+_SALVAGE = "salvage the store; records after the damage can be read backwards"
 _REBUILD = "rebuild the queue from the message chunks"
-_RENAME = "move what is no chunk out of the folder"
+_RENAME = "move files that are not chunks out of the directory"
 
 
 @dataclass(slots=True)
@@ -117,7 +117,7 @@ def _folder(chunks: list[ChunkFile], *, fixed: bool) -> Iterator[Finding]:
             yield finding("equeue-footer", Severity.ERROR, chunk.path, detail, _REBUILD, place)
         if chunk is chunks[-1] and not chunk.is_finished and chunk.size != HEADER_SIZE + header.capacity + FOOTER_SIZE:
             whole = HEADER_SIZE + header.capacity + FOOTER_SIZE
-            detail = f"expected {whole} bytes, found {chunk.size}: each start takes the last 128 for a footer"
+            detail = f"expected {whole} bytes, found {chunk.size}: each start takes the last 128 bytes for a footer"
             yield finding("equeue-file-size", Severity.ERROR, chunk.path, detail, "lengthen the file with zeros")
 
 

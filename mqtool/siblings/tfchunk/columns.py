@@ -4,7 +4,7 @@ from mqtool.siblings.tables import Column, Table
 
 RECORDS = Table(
     "tfchunk-record",
-    "a record of an EventStore database; fields that its type lacks are null",
+    "a record of an EventStore database; fields that its type does not have are null",
     (
         Column("position", "int64", "log position"),
         Column("chunk", "string", "name of the file", 1),
@@ -45,7 +45,7 @@ CHUNKS = Table(
         Column("end_number", "int32", "of its last chunk"),
         Column("chunk_id", "string", "GUID", 1),
         Column("scavenged", "boolean", "records may be missing"),
-        Column("completed", "boolean", "its footer says so"),
+        Column("completed", "boolean", "according to its footer"),
         Column("physical_size", "int64", "bytes of records; of the active chunk up to writer.chk"),
         Column("map_entries", "int32", "of its position map"),
         Column("md5", "string", "that its footer states", 1),

@@ -30,7 +30,7 @@ def verify(database: TFChunkDb) -> Iterator[Finding]:
             yield from _footer(chunk)
             yield from _hash(chunk)
         if chunk.is_transformed:
-            detail = "its records are encrypted: framing and positions cannot be looked at"
+            detail = "its records are encrypted: framing and positions cannot be checked"
             yield finding("tfchunk-frames", Severity.UNKNOWN, chunk.path, detail)
         else:
             places = _Places()
@@ -42,7 +42,7 @@ def _checkpoints(database: TFChunkDb) -> Iterator[Finding]:
     for name in ("writer", "chaser", "epoch", "truncate"):
         if name not in database.checkpoints:
             severity = Severity.ERROR if name == "writer" else Severity.WARNING
-            detail = "is not there: the server takes its start value"
+            detail = "is missing: the server uses its start value"
             yield finding("tfchunk-checkpoint-missing", severity, database.path / f"{name}.chk", detail, _WRITER)
     for name in database.short_checkpoints:
         detail = "expected 8 bytes: the server fills up with zeros, or cuts"
@@ -78,7 +78,7 @@ def _around_writer(database: TFChunkDb) -> Iterator[Finding]:
     for chunk in database.chunks:
         start = chunk.number * chunk.header.chunk_size
         if start > writer:
-            detail = f"starts at {start}, behind writer.chk's {writer}: the server does not start"
+            detail = f"starts at {start}, after writer.chk's {writer}: the server does not start"
             step = "restore writer.chk, or move the file away"
             yield finding("tfchunk-extraneous", Severity.ERROR, chunk.path, detail, step)
         elif chunk.header.end < writer and not chunk.is_completed:

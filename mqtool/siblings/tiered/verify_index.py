@@ -18,7 +18,7 @@ from mqtool.store.files import ReadFile
 from mqtool.verify.findings import Finding, Severity
 
 MAX_INDEX_BYTES = 1 << 26
-_NEXT = "the broker makes entries anew only for messages that it uploads again"
+_NEXT = "the broker writes entries again only for messages that it uploads again"
 _ZEROS_AT_END = 16
 """An entry may end with so many bytes of zero."""
 
@@ -38,7 +38,7 @@ def verify_index(path: Path, store: TieredStore, queues: Queues) -> Iterator[Fin
         with ReadFile(path) as file:
             end = file.data_end()
             if end > MAX_INDEX_BYTES:
-                words = f"{end} bytes in use are more than the {MAX_INDEX_BYTES} that are looked at"
+                words = f"{end} bytes in use are more than the {MAX_INDEX_BYTES} that are checked"
                 yield finding("tiered-index", Severity.UNKNOWN, path, words, "")
                 return
             data, size = file.read(0, end), file.size
@@ -172,7 +172,7 @@ def _entry(item: Item, topic: str, queues: Queues) -> str:
     """Returns what is wrong with an index entry, "" if nothing is."""
     queue = next((one for one in queues.get(topic, ()) if one.queue_id == item.queue_id), None)
     if queue is None:
-        return f"leads to topic {item.topic_id}, queue {item.queue_id}, which is not there"
+        return f"points to topic {item.topic_id}, queue {item.queue_id}, which does not exist"
     try:
         message = queue.record(item.offset, item.size)
     except (StoreError, FormatError) as error:

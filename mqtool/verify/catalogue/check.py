@@ -31,11 +31,11 @@ class Check:
     no_runbook: str = ""
 
 
-NOT_READ = "Nothing is known to be wrong: the system kept `verify` from looking."
-NO_STEP = "It needs no step."
-CONFIGURATION = "The configuration is to be corrected, not the store."
-REPLICA = "No other file of the store has it: only a replica does."
-COMPACTION = "A broker compacts the topic again from its log; a repair of the store has nothing to add."
+NOT_READ = "Nothing is known to be wrong: `verify` could not read it."
+NO_STEP = "No action is needed."
+CONFIGURATION = "Correct the configuration, not the store."
+REPLICA = "Only a replica has it; no other file of the store does."
+COMPACTION = "A broker compacts the topic again from its log; no repair of the store is needed."
 
 
 def run(runbook: str) -> str:

@@ -17,23 +17,24 @@ def _warning(code: str, meaning: str, remedy: str, next_step: str, *runbooks: st
 CHECKS = (
     _warning(
         "checkpoint-missing",
-        "There is no checkpoint. The broker starts; after a crash it deletes every index file and scans the whole log.",
-        "Nothing after an orderly stop; else build it anew first.",
+        "There is no checkpoint. The broker starts; after a crash it deletes every index file and scans the entire "
+        "log.",
+        "None after a clean shutdown; otherwise rebuild it first.",
         _METADATA,
         "RB-09",
     ),
     _warning(
         "checkpoint-size",
-        "The checkpoint is not 4096 bytes long; what is missing counts as 0.",
-        "Build it anew.",
+        "The checkpoint is not 4096 bytes long; missing bytes count as 0.",
+        "Rebuild it.",
         _METADATA,
         "RB-09",
     ),
     _warning(
         "checkpoint-zero",
         "All times of the checkpoint are 0 though the log holds messages and index files that were full. After a "
-        "crash the broker deletes every index file and scans the whole log.",
-        "Build it anew.",
+        "crash the broker deletes every index file and scans the entire log.",
+        "Rebuild it.",
         _METADATA,
         "RB-09",
     ),
@@ -41,7 +42,7 @@ CHECKS = (
         "checkpoint-ahead",
         "The checkpoint lies beyond the newest message: after a crash the broker scans too little and misses damage "
         "at the end.",
-        "Build it anew.",
+        "Rebuild it.",
         _METADATA,
         "RB-09",
     ),
@@ -49,28 +50,28 @@ CHECKS = (
         "checkpoint-behind",
         "An index file that is full ends after the checkpoint's index time: a start after a crash deletes it and "
         "does not index all of its messages again.",
-        "Build it anew.",
+        "Rebuild it.",
         _METADATA,
         "RB-09",
     ),
     _warning(
         "checkpoint-bad-value",
         "A field of the checkpoint is negative, or no offset that a log as long as this one can have.",
-        "Build it anew.",
+        "Rebuild it.",
         _METADATA,
         "RB-09",
     ),
     _error(
         "checkpoint-unreadable",
         "The system reported an error while reading.",
-        "Make it readable, or move it out of the store and build it anew.",
+        "Make it readable, or move it out of the store and rebuild it.",
         run("RB-09"),
         "RB-09",
     ),
     _error(
         "checkpoint-not-file",
-        "Something that is no file lies in the place of the checkpoint: the broker refuses to start.",
-        "Move it out of the store and build it anew.",
+        "The checkpoint is not a regular file: the broker refuses to start.",
+        "Move it out of the store and rebuild it.",
         run("RB-09"),
         "RB-09",
     ),

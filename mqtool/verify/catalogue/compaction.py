@@ -4,7 +4,10 @@ from mqtool.verify.catalogue.check import COMPACTION, Check
 from mqtool.verify.findings import Area, Severity
 
 _DUMP = "mqtool dump {path}"
-_REMAKE = "Move the topic below compaction/ aside while the broker is stopped: it compacts again what its log has."
+_REMAKE = (
+    "Move the topic's directory below compaction/ out of the store while the broker is stopped: the broker "
+    "compacts the log again."
+)
 
 
 def _error(code: str, meaning: str, remedy: str = _REMAKE) -> Check:
@@ -14,11 +17,12 @@ def _error(code: str, meaning: str, remedy: str = _REMAKE) -> Check:
 CHECKS = (
     _error("compaction-damage", "A range of a compacted topic's log holds no valid record."),
     _error("compaction-unit", "A unit of a compacted topic's queue does not fit the record of its log."),
-    _error("compaction-order", "Queue offsets in a compacted topic's log do not grow."),
-    _error("compaction-file", "A compacted topic's log and queue have not the same files."),
+    _error("compaction-order", "Queue offsets in a compacted topic's log do not increase."),
+    _error("compaction-file", "The log and the queue of a compacted topic do not have the same files."),
     _error(
         "compaction-leftover",
-        "A file that belongs to no queue lies in a compacted topic; named *.delete, it keeps the broker from starting.",
-        "Move it aside while the broker is stopped.",
+        "A compacted topic contains a file that belongs to no queue; if it is named *.delete, it prevents the "
+        "broker from starting.",
+        "Move it out of the store while the broker is stopped.",
     ),
 )

@@ -19,29 +19,29 @@ CHECKS = (
         "config-unreadable",
         "A configuration file cannot be read, and neither can its .bak: the broker does not start, and overwrites "
         "the file with an empty table. (A warning if the .bak is good: the broker takes that.)",
-        "Copy both aside, then take the .bak or build the file anew.",
+        "Copy both aside, then take the .bak or rebuild the file.",
         run("RB-09"),
         "RB-09",
     ),
     _error(
         "config-not-read",
         "The system does not let a configuration file or config/ be read: what the broker would take is unknown.",
-        "Verify as a user who may read it; move what is in its place out of the store.",
+        "Verify as a user who may read it; move the object that has its name out of the store.",
         "mqtool verify {store}",
         no_runbook=NOT_READ,
     ),
     _error(
         "config-missing",
-        "A configuration file and its .bak are gone: the broker starts with an empty table. (A warning if the .bak "
-        "is there: the broker takes that.)",
-        "Build it anew before the broker starts.",
+        "A configuration file and its .bak are missing: the broker starts with an empty table. (A warning if the "
+        ".bak exists: the broker takes that.)",
+        "Rebuild it before the broker starts.",
         run("RB-09"),
         "RB-09",
     ),
     _warning(
         "config-topic-missing",
-        "A topic has queues but no configuration: clients are told that it does not exist.",
-        "Make the topic again with at least as many queues.",
+        "A topic has queues but no configuration: the broker answers clients that it does not exist.",
+        "Create the topic again with at least as many queues.",
         run("RB-09"),
         "RB-09",
         "RB-10",
@@ -51,7 +51,7 @@ CHECKS = (
         "The topic's queue type is not that of its files: the broker refuses to start.",
         "Correct queue.type in topics.json.",
         _INFO,
-        no_runbook="Whether the configuration or the files are right is for a person to decide.",
+        no_runbook="Decide whether the configuration or the files are right.",
     ),
     _error(
         "config-offset-ahead",
@@ -70,8 +70,8 @@ CHECKS = (
     ),
     _warning(
         "config-offset-orphan",
-        "A group has consumed from a queue that is not there.",
-        "Nothing, if the topic was deleted.",
+        "A group has an offset for a queue that does not exist.",
+        "None if the topic was deleted.",
         _INFO,
         no_runbook=NO_STEP,
     ),

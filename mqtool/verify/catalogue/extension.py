@@ -21,7 +21,7 @@ CHECKS = (
     _error(
         "ext-bad-unit",
         "A unit of the extension is malformed; the rest of its file cannot be read.",
-        "The CommitLog still has the messages: build the queue anew.",
+        "The CommitLog still has the messages: rebuild the queue.",
         _REBUILD,
         "RB-02",
     ),
@@ -29,21 +29,22 @@ CHECKS = (
         "ext-dangling-address",
         "A unit of the queue states an address at which the extension has no unit: consumers that filter by "
         "property get nothing for it.",
-        "The CommitLog still has the messages: build the queue anew.",
+        "The CommitLog still has the messages: rebuild the queue.",
         _REBUILD,
         "RB-02",
     ),
     _error(
         "ext-wrong-unit",
-        "A unit of the extension states another time than its record: consumers that filter by property look at its "
-        "bits though they should not, or the other way round.",
+        "A unit of the extension states another time than its record: consumers that filter by property use its bit "
+        "map when they should not, or ignore it when they should use it.",
         "The CommitLog still has the messages: rebuild the queue.",
         _REBUILD,
         "RB-02",
     ),
     _error(
         "ext-missing-bits",
-        "A unit's bit map lacks bits of a consumer group whose filter the message passes: the group does not get it.",
+        "Bits are missing in a unit's bit map for a consumer group whose filter the message passes: the group does "
+        "not get the message.",
         "The CommitLog still has the messages: rebuild the queue.",
         _REBUILD,
         "RB-02",

@@ -45,7 +45,7 @@ CHECKS = (
     ),
     _warning(
         "lint-path",
-        "The configuration names a directory without a store: the broker would begin anew there.",
+        "The configuration names a directory without a store: the broker would start with an empty store there.",
         "Correct storePathRootDir.",
         _INFO,
         no_runbook=CONFIGURATION,

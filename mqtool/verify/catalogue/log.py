@@ -25,17 +25,17 @@ def _note(code: str, meaning: str, remedy: str, next_step: str, *runbooks: str, 
 CHECKS = (
     _error(
         "log-missing",
-        "There is no segment, though queues, index or checkpoint say that there were. At its next start the broker "
-        "deletes every queue.",
-        "Do not start the broker. Bring the segments back from a replica or a backup first.",
+        "There is no segment, but queues, index or checkpoint show that there were some. On its next start the "
+        "broker deletes every queue.",
+        "Do not start the broker. First restore the segments from a replica or a backup.",
         run("RB-13"),
         "RB-13",
     ),
     _error(
         "log-not-directory",
-        "A file lies in the place of the CommitLog's directory: the broker finds no message, deletes the queues and "
-        "cannot store a new message.",
-        "Do not start the broker. Move the file out of the store, then bring the segments back from a replica or a "
+        "There is a file where the CommitLog's directory should be: the broker finds no message, deletes the queues "
+        "and cannot store a new message.",
+        "Do not start the broker. Move the file out of the store, then restore the segments from a replica or a "
         "backup.",
         _EXPLAIN,
         "RB-13",
@@ -67,23 +67,23 @@ CHECKS = (
         "log-segment-size",
         "The file's length is not the segment size: the broker refuses to start. (A warning for an empty last file "
         "of a 5.x store, which the broker deletes.)",
-        "Compare with mappedFileSizeCommitLog. A short file with records needs zeros up to its length, an empty one "
-        "moves out.",
+        "Compare with mappedFileSizeCommitLog. Pad a short file that has records with zeros; move an empty one out "
+        "of the store.",
         run("RB-01"),
         "RB-01",
     ),
     _warning(
         "log-segment-extra",
         "A file of zeros lies beyond the end of the log. The broker deletes it. (A note if it follows the last "
-        "segment: a broker that was killed leaves such a file, one that stopped in order does not.)",
-        "Nothing. If the store was said to be stopped in order, ask who removed the abort file.",
+        "segment: a broker that was killed leaves such a file, one that shut down cleanly does not.)",
+        "None. If the broker is believed to have shut down cleanly, find out who removed the abort file.",
         _EXPLAIN,
         no_runbook=NO_STEP,
     ),
     _error(
         "log-stray-file",
-        "Something that is no segment lies among the segments: the broker refuses to start, or takes it for a "
-        "segment. (A warning or a note where it only deletes or ignores it.)",
+        "There is something among the segments that is not a segment: the broker refuses to start, or takes it for "
+        "a segment. (A warning or a note where it only deletes or ignores it.)",
         "Move it out of the store.",
         run("RB-01"),
         "RB-01",
@@ -145,13 +145,13 @@ CHECKS = (
         "log-bad-blank",
         "The BLANK at the end of a segment does not cover the rest of it. No message is lost; the broker ignores "
         "the length.",
-        "Write the length anew, or take the segment from a replica.",
+        "Write the correct length, or take the segment from a replica.",
         run("RB-05"),
         "RB-05",
     ),
     _error(
         "log-no-blank",
-        "The segment does not end in a BLANK though the log goes on. No message is lost yet, but a broker whose "
+        "The segment does not end in a BLANK though the log continues. No message is lost yet, but a broker whose "
         "recovery meets this deletes all later segments (4.9 looks at the last three).",
         "Write the eight bytes of the BLANK before the broker starts, or take the segment from a replica.",
         run("RB-05"),
@@ -159,45 +159,46 @@ CHECKS = (
     ),
     _error(
         "log-cut",
-        "The file ended before its records did.",
+        "The file ends in the middle of a record.",
         "Fetch these bytes from a replica: it holds the same physical offsets.",
         run("RB-05"),
         "RB-05",
     ),
     _error(
         "log-bad-field",
-        "A field of an otherwise sound record holds what no broker writes: a negative queue, a time at or before 1970.",
+        "A field of an otherwise valid record has a value that no broker writes: a negative queue, a time at or "
+        "before 1970.",
         "Fetch these bytes from a replica: it holds the same physical offsets. Salvage corrects what the queues prove.",
         run("RB-05"),
         "RB-05",
     ),
     _warning(
         "log-bad-time",
-        "One record's store time lies apart from both its neighbours, which agree. Search by time and the start of "
+        "One record's store time is far from those of both neighbours, which agree. Search by time and the start of "
         "recovery rely on it.",
-        "Compare with a replica: is it this record or the clock?",
+        "Compare with a replica to see whether this record or the clock was wrong.",
         _LOOK,
-        no_runbook="The record may be right and the clock wrong: a person decides.",
+        no_runbook="The record may be right and the clock wrong; this needs a decision.",
     ),
     _error(
         "log-bad-compression",
-        "The record says that its body is compressed, but it does not begin like compressed data.",
+        "The record states that its body is compressed, but the body does not start like compressed data.",
         "Fetch these bytes from a replica: it holds the same physical offsets. Salvage corrects what the queues prove.",
         run("RB-05"),
         "RB-05",
     ),
     _error(
         "log-wrong-queue",
-        "The record names another queue than the one whose unit points at it and whose queue offsets lack it: its "
-        "topic or queue id is not what was written. Consumers get it as a foreign message; after a crash the broker "
-        "queues it again under the wrong name.",
+        "The record names another queue than the one whose unit points at it and in whose queue offsets it is "
+        "missing: its topic or queue id is not what was written. Consumers of another queue get it; after a crash "
+        "the broker queues it again under the wrong name.",
         "Fetch these bytes from a replica: it holds the same physical offsets. Salvage corrects what the queues prove.",
         run("RB-05"),
         "RB-05",
     ),
     _error(
         "log-wrong-flags",
-        "The record says that it was prepared or rolled back, but a unit of its queue points at it and has its "
+        "The record states that it was prepared or rolled back, but a unit of its queue points at it and has its "
         "queue offset: its flags are not what was written.",
         "Fetch these bytes from a replica: it holds the same physical offsets. Salvage corrects what the queues prove.",
         run("RB-05"),
@@ -216,35 +217,35 @@ CHECKS = (
         "that would explain it. A rejected message or an earlier cut leaves such a gap, and so does a lost record.",
         "Compare with a replica. Consumers see this as skipped offsets.",
         _QUEUE,
-        no_runbook="A rejected message or a cut leaves the same gap: a person decides whether a record is missing.",
+        no_runbook="A rejected message or a truncation leaves the same gap; decide whether a record is missing.",
     ),
     _warning(
         "log-offset-repeat",
-        "Queue offsets of a queue occur again: it was cut and went on, or its topic was made anew. (A note where it "
-        "begins again at 0.)",
-        "Nothing, if the topic was deleted and made again; else see what was cut with a replica.",
+        "Queue offsets of a queue occur again: it was truncated and continued, or its topic was deleted and created "
+        "again. (A note if it starts again at 0.)",
+        "None if the topic was deleted and created again; otherwise compare with a replica to see what was cut.",
         _QUEUE,
         no_runbook=NO_STEP,
     ),
     _warning(
         "log-torn-tail",
         "The last record was not written to its end. The broker cuts it off at its next start.",
-        "Nothing, if no producer got an answer for it; lost messages are listed if a queue knows them.",
+        "None if no producer got an acknowledgement for it; lost messages are listed if a queue has units for them.",
         _CUT,
         "RB-04",
     ),
     _warning(
         "log-stale-tail",
-        "Behind the end of the log lie whole records of an earlier time, left by a cut. They are old, not bad; but "
-        "the broker may take them for new ones when the log grows up to them.",
+        "After the end of the log there are complete records of an earlier time, left by a truncation. They are "
+        "old, not damaged; but the broker may take them for new ones when the log grows up to them.",
         "Overwrite them with zeros while the broker is stopped.",
         _CUT,
         "RB-04",
     ),
     _warning(
         "log-garbage-tail",
-        "Bytes that are no record lie behind the end of the log. The broker ignores them.",
-        "Nothing. Ask what wrote them.",
+        "After the end of the log there are bytes that are not a record. The broker ignores them.",
+        "None. Find out which program wrote them.",
         _CUT,
         "RB-04",
     ),
@@ -257,18 +258,18 @@ CHECKS = (
     ),
     _error(
         "log-not-listed",
-        "The system does not list a directory of the CommitLog: what is in it is unknown.",
+        "A directory of the CommitLog cannot be listed: its contents are unknown.",
         "Verify as a user who may read it; on a failing disk copy what can be read to another disk first.",
         "mqtool verify {store}",
         no_runbook=NOT_READ,
     ),
     _warning(
         "log-unusable-message",
-        "The background service of a system topic (delays, timers, transactions, POP) cannot use this message: a real "
-        "broker tries it again for ever and delivers nothing after it; mqtool serve skips it. (A note if the service "
-        "has passed it already.)",
-        "Look at the message, then move the service's position past it, or serve the store with mqtool.",
+        "The background service of a system topic (delays, timers, transactions, POP) cannot use this message: a "
+        "real broker retries it forever and delivers nothing after it; mqtool serve skips it. (A note if the "
+        "service has passed it already.)",
+        "Inspect the message, then move the service's position past it, or serve the store with mqtool.",
         _LOOK,
-        no_runbook="The store is right; the position of the service is to be moved past the message.",
+        no_runbook="The store is valid; move the position of the service past the message.",
     ),
 )

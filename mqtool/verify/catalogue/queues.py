@@ -23,18 +23,18 @@ def _note(code: str, meaning: str, remedy: str, next_step: str, *runbooks: str, 
 CHECKS = (
     _error(
         "queue-missing",
-        "The CommitLog holds messages of a queue that has no files. Consumers do not see them, and no orderly start "
-        "of the broker brings them back. (A warning if all queues are gone and the store was stopped in order: then "
-        "the broker builds them all.)",
-        "The CommitLog still has the messages: build the queue anew.",
+        "The CommitLog holds messages of a queue that has no files. Consumers do not see them, and a start after a "
+        "clean shutdown does not restore them. (A warning if all queues are missing and the broker was shut down "
+        "cleanly: then it builds all of them.)",
+        "The CommitLog still has the messages: rebuild the queue.",
         _REBUILD,
         "RB-03",
     ),
     _error(
         "queue-missing-units",
-        "Messages at the end of a queue have no unit: consumers do not get them, and their queue offsets are given "
-        "away again. (A warning where the broker's next start writes them.)",
-        "The CommitLog still has the messages: build the queue anew.",
+        "Messages at the end of a queue have no unit: consumers do not get them, and their queue offsets are "
+        "assigned again. (A warning where the broker's next start writes them.)",
+        "The CommitLog still has the messages: rebuild the queue.",
         _REBUILD,
         "RB-03",
     ),
@@ -42,15 +42,15 @@ CHECKS = (
         "queue-hole",
         "Units inside a queue are zeros. The broker's recovery ends the queue here and deletes what follows, if it "
         "looks at this file. (A warning where the broker's next start writes them.)",
-        "The CommitLog still has the messages: build the queue anew.",
+        "The CommitLog still has the messages: rebuild the queue.",
         _REBUILD,
         "RB-02",
     ),
     _error(
         "queue-file-missing",
-        "A file of the queue is gone: consumers skip its messages. (A warning where the broker's next start writes "
-        "them.)",
-        "The CommitLog still has the messages: build the queue anew.",
+        "A file of the queue is missing: consumers skip its messages. (A warning where the broker's next start "
+        "writes them.)",
+        "The CommitLog still has the messages: rebuild the queue.",
         _REBUILD,
         "RB-03",
     ),
@@ -58,73 +58,74 @@ CHECKS = (
         "queue-file-size",
         "The file's length is not that of queue files: the broker refuses to start. (A warning for an empty last "
         "file of a 5.x store, which the broker deletes.)",
-        "Compare with mappedFileSizeConsumeQueue; build the queue anew if the configuration is right.",
+        "Compare with mappedFileSizeConsumeQueue; rebuild the queue if the configuration is right.",
         _REBUILD,
         "RB-01",
     ),
     _warning(
         "queue-file-extra",
-        "A file without units follows one that is not full. The broker deletes it, or makes a unit of zeros of it "
-        "after its log was cut.",
-        "Set it aside while the broker is stopped.",
+        "A file without units follows one that is not full. The broker deletes it, or, after its log was cut, takes "
+        "a unit of zeros from it.",
+        "Move it out of the store while the broker is stopped.",
         _AWAY,
         "RB-07",
     ),
     _error(
         "queue-stray-file",
-        "Something that is no queue file lies among the queues: the broker refuses to start. (A note where it "
-        "ignores it.)",
-        "Set it aside.",
+        "There is something among the queue files that is not a queue file: the broker refuses to start. (A note "
+        "where it ignores it.)",
+        "Move it out of the store.",
         run("RB-01"),
         "RB-01",
     ),
     _error(
         "queue-bad-unit",
-        "A unit holds what cannot be: a negative or impossible address or size. The broker's recovery ends the "
+        "A unit has an impossible value: a negative or impossible address or size. The broker's recovery ends the "
         "queue here, if it looks at this file. (A warning where the broker's next start writes them.)",
-        "The CommitLog still has the messages: build the queue anew.",
+        "The CommitLog still has the messages: rebuild the queue.",
         _REBUILD,
         "RB-02",
     ),
     _error(
         "queue-dangling-unit",
         "A unit points into the CommitLog where no record starts.",
-        "The CommitLog still has the messages: build the queue anew.",
+        "The CommitLog still has the messages: rebuild the queue.",
         _REBUILD,
         "RB-02",
     ),
     _error(
         "queue-foreign-unit",
-        "A unit points at a record of another queue: consumers get a foreign message.",
-        "The CommitLog still has the messages: build the queue anew.",
+        "A unit points at a record of another queue: consumers get a message of another queue.",
+        "The CommitLog still has the messages: rebuild the queue.",
         _REBUILD,
         "RB-02",
     ),
     _error(
         "queue-shifted-unit",
         "A unit points at a record of this queue that states another queue offset: the queue has slipped.",
-        "The CommitLog still has the messages: build the queue anew.",
+        "The CommitLog still has the messages: rebuild the queue.",
         _REBUILD,
         "RB-02",
     ),
     _error(
         "queue-wrong-size",
         "A unit states another size than its record has.",
-        "The CommitLog still has the messages: build the queue anew.",
+        "The CommitLog still has the messages: rebuild the queue.",
         _REBUILD,
         "RB-02",
     ),
     _error(
         "queue-wrong-tags",
         "A unit's tags code is not that of its record's tags: consumers that filter miss it or get it wrongly.",
-        "The CommitLog still has the messages: build the queue anew.",
+        "The CommitLog still has the messages: rebuild the queue.",
         _REBUILD,
         "RB-02",
     ),
     _note(
         "queue-other-delay",
-        "A unit of SCHEDULE_TOPIC_XXXX is due after another delay than most of its level. No file of a store states "
-        "the delays: the broker's messageDelayLevel was changed, or the unit is wrong. The check is `unknown`.",
+        "A unit of SCHEDULE_TOPIC_XXXX is due after a different delay than most others of its level. No file of a "
+        "store contains the delays: the broker's messageDelayLevel was changed, or the unit is wrong. The check is "
+        "`unknown`.",
         "Give the broker's configuration with --config.",
         _TOPIC,
         no_runbook=CONFIGURATION,
@@ -139,29 +140,29 @@ CHECKS = (
     _error(
         "queue-duplicate-unit",
         "Two units point at the same record: consumers get it twice.",
-        "The CommitLog still has the messages: build the queue anew.",
+        "The CommitLog still has the messages: rebuild the queue.",
         _REBUILD,
         "RB-02",
     ),
     _note(
         "queue-filled-hole",
-        "The messages of some queue offsets are gone, and a rebuild or a salvage has put the unit of the next message "
-        "that is left in their place: consumers skip them, and one that does not select by tags may get that message "
-        "again.",
-        "Nothing, unless another copy of the log still has the messages: then salvage both copies together.",
+        "The messages of some queue offsets are lost, and a rebuild or a salvage has put the unit of the next "
+        "remaining message in their place: consumers skip them, and one that does not select by tags may get that "
+        "message again.",
+        "None, unless another copy of the log still has the messages: then salvage both copies together.",
         "",
         no_runbook=NO_STEP,
     ),
     _error(
         "queue-wrong-batch",
         "A unit of a batch queue states another first offset, batch size or time than its record.",
-        "The CommitLog still has the messages: build the queue anew.",
+        "The CommitLog still has the messages: rebuild the queue.",
         _REBUILD,
         "RB-02",
     ),
     _error(
         "queue-ahead-of-log",
-        "Units point at or beyond the end of the CommitLog: messages were dispatched that are not there any more. "
+        "Units point at or beyond the end of the CommitLog: messages were dispatched that the log no longer has. "
         "The broker cuts the units at its next start; the messages are lost.",
         "Fetch the end of the log from a replica before the broker starts.",
         run("RB-13"),
@@ -169,22 +170,22 @@ CHECKS = (
     ),
     _error(
         "queue-not-directory",
-        "A file lies in the place of the directory of all queues: the broker starts, finds no queue and cannot make "
-        "one. Consumers get nothing, though the messages are in the CommitLog.",
-        "Set it aside, then build the queues again.",
+        "There is a file where the directory of all queues should be: the broker starts, finds no queue and cannot "
+        "create one. Consumers get nothing, though the messages are in the CommitLog.",
+        "Move it out of the store, then rebuild the queues.",
         _AWAY,
         "RB-03",
     ),
     _error(
         "queue-unreadable",
         "The system reported an error while reading.",
-        "Build the queue anew.",
+        "Rebuild the queue.",
         _REBUILD,
         "RB-02",
     ),
     _error(
         "queue-not-listed",
-        "The system does not list a directory of the ConsumeQueues: what is in it is unknown.",
+        "A directory of the ConsumeQueues cannot be listed: its contents are unknown.",
         "Verify as a user who may read it; on a failing disk copy what can be read to another disk first.",
         "mqtool verify {store}",
         no_runbook=NOT_READ,
@@ -193,7 +194,7 @@ CHECKS = (
         "topic-only-in-log",
         "The CommitLog holds messages of a topic that neither the configuration nor the queues know. It was "
         "deleted, or its configuration is lost.",
-        "Nothing, if it was deleted on purpose.",
+        "None if it was deleted on purpose.",
         _TOPIC,
         "RB-10",
     ),

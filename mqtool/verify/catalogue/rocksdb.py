@@ -11,28 +11,29 @@ def _error(code: str, meaning: str, remedy: str) -> Check:
 CHECKS = (
     _error(
         "rocksdb-unreadable",
-        "The RocksDB of the queues is damaged, or holds what is no queue.",
-        "Make the queues anew from the log: `mqtool rebuild consumequeue`.",
+        "The RocksDB of the queues is damaged, or contains keys that are not queues.",
+        "Rebuild the queues from the log: `mqtool rebuild consumequeue`.",
     ),
     _error(
         "rocksdb-missing-unit",
         "A record has no unit in its queue in RocksDB: consumers do not see it. A warning after a crash, as the start "
         "dispatches again from the position that the database knows.",
-        "Make the queues anew from the log: `mqtool rebuild consumequeue`.",
+        "Rebuild the queues from the log: `mqtool rebuild consumequeue`.",
     ),
     _error(
         "rocksdb-wrong-unit",
-        "A unit in RocksDB does not say what its record does.",
-        "Make the queues anew from the log: `mqtool rebuild consumequeue`.",
+        "A unit in RocksDB contradicts its record.",
+        "Rebuild the queues from the log: `mqtool rebuild consumequeue`.",
     ),
     _error(
         "rocksdb-extra-unit",
-        "A queue in RocksDB has units that no record calls for.",
-        "Make the queues anew from the log: `mqtool rebuild consumequeue`.",
+        "A queue in RocksDB has units without a record.",
+        "Rebuild the queues from the log: `mqtool rebuild consumequeue`.",
     ),
     _error(
         "rocksdb-bound",
-        "The stored end of a queue in RocksDB is not the real one, or the position of dispatch lies behind the log.",
-        "Make the queues anew from the log: `mqtool rebuild consumequeue`.",
+        "The stored end of a queue in RocksDB is not the real one, or the dispatch position is after the end of the "
+        "log.",
+        "Rebuild the queues from the log: `mqtool rebuild consumequeue`.",
     ),
 )

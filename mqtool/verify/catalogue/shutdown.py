@@ -17,15 +17,15 @@ def _warning(code: str, meaning: str, remedy: str, next_step: str, *runbooks: st
 CHECKS = (
     _warning(
         "abort-present",
-        "The broker did not stop in order: there is an abort file. Its next start recovers: it scans the end of the "
-        "log, cuts a torn tail, brings queues up to date and deletes the last index file.",
+        "The broker was not shut down cleanly: there is an abort file. On its next start it recovers: it scans the "
+        "end of the log, cuts a torn tail, brings queues up to date and deletes the last index file.",
         "Verify before the start; if nothing else is found, start.",
         _EXPLAIN,
         "RB-08",
     ),
     _error(
         "abort-bad",
-        "abort is no file. 5.5 recovers as after a crash and then fails to start.",
+        "abort is not a regular file. 5.5 recovers as after a crash and then fails to start.",
         "Move it out of the store.",
         run("RB-01"),
         "RB-01",

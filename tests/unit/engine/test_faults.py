@@ -78,7 +78,7 @@ def test_a_failed_flush_is_no_acknowledgement_and_ends_all_puts(opened):
     assert store.put("T", 0, b"b").status is PutStatus.FLUSH_DISK_TIMEOUT
     files.errors.clear()  # the kernel may have forgotten the page: that it works again proves nothing
     assert store.put("T", 0, b"c").status is PutStatus.SERVICE_NOT_AVAILABLE
-    with pytest.raises(StoreError, match="see to the disk"):
+    with pytest.raises(StoreError, match="check the disk"):
         store.close()
     assert (store.path / "abort").exists()
     again = opened(flush_mode=FlushMode.SYNC_FLUSH)
@@ -170,7 +170,7 @@ def test_a_flush_without_space_ends_all_puts(opened):
     assert store.put("T", 0, b"a").status is PutStatus.FLUSH_DISK_TIMEOUT
     files.errors.clear()
     assert store.put("T", 0, b"b").status is PutStatus.SERVICE_NOT_AVAILABLE
-    with pytest.raises(StoreError, match="see to the disk"):
+    with pytest.raises(StoreError, match="check the disk"):
         store.close()
     opened(flush_mode=FlushMode.SYNC_FLUSH)
 

@@ -163,9 +163,9 @@ def test_a_shape_that_changed_is_refused(growing, changed):
 
 def test_a_directory_with_an_export_is_refused_without_a_state(growing):
     growing.export(state=None)
-    with pytest.raises(ExportError, match="holds an export already"):
+    with pytest.raises(ExportError, match="has an export already"):
         growing.export(state=None)
-    with pytest.raises(ExportError, match="made without --state"):
+    with pytest.raises(ExportError, match="written without --state"):
         growing.export()
     assert growing.rows() == EXPECTED
 

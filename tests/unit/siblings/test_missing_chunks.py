@@ -77,7 +77,7 @@ def test_a_start_does_not_count_as_harmless(lost, capsys):
     assert run(["explain-start", str(root), "--format", "json"]) == 1
     found = json.loads(capsys.readouterr().out)
     assert (found["starts"], found["harmless"], found["missing"]) == (True, False, [name])
-    assert f"the messages of {name} are gone" in found["verdict"]
+    assert f"the messages of {name} are lost" in found["verdict"]
     assert len(found["unserved"]) == count
 
 
