@@ -177,10 +177,15 @@ def _no_tables(names: Iterable[str]) -> list[str]:
     return [name for name in names if not name.startswith(UNNAMED_TABLES)]
 
 
-def differences(mine: dict[str, Any], answer: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Returns (predicted, answered) of each field of a prediction that does not agree with a recorded answer."""
+def differences(
+    mine: dict[str, Any], answer: dict[str, Any], *, with_races: bool = False
+) -> dict[str, tuple[Any, Any]]:
+    """Returns (predicted, answered) of each field of a prediction that does not agree with a recorded answer.
+
+    Fields in which the real store does not agree with itself are left out, unless they are asked for.
+    """
     theirs = answered(answer)
-    free = RACING if races(answer, mine) else frozenset()
+    free = RACING if races(answer, mine) and not with_races else frozenset()
     return {
         field: (mine[field], theirs[field])
         for field in (*ASKED, *MORE)
