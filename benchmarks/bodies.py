@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from mqtool.formats.commit_log import field_offset
+from mqtool.records.frame_scan import scan_frames
 from mqtool.records.frames import Frames
-from mqtool.records.hops import hop
 
 _WORDS = 4_000_000
 
@@ -21,7 +21,7 @@ def vary_bodies(store: Path) -> Path:
     for file in sorted((store / "commitlog").iterdir()):
         data = np.fromfile(file, np.uint8)
         view = memoryview(data)
-        chain = hop(view, 0)
+        chain = scan_frames(view, 0)
         frames = Frames(view, int(file.name), chain.positions, chain.sizes)
         for length in np.unique(frames.body_length).tolist():
             starts = frames.body_start[frames.body_length == length]

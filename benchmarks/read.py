@@ -2,7 +2,7 @@
 
 Prints a JSON line for each job: messages/s, bytes of log/s, and the ratio to a pass of zlib.crc32 over the same files in
 the same round; medians of all rounds. The store is synthetic: 16 queues, five properties a message. Jobs build on one
-another: hop finds records by size alone, frames proves them (own offset, sums of lengths), checked takes each body's
+another: frame scan finds records by size alone, frames proves them (own offset, sums of lengths), checked takes each body's
 CRC, columns and lines start from checked. Everything runs in one thread.
 
 `--memory GiB` prints instead the peak memory of each way to read a log of that size, and `--sparse GiB` how long
@@ -26,8 +26,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from mqtool.formats import index_file
 from mqtool.formats.commit_log import build_blank
 from mqtool.records.crc import crc32
+from mqtool.records.frame_scan import scan_frames
 from mqtool.records.frames import Frames
-from mqtool.records.hops import hop
 from mqtool.records.json_rows import json_lines
 from mqtool.store import Store, open_store
 from mqtool.store.describe import describe
@@ -57,10 +57,10 @@ def windows(store: Store):
             yield log.read(at, min(WINDOW, log.max_offset - at))
 
 
-def hop_all(store: Store) -> None:
+def scan_all(store: Store) -> None:
     for data in windows(store):
         start = data.find(b"\xda\xa3\x20\xa7") - 4
-        hop(memoryview(data), max(0, start))
+        scan_frames(memoryview(data), max(0, start))
 
 
 def jobs(store: Store) -> dict[str, Callable[[], object]]:
@@ -68,7 +68,7 @@ def jobs(store: Store) -> dict[str, Callable[[], object]]:
         "read only": lambda: [None for _ in windows(store)],
         "zlib.crc32 of whole files": lambda: [zlib.crc32(data) for data in windows(store)],
         "crc32 of whole files": lambda: [crc32(data) for data in windows(store)],
-        "hop": lambda: hop_all(store),
+        "frame scan": lambda: scan_all(store),
         "frames": lambda: [None for _ in frames_of(store, check_crc=False)],
         "checked frames": lambda: [None for _ in frames_of(store)],
         f"{len(FEW)} columns": lambda: [None for _ in store.batches(FEW)],

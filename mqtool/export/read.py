@@ -55,7 +55,7 @@ def accept(damage: Damage, request: ReadRequest) -> Damage:
 
 
 def walk_span(span: Span, witness: "_Witness | None" = None) -> Iterator[Frames | Damage]:
-    """Yields the sound frames of a span and the damage between them.
+    """Yields the valid frames of a span and the damage between them.
 
     A segment that went away since planning is damage: the broker has deleted it.
 

@@ -53,7 +53,7 @@ def rows_of(frames: Frames, broker: str, request: ReadRequest) -> Rows | None:
     """Returns the rows of frames that the selection has let pass; None if there are none.
 
     Args:
-        frames: sound records of one buffer.
+        frames: valid records of one buffer.
         broker: the store's name.
         request: what is asked for.
     """

@@ -92,10 +92,15 @@ _HEAD_STRUCTS = tuple(codec.struct_of(head) for head in HEADS)
 _SYS_FLAG = [field.name for field in HEADS[0]].index("sys_flag")
 
 FRAME = codec.struct_of(HEADS[0][:2])
-"""Reader of total_size and magic_code: all that hopping from record to record needs."""
+"""Reader of total_size and magic_code: all that following records needs."""
 
 BODY_POSITIONS = tuple(head[-1].offset + head[-1].size for head in HEADS)
 """Where the body starts in a record, indexed by `(sys_flag >> 4) & 3`: 88, 100, 100, 112."""
+
+
+def host_shape(sys_flag: int) -> int:
+    """Returns which hosts are IPv6: 0 none, 1 the born host, 2 the store host, 3 both. Index of `HEADS`."""
+    return (sys_flag >> 4) & 3
 
 
 def field_offset(name: str, host_shape: int = 0) -> int:
@@ -177,8 +182,10 @@ def _parse_whole(record: memoryview, magic_code: int) -> Record:
     at += len(body)
     length = TOPIC_LENGTH_V2 if magic_code == MAGIC_V2 else TOPIC_LENGTH_V1
     (topic_length,) = length.unpack_from(record, at)
+    if topic_length < 0:  # Java cannot make a string of it
+        raise FormatError(f"topic_length is {topic_length}", layout="record")
     at += length.size
-    topic = bytes(record[at : at + max(0, topic_length)])
+    topic = bytes(record[at : at + topic_length])
     at += len(topic)
     (properties_length,) = PROPERTIES_LENGTH.unpack_from(record, at)
     at += PROPERTIES_LENGTH.size
@@ -187,6 +194,29 @@ def _parse_whole(record: memoryview, magic_code: int) -> Record:
     if found != len(record) or len(properties) != max(0, properties_length):
         raise FormatError(f"total_size is {len(record)}, the fields take {found} bytes", layout="record")
     return Record(*(*values, body, topic_length, topic, properties_length, properties))
+
+
+def frame_size(data: Buffer, position: int, left: int) -> int:
+    """Returns how many bytes lead from a frame, a record or a BLANK, to the next one; 0 if no frame begins there.
+
+    This is the rule by which a log is followed. A record states its total_size; after a BLANK nothing follows in its
+    segment, whatever size it states.
+
+    Args:
+        data: with at least the first 8 bytes of the frame.
+        position: of the frame.
+        left: bytes from there to the end of the segment.
+    """
+    total_size, magic_code = FRAME.unpack_from(data, position)
+    if magic_code == MAGIC_BLANK:
+        return left if BLANK_SIZE <= total_size <= left else 0
+    is_record = magic_code in (MAGIC_V1, MAGIC_V2) and MIN_RECORD_SIZE <= total_size <= left
+    return total_size if is_record else 0
+
+
+def is_blank(data: Buffer, position: int = 0) -> bool:
+    """Whether a BLANK begins at a position, which has at least 8 bytes."""
+    return bool(FRAME.unpack_from(data, position)[1] == MAGIC_BLANK)
 
 
 def _frame(view: memoryview, position: int) -> tuple[int, int]:

@@ -16,8 +16,7 @@ class Kernels:
     """The compiled functions; each is documented in its module.
 
     Attributes:
-        hop, crc32: of `frames`.
-        read: of `fields`.
+        scan: of `frame_scan`.
         dispatch: of `trailers`.
         add_units, add_entries, follow, chain: of `sums`.
         plain_units: of `units`.
@@ -27,9 +26,7 @@ class Kernels:
         put_entries: of `index`.
     """
 
-    hop: Callable[..., Any]
-    crc32: Callable[..., Any]
-    read: Callable[..., Any]
+    scan: Callable[..., Any]
     dispatch: Callable[..., Any]
     add_units: Callable[..., Any]
     add_entries: Callable[..., Any]
@@ -57,17 +54,15 @@ def load() -> Kernels | None:
         return None
     _forget_stale(Path(__file__).parent)
     try:
-        from mqtool.kernels import frames  # noqa: PLC0415 - half a second
+        from mqtool.kernels import body_crc  # noqa: PLC0415 - half a second
 
-        if not frames.HAS_CRC32:
+        if not body_crc.HAS_CRC32:
             return None
-        from mqtool.kernels import fields, index, objects, queues, records, sums, trailers, units  # noqa: PLC0415
+        from mqtool.kernels import frame_scan, index, objects, queues, records, sums, trailers, units  # noqa: PLC0415
     except (ImportError, RuntimeError):  # numba does not support this numpy, or has no writable cache directory
         return None
     return Kernels(
-        frames.hop,
-        frames.crc32,
-        fields.read,
+        frame_scan.scan,
         trailers.dispatch,
         sums.add_units,
         sums.add_entries,

@@ -6,8 +6,8 @@ import numpy as np
 from numba import types
 
 from mqtool.formats import commit_log
+from mqtool.kernels.body_crc import body_crc32
 from mqtool.kernels.compiling import BYTES, I32, I64, U64, WRITABLE, compiled, inlined
-from mqtool.kernels.frames import body_crc32
 from mqtool.kernels.numbers import put_number
 
 _HEAD = commit_log.BODY_POSITIONS[0]

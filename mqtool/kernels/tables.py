@@ -1,4 +1,4 @@
-"""The rows of the tables that `fields.read` fills; a separate module, so that callers need not load the kernels."""
+"""The rows of the tables that `frame_scan.scan` fills; a separate module, so that callers need not load the kernels."""
 
 INTS = ("total_size", "magic_code", "body_crc", "queue_id", "sys_flag")
 """Rows of the table of int32: fields of a record."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from mqtool.errors import RemoteProtocolError
 from mqtool.formats.codec import Unit
-from mqtool.formats.commit_log import BLANK_SIZE, FRAME, MAGIC_BLANK, MAGIC_V1, MAGIC_V2
+from mqtool.formats.commit_log import BLANK_SIZE, FRAME, frame_size
 from mqtool.formats.fields import i32, i64
 
 MAX_TRANSFER = 16 << 20
@@ -104,16 +104,14 @@ class RecordAssembler:
         self._kept += piece.data
         start = 0
         while len(self._kept) - start >= BLANK_SIZE:
-            size, magic_code = FRAME.unpack_from(self._kept, start)
             offset = self._offset + start
-            left = self._segment_size - offset % self._segment_size
-            if magic_code not in (MAGIC_V1, MAGIC_V2, MAGIC_BLANK) or not BLANK_SIZE <= size <= left:
+            size = frame_size(self._kept, start, self._segment_size - offset % self._segment_size)
+            if not size:
+                stated, magic_code = FRAME.unpack_from(self._kept, start)
                 raise RemoteProtocolError(
-                    f"the master's log holds no record at physical offset {offset}: size {size}, "
+                    f"the master's log holds no record at physical offset {offset}: size {stated}, "
                     f"magic code {magic_code}; verify its store"
                 )
-            if magic_code == MAGIC_BLANK:
-                size = left
             if len(self._kept) - start < size:
                 break
             yield Piece(offset, bytes(self._kept[start : start + size]))

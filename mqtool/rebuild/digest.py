@@ -74,7 +74,7 @@ class Digest:
         self._chosen = np.empty(0, bool)
 
     def batch(self, frames: Frames) -> Batch:
-        """Returns what sound frames become."""
+        """Returns what valid frames become."""
         found = self._dispatcher.dispatch(frames, keys=self._wanted.index)
         made = Batch(frames.base + int(frames.positions[-1] + frames.sizes[-1]), len(frames))
         made.last_record = int(frames.column("physical_offset")[-1])

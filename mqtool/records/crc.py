@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 
 from mqtool.formats.checksums import CRC_MASK
-from mqtool.kernels import kernels
 
 try:
     from isal import isal_zlib
@@ -40,10 +39,6 @@ def crc32_of_ranges(view: memoryview, starts: np.ndarray, ends: np.ndarray) -> n
     Returns:
         int32 array of length n. (UtilAll.crc32 masks the sign bit away.)
     """
-    compiled = kernels()
-    if compiled is not None:
-        crcs: np.ndarray = compiled.crc32(np.frombuffer(view, np.uint8), starts, ends)
-        return crcs
     found = np.empty(len(starts), np.uint32)
     if len(starts) < _PIECE or int(ends[-1]) - int(starts[0]) > _LARGE * len(starts):
         at = 0

@@ -39,7 +39,7 @@ class Dispatcher:
         self.schedule = self.topics.number_of(SCHEDULE_TOPIC)
 
     def dispatch(self, frames: Frames, *, keys: bool = True) -> Dispatched:
-        """Returns what the broker would write for frames that are sound (`Frames.sound`).
+        """Returns what the broker would write for frames that are valid (`Frames.valid`).
 
         Args:
             frames: in CommitLog order.

@@ -1,7 +1,7 @@
 """A data file of a DLedger log: records behind entry headers, walked like a segment.
 
 `Frames` hold the records as everywhere; only where the next one begins is told by the entry header. An entry is
-believed when its header states its own place and agrees with the size of its record, and the record is sound.
+believed when its header states its own place and agrees with the size of its record, and the record is valid.
 """
 
 import struct
@@ -21,8 +21,8 @@ from mqtool.formats.dledger import (
     EntryHeader,
 )
 from mqtool.records.damage import Damage, DamageKind, Tail
+from mqtool.records.frame_scan import FrameScan, Stop
 from mqtool.records.frames import Frames
-from mqtool.records.hops import Hop, Stop
 from mqtool.records.resync import Witness
 from mqtool.records.segment_bytes import WINDOW, Read, ReadInto
 from mqtool.records.walk import SegmentSpan, SegmentWalk
@@ -51,7 +51,7 @@ def walk_of(
     return kind(read, span, check_crc=check_crc, witness=witness, read_into=read_into, with_crc=with_crc)
 
 
-def hop_entries(view: memoryview, start: int) -> Hop:
+def scan_entries(view: memoryview, start: int) -> FrameScan:
     """Follows the sizes in entry headers; the positions and sizes returned are those of the records."""
     unpack, last = _HEADS.unpack_from, len(view) - _HEAD
     v1, v2, least = commit_log.MAGIC_V1, commit_log.MAGIC_V2, commit_log.MIN_RECORD_SIZE
@@ -73,7 +73,7 @@ def hop_entries(view: memoryview, start: int) -> Hop:
         positions.append(at + ENTRY_HEADER_SIZE)
         sizes.append(total)
         at += size
-    return Hop(np.array(positions, np.int64), np.array(sizes, np.int64), at, stop)
+    return FrameScan(np.array(positions, np.int64), np.array(sizes, np.int64), at, stop)
 
 
 def _stop_at_end(view: memoryview, at: int, *, is_first: bool) -> Stop:
@@ -104,19 +104,19 @@ class EntryWalk(SegmentWalk):
         is_record = start >= ENTRY_HEADER_SIZE and self._segment.states_its_offset(start)
         return start - ENTRY_HEADER_SIZE if is_record and self._segment.record(start) is not None else start
 
-    def _frames(self, at: int) -> tuple[Hop, Frames]:
-        chain = hop_entries(self._view, at)
+    def _frames(self, at: int) -> tuple[FrameScan, Frames]:
+        chain = scan_entries(self._view, at)
         return chain, Frames(self._view, self._span.base + self._view_at, chain.positions, chain.sizes)
 
-    def _is_sound(self, frames: Frames) -> np.ndarray:
+    def _is_valid(self, frames: Frames) -> np.ndarray:
         starts = frames.positions - ENTRY_HEADER_SIZE
         if not len(starts):
-            return frames.sound
+            return frames.valid
         sliding = np.ndarray(
             (len(frames.view) - ENTRY_HEADER_SIZE + 1,), f"V{ENTRY_HEADER_SIZE}", frames.view, strides=(1,)
         )
         heads = sliding[starts].view(ENTRY.dtype)
-        return frames.sound & (heads["position"] == starts + frames.base) & (heads["body_length"] == frames.sizes)
+        return frames.valid & (heads["position"] == starts + frames.base) & (heads["body_length"] == frames.sizes)
 
     def _is_boundary(self, position: int) -> bool:
         data = self._segment.peek(position, BLANK_ENTRY_SIZE)

@@ -1,7 +1,7 @@
 """Frames: where the records of a run of CommitLog bytes are, proved, and their fields as columns.
 
 A frame is believed when its magic, its own physical offset and the sum of its lengths agree
-(`Frames.sound`); the body CRC is a separate question (`Frames.crc_matches`).
+(`Frames.valid`); the body CRC is a separate question (`Frames.crc_matches`).
 """
 
 from functools import cached_property
@@ -11,7 +11,7 @@ import numpy as np
 from mqtool.formats import codec, commit_log
 from mqtool.kernels import kernels, tables
 from mqtool.records.crc import crc32_of_ranges
-from mqtool.records.hops import Hop, ended, hop, room_for
+from mqtool.records.frame_scan import FrameScan, ended, room_for, scan_frames
 
 _HEAD_DTYPES = tuple(codec.dtype_of(head) for head in commit_log.HEADS)
 _BODY_AT = np.array(commit_log.BODY_POSITIONS, np.int64)
@@ -45,10 +45,10 @@ class Frames:
         return Frames(self.view, self.base, self.positions[which], self.sizes[which])
 
     def know(self, columns: dict[str, np.ndarray], crcs: np.ndarray | None, *, has_plain_ports: bool) -> None:
-        """Takes what a kernel has found out about these frames: all are sound, and have these fields and places."""
+        """Takes what a kernel has found out about these frames: all are valid, and have these fields and places."""
         self._columns.update((name, columns[name]) for name in tables.INTS + tables.LONGS)
         known: dict[str, object] = {name: columns[name] for name in tables.PLACES}
-        known |= {"sound": np.ones(len(self), bool), "has_plain_ports": has_plain_ports}
+        known |= {"valid": np.ones(len(self), bool), "has_plain_ports": has_plain_ports}
         if crcs is not None:
             known["computed_crc"] = crcs
         self.__dict__.update(known)
@@ -178,7 +178,7 @@ class Frames:
         return (total == self.sizes) & (self.topic_length >= 0)
 
     @cached_property
-    def sound(self) -> np.ndarray:
+    def valid(self) -> np.ndarray:
         """Which frames are proved by their own offset and by arithmetic."""
         return self.true_offset & self.adds_up
 
@@ -186,7 +186,7 @@ class Frames:
     def crc_matches(self) -> np.ndarray:
         """Which frames' body CRC is right; an empty body always is (CommitLog.checkMessageAndReturnSize).
 
-        Only meaningful where `sound`.
+        Only meaningful where `valid`.
         """
         good = self.computed_crc == self.column("body_crc")
         return good | (self.body_length == 0)
@@ -198,8 +198,8 @@ class Frames:
         return crc32_of_ranges(self.view, np.minimum(self.body_start, ends), ends)
 
 
-def frames_at(view: memoryview, start: int, base: int, *, with_crc: bool = False) -> tuple[Hop, Frames]:
-    """Follows total_size from record to record, as `hop`, and returns the frames too.
+def frames_at(view: memoryview, start: int, base: int, *, with_crc: bool = False) -> tuple[FrameScan, Frames]:
+    """Follows total_size from record to record, as `scan_frames`, and returns the frames too.
 
     Args:
         view: the bytes.
@@ -209,17 +209,17 @@ def frames_at(view: memoryview, start: int, base: int, *, with_crc: bool = False
     """
     compiled = kernels()
     if compiled is None:
-        chain = hop(view, start)
+        chain = scan_frames(view, start)
         return chain, Frames(view, base, chain.positions, chain.sizes)
     room = room_for(view, start)
     positions, crcs = np.empty(room, np.int64), np.empty(room if with_crc else 0, np.int32)
     ints = np.empty((len(tables.INTS), room), np.int32)
     longs = np.empty((len(tables.LONGS + tables.PLACES), room), np.int64)
     data = np.frombuffer(view, np.uint8)
-    count, is_sound, has_plain_ports = compiled.read(data, start, base, with_crc, positions, ints, longs, crcs)
+    count, is_valid, has_plain_ports = compiled.scan(data, start, base, with_crc, positions, ints, longs, crcs)
     chain = ended(view, start, positions[:count])
     frames = Frames(view, base, chain.positions, chain.sizes)
-    if is_sound:
+    if is_valid:
         columns = dict(zip(tables.INTS, ints[:, :count], strict=True))
         columns.update(zip(tables.LONGS + tables.PLACES, longs[:, :count], strict=True))
         frames.know(columns, crcs[:count] if with_crc else None, has_plain_ports=has_plain_ports)

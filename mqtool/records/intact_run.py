@@ -9,13 +9,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from mqtool.formats import commit_log
+from mqtool.records.frame_scan import Stop
 from mqtool.records.frames import Frames, frames_at
-from mqtool.records.hops import Stop
 from mqtool.records.segment_bytes import WINDOW, Read
 
 
 def intact_run(read: Read, base: int, start: int, end: int) -> Iterator[Frames]:
-    """Yields valid records (`Frames.sound`) window by window, in order.
+    """Yields valid records (`Frames.valid`) window by window, in order.
 
     Args:
         read: of one segment.
@@ -35,7 +35,7 @@ def intact_run(read: Read, base: int, start: int, end: int) -> Iterator[Frames]:
                 return
             count = total  # a record longer than a window is read alone
             continue
-        valid = frames.sound
+        valid = frames.valid
         run = len(frames) if valid.all() else int(np.argmin(valid))
         if run:
             yield frames.select(slice(0, run))

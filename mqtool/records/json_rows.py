@@ -75,7 +75,7 @@ def json_lines(frames: Frames, body_mode: str = "text", *, raw: bool = False) ->
     """Returns one line of JSON per frame, each ended by a line feed; fields as in `row_of`.
 
     Args:
-        frames: sound ones.
+        frames: valid ones.
         body_mode: as in `row_of`.
         raw: bodies as stored, not decompressed.
     """

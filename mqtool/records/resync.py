@@ -212,7 +212,7 @@ def record_tail(segment: SegmentBytes, start: int, end: int) -> int | None:
 
 
 def describe(segment: SegmentBytes, position: int, *, is_followed: bool) -> tuple[DamageKind, str]:
-    """Returns kind and words for bytes at which no sound frame starts.
+    """Returns kind and words for bytes at which no valid frame starts.
 
     Args:
         segment: where.

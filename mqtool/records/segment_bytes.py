@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from mqtool.formats import commit_log
+from mqtool.records.frame_scan import Stop, scan_frames
 from mqtool.records.frames import Frames
-from mqtool.records.hops import Stop, hop
 
 WINDOW = 8 << 20
 """Bytes read at a time."""
@@ -151,7 +151,7 @@ class SegmentBytes:
         return 0 < topic_length < total - topic_at and is_topic(topic.rstrip(b"\0"))
 
     def record(self, position: int) -> Frames | None:
-        """Returns the sound record at a position, None if there is none."""
+        """Returns the valid record at a position, None if there is none."""
         total, magic = self.frame(position)
         is_record = magic in (commit_log.MAGIC_V1, commit_log.MAGIC_V2)
         if not is_record or not commit_log.MIN_RECORD_SIZE <= total <= self.size - position:
@@ -162,7 +162,7 @@ class SegmentBytes:
         if len(data) < total:
             return None
         frame = Frames(memoryview(data), self.base + position, np.zeros(1, np.int64), np.array([total]))
-        return frame if frame.sound[0] else None
+        return frame if frame.valid[0] else None
 
     def chain_end(self, position: int, most: int) -> int:
         """Returns where the chain of frames from a position ends, by magic and total_size alone.
@@ -174,7 +174,7 @@ class SegmentBytes:
         at = position
         while at + commit_log.FRAME.size <= self.size and at - position < most:
             data = self.read(at, min(_CHAIN_STEP, position + most - at))
-            chain = hop(memoryview(data), 0)
+            chain = scan_frames(memoryview(data), 0)
             at += chain.end
             if chain.stop is Stop.MORE and not chain.end:
                 total, _ = self.frame(at)

@@ -211,24 +211,5 @@ def trailers_of(frames: Frames) -> list[Trailers]:
     return [Trailers(frames, rows, _aligned(int(sizes[rows].max()))) for rows in groups]
 
 
-def values_of(frames: Frames, trailers: list[Trailers], name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Returns where each frame's value of one property is, as positions in the frames' own buffer.
-
-    Args:
-        frames: valid ones.
-        trailers: `trailers_of(frames)`.
-        name: of the property.
-
-    Returns:
-        int64 start and length per frame; length -1 where the record has no such property.
-    """
-    starts, lengths = np.zeros(len(frames), np.int64), np.full(len(frames), -1, np.int64)
-    for part in trailers:
-        start, length = part.property_slices.value_of(name)
-        starts[part.rows] = start + (frames.topic_start.take(part.rows) - part.topic_start)
-        lengths[part.rows] = length
-    return starts, lengths
-
-
 def _aligned(size: int) -> int:
     return -(-size // _ALIGN) * _ALIGN

@@ -12,8 +12,8 @@ import numpy as np
 from mqtool.formats import commit_log
 from mqtool.records import segment_bytes
 from mqtool.records.damage import Damage, DamageKind, Tail
+from mqtool.records.frame_scan import FrameScan, Stop
 from mqtool.records.frames import Frames, frames_at
-from mqtool.records.hops import Hop, Stop
 from mqtool.records.resync import Witness, describe, extent, is_older, next_record
 from mqtool.records.segment_bytes import Read, ReadInto, SegmentBytes
 
@@ -47,7 +47,7 @@ class SegmentWalk:
     """Iterator over one segment; `records.entries.walk_of` makes the one that fits a span.
 
     Yields:
-        `Frames` that are sound, in order, and `Damage` between them.
+        `Frames` that are valid, in order, and `Damage` between them.
 
     After the last item `tail` says what is behind the last record (only for the last segment),
     and `end` is the physical offset after it; a BLANK makes `end` the segment's end, while
@@ -120,12 +120,12 @@ class SegmentWalk:
             self._read(at, segment_bytes.WINDOW)
         return at + _FRAME <= self._segment.size
 
-    def _frames(self, at: int) -> tuple[Hop, Frames]:
+    def _frames(self, at: int) -> tuple[FrameScan, Frames]:
         """Follows the chain of frames from a place in the view."""
         return frames_at(self._view, at, self._span.base + self._view_at, with_crc=self._with_crc)
 
-    def _is_sound(self, frames: Frames) -> np.ndarray:
-        return frames.sound
+    def _is_valid(self, frames: Frames) -> np.ndarray:
+        return frames.valid
 
     def _is_boundary(self, position: int) -> bool:
         """Whether what ends the segment is at a position, or what goes on in it."""
@@ -146,8 +146,8 @@ class SegmentWalk:
     def _chain(self, at: int) -> Generator[Frames | Damage, None, int | None]:
         """Yields what one chain of frames in the view holds; returns where to go on, None at the end."""
         chain, whole = self._frames(at - self._view_at)
-        sound = self._is_sound(whole)
-        count = len(whole) if sound.all() else int(np.argmin(sound))
+        valid = self._is_valid(whole)
+        count = len(whole) if valid.all() else int(np.argmin(valid))
         end = self._view_at + (chain.end if count == len(whole) else int(chain.positions[count]) - self._before)
         again = yield from self._judged(whole.select(slice(0, count)) if count < len(whole) else whole, chain.stop)
         if again is not None:
@@ -168,7 +168,7 @@ class SegmentWalk:
         return True
 
     def _judged(self, frames: Frames, stop: Stop) -> Generator[Frames | Damage, None, int | None]:
-        """Yields sound frames whose CRC is right, and damage for the others; returns where to look again, else None."""
+        """Yields valid frames whose CRC is right, and damage for the others; returns where to look again, else None."""
         if not len(frames):
             return None
         good = _crc_holds(frames) if self._check_crc else np.ones(len(frames), bool)
@@ -239,7 +239,7 @@ class SegmentWalk:
         return None
 
     def _describe(self, at: int, *, is_followed: bool) -> tuple[DamageKind, str]:
-        """Returns kind and words for bytes at which no sound frame starts."""
+        """Returns kind and words for bytes at which no valid frame starts."""
         return describe(self._segment, at, is_followed=is_followed)
 
     def _next(self, at: int) -> int | None:
@@ -291,7 +291,7 @@ def _crc_holds(frames: Frames) -> np.ndarray:
 
 
 def _bad_bodies(frames: Frames) -> Iterator[Damage]:
-    """Yields the damage of frames that are sound but for their bodies."""
+    """Yields the damage of frames that are valid but for their bodies."""
     starts = (frames.positions + frames.base).tolist()
     stored, computed = frames.column("body_crc").tolist(), frames.computed_crc.tolist()
     for start, size, expected, found in zip(starts, frames.sizes.tolist(), stored, computed, strict=True):

@@ -10,9 +10,9 @@ import numpy as np
 
 from mqtool.formats import commit_log
 from mqtool.formats.dledger import BLANK_ENTRY, BLANK_ENTRY_SIZE, ENTRY_HEADER_SIZE, MAGIC_BLANK_ENTRY
-from mqtool.records.entries import hop_entries
+from mqtool.records.entries import scan_entries
+from mqtool.records.frame_scan import FrameScan
 from mqtool.records.frames import Frames
-from mqtool.records.hops import Hop
 from mqtool.records.record_check import BLANK, Checked, HeapExhausted, Read, RecordCheck
 from mqtool.recovery.log_scan import SegmentScan
 from mqtool.recovery.mapped_files import SimulatedFile
@@ -23,8 +23,8 @@ _TWO: struct.Struct = BLANK_ENTRY.struct
 class EntryScan(SegmentScan):
     """Iterator over the records of a data file that pass the test; `end` is where the next entry would begin."""
 
-    def _hop(self, view: memoryview) -> Hop:
-        return hop_entries(view, 0)
+    def _scan(self, view: memoryview) -> FrameScan:
+        return scan_entries(view, 0)
 
     def _one(self) -> tuple[Frames, int] | None:
         before = self._before()

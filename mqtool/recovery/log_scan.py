@@ -1,6 +1,6 @@
 """Following the records of one segment as recovery does: as fast as numpy, to the first that fails.
 
-`records.frames.hop` finds the chain by magic and TOTALSIZE; whole windows of it are tested with array
+`records.frame_scan.scan_frames` finds the chain by magic and TOTALSIZE; whole windows of it are tested with array
 arithmetic, to the same answers as `record_check`, which decides the places where the chain ends.
 """
 
@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from mqtool.formats import commit_log, properties, topics
+from mqtool.records.frame_scan import FrameScan, Stop, scan_frames
 from mqtool.records.frames import Frames
-from mqtool.records.hops import Hop, Stop, hop
 from mqtool.records.record_check import Checked, Read, RecordCheck
 
 WINDOW = 8 << 20
@@ -51,7 +51,7 @@ class SegmentScan:
         while True:
             at = self.end
             view = memoryview(self._read(at, min(WINDOW, self._limit - at)))
-            chain = self._hop(view)
+            chain = self._scan(view)
             frames = Frames(view, 0, chain.positions, chain.sizes)
             good = self._passing(frames)
             if good:
@@ -65,8 +65,8 @@ class SegmentScan:
                 return
             yield one
 
-    def _hop(self, view: memoryview) -> Hop:
-        return hop(view, 0)
+    def _scan(self, view: memoryview) -> FrameScan:
+        return scan_frames(view, 0)
 
     def _one_by_one(self) -> Iterator[tuple[Frames, int]]:
         """Tests each record exactly: the CRC of a whole record has no columnar form."""
@@ -125,7 +125,7 @@ def rows_with(frames: Frames, passing: int, word: bytes) -> set[int]:
 
 
 def topic_and_properties(frames: Frames, row: int) -> tuple[bytes, bytes]:
-    """Returns topic and properties string of one sound frame, as stored."""
+    """Returns topic and properties string of one valid frame, as stored."""
     topic = int(frames.topic_start[row])
     stored = int(frames.properties_start[row])
     return (

@@ -81,7 +81,7 @@ class _Columns:
         self.parts: list[tuple[np.ndarray, ...]] = []
 
     def add(self, number: int, base: int, frames: Frames) -> None:
-        """Takes the sound frames of one window."""
+        """Takes the valid frames of one window."""
         position = frames.positions + (frames.base - base)
         self.parts.append(
             (

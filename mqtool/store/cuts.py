@@ -7,8 +7,8 @@ there, shows that a record of the log starts there, and not one inside a body.
 from collections.abc import Iterator
 
 from mqtool.formats import commit_log
+from mqtool.records.frame_scan import Stop
 from mqtool.records.frames import frames_at
-from mqtool.records.hops import Stop
 from mqtool.store.files import MappedFile, ReadFile
 
 _LOOKS = (1 << 16, 1 << 20)
@@ -47,7 +47,7 @@ def record_in(data: bytes, base: int) -> int | None:
         position = at - _MAGIC_AT
         if position >= 0:
             chain, frames = frames_at(memoryview(data), position, base)
-            if chain.stop in (Stop.MORE, Stop.END) and len(frames) and frames.sound.all():
+            if chain.stop in (Stop.MORE, Stop.END) and len(frames) and frames.valid.all():
                 return position
         at = data.find(_MAGIC_V1, at + 1)
     return None

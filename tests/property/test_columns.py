@@ -13,8 +13,8 @@ from mqtool.formats import commit_log
 from mqtool.records import columns
 from mqtool.records.arrow import binary_view
 from mqtool.records.crc import crc32_of_ranges
+from mqtool.records.frame_scan import scan_frames
 from mqtool.records.frames import Frames
-from mqtool.records.hops import hop
 from mqtool.records.json_rows import BODY_MODES, json_lines, row_of
 from mqtool.store.message import from_record
 from tests.property.records import log_of, records
@@ -25,7 +25,7 @@ USUAL = {"properties": b"KEYS\1k1 k2\2UNIQ_KEY\1" + b"7F" * 16 + b"\2TAGS\1a\2"}
 def frames_of(data, base=0, before=b"", behind=b""):
     """The frames of a log, in a buffer that begins and ends with other bytes."""
     view = memoryview(before + data + behind)
-    found = hop(view, len(before))
+    found = scan_frames(view, len(before))
     assert len(found.positions)
     return Frames(view, base - len(before), found.positions, found.sizes)
 

@@ -160,7 +160,7 @@ def test_columns_are_what_single_records_give(made, rules):
     view = memoryview(log_of(made))
     _, frames = frames_at(view, 0, 0)
     assert len(frames) == len(made)
-    assert frames.sound.all()
+    assert frames.valid.all()
     check(frames, rules)
 
 

@@ -28,6 +28,7 @@ from mqtool.records import multi_dispatch
 from mqtool.records.dispatch import Dispatcher as ColumnDispatcher
 from mqtool.records.dispatch_request import DispatchRequest, request_of
 from mqtool.records.dispatched import DispatchRules, IndexKeys
+from mqtool.records.frame_scan import Stop, scan_some
 from mqtool.records.frames import Frames, frames_at
 
 _LOG = logging.getLogger(__name__)
@@ -136,20 +137,23 @@ class Dispatcher:
                     done += taken
                     position = self.reput_from_offset - base
                     continue
-            alone = max(0, alone - 1)
-            total, magic = commit_log.FRAME.unpack_from(view, position)
-            if magic == commit_log.MAGIC_BLANK:
+            found, _, ended = scan_some(view, position, max(1, alone))
+            if not found and ended is Stop.BLANK:
                 self.reput_from_offset = base + len(view)
                 break
-            try:
-                request = request_of(commit_log.parse_record(view, position), self.rules)
-            except FormatError as error:
-                _LOG.error("no record to dispatch physical_offset=%d error=%s", base + position, error)
-                break
-            self.dispatch(request)
-            done += 1
-            position += total
-            self.reput_from_offset = base + position
+            for at in found or [position]:
+                if at >= stop:
+                    break
+                try:
+                    request = request_of(commit_log.parse_record(view, at), self.rules)
+                except FormatError as error:
+                    _LOG.error("no record to dispatch physical_offset=%d error=%s", base + at, error)
+                    return done
+                self.dispatch(request)
+                done += 1
+                position = at + request.size
+                self.reput_from_offset = base + position
+            alone = max(0, alone - len(found))
         return done
 
     def _skip(self, end: int) -> None:
@@ -176,8 +180,8 @@ class Dispatcher:
         noted = self._log.boundaries.find(base, base + len(view) - _HEAD_SIZE)
         if 0 < len(noted) < FEWEST_IN_COLUMNS:
             return 0, len(noted)
-        frames = _trailed(view, base, noted) or frames_at(view, 0, base)[1]
-        if len(frames) < FEWEST_IN_COLUMNS or not frames.sound.all():
+        frames = _at_boundaries(view, base, noted) or frames_at(view, 0, base)[1]
+        if len(frames) < FEWEST_IN_COLUMNS or not frames.valid.all():
             return 0, min(len(frames), FEWEST_IN_COLUMNS)
         found = self._columns.dispatch(frames, keys=self._index is not None)
         if found.oddities:
@@ -263,7 +267,7 @@ class Dispatcher:
         queue.put(queue_offset, request.physical_offset, request.size, code)
 
 
-def _trailed(view: memoryview, base: int, noted: list[int]) -> Frames | None:
+def _at_boundaries(view: memoryview, base: int, noted: list[int]) -> Frames | None:
     """Returns the complete records at the noted boundaries; None if there are none or they do not chain."""
     if not noted:
         return None

@@ -45,7 +45,7 @@ class ReplicaStore(MessageStore):
             if frame.physical_offset != self.end:
                 raise StoreError(f"physical offset {frame.physical_offset} does not follow {self.end}", self.path)
             try:
-                blank = commit_log.FRAME.unpack_from(frame.data)[1] == commit_log.MAGIC_BLANK
+                blank = commit_log.is_blank(frame.data)
                 file = log.make_room(size - commit_log.BLANK_SIZE if blank else size)
                 if (here := file.file_from_offset + file.wrote) != frame.physical_offset:
                     raise StoreError(

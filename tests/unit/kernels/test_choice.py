@@ -44,9 +44,9 @@ def test_without_numba_there_are_none(monkeypatch):
 
 
 def test_without_the_crc_of_isal_there_are_none(numba, monkeypatch):
-    from mqtool.kernels import frames
+    from mqtool.kernels import body_crc
 
-    monkeypatch.setattr(frames, "HAS_CRC32", False)
+    monkeypatch.setattr(body_crc, "HAS_CRC32", False)
     assert kernels.load() is None
 
 

@@ -9,8 +9,8 @@ from mqtool.errors import UsageError
 from mqtool.formats.delay_levels import DELAY_LEVELS, parse_delay_levels
 from mqtool.records.dispatch import Dispatcher
 from mqtool.records.dispatched import DispatchRules
+from mqtool.records.frame_scan import scan_frames
 from mqtool.records.frames import Frames
-from mqtool.records.hops import hop
 from tests.unit.rebuild import model
 from tests.unit.rebuild.model import laid_out, record
 
@@ -60,9 +60,9 @@ rare = st.builds(record, topics, st.integers(0, 2), props=lmq, sys_flag=st.sampl
 
 def frames_of(data, base=0):
     view = memoryview(data)
-    chain = hop(view, 0)
+    chain = scan_frames(view, 0)
     frames = Frames(view, base, chain.positions, chain.sizes)
-    assert frames.sound.all()
+    assert frames.valid.all()
     assert chain.end == len(data)
     return frames
 

@@ -8,8 +8,6 @@ import pytest
 from mqtool.formats import commit_log
 from mqtool.records.crc import crc32_of_ranges
 
-pytestmark = pytest.mark.usefixtures("either_way")
-
 
 @pytest.mark.parametrize("offset", [0, 7])
 def test_memory_that_is_filled_anew_has_new_crcs_whether_its_ranges_are_the_same_or_not(offset):

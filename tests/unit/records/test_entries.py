@@ -35,7 +35,7 @@ def walk(data, *, start=0, is_last=True, check_crc=True):
         if isinstance(item, Damage):
             damage.append((item.start - BASE, item.end - BASE, str(item.kind)))
         else:
-            assert item.sound.all()
+            assert item.valid.all()
             records += (item.positions + (item.base - BASE)).tolist()
     return records, damage, made
 

@@ -1,4 +1,4 @@
-"""Frames: hopping, and the fields of every shape of record as columns."""
+"""Frames: the frame scan, and the fields of every shape of record as columns."""
 
 import struct
 
@@ -7,8 +7,8 @@ import pytest
 
 from mqtool.formats import commit_log
 from mqtool.formats.commit_log import MAGIC_BLANK, MAGIC_V1, build_blank
+from mqtool.records.frame_scan import Stop, scan_frames
 from mqtool.records.frames import Frames
-from mqtool.records.hops import Stop, hop
 from tests.support.builder import encode, record_of
 
 pytestmark = pytest.mark.usefixtures("either_way")
@@ -39,7 +39,7 @@ def chain(*shapes, base=0):
 
 
 def frames_of(data, base=0):
-    found = hop(memoryview(data), 0)
+    found = scan_frames(memoryview(data), 0)
     return Frames(memoryview(data), base, found.positions, found.sizes)
 
 
@@ -63,20 +63,20 @@ def test_variable_fields_are_where_the_record_has_them(shape):
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_a_record_as_the_broker_writes_it_is_sound(shape):
+def test_a_record_as_the_broker_writes_it_is_valid(shape):
     data, records = chain(SHAPES[shape], SHAPES[shape], base=1 << 40)
     frames = frames_of(data, 1 << 40)
     assert len(frames) == len(records) == 2
-    assert frames.sound.all()
+    assert frames.valid.all()
     assert frames.crc_matches.all()
 
 
 @pytest.mark.parametrize("base", [-1, 1, 1 << 20])
-def test_a_record_elsewhere_than_it_says_is_not_sound(base):
+def test_a_record_elsewhere_than_it_says_is_not_valid(base):
     data, _ = chain({}, {})
     frames = frames_of(data, base)
     assert not frames.true_offset.any()
-    assert not frames.sound.any()
+    assert not frames.valid.any()
     assert frames.adds_up.all()
 
 
@@ -106,7 +106,7 @@ def test_a_wrong_body_is_found_by_its_crc():
     at = records[0].total_size + 88
     broken = data[:at] + b"B" + data[at + 1 :]
     assert frames_of(broken).crc_matches.tolist() == [True, False, True]
-    assert frames_of(broken).sound.all()
+    assert frames_of(broken).valid.all()
 
 
 def test_selecting_keeps_the_columns_of_the_chosen():
@@ -120,7 +120,7 @@ def test_selecting_keeps_the_columns_of_the_chosen():
 
 def test_no_frames_have_empty_columns():
     frames = Frames(memoryview(b""), 0, np.empty(0, np.int64), np.empty(0, np.int64))
-    assert len(frames.sound) == len(frames.crc_matches) == len(frames.column("flag")) == 0
+    assert len(frames.valid) == len(frames.crc_matches) == len(frames.column("flag")) == 0
 
 
 STOPS = {
@@ -143,7 +143,7 @@ STOPS = {
 def test_a_chain_ends_before_what_is_no_whole_record(what):
     rest, stop = STOPS[what]
     data, records = chain({}, {"topic": b"L" * 150}, {})
-    found = hop(memoryview(data + rest), 0)
+    found = scan_frames(memoryview(data + rest), 0)
     assert (found.end, found.stop) == (len(data), stop)
     assert found.sizes.tolist() == [record.total_size for record in records]
     assert found.positions.tolist() == [record.physical_offset for record in records]
@@ -152,18 +152,18 @@ def test_a_chain_ends_before_what_is_no_whole_record(what):
 def test_a_chain_that_is_cut_anywhere_has_the_whole_records_only():
     data, (first, second) = chain({}, {})
     for cut in range(second.total_size):
-        found = hop(memoryview(data[: first.total_size + cut]), 0)
+        found = scan_frames(memoryview(data[: first.total_size + cut]), 0)
         assert (found.positions.tolist(), found.end) == ([0], first.total_size)
         assert found.stop is (Stop.END if cut < 8 else Stop.MORE)
 
 
 def test_hopping_may_begin_anywhere():
     data, records = chain({}, {}, {})
-    found = hop(memoryview(data), records[0].total_size)
+    found = scan_frames(memoryview(data), records[0].total_size)
     assert found.positions.tolist() == [record.physical_offset for record in records[1:]]
 
 
 def test_the_smallest_record_of_all_is_a_record():
     data = encode(0, b"", topic=b"", properties=b"")
     assert len(data) == commit_log.MIN_RECORD_SIZE
-    assert frames_of(data).sound.tolist() == [True]
+    assert frames_of(data).valid.tolist() == [True]

@@ -92,7 +92,7 @@ def _told(made, base):
         if isinstance(item, Damage):
             damage.append((item.start - base, item.end - base, str(item.kind)))
         else:
-            assert item.sound.all()
+            assert item.valid.all()
             positions += (item.positions + (item.base - base)).tolist()
     return positions, damage
 

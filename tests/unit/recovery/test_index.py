@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from mqtool.formats import index_file, java
 from mqtool.records.dispatch import Dispatcher
 from mqtool.records.dispatched import DispatchRules
+from mqtool.records.frame_scan import scan_frames
 from mqtool.records.frames import Frames
-from mqtool.records.hops import hop
 from mqtool.recovery.dispatch import by_queue
 from mqtool.recovery.index import SimulatedIndex
 from mqtool.recovery.ledger import Ledger
@@ -89,7 +89,7 @@ def frames_of(chosen: list[dict]) -> Frames:
             )
         )
     view = memoryview(b"".join(parts))
-    chain = hop(view, 0)
+    chain = scan_frames(view, 0)
     return Frames(view, 0, chain.positions, chain.sizes)
 
 

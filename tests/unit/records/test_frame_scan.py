@@ -1,4 +1,4 @@
-"""Leaping over many small records finds the frames that hopping from one to the next finds."""
+"""A frame scan finds the frames that following total_size from one to the next finds, and says why it ends."""
 
 import struct
 
@@ -7,8 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mqtool.formats import commit_log
-from mqtool.records.hops import Stop, hop
-from mqtool.records.leap import leap
+from mqtool.records.frame_scan import Stop, scan_frames
 from tests.unit.rebuild.model import laid_out, record
 
 MAGICS = [struct.pack(">i", code) for code in (commit_log.MAGIC_V1, commit_log.MAGIC_V2)]
@@ -48,7 +47,7 @@ def followed(data):
 @example([b""], 63, struct.pack(">i", 5000) + MAGICS[0])
 def test_a_chain_of_small_frames_is_followed_to_the_same_end(found_bodies, times, end):
     data = laid_out([record(body=body) for body in found_bodies] * times)[0] + end
-    chain = hop(memoryview(data), 0)
+    chain = scan_frames(memoryview(data), 0)
     assert (chain.positions.tolist(), chain.end, chain.stop) == followed(data)
 
 
@@ -62,7 +61,7 @@ runs = st.lists(st.tuples(bodies, st.integers(1, 200)), min_size=1, max_size=6)
 def test_runs_of_frames_of_one_size_are_followed_to_the_same_end(found, longer, end, cut):
     made = [record(body=body + bytes(longer)) for body, times in found for _ in range(times)]
     data = laid_out(made)[0][: -cut or None] + end
-    chain = hop(memoryview(data), 0)
+    chain = scan_frames(memoryview(data), 0)
     assert (chain.positions.tolist(), chain.end, chain.stop) == followed(data)
     assert chain.sizes.tolist() == [struct.unpack_from(">i", data, at)[0] for at in chain.positions.tolist()]
 
@@ -72,25 +71,31 @@ def test_runs_of_frames_of_one_size_are_followed_to_the_same_end(found, longer, 
 def test_a_run_ends_at_a_frame_of_another_size_or_version(at, head):
     data = bytearray(laid_out([record(body=bytes(640 - 92))] * 300)[0])
     data[at * 640 : at * 640 + 8] = head
-    chain = hop(memoryview(data), 0)
+    chain = scan_frames(memoryview(data), 0)
     assert (chain.positions.tolist(), chain.end, chain.stop) == followed(data)
-
-
-def test_frames_are_followed_from_block_to_block():
-    made = [record(f"t{number % 3}", body=bytes(number % 70)) for number in range(20_000)]
-    data = laid_out(made)[0]
-    positions, end = leap(memoryview(data), 0)
-    assert len(data) > 2 << 20
-    assert (positions.tolist(), end) == followed(data)[:2]
 
 
 @pytest.mark.parametrize("lure", [MAGICS[0], b"\x00\x00\x00\x70" + MAGICS[0]])
 def test_magic_codes_in_every_body_only_slow_it_down(lure):
     data = laid_out([record(body=lure * 5)] * 3000)[0]
-    chain = hop(memoryview(data), 0)
+    chain = scan_frames(memoryview(data), 0)
     assert (chain.positions.tolist(), chain.end, chain.stop) == followed(data)
 
 
-def test_nothing_is_leapt_where_no_frame_begins():
-    assert leap(memoryview(bytes(4096)), 0)[0].tolist() == []
-    assert leap(memoryview(b""), 0)[0].tolist() == []
+@pytest.mark.parametrize(
+    ("size", "magic", "left", "expected"),
+    [
+        (91, commit_log.MAGIC_V1, 91, 91),
+        (100, commit_log.MAGIC_V2, 4096, 100),
+        (90, commit_log.MAGIC_V1, 4096, 0),
+        (101, commit_log.MAGIC_V1, 100, 0),
+        (-1, commit_log.MAGIC_V1, 4096, 0),
+        (100, 0, 4096, 0),
+        (8, commit_log.MAGIC_BLANK, 4096, 4096),
+        (4096, commit_log.MAGIC_BLANK, 4096, 4096),
+        (7, commit_log.MAGIC_BLANK, 4096, 0),
+        (4097, commit_log.MAGIC_BLANK, 4096, 0),
+    ],
+)
+def test_a_record_leads_to_its_end_and_a_blank_to_the_end_of_its_segment(size, magic, left, expected):
+    assert commit_log.frame_size(bytes(3) + struct.pack(">ii", size, magic), 3, left) == expected

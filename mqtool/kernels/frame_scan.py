@@ -7,10 +7,11 @@ from numba import types
 
 from mqtool.formats import commit_log
 from mqtool.formats.commit_log import SysFlag
+from mqtool.kernels.body_crc import body_crc32
 from mqtool.kernels.compiling import BYTES, I32, I64, compiled, inlined
-from mqtool.kernels.frames import V1, V2, body_crc32
 from mqtool.kernels.numbers import i16_at, i32_at, i64_at
 
+V1, V2 = commit_log.MAGIC_V1, commit_log.MAGIC_V2
 _AT = {field.name: field.offset for field in commit_log.HEADS[0]}
 _CRC_AT, _QUEUE_AT, _FLAGS_AT = _AT["body_crc"], _AT["queue_id"], _AT["sys_flag"]
 _PLACE_AT, _OFFSET_AT, _BORN_AT = _AT["queue_offset"], _AT["physical_offset"], _AT["born_timestamp"]
@@ -52,8 +53,8 @@ def _places(data: Any, body: Any, end: Any, is_v2: bool) -> Any:
     types.int64[:, ::1],
     I32,
 )
-def read(data: Any, start: int, base: int, with_crc: bool, positions: Any, ints: Any, longs: Any, crcs: Any) -> Any:
-    """Follows total_size from record to record as `frames.hop` does, and reads each record in the same pass.
+def scan(data: Any, start: int, base: int, with_crc: bool, positions: Any, ints: Any, longs: Any, crcs: Any) -> Any:
+    """Follows total_size from record to record, as `records.frame_scan` does, and reads each record in the same pass.
 
     Args:
         data: uint8.
@@ -68,7 +69,7 @@ def read(data: Any, start: int, base: int, with_crc: bool, positions: Any, ints:
         16-bit numbers of IPv4 hosts.
     """
     count, at, size = 0, start, len(data)
-    all_sound = plain_ports = True
+    all_valid = plain_ports = True
     while at + 8 <= size and count < len(positions):
         total, magic = i32_at(data, at), i32_at(data, at + 4)
         if (magic != V1 and magic != V2) or total < _LEAST or total > size - at:
@@ -90,8 +91,8 @@ def read(data: Any, start: int, base: int, with_crc: bool, positions: Any, ints:
             if with_crc:
                 crcs[count] = body_crc32(data, body, body_length)
         else:
-            all_sound = False
+            all_valid = False
         positions[count] = at
         count += 1
         at += total
-    return count, all_sound, plain_ports
+    return count, all_valid, plain_ports
