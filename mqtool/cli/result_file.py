@@ -1,6 +1,5 @@
-"""A file that takes the result of a check: outside the store, written in full or not at all."""
+"""A file that takes the result of a check: it is outside the store."""
 
-import os
 from pathlib import Path
 
 from mqtool.errors import UsageError
@@ -18,13 +17,3 @@ def check_result_file(store: Path, file: Path) -> None:
     require_regular(file)
     if is_inside(file, store):
         raise UsageError(f"{file}: lies inside the store, which is only read; name a file elsewhere")
-
-
-def write_result_file(file: Path, data: bytes) -> None:
-    """Writes a new file next to it first, so that a reader sees the old one or the new one."""
-    unfinished = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
-        unfinished.write_bytes(data)
-        unfinished.replace(file)
-    finally:
-        unfinished.unlink(missing_ok=True)

@@ -6,6 +6,6 @@ SMALL = 128 << 20
 
 def workers(jobs: int | None, log_bytes: int) -> int:
     """Returns `--jobs`; if it is not given one process for a small log, else one for each processor."""
-    from mqtool.store.processes import available
+    from mqtool.jobs.pool import available
 
     return jobs or (1 if log_bytes < SMALL else available())

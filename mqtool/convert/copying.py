@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mqtool.errors import StoreError, UsageError
-from mqtool.rebuild.aside import built_aside
+from mqtool.jobs.atomic import built_aside
 from mqtool.store.files import ReadFile, list_directory
 from mqtool.store.real_path import is_inside
 

@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 from mqtool.export.placing import group_edges, partition_columns
 from mqtool.export.rows import Rows
 from mqtool.export.schema import SORT_COLUMNS
-from mqtool.export.target import naming
 from mqtool.export.views import compact, concatenate, take
+from mqtool.jobs.atomic import naming
 
 RUN_BYTES = 32 << 20
 """Arrow bytes of a run."""

@@ -5,7 +5,6 @@ many of them is the business of `commit`.
 """
 
 import fcntl
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from mqtool.errors import StoreLockedError, UsageError
+from mqtool.jobs.atomic import NewFile, replace_file, sync_directory
 
 
 class Target(Protocol):
@@ -55,39 +55,6 @@ def target_of(url: str) -> Target:
     return LocalTarget(url.removeprefix("file://"))
 
 
-class _SyncedFile:
-    """A file that is on the disk when it has been closed."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file = path.open("xb")
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._file, name)
-
-    def write(self, data: Any) -> int:
-        """The system's error for a full disk names no file."""
-        with naming(self._path):
-            return self._file.write(data)
-
-    def close(self) -> None:
-        if not self._file.closed:
-            with naming(self._path), self._file:
-                self._file.flush()
-                os.fsync(self._file.fileno())
-
-
-@contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """Gives an error of the system a name, if it has none."""
-    try:
-        yield
-    except OSError as error:
-        if error.filename is None and error.errno is not None:
-            raise type(error)(error.errno, error.strerror, str(path)) from error
-        raise
-
-
 class LocalTarget:
     """A directory of this machine, or one that all workers mount."""
 
@@ -101,20 +68,14 @@ class LocalTarget:
         """See `Target`."""
         where = self._root / path
         where.parent.mkdir(parents=True, exist_ok=True)
-        file: Any = _SyncedFile(where)
+        file: Any = NewFile(where)
         return file
 
     def replace(self, path: str, data: bytes) -> None:
         """See `Target`."""
         where = self._root / path
         where.parent.mkdir(parents=True, exist_ok=True)
-        part = where.with_name(f"{where.name}.part")
-        with part.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(where)
-        _sync_directory(where.parent)
+        replace_file(where, data)
 
     def read(self, path: str) -> bytes | None:
         """See `Target`."""
@@ -129,7 +90,7 @@ class LocalTarget:
         where.parent.mkdir(parents=True, exist_ok=True)
         with suppress(FileNotFoundError):
             (self._root / source).rename(where)
-        _sync_directory(where.parent)
+        sync_directory(where.parent)
 
     def names(self, path: str) -> list[str]:
         """See `Target`."""
@@ -161,11 +122,3 @@ class LocalTarget:
             except OSError as error:
                 raise StoreLockedError("another export writes here; wait for it", self._root) from error
             yield
-
-
-def _sync_directory(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

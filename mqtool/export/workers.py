@@ -7,7 +7,7 @@ from concurrent.futures.process import BrokenProcessPool
 
 from mqtool.errors import WorkerError
 from mqtool.export.task import Task, TaskResult, run_task
-from mqtool.store.processes import available, process_pool, start_worker
+from mqtool.jobs.pool import available, process_pool, start_worker
 
 _AHEAD = 2
 """Tasks handed to each process, so that it has work while this one is busy."""

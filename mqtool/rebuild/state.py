@@ -1,11 +1,11 @@
 """How far a run has come, in a file that is replaced as a whole."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 from mqtool.errors import StoreError, UsageError
+from mqtool.jobs.atomic import leftovers, replace_file
 from mqtool.store.named_files import require_regular
 
 _VERSION = 1
@@ -38,13 +38,8 @@ class StateFile:
             StoreError: the system refuses.
         """
         whole = {"version": _VERSION, "of": self._fingerprint, "state": state}
-        fresh = self.path.with_name(self.path.name + ".new")
         try:
-            with fresh.open("w", encoding="utf-8") as file:
-                json.dump(whole, file)
-                file.flush()
-                os.fsync(file.fileno())
-            fresh.replace(self.path)
+            replace_file(self.path, json.dumps(whole).encode())
         except OSError as error:
             raise StoreError(f"cannot be written: {error.strerror}", self.path) from error
 
@@ -84,4 +79,5 @@ class StateFile:
 
     def remove(self) -> None:
         """Removes the file; there may be none."""
-        self.path.unlink(missing_ok=True)
+        for path in (self.path, *leftovers(self.path)):
+            path.unlink(missing_ok=True)

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import replace
 
+from mqtool.jobs.pool import leave_interrupts, worker_pool
 from mqtool.rebuild.digest import Batch, Digest, Wanted
 from mqtool.rebuild.parts import Part, walk_part
 from mqtool.records.dispatched import DispatchRules
-from mqtool.store.processes import leave_interrupts, worker_pool
 
 _AHEAD = 2
 """Parts beyond one for each process that may be walked before the writer comes to them."""

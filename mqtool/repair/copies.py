@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mqtool.errors import StoreError
+from mqtool.jobs.atomic import create_file
 from mqtool.store.files import ReadFile
 
 _BLOCK = 1 << 20
@@ -65,7 +66,6 @@ def write_new(target: Path, data: bytes) -> None:
     """
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with target.open("xb") as file:
-            file.write(data)
+        create_file(target, data)
     except OSError as error:
         raise StoreError(f"cannot be written: {error.strerror}", target) from error

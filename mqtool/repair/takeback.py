@@ -1,11 +1,11 @@
 """Taking a change back: the first state, byte for byte, with its times; and giving the way back up."""
 
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 from mqtool.commands import opened
 from mqtool.errors import RefusedError, StoreError
+from mqtool.jobs.atomic import create_file
 from mqtool.repair import gates
 from mqtool.repair.changes import SetAside
 from mqtool.repair.files import RepairFiles
@@ -229,7 +229,6 @@ def _keep(journal: Path, target: Path, root: Path) -> None:
     if is_inside(target, root):
         raise RefusedError("path", f"expected a file outside of the store {root}", target)
     try:
-        with target.open("xb") as copy, journal.open("rb") as source:
-            shutil.copyfileobj(source, copy)
+        create_file(target, journal.read_bytes())
     except OSError as error:
         raise StoreError(f"cannot be written: {error.strerror}", target) from error

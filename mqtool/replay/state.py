@@ -2,12 +2,12 @@
 
 import hashlib
 import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from mqtool.errors import ConfigFileError, StoreError, UsageError
+from mqtool.jobs.atomic import replace_file
 from mqtool.replay.originals import Position, is_store
 from mqtool.store import open_store
 
@@ -55,12 +55,7 @@ class State:
 
     def save(self, path: Path) -> None:
         """Replaces the file, durably."""
-        part = path.with_name(f".{path.name}.part")
-        with part.open("w", encoding="utf-8") as file:
-            json.dump({"version": VERSION, **asdict(self)}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
+        replace_file(path, json.dumps({"version": VERSION, **asdict(self)}).encode())
 
 
 def load(path: Path) -> State | None:

@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 
 from mqtool.errors import MqtoolError
+from mqtool.jobs.pool import start_worker, worker_pool
 from mqtool.records.damage import Damage
 from mqtool.records.frames import Frames
 from mqtool.store.commit_log import CommitLog
 from mqtool.store.files import ReadFile
 from mqtool.store.lines import LineMaker, Lines
-from mqtool.store.processes import start_worker, worker_pool
 from mqtool.store.remote import RemotePath
 
 _AHEAD = 2

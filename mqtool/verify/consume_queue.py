@@ -11,11 +11,11 @@ import numpy as np
 from mqtool.errors import StoreError
 from mqtool.formats import commit_log
 from mqtool.formats.consume_queue import MAX_EXT_ADDRESS, PRE_BLANK_SIZE_FIELD
+from mqtool.jobs.throttle import Throttle
 from mqtool.store.consume_queue_ext import ExtUnits
 from mqtool.store.files import MappedFile
 from mqtool.verify.checksums import Buckets, Sums, mix_batches, mix_units, queue_key
 from mqtool.verify.survey import QueueFiles, Survey, unit_chunks
-from mqtool.verify.throttle import Throttle
 
 _LARGEST_RECORD = 1 << 28
 _FARTHEST = 1 << 45

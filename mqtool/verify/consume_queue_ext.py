@@ -16,13 +16,13 @@ from mqtool.formats.consume_queue_ext import (
     ext_offset,
     parse_ext_unit,
 )
+from mqtool.jobs.throttle import Throttle
 from mqtool.store.consume_queue_ext import ExtUnits
 from mqtool.store.file_sizes import Known
 from mqtool.store.files import MappedFile, ReadFile, list_mapped_files
 from mqtool.store.filter_bit_maps import FilterBitMaps
 from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.survey import QueueFiles, Survey
-from mqtool.verify.throttle import Throttle
 
 if TYPE_CHECKING:  # it imports this module
     from mqtool.verify.consume_queue import QueueFacts

@@ -11,12 +11,12 @@ import numpy as np
 from mqtool.errors import StoreError
 from mqtool.formats import index_file
 from mqtool.formats.index_file import ENTRY, HEADER, HEADER_SIZE, SLOT_SIZE, IndexHeader
+from mqtool.jobs.throttle import Throttle
 from mqtool.kernels import kernels
 from mqtool.store.files import ReadFile
 from mqtool.verify.checksums import Buckets, Sums
 from mqtool.verify.index_shape import Shape, entries_written
 from mqtool.verify.survey import Survey
-from mqtool.verify.throttle import Throttle
 
 CHUNK = 1 << 16
 """Entries that are read at a time."""

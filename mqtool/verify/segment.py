@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from mqtool.errors import StoreError
+from mqtool.jobs.throttle import Throttle, ThrottledFile
 from mqtool.records.damage import Damage, Tail
 from mqtool.records.dispatch import Dispatcher
 from mqtool.records.dispatched import QueueUnits
@@ -22,7 +23,6 @@ from mqtool.verify.continuity import Continuity, QueueSpan
 from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.findings import Finding
 from mqtool.verify.survey import Survey
-from mqtool.verify.throttle import Throttle, ThrottledFile
 from mqtool.verify.timeline import Timeline
 
 

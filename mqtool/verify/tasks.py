@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mqtool.store.processes import worker_pool
+from mqtool.jobs.pool import worker_pool
+from mqtool.jobs.throttle import Throttle
 from mqtool.verify.checksums import Buckets, Sums
 from mqtool.verify.consume_queue import QueueFacts, check_queue
 from mqtool.verify.index_file import IndexFacts, check_index_file
 from mqtool.verify.segment import SegmentFacts, check_segment
 from mqtool.verify.segment_parts import parts_of, put_together
 from mqtool.verify.survey import Survey
-from mqtool.verify.throttle import Throttle
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

@@ -135,7 +135,7 @@ def test_nothing_is_left_of_a_conversion_that_fails(tmp_path, monkeypatch):
     def fail(*_arguments, **_options):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("mqtool.rebuild.aside.sync_tree", fail)
+    monkeypatch.setattr("mqtool.jobs.atomic.sync_tree", fail)
     with (
         mqtool.open(store_fixture("dledger-5.5.0").directory) as store,
         pytest.raises(mqtool.errors.StoreError, match="No space left"),

@@ -8,18 +8,19 @@ from mqtool.cli.commands import COMMANDS
 from tests.house.modules import ROOT, modules
 
 BASE = {"errors", "units", "words", "commands"}
-READING = BASE | {"formats", "kernels", "records", "store"}
+READING = BASE | {"jobs", "formats", "kernels", "records", "store"}
 ALLOWED = {
     "errors": set(),
     "units": set(),
     "words": set(),
     "commands": set(),
     "pages": BASE,
+    "jobs": BASE,
     "formats": BASE,
     "protocol": BASE | {"formats"},
     "kernels": BASE | {"formats"},
     "records": BASE | {"formats", "kernels"},
-    "store": BASE | {"formats", "records"},
+    "store": BASE | {"jobs", "formats", "records"},
     "recovery": READING,
     "verify": READING | {"recovery"},
     "rebuild": READING,

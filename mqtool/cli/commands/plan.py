@@ -201,6 +201,7 @@ def plan(
 ) -> ExitCode:
     """Plans, writes the plan down and shows it; ends with 1 if an error is left that the plan does not repair."""
     from mqtool.cli.selected import require_selected
+    from mqtool.jobs.atomic import create_file
     from mqtool.repair import make_plan
     from mqtool.repair.from_findings import changes_of, left_by
     from mqtool.store.real_path import is_inside
@@ -243,8 +244,7 @@ def plan(
         _write_to_stdout(made, document)
         return code
     try:
-        with out.open("x", encoding="utf-8") as plan_file:
-            plan_file.write(made.to_json())
+        create_file(out, made.to_json().encode())
     except FileExistsError as error:
         raise UsageError(f"{out}: expected a new file, this one exists") from error
     except OSError as error:

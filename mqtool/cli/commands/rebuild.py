@@ -289,11 +289,11 @@ def rebuild(
 
 
 def _derived(store: Store, options: _Options, settings: Settings, report: _Report, move: OnProgress) -> Result:
+    from mqtool.jobs.pool import available
     from mqtool.rebuild.one_index_file import rebuild_index_file
     from mqtool.rebuild.run import Options
     from mqtool.rebuild.run import rebuild as rebuild_files
     from mqtool.store.filter_bit_maps import bit_maps_of
-    from mqtool.store.processes import available
 
     if options.file is not None:
         return rebuild_index_file(store, options.out, settings, options.file, move)

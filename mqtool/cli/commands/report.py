@@ -24,7 +24,7 @@ from mqtool.cli.options import (
 from mqtool.cli.output import Output
 from mqtool.cli.progress import show_progress
 from mqtool.cli.ranges import parse_rate
-from mqtool.cli.result_file import check_result_file, write_result_file
+from mqtool.cli.result_file import check_result_file
 from mqtool.cli.schema import TABLE, Column, OutputSchema, count, prints
 from mqtool.cli.workers import workers
 from mqtool.errors import UsageError
@@ -88,6 +88,7 @@ def report(
     """Checks a store, writes the page and prints where it is."""
     from mqtool.cli.next_steps import next_steps
     from mqtool.cli.selected import require_selected
+    from mqtool.jobs.atomic import replace_file
     from mqtool.report import report as make_page
     from mqtool.store import open_readable
     from mqtool.verify import Options, Severity
@@ -106,7 +107,7 @@ def report(
             )
             bar.update(size)
     data = page.encode("utf-8", "replace")
-    write_result_file(output, data)
+    replace_file(output, data)
     errors = verification.count(Severity.ERROR)
     document = {
         "store": str(store),

@@ -281,6 +281,7 @@ def run(
 ) -> ExitCode:
     """Runs one, prints and keeps its protocol."""
     from mqtool.cli.selected import require_selected
+    from mqtool.jobs.atomic import create_file
     from mqtool.repair.runbooks import Request, book_of
     from mqtool.repair.runbooks import run as run_book
     from mqtool.store.real_path import is_inside
@@ -301,7 +302,7 @@ def run(
     )
     if protocol is not None:
         try:
-            protocol.write_text(found.markdown(), encoding="utf-8")
+            create_file(protocol, found.markdown().encode())
         except OSError as error:
             raise StoreError(f"cannot be written: {error.strerror}", protocol) from error
     return Output(ctx.obj, RUNBOOK, output_format).document(found.as_dict(), code_of(found))

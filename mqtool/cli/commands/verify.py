@@ -31,7 +31,7 @@ from mqtool.cli.options import (
 from mqtool.cli.progress import show_progress
 from mqtool.cli.ranges import parse_rate
 from mqtool.cli.render import Csv, encode
-from mqtool.cli.result_file import check_result_file, write_result_file
+from mqtool.cli.result_file import check_result_file
 from mqtool.cli.schema import TABLE, Column, OutputSchema, count, prints, text
 from mqtool.cli.sibling_rows import VERIFY_KIND
 from mqtool.cli.spark_session import LOCAL, SPARK, ConfOption, MasterOption, OnSpark, on_spark, spark_session
@@ -281,6 +281,7 @@ def verify(
     """Checks a store and writes the answer; the exit code says what was found, as --fail-on asks."""
     from mqtool.cli.next_steps import next_steps
     from mqtool.cli.selected import require_selected
+    from mqtool.jobs.atomic import replace_file
     from mqtool.store import open_readable
     from mqtool.verify import Options
     from mqtool.verify import verify as check
@@ -313,7 +314,7 @@ def verify(
     code = exit_code(found, fail_on)
     data = render(found, output_format, code, steps)
     if outfile is not None:
-        write_result_file(outfile, data)
+        replace_file(outfile, data)
     else:
         sys.stdout.buffer.write(data)
         sys.stdout.flush()

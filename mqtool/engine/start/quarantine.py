@@ -52,9 +52,11 @@ class Quarantine:
         self._now = now
         self.moved: list[str] = []
 
-    def listing(self) -> Path:
-        """Returns the path of the list of messages in the quarantined bytes."""
-        return self._target(self._root / LISTING, "")
+    def list_messages(self, rows: list[dict[str, Any]]) -> None:
+        """Writes the list of messages in the quarantined bytes. Durable on return."""
+        target = self._target(self._root / LISTING, "")
+        self._files.write_whole(target, "".join(json.dumps(row) + "\n" for row in rows).encode())
+        self._files.sync_directory(target.parent)
 
     def take_file(self, path: Path) -> None:
         """Moves a file. Durable on return."""
@@ -173,11 +175,7 @@ def list_cut_messages(root: "os.PathLike[str]", settings: Settings, cut_from: in
     except (LayoutError, NotAStoreError):  # there is no log yet
         return 0
     if rows:
-        path = quarantine.listing()
-        with path.open("w", encoding="utf-8") as file:
-            file.writelines(json.dumps(row) + "\n" for row in rows)
-            file.flush()
-            os.fsync(file.fileno())
+        quarantine.list_messages(rows)
     return len(rows)
 
 

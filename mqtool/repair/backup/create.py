@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mqtool.errors import RefusedError, StoreError, UnsupportedFormatError, UsageError
 from mqtool.formats import file_names
-from mqtool.rebuild.aside import sync
+from mqtool.jobs.atomic import sync_directory
 from mqtool.recovery.lock import lock_holder
 from mqtool.repair.backup import snapshots
 from mqtool.repair.backup.order import databases_of, list_files, state_of
@@ -116,7 +116,7 @@ def _begin(destination: Path) -> tuple[bool, Path]:
         marker = directory / f"{name}{snapshots.INCOMPLETE}"
         marker.touch()
         for made in (directory, destination, destination.parent):
-            sync(made)
+            sync_directory(made)
     except OSError as error:
         raise StoreError(f"cannot be written: {error.strerror}", destination) from error
     return bool(left), marker

@@ -1,14 +1,12 @@
 """Pieces of files, each once, under the SHA-256 of its bytes, compressed with zstandard."""
 
-import contextlib
 import hashlib
-import os
 from pathlib import Path
 
 import zstandard
 
 from mqtool.errors import RefusedError, StoreError
-from mqtool.rebuild.aside import sync
+from mqtool.jobs.atomic import PART, replace_file, sync_directory
 from mqtool.store.files import read_file
 
 PIECE = 4 << 20
@@ -50,17 +48,10 @@ class Pieces:
         if path.exists():
             return digest
         packed = self._compressor.compress(data)
-        beside = path.with_name(f"{digest}.{os.getpid()}.incomplete")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with beside.open("wb") as file:
-                file.write(packed)
-                file.flush()
-                os.fsync(file.fileno())
-            beside.rename(path)
+            replace_file(path, packed, sync_name=False)
         except OSError as error:
-            with contextlib.suppress(OSError):
-                beside.unlink(missing_ok=True)
             raise StoreError(f"cannot be written: {error.strerror}", path) from error
         self.written += 1
         self.stored += len(packed)
@@ -69,9 +60,9 @@ class Pieces:
     def sync(self) -> None:
         """Returns when the names of all pieces that were added are on disk."""
         for directory in sorted(self._touched):
-            sync(directory)
+            sync_directory(directory)
         if self._touched:
-            sync(self._root)
+            sync_directory(self._root)
 
     def read(self, digest: str, length: int) -> bytes:
         """Returns a piece after checking its SHA-256.
@@ -100,7 +91,8 @@ class Pieces:
 
     def remove_leftovers(self) -> int:
         """Deletes temporary files of an interrupted run; returns how many."""
-        left = list(self._root.glob("*/*.incomplete")) if self._root.is_dir() else []
+        names = (f"*/.*{PART}", "*/*.incomplete")  # the second one: of earlier versions
+        left = [path for name in names for path in self._root.glob(name)] if self._root.is_dir() else []
         for path in left:
             path.unlink(missing_ok=True)
         return len(left)

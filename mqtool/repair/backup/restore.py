@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mqtool.errors import RefusedError
-from mqtool.rebuild.aside import built_aside
+from mqtool.jobs.atomic import built_aside
 from mqtool.repair.backup.pieces import PIECE, Pieces
 from mqtool.repair.backup.snapshots import FileEntry, Snapshot, load
 from mqtool.store.store import open_store

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mqtool.errors import RefusedError, StoreError
-from mqtool.rebuild.aside import sync
+from mqtool.jobs.atomic import replace_file
 from mqtool.repair.backup.pieces import PIECE
 from mqtool.repair.paths import check_name
 from mqtool.store.files import read_file
@@ -92,11 +92,8 @@ class Snapshot:
     def write(self, destination: Path) -> Path:
         """Writes the manifest; on disk on return, and only then a snapshot."""
         path = destination / DIRECTORY / f"{self.name}.json"
-        beside = path.with_name(path.name + ".new")
-        beside.write_text(json.dumps({**self._body(), "digest": self.digest}, indent=1) + "\n", encoding="utf-8")
-        sync(beside)
-        beside.rename(path)
-        sync(path.parent)
+        text = json.dumps({**self._body(), "digest": self.digest}, indent=1) + "\n"
+        replace_file(path, text.encode())
         return path
 
 

@@ -17,7 +17,7 @@ from mqtool.errors import (
 )
 from mqtool.formats import checkpoint, config_files, config_json, file_names
 from mqtool.formats.config_json import JsonStyle
-from mqtool.rebuild.aside import SUFFIX, built_aside
+from mqtool.jobs.atomic import SUFFIX, built_aside, create_file
 from mqtool.rebuild.files import OutputFiles
 from mqtool.rebuild.log_survey import survey_log
 from mqtool.rebuild.metadata import compose
@@ -288,10 +288,8 @@ class _Salvage:
         path = self._options.map_file
         assert path is not None
         lines = ["old,new,length", *(",".join(map(str, move)) for move in log.moves)]
-        beside = path.with_name(path.name + SUFFIX)
-        beside.write_text("\n".join(lines) + "\n", encoding="ascii")
         (self._work / _MAP_MARK).write_bytes(os.fsencode(path.absolute()))
-        beside.rename(path)
+        create_file(path, ("\n".join(lines) + "\n").encode("ascii"))
 
     def _note_parts(self) -> None:
         root, notes = self._found.store, self._found.notes

@@ -3,13 +3,13 @@
 Source: NamesrvConfig, NettyServerConfig and KVConfigManager (5.5.0).
 """
 
-import os
 from pathlib import Path
 
 import orjson
 
 from mqtool.errors import ConfigFileError, FormatError
 from mqtool.formats import config_json
+from mqtool.jobs.atomic import replace_file
 from mqtool.store.broker_config import parse_properties
 
 ORDER_TOPICS = "ORDER_TOPIC_CONFIG"
@@ -107,9 +107,4 @@ class KeyValues:
         if self._path is None:
             return
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        new = self._path.with_name(self._path.name + ".tmp")
-        with new.open("wb") as file:
-            file.write(orjson.dumps({"configTable": self._table}, option=orjson.OPT_INDENT_2))
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(self._path)
+        replace_file(self._path, orjson.dumps({"configTable": self._table}, option=orjson.OPT_INDENT_2))

@@ -11,6 +11,7 @@ from pathlib import Path
 from mqtool.errors import MessageRejectedError
 from mqtool.formats import equeue
 from mqtool.formats.equeue import FOOTER_SIZE, HEADER_SIZE, ChunkFooter, ChunkHeader
+from mqtool.jobs.atomic import sync_directory
 from mqtool.siblings.equeue.start import LoadedChunk
 
 
@@ -65,6 +66,7 @@ class ChunkAppender:
         _write(self._descriptor, 0, equeue.HEADER.build(self._header))
         os.fsync(self._descriptor)
         temporary.rename(path)
+        sync_directory(self._directory)
 
     def append(self, build: Callable[[int], bytes]) -> int:
         """Writes one record, into the next chunk if the last one has no room for it.

@@ -3,13 +3,13 @@
 import pytest
 
 import mqtool
+from mqtool.jobs.throttle import Throttle
 from mqtool.store import cuts
 from mqtool.verify import Options, Verification, segment_parts, tasks, verify
 from mqtool.verify.segment import check_segment
 from mqtool.verify.segment_parts import parts_of, put_together
 from mqtool.verify.state import encode
 from mqtool.verify.survey import survey
-from mqtool.verify.throttle import Throttle
 from tests.support.builder import StoreBuilder
 from tests.support.damage import CASES, base_config
 from tests.support.stores import STORES, copy_store

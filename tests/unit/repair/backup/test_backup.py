@@ -13,7 +13,7 @@ from mqtool.cli.app import run as cli
 from mqtool.engine import open_store
 from mqtool.engine.options import options_from_config
 from mqtool.errors import RefusedError, StoreError, UsageError
-from mqtool.rebuild import aside
+from mqtool.jobs import atomic
 from mqtool.repair.backup import backup, create, restore, snapshots
 from mqtool.repair.backup.order import list_files
 from mqtool.repair.backup.pieces import PIECE, Pieces
@@ -129,7 +129,7 @@ def test_a_restore_that_dies_leaves_nothing_that_looks_whole(tmp_path, monkeypat
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(aside, "sync_tree", die)
+        patch.setattr(atomic, "sync_tree", die)
         patch.setattr(shutil, "rmtree", lambda *_args, **_more: None)  # as after kill -9
         with pytest.raises(KeyboardInterrupt):
             restore(destination, tmp_path / "again")

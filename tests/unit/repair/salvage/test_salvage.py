@@ -12,7 +12,7 @@ from mqtool.cli.app import run as cli
 from mqtool.errors import RefusedError, StoreError, UsageError
 from mqtool.formats import commit_log
 from mqtool.formats.commit_log import MIN_RECORD_SIZE
-from mqtool.rebuild import aside
+from mqtool.jobs import atomic
 from mqtool.repair.outlook import Preview
 from mqtool.repair.salvage import SalvageOptions, salvage
 from mqtool.repair.salvage.filler import LARGEST, fillers
@@ -219,7 +219,7 @@ def test_what_an_interrupted_run_left_does_not_look_whole_and_does_not_stop_the_
     def die(_path):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(aside, "sync_tree", die)
+    monkeypatch.setattr(atomic, "sync_tree", die)
     monkeypatch.setattr(shutil, "rmtree", lambda *_args, **_more: None)  # as after kill -9
     with pytest.raises(KeyboardInterrupt):
         salvage(root, tmp_path / "new")

@@ -73,7 +73,7 @@ def process_pool(
     from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415 - one process does without
     from multiprocessing import active_children  # noqa: PLC0415
 
-    from mqtool.store.worker_process import context  # noqa: PLC0415
+    from mqtool.jobs.worker_process import context  # noqa: PLC0415
 
     others = set(active_children())
     pool = ProcessPoolExecutor(count, context(copies=copies), initializer, arguments)

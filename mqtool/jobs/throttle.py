@@ -2,8 +2,20 @@
 
 import time
 from collections.abc import Callable
+from typing import Protocol
 
-from mqtool.store.files import ReadFile
+
+class Readable(Protocol):
+    """What is read: a `store.files.ReadFile`."""
+
+    def read(self, position: int, count: int) -> bytes:
+        """Returns the bytes at a position."""
+
+    def read_into(self, position: int, target: memoryview) -> int:
+        """Fills a buffer; returns how much of it."""
+
+    def data_end(self) -> int:
+        """Returns a position after which there are only zeros."""
 
 
 class Throttle:
@@ -44,7 +56,7 @@ class Throttle:
 class ThrottledFile:
     """A file whose bytes are read through a throttle."""
 
-    def __init__(self, file: ReadFile, throttle: Throttle) -> None:
+    def __init__(self, file: Readable, throttle: Throttle) -> None:
         self._file, self._throttle = file, throttle
 
     def read(self, position: int, count: int) -> bytes:

@@ -1,0 +1,267 @@
+"""Files and directories that appear complete and durable under their name, or not at all.
+
+Every file that mqtool writes for a user in one go is written here: state files, results, plans, manifests. The
+engine and changes of a store have their own seam for faults (`engine.disk.files`, `repair.files`) and stay on it.
+"""
+
+import contextlib
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from mqtool.errors import RefusedError, StoreError
+
+PART = ".part"
+"""Ends the name of a file that is not complete; see `leftovers`."""
+SUFFIX = ".incomplete"
+"""Ends the name of a directory that is not complete."""
+MARK = "made-by-mqtool"
+"""File in such a directory: an interrupted run left it, so the next run may delete it."""
+
+_NUMBERS = count(1)
+_LONGEST_STEM = 200
+"""Bytes of a name that its temporary name repeats; the longest name of a file has 255."""
+_NO_DIRECTORY_SYNC = frozenset({errno.EINVAL, errno.EOPNOTSUPP})
+"""How fsync of a directory fails where the file system has none."""
+_NO_UNNAMED_FILES = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT})
+"""How an open with O_TMPFILE fails where the file system, or an old kernel, does not know it."""
+
+
+# -- files -------------------------------------------------------------------------------------------------------
+
+
+def replace_file(path: Path, data: bytes, *, sync_name: bool = True) -> None:
+    """Writes a file completely; whoever reads it, also after a power cut, finds the old content or the new one.
+
+    Durable on return. An old file's mode is kept. Several processes may do this to one file: the last one wins.
+
+    Args:
+        path: in a directory that exists.
+        data: the new content.
+        sync_name: False if the caller calls `sync_directory` once for many files; until then a power cut may bring the
+            old content back.
+
+    Raises:
+        OSError: it was not written, or not durably; names `path`.
+    """
+    with naming(path):
+        temporary, descriptor = _temporary(path)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                with contextlib.suppress(FileNotFoundError):
+                    os.fchmod(descriptor, path.stat().st_mode & 0o7777)
+                os.fsync(descriptor)
+            temporary.rename(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        if sync_name:
+            sync_directory(path.parent)
+
+
+def create_file(path: Path, data: bytes) -> None:
+    """Writes a new file completely, durable on return. It gets its name when it is complete, if the system can do that.
+
+    Raises:
+        FileExistsError: it exists.
+        OSError: it was not written; names `path`.
+    """
+    with naming(path):
+        if not _create_unnamed_first(path, data):
+            with path.open("xb") as file:
+                try:
+                    _write(file.fileno(), data)
+                except BaseException:
+                    path.unlink(missing_ok=True)
+                    raise
+        sync_directory(path.parent)
+
+
+def leftovers(path: Path) -> list[Path]:
+    """Returns the temporary files that killed calls of `replace_file` for a path left."""
+    stem = _stem(path.name)
+    try:
+        return sorted(entry for entry in path.parent.iterdir() if _is_temporary(entry.name, stem))
+    except FileNotFoundError:
+        return []
+
+
+class NewFile:
+    """A file that does not exist yet, open for writing; its content is durable when it has been closed."""
+
+    def __init__(self, path: Path) -> None:
+        """Creates it.
+
+        Raises:
+            FileExistsError: it exists.
+        """
+        self._path = path
+        self._file = path.open("xb")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def write(self, data: Any) -> int:
+        """Writes at the end; the system's error for a full disk names no file, this one does."""
+        with naming(self._path):
+            return self._file.write(data)
+
+    def close(self) -> None:
+        """Closes it after everything is on disk; may be repeated."""
+        if not self._file.closed:
+            with naming(self._path), self._file:
+                self._file.flush()
+                os.fsync(self._file.fileno())
+
+
+def sync(path: Path) -> None:
+    """Returns when the content of a file is on disk."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_directory(path: Path) -> None:
+    """Returns when the names in a directory are on disk; does nothing where the file system cannot do that."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except PermissionError:  # a drop box: names may be added, but not listed
+        return
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _NO_DIRECTORY_SYNC:
+            raise
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Lets an error of the system name this path, not a temporary one or none."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename != str(path):
+            raise type(error)(error.errno, error.strerror, str(path)) from error
+        raise
+
+
+def _temporary(path: Path) -> tuple[Path, int]:
+    """Creates an empty file next to a path; its name is unique, since two processes may replace one file."""
+    while True:
+        temporary = path.with_name(f".{_stem(path.name)}.{os.getpid()}-{next(_NUMBERS)}{PART}")
+        with contextlib.suppress(FileExistsError):  # of a killed process with this id
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            return temporary, os.open(temporary, flags, 0o666)
+
+
+def _stem(name: str) -> str:
+    return os.fsdecode(os.fsencode(name)[:_LONGEST_STEM])
+
+
+def _is_temporary(name: str, stem: str) -> bool:
+    number = name.removeprefix(f".{stem}.").removesuffix(PART)
+    return name == f".{stem}.{number}{PART}" and number.replace("-", "", 1).isdecimal()
+
+
+def _create_unnamed_first(path: Path, data: bytes) -> bool:
+    """Creates a file that is complete when it gets its name; returns whether the system can."""
+    try:
+        descriptor = os.open(path.parent, os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        if error.errno in _NO_UNNAMED_FILES:
+            return False
+        raise
+    try:
+        _write(descriptor, data)
+        try:
+            # With a dir_fd, which an absolute path ignores, Python calls linkat(2): no other call follows the link.
+            os.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=descriptor, follow_symlinks=True)
+        except FileExistsError:
+            raise
+        except OSError:  # no /proc, or no links
+            return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    """Writes everything and waits until it is on disk."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+    os.fsync(descriptor)
+
+
+# -- directories -------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def built_aside(target: Path, *, into_empty: bool = False) -> Iterator[Path]:
+    """Yields a directory to build in; on leaving without an error its `store` is renamed to the target, durably.
+
+    Args:
+        target: must not exist.
+        into_empty: an empty directory of that name may exist; the rename replaces it.
+
+    Raises:
+        RefusedError: it exists, or something that is not from an interrupted run is next to it.
+        StoreError: the system reports an error; what was built is removed.
+    """
+    if not target.name:
+        raise RefusedError("target", "expected a name that is not taken; the result goes into a new directory", target)
+    work = target.with_name(target.name + SUFFIX)
+    _clear_way(target, work, into_empty=into_empty)
+    try:
+        work.mkdir(parents=True)
+        (work / MARK).touch()
+        (work / "store").mkdir()
+    except OSError as error:
+        raise StoreError(f"cannot be made: {error.strerror}", work) from error
+    try:
+        yield work
+        sync_tree(work / "store")
+        if _is_taken(target, into_empty=into_empty):
+            raise RefusedError("target", "it appeared meanwhile", target)
+        (work / "store").rename(target)
+        sync_directory(target.parent)
+    except OSError as error:
+        raise StoreError(f"cannot be written: {error.strerror}", error.filename or work) from error
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _is_taken(target: Path, *, into_empty: bool) -> bool:
+    return os.path.lexists(target) and not (into_empty and _is_empty(target))
+
+
+def _is_empty(path: Path) -> bool:
+    return not path.is_symlink() and path.is_dir() and not any(path.iterdir())
+
+
+def _clear_way(target: Path, work: Path, *, into_empty: bool) -> None:
+    if _is_taken(target, into_empty=into_empty):
+        raise RefusedError("target", "expected a name that is not taken; the result goes into a new directory", target)
+    if os.path.lexists(work):
+        is_ours = (work / MARK).is_file() or _is_empty(work)  # empty: killed before it was marked
+        if work.is_symlink() or not is_ours:
+            raise RefusedError("target", "this is in the way, and not from an interrupted run; move it away", work)
+        shutil.rmtree(work)
+
+
+def sync_tree(root: Path) -> None:
+    """Returns when every file and directory below a root is on disk."""
+    for directory, _, names in os.walk(root, topdown=False):
+        for name in names:
+            sync(Path(directory) / name)
+        sync_directory(Path(directory))

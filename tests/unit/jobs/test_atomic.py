@@ -1,0 +1,203 @@
+"""Files that are replaced or created in one go: complete and durable, or as before."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from mqtool.jobs import atomic
+from mqtool.jobs.atomic import NewFile, create_file, leftovers, replace_file
+
+CALLS = ("open", "write", "fchmod", "fsync", "rename", "link", "unlink")
+CHANGING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+
+
+class Stopped(BaseException):
+    """As Ctrl-C: no Exception."""
+
+
+class Calls:
+    """Notes the system calls that a write makes, and ends it before the one of a number."""
+
+    def __init__(self, monkeypatch, stops_at=0):
+        self.made = []
+        self._stops_at = stops_at
+        for name in CALLS:
+            monkeypatch.setattr(os, name, self._noting(name, getattr(os, name)))
+
+    def _noting(self, name, call):
+        def noting(first, *more, **named):
+            what = Path(f"/proc/self/fd/{first}").readlink() if isinstance(first, int) else first
+            self.made.append((name, Path(os.fspath(what)).name))
+            if len(self.made) == self._stops_at:
+                raise Stopped
+            return call(first, *more, **named)
+
+        return noting
+
+
+def names(directory):
+    return sorted(path.name for path in directory.iterdir())
+
+
+def test_a_file_is_on_disk_before_its_name_and_its_name_before_the_return(tmp_path, monkeypatch):
+    calls = Calls(monkeypatch)
+    replace_file(tmp_path / "state", b"new")
+    monkeypatch.undo()
+    steps = [call for call in calls.made if call[0] in {"fsync", "rename"}]
+    assert [name for name, _ in steps] == ["fsync", "rename", "fsync"]
+    assert steps[0][1] == steps[1][1] != "state"  # the temporary file
+    assert steps[2][1] == tmp_path.name
+    assert names(tmp_path) == ["state"]
+    assert (tmp_path / "state").read_bytes() == b"new"
+
+
+def test_the_names_of_many_files_can_be_synced_once(tmp_path, monkeypatch):
+    calls = Calls(monkeypatch)
+    replace_file(tmp_path / "piece", b"data", sync_name=False)
+    assert [name for name, _ in calls.made if name == "fsync"] == ["fsync"]
+
+
+@pytest.mark.parametrize(("write", "old"), [(replace_file, b"old"), (replace_file, None), (create_file, None)])
+def test_stopped_at_any_call_there_is_the_old_content_or_the_new_and_nothing_else(tmp_path, monkeypatch, write, old):
+    stopped = 0
+    for stops_at in range(1, 30):
+        directory = tmp_path / str(stops_at)
+        directory.mkdir()
+        path = directory / "state"
+        if old is not None:
+            path.write_bytes(old)
+        with monkeypatch.context() as patch:
+            Calls(patch, stops_at)
+            try:
+                write(path, b"new")
+            except Stopped:
+                stopped += 1
+        found = path.read_bytes() if path.exists() else None
+        assert found in (old, b"new")
+        assert names(directory) == ([] if found is None else ["state"])
+    assert 3 < stopped < 29
+
+
+def test_an_old_file_keeps_its_mode_and_a_new_one_has_that_of_the_umask(tmp_path):
+    old, new = tmp_path / "old", tmp_path / "new"
+    old.write_bytes(b"")
+    old.chmod(0o640)
+    before = os.umask(0o027)
+    try:
+        replace_file(old, b"1")
+        replace_file(new, b"1")
+        create_file(tmp_path / "created", b"1")
+    finally:
+        os.umask(before)
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (old, new, tmp_path / "created")] == [0o640, 0o640, 0o640]
+    old.chmod(0o604)
+    replace_file(old, b"2")
+    assert stat.S_IMODE(old.stat().st_mode) == 0o604
+
+
+def test_an_error_names_the_file_and_leaves_the_old_one(tmp_path, monkeypatch):
+    path = tmp_path / "state"
+    path.write_bytes(b"old")
+
+    def full(_descriptor):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="No space left") as found:
+            replace_file(path, b"new")
+        assert found.value.filename == str(path)
+        with pytest.raises(OSError, match="No space left") as found:
+            create_file(tmp_path / "created", b"new")
+        assert found.value.filename == str(tmp_path / "created")
+    assert names(tmp_path) == ["state"]
+    assert path.read_bytes() == b"old"
+
+
+def test_where_no_directory_is_the_error_names_the_file(tmp_path):
+    for write in (replace_file, create_file):
+        with pytest.raises(FileNotFoundError) as found:
+            write(tmp_path / "none" / "state", b"")
+        assert found.value.filename == str(tmp_path / "none" / "state")
+
+
+def test_a_file_system_that_cannot_sync_directories_is_written_to(tmp_path, monkeypatch):
+    system = os.fsync
+
+    def refusing(descriptor):
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(22, "Invalid argument")
+        system(descriptor)
+
+    monkeypatch.setattr(os, "fsync", refusing)
+    replace_file(tmp_path / "state", b"new")
+    assert (tmp_path / "state").read_bytes() == b"new"
+
+
+def test_any_other_error_of_a_directory_s_sync_is_reported(tmp_path, monkeypatch):
+    system = os.fsync
+
+    def failing(descriptor):
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(5, "Input/output error")
+        system(descriptor)
+
+    monkeypatch.setattr(os, "fsync", failing)
+    with pytest.raises(OSError, match="Input/output"):
+        replace_file(tmp_path / "state", b"new")
+
+
+@pytest.mark.parametrize("unnamed", [True, False])
+def test_a_file_that_exists_is_never_created_again(tmp_path, monkeypatch, unnamed):
+    if not unnamed:
+        monkeypatch.setattr(atomic, "_create_unnamed_first", lambda _path, _data: False)
+    path, link = tmp_path / "plan", tmp_path / "link"
+    create_file(path, b"first")
+    link.symlink_to(tmp_path / "nowhere")
+    for taken in (path, link):
+        with pytest.raises(FileExistsError):
+            create_file(taken, b"second")
+    assert path.read_bytes() == b"first"
+    assert names(tmp_path) == ["link", "plan"]
+
+
+def test_a_file_that_cannot_be_written_to_its_end_is_removed_where_it_has_its_name_first(tmp_path, monkeypatch):
+    monkeypatch.setattr(atomic, "_create_unnamed_first", lambda _path, _data: False)
+
+    def broken(_descriptor, _data):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "write", broken)
+    with pytest.raises(OSError, match="Input/output"):
+        create_file(tmp_path / "plan", b"data")
+    assert names(tmp_path) == []
+
+
+def test_what_a_killed_process_left_is_found_and_nothing_else(tmp_path):
+    path = tmp_path / "state"
+    replace_file(path, b"")
+    for name in (".state.17-1.part", ".state.part", "state.17-1.part", ".other.17-1.part", ".state.17-x.part"):
+        (tmp_path / name).write_bytes(b"")
+    assert [left.name for left in leftovers(path)] == [".state.17-1.part"]
+    assert leftovers(tmp_path / "none" / "state") == []
+
+
+def test_the_longest_names_can_be_replaced(tmp_path):
+    path = tmp_path / ("ü" * 127 + "n")
+    replace_file(path, b"1")
+    replace_file(path, b"2")
+    assert names(tmp_path) == [path.name]
+    assert path.read_bytes() == b"2"
+
+
+def test_a_new_file_refuses_an_old_one_and_is_synced_when_closed(tmp_path, monkeypatch):
+    calls = Calls(monkeypatch)
+    file = NewFile(tmp_path / "part")
+    file.write(b"data")
+    file.close()
+    file.close()
+    assert [call for call in calls.made if call[0] == "fsync"] == [("fsync", "part")]
+    with pytest.raises(FileExistsError):
+        NewFile(tmp_path / "part")
