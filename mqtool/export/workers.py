@@ -1,13 +1,11 @@
 """Running tasks on this machine: in this process, and in others beside it."""
 
-from collections import deque
 from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 
 from mqtool.errors import WorkerError
 from mqtool.export.task import Task, TaskResult, run_task
-from mqtool.jobs.pool import available, process_pool, start_worker
+from mqtool.jobs.pool import as_completed, available, process_pool, start_worker
 
 _AHEAD = 2
 """Tasks handed to each process, so that it has work while this one is busy."""
@@ -42,30 +40,7 @@ class LocalRunner:
         # A fork would copy the locks of Arrow's threads as they happen to stand.
         with process_pool(others, start_worker, copies=False) as pool:
             try:
-                _Shared(pool, others, deque(tasks), done).run()
+                for _, result in as_completed(pool, run_task, tasks, others * _AHEAD, helps=True):
+                    done(result)
             except BrokenProcessPool as error:
                 raise WorkerDiedError("a worker process died, maybe for want of memory: try fewer --jobs") from error
-
-
-class _Shared:
-    """Tasks shared out between a pool and this process."""
-
-    def __init__(
-        self, pool: ProcessPoolExecutor, others: int, tasks: deque[Task], done: Callable[[TaskResult], None]
-    ) -> None:
-        self._pool = pool
-        self._most = others * _AHEAD
-        self._tasks = tasks
-        self._done = done
-        self._running: set[Future[TaskResult]] = set()
-
-    def run(self) -> None:
-        """Runs until nothing is left."""
-        while self._tasks or self._running:
-            while self._tasks and len(self._running) < self._most:
-                self._running.add(self._pool.submit(run_task, self._tasks.popleft()))
-            if self._tasks:
-                self._done(run_task(self._tasks.popleft()))
-            ended, self._running = wait(self._running, timeout=0 if self._tasks else None, return_when=FIRST_COMPLETED)
-            for future in ended:
-                self._done(future.result())

@@ -1,16 +1,29 @@
-"""Processes that share the work on one machine."""
+"""Processes that share the work on one machine, and the two ways of sharing it: in order, and as it gets done."""
 
 import os
 import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from concurrent.futures import ProcessPoolExecutor
+    from concurrent.futures import Executor, ProcessPoolExecutor
+
+
+class Begun(Protocol):
+    """A piece of work that was begun, here or in a worker; a future is one."""
+
+    def done(self) -> bool:
+        """Whether its result can be had without waiting."""
+
+
+Piece = TypeVar("Piece", bound=Begun)
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
 
 
 def available() -> int:
@@ -85,3 +98,70 @@ def process_pool(
             process.kill()
         pool.shutdown(wait=True, cancel_futures=True)
         raise
+
+
+def in_order(begun: Iterable[Piece], window: int) -> Iterator[Piece]:
+    """Yields pieces of work in the order in which they were begun, each as soon as it is done.
+
+    More are begun while the first is not done and the window is not full, so workers are busy while the caller deals
+    with a result, and memory is bounded.
+
+    Args:
+        begun: begins a piece whenever it is asked for the next one.
+        window: pieces that are in work or wait to be yielded, at most.
+
+    Yields:
+        A piece that is done, or the first of a full window, whose result has to be waited for.
+    """
+    source, waiting, is_more = iter(begun), deque[Piece](), True
+    while is_more or waiting:
+        while is_more and len(waiting) < window and not (waiting and waiting[0].done()):
+            is_more = _take(source, waiting)
+        if waiting:
+            yield waiting.popleft()
+            is_more = is_more and _take(source, waiting)
+
+
+def _take(source: Iterator[Piece], waiting: deque[Piece]) -> bool:
+    """Begins one more piece; returns whether there was one."""
+    for piece in source:
+        waiting.append(piece)
+        return True
+    return False
+
+
+def as_completed(
+    pool: "Executor",
+    work: Callable[[Item], Answer],
+    items: Iterable[Item],
+    window: int,
+    *,
+    helps: bool = False,
+    may_begin: Callable[[], bool] = lambda: True,
+) -> Iterator[tuple[Item, Answer]]:
+    """Yields items and what the work made of them, whichever is done first.
+
+    Args:
+        pool: of worker processes.
+        work: and its arguments and answers can be pickled.
+        items: begun in this order.
+        window: items handed to the pool at a time.
+        helps: this process works too, whenever the pool has enough to do.
+        may_begin: asked before each item; once it says no, only what was begun is waited for.
+    """
+    from concurrent.futures import FIRST_COMPLETED, Future, wait  # noqa: PLC0415 - one process does without
+
+    left = deque(items)
+    running: dict[Future[Answer], Item] = {}
+    while left or running:
+        while left and len(running) < window and may_begin():
+            item = left.popleft()
+            running[pool.submit(work, item)] = item
+        if left and helps and may_begin():
+            item = left.popleft()
+            yield item, work(item)
+        if not running:
+            return
+        timeout = 0 if left and helps else None
+        for future in wait(running, timeout, FIRST_COMPLETED).done:
+            yield running.pop(future), future.result()

@@ -1,8 +1,48 @@
-"""Reading no faster than asked for, so that a broker on the same disk is not disturbed."""
+"""Work no faster than asked for: bytes read while a broker uses the same disk, messages sent to a broker."""
 
 import time
 from collections.abc import Callable
 from typing import Protocol
+
+
+class Throttle:
+    """Lets so many units, bytes or messages, through in a second."""
+
+    def __init__(
+        self,
+        rate: float | None,
+        on_spent: Callable[[int], None] | None = None,
+        *,
+        makes_up: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Starts the clock.
+
+        Args:
+            rate: units per second; None for no limit.
+            on_spent: called with each number of units.
+            makes_up: whether time in which fewer units came through is made up for, so that the rate holds on average.
+            clock, sleep: of the system.
+        """
+        self._rate = rate
+        self._on_spent = on_spent
+        self._makes_up = makes_up
+        self._clock = clock
+        self._sleep = sleep
+        self._free_at = clock()
+
+    def spend(self, count: int) -> None:
+        """Counts units, and waits until the rate allows for the next ones."""
+        if self._on_spent is not None:
+            self._on_spent(count)
+        if self._rate is None:
+            return
+        now = self._clock()
+        begun = self._free_at if self._makes_up else max(self._free_at, now)
+        self._free_at = begun + count / self._rate
+        if self._free_at > now:
+            self._sleep(self._free_at - now)
 
 
 class Readable(Protocol):
@@ -16,41 +56,6 @@ class Readable(Protocol):
 
     def data_end(self) -> int:
         """Returns a position after which there are only zeros."""
-
-
-class Throttle:
-    """Lets so many bytes a second through."""
-
-    def __init__(
-        self,
-        rate: int | None,
-        tick: Callable[[int], None] | None = None,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        """Starts the clock.
-
-        Args:
-            rate: bytes per second; None for no limit.
-            tick: told of all bytes.
-            clock, sleep: of the system.
-        """
-        self._rate = rate
-        self._tick = tick
-        self._clock = clock
-        self._sleep = sleep
-        self._free_at = clock()
-
-    def spend(self, count: int) -> None:
-        """Takes note of bytes that were read, and waits until they are paid for."""
-        if self._tick is not None:
-            self._tick(count)
-        if self._rate is None:
-            return
-        now = self._clock()
-        self._free_at = max(self._free_at, now) + count / self._rate
-        if self._free_at > now:
-            self._sleep(self._free_at - now)
 
 
 class ThrottledFile:

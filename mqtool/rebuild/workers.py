@@ -1,14 +1,14 @@
 """Parts walked by several processes, their batches handed on in log order."""
 
-from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from mqtool.jobs.pool import leave_interrupts, worker_pool
+from mqtool.jobs.pool import in_order, leave_interrupts, worker_pool
 from mqtool.rebuild.digest import Batch, Digest, Wanted
 from mqtool.rebuild.parts import Part, walk_part
 from mqtool.records.dispatched import DispatchRules
+from mqtool.store.commit_log import Segment
 
 _AHEAD = 2
 """Parts beyond one for each process that may be walked before the writer comes to them."""
@@ -22,22 +22,33 @@ def batches_of_workers(parts: list[Part], rules: DispatchRules, wanted: Wanted, 
     A part whose walk does not end where the next one begins was cut at something else than a record: then its whole
     segment is walked from there by this process.
     """
-    todo = deque(parts)
+    last_of = {part.segment: part for part in parts}
+    broken: Segment | None = None
     with worker_pool(jobs, _start, (rules, wanted)) as pool:
-        walked: deque[tuple[Part, Future[list[Batch]]]] = deque()
-        while todo or walked:
-            while todo and len(walked) < jobs + _AHEAD:
-                walked.append((todo[0], pool.submit(_walk, todo.popleft(), wanted)))
-            part, future = walked.popleft()
-            batches = future.result()
+        begun = (_Walk(part, pool.submit(_walk, part, wanted)) for part in parts)
+        for walk in in_order(begun, jobs + _AHEAD):
+            part = walk.part
+            if part.segment == broken:
+                continue
+            batches = walk.future.result()
             if part.end is None or batches[-1].end == part.segment.base + part.end:
                 yield from batches
                 continue
-            rest = [one for one, _ in walked] + list(todo)
-            same = [one for one in rest if one.segment == part.segment]
-            for _ in same:
-                walked.popleft() if walked else todo.popleft()
-            yield from walk_part(replace(part, end=None, is_last=same[-1].is_last), Digest(rules, wanted), wanted)
+            broken = part.segment
+            rest = replace(part, end=None, is_last=last_of[broken].is_last)
+            yield from walk_part(rest, Digest(rules, wanted), wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    """A part that a worker walks."""
+
+    part: Part
+    future: "Future[list[Batch]]"
+
+    def done(self) -> bool:
+        """See `pool.Begun`."""
+        return self.future.done()
 
 
 def _start(rules: DispatchRules, wanted: Wanted) -> None:

@@ -6,6 +6,7 @@ from itertools import islice
 from typing import TypeVar
 
 from mqtool.errors import UsageError
+from mqtool.jobs.throttle import Throttle
 
 REMEMBER_SECONDS = 1.0
 _CHUNKS_A_SECOND = 4
@@ -34,18 +35,15 @@ class Pace:
             rate: maximum messages a second, None for no limit.
             most: maximum messages in a chunk.
         """
-        self._rate = rate
         self._size = most if rate is None else min(most, max(1, int(rate / _CHUNKS_A_SECOND)))
-        self._begun = self._remembered = time.monotonic()
+        self._throttle = Throttle(rate, makes_up=True, clock=time.monotonic, sleep=time.sleep)
+        self._remembered = time.monotonic()
 
     def chunks(self, items: Iterator[T]) -> Iterator[list[T]]:
         """Yields items in chunks; the next one comes when the rate allows for it."""
-        sent = 0
         while chunk := list(islice(items, self._size)):
             yield chunk
-            sent += len(chunk)
-            if self._rate is not None:
-                time.sleep(max(0.0, self._begun + sent / self._rate - time.monotonic()))
+            self._throttle.spend(len(chunk))
 
     def is_time_to_remember(self) -> bool:
         """Whether enough time has passed since the last True, or since the start."""

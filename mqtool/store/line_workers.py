@@ -4,7 +4,6 @@ What is a message is decided by one walk alone, so the lines are the same whatev
 is told only which bytes of which file to make lines of.
 """
 
-from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Executor, Future
 from concurrent.futures.process import BrokenProcessPool
@@ -14,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from mqtool.errors import MqtoolError
-from mqtool.jobs.pool import start_worker, worker_pool
+from mqtool.jobs.pool import in_order, start_worker, worker_pool
 from mqtool.records.damage import Damage
 from mqtool.records.frames import Frames
 from mqtool.store.commit_log import CommitLog
@@ -68,43 +67,68 @@ def spread(
         workers: of the pool.
     """
     started = pool.submit(_ready)
-    waiting: deque[Damage | Lines | _Ordered] = deque()
-    for item in items:
-        waiting.append(_taken(item, log, make, pool, waiting, workers if started.done() else 0))
-        while waiting and (len(waiting) >= _WAITING or _is_ready(waiting[0])):
-            yield _given(waiting.popleft())
-    while waiting:
-        yield _given(waiting.popleft())
+    asked: list[Future[Lines | None]] = []
+
+    def begun() -> Iterator[_Here | _Elsewhere]:
+        for item in items:
+            asked[:] = [future for future in asked if not future.done()]
+            is_free = started.done() and len(asked) < workers * _AHEAD
+            piece = _elsewhere(item, log, make, pool) if is_free and not isinstance(item, Damage) else None
+            if piece is None:
+                yield _Here(item if isinstance(item, Damage) else make(item))
+            else:
+                asked.append(piece.future)
+                yield piece
+
+    for piece in in_order(begun(), _WAITING):
+        yield piece.result()
 
 
 @dataclass(frozen=True, slots=True)
-class _Ordered:
-    """A block that a worker was asked for; its frames are kept in case that it cannot."""
+class _Here:
+    """What this process has made."""
+
+    made: Damage | Lines
+
+    def done(self) -> bool:
+        """See `pool.Begun`."""
+        return True
+
+    def result(self) -> Damage | Lines:
+        """Returns it."""
+        return self.made
+
+
+@dataclass(frozen=True, slots=True)
+class _Elsewhere:
+    """A block that a worker was asked for; its frames are kept in case the worker cannot make its lines."""
 
     future: "Future[Lines | None]"
     frames: Frames
     make: LineMaker
 
+    def done(self) -> bool:
+        """See `pool.Begun`."""
+        return self.future.done()
 
-def _taken(
-    item: Frames | Damage,
-    log: CommitLog,
-    make: LineMaker,
-    pool: Executor,
-    waiting: "deque[Damage | Lines | _Ordered]",
-    workers: int,
-) -> "Damage | Lines | _Ordered":
-    """Hands a block to a worker if one is free, else makes its lines here."""
-    if isinstance(item, Damage):
-        return item
-    busy = sum(isinstance(other, _Ordered) and not other.future.done() for other in waiting)
-    block = _block(log, item) if busy < workers * _AHEAD else None
+    def result(self) -> Lines:
+        """Waits for the worker; makes the lines here if it died or could not read the file."""
+        try:
+            made = self.future.result()
+        except BrokenProcessPool:  # the system killed it, most likely for memory
+            made = None
+        return self.make(self.frames) if made is None else made
+
+
+def _elsewhere(frames: Frames, log: CommitLog, make: LineMaker, pool: Executor) -> _Elsewhere | None:
+    """Hands a block to a worker; None if no worker can make its lines."""
+    block = _block(log, frames)
     if block is None:
-        return make(item)
+        return None
     try:
-        return _Ordered(pool.submit(_make, block, make), item, make)
+        return _Elsewhere(pool.submit(_make, block, make), frames, make)
     except BrokenProcessPool:
-        return make(item)
+        return None
 
 
 def _block(log: CommitLog, frames: Frames) -> Block | None:
@@ -117,20 +141,6 @@ def _block(log: CommitLog, frames: Frames) -> Block | None:
     size = int(frames.positions[-1] + frames.sizes[-1]) - first
     base = frames.base + first
     return Block(segment.path, base - segment.base, size, base, frames.positions - first, frames.sizes)
-
-
-def _is_ready(item: "Damage | Lines | _Ordered") -> bool:
-    return not isinstance(item, _Ordered) or item.future.done()
-
-
-def _given(item: "Damage | Lines | _Ordered") -> Damage | Lines:
-    if not isinstance(item, _Ordered):
-        return item
-    try:
-        made = item.future.result()
-    except BrokenProcessPool:  # the system killed it, most likely for memory
-        made = None
-    return item.make(item.frames) if made is None else made
 
 
 def _make(block: Block, make: LineMaker) -> Lines | None:

@@ -7,11 +7,11 @@ of processes and the order in which they end, the same facts come together in th
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from functools import partial
 
 import numpy as np
 
-from mqtool.jobs.pool import worker_pool
+from mqtool.jobs.pool import as_completed, worker_pool
 from mqtool.jobs.throttle import Throttle
 from mqtool.verify.checksums import Buckets, Sums
 from mqtool.verify.consume_queue import QueueFacts, check_queue
@@ -19,9 +19,6 @@ from mqtool.verify.index_file import IndexFacts, check_index_file
 from mqtool.verify.segment import SegmentFacts, check_segment
 from mqtool.verify.segment_parts import parts_of, put_together
 from mqtool.verify.survey import Survey
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
 
 _QUEUE_BYTES = 32 << 20
 """Bytes of queue files that one task reads."""
@@ -183,19 +180,9 @@ def _here(
 
 def _spread(survey: Survey, tasks: list[Task], jobs: int, deadline: float | None) -> Iterator[tuple[Task, Result]]:
     """Runs tasks in processes, the longest first, and no more at a time than there are processes."""
-    from concurrent.futures import FIRST_COMPLETED, wait  # noqa: PLC0415 - one process does without
-
     queue = sorted(tasks, key=lambda task: -task.bytes)
     with worker_pool(min(jobs, len(queue))) as pool:
-        running: dict[Future[Result], Task] = {}
-        while queue or running:
-            while queue and len(running) < jobs and not _is_over(deadline):
-                task = queue.pop(0)
-                running[pool.submit(run_task, survey, task)] = task
-            if not running:
-                return
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
-                yield running.pop(future), future.result()
+        yield from as_completed(pool, partial(run_task, survey), queue, jobs, may_begin=lambda: not _is_over(deadline))
 
 
 def _is_over(deadline: float | None) -> bool:

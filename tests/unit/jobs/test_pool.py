@@ -1,0 +1,90 @@
+"""Work shared out: in the order in which it was begun, or as it gets done."""
+
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from itertools import count
+
+import pytest
+
+from mqtool.jobs.pool import as_completed, in_order
+
+
+class Slow(Executor):
+    """Does what it is asked for only when it is told."""
+
+    def __init__(self):
+        self.asked = []
+
+    def submit(self, call, /, *args):
+        future = Future()
+        self.asked.append((future, lambda: future.set_result(call(*args))))
+        return future
+
+    def end(self, number):
+        self.asked[number][1]()
+
+
+def square(number):
+    return number * number
+
+
+def test_no_more_are_begun_than_the_window_has_room_for():
+    pool = Slow()
+    pieces = in_order((pool.submit(square, number) for number in count()), 3)
+    first = next(pieces)  # not done: the caller waits for it
+    assert len(pool.asked) == 3
+    assert not first.done()
+    for number in range(3):
+        pool.end(number)
+    assert [next(pieces).result() for _ in range(2)] == [1, 4]
+    assert len(pool.asked) == 5  # one more for each that was taken
+
+
+def test_a_piece_that_is_done_is_not_kept_until_the_window_is_full():
+    pool = Slow()
+
+    def begun():
+        for number in range(5):
+            future = pool.submit(square, number)
+            pool.end(number)
+            yield future
+
+    pieces = in_order(begun(), 4)
+    assert next(pieces).result() == 0
+    assert len(pool.asked) == 1
+
+
+@pytest.mark.parametrize("window", [1, 2, 3, 100])
+@pytest.mark.parametrize("total", [0, 1, 7])
+def test_all_pieces_come_in_order(window, total):
+    with ThreadPoolExecutor(3) as pool:
+        pieces = in_order((pool.submit(square, number) for number in range(total)), window)
+        assert [piece.result() for piece in pieces] == [number * number for number in range(total)]
+
+
+@pytest.mark.parametrize("helps", [True, False])
+@pytest.mark.parametrize("total", [0, 1, 7])
+def test_each_item_comes_once_with_its_answer(helps, total):
+    with ThreadPoolExecutor(2) as pool:
+        found = list(as_completed(pool, square, range(total), 2, helps=helps))
+    assert sorted(found) == [(number, number * number) for number in range(total)]
+
+
+def test_whoever_helps_works_only_when_the_pool_has_enough_to_do():
+    pool = Slow()
+    pairs = as_completed(pool, square, range(4), 2, helps=True)
+    assert next(pairs) == (2, 4)  # 0 and 1 went to the pool
+    assert len(pool.asked) == 2
+    pool.end(1)
+    assert next(pairs) == (1, 1)
+
+
+def test_nothing_is_begun_after_the_end_was_called_but_what_was_begun_is_waited_for():
+    may = [True, True, False]
+    with ThreadPoolExecutor(2) as pool:
+        found = list(as_completed(pool, square, range(9), 3, may_begin=lambda: may.pop(0) if may else False))
+    assert sorted(found) == [(0, 0), (1, 1)]
+
+
+def test_an_error_of_the_work_reaches_the_caller():
+    with ThreadPoolExecutor(1) as pool, pytest.raises(ZeroDivisionError):
+        list(as_completed(pool, lambda number: 1 // number, [1, 0], 2))
