@@ -47,8 +47,8 @@ ONLY_IN = {
     "numba": {"kernels"},  # half a second, for large stores only
     "llvmlite": {"kernels"},
     "mmap": {"engine"},  # reading may meet a file that shrinks, which would end the process
-    "pyarrow": {"records", "siblings", "store", "verify", "ingest", "repair", "export", "spark", "cli"},
-    "numpy": set(ALLOWED) - {"errors", "units", "words", "commands", "__init__", "__main__"},
+    "pyarrow": {"jobs", "records", "siblings", "store", "verify", "ingest", "repair", "export", "spark", "cli"},
+    "numpy": set(ALLOWED) - {"errors", "units", "words", "commands", "jobs", "__init__", "__main__"},
     "pyspark": {"spark"},
     "rocksdict": {"store"},
     "uvloop": {"server"},
