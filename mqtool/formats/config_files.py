@@ -21,6 +21,7 @@ PERM_WRITE = 2
 PERM_INHERIT = 1
 QUEUE_TYPE = "queue.type"
 CLEANUP_POLICY = "cleanup.policy"
+MESSAGE_TYPE = "message.type"
 
 Offsets = dict[int, int]
 """Queue id (delay level, in delay offsets) to queue offset."""
@@ -53,6 +54,11 @@ class TopicConfig:
     def queue_type(self) -> str:
         """Kind of the topic's queues: "SimpleCQ" or "BatchCQ"."""
         return str((self.attributes or {}).get(QUEUE_TYPE, "SimpleCQ"))
+
+    @property
+    def message_type(self) -> str:
+        """Kind of messages that the topic takes, e.g. "NORMAL" or "FIFO"."""
+        return str((self.attributes or {}).get(MESSAGE_TYPE, "NORMAL"))
 
     @property
     def cleanup_policy(self) -> str:

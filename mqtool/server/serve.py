@@ -14,12 +14,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from mqtool.engine import FlushMode, MessageStore, StoreOptions, open_store
 from mqtool.engine.retention.rules import policy_from_config
 from mqtool.errors import UsageError
 from mqtool.formats.hosts import Host
+from mqtool.protocol.frames import ForeignProtocolError
 from mqtool.server.admin import Access, Site
 from mqtool.server.admin.port import AdminHttp
 from mqtool.server.broker.broker import Broker
@@ -33,13 +34,16 @@ from mqtool.server.namesrv.server import NameServer
 from mqtool.server.net import acl_config
 from mqtool.server.net.acl import Acl
 from mqtool.server.net.addresses import EVERYWHERE, address_of, listed, own_address, with_port
-from mqtool.server.net.listener import Handler, Listener, Peer
+from mqtool.server.net.listener import Endpoint, Handler, Listener, OtherProtocol, Peer
 from mqtool.server.net.loop import loop_factory
 from mqtool.server.net.tls import TlsMode, self_made_context, server_context
 from mqtool.server.replication.ha_server import HaListener
 from mqtool.store.broker_config import BrokerConfig
 from mqtool.store.store import Store
 from mqtool.store.store import open_store as open_for_reading
+
+if TYPE_CHECKING:
+    from mqtool.server.grpc.door import Door
 
 _LOG = logging.getLogger(__name__)
 
@@ -51,8 +55,9 @@ class ServeOptions:
     Attributes:
         store: root of the store; created if it does not exist.
         host: address to listen on.
-        port: of the broker; 0 takes a free one.
+        port: of the broker, for remoting and gRPC clients; 0 takes a free one.
         name_server_port: of the name server; 0 takes a free one, None starts no name server.
+        grpc_port: another port for gRPC clients; 0 takes a free one, None opens none.
         advertise: host under which clients reach the broker; None for `host`, or an address of this machine.
         read_only: nothing is written into the store.
         config: keys of a broker.conf.
@@ -72,6 +77,7 @@ class ServeOptions:
     read_only: bool = False
     config: BrokerConfig = field(default_factory=BrokerConfig)
     flush: FlushMode | None = None
+    grpc_port: int | None = None
     admin_port: int | None = None
     acl: Path | None = None
     certificate: Path | None = None
@@ -120,11 +126,14 @@ class Server:
             tls=self._tls,
             tls_mode=options.tls_mode,
             opened=self._opened,
+            http2=self._http2,
         )
         self._registration: Registration
         self._admin: AdminHttp | None = None
         self._slaves: HaListener | None = None
         self._fast: Listener | None = None
+        self._grpc: Listener | None = None
+        self._door: Door | None = None
 
     async def start(self) -> None:
         """Opens the store, listens, registers; returns when clients are served.
@@ -141,6 +150,8 @@ class Server:
             await self._listen(messages, settings)
         except BaseException:
             await self._listener.stop(0)
+            if self._grpc is not None:
+                await self._grpc.stop(0)
             if self.name_server is not None:
                 await self.name_server.stop()
             self._store.close()
@@ -172,6 +183,10 @@ class Server:
             self.addresses["namesrv"] = with_port(options.advertised, self.name_server.port)
         await self._listener.start()
         address = self.addresses["broker"] = with_port(options.advertised, self._listener.port)
+        if options.grpc_port is not None:
+            self._grpc = self._another_listener(options.grpc_port)
+            await self._grpc.start()
+            self.addresses["grpc"] = with_port(options.advertised, self._grpc.port)
         settings.values |= {
             "brokerIP1": options.advertised,
             "listenPort": str(self._listener.port),
@@ -197,6 +212,31 @@ class Server:
             await self._admin.start()
             self.addresses["admin"] = with_port(options.advertised, self._admin.port)
 
+    def _another_listener(self, port: int) -> Listener:
+        """Returns a listener of the same broker on another port."""
+        return Listener(
+            self.options.host,
+            port,
+            self._handlers,
+            guard=self._acl.check if self._acl is not None else None,
+            tls=self._tls,
+            tls_mode=self.options.tls_mode,
+            opened=self._opened,
+            http2=self._http2,
+        )
+
+    def _http2(self, peer: Peer, endpoint: Endpoint) -> OtherProtocol | None:
+        """Returns what serves a gRPC connection; its libraries are loaded for the first one."""
+        if self.options.acl is not None:
+            raise ForeignProtocolError("a gRPC connection: accounts (--acl) are for remoting clients only")
+        if self._door is None:
+            try:
+                from mqtool.server.grpc.door import Door  # noqa: PLC0415 - only who needs it pays for it
+            except ImportError as error:
+                raise ForeignProtocolError(f"a gRPC connection: install 'mqtool[serve]' to serve it ({error})") from error
+            self._door = Door(self.service, self._handlers)
+        return self._door.connection(peer, endpoint)
+
     async def _listen_for_slaves(self, settings: Settings) -> None:
         """Sends the log to slaves, if `haListenPort` is set; a real one asks for topics on the port two below."""
         port = self.options.config.integer("haListenPort")
@@ -206,15 +246,7 @@ class Server:
         await self._slaves.start()
         settings.values["haListenPort"] = str(self._slaves.port)
         self.addresses["ha"] = with_port(self.options.advertised, self._slaves.port)
-        fast = Listener(
-            self.options.host,
-            self._listener.port - 2,
-            self._handlers,
-            guard=self._acl.check if self._acl is not None else None,
-            tls=self._tls,
-            tls_mode=self.options.tls_mode,
-            opened=self._opened,
-        )
+        fast = self._another_listener(self._listener.port - 2)
         if self._acl is not None:
             _LOG.warning(
                 "whoever can connect to port %d can read the entire log: replication has no accounts", self._slaves.port
@@ -256,6 +288,8 @@ class Server:
         """
         self.broker.retire()
         await self._listener.stop(grace)
+        if self._grpc is not None:
+            await self._grpc.stop(grace)
         if self._admin is not None:
             await self._admin.stop()
         if self._fast is not None:

@@ -46,6 +46,7 @@ SERVE = OutputSchema(
     (
         Column("broker", "string", "address of the broker", TABLE),
         Column("namesrv", "string", "address of the name server", TABLE, optional=True),
+        Column("grpc", "string", "another address for gRPC clients", TABLE, optional=True),
         Column("ha", "string", "where slaves get the log", TABLE, optional=True),
         Column("admin", "string", "address of metrics and health", TABLE, optional=True),
         Column("store", "string", "root of the store", TABLE),
@@ -85,7 +86,14 @@ StoreArgument = Annotated[
 ]
 StoreOption = Annotated[Path | None, option("--store", metavar="DIR", help="The same as STORE.")]
 HostOption = Annotated[str, option("--host", metavar="ADDRESS", panel=NETWORK, help="Address to listen on.")]
-PortOption = Annotated[int, option("--port", metavar="N", min=0, max=65535, panel=NETWORK, help="Port of the broker.")]
+PortOption = Annotated[
+    int,
+    option("--port", metavar="N", min=0, max=65535, panel=NETWORK, help="Port of the broker, for gRPC clients too."),
+]
+GrpcPortOption = Annotated[
+    int | None,
+    option("--grpc-port", metavar="N", min=0, max=65535, panel=NETWORK, help="Another port for gRPC clients."),
+]
 NameServerPortOption = Annotated[
     int, option("--namesrv-port", metavar="N", min=0, max=65535, panel=NETWORK, help="Port of the name server.")
 ]
@@ -158,6 +166,7 @@ def serve(
     store_option: StoreOption = None,
     host: HostOption = "127.0.0.1",
     port: PortOption = 10911,
+    grpc_port: GrpcPortOption = None,
     namesrv_port: NameServerPortOption = 9876,
     no_namesrv: NoNameServerOption = False,
     admin_port: AdminPortOption = None,
@@ -196,6 +205,7 @@ def serve(
         store=root,
         host=host,
         port=port,
+        grpc_port=grpc_port,
         name_server_port=None if no_namesrv else namesrv_port,
         advertise=advertise,
         read_only=read_only,

@@ -16,10 +16,10 @@ from collections.abc import Callable, Mapping
 
 from mqtool.errors import UsageError
 from mqtool.server.net.limits import Limits
-from mqtool.server.net.peer import Answer, Endpoint, Guard, Handler, Peer, not_supported
+from mqtool.server.net.peer import Answer, Endpoint, Guard, Handler, OtherProtocol, Peer, not_supported
 from mqtool.server.net.tls import TlsMode, TlsPipe
 
-__all__ = ["Answer", "Guard", "Handler", "Limits", "Listener", "Peer", "not_supported"]
+__all__ = ["Answer", "Endpoint", "Guard", "Handler", "Limits", "Listener", "OtherProtocol", "Peer", "not_supported"]
 
 BACKLOG = 1024
 _CLOSE_SECONDS = 5.0
@@ -41,6 +41,7 @@ class Listener:
         tls: context of `tls.server_context`, or what makes it for the first TLS connection; None refuses TLS.
         tls_mode: with a context, whether plain connections are accepted too.
         opened: called with each new connection.
+        http2: of `Endpoint`.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Listener:
         tls: "ssl.SSLContext | Callable[[], ssl.SSLContext] | None" = None,
         tls_mode: TlsMode = TlsMode.PERMISSIVE,
         opened: Callable[[Peer], None] | None = None,
+        http2: Callable[[Peer, Endpoint], OtherProtocol | None] | None = None,
     ) -> None:
         self.host, self.port = host, port
         usable = tls is not None and tls_mode is not TlsMode.DISABLED
@@ -66,6 +68,7 @@ class Listener:
             _pipe_maker(tls) if usable else None,
             tls_mode is not TlsMode.ENFORCING,
             opened,
+            http2,
         )
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from mqtool.errors import LocalProtocolError, MqtoolError, RemoteProtocolError
 from mqtool.formats import java
@@ -28,6 +28,9 @@ Guard = Callable[[Command, "Peer"], Answer]
 MAX_ADVISED = 1000
 """Hosts of which it is remembered that their warning was logged; for others it is logged each time."""
 
+HTTP2 = ord("P")
+"""First byte of HTTP/2's preface "PRI * HTTP/2.0". A frame of remoting begins with 0: it has less than 16 MiB."""
+
 LAST_WITHOUT_GO_AWAY = 475
 """V5_3_1: clients of later releases reconnect and repeat a request that is answered GO_AWAY."""
 
@@ -36,6 +39,23 @@ _WATCHED = 64 << 10
 """An incomplete frame counts toward the common limit from this size; smaller ones cost less than counting."""
 
 log = logging.getLogger(__name__)
+
+
+class OtherProtocol(Protocol):
+    """What speaks a protocol other than remoting on a connection."""
+
+    @property
+    def buffered(self) -> int:
+        """Bytes of incomplete requests."""
+
+    def receive(self, data: bytes) -> None:
+        """Takes decrypted bytes; raises RemoteProtocolError if they are wrong."""
+
+    def close(self) -> None:
+        """Sends what there is to say before the connection is closed."""
+
+    def lost(self) -> None:
+        """Called when the connection is closed."""
 
 
 def not_supported(command: Command, _peer: "Peer") -> Command:
@@ -69,6 +89,7 @@ class Endpoint:
         pipe: makes the TLS end of a connection that begins in TLS, or None.
         plain: whether connections without TLS are taken.
         opened: called with each new connection.
+        http2: returns what serves a connection that begins in HTTP/2, None if that is not supported.
         peers: the open connections.
         unfinished: bytes of incomplete frames that they keep.
         stopping: requests are refused.
@@ -81,6 +102,7 @@ class Endpoint:
     pipe: Callable[[], TlsPipe] | None = None
     plain: bool = True
     opened: Callable[["Peer"], None] | None = None
+    http2: Callable[["Peer", "Endpoint"], OtherProtocol | None] | None = None
     peers: set["Peer"] = field(default_factory=set)
     unfinished: int = 0
     stopping: bool = False
@@ -112,8 +134,10 @@ class Peer(asyncio.Protocol):
         "_flushing",
         "_framer",
         "_in_flight_bytes",
+        "_is_new",
         "_loop",
         "_opaque",
+        "_other",
         "_out",
         "_out_bytes",
         "_pending",
@@ -136,6 +160,8 @@ class Peer(asyncio.Protocol):
         self._framer = Framer(endpoint.limits.max_frame)
         self._transport: asyncio.Transport | None = None
         self._tls_detector: TlsDetector | None = None
+        self._other: OtherProtocol | None = None
+        self._is_new = True
         self._out: list[bytes | memoryview] = []
         self._out_bytes = self._unfinished = self._in_flight_bytes = self.in_flight = self._opaque = 0
         self._flushing = self._blocked = self._write_paused = False
@@ -150,6 +176,12 @@ class Peer(asyncio.Protocol):
     def closed(self) -> bool:
         """Whether the connection is closed, or closing."""
         return self._transport is None or self._transport.is_closing()
+
+    @property
+    def local_port(self) -> int:
+        """The port of this end."""
+        name = self._transport.get_extra_info("sockname") if self._transport is not None else None
+        return int(name[1]) if isinstance(name, tuple) else 0
 
     @property
     def writable(self) -> bool:
@@ -201,6 +233,8 @@ class Peer(asyncio.Protocol):
     def close(self) -> None:
         """Closes the connection after sending what is left."""
         if self._transport is not None:
+            if self._other is not None:
+                self._other.close()
             self._flush()
             self._transport.close()
 
@@ -238,7 +272,14 @@ class Peer(asyncio.Protocol):
                 data = self._tls_detector.receive(data)
                 if self._tls_detector.is_plain:
                     self._tls_detector = None
-            commands = self._framer.feed(data)
+            if self._is_new and data:
+                self._begin(data[0])
+            if self._other is not None:
+                self._other.receive(data)
+                if self._unfinished or self._other.buffered > _WATCHED:
+                    self._watch(self._other.buffered)
+                data = b""
+            commands = self._framer.feed(data) if data else []
             for position, command in enumerate(commands):
                 if self._blocked:
                     self._waiting.extend(commands[position:])
@@ -252,6 +293,12 @@ class Peer(asyncio.Protocol):
             self._endpoint.log_violation(self, error)
             self.close()  # the commands before that place have their answers
         self._flush()
+
+    def _begin(self, first: int) -> None:
+        """Decides by its first byte what a connection speaks."""
+        self._is_new = False
+        if first == HTTP2 and self._endpoint.http2 is not None:
+            self._other = self._endpoint.http2(self, self._endpoint)
 
     def pause_writing(self) -> None:
         """Called by the loop when the peer reads too slowly: its requests are not read meanwhile."""
@@ -269,6 +316,8 @@ class Peer(asyncio.Protocol):
         self._endpoint.peers.discard(self)
         self._watch(0)
         self._transport = None
+        if self._other is not None:
+            self._other.lost()
         self._out.clear()
         self._waiting.clear()
         for future in self._pending.values():

@@ -5,6 +5,7 @@ between memory buffers, because the kind of a connection is known only after its
 """
 
 import functools
+import ipaddress
 import ssl
 import tempfile
 from collections.abc import Callable, Iterable
@@ -45,6 +46,7 @@ def server_context(certificate: Path, key: Path | None = None) -> ssl.SSLContext
         context.load_cert_chain(certificate, key)
     except (OSError, ssl.SSLError) as error:
         raise UsageError(f"{certificate}: no certificate with its key in PEM form: {error}") from error
+    context.set_alpn_protocols(["h2"])  # gRPC clients insist; others do not ask
     return context
 
 
@@ -70,6 +72,8 @@ def self_made_context() -> ssl.SSLContext:
     builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
     builder = builder.serial_number(x509.random_serial_number())
     builder = builder.not_valid_before(now - _LEEWAY).not_valid_after(now + _LIFETIME)
+    hosts = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.IPv4Address("127.0.0.1"))]
+    builder = builder.add_extension(x509.SubjectAlternativeName(hosts), critical=False)
     pem = builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
     pem += key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()

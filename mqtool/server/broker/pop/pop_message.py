@@ -72,6 +72,9 @@ class PopProcessor:
         request = read_request(self._broker, command, peer)
         long_polling = self._broker.long_polling
         end = long_polling.now() + min(number(command, "pollTime", 0), 30_000) / 1000
+        for key in request.queues:  # what was acknowledged before the request came is there for it
+            if long_polling.is_expected(key.topic, key.queue_id):
+                await long_polling.caught_up(key.topic, key.queue_id)
         while True:
             pop_time = time.time_ns() // 1_000_000
             revive_queue = ORDER_REVIVE_QUEUE if request.in_order else next(self._turns) % self.revive.queue_count

@@ -14,6 +14,7 @@ from mqtool.server.broker.tables.filters import checked_filter
 from mqtool.server.net.peer import Peer
 from mqtool.store.filters import MessageFilter
 
+_PRIORITY = "PRIORITY"
 _MAX_MESSAGES = 32
 _INIT_AT_END = 1
 _RETRIES_FIRST = 5
@@ -55,6 +56,8 @@ def read_request(broker: Broker, command: Command, peer: Peer) -> PopRequest:
     message_filter = checked_filter(command.fields.get("exp") or "*", command.fields.get("expType") or "TAG")
     every = list(range(config.read_queue_nums)) if queue_id < 0 else [queue_id]
     start = random.randrange(max(1, len(every)))  # noqa: S311 - spreads load, hides nothing
+    if config.message_type == _PRIORITY and not order:  # the number of a queue is the priority of its messages
+        every, start = every[::-1], 0
     queues = [QueueKey(group, topic, one) for one in every[start:] + every[:start]]
     if not order and not topic.startswith(names.RETRY_PREFIX):  # it need not be there yet
         first = random.randrange(_RETRIES_FIRST) == 0  # noqa: S311

@@ -36,6 +36,16 @@ BROKER_PROPERTIES = ("POP_CK", properties.MSG_REGION, properties.TRACE_SWITCH, p
 """Properties that only a broker sets; a client's are removed."""
 
 _INNER_BATCH = int(SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP)
+_OF_ANOTHER_TYPE = {
+    properties.TRANSACTION_PREPARED,
+    properties.DELAY_LEVEL,
+    properties.TIMER_DELAY_SEC,
+    properties.TIMER_DELAY_MS,
+    properties.TIMER_DELIVER_MS,
+    properties.SHARDING_KEY,
+    properties.LITE_TOPIC,
+}
+_PRIORITY_MARK = properties.PRIORITY + "\x01"
 _UNIQUE_KEY_MARK = properties.UNIQUE_KEY.encode() + b"\x01"
 
 
@@ -95,6 +105,8 @@ class SendProcessor:
             raise RefusalError(*REFUSED[PutStatus.MESSAGE_ILLEGAL])
         if queue_id < 0:
             queue_id = random.randrange(max(1, config.write_queue_nums))  # noqa: S311 - spreads load, hides nothing
+        if _PRIORITY_MARK in header.properties and not header.batch:
+            header, queue_id = prioritised(header, queue_id, config)
         message = OutgoingMessage(
             header.topic,
             queue_id,
@@ -213,6 +225,25 @@ def queue_limit(config: TopicConfig) -> int:
 def topic_flags(config: TopicConfig) -> int:
     """Returns the bits of sys_flag that messages get from their topic."""
     return int(SysFlag.MULTI_TAGS) if config.topic_filter_type == "MULTI_TAG" else 0
+
+
+def prioritised(header: SendHeader, queue_id: int, config: TopicConfig) -> tuple[SendHeader, int]:
+    """Returns header and queue of a message with a priority: the queue of that number, or the last one.
+
+    A message that is of another type by its properties loses its priority.
+    Source: SendMessageProcessor.sendMessage, TopicMessageType.parseFromMessageProperty.
+    """
+    found = properties.decode(java.encode_utf8(header.properties))
+    try:
+        priority = java.parse_int(found.get(properties.PRIORITY, "-1"))
+    except FormatError:
+        priority = -1
+    if priority < 0:
+        return header, queue_id
+    if _OF_ANOTHER_TYPE & found.keys():
+        kept = {name: value for name, value in found.items() if name != properties.PRIORITY}
+        return header._replace(properties="".join(f"{name}\x01{value}\x02" for name, value in kept.items())), queue_id
+    return header, min(priority, max(1, config.write_queue_nums) - 1)
 
 
 def keeps_batches(config: TopicConfig) -> bool:

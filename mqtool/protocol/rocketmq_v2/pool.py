@@ -1,0 +1,31 @@
+"""The descriptor pool of the protocol's messages, apart from protobuf's default one.
+
+A RocketMQ client in the same process (a test with the fixture `mqtool_server`) registers the same names under other
+file names in the default pool, which refuses whoever comes second.
+"""
+
+from typing import Any
+
+from google.protobuf import descriptor_pool, duration_pb2, message_factory, timestamp_pb2
+from google.protobuf.internal import enum_type_wrapper
+
+_POOL = descriptor_pool.DescriptorPool()
+for _known in (duration_pb2, timestamp_pb2):
+    _POOL.AddSerializedFile(_known.DESCRIPTOR.serialized_pb)
+
+
+def messages_of(serialized: bytes) -> dict[str, Any]:
+    """Registers a file; returns its messages, its enumerations and their values, by name."""
+    file = _POOL.AddSerializedFile(serialized) or _POOL.FindFileByName(_name_of(serialized))
+    found: dict[str, Any] = {
+        name: message_factory.GetMessageClass(descriptor) for name, descriptor in file.message_types_by_name.items()
+    }
+    for name, enum in file.enum_types_by_name.items():
+        found[name] = enum_type_wrapper.EnumTypeWrapper(enum)
+        found |= {value.name: value.number for value in enum.values}
+    return found
+
+
+def _name_of(serialized: bytes) -> str:
+    """Returns the file's name, the first field of its descriptor (pools without the C library return no file)."""
+    return serialized[2 : 2 + serialized[1]].decode()

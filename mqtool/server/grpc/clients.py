@@ -1,0 +1,328 @@
+"""Clients of the gRPC door: their settings, their telemetry streams, and their place in the broker's table of clients.
+
+Source: ClientActivity, GrpcClientSettingsManager, GrpcClientChannel (rocketmq-proxy 5.5.0).
+"""
+
+import json
+import logging
+from collections.abc import Callable
+
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import DecodeError
+
+from mqtool.formats.config_files import GroupConfig
+from mqtool.protocol.codes import RequestCode
+from mqtool.protocol.command import Command
+from mqtool.protocol.rocketmq_v2 import definition as d
+from mqtool.protocol.rocketmq_v2 import service as s
+from mqtool.server.grpc.core import OK, Core, StatusError
+from mqtool.server.net.http2 import Call, GrpcError, GrpcStatus
+from mqtool.server.net.peer import Endpoint, Peer
+
+_LOG = logging.getLogger(__name__)
+
+MAX_CLIENTS = 20_000
+"""Clients whose settings are kept; the one that was silent for longest is forgotten for a new one."""
+
+BATCH_SIZE = 32
+POLL_S = 20
+LITE_QUOTA = 2000
+LITE_NAME = 64
+MAX_BODY = 4_194_304
+RETRY_STEPS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
+"""Delays before each redelivery, if a group has no policy of its own (CustomizedRetryPolicy)."""
+
+_CONSUMERS = frozenset(
+    {d.PUSH_CONSUMER, d.SIMPLE_CONSUMER, d.PULL_CONSUMER, d.LITE_PUSH_CONSUMER, d.LITE_SIMPLE_CONSUMER}
+)
+_LITE = frozenset({d.LITE_PUSH_CONSUMER, d.LITE_SIMPLE_CONSUMER})
+_PUSH = frozenset({d.PUSH_CONSUMER, d.LITE_PUSH_CONSUMER})
+_LANGUAGES = {d.DOT_NET: "DOTNET", d.GOLANG: "GO", d.OBJECTIVE_C: "OTHER", d.DART: "OTHER", d.KOTLIN: "OTHER"}
+_BIND_TOPIC = "lite.bind.topic"
+
+Deliver = Callable[["Client", Command], None]
+
+
+class ClientPeer(Peer):
+    """A gRPC client as the broker's tables keep it: what is sent to it becomes a command on its telemetry stream."""
+
+    __slots__ = ("client",)
+
+    def __init__(self, client: "Client") -> None:
+        super().__init__(_NOWHERE)
+        self.client = client
+
+    @property
+    def closed(self) -> bool:
+        """Whether the client has no telemetry stream."""
+        return self.client.stream is None
+
+    def send(self, command: Command) -> None:
+        """Hands a request of the broker over; the broker expects no answer."""
+        self.client.deliver(self.client, command)
+
+    async def request(self, command: Command, timeout: float = 10.0) -> Command:  # noqa: ARG002
+        """Raises ConnectionError: the protocol has no such requests."""
+        raise ConnectionError(f"{self.address}: a gRPC client takes no request {command.code}")
+
+
+_NOWHERE = Endpoint({})
+
+
+class Client:
+    """One client id.
+
+    Attributes:
+        client_id: as in header x-mq-client-id.
+        settings: as they were sent, with the server's part.
+        peer: its entry in the broker's tables.
+        stream: its telemetry, None while it has none.
+        deliver: handles what the broker sends to it.
+        version: of its subscriptions; grows with each change.
+    """
+
+    def __init__(self, client_id: str, deliver: Deliver) -> None:
+        self.client_id, self.deliver = client_id, deliver
+        self.settings = d.Settings()
+        self.stream: Telemetry | None = None
+        self.version = 0
+        self.peer = ClientPeer(self)
+
+    @property
+    def is_consumer(self) -> bool:
+        """Whether it consumes."""
+        return self.settings.client_type in _CONSUMERS
+
+    @property
+    def group(self) -> str:
+        """Its consumer group, "" for a producer."""
+        return self.settings.subscription.group.name
+
+    @property
+    def language(self) -> str:
+        """Its language, as the broker names them."""
+        language = self.settings.user_agent.language
+        return _LANGUAGES.get(language) or (d.Language.Name(language) if language else "OTHER")
+
+
+class Clients:
+    """All clients. For the event loop's thread.
+
+    Attributes:
+        table: by client id.
+        on_leave: called with a client that left.
+    """
+
+    def __init__(self, core: Core, deliver: Deliver) -> None:
+        """Takes the broker, and what handles its requests to clients."""
+        self._core, self._deliver = core, deliver
+        self.table: dict[str, Client] = {}
+        self.on_leave: list[Callable[[Client], None]] = []
+
+    def of(self, call: Call) -> Client | None:
+        """Returns the client of a call, None if it sent no settings."""
+        client = self.table.get(call.header("x-mq-client-id"))
+        if client is not None:
+            self.table[client.client_id] = self.table.pop(client.client_id)  # the last one that was heard of
+        return client
+
+    def telemetry(self, call: Call) -> "Telemetry":
+        """Begins a telemetry stream."""
+        client_id = call.header("x-mq-client-id")
+        if not client_id:
+            raise GrpcError(GrpcStatus.INVALID_ARGUMENT, "cannot find client id in header")
+        return Telemetry(self, call, client_id)
+
+    # -- settings ------------------------------------------------------------------------------------------------
+
+    def settle(self, stream: "Telemetry", settings: d.Settings) -> d.Settings:
+        """Takes the settings of a client; returns them with the server's part.
+
+        Raises:
+            GrpcError: they are illegal.
+        """
+        self._check(settings)
+        client = self.table.pop(stream.client_id, None) or Client(stream.client_id, self._deliver)
+        if len(self.table) >= MAX_CLIENTS:
+            self.leave(next(iter(self.table.values())))
+        self.table[client.client_id] = client
+        client.stream = stream
+        client.peer.address, client.peer.host, client.peer.port = (
+            stream.call.peer.address,
+            stream.call.peer.host,
+            stream.call.peer.port,
+        )
+        client.settings = merged = d.Settings()
+        merged.CopyFrom(settings)
+        self.fill(merged)
+        client.version += 1
+        self.register(client)
+        return merged
+
+    def _check(self, settings: d.Settings) -> None:
+        prefix = "process client telemetryCommand failed. "
+        if settings.HasField("subscription"):
+            name = settings.subscription.group.name
+            try:
+                self._core.group(settings.subscription.group)
+            except StatusError as error:
+                text = "the specified group is blank" if not name.strip() else error.message
+                raise GrpcError(GrpcStatus.INVALID_ARGUMENT, prefix + text) from error
+            if settings.client_type in _LITE and not bind_topic(self._core.group_config(name)):
+                raise GrpcError(GrpcStatus.INVALID_ARGUMENT, f"{prefix}regular group cannot use LITE mode: {name}")
+        elif not settings.HasField("publishing"):
+            raise GrpcError(GrpcStatus.INVALID_ARGUMENT, prefix + "there is neither publishing nor subscription")
+
+    def fill(self, settings: d.Settings) -> None:
+        """Adds the server's part to the settings of a client."""
+        settings.metric.on = False
+        if settings.HasField("publishing"):
+            settings.publishing.max_body_size = MAX_BODY
+            settings.publishing.validate_message_type = True
+            backoff = settings.backoff_policy
+            backoff.max_attempts = 3
+            backoff.exponential_backoff.initial.nanos = 10_000_000
+            backoff.exponential_backoff.max.seconds = 1
+            backoff.exponential_backoff.multiplier = 2
+            return
+        subscription = settings.subscription
+        config = self._core.group_config(subscription.group.name)
+        subscription.fifo = bool(config.consume_message_orderly)
+        subscription.receive_batch_size = BATCH_SIZE
+        subscription.long_polling_timeout.seconds = POLL_S
+        subscription.lite_subscription_quota = LITE_QUOTA
+        subscription.max_lite_topic_size = LITE_NAME
+        settings.backoff_policy.CopyFrom(retry_policy(config))
+
+    # -- the broker's tables -------------------------------------------------------------------------------------
+
+    def register(self, client: Client) -> None:
+        """Enters a client into the broker's tables, or renews it, as a heartbeat of remoting does."""
+        settings = client.settings
+        document: dict[str, object] = {"clientID": client.client_id}
+        if client.is_consumer:
+            kind = "CONSUME_PASSIVELY" if settings.client_type in _PUSH else "CONSUME_ACTIVELY"
+            document["consumerDataSet"] = [
+                {
+                    "groupName": client.group,
+                    "consumeType": kind,
+                    "messageModel": "LITE_SELECTIVE" if settings.client_type in _LITE else "CLUSTERING",
+                    "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
+                    "subscriptionDataSet": [
+                        {
+                            "topic": one.topic.name,
+                            "subString": one.expression.expression or "*",
+                            "expressionType": "SQL92" if one.expression.type == d.SQL else "TAG",
+                            "subVersion": client.version,
+                        }
+                        for one in settings.subscription.subscriptions
+                    ],
+                }
+            ]
+        else:
+            document["producerDataSet"] = [{"groupName": one.name} for one in settings.publishing.topics]
+        body = json.dumps(document).encode()
+        self._core.start(RequestCode.HEART_BEAT, {}, client.peer, body, client.language)
+
+    def add_topic(self, client: Client, topic: str) -> None:
+        """Makes a client a producer of a topic that is not in its settings: it may be asked about transactions."""
+        members = self._core.broker.clients.producers.get(topic, {})
+        if client.peer not in members:
+            self._core.broker.clients.register_producer(
+                topic, self._core.broker.clients.client_of(client.peer, client.client_id, client.language, 0)
+            )
+
+    def heartbeat(self, call: Call, data: bytes) -> bytes:
+        """Heartbeat."""
+        client = self.of(call)
+        if client is None:
+            message = "cannot find client settings for this client"
+            raise StatusError(d.UNRECOGNIZED_CLIENT_TYPE, message)
+        request = s.HeartbeatRequest.FromString(data)
+        if client.is_consumer and request.HasField("group"):
+            self._core.group(request.group)
+        self.register(client)
+        return s.HeartbeatResponse(status=OK).SerializeToString()
+
+    def terminate(self, call: Call, data: bytes) -> bytes:
+        """NotifyClientTermination."""
+        s.NotifyClientTerminationRequest.FromString(data)
+        client = self.of(call)
+        if client is not None:
+            self.leave(client)
+        return s.NotifyClientTerminationResponse(status=OK).SerializeToString()
+
+    def leave(self, client: Client) -> None:
+        """Forgets a client."""
+        self.table.pop(client.client_id, None)
+        self._left(client)
+
+    def lost(self, stream: "Telemetry") -> None:
+        """A telemetry stream is over: its client cannot be told anything, but keeps its settings for a while."""
+        client = self.table.get(stream.client_id)
+        if client is not None and client.stream is stream:
+            client.stream = None
+            self._left(client)
+
+    def _left(self, client: Client) -> None:
+        self._core.broker.clients.forget(client.peer)
+        for listener in self.on_leave:
+            listener(client)
+
+
+class Telemetry:
+    """The stream of one client: settings and answers come in, settings and commands of the server go out."""
+
+    def __init__(self, clients: Clients, call: Call, client_id: str) -> None:
+        self.call, self.client_id = call, client_id
+        self._clients = clients
+
+    def received(self, message: bytes) -> None:
+        """Answers settings; results of commands need no answer."""
+        try:
+            command = s.TelemetryCommand.FromString(message)
+        except DecodeError as error:
+            raise GrpcError(GrpcStatus.INTERNAL, "Invalid protobuf byte sequence") from error
+        if command.WhichOneof("command") == "settings":
+            merged = self._clients.settle(self, command.settings)
+            self.tell(s.TelemetryCommand(status=OK, settings=merged))
+
+    def tell(self, command: s.TelemetryCommand) -> None:
+        """Sends a command."""
+        self.call.send(command.SerializeToString())
+
+    def half_closed(self) -> None:
+        """Ends the stream with the client's side."""
+        self.call.finish()
+
+    def closed(self) -> None:
+        """Called at the end of the call."""
+        self._clients.lost(self)
+
+
+def bind_topic(config: GroupConfig) -> str:
+    """Returns the topic whose lite topics a group consumes, "" if it is an ordinary group."""
+    return str((config.attributes or {}).get(_BIND_TOPIC, ""))
+
+
+def retry_policy(config: GroupConfig) -> d.RetryPolicy:
+    """Returns when the messages of a group are delivered again."""
+    policy = d.RetryPolicy(max_attempts=config.retry_max_times + 1)
+    given = config.extra.get("groupRetryPolicy") or {}
+    own = given.get("exponentialRetryPolicy") if isinstance(given, dict) else None
+    if isinstance(own, dict) and given.get("type") == "EXPONENTIAL":
+        _set_ms(policy.exponential_backoff.initial, int(own.get("initial", 5000)))
+        _set_ms(policy.exponential_backoff.max, int(own.get("max", 7_200_000)))
+        policy.exponential_backoff.multiplier = float(own.get("multiplier", 2))
+        return policy
+    custom = given.get("customizedRetryPolicy") if isinstance(given, dict) else None
+    steps = custom.get("next") if isinstance(custom, dict) else None
+    for step in steps or [one * 1000 for one in RETRY_STEPS_S]:
+        _set_ms(policy.customized_backoff.next.add(), int(step))
+    return policy
+
+
+def _set_ms(duration: Duration, value: int) -> None:
+    duration.seconds, rest = divmod(value, 1000)
+    duration.nanos = rest * 1_000_000
+

@@ -1,0 +1,276 @@
+"""What consumers ask: ReceiveMessage, AckMessage, ChangeInvisibleDuration, ForwardMessageToDeadLetterQueue.
+
+Source: ReceiveMessageActivity, ConsumerProcessor, AckMessageActivity, ChangeInvisibleDurationActivity,
+ForwardMessageToDLQActivity, PopMessageResultFilterImpl (rocketmq-proxy 5.5.0).
+"""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from mqtool.formats.config_files import GroupConfig
+from mqtool.protocol.codes import RequestCode, ResponseCode
+from mqtool.protocol.command import Command
+from mqtool.protocol.rocketmq_v2 import definition as d
+from mqtool.protocol.rocketmq_v2 import service as s
+from mqtool.server.broker.pop.records import ORDER_REVIVE_QUEUE
+from mqtool.server.broker.stored import Stored, stored
+from mqtool.server.grpc.clients import BATCH_SIZE, Client, Clients
+from mqtool.server.grpc.core import OK, Core, StatusError, refused
+from mqtool.server.grpc.messages import POP_CHECK_POINT, incoming
+from mqtool.server.grpc.receipts import RENEWAL_MS, Receipt, Renewals, change, check_fresh, parse_receipt
+from mqtool.server.net.http2 import Call
+
+MIN_INVISIBLE_MS = 10_000
+MAX_INVISIBLE_MS = 43_200_000
+MIN_POLL_MS = 5_000
+MAX_POLL_MS = 20_000
+_BEFORE_DEADLINE_MS = 250
+"""A poll ends so long before the caller's deadline that its answer arrives in time."""
+
+
+class _Popped(NamedTuple):
+    """A message that was popped."""
+
+    message: Stored
+    receipt: Receipt
+    attempt: int
+
+
+class Consuming:
+    """The rpcs of consumers."""
+
+    def __init__(self, core: Core, clients: Clients) -> None:
+        """Takes the broker and the clients."""
+        self._core, self._clients = core, clients
+        self.renewals = Renewals(core)
+
+    # -- receiving -----------------------------------------------------------------------------------------------
+
+    async def receive(self, call: Call, data: bytes) -> list[bytes]:
+        """ReceiveMessage: the answer's messages, in order: status, messages, time of delivery."""
+        request = s.ReceiveMessageRequest.FromString(data)
+        popped: list[_Popped] = []
+        try:
+            popped = await self._receive(call, request)
+            status = OK if popped else d.Status(code=d.MESSAGE_NOT_FOUND, message="no new message")
+        except StatusError as error:
+            status = error.status
+        topic = request.message_queue.topic.name
+        answers = [s.ReceiveMessageResponse(status=status).SerializeToString()]
+        for message, receipt, attempt in popped:
+            answer = s.ReceiveMessageResponse(message=incoming(message, topic, receipt.text, attempt))
+            answers.append(answer.SerializeToString())
+        last, now = s.ReceiveMessageResponse(), time.time_ns()
+        last.delivery_timestamp.seconds, last.delivery_timestamp.nanos = divmod(now, 1_000_000_000)
+        answers.append(last.SerializeToString())
+        return answers
+
+    async def _receive(self, call: Call, request: s.ReceiveMessageRequest) -> list[_Popped]:
+        core, client = self._core, self._clients.of(call)
+        topic = core.topic(request.message_queue.topic)
+        group = core.group(request.group)
+        if client is None:
+            raise StatusError(d.INTERNAL_SERVER_ERROR, "the client has sent no settings")
+        poll_ms = self._poll_ms(call, client, request)
+        invisible_ms = self._invisible_ms(request)
+        core.topic_config(topic)
+        config = core.group_config(group)
+        kind = "SQL92" if request.filter_expression.type == d.SQL else "TAG"
+        fields = {
+            "consumerGroup": group,
+            "topic": topic,
+            "queueId": str(request.message_queue.id),
+            "maxMsgNums": str(min(request.batch_size, BATCH_SIZE)),
+            "invisibleTime": str(invisible_ms),
+            "bornTime": str(time.time_ns() // 1_000_000),
+            "initMode": "0",
+            "expType": kind,
+            "exp": request.filter_expression.expression or "*",
+            "order": str(bool(config.consume_message_orderly)).lower(),
+        }
+        if request.batch_size < 0:
+            raise StatusError(d.INTERNAL_SERVER_ERROR, f"batch_size {request.batch_size} is negative")
+        if request.HasField("attempt_id"):
+            fields["attemptId"] = request.attempt_id
+        end = time.monotonic() + poll_ms / 1000
+        while True:
+            fields["pollTime"] = str(max(0, int((end - time.monotonic()) * 1000)))
+            answer = await core.ask(RequestCode.POP_MESSAGE, fields, call.peer)
+            if answer.code == ResponseCode.POLLING_TIMEOUT:
+                return []
+            if answer.code != ResponseCode.SUCCESS:
+                raise _refused_pop(answer)
+            popped = await self._without_dead(call, group, topic, config, answer)
+            if popped:
+                if request.auto_renew:
+                    for one in popped:
+                        self.renewals.add(client.client_id, group, topic, one.receipt, client.peer)
+                return popped
+
+    def _poll_ms(self, call: Call, client: Client, request: s.ReceiveMessageRequest) -> int:
+        """Returns how long to wait for messages; raises StatusError if the caller's deadline is too near."""
+        left = MAX_POLL_MS * 2
+        if call.deadline is not None:
+            left = int((call.deadline - asyncio.get_running_loop().time()) * 1000)
+        if request.HasField("long_polling_timeout"):
+            wanted = request.long_polling_timeout.seconds * 1000 + request.long_polling_timeout.nanos // 1_000_000
+        else:
+            timeout = client.settings.request_timeout
+            wanted = left - (timeout.seconds * 1000 + timeout.nanos // 1_000_000) // 2
+        wanted = min(max(wanted, MIN_POLL_MS), MAX_POLL_MS)
+        if wanted > left:
+            if left < MIN_POLL_MS:
+                message = "The deadline time remaining is not enough for polling, please check network condition"
+                raise StatusError(d.BAD_REQUEST, message)
+            wanted = left
+        return min(wanted, left - _BEFORE_DEADLINE_MS)
+
+    def _invisible_ms(self, request: s.ReceiveMessageRequest) -> int:
+        if request.auto_renew:
+            return RENEWAL_MS
+        duration = request.invisible_duration
+        invisible_ms = int(duration.seconds * 1000 + duration.nanos // 1_000_000)
+        _check_invisible(invisible_ms, MIN_INVISIBLE_MS)
+        return invisible_ms
+
+    async def _without_dead(
+        self, call: Call, group: str, topic: str, config: GroupConfig, answer: Command
+    ) -> list[_Popped]:
+        """Returns popped messages, without those that were delivered too often: they become dead letters."""
+        found = []
+        for one in _popped(answer, self._core.broker_name, in_order=bool(config.consume_message_orderly)):
+            if one.attempt <= config.retry_max_times + 1:
+                found.append(one)
+            else:
+                await self._bury(call, group, topic, one.receipt)
+        return found
+
+    async def _bury(self, call: Call, group: str, topic: str, receipt: Receipt) -> None:
+        """Stores a message as a dead letter of a group, and acknowledges it."""
+        fields = {
+            "offset": str(receipt.physical_offset),
+            "group": group,
+            "delayLevel": "-1",
+            "originTopic": receipt.topic(group, topic),
+            "maxReconsumeTimes": "0",
+        }
+        await self._core.call(RequestCode.CONSUMER_SEND_MSG_BACK, fields, call.peer)
+        await self._acknowledge(call, group, topic, receipt)
+
+    # -- acknowledging -------------------------------------------------------------------------------------------
+
+    async def _acknowledge(self, call: Call, group: str, topic: str, receipt: Receipt) -> None:
+        fields = {
+            "consumerGroup": group,
+            "topic": receipt.topic(group, topic),
+            "queueId": str(receipt.queue_id),
+            "extraInfo": receipt.extra_info,
+            "offset": str(receipt.offset),
+        }
+        answer = await self._core.ask(RequestCode.ACK_MESSAGE, fields, call.peer)
+        if answer.code == ResponseCode.NO_MESSAGE:
+            raise StatusError(d.INVALID_RECEIPT_HANDLE, "there is no message of this receipt handle")
+        if answer.code != ResponseCode.SUCCESS:
+            raise refused(answer)
+
+    async def ack(self, call: Call, data: bytes) -> bytes:
+        """AckMessage."""
+        request = s.AckMessageRequest.FromString(data)
+        topic, group = self._core.topic(request.topic), self._core.group(request.group)
+        client_id = call.header("x-mq-client-id")
+        if not request.entries:
+            raise StatusError(d.INTERNAL_SERVER_ERROR, "there is no entry")
+        receipts = [parse_receipt(one.receipt_handle) for one in request.entries]
+        answer = s.AckMessageResponse()
+        for one, receipt in zip(request.entries, receipts, strict=True):
+            current = self.renewals.take(client_id, group, one.receipt_handle)
+            try:
+                if current != one.receipt_handle:
+                    receipt = parse_receipt(current)  # noqa: PLW2901 - the same message, renewed
+                check_fresh(receipt)
+                await self._acknowledge(call, group, topic, receipt)
+                status = OK
+            except StatusError as error:
+                status = error.status
+            answer.entries.add(message_id=one.message_id, receipt_handle=one.receipt_handle, status=status)
+        codes = {one.status.code for one in answer.entries}
+        if len(codes) == 1:
+            answer.status.CopyFrom(answer.entries[0].status)
+        else:
+            answer.status.code, answer.status.message = d.MULTIPLE_RESULTS, "MULTIPLE_RESULTS"
+        return answer.SerializeToString()
+
+    async def change(self, call: Call, data: bytes) -> bytes:
+        """ChangeInvisibleDuration."""
+        request = s.ChangeInvisibleDurationRequest.FromString(data)
+        topic, group = self._core.topic(request.topic), self._core.group(request.group)
+        duration = request.invisible_duration
+        invisible_ms = duration.seconds * 1000 + duration.nanos // 1_000_000
+        _check_invisible(invisible_ms, 0)
+        parse_receipt(request.receipt_handle)
+        handle = self.renewals.take(call.header("x-mq-client-id"), group, request.receipt_handle)
+        receipt = parse_receipt(handle)
+        check_fresh(receipt)
+        suspend = request.suspend
+        changed = await change(self._core, call.peer, group, topic, receipt, invisible_ms, suspend=suspend)
+        return s.ChangeInvisibleDurationResponse(status=OK, receipt_handle=changed.text).SerializeToString()
+
+    async def forward(self, call: Call, data: bytes) -> bytes:
+        """ForwardMessageToDeadLetterQueue."""
+        request = s.ForwardMessageToDeadLetterQueueRequest.FromString(data)
+        topic, group = self._core.topic(request.topic), self._core.group(request.group)
+        parse_receipt(request.receipt_handle)
+        handle = self.renewals.take(call.header("x-mq-client-id"), group, request.receipt_handle)
+        await self._bury(call, group, topic, parse_receipt(handle))
+        return s.ForwardMessageToDeadLetterQueueResponse(status=d.Status(code=d.OK, message="0")).SerializeToString()
+
+
+def _check_invisible(invisible_ms: int, least: int) -> None:
+    """Raises StatusError if a message cannot be invisible for so long."""
+    if invisible_ms < least:
+        raise StatusError(d.ILLEGAL_INVISIBLE_TIME, f"the invisibleTime is too small. min is {least}")
+    if invisible_ms > MAX_INVISIBLE_MS:
+        raise StatusError(d.ILLEGAL_INVISIBLE_TIME, f"the invisibleTime is too large. max is {MAX_INVISIBLE_MS}")
+
+
+def _refused_pop(answer: Command) -> StatusError:
+    if answer.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED:
+        return StatusError(d.ILLEGAL_FILTER_EXPRESSION, answer.remark or "")
+    return refused(answer)
+
+
+def _popped(answer: Command, broker_name: str, *, in_order: bool) -> Iterator[_Popped]:
+    """Yields the messages in the answer to a pop, with their receipts (ConsumerProcessor, ExtraInfoUtil)."""
+    fields, body = answer.fields, memoryview(answer.body)
+    starts = {place: int(start) for place, start in _infos(fields.get("startOffsetInfo", ""))}
+    counts = dict(_infos(fields.get("orderCountInfo", "")))
+    pop_time, invisible_ms = int(fields["popTime"]), int(fields["invisibleTime"])
+    revive_queue = ORDER_REVIVE_QUEUE if in_order else int(fields["reviveQid"])
+    position = 0
+    while position < len(body):
+        size = int.from_bytes(body[position : position + 4], "big")
+        message = stored(body[position : position + size])
+        position += size
+        record = message.record
+        given = message.properties.get(POP_CHECK_POINT)
+        attempt = record.reconsume_times + 1
+        if given is not None:
+            receipt = parse_receipt(f"{given} {record.physical_offset}")
+        else:
+            queue_id, offset = record.queue_id, record.queue_offset
+            start = starts.get(f"0 {queue_id}", offset)
+            words = (start, pop_time, invisible_ms, revive_queue, 0, broker_name, queue_id, offset)
+            receipt = Receipt(*words, record.physical_offset)
+            if in_order:
+                attempt = int(counts.get(f"0 qo{queue_id}%{offset}", counts.get(f"0 {queue_id}", 0))) + 1
+        yield _Popped(message, receipt, attempt)
+
+
+def _infos(text: str) -> Iterator[tuple[str, str]]:
+    """Yields place and value of each entry of an info, such as "0 3 17;1 0 5"."""
+    for entry in text.split(";"):
+        place, _, value = entry.rpartition(" ")
+        if place:
+            yield place, value

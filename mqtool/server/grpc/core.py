@@ -1,0 +1,161 @@
+"""The broker as the gRPC door sees it: requests to its handlers, and refusals as status codes.
+
+Source: ResponseBuilder, GrpcValidator (rocketmq-proxy 5.5.0).
+"""
+
+import re
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass, field
+
+from mqtool.errors import MqtoolError
+from mqtool.formats.config_files import GroupConfig, TopicConfig
+from mqtool.protocol.codes import RequestCode, ResponseCode
+from mqtool.protocol.command import Command, Serialization
+from mqtool.protocol.rocketmq_v2 import definition as d
+from mqtool.server.broker import names
+from mqtool.server.broker.broker import Broker
+from mqtool.server.broker.tables.groups import default_group
+from mqtool.server.net.peer import Answer, Handler, Peer
+
+OK = d.Status(code=d.OK, message="OK")
+
+_CODES = {
+    ResponseCode.SUCCESS: d.OK,
+    ResponseCode.SYSTEM_BUSY: d.TOO_MANY_REQUESTS,
+    ResponseCode.REQUEST_CODE_NOT_SUPPORTED: d.NOT_IMPLEMENTED,
+    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: d.CONSUMER_GROUP_NOT_FOUND,
+    ResponseCode.TOPIC_NOT_EXIST: d.TOPIC_NOT_FOUND,
+    ResponseCode.FLUSH_DISK_TIMEOUT: d.MASTER_PERSISTENCE_TIMEOUT,
+    ResponseCode.FLUSH_SLAVE_TIMEOUT: d.SLAVE_PERSISTENCE_TIMEOUT,
+    ResponseCode.SLAVE_NOT_AVAILABLE: d.HA_NOT_AVAILABLE,
+    ResponseCode.LMQ_QUOTA_EXCEEDED: d.LITE_TOPIC_QUOTA_EXCEEDED,
+    ResponseCode.LITE_SUBSCRIPTION_QUOTA_EXCEEDED: d.LITE_SUBSCRIPTION_QUOTA_EXCEEDED,
+}
+"""Code of a refusal; every other one is INTERNAL_SERVER_ERROR."""
+
+_LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
+_LEGAL_TEXT = "^[%|a-zA-Z0-9_-]+$"
+_TYPES = {
+    "NORMAL": d.NORMAL,
+    "FIFO": d.FIFO,
+    "DELAY": d.DELAY,
+    "TRANSACTION": d.TRANSACTION,
+    "LITE": d.LITE,
+    "PRIORITY": d.PRIORITY,
+}
+
+
+class StatusError(MqtoolError):
+    """Raised to answer a call with a status code of RocketMQ; gRPC's own status is OK."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+    @property
+    def status(self) -> d.Status:
+        """The status to answer."""
+        return d.Status(code=self.code, message=self.message)  # type: ignore[arg-type]  # protobuf takes numbers
+
+
+def refused(answer: Command) -> StatusError:
+    """Returns the error for an answer that is not SUCCESS."""
+    code = _CODES.get(answer.code, d.INTERNAL_SERVER_ERROR)  # type: ignore[call-overload]
+    return StatusError(code, f"CODE: {answer.code}  DESC: {answer.remark or ''}")
+
+
+@dataclass(slots=True)
+class Core:
+    """The broker, and its handlers by request code.
+
+    Attributes:
+        broker: its tables are read; what changes them goes through a handler.
+        handlers: those that remoting clients reach too.
+    """
+
+    broker: Broker
+    handlers: Mapping[int, Handler]
+    _accept: dict[str, tuple[TopicConfig, int]] = field(default_factory=dict)
+
+    def start(
+        self, code: RequestCode, fields: dict[str, str], peer: Peer, body: bytes = b"", language: str = "JAVA"
+    ) -> Awaitable[Answer] | Answer:
+        """Hands a request to its handler; its serialization keeps the fast path of sends from writing a frame."""
+        command = Command(code, fields=fields, body=body, language=language, serialization=Serialization.ROCKETMQ)
+        return self.handlers[code](command, peer)
+
+    async def ask(
+        self, code: RequestCode, fields: dict[str, str], peer: Peer, body: bytes = b"", language: str = "JAVA"
+    ) -> Command:
+        """Returns the answer to a request, whatever its code."""
+        answer = self.start(code, fields, peer, body, language)
+        if not isinstance(answer, Command) and answer is not None:
+            answer = await answer
+        assert answer is not None
+        return answer
+
+    async def call(self, code: RequestCode, fields: dict[str, str], peer: Peer, body: bytes = b"") -> Command:
+        """Returns the answer to a request; raises StatusError if it is not SUCCESS."""
+        answer = await self.ask(code, fields, peer, body)
+        if answer.code != ResponseCode.SUCCESS:
+            raise refused(answer)
+        return answer
+
+    # -- names ---------------------------------------------------------------------------------------------------
+
+    def topic(self, resource: d.Resource) -> str:
+        """Returns the name of a topic; raises StatusError if it is illegal."""
+        name = resource.name
+        if name in self._accept and name in self.broker.topics.table:
+            return name
+        if not name.strip():
+            raise StatusError(d.ILLEGAL_TOPIC, "The specified topic is blank")
+        if len(name) > names.LONGEST_NAME:
+            message = f"The specified topic is longer than topic max length {names.LONGEST_NAME}."
+            raise StatusError(d.ILLEGAL_TOPIC, message)
+        if not _LEGAL.fullmatch(name):
+            message = f"The specified topic[{name}] contains illegal characters, allowing only {_LEGAL_TEXT}"
+            raise StatusError(d.ILLEGAL_TOPIC, message)
+        if names.is_system_topic(name):
+            raise StatusError(d.ILLEGAL_TOPIC, "cannot access system topic")
+        return name
+
+    def group(self, resource: d.Resource) -> str:
+        """Returns the name of a group; raises StatusError if it is illegal."""
+        problem = names.group_problem(resource.name)
+        if problem is None and names.is_system_group(resource.name):
+            problem = "cannot use system consumer group"
+        if problem is not None:
+            raise StatusError(d.ILLEGAL_CONSUMER_GROUP, problem)
+        return resource.name
+
+    def topic_config(self, name: str) -> TopicConfig:
+        """Returns a topic; raises StatusError if it does not exist."""
+        config = self.broker.topics.get(name)
+        if config is None:
+            message = f"CODE: 17  DESC: No topic route info in name server for the topic: {name}"
+            raise StatusError(d.TOPIC_NOT_FOUND, message)
+        return config
+
+    def message_type(self, name: str) -> int:
+        """Returns the type of messages that a topic takes; unspecified if there is no such topic."""
+        config = self.broker.topics.get(name)
+        if config is None:
+            return d.MESSAGE_TYPE_UNSPECIFIED
+        known = self._accept.get(name)
+        if known is not None and known[0] is config:
+            return known[1]
+        kind = _TYPES.get(config.message_type, int(d.MESSAGE_TYPE_UNSPECIFIED))
+        if name in self.broker.topics.table:
+            self._accept[name] = (config, kind)
+        return kind
+
+    def group_config(self, name: str) -> GroupConfig:
+        """Returns the settings of a group, the default ones for a group that does not exist yet."""
+        return self.broker.groups.get(name) or default_group(name)
+
+    @property
+    def broker_name(self) -> str:
+        """Name of the broker."""
+        return self.broker.settings.text("brokerName")

@@ -1,0 +1,151 @@
+"""The door: every rpc of apache.rocketmq.v2.MessagingService, by path; routes and assignments.
+
+Source: GrpcMessagingApplication, RouteActivity (rocketmq-proxy 5.5.0).
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from mqtool.formats.config_files import PERM_READ, PERM_WRITE, TopicConfig
+from mqtool.protocol.rocketmq_v2 import definition as d
+from mqtool.protocol.rocketmq_v2 import service as s
+from mqtool.server.broker.service import BrokerService
+from mqtool.server.grpc.clients import Client, Clients
+from mqtool.server.grpc.consuming import Consuming
+from mqtool.server.grpc.core import OK, Core, StatusError
+from mqtool.server.grpc.offsets import Offsets
+from mqtool.server.grpc.producing import Producing
+from mqtool.server.net.http2 import Call, GrpcError, GrpcStatus, Handler, Http2Connection, Methods, Result
+from mqtool.server.net.peer import Endpoint, Peer
+from mqtool.server.net.peer import Handler as RequestHandler
+
+_SERVICE = "/apache.rocketmq.v2.MessagingService/"
+_PERMISSIONS = {0: d.NONE, PERM_READ: d.READ, PERM_WRITE: d.WRITE, PERM_READ | PERM_WRITE: d.READ_WRITE}
+
+
+class Door:
+    """The gRPC service of one broker.
+
+    Attributes:
+        clients: those that are connected.
+        methods: what can be called.
+    """
+
+    def __init__(self, service: BrokerService, handlers: Mapping[int, RequestHandler]) -> None:
+        """Takes the broker and its request handlers."""
+        self._service = service
+        self._core = core = Core(service.broker, handlers)
+        producing = Producing(core)
+        self.clients = producing.clients = clients = Clients(core, producing.deliver)
+        self._consuming = consuming = Consuming(core, clients)
+        offsets = Offsets(core)
+        clients.on_leave.append(self._left)
+        service.tasks.forever(consuming.renewals.turn)
+        unary: dict[str, tuple[Handler, Any]] = {
+            "QueryRoute": (self.route, s.QueryRouteResponse),
+            "Heartbeat": (clients.heartbeat, s.HeartbeatResponse),
+            "SendMessage": (producing.send, s.SendMessageResponse),
+            "QueryAssignment": (self.assignment, s.QueryAssignmentResponse),
+            "ReceiveMessage": (consuming.receive, s.ReceiveMessageResponse),
+            "AckMessage": (consuming.ack, s.AckMessageResponse),
+            "ForwardMessageToDeadLetterQueue": (consuming.forward, s.ForwardMessageToDeadLetterQueueResponse),
+            "PullMessage": (offsets.pull, s.PullMessageResponse),
+            "UpdateOffset": (offsets.update, s.UpdateOffsetResponse),
+            "GetOffset": (offsets.get, s.GetOffsetResponse),
+            "QueryOffset": (offsets.query, s.QueryOffsetResponse),
+            "EndTransaction": (producing.end, s.EndTransactionResponse),
+            "NotifyClientTermination": (clients.terminate, s.NotifyClientTerminationResponse),
+            "ChangeInvisibleDuration": (consuming.change, s.ChangeInvisibleDurationResponse),
+            "RecallMessage": (producing.recall, s.RecallMessageResponse),
+        }
+        calls = {_SERVICE + name: answering(handler, answer) for name, (handler, answer) in unary.items()}
+        self.methods = Methods(calls, {_SERVICE + "Telemetry": clients.telemetry})
+
+    def connection(self, peer: Peer, endpoint: Endpoint) -> Http2Connection:
+        """Returns what serves a connection."""
+        return Http2Connection(peer, self.methods, endpoint.limits, lambda: endpoint.stopping)
+
+    def _left(self, client: Client) -> None:
+        if not self._core.broker.is_stopping:
+            self._service.tasks.spawn(self._consuming.renewals.free(client.client_id))
+
+    # -- routes --------------------------------------------------------------------------------------------------
+
+    def route(self, call: Call, data: bytes) -> bytes:
+        """QueryRoute: every queue of a topic, at the endpoints that the client asked, with the port it came to."""
+        request = s.QueryRouteRequest.FromString(data)
+        topic = self._core.topic(request.topic)
+        config, answer = self._core.topic_config(topic), s.QueryRouteResponse(status=OK)
+        endpoints = _endpoints(call, request.endpoints)
+        kind = self._core.message_type(topic)
+        for queue_id in range(max(config.read_queue_nums, config.write_queue_nums)):
+            queue = answer.message_queues.add()
+            self._set_queue(queue, topic, queue_id, endpoints)
+            queue.permission = _permission(config, queue_id)  # type: ignore[assignment]  # protobuf takes numbers
+            queue.accept_message_types.append(kind)  # type: ignore[arg-type]
+        return answer.SerializeToString()
+
+    def assignment(self, call: Call, data: bytes) -> bytes:
+        """QueryAssignment: the whole broker as queue -1; its queues one by one for a group that consumes in order."""
+        request = s.QueryAssignmentRequest.FromString(data)
+        topic, group = self._core.topic(request.topic), self._core.group(request.group)
+        config, answer = self._core.topic_config(topic), s.QueryAssignmentResponse(status=OK)
+        endpoints = _endpoints(call, request.endpoints)
+        in_order = self._core.group_config(group).consume_message_orderly
+        for queue_id in range(config.read_queue_nums) if in_order else (-1,):
+            queue = answer.assignments.add().message_queue
+            self._set_queue(queue, topic, queue_id, endpoints)
+            queue.permission = _permission(config, max(0, queue_id))  # type: ignore[assignment]
+        return answer.SerializeToString()
+
+    def _set_queue(self, queue: d.MessageQueue, topic: str, queue_id: int, endpoints: d.Endpoints) -> None:
+        queue.topic.name, queue.id = topic, queue_id
+        queue.broker.name = self._core.broker_name
+        queue.broker.endpoints.CopyFrom(endpoints)
+
+
+def _endpoints(call: Call, asked: d.Endpoints) -> d.Endpoints:
+    """Returns the hosts that a client asked, with the port that it is connected to."""
+    endpoints, port = d.Endpoints(scheme=asked.scheme), call.peer.local_port
+    for one in asked.addresses:
+        endpoints.addresses.add(host=one.host, port=port)
+    return endpoints
+
+
+def _permission(config: TopicConfig, queue_id: int) -> int:
+    readable = PERM_READ if queue_id < config.read_queue_nums else 0
+    writable = PERM_WRITE if queue_id < config.write_queue_nums else 0
+    return int(_PERMISSIONS[config.perm & (readable | writable)])
+
+
+def answering(handler: Handler, answer: Callable[..., Any]) -> Handler:
+    """Returns a handler that answers with a status where the given one raises StatusError.
+
+    Args:
+        handler: it.
+        answer: makes the answer from its status.
+    """
+
+    def failed(error: StatusError) -> bytes:
+        return bytes(answer(status=error.status).SerializeToString())
+
+    async def later(result: Awaitable[Result]) -> Result:
+        try:
+            return await result
+        except StatusError as error:
+            return failed(error)
+
+    def handle(call: Call, data: bytes) -> Awaitable[Result] | Result:
+        if b"x-mq-client-id" not in call.headers:
+            return failed(StatusError(d.CLIENT_ID_REQUIRED, "client-id cannot be empty"))
+        try:
+            result = handler(call, data)
+        except StatusError as error:
+            return failed(error)
+        except DecodeError as error:
+            raise GrpcError(GrpcStatus.INTERNAL, "Invalid protobuf byte sequence") from error
+        return later(result) if isinstance(result, Awaitable) else result
+
+    return handle

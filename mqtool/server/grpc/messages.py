@@ -1,0 +1,277 @@
+"""Messages of the gRPC protocol ↔ requests and records of the broker.
+
+Source: GrpcConverter, SendMessageActivity, GrpcValidator (rocketmq-proxy 5.5.0), MessageConst.
+"""
+
+import hashlib
+import re
+import time
+from dataclasses import dataclass
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from mqtool.errors import FormatError
+from mqtool.formats import compression, hosts, message_batch, properties, service_records
+from mqtool.formats.commit_log import SysFlag
+from mqtool.protocol.rocketmq_v2 import definition as d
+from mqtool.server.broker.stored import Stored
+from mqtool.server.grpc.core import Core, StatusError
+
+MAX_BODY = 4_194_304
+MAX_PROPERTIES = 128
+MAX_PROPERTY_BYTES = 16_384
+MAX_NAME = 64
+MAX_DELAY_MS = 86_400_000
+MAX_RECOVERY_S = 3600
+
+BORN_HOST = "__BORNHOST"
+BORN_TIMESTAMP = "BORN_TIMESTAMP"
+TRACE_CONTEXT = "TRACE_CONTEXT"
+POP_CHECK_POINT = "POP_CK"
+DEAD_TOPIC, DEAD_ID = "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID"
+
+SYSTEM_PROPERTIES = frozenset(
+    ["1ST_POP_TIME", "ARRIVE_TIME", "BORN_TIMESTAMP", "BUYER_ID", "CLUSTER", "CONSUME_START_TIME", "CORRECTION_FLAG", "CORRELATION_ID", "DELAY", "DLQ_ORIGIN_MESSAGE_ID", "DLQ_ORIGIN_TOPIC", "DUP_INFO", "EXTEND_UNIQ_INFO", "INNER_MULTI_QUEUE_OFFSET", "INSTANCE_ID", "KEYS", "MAX_OFFSET", "MAX_RECONSUME_TIMES", "MIN_OFFSET", "MQ2_FLAG", "MSG_REGION", "MSG_TYPE", "ORIGIN_GROUP", "ORIGIN_MESSAGE_ID", "PGROUP", "POP_CK", "POP_CK_OFFSET", "PUSH_REPLY_TIME", "REAL_QID", "REAL_TOPIC", "RECONSUME_TIME", "REPLY_TO_CLIENT", "RETRY_TOPIC", "TAGS", "TIMER_DELAY_LEVEL", "TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS", "TIMER_DEL_UNIQKEY", "TIMER_DEQUEUE_MS", "TIMER_ENQUEUE_MS", "TIMER_OUT_MS", "TIMER_ROLL_TIMES", "TRACE_ON", "TRANSFER_FLAG", "TRAN_MSG", "TRAN_PREPARED_QUEUE_OFFSET", "TTL", "UNIQ_KEY", "WAIT", "_SYS_MSG_PRIORITY_", "__BORNHOST", "__CRC32#", "__LITE_TOPIC"]
+)
+"""Names that no user's property may have (MessageConst.STRING_HASH_SET)."""
+
+_HIDDEN = SYSTEM_PROPERTIES | {
+    properties.SHARDING_KEY,
+    properties.INNER_MULTI_DISPATCH,
+    TRACE_CONTEXT,
+    service_records.IMMUNITY,
+}
+"""Names that a consumer is not shown among the user's properties."""
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_GZIP_MAGIC = b"\x1f\x8b"
+_COMPRESSED = int(SysFlag.COMPRESSED)
+_PREPARED = int(SysFlag.TRANSACTION_PREPARED)
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A checked message of a producer, as a send request has it.
+
+    Attributes:
+        message_id: the producer's.
+        kind: its type.
+        body, properties, sys_flag, born_ms: of the request.
+        sharding_key: "" without one.
+    """
+
+    message_id: str
+    kind: int
+    body: bytes
+    properties: str
+    sys_flag: int
+    born_ms: int
+    sharding_key: str
+
+    def batched(self) -> bytes:
+        """Returns it as one message of a batch request."""
+        encoded = self.properties.encode("utf-8", "replace")
+        return message_batch.build(message_batch.make(self.body, encoded))
+
+
+def outgoing(core: Core, message: d.Message, topic: str) -> Outgoing:
+    """Returns a message to send; raises StatusError for the first check that fails."""
+    system, body = message.system_properties, message.body
+    if not body:
+        raise StatusError(d.MESSAGE_BODY_EMPTY, "message body cannot be empty")
+    if len(body) > MAX_BODY:
+        raise StatusError(d.MESSAGE_BODY_TOO_LARGE, f"message body cannot exceed the max {MAX_BODY}")
+    found = _user_properties(message)
+    _check_names(system)
+    if system.keys:
+        found[properties.KEYS] = properties.KEY_SEPARATOR.join(system.keys)
+    if system.tag:
+        found[properties.TAGS] = system.tag
+    found[properties.UNIQUE_KEY] = system.message_id
+    kind = _mark_type(found, system)
+    expected = core.message_type(topic)
+    if kind != expected:
+        message_text = (
+            f"TopicMessageType validate failed, the expected type is {type_name(expected)}, "
+            f"but actual type is {type_name(kind)}"
+        )
+        raise StatusError(d.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, message_text)
+    born = system.born_timestamp
+    born_ms = born.seconds * 1000 + born.nanos // 1_000_000 if system.HasField("born_timestamp") else 0
+    born_ms = born_ms or time.time_ns() // 1_000_000
+    if system.trace_context:
+        found[TRACE_CONTEXT] = system.trace_context
+    found[properties.RECONSUME_TIME] = "0"
+    found[BORN_TIMESTAMP] = str(born_ms)
+    if system.born_host:
+        found[BORN_HOST] = system.born_host
+    found[properties.PRODUCER_GROUP] = topic
+    sys_flag = (_COMPRESSED if system.body_encoding == d.GZIP else 0) | (_PREPARED if kind == d.TRANSACTION else 0)
+    encoded = "".join([f"{name}\x01{value}\x02" for name, value in found.items()])
+    key = system.message_group if system.HasField("message_group") else ""
+    return Outgoing(system.message_id, kind, body, encoded, sys_flag, born_ms, key)
+
+
+def _user_properties(message: d.Message) -> dict[str, str]:
+    """Returns the properties of the user; raises StatusError if one is illegal or they are too large."""
+    found = dict(message.user_properties)
+    if len(found) > MAX_PROPERTIES:
+        text = f"too many user properties. max is {MAX_PROPERTIES}"
+        raise StatusError(d.MESSAGE_PROPERTIES_TOO_LARGE, text)
+    size = 0
+    for name, value in found.items():
+        if name in SYSTEM_PROPERTIES:
+            raise StatusError(d.ILLEGAL_MESSAGE_PROPERTY_KEY, f"property is used by system: {name}")
+        if _CONTROL.search(name) or _CONTROL.search(value):
+            raise StatusError(d.ILLEGAL_MESSAGE_PROPERTY_KEY, "property contains control characters")
+        size += len(name.encode()) + len(value.encode())
+    if size >= MAX_PROPERTY_BYTES:
+        text = f"the total size of user property is too large, max is {MAX_PROPERTY_BYTES}"
+        raise StatusError(d.MESSAGE_PROPERTIES_TOO_LARGE, text)
+    return found
+
+
+def _check_names(system: d.SystemProperties) -> None:
+    if not system.message_id.strip():
+        raise StatusError(d.ILLEGAL_MESSAGE_ID, "message id cannot be blank")
+    if system.tag and ("|" in system.tag or _CONTROL.search(system.tag) or not system.tag.strip()):
+        raise StatusError(d.ILLEGAL_MESSAGE_TAG, "tag cannot be blank, or contain | or control characters")
+    for key in system.keys:
+        if _CONTROL.search(key):
+            raise StatusError(d.ILLEGAL_MESSAGE_KEY, "key cannot contain control characters")
+    if system.HasField("message_group"):
+        group = system.message_group
+        if not group.strip() or len(group) > MAX_NAME or _CONTROL.search(group):
+            text = f"message group cannot be blank, longer than {MAX_NAME} or contain control characters"
+            raise StatusError(d.ILLEGAL_MESSAGE_GROUP, text)
+    if system.HasField("lite_topic"):
+        lite = system.lite_topic
+        if not lite.strip() or len(lite) > MAX_NAME or _CONTROL.search(lite):
+            raise StatusError(d.ILLEGAL_LITE_TOPIC, f"lite topic cannot be blank or longer than {MAX_NAME}")
+
+
+def _mark_type(found: dict[str, str], system: d.SystemProperties) -> int:
+    """Adds the properties that make a message one of its type; returns the type.
+
+    It follows from these properties, not from the field, except for a transaction's.
+    """
+    kind = int(d.NORMAL)
+    if system.HasField("priority"):
+        if system.priority < 0:
+            raise StatusError(d.INTERNAL_SERVER_ERROR, "The priority must be greater than or equal to 0")
+        found[properties.PRIORITY] = str(system.priority)
+        kind = d.PRIORITY
+    if system.HasField("lite_topic"):
+        found[properties.LITE_TOPIC] = system.lite_topic
+        kind = d.LITE
+    if system.HasField("message_group"):
+        found[properties.SHARDING_KEY] = system.message_group
+        kind = d.FIFO
+    if system.HasField("delivery_timestamp"):
+        due = system.delivery_timestamp.seconds * 1000 + system.delivery_timestamp.nanos // 1_000_000
+        if due - time.time_ns() // 1_000_000 > MAX_DELAY_MS:
+            text = f"the max delay time of message is too large, max is {MAX_DELAY_MS}"
+            raise StatusError(d.ILLEGAL_DELIVERY_TIME, text)
+        found[properties.TIMER_DELIVER_MS] = str(due)
+        kind = d.DELAY
+    if system.message_type == d.TRANSACTION:
+        found[properties.TRANSACTION_PREPARED] = "true"
+        if system.HasField("orphaned_transaction_recovery_duration"):
+            seconds = system.orphaned_transaction_recovery_duration.seconds
+            if seconds > MAX_RECOVERY_S:
+                text = f"the max transaction recovery second is {MAX_RECOVERY_S}"
+                raise StatusError(d.BAD_REQUEST, text)
+            if seconds > 0:
+                found[service_records.IMMUNITY] = str(seconds)
+        kind = d.TRANSACTION
+    return kind
+
+
+def type_name(kind: int) -> str:
+    """Returns the name of a message type as messages for people have it."""
+    return d.MessageType.Name(kind).removeprefix("MESSAGE_TYPE_")  # type: ignore[arg-type]
+
+
+# -- to consumers ----------------------------------------------------------------------------------------------------
+
+
+def incoming(message: Stored, topic: str, handle: str | None, attempt: int) -> d.Message:
+    """Returns a stored message as a client gets it.
+
+    Args:
+        message: it.
+        topic: that the client asked for.
+        handle: receipt handle; None for a message that is not received.
+        attempt: number of this delivery, from 1.
+    """
+    record, found = message.record, message.properties
+    body, encoding = _body(bytes(record.body), record.sys_flag)
+    system = d.SystemProperties(
+        message_id=found.get(properties.UNIQUE_KEY, ""),
+        body_digest=d.Digest(type=d.MD5, checksum=hashlib.md5(body, usedforsecurity=False).hexdigest().upper()),
+        body_encoding=encoding,
+        message_type=_type_of(found),
+        born_host=found.get(BORN_HOST) or hosts.text_of(record.born_host),
+        store_host=hosts.text_of(record.store_host),
+        queue_id=record.queue_id,
+        queue_offset=record.queue_offset,
+        delivery_attempt=attempt,
+    )
+    _set_time(system.born_timestamp, record.born_timestamp)
+    _set_time(system.store_timestamp, record.store_timestamp)
+    if handle is not None:
+        system.receipt_handle = handle
+    _set_optional(system, found)
+    result = d.Message(topic=d.Resource(name=topic), system_properties=system, body=body)
+    for name, value in found.items():
+        if name not in _HIDDEN:
+            result.user_properties[name] = value
+    return result
+
+
+def _set_optional(system: d.SystemProperties, found: dict[str, str]) -> None:
+    if properties.TAGS in found:
+        system.tag = found[properties.TAGS]
+    if properties.KEYS in found:
+        system.keys.extend(word for word in found[properties.KEYS].split(properties.KEY_SEPARATOR) if word)
+    if properties.SHARDING_KEY in found:
+        system.message_group = found[properties.SHARDING_KEY]
+    if properties.TIMER_DELIVER_MS in found:
+        _set_time(system.delivery_timestamp, service_records.lenient_number(found[properties.TIMER_DELIVER_MS]))
+    if properties.PRIORITY in found:
+        system.priority = service_records.lenient_number(found[properties.PRIORITY])
+    if properties.LITE_TOPIC in found:
+        system.lite_topic = found[properties.LITE_TOPIC]
+    if TRACE_CONTEXT in found:
+        system.trace_context = found[TRACE_CONTEXT]
+    if DEAD_TOPIC in found or DEAD_ID in found:
+        system.dead_letter_queue.topic = found.get(DEAD_TOPIC, "")
+        system.dead_letter_queue.message_id = found.get(DEAD_ID, "")
+
+
+def _body(body: bytes, sys_flag: int) -> tuple[bytes, int]:
+    """Returns a body as it is sent, and its encoding: what remoting clients compressed is unpacked."""
+    if not sys_flag & _COMPRESSED:
+        return body, d.IDENTITY
+    try:
+        return compression.decode(body, sys_flag), d.IDENTITY
+    except FormatError:
+        return body, d.GZIP if body.startswith(_GZIP_MAGIC) else d.IDENTITY
+
+
+def _type_of(found: dict[str, str]) -> int:
+    if found.get(properties.TRANSACTION_PREPARED) == "true":
+        return d.TRANSACTION
+    if properties.TIMER_DELIVER_MS in found or found.get(properties.DELAY_LEVEL, "0") != "0":
+        return d.DELAY
+    if properties.SHARDING_KEY in found:
+        return d.FIFO
+    if properties.LITE_TOPIC in found:
+        return d.LITE
+    return d.PRIORITY if properties.PRIORITY in found else d.NORMAL
+
+
+def _set_time(stamp: Timestamp, time_ms: int) -> None:
+    seconds, rest = divmod(time_ms, 1000)
+    stamp.seconds, stamp.nanos = max(0, min(seconds, 253_402_300_799)), rest * 1_000_000
+

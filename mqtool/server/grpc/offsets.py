@@ -1,0 +1,111 @@
+"""What pull consumers ask: PullMessage, UpdateOffset, GetOffset, QueryOffset.
+
+The real proxy answers UNIMPLEMENTED; the protocol defines them, and a client that uses them is served here.
+Source: service.proto of apache.rocketmq.v2.
+"""
+
+from mqtool.protocol.codes import RequestCode, ResponseCode
+from mqtool.protocol.rocketmq_v2 import definition as d
+from mqtool.protocol.rocketmq_v2 import service as s
+from mqtool.server.broker.consume.pull import SUBSCRIPTION, SUSPEND
+from mqtool.server.broker.stored import stored
+from mqtool.server.grpc.clients import BATCH_SIZE, POLL_S
+from mqtool.server.grpc.core import OK, Core, StatusError, refused
+from mqtool.server.grpc.messages import incoming
+from mqtool.server.net.http2 import Call
+
+_NOTHING = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY})
+
+
+class Offsets:
+    """The rpcs of pull consumers."""
+
+    def __init__(self, core: Core) -> None:
+        """Takes the broker."""
+        self._core = core
+
+    async def pull(self, call: Call, data: bytes) -> list[bytes]:
+        """PullMessage: status, messages, and the offset to continue at."""
+        request = s.PullMessageRequest.FromString(data)
+        core = self._core
+        topic, group = core.topic(request.message_queue.topic), core.group(request.group)
+        core.topic_config(topic)
+        if request.offset < 0:
+            raise StatusError(d.ILLEGAL_OFFSET, f"offset {request.offset} is negative")
+        wait = request.long_polling_timeout
+        fields = {
+            "consumerGroup": group,
+            "topic": topic,
+            "queueId": str(request.message_queue.id),
+            "queueOffset": str(request.offset),
+            "maxMsgNums": str(min(max(request.batch_size, 1), BATCH_SIZE)),
+            "sysFlag": str(SUBSCRIPTION | SUSPEND),
+            "commitOffset": "0",
+            "suspendTimeoutMillis": str(min(wait.seconds * 1000 + wait.nanos // 1_000_000, POLL_S * 1000)),
+            "subscription": request.filter_expression.expression or "*",
+            "expressionType": "SQL92" if request.filter_expression.type == d.SQL else "TAG",
+            "subVersion": "0",
+        }
+        answer = await core.ask(RequestCode.PULL_MESSAGE, fields, call.peer)
+        if answer.code == ResponseCode.PULL_OFFSET_MOVED:
+            status = d.Status(code=d.ILLEGAL_OFFSET, message="the offset is not in the queue")
+        elif answer.code in _NOTHING:
+            status = d.Status(code=d.MESSAGE_NOT_FOUND, message="no new message")
+        elif answer.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED:
+            raise StatusError(d.ILLEGAL_FILTER_EXPRESSION, answer.remark or "")
+        elif answer.code != ResponseCode.SUCCESS:
+            raise refused(answer)
+        else:
+            status = OK
+        answers, body, position = [s.PullMessageResponse(status=status)], memoryview(answer.body), 0
+        while position < len(body):
+            size = int.from_bytes(body[position : position + 4], "big")
+            message = stored(body[position : position + size])
+            position += size
+            attempt = message.record.reconsume_times + 1
+            answers.append(s.PullMessageResponse(message=incoming(message, topic, None, attempt)))
+        answers.append(s.PullMessageResponse(next_offset=int(answer.fields["nextBeginOffset"])))
+        return [one.SerializeToString() for one in answers]
+
+    def _queue(self, queue: d.MessageQueue) -> dict[str, str]:
+        """Returns the fields of a queue; raises StatusError if it does not exist."""
+        topic = self._core.topic(queue.topic)
+        config = self._core.topic_config(topic)
+        if not 0 <= queue.id < config.read_queue_nums:
+            raise StatusError(d.BAD_REQUEST, f"queue {queue.id}: the topic has {config.read_queue_nums}")
+        return {"topic": topic, "queueId": str(queue.id)}
+
+    async def update(self, call: Call, data: bytes) -> bytes:
+        """UpdateOffset."""
+        request = s.UpdateOffsetRequest.FromString(data)
+        group = self._core.group(request.group)
+        if request.offset < 0:
+            raise StatusError(d.ILLEGAL_OFFSET, f"offset {request.offset} is negative")
+        self._core.broker.groups.find(group)
+        fields = {"consumerGroup": group, **self._queue(request.message_queue), "commitOffset": str(request.offset)}
+        await self._core.call(RequestCode.UPDATE_CONSUMER_OFFSET, fields, call.peer)
+        return s.UpdateOffsetResponse(status=OK).SerializeToString()
+
+    async def get(self, call: Call, data: bytes) -> bytes:
+        """GetOffset."""
+        request = s.GetOffsetRequest.FromString(data)
+        fields = {"consumerGroup": self._core.group(request.group), **self._queue(request.message_queue)}
+        fields["setZeroIfNotFound"] = "false"
+        answer = await self._core.ask(RequestCode.QUERY_CONSUMER_OFFSET, fields, call.peer)
+        if answer.code == ResponseCode.QUERY_NOT_FOUND:
+            raise StatusError(d.OFFSET_NOT_FOUND, answer.remark or "")
+        if answer.code != ResponseCode.SUCCESS:
+            raise refused(answer)
+        return s.GetOffsetResponse(status=OK, offset=int(answer.fields["offset"])).SerializeToString()
+
+    async def query(self, call: Call, data: bytes) -> bytes:
+        """QueryOffset."""
+        request = s.QueryOffsetRequest.FromString(data)
+        fields, code = self._queue(request.message_queue), RequestCode.GET_MIN_OFFSET
+        if request.query_offset_policy == d.END:
+            code = RequestCode.GET_MAX_OFFSET
+        elif request.query_offset_policy == d.TIMESTAMP:
+            code, at = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, request.timestamp
+            fields["timestamp"] = str(at.seconds * 1000 + at.nanos // 1_000_000)
+        answer = await self._core.call(code, fields, call.peer)
+        return s.QueryOffsetResponse(status=OK, offset=int(answer.fields["offset"])).SerializeToString()

@@ -1,0 +1,212 @@
+"""What producers ask: SendMessage, EndTransaction, RecallMessage, and the answers to check-backs.
+
+Source: SendMessageActivity, EndTransactionActivity, RecallMessageActivity, TransactionService (rocketmq-proxy 5.5.0).
+"""
+
+from collections import OrderedDict
+from collections.abc import Awaitable
+from typing import NamedTuple
+
+from mqtool.errors import FormatError
+from mqtool.formats import java
+from mqtool.formats.commit_log import SysFlag
+from mqtool.protocol.codes import RequestCode, ResponseCode
+from mqtool.protocol.command import Command
+from mqtool.protocol.rocketmq_v2 import definition as d
+from mqtool.protocol.rocketmq_v2 import service as s
+from mqtool.server.broker.names import DEFAULT_TOPIC
+from mqtool.server.broker.stored import stored
+from mqtool.server.grpc.clients import Client, Clients
+from mqtool.server.grpc.core import OK, Core, StatusError, refused
+from mqtool.server.grpc.messages import Outgoing, incoming, outgoing
+from mqtool.server.net.http2 import Call
+from mqtool.server.net.peer import Answer
+
+MAX_TRANSACTIONS = 200_000
+"""Transactions whose places are known; the oldest is forgotten for a new one, and comes back by its check."""
+
+_STORED = frozenset(
+    {
+        ResponseCode.SUCCESS,
+        ResponseCode.FLUSH_DISK_TIMEOUT,
+        ResponseCode.FLUSH_SLAVE_TIMEOUT,
+        ResponseCode.SLAVE_NOT_AVAILABLE,
+    }
+)
+_COMMIT = str(int(SysFlag.TRANSACTION_COMMIT))
+_ROLLBACK = str(int(SysFlag.TRANSACTION_ROLLBACK))
+_UNDECIDED = "0"
+_RESOLUTIONS = {int(d.COMMIT): _COMMIT, int(d.ROLLBACK): _ROLLBACK}
+
+
+class _Half(NamedTuple):
+    """Where a half message is."""
+
+    topic: str
+    physical_offset: int
+    queue_offset: int
+
+
+class Producing:
+    """The rpcs of producers."""
+
+    def __init__(self, core: Core) -> None:
+        """Takes the broker; `clients` is set by the door."""
+        self._core = core
+        self.clients: Clients
+        self._halves: OrderedDict[str, _Half] = OrderedDict()
+
+    # -- sending -------------------------------------------------------------------------------------------------
+
+    def send(self, call: Call, data: bytes) -> Awaitable[bytes] | bytes:
+        """SendMessage."""
+        request = s.SendMessageRequest.FromString(data)
+        if not request.messages:
+            raise StatusError(d.MESSAGE_CORRUPTED, "no message to send")
+        first = request.messages[0]
+        topic = self._core.topic(first.topic)
+        for other in request.messages[1:]:
+            self._core.topic(other.topic)
+            if other.topic.name != topic:
+                raise StatusError(d.MESSAGE_CORRUPTED, "different topic")
+        messages = [outgoing(self._core, one, topic) for one in request.messages]
+        answer = self._put(call, topic, messages)
+        if isinstance(answer, Command):
+            return self._sent(call, topic, messages, answer)
+        return self._sent_later(call, topic, messages, answer)
+
+    def _put(self, call: Call, topic: str, messages: list[Outgoing]) -> Awaitable[Answer] | Answer:
+        first, code = messages[0], RequestCode.SEND_MESSAGE_V2
+        fields = {
+            "a": topic,
+            "b": topic,
+            "c": DEFAULT_TOPIC,
+            "d": "4",
+            "e": str(self._queue(topic, first)),
+            "f": str(first.sys_flag),
+            "g": str(first.born_ms),
+            "h": "0",
+            "i": first.properties,
+            "j": "0",
+            "k": "false",
+            "m": "false",
+        }
+        body = first.body
+        if len(messages) > 1:
+            code, fields["m"] = RequestCode.SEND_BATCH_MESSAGE, "true"
+            body = b"".join(one.batched() for one in messages)
+            unique_key = ",".join(one.message_id for one in messages)
+            fields["i"] = f"UNIQ_KEY\x01{unique_key}\x02WAIT\x01true\x02"
+        return self._core.start(code, fields, call.peer, body)
+
+    def _queue(self, topic: str, message: Outgoing) -> int:
+        """Returns the queue for a message: that of its message group's hash, or -1 for any."""
+        if not message.sharding_key:
+            return -1
+        config = self._core.broker.topics.get(topic)
+        return consistent_hash(java.string_hash(message.sharding_key), config.write_queue_nums if config else 1)
+
+    async def _sent_later(
+        self, call: Call, topic: str, messages: list[Outgoing], answer: Awaitable[Answer] | None
+    ) -> bytes:
+        found = await answer if answer is not None else None
+        assert found is not None
+        try:
+            return self._sent(call, topic, messages, found)
+        except StatusError as error:
+            return s.SendMessageResponse(status=error.status).SerializeToString()
+
+    def _sent(self, call: Call, topic: str, messages: list[Outgoing], answer: Command) -> bytes:
+        if answer.code not in _STORED:
+            raise refused(answer)
+        status = OK if answer.code == ResponseCode.SUCCESS else refused(answer).status
+        fields = answer.fields
+        message_id = messages[0].message_id if len(messages) == 1 else ",".join(one.message_id for one in messages)
+        entry = s.SendResultEntry(
+            status=status,
+            message_id=message_id,
+            transaction_id=fields.get("transactionId", "") if len(messages) == 1 else "",
+            offset=int(fields.get("queueOffset", 0)),
+            recall_handle=fields.get("recallHandle", ""),
+        )
+        if messages[0].kind == d.TRANSACTION:
+            self._note(entry.transaction_id, _Half(topic, int(fields["msgId"][-16:], 16), entry.offset))
+            client = self.clients.of(call)
+            if client is not None:
+                self.clients.add_topic(client, topic)
+        return s.SendMessageResponse(status=status, entries=[entry]).SerializeToString()
+
+    # -- transactions --------------------------------------------------------------------------------------------
+
+    def _note(self, transaction_id: str, half: _Half) -> None:
+        self._halves[transaction_id] = half
+        while len(self._halves) > MAX_TRANSACTIONS:
+            self._halves.popitem(last=False)
+
+    async def end(self, call: Call, data: bytes) -> bytes:
+        """EndTransaction."""
+        request = s.EndTransactionRequest.FromString(data)
+        topic = self._core.topic(request.topic)
+        if not request.transaction_id.strip():
+            raise StatusError(d.INVALID_TRANSACTION_ID, "transaction id cannot be blank")
+        decision = _RESOLUTIONS.get(request.resolution, _UNDECIDED)
+        half = self._halves.get(request.transaction_id)
+        if half is None or half.topic != topic or decision == _UNDECIDED:
+            raise StatusError(d.INTERNAL_SERVER_ERROR, "cannot found transaction data")
+        del self._halves[request.transaction_id]  # it can end once
+        fields = {
+            "producerGroup": topic,
+            "topic": topic,
+            "tranStateTableOffset": str(half.queue_offset),
+            "commitLogOffset": str(half.physical_offset),
+            "commitOrRollback": decision,
+            "fromTransactionCheck": str(request.source == d.SOURCE_SERVER_CHECK).lower(),
+            "msgId": request.message_id,
+            "transactionId": request.transaction_id,
+        }
+        answer = await self._core.ask(RequestCode.END_TRANSACTION, fields, call.peer)
+        if answer.code != ResponseCode.SUCCESS:
+            self._note(request.transaction_id, half)  # the client may try again
+            raise refused(answer)
+        return s.EndTransactionResponse(status=OK).SerializeToString()
+
+    def deliver(self, client: Client, command: Command) -> None:
+        """Passes a check-back of the broker on to a producer; everything else has no form in this protocol."""
+        if command.code != RequestCode.CHECK_TRANSACTION_STATE or client.stream is None:
+            return
+        try:
+            half = stored(bytes(command.body))
+        except FormatError:
+            return
+        fields = command.fields
+        transaction_id, topic = fields["transactionId"], fields["topic"]
+        place = _Half(topic, int(fields["commitLogOffset"]), int(fields["tranStateTableOffset"]))
+        self._note(transaction_id, place)
+        message = incoming(half, topic, None, 1)
+        asked = s.RecoverOrphanedTransactionCommand(message=message, transaction_id=transaction_id)
+        client.stream.tell(s.TelemetryCommand(status=OK, recover_orphaned_transaction_command=asked))
+
+    # -- recalling -----------------------------------------------------------------------------------------------
+
+    async def recall(self, call: Call, data: bytes) -> bytes:
+        """RecallMessage."""
+        request = s.RecallMessageRequest.FromString(data)
+        topic = self._core.topic(request.topic)
+        if self._core.message_type(topic) != d.DELAY:
+            message = "topicMessageType validate failed, the expected type is DELAY"
+            raise StatusError(d.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, message)
+        fields = {"producerGroup": topic, "topic": topic, "recallHandle": request.recall_handle}
+        answer = await self._core.call(RequestCode.RECALL_MESSAGE, fields, call.peer)
+        return s.RecallMessageResponse(status=OK, message_id=answer.fields.get("msgId", "")).SerializeToString()
+
+
+def consistent_hash(value: int, buckets: int) -> int:
+    """Returns the bucket of a number, as Guava's Hashing.consistentHash chooses it (LinearCongruentialGenerator)."""
+    state, candidate = value & 0xFFFF_FFFF_FFFF_FFFF, 0
+    while True:
+        state = (2_862_933_555_777_941_757 * state + 1) & 0xFFFF_FFFF_FFFF_FFFF
+        following = int((candidate + 1) / (((state >> 33) + 1) / 2**31))
+        if not 0 <= following < buckets:
+            return candidate
+        candidate = following
+

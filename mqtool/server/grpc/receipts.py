@@ -1,0 +1,203 @@
+"""Receipt handles: what identifies a received message, and their renewal while a push consumer works on it.
+
+A handle is the POP_CK of the message with its physical offset behind it; nothing else is kept for it, so that it outlives
+a restart. Source: ReceiptHandle, DefaultReceiptHandleManager (rocketmq-proxy 5.5.0).
+"""
+
+import logging
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from mqtool.errors import FormatError
+from mqtool.formats import java
+from mqtool.protocol.codes import RequestCode, ResponseCode
+from mqtool.protocol.rocketmq_v2 import definition as d
+from mqtool.server.broker import names
+from mqtool.server.broker.pop.records import ORDER_REVIVE_QUEUE
+from mqtool.server.grpc.core import Core, StatusError, refused
+from mqtool.server.net.peer import Peer
+
+_LOG = logging.getLogger(__name__)
+
+RENEWAL_MS = 60_000
+"""Invisible time of a message that is renewed, and by how much each time."""
+AHEAD_MS = 10_000
+"""How long before its end an invisible time is renewed."""
+RENEW_MAX_MS = 10_800_000
+PERIOD_S = 1.0
+MAX_RENEWED = 200_000
+"""Messages that are renewed at a time; the oldest is left to its invisible time for a new one."""
+_FREED_MS = 1000
+_WORDS = 9
+
+
+class Receipt(NamedTuple):
+    """A receipt handle."""
+
+    start: int
+    pop_time: int
+    invisible_ms: int
+    revive_queue: int
+    retry: int
+    broker_name: str
+    queue_id: int
+    offset: int
+    physical_offset: int
+
+    @property
+    def text(self) -> str:
+        """The handle as clients get it."""
+        return " ".join(map(str, self))
+
+    @property
+    def extra_info(self) -> str:
+        """What the broker's requests call extraInfo."""
+        return " ".join(map(str, self[:-1]))
+
+    @property
+    def is_expired(self) -> bool:
+        """Whether its invisible time is over."""
+        return self.pop_time + self.invisible_ms <= time.time_ns() // 1_000_000
+
+    @property
+    def in_order(self) -> bool:
+        """Whether the message was popped in order."""
+        return self.revive_queue == ORDER_REVIVE_QUEUE
+
+    def topic(self, group: str, topic: str) -> str:
+        """Returns the topic that the message was popped from."""
+        if self.retry == 1:
+            return names.pop_retry_topic(group, topic)
+        return f"{names.RETRY_PREFIX}{group}+{topic}" if self.retry else topic
+
+
+def parse_receipt(handle: str) -> Receipt:
+    """Parses a handle; raises StatusError if it has another shape."""
+    words = handle.split(" ")
+    try:
+        if len(words) != _WORDS:
+            raise FormatError("expected nine words")
+        numbers = [java.parse_long(word) for place, word in enumerate(words) if place != 5]
+        return Receipt(*numbers[:5], words[5], *numbers[5:])  # type: ignore[arg-type]
+    except FormatError as error:
+        raise StatusError(d.INTERNAL_SERVER_ERROR, f"receipt handle {handle[:200]!r} is invalid: {error}") from error
+
+
+def check_fresh(receipt: Receipt) -> None:
+    """Raises StatusError if the invisible time of a message is over."""
+    if receipt.is_expired:
+        message = "org.apache.rocketmq.proxy.common.ProxyException: receipt handle is expired"
+        raise StatusError(d.INVALID_RECEIPT_HANDLE, message)
+
+
+async def change(core: Core, peer: Peer, group: str, topic: str, receipt: Receipt, ms: int, *, suspend: bool) -> Receipt:
+    """Changes how long a message stays invisible; returns its new handle."""
+    fields = {
+        "consumerGroup": group,
+        "topic": receipt.topic(group, topic),
+        "queueId": str(receipt.queue_id),
+        "extraInfo": receipt.extra_info,
+        "offset": str(receipt.offset),
+        "invisibleTime": str(ms),
+        "suspend": str(suspend).lower(),
+    }
+    answer = await core.ask(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, fields, peer)
+    found = answer.fields
+    if answer.code != ResponseCode.SUCCESS:
+        raise refused(answer) if answer.code != ResponseCode.NO_MESSAGE else StatusError(
+            d.INVALID_RECEIPT_HANDLE, "there is no message of this receipt handle"
+        )
+    if "popTime" not in found:
+        return receipt
+    start = receipt.start if receipt.in_order else receipt.offset
+    return receipt._replace(
+        start=start,
+        pop_time=int(found["popTime"]),
+        invisible_ms=int(found["invisibleTime"]),
+        revive_queue=int(found["reviveQid"]),
+    )
+
+
+@dataclass(slots=True)
+class _Renewed:
+    """A message that a client works on.
+
+    Attributes:
+        key: client id, group and the handle that the client has.
+        peer: of the client.
+        topic: that it was received from.
+        receipt: its current handle.
+        until: when its renewal ends, ms since epoch.
+    """
+
+    key: tuple[str, str, str]
+    peer: Peer
+    topic: str
+    receipt: Receipt
+    until: int
+
+
+class Renewals:
+    """The messages whose invisible time is renewed, by client, group and handle. For the event loop's thread."""
+
+    def __init__(self, core: Core) -> None:
+        """Takes the broker."""
+        self._core = core
+        self._table: OrderedDict[tuple[str, str, str], _Renewed] = OrderedDict()
+        self._by_client: dict[str, set[tuple[str, str, str]]] = {}
+
+    def add(self, client_id: str, group: str, topic: str, receipt: Receipt, peer: Peer) -> None:
+        """Begins to renew a message."""
+        key = (client_id, group, receipt.text)
+        self._table[key] = _Renewed(key, peer, topic, receipt, receipt.pop_time + RENEW_MAX_MS)
+        self._by_client.setdefault(client_id, set()).add(key)
+        while len(self._table) > MAX_RENEWED:
+            self._remove(next(iter(self._table)))
+
+    def take(self, client_id: str, group: str, handle: str) -> str:
+        """Ends the renewal of a message; returns its current handle, the given one if it is not renewed."""
+        entry = self._remove((client_id, group, handle))
+        return handle if entry is None else entry.receipt.text
+
+    def _remove(self, key: tuple[str, str, str]) -> _Renewed | None:
+        entry = self._table.pop(key, None)
+        if entry is not None:
+            keys = self._by_client[key[0]]
+            keys.discard(key)
+            if not keys:
+                del self._by_client[key[0]]
+        return entry
+
+    async def turn(self) -> float:
+        """Renews what ends soon; returns the seconds until the next turn."""
+        now = time.time_ns() // 1_000_000
+        due = [
+            entry
+            for entry in self._table.values()
+            if entry.receipt.pop_time + entry.receipt.invisible_ms - AHEAD_MS <= now
+        ]
+        for entry in due:
+            if entry.until <= now or entry.receipt.is_expired:
+                self._remove(entry.key)
+                continue
+            await self._change(entry, RENEWAL_MS)
+        return PERIOD_S
+
+    async def _change(self, entry: _Renewed, ms: int) -> None:
+        group = entry.key[1]
+        try:
+            receipt = await change(self._core, entry.peer, group, entry.topic, entry.receipt, ms, suspend=False)
+        except StatusError as error:
+            _LOG.info("an invisible time was not renewed group=%s topic=%s error=%s", group, entry.topic, error)
+            self._remove(entry.key)
+            return
+        entry.receipt = receipt
+
+    async def free(self, client_id: str) -> None:
+        """Lets other consumers have what a client that left did not acknowledge."""
+        for key in list(self._by_client.get(client_id, ())):
+            entry = self._remove(key)
+            if entry is not None and not entry.receipt.is_expired:
+                await self._change(entry, _FREED_MS)

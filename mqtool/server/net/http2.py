@@ -1,0 +1,497 @@
+"""gRPC on one connection: bytes of HTTP/2 in, calls to handlers, answers out.
+
+The library `h2` knows HTTP/2 and opens no socket; this module puts it behind the first byte of a connection (`peer`) and
+adds what gRPC is on top: messages with a prefix of five bytes, deadlines, a status in the trailers. It knows nothing of
+RocketMQ. Decision: docs/decisions/0009-grpc.md.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import partial
+from typing import Any, Protocol, cast
+from urllib.parse import quote
+
+from h2 import events
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.errors import ErrorCodes
+from h2.exceptions import ProtocolError as H2ProtocolError
+from h2.settings import SettingCodes
+
+from mqtool.errors import MqtoolError, RemoteProtocolError
+from mqtool.server.net.limits import Limits
+from mqtool.server.net.peer import Peer
+
+_LOG = logging.getLogger(__name__)
+
+MAX_MESSAGE = 136_314_880
+"""Bytes of a request; a longer one is refused by its prefix (ProxyConfig.grpcMaxInboundMessageSize)."""
+
+_PREFIX = 5
+_STREAM_WINDOW = 1 << 20
+_CONNECTION_WINDOW = 16 << 20
+_DEFAULT_WINDOW = 65_535
+_MAX_STREAMS = 4096
+_MAX_HEADERS = 64 << 10
+_UNREAD_MAX = 8 << 20
+"""Bytes of answers that wait because the client does not read; beyond them its calls are refused."""
+
+_UNITS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
+_HEADERS = [(b":status", b"200"), (b"content-type", b"application/grpc"), (b"grpc-accept-encoding", b"identity")]
+_OK_TRAILERS = [(b"grpc-status", b"0")]
+
+
+class GrpcStatus(IntEnum):
+    """How a call ends, as gRPC counts it."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    RESOURCE_EXHAUSTED = 8
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+
+
+class GrpcError(MqtoolError):
+    """Raised by a handler to end its call with a status other than OK."""
+
+    def __init__(self, status: GrpcStatus, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+
+
+Result = bytes | Sequence[bytes]
+"""The messages of an answer: one, or those of a stream."""
+Handler = Callable[["Call", bytes], Awaitable[Result] | Result]
+
+
+class Stream(Protocol):
+    """A call in which both sides send whenever they want."""
+
+    def received(self, message: bytes) -> None:
+        """Called with each message."""
+
+    def half_closed(self) -> None:
+        """Called when the client will send no more."""
+
+    def closed(self) -> None:
+        """Called at the end of the call, whatever ended it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Methods:
+    """What can be called, by path."""
+
+    calls: Mapping[str, Handler]
+    streams: Mapping[str, Callable[["Call"], Stream]]
+
+
+class Call:
+    """One call.
+
+    Attributes:
+        connection: it came on.
+        headers: of the request.
+        deadline: time of the loop at which the client gives up, None if it does not.
+    """
+
+    __slots__ = (
+        "_failed",
+        "_in",
+        "_out",
+        "_received_all",
+        "_started",
+        "_trailers",
+        "connection",
+        "deadline",
+        "future",
+        "handler",
+        "headers",
+        "is_open",
+        "stream",
+        "stream_id",
+        "timer",
+    )
+
+    def __init__(self, connection: "Http2Connection", stream_id: int, headers: dict[bytes, bytes]) -> None:
+        self.connection, self.stream_id, self.headers = connection, stream_id, headers
+        self.deadline: float | None = None
+        self.handler: Handler | None = None
+        self.stream: Stream | None = None
+        self.future: asyncio.Future[Result] | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        self.is_open = True
+        self._in = bytearray()
+        self._out: deque[memoryview] = deque()
+        self._trailers: list[tuple[bytes, bytes]] | None = None
+        self._started = self._received_all = False
+
+    def header(self, name: str) -> str:
+        """Returns a header, "" if it was not sent."""
+        return self.headers.get(name.encode(), b"").decode("utf-8", "replace")
+
+    @property
+    def peer(self) -> Peer:
+        """The other end of the connection."""
+        return self.connection.peer
+
+    def send(self, message: bytes) -> None:
+        """Sends a message; does nothing if the call is over."""
+        if self.is_open and self._trailers is None:
+            self.connection.send(self, [message])
+
+    def finish(self, status: GrpcStatus = GrpcStatus.OK, message: str = "") -> None:
+        """Ends the call after what was sent."""
+        if self.is_open and self._trailers is None:
+            self.connection.finish(self, status, message)
+
+
+class Http2Connection:
+    """The server's side of a connection that speaks HTTP/2. Everything runs on the loop of its peer."""
+
+    def __init__(self, peer: Peer, methods: Methods, limits: Limits, is_stopping: Callable[[], bool]) -> None:
+        """Takes the peer to write to, what can be called, and whether the listener stops."""
+        self.peer = peer
+        self._methods, self._limits, self._is_stopping = methods, limits, is_stopping
+        self._loop = asyncio.get_running_loop()
+        config = H2Configuration(
+            client_side=False,
+            header_encoding=None,
+            validate_inbound_headers=False,
+            normalize_inbound_headers=False,
+            validate_outbound_headers=False,
+            normalize_outbound_headers=False,
+        )
+        self._h2 = H2Connection(config)
+        self._calls: dict[int, Call] = {}
+        self._blocked: dict[int, Call] = {}
+        self._kept = self._unread = 0
+        self._receiving = self._scheduled = False
+        self._on: dict[type[Any], Callable[[Any], None]] = {
+            events.RequestReceived: self._requested,
+            events.DataReceived: self._data,
+            events.StreamEnded: self._ended,
+            events.StreamReset: self._reset,
+            events.WindowUpdated: self._window,
+            events.RemoteSettingsChanged: self._settings,
+            events.ConnectionTerminated: self._terminated,
+        }
+        self._h2.initiate_connection()
+        self._h2.update_settings(
+            {
+                SettingCodes.INITIAL_WINDOW_SIZE: _STREAM_WINDOW,
+                SettingCodes.MAX_CONCURRENT_STREAMS: _MAX_STREAMS,
+                SettingCodes.MAX_HEADER_LIST_SIZE: _MAX_HEADERS,
+            }
+        )
+        self._h2.increment_flow_control_window(_CONNECTION_WINDOW - _DEFAULT_WINDOW)
+
+    @property
+    def buffered(self) -> int:
+        """Bytes of incomplete requests."""
+        return self._kept
+
+    def receive(self, data: bytes) -> None:
+        """Takes bytes of the client.
+
+        Raises:
+            RemoteProtocolError: they are not HTTP/2; the reason was sent.
+        """
+        self._receiving = True
+        try:
+            for event in self._h2.receive_data(data):
+                handle = self._on.get(type(event))
+                if handle is not None:
+                    handle(event)
+        except H2ProtocolError as error:
+            raise RemoteProtocolError(f"HTTP/2: {error}") from error
+        finally:
+            self._receiving = False
+            self._flush()
+
+    def close(self) -> None:
+        """Ends all calls and says goodbye; the peer closes the connection afterwards."""
+        for call in list(self._calls.values()):
+            self._cancel(call)
+            call.finish(GrpcStatus.UNAVAILABLE, "the server is being stopped")
+        self._h2.close_connection()
+        self._flush()
+
+    def lost(self) -> None:
+        """The connection is closed: every call is over."""
+        for call in list(self._calls.values()):
+            self._over(call)
+        self._blocked.clear()
+
+    # -- events of HTTP/2 ----------------------------------------------------------------------------------------
+
+    def _requested(self, event: events.RequestReceived) -> None:
+        headers = cast("dict[bytes, bytes]", dict(event.headers))
+        call = self._calls[event.stream_id] = Call(self, event.stream_id, headers)
+        path = headers.get(b":path", b"").decode("latin-1")
+        if self._is_stopping():
+            call.finish(GrpcStatus.UNAVAILABLE, "the server is being stopped")
+        elif self._unread > _UNREAD_MAX:
+            call.finish(GrpcStatus.RESOURCE_EXHAUSTED, f"{self._unread} bytes of answers are not read")
+        elif not headers.get(b"content-type", b"").startswith(b"application/grpc"):
+            call.finish(GrpcStatus.INTERNAL, "expected content-type application/grpc")
+        elif path in self._methods.calls:
+            call.handler = self._methods.calls[path]
+            self._set_deadline(call)
+        elif path in self._methods.streams:
+            self._set_deadline(call)
+            try:
+                call.stream = self._methods.streams[path](call)
+            except GrpcError as error:
+                call.finish(error.status, error.message)
+        else:
+            call.finish(GrpcStatus.UNIMPLEMENTED, f"Method not found: {path.removeprefix('/')}")
+
+    def _set_deadline(self, call: Call) -> None:
+        timeout = call.headers.get(b"grpc-timeout")
+        if timeout is None:
+            return
+        try:
+            seconds = int(timeout[:-1]) * _UNITS[timeout[-1:].decode("ascii")]
+        except (ValueError, KeyError):
+            call.finish(GrpcStatus.INTERNAL, "grpc-timeout cannot be parsed")
+            return
+        call.deadline = self._loop.time() + seconds
+
+    def _data(self, event: events.DataReceived) -> None:
+        self._h2.acknowledge_received_data(event.flow_controlled_length or 0, event.stream_id)
+        call = self._calls.get(event.stream_id)
+        if call is None or call._trailers is not None or not event.data:
+            return
+        call._in += event.data
+        self._kept += len(event.data)
+        if len(call._in) >= _PREFIX and int.from_bytes(call._in[1:_PREFIX], "big") > MAX_MESSAGE:
+            size = int.from_bytes(call._in[1:_PREFIX], "big")
+            self._drop_input(call)
+            message = f"gRPC message exceeds maximum size {MAX_MESSAGE}: {size}"
+            call.finish(GrpcStatus.RESOURCE_EXHAUSTED, message)
+        elif call.stream is not None:
+            while (message_ := self._next_message(call)) is not None and call.is_open:
+                self._streamed(call, message_)
+
+    def _next_message(self, call: Call) -> bytes | None:
+        """Takes one complete message out of what came."""
+        kept = call._in
+        if len(kept) < _PREFIX:
+            return None
+        end = _PREFIX + int.from_bytes(kept[1:_PREFIX], "big")
+        if len(kept) < end:
+            return None
+        if kept[0]:
+            self._drop_input(call)
+            call.finish(GrpcStatus.UNIMPLEMENTED, "compressed messages are not supported: expected identity")
+            return None
+        message = bytes(memoryview(kept)[_PREFIX:end])
+        del kept[:end]
+        self._kept -= end
+        return message
+
+    def _drop_input(self, call: Call) -> None:
+        self._kept -= len(call._in)
+        call._in = bytearray()
+
+    def _streamed(self, call: Call, message: bytes) -> None:
+        assert call.stream is not None
+        try:
+            call.stream.received(message)
+        except GrpcError as error:
+            call.finish(error.status, error.message)
+        except Exception as error:  # the other calls go on
+            _LOG.exception("stream failed method=%s", call.headers.get(b":path"))
+            call.finish(GrpcStatus.INTERNAL, repr(error))
+
+    def _ended(self, event: events.StreamEnded) -> None:
+        call = self._calls.get(event.stream_id)
+        if call is None:
+            return
+        call._received_all = True
+        if call.stream is not None:
+            call.stream.half_closed()
+        elif call.handler is not None and call._trailers is None:
+            message = self._next_message(call)
+            if message is not None:
+                self._answer(call, call.handler, message)
+            elif call._trailers is None:
+                call.finish(GrpcStatus.INTERNAL, "the request ends inside a message")
+            self._drop_input(call)
+
+    def _reset(self, event: events.StreamReset) -> None:
+        call = self._calls.get(event.stream_id)
+        if call is not None:
+            self._over(call)
+
+    def _window(self, event: events.WindowUpdated) -> None:
+        if event.stream_id:
+            call = self._blocked.get(event.stream_id)
+            if call is not None:
+                self._pump(call)
+        else:
+            self._pump_all()
+
+    def _settings(self, event: events.RemoteSettingsChanged) -> None:
+        if SettingCodes.INITIAL_WINDOW_SIZE in event.changed_settings:
+            self._pump_all()
+
+    def _terminated(self, event: events.ConnectionTerminated) -> None:
+        if event.error_code:
+            _LOG.info("client ends the connection peer=%s code=%s", self.peer.address, event.error_code)
+        self.lost()
+        self.peer.close()
+
+    # -- answers -------------------------------------------------------------------------------------------------
+
+    def _answer(self, call: Call, handler: Handler, message: bytes) -> None:
+        try:
+            result = handler(call, message)
+        except Exception as error:  # noqa: BLE001 - whatever a handler meets, the client gets an answer
+            self._failed(call, error)
+            return
+        if isinstance(result, bytes):
+            self.send(call, [result])
+            self.finish(call)
+            return
+        if not isinstance(result, Awaitable):
+            self.send(call, result)
+            self.finish(call)
+            return
+        self.peer.in_flight += 1
+        call.future = future = asyncio.ensure_future(result)
+        if call.deadline is not None:
+            call.timer = self._loop.call_at(call.deadline, self._expired, call)
+        future.add_done_callback(partial(self._finished, call))
+
+    def _finished(self, call: Call, future: "asyncio.Future[Result]") -> None:
+        self.peer.in_flight -= 1
+        call.future = None
+        if call.timer is not None:
+            call.timer.cancel()
+            call.timer = None
+        if future.cancelled():
+            call.finish(GrpcStatus.CANCELLED, "the call was given up")
+        elif (error := future.exception()) is not None:
+            self._failed(call, error)
+        elif call.is_open:
+            result = future.result()
+            self.send(call, [result] if isinstance(result, bytes) else result)
+            call.finish()
+
+    def _failed(self, call: Call, error: BaseException) -> None:
+        if isinstance(error, GrpcError):
+            call.finish(error.status, error.message)
+            return
+        _LOG.error("handler failed method=%s", call.headers.get(b":path"), exc_info=error)
+        call.finish(GrpcStatus.UNKNOWN, f"{type(error).__name__}: {error}")
+
+    def _expired(self, call: Call) -> None:
+        call.timer = None
+        future = call.future
+        call.finish(GrpcStatus.DEADLINE_EXCEEDED, "the deadline of the call is over")
+        if future is not None:
+            future.cancel()
+
+    def send(self, call: Call, messages: Sequence[bytes]) -> None:
+        """Sends messages of a call, as far as the client's windows allow; the rest later."""
+        if not call.is_open:
+            return
+        framed = b"".join(
+            [piece for message in messages for piece in (b"\0" + len(message).to_bytes(4, "big"), message)]
+        )
+        if framed:
+            call._out.append(memoryview(framed))
+            self._unread += len(framed)
+        self._pump(call)
+        self._flush_soon()
+
+    def finish(self, call: Call, status: GrpcStatus = GrpcStatus.OK, message: str = "") -> None:
+        """Ends a call after what was sent."""
+        if not call.is_open:
+            return
+        trailers = _OK_TRAILERS
+        if status or message:
+            trailers = [(b"grpc-status", str(int(status)).encode())]
+            trailers.append((b"grpc-message", quote(message, safe=" !\"#$&'()*+,-./:;<=>?@[]^_`{|}~").encode()))
+        if not call._started:
+            trailers = [*_HEADERS, *trailers]
+        call._trailers = trailers
+        self._pump(call)
+        self._flush_soon()
+
+    def _pump(self, call: Call) -> None:
+        """Sends what waits, as far as the windows allow."""
+        try:
+            self._pump_open(call)
+        except H2ProtocolError:  # the client reset the stream in the bytes that are just being read
+            self._over(call)
+
+    def _pump_open(self, call: Call) -> None:
+        h2, stream_id, out = self._h2, call.stream_id, call._out
+        if not call._started and call._trailers is None:
+            call._started = True
+            h2.send_headers(stream_id, _HEADERS)
+        while out:
+            room = min(h2.local_flow_control_window(stream_id), h2.max_outbound_frame_size)
+            if room <= 0:
+                self._blocked[stream_id] = call
+                return
+            piece = out[0]
+            if len(piece) <= room:
+                out.popleft()
+            else:
+                piece, out[0] = piece[:room], piece[room:]
+            self._unread -= len(piece)
+            h2.send_data(stream_id, bytes(piece))
+        self._blocked.pop(stream_id, None)
+        if call._trailers is not None:
+            h2.send_headers(stream_id, call._trailers, end_stream=True)
+            if not call._received_all:  # the client may stop sending
+                h2.reset_stream(stream_id, ErrorCodes.NO_ERROR)
+            self._over(call)
+
+    def _pump_all(self) -> None:
+        for call in list(self._blocked.values()):
+            self._pump(call)
+
+    def _cancel(self, call: Call) -> None:
+        if call.timer is not None:
+            call.timer.cancel()
+            call.timer = None
+        if call.future is not None:
+            call.future.cancel()
+
+    def _over(self, call: Call) -> None:
+        """Forgets a call."""
+        if not call.is_open:
+            return
+        call.is_open = False
+        self._calls.pop(call.stream_id, None)
+        self._blocked.pop(call.stream_id, None)
+        self._unread -= sum(map(len, call._out))
+        call._out.clear()
+        self._drop_input(call)
+        self._cancel(call)
+        if call.stream is not None:
+            call.stream.closed()
+
+    def _flush_soon(self) -> None:
+        if not self._receiving and not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._scheduled = False
+        data = self._h2.data_to_send()
+        if data:
+            self.peer.write(data)
