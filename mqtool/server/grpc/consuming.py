@@ -49,7 +49,10 @@ class Consuming:
     # -- receiving -----------------------------------------------------------------------------------------------
 
     async def receive(self, call: Call, data: bytes) -> list[bytes]:
-        """ReceiveMessage: the answer's messages, in order: status, messages, time of delivery."""
+        """ReceiveMessage: the answer's messages, in order: status, messages, time of delivery.
+
+        The queue of the request counts for nothing: every poll takes from all queues (ReceiveMessageQueueSelector).
+        """
         request = s.ReceiveMessageRequest.FromString(data)
         popped: list[_Popped] = []
         try:
@@ -69,11 +72,11 @@ class Consuming:
 
     async def _receive(self, call: Call, request: s.ReceiveMessageRequest) -> list[_Popped]:
         core, client = self._core, self._clients.of(call)
-        topic = core.topic(request.message_queue.topic)
-        group = core.group(request.group)
         if client is None:
             raise StatusError(d.INTERNAL_SERVER_ERROR, "the client has sent no settings")
         poll_ms = self._poll_ms(call, client, request)
+        topic = core.topic(request.message_queue.topic)
+        group = core.group(request.group)
         invisible_ms = self._invisible_ms(request)
         core.topic_config(topic)
         config = core.group_config(group)
@@ -81,7 +84,7 @@ class Consuming:
         fields = {
             "consumerGroup": group,
             "topic": topic,
-            "queueId": str(request.message_queue.id),
+            "queueId": "-1",
             "maxMsgNums": str(min(request.batch_size, BATCH_SIZE)),
             "invisibleTime": str(invisible_ms),
             "bornTime": str(time.time_ns() // 1_000_000),
