@@ -4,8 +4,8 @@
     .venv/bin/python proto/generate.py --fetch    # take the .proto files from the published npm package first
 
 The .proto files are those of Apache RocketMQ (apache/rocketmq-apis, Apache License 2.0), unchanged, as the npm package
-`rocketmq-client-nodejs` publishes them; their licence header stays in them. The generated modules are committed, so that
-neither an installation nor `./setup` needs a compiler; a test generates them again and compares.
+`rocketmq-client-nodejs` publishes them; their licence header stays in them. The generated modules are committed, so
+that neither an installation nor `./setup` needs a compiler; a test generates them again and compares.
 """
 
 import argparse
@@ -61,9 +61,10 @@ def generated() -> dict[str, str]:
         for name, descriptor in zip(FILES, descriptors.file, strict=True):
             texts[f"{name}.py"] = module(f"{FOLDER}/{name}", descriptor.SerializeToString(deterministic=True))
             stub = Path(scratch, FOLDER, f"{name}_pb2.pyi").read_text("utf-8")
-            texts[f"{name}.pyi"] = re.sub(
+            stub = re.sub(
                 r"from apache\.rocketmq\.v2 import (\w+)_pb2 as", r"from mqtool.protocol.rocketmq_v2 import \1 as", stub
             )
+            texts[f"{name}.pyi"] = re.sub(r"(?<!as )\b_Mapping\]", "_Mapping[str, object]]", stub)
         return texts
 
 

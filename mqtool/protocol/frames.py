@@ -31,8 +31,8 @@ class ForeignProtocolError(RemoteProtocolError):
 _HTTP = "an HTTP request: this port speaks RocketMQ's remoting protocol; pages and metrics are on --admin-port"
 _FOREIGN = {
     b"PRI ": (
-        "an HTTP/2 connection, as gRPC clients of RocketMQ 5 make it: this port speaks the remoting protocol; put a "
-        "RocketMQ proxy (mqproxy) in front, with this name server as its namesrvAddr, or use a remoting client"
+        "an HTTP/2 connection, as gRPC clients of RocketMQ 5 make it: this port speaks the remoting protocol only; "
+        "give them the broker's port of mqtool serve, or one of a RocketMQ proxy (mqproxy) with this name server"
     ),
     **dict.fromkeys((b"GET ", b"HEAD", b"POST", b"PUT ", b"OPTI"), _HTTP),
 }

@@ -23,6 +23,6 @@ def mqtool_server_of_session() -> "Iterator[MqServer]":
 
 @pytest.fixture
 def mqtool_server(mqtool_server_of_session: "MqServer") -> "Iterator[MqServer]":
-    """A RocketMQ broker and name server, empty: `mqtool_server.namesrv` is the address for clients."""
+    """A RocketMQ broker, empty: `endpoints` is the address for gRPC clients, `namesrv` for those of remoting."""
     yield mqtool_server_of_session
     mqtool_server_of_session.reset()

@@ -233,7 +233,9 @@ class Server:
             try:
                 from mqtool.server.grpc.door import Door  # noqa: PLC0415 - only who needs it pays for it
             except ImportError as error:
-                raise ForeignProtocolError(f"a gRPC connection: install 'mqtool[serve]' to serve it ({error})") from error
+                raise ForeignProtocolError(
+                    f"a gRPC connection: install 'mqtool[serve]' to serve it ({error})"
+                ) from error
             self._door = Door(self.service, self._handlers)
         return self._door.connection(peer, endpoint)
 

@@ -1,7 +1,9 @@
 """A broker for tests: in this process, on free ports, in a directory of its own; and a pytest fixture of it.
 
     with MqServer() as server:
-        producer.set_name_server(server.namesrv)
+        server.create_topic("Orders")
+        client = Producer(ClientConfiguration(server.endpoints, Credentials()), ("Orders",))  # gRPC
+        producer.set_name_server(server.namesrv)  # remoting
 
 Docs page: docs/serve.md.
 """
@@ -11,10 +13,15 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from mqtool.errors import UsageError
+from mqtool.formats.config_files import MESSAGE_TYPE
+from mqtool.server.broker.tables.groups import default_group
+from mqtool.server.broker.tables.topics import plain_topic
 from mqtool.server.net.loop import loop_factory
 from mqtool.server.serve import ServeOptions, Server
 from mqtool.store.broker_config import BrokerConfig
@@ -24,6 +31,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+MESSAGE_TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "LITE")
 _START_S = 60.0
 
 
@@ -31,8 +39,9 @@ class MqServer:
     """A broker with a name server, in a thread of this process. A context manager.
 
     Attributes:
-        namesrv: "host:port" for clients.
-        broker_address: "host:port" of the broker.
+        namesrv: "host:port" for clients that speak remoting.
+        endpoints: "host:port" for clients that speak gRPC, the official ones of 5.x.
+        broker_address: "host:port" of the broker; the same port.
     """
 
     def __init__(self, store: Path | None = None, *, fast_sends: bool = True, **settings: str) -> None:
@@ -51,7 +60,7 @@ class MqServer:
         self._thread: threading.Thread | None = None
         self._directory: Path | None = None
         self._server: Server
-        self.namesrv = self.broker_address = ""
+        self.namesrv = self.endpoints = self.broker_address = ""
 
     @property
     def store(self) -> Path:
@@ -84,6 +93,7 @@ class MqServer:
         self._server = Server(options)
         self._run(self._server.start())
         self.namesrv, self.broker_address = self._server.addresses["namesrv"], self._server.addresses["broker"]
+        self.endpoints = self.broker_address
         self._ports = tuple(int(one.rpartition(":")[2]) for one in (self.broker_address, self.namesrv))  # type: ignore[assignment]
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -96,6 +106,33 @@ class MqServer:
             return function()
 
         return self._run(called())
+
+    def create_topic(self, topic: str, message_type: str = "NORMAL", queues: int = 8) -> None:
+        """Creates a topic, or changes it. gRPC clients find only topics that exist.
+
+        Args:
+            topic: its name.
+            message_type: what it takes: NORMAL, FIFO, DELAY, TRANSACTION, PRIORITY or LITE.
+            queues: number of its queues.
+
+        Raises:
+            UsageError: there is no such type.
+        """
+        if message_type not in MESSAGE_TYPES:
+            raise UsageError(f"message_type: expected one of {', '.join(MESSAGE_TYPES)}, found {message_type!r}")
+        config = replace(plain_topic(topic, queues), attributes={MESSAGE_TYPE: message_type})
+        self.call(lambda: self.broker.topics.put(config))
+
+    def create_group(self, group: str, *, fifo: bool = False, max_retries: int = 16) -> None:
+        """Creates a consumer group, or changes it; without, a group begins with the defaults.
+
+        Args:
+            group: its name.
+            fifo: whether it consumes in order.
+            max_retries: redeliveries after which a message becomes a dead letter.
+        """
+        config = replace(default_group(group), consume_message_orderly=fifo, retry_max_times=max_retries)
+        self.call(lambda: self.broker.groups.put(config))
 
     def reset(self) -> None:
         """Deletes topics, groups, messages and offsets; addresses stay the same, and clients reconnect."""

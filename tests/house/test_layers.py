@@ -52,6 +52,8 @@ ONLY_IN = {
     "pyspark": {"spark"},
     "rocksdict": {"store"},
     "uvloop": {"server"},
+    "h2": {"server"},
+    "google": {"protocol", "server"},  # protobuf
     "fsspec": {"store"},
     "jinja2": {"pages", "report", "server"},
     "rich": {"cli"},
@@ -186,7 +188,7 @@ def test_a_walk_is_put_together_in_one_place():
     assert calls == {"mqtool/store/log_walk.py"}
 
 
-ROOMS_OF_SERVER = ("net", "namesrv", "producer", "replication", "broker", "admin")
+ROOMS_OF_SERVER = ("net", "namesrv", "producer", "replication", "broker", "grpc", "admin")
 
 
 def test_a_room_of_the_server_imports_only_those_before_it():

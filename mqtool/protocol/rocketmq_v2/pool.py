@@ -16,7 +16,8 @@ for _known in (duration_pb2, timestamp_pb2):
 
 def messages_of(serialized: bytes) -> dict[str, Any]:
     """Registers a file; returns its messages, its enumerations and their values, by name."""
-    file = _POOL.AddSerializedFile(serialized) or _POOL.FindFileByName(_name_of(serialized))
+    _POOL.AddSerializedFile(serialized)
+    file = _POOL.FindFileByName(_name_of(serialized))
     found: dict[str, Any] = {
         name: message_factory.GetMessageClass(descriptor) for name, descriptor in file.message_types_by_name.items()
     }
@@ -27,5 +28,5 @@ def messages_of(serialized: bytes) -> dict[str, Any]:
 
 
 def _name_of(serialized: bytes) -> str:
-    """Returns the file's name, the first field of its descriptor (pools without the C library return no file)."""
+    """Returns the file's name, the first field of its descriptor (not every implementation returns the file)."""
     return serialized[2 : 2 + serialized[1]].decode()

@@ -325,4 +325,3 @@ def retry_policy(config: GroupConfig) -> d.RetryPolicy:
 def _set_ms(duration: Duration, value: int) -> None:
     duration.seconds, rest = divmod(value, 1000)
     duration.nanos = rest * 1_000_000
-

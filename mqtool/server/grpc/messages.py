@@ -30,9 +30,16 @@ TRACE_CONTEXT = "TRACE_CONTEXT"
 POP_CHECK_POINT = "POP_CK"
 DEAD_TOPIC, DEAD_ID = "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID"
 
-SYSTEM_PROPERTIES = frozenset(
-    ["1ST_POP_TIME", "ARRIVE_TIME", "BORN_TIMESTAMP", "BUYER_ID", "CLUSTER", "CONSUME_START_TIME", "CORRECTION_FLAG", "CORRELATION_ID", "DELAY", "DLQ_ORIGIN_MESSAGE_ID", "DLQ_ORIGIN_TOPIC", "DUP_INFO", "EXTEND_UNIQ_INFO", "INNER_MULTI_QUEUE_OFFSET", "INSTANCE_ID", "KEYS", "MAX_OFFSET", "MAX_RECONSUME_TIMES", "MIN_OFFSET", "MQ2_FLAG", "MSG_REGION", "MSG_TYPE", "ORIGIN_GROUP", "ORIGIN_MESSAGE_ID", "PGROUP", "POP_CK", "POP_CK_OFFSET", "PUSH_REPLY_TIME", "REAL_QID", "REAL_TOPIC", "RECONSUME_TIME", "REPLY_TO_CLIENT", "RETRY_TOPIC", "TAGS", "TIMER_DELAY_LEVEL", "TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS", "TIMER_DEL_UNIQKEY", "TIMER_DEQUEUE_MS", "TIMER_ENQUEUE_MS", "TIMER_OUT_MS", "TIMER_ROLL_TIMES", "TRACE_ON", "TRANSFER_FLAG", "TRAN_MSG", "TRAN_PREPARED_QUEUE_OFFSET", "TTL", "UNIQ_KEY", "WAIT", "_SYS_MSG_PRIORITY_", "__BORNHOST", "__CRC32#", "__LITE_TOPIC"]
-)
+_SYSTEM = """
+    1ST_POP_TIME ARRIVE_TIME BORN_TIMESTAMP BUYER_ID CLUSTER CONSUME_START_TIME CORRECTION_FLAG CORRELATION_ID
+    DELAY DLQ_ORIGIN_MESSAGE_ID DLQ_ORIGIN_TOPIC DUP_INFO EXTEND_UNIQ_INFO INNER_MULTI_QUEUE_OFFSET INSTANCE_ID
+    KEYS MAX_OFFSET MAX_RECONSUME_TIMES MIN_OFFSET MQ2_FLAG MSG_REGION MSG_TYPE ORIGIN_GROUP ORIGIN_MESSAGE_ID
+    PGROUP POP_CK POP_CK_OFFSET PUSH_REPLY_TIME REAL_QID REAL_TOPIC RECONSUME_TIME REPLY_TO_CLIENT RETRY_TOPIC
+    TAGS TIMER_DELAY_LEVEL TIMER_DELAY_MS TIMER_DELAY_SEC TIMER_DELIVER_MS TIMER_DEL_UNIQKEY TIMER_DEQUEUE_MS
+    TIMER_ENQUEUE_MS TIMER_OUT_MS TIMER_ROLL_TIMES TRACE_ON TRANSFER_FLAG TRAN_MSG TRAN_PREPARED_QUEUE_OFFSET TTL
+    UNIQ_KEY WAIT _SYS_MSG_PRIORITY_ __BORNHOST __CRC32# __LITE_TOPIC
+"""
+SYSTEM_PROPERTIES = frozenset(_SYSTEM.split())
 """Names that no user's property may have (MessageConst.STRING_HASH_SET)."""
 
 _HIDDEN = SYSTEM_PROPERTIES | {
@@ -189,7 +196,7 @@ def _mark_type(found: dict[str, str], system: d.SystemProperties) -> int:
 
 def type_name(kind: int) -> str:
     """Returns the name of a message type as messages for people have it."""
-    return d.MessageType.Name(kind).removeprefix("MESSAGE_TYPE_")  # type: ignore[arg-type]
+    return d.MessageType.Name(kind).removeprefix("MESSAGE_TYPE_")
 
 
 # -- to consumers ----------------------------------------------------------------------------------------------------
@@ -209,8 +216,8 @@ def incoming(message: Stored, topic: str, handle: str | None, attempt: int) -> d
     system = d.SystemProperties(
         message_id=found.get(properties.UNIQUE_KEY, ""),
         body_digest=d.Digest(type=d.MD5, checksum=hashlib.md5(body, usedforsecurity=False).hexdigest().upper()),
-        body_encoding=encoding,
-        message_type=_type_of(found),
+        body_encoding=encoding,  # type: ignore[arg-type]  # protobuf takes numbers
+        message_type=_type_of(found),  # type: ignore[arg-type]
         born_host=found.get(BORN_HOST) or hosts.text_of(record.born_host),
         store_host=hosts.text_of(record.store_host),
         queue_id=record.queue_id,
@@ -274,4 +281,3 @@ def _type_of(found: dict[str, str]) -> int:
 def _set_time(stamp: Timestamp, time_ms: int) -> None:
     seconds, rest = divmod(time_ms, 1000)
     stamp.seconds, stamp.nanos = max(0, min(seconds, 253_402_300_799)), rest * 1_000_000
-

@@ -209,4 +209,3 @@ def consistent_hash(value: int, buckets: int) -> int:
         if not 0 <= following < buckets:
             return candidate
         candidate = following
-

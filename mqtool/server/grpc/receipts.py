@@ -1,7 +1,7 @@
 """Receipt handles: what identifies a received message, and their renewal while a push consumer works on it.
 
-A handle is the POP_CK of the message with its physical offset behind it; nothing else is kept for it, so that it outlives
-a restart. Source: ReceiptHandle, DefaultReceiptHandleManager (rocketmq-proxy 5.5.0).
+A handle is the POP_CK of the message with its physical offset behind it; nothing else is kept for it, so that it
+outlives a restart. Source: ReceiptHandle, DefaultReceiptHandleManager (rocketmq-proxy 5.5.0).
 """
 
 import logging
@@ -30,7 +30,6 @@ PERIOD_S = 1.0
 MAX_RENEWED = 200_000
 """Messages that are renewed at a time; the oldest is left to its invisible time for a new one."""
 _FREED_MS = 1000
-_WORDS = 9
 
 
 class Receipt(NamedTuple):
@@ -77,11 +76,19 @@ def parse_receipt(handle: str) -> Receipt:
     """Parses a handle; raises StatusError if it has another shape."""
     words = handle.split(" ")
     try:
-        if len(words) != _WORDS:
-            raise FormatError("expected nine words")
-        numbers = [java.parse_long(word) for place, word in enumerate(words) if place != 5]
-        return Receipt(*numbers[:5], words[5], *numbers[5:])  # type: ignore[arg-type]
-    except FormatError as error:
+        start, pop_time, invisible_ms, revive_queue, retry, name, queue_id, offset, physical = words
+        return Receipt(
+            java.parse_long(start),
+            java.parse_long(pop_time),
+            java.parse_long(invisible_ms),
+            java.parse_int(revive_queue),
+            java.parse_int(retry),
+            name,
+            java.parse_int(queue_id),
+            java.parse_long(offset),
+            java.parse_long(physical),
+        )
+    except (ValueError, FormatError) as error:
         raise StatusError(d.INTERNAL_SERVER_ERROR, f"receipt handle {handle[:200]!r} is invalid: {error}") from error
 
 
@@ -92,7 +99,9 @@ def check_fresh(receipt: Receipt) -> None:
         raise StatusError(d.INVALID_RECEIPT_HANDLE, message)
 
 
-async def change(core: Core, peer: Peer, group: str, topic: str, receipt: Receipt, ms: int, *, suspend: bool) -> Receipt:
+async def change(
+    core: Core, peer: Peer, group: str, topic: str, receipt: Receipt, ms: int, *, suspend: bool
+) -> Receipt:
     """Changes how long a message stays invisible; returns its new handle."""
     fields = {
         "consumerGroup": group,
@@ -106,8 +115,10 @@ async def change(core: Core, peer: Peer, group: str, topic: str, receipt: Receip
     answer = await core.ask(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, fields, peer)
     found = answer.fields
     if answer.code != ResponseCode.SUCCESS:
-        raise refused(answer) if answer.code != ResponseCode.NO_MESSAGE else StatusError(
-            d.INVALID_RECEIPT_HANDLE, "there is no message of this receipt handle"
+        raise (
+            refused(answer)
+            if answer.code != ResponseCode.NO_MESSAGE
+            else StatusError(d.INVALID_RECEIPT_HANDLE, "there is no message of this receipt handle")
         )
     if "popTime" not in found:
         return receipt

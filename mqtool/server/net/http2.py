@@ -1,8 +1,8 @@
 """gRPC on one connection: bytes of HTTP/2 in, calls to handlers, answers out.
 
-The library `h2` knows HTTP/2 and opens no socket; this module puts it behind the first byte of a connection (`peer`) and
-adds what gRPC is on top: messages with a prefix of five bytes, deadlines, a status in the trailers. It knows nothing of
-RocketMQ. Decision: docs/decisions/0009-grpc.md.
+The library `h2` knows HTTP/2 and opens no socket; this module puts it behind the first byte of a connection (`peer`)
+and adds what gRPC is on top: messages with a prefix of five bytes, deadlines, a status in the trailers. It knows
+nothing of RocketMQ. Decision: docs/decisions/0009-grpc.md.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.errors import ErrorCodes
 from h2.exceptions import ProtocolError as H2ProtocolError
-from h2.settings import SettingCodes
+from h2.settings import SettingCodes, Settings
 
 from mqtool.errors import MqtoolError, RemoteProtocolError
 from mqtool.server.net.limits import Limits
@@ -37,8 +37,9 @@ _CONNECTION_WINDOW = 16 << 20
 _DEFAULT_WINDOW = 65_535
 _MAX_STREAMS = 4096
 _MAX_HEADERS = 64 << 10
-_UNREAD_MAX = 8 << 20
+_UNREAD_MAX = 32 << 20
 """Bytes of answers that wait because the client does not read; beyond them its calls are refused."""
+_LONGEST_FRAME = (1 << 16) + 9
 
 _UNITS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 _HEADERS = [(b":status", b"200"), (b"content-type", b"application/grpc"), (b"grpc-accept-encoding", b"identity")]
@@ -184,20 +185,26 @@ class Http2Connection:
             events.RemoteSettingsChanged: self._settings,
             events.ConnectionTerminated: self._terminated,
         }
-        self._h2.initiate_connection()
-        self._h2.update_settings(
-            {
+        self._h2.local_settings = Settings(
+            client=False,
+            initial_values={
                 SettingCodes.INITIAL_WINDOW_SIZE: _STREAM_WINDOW,
                 SettingCodes.MAX_CONCURRENT_STREAMS: _MAX_STREAMS,
                 SettingCodes.MAX_HEADER_LIST_SIZE: _MAX_HEADERS,
-            }
+            },
         )
+        self._h2.initiate_connection()
         self._h2.increment_flow_control_window(_CONNECTION_WINDOW - _DEFAULT_WINDOW)
 
     @property
     def buffered(self) -> int:
         """Bytes of incomplete requests."""
-        return self._kept
+        return self._kept + self._cut_frame
+
+    @property
+    def _cut_frame(self) -> int:
+        """Bytes of an incomplete frame, which `h2` keeps before it looks at the frame's length."""
+        return len(getattr(self._h2.incoming_buffer, "_data", b""))
 
     def receive(self, data: bytes) -> None:
         """Takes bytes of the client.
@@ -216,6 +223,8 @@ class Http2Connection:
         finally:
             self._receiving = False
             self._flush()
+        if self._cut_frame > _LONGEST_FRAME:
+            raise RemoteProtocolError(f"HTTP/2: a frame of more than {_LONGEST_FRAME} bytes")
 
     def close(self) -> None:
         """Ends all calls and says goodbye; the peer closes the connection afterwards."""
@@ -309,8 +318,8 @@ class Http2Connection:
             call.stream.received(message)
         except GrpcError as error:
             call.finish(error.status, error.message)
-        except Exception as error:  # the other calls go on
-            _LOG.exception("stream failed method=%s", call.headers.get(b":path"))
+        except Exception as error:  # noqa: BLE001 - the other calls go on
+            _LOG.error("stream failed method=%s", call.headers.get(b":path"), exc_info=error)
             call.finish(GrpcStatus.INTERNAL, repr(error))
 
     def _ended(self, event: events.StreamEnded) -> None:
@@ -383,6 +392,8 @@ class Http2Connection:
             call.finish(GrpcStatus.CANCELLED, "the call was given up")
         elif (error := future.exception()) is not None:
             self._failed(call, error)
+        elif self._unread > _UNREAD_MAX:
+            call.finish(GrpcStatus.RESOURCE_EXHAUSTED, f"{self._unread} bytes of answers are not read")
         elif call.is_open:
             result = future.result()
             self.send(call, [result] if isinstance(result, bytes) else result)

@@ -58,7 +58,11 @@ _NUMBERS = {str(number): number for number in range(1024)}
 _MAX_DIGITS = 18
 """A number of so many digits has 64 bits at most."""
 
-_UNUSUAL_PROPERTIES = (*(f"{name}\x01" for name in BROKER_PROPERTIES), properties.TRANSACTION_PREPARED, properties.PRIORITY)
+_UNUSUAL_PROPERTIES = (
+    *(f"{name}\x01" for name in BROKER_PROPERTIES),
+    properties.TRANSACTION_PREPARED,
+    properties.PRIORITY,
+)
 """Properties by which a send does more, besides those for which the writer has a rewriting."""
 
 _KEY_MARK = properties.UNIQUE_KEY.encode() + b"\x01"

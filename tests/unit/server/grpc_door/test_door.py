@@ -1,0 +1,387 @@
+"""The gRPC door: what the real proxy 5.5.0 answers, on the broker that remoting clients reach too."""
+
+import base64
+import hashlib
+import ssl
+import time
+
+import grpc
+import pytest
+
+from mqtool.formats.java import string_hash
+from mqtool.protocol.rocketmq_v2 import definition as d
+from mqtool.protocol.rocketmq_v2 import service as s
+from mqtool.server.grpc.producing import consistent_hash
+from tests.support.grpc_client import SERVICE, GrpcClient, code, message_of
+from tests.support.remoting import Client, records
+from tests.unit.server.broker.conftest import until
+from tests.unit.server.broker.test_pop import pop
+
+
+def named(name):
+    return d.Resource(name=name)
+
+
+def stored_in(server, topic, queues=2):
+    """What remoting clients read from a topic: properties and body of each message."""
+    found = []
+    with Client(server.broker_address) as remoting:
+        for queue in range(queues):
+            answer = remoting.call(
+                11,
+                consumerGroup="GRead",
+                topic=topic,
+                queueId=queue,
+                queueOffset=0,
+                maxMsgNums=32,
+                sysFlag=4,
+                commitOffset=0,
+                subVersion=0,
+                subscription="*",
+                suspendTimeoutMillis=0,
+            )
+            found += records(answer) if answer.code == 0 else []
+    return found
+
+
+def test_a_route_has_every_queue_at_the_endpoints_that_were_asked(server, client):
+    server.create_topic("Route", "FIFO", queues=3)
+    found = client.call("QueryRoute", topic=named("Route"), endpoints=client.endpoints)
+    assert code(found) == "OK"
+    assert [one.id for one in found.message_queues] == [0, 1, 2]
+    assert {one.broker.endpoints.SerializeToString() for one in found.message_queues} == {
+        client.endpoints.SerializeToString()
+    }
+    assert [list(one.accept_message_types) for one in found.message_queues] == [[d.FIFO]] * 3
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("no-such", "TOPIC_NOT_FOUND"), ("a b", "ILLEGAL_TOPIC"), ("", "ILLEGAL_TOPIC"), ("TBW102", "ILLEGAL_TOPIC")],
+)
+def test_a_route_that_there_is_not(client, name, expected):
+    assert code(client.call("QueryRoute", topic=named(name), endpoints=client.endpoints)) == expected
+
+
+def test_every_call_needs_a_client_id(server):
+    with GrpcClient(server.endpoints) as client:
+        client.client_id = ""
+        assert code(client.call("QueryRoute", topic=named("x"))) == "CLIENT_ID_REQUIRED"
+
+
+def test_a_message_is_what_both_protocols_make_of_it(server, client, topic):
+    sent = client.send(topic, b"body", properties={"p": "v"}, tag="t", keys=["k1", "k2"], born_host="here")
+    assert (code(sent), sent.entries[0].transaction_id) == ("OK", sent.entries[0].message_id)
+    until(lambda: stored_in(server, topic))
+    found, body = stored_in(server, topic)[0]
+    properties = found["properties"]
+    assert body == b"body"
+    assert {name: properties[name] for name in ("TAGS", "KEYS", "UNIQ_KEY", "PGROUP", "p", "__BORNHOST")} == {
+        "TAGS": "t",
+        "KEYS": "k1 k2",
+        "UNIQ_KEY": sent.entries[0].message_id,
+        "PGROUP": topic,
+        "p": "v",
+        "__BORNHOST": "here",
+    }
+    client.consume("GBoth", topic)
+    received = client.receive("GBoth", topic)[0]
+    system = received.system_properties
+    assert (received.body, dict(received.user_properties)) == (b"body", {"p": "v"})
+    assert (system.tag, list(system.keys), system.message_id) == ("t", ["k1", "k2"], sent.entries[0].message_id)
+    assert system.body_digest.checksum == hashlib.md5(b"body").hexdigest().upper()
+    assert (system.delivery_attempt, system.message_type) == (1, d.NORMAL)
+    assert code(client.ack("GBoth", topic, received)) == "OK"
+
+
+def test_a_message_of_a_remoting_client_is_received_and_acknowledged(server, client, topic):
+    with Client(server.broker_address) as remoting:
+        assert remoting.put(topic, b"from remoting", properties={"UNIQ_KEY": "A" * 32}).code == 0
+        client.consume("GCross", topic)
+        received = client.receive("GCross", topic)[0]
+        assert (received.body, received.system_properties.message_id) == (b"from remoting", "A" * 32)
+        assert code(client.ack("GCross", topic, received)) == "OK"
+        assert pop(remoting, topic, group="GCross").code == 210
+
+
+@pytest.mark.parametrize(
+    ("expected", "fields"),
+    [
+        ("MESSAGE_BODY_EMPTY", {"body": b""}),
+        ("MESSAGE_BODY_TOO_LARGE", {"body": bytes(4_194_305)}),
+        ("MESSAGE_PROPERTIES_TOO_LARGE", {"properties": {f"p{one}": "v" for one in range(129)}}),
+        ("MESSAGE_PROPERTIES_TOO_LARGE", {"properties": {"p": "v" * 16384}}),
+        ("ILLEGAL_MESSAGE_PROPERTY_KEY", {"properties": {"TAGS": "v"}}),
+        ("ILLEGAL_MESSAGE_PROPERTY_KEY", {"properties": {"a": "\x02"}}),
+        ("ILLEGAL_MESSAGE_TAG", {"tag": "a|b"}),
+        ("ILLEGAL_MESSAGE_KEY", {"keys": ["a\x01"]}),
+        ("ILLEGAL_MESSAGE_ID", {"message_id": " "}),
+        ("ILLEGAL_MESSAGE_GROUP", {"message_group": "g" * 65}),
+        ("ILLEGAL_DELIVERY_TIME", {"delivery_timestamp": {"seconds": 1 << 33}}),
+        ("ILLEGAL_LITE_TOPIC", {"lite_topic": "l" * 65}),
+        ("INTERNAL_SERVER_ERROR", {"priority": -1}),
+        ("MESSAGE_PROPERTY_CONFLICT_WITH_TYPE", {"message_group": "g"}),
+        ("MESSAGE_PROPERTY_CONFLICT_WITH_TYPE", {"message_type": d.TRANSACTION}),
+        ("OK", {"message_type": d.MESSAGE_TYPE_UNSPECIFIED, "tag": "", "keys": ["", "a b"]}),
+    ],
+)
+def test_a_wrong_message_gets_the_code_of_the_real_proxy(server, client, expected, fields):
+    server.create_topic("Refusals")
+    assert code(client.send("Refusals", **{"body": b"b", **fields})) == expected
+
+
+def test_messages_of_a_batch_are_stored_apart_and_answered_by_one_entry(server, client, topic):
+    pair = [message_of(topic, b"one"), message_of(topic, b"two")]
+    sent = client.call("SendMessage", messages=pair)
+    assert [one.message_id for one in sent.entries] == [
+        ",".join(one.system_properties.message_id for one in pair),
+    ]
+    until(lambda: len(stored_in(server, topic)) == 2)
+
+
+def test_ordered_messages_keep_their_queue_and_block_it(server, client, connect):
+    server.create_topic("Fifo", "FIFO", queues=4)
+    server.create_group("GFifo", fifo=True)
+    offsets = [client.send("Fifo", b"%d" % one, message_group="g").entries[0].offset for one in range(3)]
+    assert offsets == [0, 1, 2]
+    answer = client.consume("GFifo", "Fifo")
+    assert answer.settings.subscription.fifo
+    first = client.receive("GFifo", "Fifo", batch_size=1, attempt_id="a")
+    again = client.receive("GFifo", "Fifo", batch_size=1, attempt_id="a")
+    assert [one.body for one in first + again] == [b"0", b"0"]
+    assert again[0].system_properties.receipt_handle.split(" ")[3] == "999"
+    other = connect()
+    other.consume("GFifo", "Fifo")
+    assert code(client.ack("GFifo", "Fifo", again[0])) == "OK"
+    assert [one.body for one in other.receive("GFifo", "Fifo")] == [b"1", b"2"]
+
+
+@pytest.mark.parametrize(
+    ("text", "bucket"),
+    [("g", 1), ("order-1", 3), ("", 0), ("Körper", 2), ("a-long-message-group", 6), ("polygenelubricants", 2)],
+)
+def test_the_hash_of_a_message_group_is_that_of_guava(text, bucket):
+    """Values of Hashing.consistentHash(text.hashCode(), 8)."""
+    assert consistent_hash(string_hash(text), 8) == bucket
+
+
+def test_a_priority_is_the_number_of_the_queue_and_comes_first(server, client):
+    server.create_topic("Urgent", "PRIORITY", queues=4)
+    for priority in (0, 2, 9, 1):
+        assert code(client.send("Urgent", b"p%d" % priority, priority=priority)) == "OK"
+    client.consume("GUrgent", "Urgent")
+    received = client.receive("GUrgent", "Urgent")
+    places = [(one.body, one.system_properties.priority, one.system_properties.queue_id) for one in received]
+    assert places == [(b"p9", 9, 3), (b"p2", 2, 2), (b"p1", 1, 1), (b"p0", 0, 0)]
+
+
+def test_a_delayed_message_is_recalled_by_its_handle(server, client):
+    server.create_topic("Later", "DELAY")
+    due = int(time.time()) + 30
+    entry = client.send("Later", b"never", delivery_timestamp={"seconds": due}).entries[0]
+    words = base64.urlsafe_b64decode(entry.recall_handle).decode().split(" ")
+    assert (words[:3], words[4]) == (["v1", "Later", "broker-a"], entry.message_id)
+    recalled = client.call("RecallMessage", topic=named("Later"), recall_handle=entry.recall_handle)
+    assert (code(recalled), recalled.message_id) == ("OK", entry.message_id)
+    assert code(client.call("RecallMessage", topic=named("Later"), recall_handle="zz")) == "INTERNAL_SERVER_ERROR"
+
+
+def test_a_transaction_is_checked_and_ends_once(server, client, connect):
+    server.create_topic("Trans", "TRANSACTION")
+    client.produce("Trans")
+    entry = client.send("Trans", b"half", properties={"p": "v"}, message_type=d.TRANSACTION).entries[0]
+    asked = client.arrived.get(timeout=20).recover_orphaned_transaction_command
+    assert (asked.transaction_id, asked.message.body) == (entry.transaction_id, b"half")
+    assert asked.message.user_properties["p"] == "v"
+    consumer = connect()
+    consumer.consume("GTrans", "Trans")
+    end = {
+        "topic": named("Trans"),
+        "message_id": entry.message_id,
+        "transaction_id": entry.transaction_id,
+        "resolution": d.COMMIT,
+    }
+    assert code(client.call("EndTransaction", **end)) == "OK"
+    assert [one.body for one in consumer.receive("GTrans", "Trans")] == [b"half"]
+    assert code(client.call("EndTransaction", **end)) == "INTERNAL_SERVER_ERROR"
+    assert code(client.call("EndTransaction", **{**end, "transaction_id": ""})) == "INVALID_TRANSACTION_ID"
+
+
+def test_settings_come_back_with_the_servers_part(server, client, topic):
+    server.create_group("GSettings", max_retries=4)
+    settings = client.consume("GSettings", topic, d.PUSH_CONSUMER).settings
+    assert settings.backoff_policy.max_attempts == 5
+    steps = [one.seconds for one in settings.backoff_policy.customized_backoff.next]
+    assert (len(steps), steps[:4], steps[-1]) == (18, [1, 5, 10, 30], 7200)
+    assert (settings.subscription.receive_batch_size, settings.subscription.long_polling_timeout.seconds) == (32, 20)
+    assert settings.subscription.group.name == "GSettings"
+
+
+def test_a_group_without_a_name_ends_the_stream(client, topic):
+    error = client.consume("", topic)
+    assert (error.code(), "blank" in error.details()) == (grpc.StatusCode.INVALID_ARGUMENT, True)
+
+
+def test_a_heartbeat_needs_settings_and_shows_the_client_to_tools(server, client, topic):
+    assert code(client.call("Heartbeat", client_type=d.SIMPLE_CONSUMER)) == "UNRECOGNIZED_CLIENT_TYPE"
+    client.consume("GBeat", topic)
+    assert code(client.call("Heartbeat", client_type=d.SIMPLE_CONSUMER, group=named("GBeat"))) == "OK"
+
+    def members():
+        group = server.broker.clients.consumer_group("GBeat")
+        return group.client_ids() if group is not None else []
+
+    assert server.call(members) == [client.client_id]
+    assert code(client.call("NotifyClientTermination", group=named("GBeat"))) == "OK"
+    assert server.call(members) == []
+
+
+@pytest.mark.parametrize(
+    ("expected", "topic_name", "group", "invisible"),
+    [
+        ("ILLEGAL_INVISIBLE_TIME", "Errors", "G", 9),
+        ("ILLEGAL_INVISIBLE_TIME", "Errors", "G", 43201),
+        ("TOPIC_NOT_FOUND", "no-such", "G", 30),
+        ("ILLEGAL_TOPIC", "a b", "G", 30),
+        ("ILLEGAL_CONSUMER_GROUP", "Errors", "", 30),
+    ],
+)
+def test_a_wrong_poll_gets_the_code_of_the_real_proxy(server, client, expected, topic_name, group, invisible):
+    server.create_topic("Errors")
+    client.consume("G", "Errors")
+    answers = client.call(
+        "ReceiveMessage",
+        group=named(group),
+        message_queue=d.MessageQueue(topic=named(topic_name)),
+        invisible_duration={"seconds": invisible},
+        batch_size=1,
+    )
+    assert code(answers[0]) == expected
+
+
+def test_a_poll_without_time_is_refused(client, topic):
+    client.consume("GShort", topic)
+    answers = client.call(
+        "ReceiveMessage",
+        3,
+        group=named("GShort"),
+        message_queue=d.MessageQueue(topic=named(topic)),
+        invisible_duration={"seconds": 30},
+        batch_size=1,
+        long_polling_timeout={"seconds": 15},
+    )
+    assert code(answers[0]) == "BAD_REQUEST"
+
+
+def test_a_message_wakes_the_poll_that_waits_for_it(client, connect, topic):
+    consumer = connect()
+    consumer.consume("GWake", topic)
+    times = []
+    for number in range(20):
+        stub = consumer.channel.unary_stream(
+            SERVICE + "ReceiveMessage",
+            s.ReceiveMessageRequest.SerializeToString,
+            s.ReceiveMessageResponse.FromString,
+        )
+        request = s.ReceiveMessageRequest(
+            group=named("GWake"),
+            message_queue=d.MessageQueue(topic=named(topic)),
+            invisible_duration={"seconds": 30},
+            batch_size=1,
+        )
+        answers = stub(request, metadata=consumer.metadata, timeout=30)
+        time.sleep(number % 4 * 0.002)  # also while the poll is being set up
+        began = time.monotonic()
+        client.send(topic, b"%d" % number)
+        found = [one.message.body for one in answers if one.WhichOneof("content") == "message"]
+        times.append(time.monotonic() - began)
+        assert found == [b"%d" % number]
+    assert sorted(times)[10] < 0.5
+    assert max(times) < 4
+
+
+def test_acknowledgements_and_changes_of_handles(client, topic):
+    client.consume("GAck", topic)
+    for number in range(2):
+        client.send(topic, b"%d" % number)
+    received = []
+    until(lambda: len(received.extend(client.receive("GAck", topic)) or received) == 2)
+    entries = [
+        s.AckMessageEntry(message_id="m", receipt_handle=handle)
+        for handle in (received[0].system_properties.receipt_handle, "0 1 15000 0 0 broker-a 0 0 0")
+    ]
+    answer = client.call("AckMessage", group=named("GAck"), topic=named(topic), entries=entries)
+    assert (code(answer), [code(one) for one in answer.entries]) == (
+        "MULTIPLE_RESULTS",
+        ["OK", "INVALID_RECEIPT_HANDLE"],
+    )
+    change = {"group": named("GAck"), "topic": named(topic)}
+    handle = received[1].system_properties.receipt_handle
+    changed = client.call("ChangeInvisibleDuration", **change, receipt_handle=handle, invisible_duration={"seconds": 1})
+    assert (code(changed), changed.receipt_handle != handle) == ("OK", True)
+    for illegal in ({"seconds": -1}, {"seconds": 43201}):
+        answer = client.call("ChangeInvisibleDuration", **change, receipt_handle=handle, invisible_duration=illegal)
+        assert code(answer) == "ILLEGAL_INVISIBLE_TIME"
+    nonsense = client.call("ChangeInvisibleDuration", **change, receipt_handle="x", invisible_duration={"seconds": 20})
+    assert code(nonsense) == "INTERNAL_SERVER_ERROR"
+    again = client.receive("GAck", topic)[0]
+    assert (again.body, again.system_properties.delivery_attempt) == (received[1].body, 2)
+
+
+def test_a_forwarded_message_is_a_dead_letter(server, client, topic):
+    client.consume("GDead", topic, d.PUSH_CONSUMER)
+    client.send(topic, b"dead")
+    received = client.receive("GDead", topic, auto_renew=True)[0]
+    fields = {"group": named("GDead"), "topic": named(topic), "message_id": received.system_properties.message_id}
+    handle = received.system_properties.receipt_handle
+    assert code(client.call("ForwardMessageToDeadLetterQueue", **fields, receipt_handle=handle)) == "OK"
+    until(lambda: [body for _, body in stored_in(server, "%DLQ%GDead", 1)] == [b"dead"])
+    assert code(client.call("ForwardMessageToDeadLetterQueue", **fields, receipt_handle="x")) == "INTERNAL_SERVER_ERROR"
+
+
+def test_a_pull_consumer_reads_and_commits(client, topic):
+    for number in range(4):
+        client.send(topic, b"%d" % number)
+    bodies = []
+    for queue_id in range(2):
+        queue = d.MessageQueue(topic=named(topic), id=queue_id)
+        end = client.call("QueryOffset", message_queue=queue, query_offset_policy=d.END).offset
+        answers = client.call(
+            "PullMessage",
+            group=named("GPull"),
+            message_queue=queue,
+            offset=0,
+            batch_size=32,
+            long_polling_timeout={"seconds": 0},
+        )
+        assert answers[-1].next_offset == end
+        bodies += [one.message.body for one in answers if one.WhichOneof("content") == "message"]
+        assert code(client.call("GetOffset", group=named("GPull"), message_queue=queue)) == "OFFSET_NOT_FOUND"
+        assert code(client.call("UpdateOffset", group=named("GPull"), message_queue=queue, offset=end)) == "OK"
+        assert client.call("GetOffset", group=named("GPull"), message_queue=queue).offset == end
+    assert sorted(bodies) == [b"0", b"1", b"2", b"3"]
+
+
+def test_an_ordered_group_is_assigned_queues_and_others_the_broker(server, client, topic):
+    server.create_group("GOrdered", fifo=True)
+    fields = {"topic": named(topic), "endpoints": client.endpoints}
+    for group, expected in (("GAny", [-1]), ("GOrdered", [0, 1])):
+        found = client.call("QueryAssignment", group=named(group), **fields)
+        assert [one.message_queue.id for one in found.assignments] == expected
+
+
+def test_tls_is_taken_on_the_same_port(server, topic):
+    pytest.importorskip("cryptography")
+    host, _, port = server.endpoints.rpartition(":")
+    pem = ssl.get_server_certificate((host, int(port))).encode()
+    with GrpcClient(server.endpoints) as client:
+        client.channel.close()
+        client.channel = grpc.secure_channel(server.endpoints, grpc.ssl_channel_credentials(pem))
+        assert code(client.call("QueryRoute", topic=named(topic))) == "OK"
+
+
+def test_what_is_not_there_is_unimplemented(client):
+    stub = client.channel.unary_unary(SERVICE + "Nothing")
+    with pytest.raises(grpc.RpcError) as error:
+        stub(b"", metadata=client.metadata, timeout=10)
+    assert error.value.code() is grpc.StatusCode.UNIMPLEMENTED
