@@ -172,6 +172,8 @@ def test_a_cancelled_poll_leaves_nothing_behind(server, client, topic):
     for one in calls:
         one.cancel()
     until(lambda: server.call(lambda: server.broker.long_polling.count) == 0)
+    assert code(client.send(topic, b"later")) == "OK"
+    assert [one.body for one in client.receive("GGone", topic)] == [b"later"]  # no poll that is gone took it
 
 
 def test_a_deadline_ends_a_call(server, client, topic):
