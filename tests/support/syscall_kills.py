@@ -9,13 +9,19 @@ not count: a preview in a temporary directory changes nothing that the next run 
 import io
 import os
 import pickle
+import shutil
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import mqtool
 from mqtool.cli.app import run
+from mqtool.records.damage import Damage
+
+STEP = int(os.environ.get("MQTOOL_EVERY_KILL", "0"))
+"""Kill at each call, at every so many, or (0) at some."""
 
 CALLS = (
     "ftruncate",
@@ -147,3 +153,49 @@ def contents(root: Path) -> dict[str, bytes | None]:
         for path in sorted(root.rglob("*"))
         if path.name != "lock"
     }
+
+
+def fill(words: Sequence[str], root: Path, out: Path) -> list[str]:
+    """The words with the places of this run."""
+    names = {"STORE": root, "ROWS": root.parent / "rows.jsonl", "BACKUP": root.parent / "backup", "OUT": out}
+    filled = []
+    for word in words:
+        first, slash, rest = word.partition("/")
+        filled.append(f"{names[first]}{slash}{rest}" if first in names else word)
+    return filled
+
+
+def fresh(pristine: Path, root: Path) -> None:
+    """Makes a store as it was, in the same directory: a plan that was made for it is still its plan."""
+    root.mkdir(exist_ok=True)
+    for path in root.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    shutil.copytree(pristine, root, dirs_exist_ok=True)
+
+
+def kills(words: Sequence[str], root: Path, out: Path, before: Callable[[], object]) -> Iterator[int]:
+    """Yields each point at which a command was killed, on a store as `before` leaves it.
+
+    All that the command changes lies where the store does.
+    """
+    before()
+    calls = run_in_fork(fill(words, root, out), root.parent)[1]
+    assert calls > 1
+    killed = 0
+    for point in range(1, calls + 1, STEP) if STEP else points(calls, 4):
+        before()
+        code, _ = run_in_fork(fill(words, root, out), root.parent, point)
+        if code == -signal.SIGKILL:  # threads of a store make some calls more or fewer
+            killed += 1
+            yield point
+    print(f"{words[0]}: {calls} calls, killed at {killed}")
+
+
+def messages_of(root: Path) -> list[tuple[str, int, int, bytes]]:
+    """Topic, queue, queue offset and body of each message, in the order of the log."""
+    found = []
+    with mqtool.open(root) as opened:
+        for item in opened.messages():
+            assert not isinstance(item, Damage)
+            found.append((item.topic, item.queue_id, item.queue_offset, item.body))
+    return found
