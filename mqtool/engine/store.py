@@ -99,6 +99,11 @@ class MessageStore:
         """Whether messages are accepted: nothing has failed, and the disk is not full."""
         return not self._open.flags.refuses
 
+    @property
+    def disk_is_full(self) -> bool:
+        """Whether messages are refused because the disk is too full."""
+        return RunningFlag.DISK_FULL in self._open.flags
+
     # -- puts ----------------------------------------------------------------------------------------------------------
 
     @property

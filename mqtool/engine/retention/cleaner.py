@@ -72,8 +72,7 @@ class Cleaner:
         """
         disks = self._disks()
         self._log.queue.full_directories = disks.full
-        if disks.refuse is not None:
-            (self._flags.set if disks.refuse else self._flags.clear)(RunningFlag.DISK_FULL)
+        self._refuse(disks.refuse)
         verdicts = self.verdicts()
         self._manual_turns = max(0, self._manual_turns - 1)
         self._early |= {verdict.path for verdict in verdicts if verdict.is_early}
@@ -82,6 +81,18 @@ class Cleaner:
         derived = self._clean_derived()
         self._report_early([path for path in removed if path in self._early], before)
         return removed + derived
+
+    def _refuse(self, refuse: bool | None) -> None:
+        """Has messages refused or taken again, None for no change; says so once each time."""
+        if refuse is None or refuse == (RunningFlag.DISK_FULL in self._flags):
+            return
+        if refuse:
+            self._flags.set(RunningFlag.DISK_FULL)
+            limit = round(self.policy.warning * 100)
+            _LOG.error("NEW MESSAGES ARE REFUSED because the disk is more than %d %% full; free space", limit)
+        else:
+            self._flags.clear(RunningFlag.DISK_FULL)
+            _LOG.warning("new messages are taken again: there is space on the disk")
 
     def _min_offsets(self) -> dict[tuple[str, int], int]:
         return {(queue.topic, queue.queue_id): max(0, queue.min_offset) for queue in self._queues.all()}

@@ -7,6 +7,7 @@ Source: CommitLog, DefaultAppendMessageCallback.doAppend (4.9.7, 5.5.0).
 import logging
 import threading
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 from mqtool.engine.clock import Clock
@@ -77,6 +78,7 @@ class CommitLog:
             self._longest = min(self._longest, options.commit_log_file_size - commit_log.BLANK_SIZE)
         self.before_roll: Callable[[], None] = lambda: None
         self._held = (0, -1)
+        self._told: tuple[Path, int, int | None] | None = None
 
     def refusal(self, state: QueueState, body_size: int, properties_size: int, total: int) -> PutResult:
         """Returns why a message is not taken; its sizes as they would be stored."""
@@ -228,7 +230,10 @@ class CommitLog:
             raise self._failed(file, error) from error
 
     def _failed(self, file: MappedFile, error: OSError) -> AppendFailedError:
-        _LOG.error("append failed path=%s position=%d error=%s", file.file.path, file.wrote, error)
+        failure = file.file.path, file.wrote, error.errno
+        if failure != self._told:  # once, not for every message that is sent while the disk is full
+            self._told = failure
+            _LOG.error("append failed path=%s position=%d error=%s", *failure[:2], error)
         return AppendFailedError(PutResult(PutStatus.UNKNOWN_ERROR, AppendStatus.UNKNOWN_ERROR))
 
     def read(self, physical_offset: int, size: int) -> memoryview | None:

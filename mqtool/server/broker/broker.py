@@ -146,7 +146,8 @@ class Broker:
         if self.is_stopping:
             return "stopping"
         if isinstance(self.messages, MessageStore) and not self.messages.writable:
-            return "the store takes no messages"
+            is_full = self.messages.disk_is_full
+            return "the disk is too full, and new messages are refused" if is_full else "the store takes no messages"
         return None
 
     def readable_topic(self, topic: str) -> TopicConfig:

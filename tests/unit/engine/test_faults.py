@@ -48,13 +48,15 @@ def test_a_full_disk_is_an_answer_and_later_puts_work_again(opened, operation, s
 
 
 @pytest.mark.parametrize("code", [NO_SPACE, BAD_DISK])
-def test_a_write_that_fails_leaves_the_log_where_it_was(opened, code):
+def test_a_write_that_fails_leaves_the_log_where_it_was_and_is_told_once(opened, code, caplog):
     files = FailingFiles("commitlog")
     store = opened(files=files, positional_writes=True)
     store.put("T", 0, b"a")
     files.errors["write"] = code
     end = store.max_physical_offset
     assert store.put("T", 0, b"b").status is PutStatus.UNKNOWN_ERROR
+    assert store.put("T", 0, b"b").status is PutStatus.UNKNOWN_ERROR
+    assert caplog.text.count("append failed") == 1
     assert store.max_physical_offset == end
     files.errors.clear()
     assert store.put("T", 0, b"c").physical_offset == end

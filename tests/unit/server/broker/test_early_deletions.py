@@ -77,10 +77,20 @@ def test_deleted_messages_and_the_groups_that_lose_them_are_named_everywhere(ser
 
 
 @pytest.mark.parametrize("served", [{"cleanFileForciblyEnable": "false"}], indirect=True)
-def test_with_the_setting_new_messages_are_refused_and_old_ones_stay(served):
+def test_with_the_setting_new_messages_are_refused_and_old_ones_stay(served, caplog):
     use_full_disk(served)
+    served.broker.messages.clean()
+    told = [record.getMessage() for record in caplog.records if "REFUSED" in record.getMessage()]
+    assert told == ["NEW MESSAGES ARE REFUSED because the disk is more than 90 % full; free space"]
     with Client(served.broker_address) as client:
         assert client.put("Full", b"x").code == 14
         assert client.call(31, topic="Full", queueId=0).fields["offset"] == "0"
     assert served.call(lambda: served.broker.early_deletions.files) == 0
-    assert served.call(lambda: content.verdict(take(served.broker))[0]) == "not ready"
+    assert served.call(lambda: content.verdict(take(served.broker))) == (
+        "not ready",
+        "The broker does not do all its work: the disk is too full, and new messages are refused.",
+    )
+    served.broker.messages._open.cleaner._files = Files()
+    served.broker.messages.clean()
+    assert "new messages are taken again" in caplog.text
+    assert served.call(lambda: served.broker.problem) is None
