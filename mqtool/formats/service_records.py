@@ -173,7 +173,33 @@ def revive_record(tag: str, body: bytes, broker_name: str = "") -> "CheckPoint |
         found = json.loads(bytes(body))
         return _check_point(found) if tag == CHECK_POINT_TAG else _ack(found, tag, broker_name)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise FormatError(f"body: expected {tag!r} of POP, found {error!r}"[:300], layout="revive record") from error
+        raise FormatError(
+            f"body: expected {tag!r} of POP, found {_told(error)}"[:300], layout="revive record"
+        ) from error
+
+
+def _told(error: Exception) -> str:
+    """What was wrong with the JSON of a record."""
+    if isinstance(error, json.JSONDecodeError | UnicodeDecodeError):
+        return "no JSON"
+    if isinstance(error, RecursionError):
+        return "JSON that is nested too deeply"
+    if isinstance(error, KeyError):
+        return f"no field {error.args[0]!r}"
+    return "a number of too many digits" if isinstance(error, ValueError) else "JSON of another shape"
+
+
+def check_revive_time(point: CheckPoint, stored: int, max_delay_s: int) -> None:
+    """Raises FormatError if a check point is for a time at which no pop could have put it.
+
+    Args:
+        point: it comes through the timer, when its own time is over.
+        stored: store time of its record, ms since epoch.
+        max_delay_s: timerMaxDelaySec.
+    """
+    if point.revive_time > stored + max_delay_s * 1000:
+        reason = f"body: expected a time that is over, found {point.revive_time} ms"
+        raise FormatError(reason, layout="revive record")
 
 
 def _check_point(found: dict[str, Any]) -> CheckPoint:
@@ -201,8 +227,14 @@ def _key(found: dict[str, Any]) -> QueueKey:
     return QueueKey(str(found["c"]), str(found["t"]), queue_id)
 
 
-def problem_of(topic: str, found: Mapping[str, str], body: bytes) -> str | None:
-    """Returns why the service of a system topic cannot use a message, None if it can or the topic has no service."""
+def problem_of(topic: str, found: Mapping[str, str], body: bytes, stored: int, max_delay_s: int) -> str | None:
+    """Returns why the service of a system topic cannot use a message, None if it can or the topic has no service.
+
+    Args:
+        topic, body, stored: of the message; store time in ms since epoch.
+        found: its properties.
+        max_delay_s: timerMaxDelaySec.
+    """
     try:
         if topic == SCHEDULE_TOPIC:
             scheduled_destination(found)
@@ -216,7 +248,9 @@ def problem_of(topic: str, found: Mapping[str, str], body: bytes) -> str | None:
         elif topic == OP_TOPIC:
             op_offsets(body)
         elif topic.startswith(REVIVE_TOPIC_PREFIX):
-            revive_record(found.get(properties.TAGS, ""), body)
+            record = revive_record(found.get(properties.TAGS, ""), body)
+            if isinstance(record, CheckPoint):
+                check_revive_time(record, stored, max_delay_s)
     except FormatError as error:
         return str(error)
     return None

@@ -18,6 +18,8 @@ CODE = "log-unusable-message"
 
 MAX_PENDING = 100_000
 """Messages of all queues that are read; where more wait, the rest is said to be unknown."""
+UNKNOWN_DELAY_S = 366 * 86_400
+"""Stands for timerMaxDelaySec where no broker.conf is given: longer than brokers wait, shorter than made-up times."""
 MAX_PASSED = 10_000
 """Messages of one queue before its service's position that are read too."""
 
@@ -36,6 +38,7 @@ class ServiceRecordCheck:
         """Takes the store, and where findings go."""
         self._store, self._survey, self._collector = store, survey, collector
         self._left = MAX_PENDING
+        self._max_delay = store.config.integer("timerMaxDelaySec") or UNKNOWN_DELAY_S
 
     def run(self) -> str:
         """Looks at every queue of a service; returns why not all of it was read, "" if it was."""
@@ -65,7 +68,9 @@ class ServiceRecordCheck:
         except StoreError:  # damaged or gone, which the checks of log and queues report
             return
         found = properties.decode(record.properties)
-        problem = service_records.problem_of(java.decode_utf8(record.topic), found, bytes(record.body))
+        problem = service_records.problem_of(
+            java.decode_utf8(record.topic), found, bytes(record.body), record.store_timestamp, self._max_delay
+        )
         if problem is None:
             return
         is_pending = offset >= position

@@ -266,7 +266,7 @@ def service(data: bytes) -> tuple[str, ...]:
     """A message in the topic of each service: properties before the first line end, its body after it."""
     head, _, body = data.partition(b"\n")
     found = properties.decode(head)
-    problems = [str(service_records.problem_of(topic, found, body)) for topic in _SERVICES]
+    problems = [str(service_records.problem_of(topic, found, body, 0, 259_200)) for topic in _SERVICES]
     revived = each(*(lambda body, tag=tag: service_records.revive_record(tag, body) for tag in ("ck", "ack", "bAck")))
     return (*problems, *revived(body))
 

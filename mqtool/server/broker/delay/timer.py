@@ -98,7 +98,10 @@ class Timer:
         parked = self.rewrite(message)
         if isinstance(parked, PutStatus) or parked.topic != names.TIMER_TOPIC:
             return None
-        out = service_records.deliver_ms(properties.decode(parked.properties))
+        try:
+            out = service_records.deliver_ms(properties.decode(parked.properties))
+        except FormatError:  # its sender put it into the timer's topic, where it stays
+            return None
         return RecallHandle(message.topic, broker_name, out + 1, key).text
 
     async def recall(self, command: Command, peer: Peer) -> Command:

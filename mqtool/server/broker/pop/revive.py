@@ -8,9 +8,8 @@ Source: PopReviveService (5.5.0).
 
 import logging
 
-from mqtool.errors import FormatError
 from mqtool.formats import properties
-from mqtool.formats.service_records import REVIVE_GROUP, Ack, CheckPoint, QueueKey, revive_record
+from mqtool.formats.service_records import REVIVE_GROUP, Ack, CheckPoint, QueueKey, check_revive_time, revive_record
 from mqtool.server.broker import names
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.delay.timer import Timer
@@ -110,10 +109,7 @@ class Revive:
         tag = message.properties.get(properties.TAGS, "")
         found = revive_record(tag, message.record.body, broker.settings.text("brokerName"))
         if isinstance(found, CheckPoint):
-            latest = message.record.store_timestamp + broker.settings.number("timerMaxDelaySec") * 1000
-            if found.revive_time > latest:  # it comes through the timer, when its own time is over
-                reason = f"body: expected a time that is over, found {found.revive_time} ms"
-                raise FormatError(reason, layout="revive record")
+            check_revive_time(found, message.record.store_timestamp, broker.settings.number("timerMaxDelaySec"))
             found.revive_offset = queue_offset
             queue.points[found.identity] = found
         elif isinstance(found, Ack):

@@ -8,7 +8,8 @@ import pytest
 import mqtool
 from mqtool.engine import StoreOptions, open_store
 from mqtool.engine.write.hooks import OutgoingMessage
-from mqtool.formats import properties
+from mqtool.errors import FormatError
+from mqtool.formats import properties, service_records
 from mqtool.formats.topics import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from mqtool.server.admin import metrics
 from mqtool.server.admin.snapshot import take
@@ -150,12 +151,16 @@ def test_verify_names_messages_that_a_service_cannot_use_and_where_they_are(tmp_
             (HALF_TOPIC, {"REAL_QID": "0"}, b"x"),
             (OP_TOPIC, {"TAGS": "d"}, b"0,abc"),
             (REVIVE_TOPIC, {"TAGS": "ck"}, BODIES[4]),
+            (REVIVE_TOPIC, {"TAGS": "ck"}, json.dumps({**POINT, "pt": (1 << 63) - 1}).encode()),
+            (REVIVE_TOPIC, {"TAGS": "ck"}, json.dumps({**POINT, "pt": time.time_ns() // 1_000_000}).encode()),
         ]:
             encoded = properties.encode(found.items())
             assert store.put(topic, 0, body, encoded, born_host=host, store_host=host).ok
     with mqtool.open(tmp_path / "store") as store:
         found = verify(store)
-    named = {one.topic: one for one in found.findings if one.code == "log-unusable-message"}
+    unusable = [one for one in found.findings if one.code == "log-unusable-message"]
+    named = {one.topic: one for one in unusable}
+    assert len(unusable) == 6
     assert set(named) == {SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, OP_TOPIC, REVIVE_TOPIC}
     assert {one.severity for one in named.values()} == {Severity.WARNING}
     assert (named[SCHEDULE_TOPIC].queue_id, named[SCHEDULE_TOPIC].physical_offset) == (0, 0)
@@ -172,3 +177,29 @@ def test_skipped_messages_are_in_metrics_and_on_the_page(tmp_path):
         (one,) = server.call(lambda: take(server.broker)).skipped
         assert (one.topic, one.queue_id, one.queue_offset) == (SCHEDULE_TOPIC, 0, 0)
         assert "REAL_QID" in one.reason
+
+
+def test_a_message_that_its_sender_puts_into_the_topic_of_the_timer_is_stored_and_answered_so(server, client):
+    """It was answered with an error because no recall handle can be made for such a time."""
+    before = skipped(server, "timer")
+    for due in ("abc", HUGE, ""):
+        answer = client.put(TIMER_TOPIC, b"x", properties={"TIMER_OUT_MS": due, "REAL_TOPIC": "T", "REAL_QID": "x"})
+        assert (answer.code, answer.remark) == (0, None)
+        assert "recallHandle" not in answer.fields
+    until(lambda: skipped(server, "timer") == before + 3)
+
+
+def test_what_is_wrong_with_a_revive_record_is_told_in_words():
+    told = {}
+    for body in (b"no json", b"\xff", b"[" * 100_000, b"{}", b"[]", b'{"so": ' + HUGE.encode() + b"}"):
+        with pytest.raises(FormatError) as error:
+            service_records.revive_record("ck", body)
+        told[bytes(body[:7])] = str(error.value).partition("found ")[2]
+    assert list(told.values()) == [
+        "no JSON",
+        "no JSON",
+        "JSON that is nested too deeply",
+        "no field 'so'",
+        "JSON of another shape",
+        "a number of too many digits",
+    ]
