@@ -52,7 +52,7 @@ def require(kind: TableFormat, target: Target) -> None:
     try:
         import_module(library)
     except ImportError as error:
-        raise UnavailableError(f'{kind} tables need {library}: pip install "mqtool[{kind}]"') from error
+        raise UnavailableError(f'{kind} tables need {library}: pip install "rocketmq-mqtool[{kind}]"') from error
 
 
 def publish(kind: TableFormat, target: Target) -> bool:

@@ -59,7 +59,7 @@ def require_spark() -> None:
     try:
         import pyspark  # noqa: F401, PLC0415
     except ImportError as error:
-        raise UnavailableError('Spark needs pyspark: pip install "mqtool[spark]" (and Java 17)') from error
+        raise UnavailableError('Spark needs pyspark: pip install "rocketmq-mqtool[spark]" (and Java 17)') from error
     version = java_version()
     where = f"JAVA_HOME is {os.environ['JAVA_HOME']}" if os.environ.get("JAVA_HOME") else "JAVA_HOME is not set"
     if version is None:

@@ -2,7 +2,7 @@
 
 `RemotePath` answers what the reading layer asks of a `Path`. Its answers come from one listing, made when the store
 was opened, so that opening costs a few requests however many queues there are. No file is fetched whole: each read
-asks for the bytes it wants. Needs fsspec and a driver for the scheme, e.g. `pip install "mqtool[s3]"`.
+asks for the bytes it wants. Needs fsspec and a driver for the scheme, e.g. `pip install "rocketmq-mqtool[s3]"`.
 """
 
 import posixpath
@@ -38,7 +38,7 @@ def file_system(url: str) -> tuple[Any, str]:
     try:
         from fsspec.core import url_to_fs  # noqa: PLC0415 - an extra
     except ImportError as error:
-        raise UsageError(f'{url}: needs fsspec; pip install "mqtool[s3]"') from error
+        raise UsageError(f'{url}: needs fsspec; pip install "rocketmq-mqtool[s3]"') from error
     try:
         found, path = url_to_fs(url)
     except (ImportError, ValueError) as error:

@@ -199,7 +199,7 @@ def rocksdict() -> Any:
     try:
         import rocksdict as library  # noqa: PLC0415 - an extra
     except ImportError as error:
-        raise UnavailableError("RocksDB is read with rocksdict; install mqtool[rocksdb]") from error
+        raise UnavailableError("RocksDB is read with rocksdict; install rocketmq-mqtool[rocksdb]") from error
     return library
 
 

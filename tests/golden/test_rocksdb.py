@@ -19,7 +19,7 @@ from tests.support.builder import StoreBuilder
 from tests.support.stores import answers, copy_store, store_fixture, tree_digest
 
 if importlib.util.find_spec("rocksdict") is None:
-    pytest.skip("rocksdict is not installed: pip install mqtool[rocksdb]", allow_module_level=True)
+    pytest.skip("rocksdict is not installed: pip install rocketmq-mqtool[rocksdb]", allow_module_level=True)
 
 import rocksdict
 
@@ -243,7 +243,7 @@ def test_without_the_library_the_queues_are_unknown_and_the_log_is_read(tmp_path
     with mqtool.open(ROOT) as store:
         found = verify(store)
         assert sum(1 for _ in store.messages()) == 47
-        assert "mqtool[rocksdb]" in store.rocksdb.problem
+        assert "rocketmq-mqtool[rocksdb]" in store.rocksdb.problem
     assert [check.area.value for check in found.checks if check.state.value == "unknown"] == ["consumequeue", "config"]
 
 

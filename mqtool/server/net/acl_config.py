@@ -71,7 +71,7 @@ def load(path: Path) -> AclConfig:
     try:
         import yaml  # noqa: PLC0415 - only who uses accounts needs it
     except ImportError as error:
-        raise UnavailableError("accounts need PyYAML: pip install 'mqtool[serve]'") from error
+        raise UnavailableError("accounts need PyYAML: pip install 'rocketmq-mqtool[serve]'") from error
     try:
         document = yaml.safe_load(read_file(path).decode("utf-8")) or {}
     except StoreError as error:

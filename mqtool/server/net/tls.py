@@ -17,8 +17,8 @@ from mqtool.errors import RemoteProtocolError, UnavailableError, UsageError
 
 CLIENT_HELLO = 0x16
 NO_CERTIFICATE = (
-    "a TLS connection, and there is no certificate: give --tls-cert FILE, or install 'mqtool[tls]' for a "
-    "self-signed one"
+    "a TLS connection, and there is no certificate: give --tls-cert FILE, "
+    "or install 'rocketmq-mqtool[tls]' for a self-signed one"
 )
 _LEEWAY, _LIFETIME = timedelta(days=1), timedelta(days=3650)
 _READ_SIZE = 256 << 10
