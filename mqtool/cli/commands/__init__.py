@@ -28,6 +28,7 @@ RESCUE = "Rescue"
 COPY = "Copy"
 MOVE = "Move messages"
 SERVE = "Serve"
+LEARN = "Learn"
 
 COMMANDS = {
     "info": Command(LOOK, "Describe a store: release, layout, topics, groups."),
@@ -57,4 +58,5 @@ COMMANDS = {
     "append": Command(MOVE, "Append messages to a store as a broker would."),
     "replay": Command(MOVE, "Send messages of a store or an export again."),
     "serve": Command(SERVE, "Serve a store to real clients: broker and name server."),
+    "help": Command(LEARN, "Print a page of the documentation, or search it."),
 }

@@ -1,0 +1,60 @@
+"""The pages of docs/ by topic: installed with the package, or read from the checkout that it runs in."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_INDEX = frozenset({"README", "index"})
+_TITLE = re.compile(r"^# (.+)$", re.MULTILINE)
+_PACKAGE = Path(__file__).resolve().parents[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page.
+
+    Attributes:
+        topic: path below docs/ without `.md`; a page `README` or `index` has the name of its directory.
+        title: its first heading.
+        text: all of it, Markdown.
+    """
+
+    topic: str
+    title: str
+    text: str
+
+
+def pages() -> list[Page]:
+    """Returns all pages, by topic; none where the package was installed without them."""
+    root = next((path for path in (_PACKAGE / "docs", _PACKAGE.parent / "docs") if path.is_dir()), None)
+    return [] if root is None else sorted(_pages(root), key=lambda page: page.topic)
+
+
+def _pages(root: Path) -> Iterator[Page]:
+    for path in root.rglob("*.md"):
+        words = path.relative_to(root).with_suffix("").parts
+        topic = "/".join(words[:-1] if words[-1] in _INDEX else words)
+        text = path.read_text("utf-8")
+        title = _TITLE.search(text)
+        yield Page(topic or words[-1].lower(), title[1] if title else topic, text)
+
+
+def named(found: list[Page], topic: str) -> list[Page]:
+    """Returns the page of a topic, or all whose last word it is: `recovery` for `explanation/recovery`."""
+    wanted = topic.lower().strip("/")
+    exact = [page for page in found if page.topic.lower() == wanted]
+    return exact or [page for page in found if page.topic.lower().endswith(f"/{wanted}")]
+
+
+def search(found: list[Page], words: tuple[str, ...]) -> list[Page]:
+    """Returns pages that hold all words, in any case; those that have them in their title or most often come first."""
+    wanted = [word.lower() for word in words]
+    ranked = []
+    for page in found:
+        title, text = page.title.lower(), page.text.lower()
+        counts = [text.count(word) for word in wanted]
+        if all(counts):
+            in_title = sum(word in title or word in page.topic.lower() for word in wanted)
+            ranked.append((-in_title, -min(counts) * 1000 // len(text), page.topic, page))
+    return [page for *_, page in sorted(ranked, key=lambda row: row[:3])]

@@ -1,0 +1,40 @@
+"""`mqtool help`: pages by topic, and pages found by their words."""
+
+import json
+
+from mqtool.cli.app import run
+from tests.house.modules import ROOT
+
+
+def test_without_a_topic_every_page_is_listed_once(capsys):
+    assert run(["help", "--format", "jsonl"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    topics = [row["topic"] for row in rows]
+    assert len(topics) == len(set(topics)) == len(list((ROOT / "docs").rglob("*.md")))
+    assert all(row["title"] for row in rows)
+
+
+def test_a_topic_is_printed_as_it_was_written(capsys):
+    assert run(["help", "exit-codes"]) == 0
+    [path] = (ROOT / "docs").rglob("exit-codes.md")
+    assert capsys.readouterr().out == path.read_text("utf-8")
+
+
+def test_words_of_a_topic_and_the_end_of_its_path_are_enough(capsys):
+    assert run(["help", "Exit", "codes"]) == 0
+    spelled = capsys.readouterr().out
+    assert run(["help", "rb-01"]) == 0
+    assert spelled.startswith("# ")
+    assert capsys.readouterr().out.startswith("# RB-01")
+
+
+def test_other_words_are_searched_for_in_all_pages(capsys):
+    assert run(["help", "disk", "FULL", "--format", "jsonl"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert rows[0]["topic"].endswith("RB-11")
+    assert all(row["text"] == "" for row in rows)
+
+
+def test_words_that_no_page_has_are_an_answer_of_no(capsys):
+    assert run(["help", "xylophone", "zither"]) == 1
+    assert "`mqtool help` lists all topics" in capsys.readouterr().err

@@ -1,0 +1,96 @@
+"""What is published works where nothing else is: built from the tree, installed into an empty environment, used."""
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import mqtool
+from tests.house.modules import ROOT
+
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.xdist_group("wheel")]
+STORE = str(ROOT / "fixtures" / "orders-5.5.0" / "store")
+
+
+def clean_environment() -> dict[str, str]:
+    """The environment without anything that leads to this tree or to the interpreter that runs the tests."""
+    dropped = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PYTHON")
+    return {name: value for name, value in os.environ.items() if name not in dropped}
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    arguments = [str(word) for word in command]
+    result = subprocess.run(
+        arguments,
+        cwd=cwd,
+        env=clean_environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, f"{arguments}: {result.stdout[-2000:]}{result.stderr[-2000:]}"
+    return result.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    """`python -m build`: the sdist, and the wheel that is made of it and nothing else."""
+    target = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", target, ROOT, cwd=target)
+    [found] = target.glob("*.whl")
+    assert [path.name for path in target.glob("*.tar.gz")] == [f"rocketmq_mqtool-{mqtool.__version__}.tar.gz"]
+    return found
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory) -> Path:
+    """The directory of programs of an environment that has the wheel and what it requires."""
+    directory = tmp_path_factory.mktemp("installed")
+    venv.create(directory / "env", with_pip=True)
+    programs = directory / "env" / "bin"
+    run(programs / "python", "-m", "pip", "install", "--disable-pip-version-check", "--quiet", wheel, cwd=directory)
+    return programs
+
+
+def test_the_wheel_holds_the_package_and_its_pages_and_nothing_else(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
+    information = f"rocketmq_mqtool-{mqtool.__version__}.dist-info/"
+    assert [name for name in names if not name.startswith(("mqtool/", information))] == []
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "mqtool", "docs"]
+    files = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    package = {name for name in files if name.startswith("mqtool/") and (ROOT / name).exists()}
+    pages = {f"mqtool/{name}" for name in files if name.endswith(".md") and (ROOT / name).exists()}
+    assert {name for name in names if name.startswith("mqtool/")} == package | pages
+
+
+def test_the_name_of_the_distribution_is_its_own_and_the_command_is_mqtool():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert project["name"] == "rocketmq-mqtool"
+    assert list(project["scripts"]) == ["mqtool"]
+
+
+def test_the_installed_program_works_away_from_the_tree(installed, tmp_path):
+    program = installed / "mqtool"
+    assert run(program, "--version", cwd=tmp_path).startswith(f"mqtool {mqtool.__version__}\n")
+    assert json.loads(run(program, "info", STORE, "--format", "json", cwd=tmp_path))["ok"] is True
+    assert run(program, "verify", STORE, cwd=tmp_path).startswith(f"{STORE}: clean")
+    assert run(program, "help", "exit-codes", cwd=tmp_path).startswith("# ")
+    run(program, "export", STORE, "--output", "lake", cwd=tmp_path)
+    run(program, "report", STORE, "--output", "report.html", cwd=tmp_path)
+    assert (tmp_path / "report.html").read_text("utf-8").startswith("<!DOCTYPE html>")
+    where = run(installed / "python", "-c", "import mqtool; print(mqtool.__file__)", cwd=tmp_path)
+    assert Path(where.strip()).is_relative_to(installed.parent)
+
+
+def test_the_first_use_compiles_nothing_that_takes_time(installed, tmp_path):
+    """Without the extra `fast` there are no compiled loops: all commands work at once."""
+    asked = "from mqtool import kernels; print(kernels.load())"
+    assert run(installed / "python", "-c", asked, cwd=tmp_path) == "None\n"
+    assert {path.suffix for path in (installed.parent).rglob("*.nb[ci]")} == set()
