@@ -15,13 +15,11 @@ from tests.support.stores import copy_store
 README = (ROOT / "README.md").read_text("utf-8")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 BLOCKS = [match.groups() for match in BLOCK.finditer(README)]
-COMMANDS = [
-    line.removeprefix("$ ")
-    for kind, text in BLOCKS
-    if kind == "console"
-    for line in text.splitlines()
-    if line.startswith("$ mqtool ")
-]
+COMMANDS = re.findall(r"\| `(mqtool [^`]+)` \|$", README, re.MULTILINE)
+REPAIR = (ROOT / "docs" / "repair.md").read_text("utf-8")
+LIBRARY = (ROOT / "docs" / "library.md").read_text("utf-8")
+ONE_SCREEN = 80
+"""Lines of the README at most; a line of a browser's window shows about two of them."""
 
 
 def run(*command: str, cwd: Path = ROOT) -> str:
@@ -45,46 +43,67 @@ def test_a_command_of_the_readme_prints_something(command, tmp_path):
     assert run(sys.executable, "-m", *shlex.split(command), cwd=tmp_path).strip()
 
 
-def test_the_readme_shows_commands_and_library_use():
-    assert len(COMMANDS) >= 5
-    assert [kind for kind, _ in BLOCKS].count("python") == 1
+def test_the_readme_is_one_screen_with_five_tasks():
+    assert len(COMMANDS) == 5
+    assert README.count("\n") <= ONE_SCREEN
 
 
-def test_the_library_example_of_the_readme_runs():
-    source = next(text for kind, text in BLOCKS if kind == "python")
-    printed = run(sys.executable, "-c", source)
-    assert "FOUND 4\n" in printed
+def test_the_readme_shows_the_two_commands_for_developers_and_ci_runs_the_second():
+    scripts = [line.split() for kind, text in BLOCKS if kind == "sh" for line in text.splitlines() if line[:2] == "./"]
+    assert scripts == [["./demo"], ["./check"]]
+    ran = re.findall(r"^exec (.+?)(?: <.*)?$", (ROOT / ".ci" / "run").read_text("utf-8"), re.MULTILINE)
+    assert ran == ["./check"]
 
 
 @pytest.mark.slow
-def test_the_library_example_of_the_readme_survives_a_damaged_store(tmp_path):
+def test_the_picture_of_the_readme_is_what_the_command_prints():
+    shown = re.findall(r"!\[[^\]]{20,}\]\((\S+)\)", README)  # with a text for those who do not see it
+    assert shown == ["docs/pictures/terminal.svg"]
+    assert "current" in run(sys.executable, "docs/terminal_picture.py", "--check")
+    assert "http" not in (ROOT / shown[0]).read_text("utf-8").replace("http://www.w3.org/2000/svg", "")
+
+
+def damage_example() -> str:
+    [source] = [text for kind, text in BLOCK.findall(LIBRARY) if kind == "python" and "mqtool.Damage)" in text]
+    return source
+
+
+def test_the_example_of_damage_runs_on_an_intact_store():
+    assert "k0" in run(sys.executable, "-c", damage_example())
+
+
+@pytest.mark.slow
+def test_the_example_of_damage_survives_a_damaged_store(tmp_path):
     store = copy_store("orders-5.5.0", tmp_path / "fixtures" / "orders-5.5.0")
     segment = store / "commitlog" / f"{0:020}"
     data = bytearray(segment.read_bytes())
     data[100] ^= 1  # in the body of the first record, which the example selects
     segment.write_bytes(data)
-    source = next(text for kind, text in BLOCKS if kind == "python")
-    assert "damaged: " in run(sys.executable, "-c", source, cwd=tmp_path)
+    assert "damaged: " in run(sys.executable, "-c", damage_example(), cwd=tmp_path)
 
 
 @pytest.mark.slow
-def test_the_changes_of_the_readme_can_be_made_and_taken_back(tmp_path):
+def test_the_changes_of_the_page_on_repair_can_be_made_and_undone(tmp_path):
     (tmp_path / "fixtures").symlink_to(ROOT / "fixtures")
-    changes = [text for kind, text in BLOCKS if kind == "sh" and ("mqtool append" in text or "mqtool undo" in text)]
-    assert len(changes) == 2
-    script = 'set -eo pipefail\nmqtool() { $PYTHON -m mqtool "$@"; }\n' + "".join(changes)
+    [change] = [text for kind, text in BLOCK.findall(REPAIR) if kind == "sh" and "mqtool append" in text]
+    assert "mqtool undo copy" in change
+    script = 'set -eo pipefail\nmqtool() { $PYTHON -m mqtool "$@"; }\n' + change
     assert re.search(r"^present +yes$", run("bash", "-c", script, cwd=tmp_path), re.MULTILINE)
 
 
 @pytest.mark.slow
-def test_the_demo_runs():
-    assert "$ mqtool info" in run("./demo")
+def test_the_demo_runs_and_names_the_report_that_it_has_written(tmp_path):
+    report = tmp_path / "report.html"
+    shown = run("./demo", str(report))
+    assert "$ mqtool info" in shown
+    assert f"The report is {report}: open it in a browser." in shown
+    assert "do not start the broker" in report.read_text("utf-8")
 
 
 def test_every_link_leads_to_a_file():
     links = [
         (page, link)
-        for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+        for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").rglob("*.md")]
         for link in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text("utf-8"))
     ]
     assert [f"{page.name}: {link}" for page, link in links if not (page.parent / link).exists()] == []
