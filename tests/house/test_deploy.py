@@ -267,9 +267,7 @@ def test_systemd_takes_the_units(tmp_path):
         pytest.skip("needs systemd-analyze")
     for path in (DEPLOY / "systemd").glob("mqtool*"):
         text = (
-            path.read_text("utf-8")
-            .replace("/usr/local/bin/mqtool", "/bin/true")
-            .replace("User=rocketmq", "User=root")
+            path.read_text("utf-8").replace("/usr/local/bin/mqtool", "/bin/true").replace("User=rocketmq", "User=root")
         )
         (tmp_path / path.name.replace("@", "@data-store")).write_text(text)
     units = sorted(tmp_path.iterdir())
