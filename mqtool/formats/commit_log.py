@@ -85,9 +85,12 @@ BLANK = cs.Struct(
 )
 
 HEADS = tuple(codec.leading_fields(RECORD, sys_flag=bits << 4) for bits in range(4))
-"""Fields up to body_length for each host shape, indexed by `(sys_flag >> 4) & 3`."""
+"""Fields up to body_length, indexed by `host_shape`."""
 
-_HEAD_STRUCTS = tuple(codec.struct_of(head) for head in HEADS)
+HEAD_STRUCTS = tuple(codec.struct_of(head) for head in HEADS)
+"""Reader and writer of these fields."""
+
+_HEAD_NAMES = tuple(field.name for field in HEADS[0])
 
 _SYS_FLAG = [field.name for field in HEADS[0]].index("sys_flag")
 
@@ -95,7 +98,7 @@ FRAME = codec.struct_of(HEADS[0][:2])
 """Reader of total_size and magic_code: all that following records needs."""
 
 BODY_POSITIONS = tuple(head[-1].offset + head[-1].size for head in HEADS)
-"""Where the body starts in a record, indexed by `(sys_flag >> 4) & 3`: 88, 100, 100, 112."""
+"""Where the body starts in a record, indexed by `host_shape`: 88, 100, 100, 112."""
 
 
 def host_shape(sys_flag: int) -> int:
@@ -108,9 +111,18 @@ def field_offset(name: str, host_shape: int = 0) -> int:
 
     Args:
         name: field name of RECORD, up to body_length.
-        host_shape: `(sys_flag >> 4) & 3`.
+        host_shape: see `host_shape`.
     """
     return next(field.offset for field in HEADS[host_shape] if field.name == name)
+
+
+def _reader_of(name: str) -> struct.Struct:
+    return codec.struct_of(tuple(field for field in HEADS[0] if field.name == name))
+
+
+_SYS_FLAG_AT, _SYS_FLAG_READER = field_offset("sys_flag"), _reader_of("sys_flag")
+_STORE_TIME_AT = tuple(field_offset("store_timestamp", shape) for shape in range(4))
+_TIME_READER = _reader_of("store_timestamp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,35 +177,69 @@ def parse_record(data: Buffer, position: int = 0) -> Record:
             f"expected {total_size} bytes, found {len(view) - position}", layout="record", position=position
         )
     try:
-        return _parse_whole(view[position : position + total_size], magic_code)
+        return _read_whole(view[position : position + total_size], is_v2=magic_code == MAGIC_V2)
     except (struct.error, FormatError) as error:
         raise FormatError(f"lengths do not add up: {error}", layout="record", position=position) from error
 
 
-def _parse_whole(record: memoryview, magic_code: int) -> Record:
-    head = _HEAD_STRUCTS[0]
-    values = head.unpack_from(record)
-    shape = (values[_SYS_FLAG] >> 4) & 3
-    if shape:
-        head = _HEAD_STRUCTS[shape]
-        values = head.unpack_from(record)
-    at = head.size
-    body = bytes(record[at : at + max(0, values[-1])])
+def _read_whole(data: memoryview, *, is_v2: bool) -> Record:
+    record, end = read_fields(data, is_v2=is_v2)
+    if end != len(data) or len(record.properties) != max(0, record.properties_length):
+        raise FormatError(f"total_size is {len(data)}, the fields take {end} bytes", layout="record")
+    return record
+
+
+def read_fields(data: Buffer, *, is_v2: bool) -> tuple[Record, int]:
+    """Reads a record field by field, the one scalar decoder: neither magic code nor total_size are looked at.
+
+    Args:
+        data: begins with the record; body, topic and properties are shorter than stated where it ends.
+        is_v2: whether the topic's length has two bytes.
+
+    Returns:
+        The record, and the position after its last field.
+
+    Raises:
+        struct.error: the bytes end before a fixed field or a length does.
+        FormatError: the topic's length is negative, of which Java cannot make a string.
+    """
+    values = _head_values(data)
+    at = HEAD_STRUCTS[host_shape(values[_SYS_FLAG])].size
+    body = bytes(data[at : at + max(0, values[-1])])
     at += len(body)
-    length = TOPIC_LENGTH_V2 if magic_code == MAGIC_V2 else TOPIC_LENGTH_V1
-    (topic_length,) = length.unpack_from(record, at)
-    if topic_length < 0:  # Java cannot make a string of it
+    length = TOPIC_LENGTH_V2 if is_v2 else TOPIC_LENGTH_V1
+    (topic_length,) = length.unpack_from(data, at)
+    if topic_length < 0:
         raise FormatError(f"topic_length is {topic_length}", layout="record")
     at += length.size
-    topic = bytes(record[at : at + topic_length])
+    topic = bytes(data[at : at + topic_length])
     at += len(topic)
-    (properties_length,) = PROPERTIES_LENGTH.unpack_from(record, at)
+    (properties_length,) = PROPERTIES_LENGTH.unpack_from(data, at)
     at += PROPERTIES_LENGTH.size
-    properties = bytes(record[at : at + max(0, properties_length)])
-    found = at + len(properties)
-    if found != len(record) or len(properties) != max(0, properties_length):
-        raise FormatError(f"total_size is {len(record)}, the fields take {found} bytes", layout="record")
-    return Record(*(*values, body, topic_length, topic, properties_length, properties))
+    properties = bytes(data[at : at + max(0, properties_length)])
+    record = Record(*(*values, body, topic_length, topic, properties_length, properties))
+    return record, at + len(properties)
+
+
+def head_fields(data: Buffer) -> dict[str, Any]:
+    """Returns the fields of a record up to body_length by name, hosts as bytes.
+
+    Raises:
+        struct.error: the bytes end before.
+    """
+    return dict(zip(_HEAD_NAMES, _head_values(data), strict=True))
+
+
+def _head_values(data: Buffer) -> tuple[Any, ...]:
+    values = HEAD_STRUCTS[0].unpack_from(data)
+    shape = host_shape(values[_SYS_FLAG])
+    return HEAD_STRUCTS[shape].unpack_from(data) if shape else values
+
+
+def store_timestamp(record: Buffer) -> int:
+    """Returns the store timestamp of a complete record without reading the rest of it."""
+    (sys_flag,) = _SYS_FLAG_READER.unpack_from(record, _SYS_FLAG_AT)
+    return int(_TIME_READER.unpack_from(record, _STORE_TIME_AT[host_shape(sys_flag)])[0])
 
 
 def frame_size(data: Buffer, position: int, left: int) -> int:
@@ -247,13 +293,12 @@ def build_record(record: Record) -> bytes:
     Raises:
         FormatError: a value does not fit its field.
     """
-    head = _HEAD_STRUCTS[(record.sys_flag >> 4) & 3]
+    head = HEAD_STRUCTS[host_shape(record.sys_flag)]
     length = TOPIC_LENGTH_V2 if record.magic_code == MAGIC_V2 else TOPIC_LENGTH_V1
-    names = [field.name for field in HEADS[(record.sys_flag >> 4) & 3]]
     try:
         return b"".join(
             (
-                head.pack(*(getattr(record, name) for name in names)),
+                head.pack(*(getattr(record, name) for name in _HEAD_NAMES)),
                 record.body,
                 length.pack(record.topic_length),
                 record.topic,

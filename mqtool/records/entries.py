@@ -23,13 +23,12 @@ from mqtool.formats.dledger import (
 from mqtool.records.damage import Damage, DamageKind, Tail
 from mqtool.records.frame_scan import FrameScan, Stop
 from mqtool.records.frames import Frames
+from mqtool.records.record_search import frame_starts
 from mqtool.records.resync import Witness
 from mqtool.records.segment_bytes import WINDOW, Read, ReadInto
 from mqtool.records.walk import SegmentSpan, SegmentWalk
 
 _HEAD = ENTRY_HEADER_SIZE + commit_log.FRAME.size
-_MAGICS = (commit_log.MAGIC_V1, commit_log.MAGIC_V2)
-_STARTS = tuple(magic.to_bytes(4, "big", signed=True) for magic in _MAGICS)
 _STEP = 1 << 16
 _HEADS = struct.Struct(
     f"{BLANK_ENTRY.struct.format}{ENTRY_HEADER_SIZE - BLANK_ENTRY_SIZE}x{commit_log.FRAME.format.removeprefix('>')}"
@@ -210,13 +209,7 @@ class EntryWalk(SegmentWalk):
         ahead, at = _HEAD - 4, start
         while at < self._data_end:
             data = self._segment.read(at, min(_STEP, self._data_end - at) + _HEAD - 1)
-            found = []
-            for code in _STARTS:
-                place = data.find(code, ahead)
-                while place >= 0:
-                    found.append(place - ahead)
-                    place = data.find(code, place + 1)
-            yield from (at + place for place in sorted(found) if place < _STEP)
+            yield from (at + place for place in frame_starts(data, magic_at=ahead) if place < _STEP)
             at += _STEP
 
     def _tail_at(self, at: int, length: int, *, is_stale: bool) -> Tail:

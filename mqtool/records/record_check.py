@@ -19,7 +19,7 @@ LARGEST_JAVA_ARRAY = java.INT_MAX - 2
 _CHUNK = 4 << 20
 _I16 = commit_log.PROPERTIES_LENGTH
 _I32 = codec.struct_of(commit_log.HEADS[0][:1])
-_HEADS = tuple(codec.struct_of(head) for head in commit_log.HEADS)
+_HEADS = commit_log.HEAD_STRUCTS
 _SHORTEST_HEAD = _HEADS[0].size
 _SYS_FLAG_AT = commit_log.field_offset("sys_flag")
 
@@ -141,7 +141,7 @@ class RecordCheck:
     def _head(self, cursor: "_Cursor", start: int, total: int) -> dict[str, int]:
         shortest = cursor.peek(start, _SHORTEST_HEAD)
         (sys_flag,) = _I32.unpack_from(shortest, _SYS_FLAG_AT)
-        shape = (sys_flag >> 4) & 3
+        shape = commit_log.host_shape(sys_flag)
         head = _HEADS[shape]
         values = head.unpack(cursor.peek(start, head.size))
         if total < max(len(value) for value in values if isinstance(value, bytes)):
@@ -167,7 +167,7 @@ class RecordCheck:
             if wrong:
                 return Checked(-1, ok=False, reason=wrong)
         read_length = (
-            _HEADS[(fields["sys_flag"] >> 4) & 3].size
+            _HEADS[commit_log.host_shape(fields["sys_flag"])].size
             + max(fields["body_length"], 0)
             + length.size
             + topic_length

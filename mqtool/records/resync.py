@@ -6,7 +6,6 @@ lengths, own physical offset and CRC all agree, and is not denied by a witness (
 other record starts)?
 """
 
-import struct
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -14,12 +13,10 @@ import numpy as np
 from mqtool.formats import commit_log
 from mqtool.records import segment_bytes
 from mqtool.records.damage import DamageKind
+from mqtool.records.record_search import BLANK_CODE, RECORD_CODES, frame_starts
 from mqtool.records.segment_bytes import SegmentBytes
 
-_MAGIC_STARTS = sorted({struct.pack(">i", magic)[:3] for magic in (commit_log.MAGIC_V1, commit_log.MAGIC_V2)})
-_MAGIC_STARTS += [struct.pack(">i", commit_log.MAGIC_BLANK)]
-"""`bytes.find` is four times faster than one regular expression for all; the two versions differ in the last byte."""
-_MAGIC_AT = commit_log.FRAME.size - 4
+_CODES = (*RECORD_CODES, BLANK_CODE)
 _FIRST_STEP = 1 << 16
 _LONGEST_ENCLOSED = 64 << 20
 """A chain of frames longer than this is in nobody's body: the broker takes bodies of 4 MiB (maxMessageSize)."""
@@ -166,22 +163,11 @@ def _candidates(segment: SegmentBytes, position: int, end: int) -> Iterator[int]
         data = segment.read(at, min(step, end - at) + commit_log.FRAME.size - 1)
         if len(data) < commit_log.FRAME.size:
             return
-        for found in _magics(data):
+        for found in frame_starts(data, _CODES):
             if at + found < end and segment.is_boundary(at + found):
                 yield at + found
         at += len(data) - commit_log.FRAME.size + 1
         step = min(2 * step, segment_bytes.WINDOW)
-
-
-def _magics(data: bytes) -> list[int]:
-    """Returns the positions of frames whose magic codes are in some bytes, ascending."""
-    found = []
-    for start in _MAGIC_STARTS:
-        at = data.find(start, _MAGIC_AT)
-        while at >= 0:
-            found.append(at - _MAGIC_AT)
-            at = data.find(start, at + 1)
-    return sorted(found)
 
 
 def is_older(segment: SegmentBytes, position: int, newest: int) -> bool:

@@ -7,15 +7,13 @@ ConsumeQueueStore.isMappedFileMatchedRecover, IndexService.isMappedFileMatchedRe
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from mqtool.formats import codec, commit_log
+from mqtool.formats import commit_log
 from mqtool.formats.checkpoint import Checkpoint
 from mqtool.formats.dledger import ENTRY_HEADER_SIZE
 from mqtool.records.record_check import Read, RecordCheck
 from mqtool.records.recovery_rules import RecoveryRules
 
 _LAST_SEGMENTS = 3
-_HEADS = tuple(codec.struct_of(head) for head in commit_log.HEADS)
-_NAMES = tuple(field.name for field in commit_log.HEADS[0])
 _LONGEST_HEAD = commit_log.BODY_POSITIONS[-1]
 
 
@@ -154,5 +152,4 @@ def _is_unindexed(stored: int, checkpoint: Checkpoint, rules: RecoveryRules) -> 
 def _head(read: Read, position: int = 0) -> dict[str, int]:
     """Returns the fields in front of the first record's body; zeros for those after the segment's end."""
     head = read(position, _LONGEST_HEAD).ljust(_LONGEST_HEAD, b"\0")
-    sys_flag = _HEADS[0].unpack_from(head)[_NAMES.index("sys_flag")]
-    return dict(zip(_NAMES, _HEADS[(sys_flag >> 4) & 3].unpack_from(head), strict=True))
+    return commit_log.head_fields(head)

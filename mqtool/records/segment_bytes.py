@@ -94,7 +94,7 @@ class SegmentBytes:
     def host_shapes(self, position: int) -> tuple[int, ...]:
         """Returns the four host shapes, the one first that the record at a position states."""
         sys_flag = self.peek(position + _SYS_FLAG_AT, _I32.size)
-        stated = (_I32.unpack(sys_flag)[0] >> 4) & 3 if len(sys_flag) == _I32.size else 0
+        stated = commit_log.host_shape(_I32.unpack(sys_flag)[0]) if len(sys_flag) == _I32.size else 0
         return (stated, *(shape for shape in range(4) if shape != stated))
 
     def sizes_by_lengths(self, position: int, shape: int) -> Iterator[int]:

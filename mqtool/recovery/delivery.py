@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from mqtool.errors import FormatError
-from mqtool.formats import codec, commit_log, hosts, java, properties
+from mqtool.formats import commit_log, hosts, java, properties
+from mqtool.formats.commit_log import Record
 from mqtool.formats.release import Release
 
-_HEADS = tuple(codec.struct_of(head) for head in commit_log.HEADS)
-_NAMES = tuple(tuple(field.name for field in head) for head in commit_log.HEADS)
-_SYS_FLAG = _NAMES[0].index("sys_flag")
 _HIGHEST_PORT = 0xFFFF
 
 
@@ -60,17 +58,17 @@ def decode(raw: bytes, topic: str, queue_id: int, *, release: Release) -> Decode
     if not any(raw):
         return Decoded(Delivery.ZEROS)
     try:
-        fields, body, found, stored = _parse(raw, release)
+        record = _parse(raw, release)
     except (struct.error, FormatError):
         return Decoded(Delivery.UNDECODABLE)
-    offset: int | None = fields["queue_offset"]
-    if java.decode_utf8(found) != topic:
-        offset = _offset_in(topic, properties.decode(stored))
+    offset: int | None = record.queue_offset
+    if java.decode_utf8(record.topic) != topic:
+        offset = _offset_in(topic, properties.decode(record.properties))
         if offset is None:
             return Decoded(Delivery.OTHER_TOPIC)
-    elif fields["queue_id"] != queue_id:
+    elif record.queue_id != queue_id:
         return Decoded(Delivery.OTHER_QUEUE)
-    if body and commit_log.body_crc(body) != fields["body_crc"]:
+    if record.body and commit_log.body_crc(record.body) != record.body_crc:
         return Decoded(Delivery.BAD_CRC)
     return Decoded(Delivery.OK, offset or 0)
 
@@ -83,30 +81,16 @@ def _offset_in(topic: str, found: dict[str, str]) -> int | None:
     return int(stated) if stated and stated.isascii() and stated.isdigit() else None
 
 
-def _parse(raw: bytes, release: Release) -> tuple[dict[str, int], bytes, bytes, bytes]:
-    """Returns the fixed fields, body, topic and properties."""
-    shape = (_HEADS[0].unpack_from(raw)[_SYS_FLAG] >> 4) & 3
-    values = _HEADS[shape].unpack_from(raw)
-    fields = dict(zip(_NAMES[shape], values, strict=True))
-    is_v2 = release >= (5, 5) and fields["magic_code"] == commit_log.MAGIC_V2
-    if release >= (5, 5) and not is_v2 and fields["magic_code"] != commit_log.MAGIC_V1:
+def _parse(raw: bytes, release: Release) -> Record:
+    """Reads the record; the client looks at neither its size nor, in 4.9, at its magic code."""
+    is_5 = release >= (5, 5)
+    magic_code = commit_log.FRAME.unpack_from(raw)[1]
+    record, _ = commit_log.read_fields(raw, is_v2=is_5 and magic_code == commit_log.MAGIC_V2)
+    if is_5 and magic_code not in (commit_log.MAGIC_V1, commit_log.MAGIC_V2):
         raise FormatError("no magic code", layout="record")
-    for name in ("born_host", "store_host"):
-        if not 0 <= hosts.parse(fields[name]).port <= _HIGHEST_PORT:
+    for host in (record.born_host, record.store_host):
+        if not 0 <= hosts.parse(host).port <= _HIGHEST_PORT:
             raise FormatError("no port", layout="record")
-    at = _HEADS[shape].size
-    body = _take(raw, at, max(0, fields["body_length"]))
-    at += len(body)
-    length = commit_log.TOPIC_LENGTH_V2 if is_v2 else commit_log.TOPIC_LENGTH_V1
-    (topic_length,) = length.unpack_from(raw, at)
-    topic = _take(raw, at + length.size, topic_length)
-    at += length.size + len(topic)
-    (properties_length,) = commit_log.PROPERTIES_LENGTH.unpack_from(raw, at)
-    stored = _take(raw, at + commit_log.PROPERTIES_LENGTH.size, max(0, properties_length))
-    return fields, body, topic, stored
-
-
-def _take(raw: bytes, at: int, count: int) -> bytes:
-    if count < 0 or at + count > len(raw):
+    if len(record.properties) != max(0, record.properties_length):
         raise FormatError("the bytes end", layout="record")
-    return raw[at : at + count]
+    return record

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mqtool.formats import file_names
+from mqtool.records.record_search import records_anywhere
 from mqtool.store.commit_log import Segment
 from mqtool.store.files import ReadFile
-from mqtool.store.misplaced import records_in
 from mqtool.store.store import Store
 
 
@@ -41,7 +41,7 @@ def sole_records(store: Store, path: Path) -> SoleRecords | None:
     count, first, last = 0, 0, 0
     own = _segment_of(store, path)
     with ReadFile(path) as file:
-        for position, record in records_in(file):
+        for position, record in records_anywhere(file):
             at = record.physical_offset
             inside = own is not None and own.base <= at < own.end
             if not inside and store.commit_log.read(at, record.total_size) == file.read(position, record.total_size):

@@ -6,22 +6,20 @@ file, is the offset that the file's name should be.
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from mqtool.errors import FormatError, StoreError
+from mqtool.errors import StoreError
 from mqtool.formats import commit_log
-from mqtool.formats.commit_log import Record
+from mqtool.records.record_search import RECORD_CODES, records_anywhere
 from mqtool.store.files import MappedFile, MappedFileList, ReadFile
 from mqtool.store.remote import RemotePath
 
-_BLOCK = 1 << 20
 _MAGIC_AT = commit_log.FRAME.size - 4
 _OFFSET_AT = commit_log.field_offset("physical_offset")
-_MAGICS = tuple(magic.to_bytes(4, "big", signed=True) for magic in (commit_log.MAGIC_V1, commit_log.MAGIC_V2))
 _AGREEING = 2
 """Records that must agree before a file whose name is a possible one is believed to belong elsewhere: the stated
 offset of one record may be damaged."""
@@ -58,41 +56,6 @@ def in_place(listed: MappedFileList, moved: tuple[MappedFile, ...]) -> tuple[Map
     return tuple(sorted((*kept, *moved), key=lambda file: (file.base, file.path)))
 
 
-def records_in(file: ReadFile) -> Iterator[tuple[int, Record]]:
-    """Yields position and value of every record whose lengths and body CRC are right, whatever offset it states."""
-    at = 0
-    while (magic := next_magic(file, at)) is not None:
-        position = magic - _MAGIC_AT
-        record = _record(file, position) if position >= 0 else None
-        if record is None:
-            at = magic + 1
-            continue
-        yield position, record
-        at = position + record.total_size
-
-
-def next_magic(file: ReadFile, at: int) -> int | None:
-    """Returns the first position at or after one where a record's magic code is stored; holes are not read."""
-    while (at := file.next_data(at)) < file.size:
-        block = file.read(at, _BLOCK + 3)
-        hits = [hit for magic in _MAGICS if (hit := block.find(magic)) >= 0]
-        if hits:
-            return at + min(hits)
-        at += _BLOCK
-    return None
-
-
-def _record(file: ReadFile, position: int) -> Record | None:
-    total = int.from_bytes(file.read(position, 4), "big", signed=True)
-    if not commit_log.MIN_RECORD_SIZE <= total <= file.size - position:
-        return None
-    try:
-        record = commit_log.parse_record(file.read(position, total))
-    except FormatError:
-        return None
-    return record if record.body_crc in (0, commit_log.body_crc(record.body)) else None
-
-
 def _stray(path: Path, size: int | None) -> MappedFile | None:
     try:
         if not path.is_file() or not commit_log.MIN_RECORD_SIZE <= path.stat().st_size <= (size or 1 << 62):
@@ -111,7 +74,7 @@ def _named(named: MappedFile, size: int | None) -> MappedFile | None:
     try:
         with ReadFile(named.path) as file:
             head = file.read(0, _OFFSET_AT + 8)
-            if head[_MAGIC_AT : commit_log.FRAME.size] not in _MAGICS:
+            if head[_MAGIC_AT : commit_log.FRAME.size] not in RECORD_CODES:
                 return None
             if head[_OFFSET_AT:] == named.base.to_bytes(8, "big"):
                 return None
@@ -125,7 +88,7 @@ def _named(named: MappedFile, size: int | None) -> MappedFile | None:
 def _base(file: ReadFile, size: int | None, needed: int) -> int | None:
     """Returns the physical offset at which a file begins by the word of its first records; None if they give none."""
     bases: list[int] = []
-    for position, record in records_in(file):
+    for position, record in records_anywhere(file):
         bases.append(record.physical_offset - position)
         if len(bases) >= needed:
             break

@@ -15,17 +15,11 @@ from mqtool.engine.write.commit_log import CommitLog
 from mqtool.errors import CorruptionError, FormatError
 from mqtool.formats import commit_log, index_file
 from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
-from mqtool.formats.commit_log import SysFlag, field_offset
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
 from mqtool.store import by_time
 from mqtool.store.by_time import Boundary
 from mqtool.store.files import MappedFile as FileOnDisk
 
-_FRAME_SIZE, _unpack_frame = commit_log.FRAME.size, commit_log.FRAME.unpack_from
-_MAGICS = (commit_log.MAGIC_V1, commit_log.MAGIC_V2)
-_BORN_HOST_V6 = int(SysFlag.BORN_HOST_V6)
-_SYS_FLAG_AT = field_offset("sys_flag")
-_STORE_TIME_AT = (field_offset("store_timestamp", 0), field_offset("store_timestamp", 1))
 UNKNOWN_TIME = -1
 
 
@@ -65,24 +59,20 @@ class Searcher:
         if file is None or not file.available:
             return None
         position, end = physical_offset - file.file_from_offset, file.read_position
-        if position + _FRAME_SIZE > end:
+        if position + commit_log.FRAME.size > end:
             return None
-        mapping = file.file.mapping
-        total, magic = _unpack_frame(mapping, position)
-        if magic not in _MAGICS or total < commit_log.MIN_RECORD_SIZE or position + total > end:
-            return None
-        return memoryview(mapping)[position : position + total]
+        view = memoryview(file.file.mapping)
+        size = commit_log.frame_size(view, position, end - position)
+        return view[position : position + size] if size and not commit_log.is_blank(view, position) else None
 
     # -- by time -------------------------------------------------------------------------------------------------
 
     def store_time(self, physical_offset: int, size: int) -> int:
         """Returns the store timestamp of a record, -1 if it is not completely in the log (pickupStoreTimestamp)."""
         record = self._log.read(physical_offset, size) if physical_offset >= self._log.queue.min_offset else None
-        if record is None or size < _STORE_TIME_AT[1] + 8:
+        if record is None or size < commit_log.MIN_RECORD_SIZE:
             return UNKNOWN_TIME
-        sys_flag = int.from_bytes(record[_SYS_FLAG_AT : _SYS_FLAG_AT + 4], "big")
-        at = _STORE_TIME_AT[bool(sys_flag & _BORN_HOST_V6)]
-        return int.from_bytes(record[at : at + 8], "big", signed=True)
+        return commit_log.store_timestamp(record)
 
     def earliest_store_time(self) -> int:
         """Returns the store timestamp of the first record in the log, -1 if there is none."""

@@ -12,8 +12,8 @@ from typing import Any
 
 from mqtool.engine.disk.files import Files
 from mqtool.engine.disk.mapped_file import MappedFile
-from mqtool.errors import FormatError, LayoutError, NotAStoreError
-from mqtool.formats import commit_log
+from mqtool.errors import LayoutError, NotAStoreError
+from mqtool.records.record_search import holds_record
 from mqtool.recovery.outcome import QueuePlan
 from mqtool.recovery.settings import Settings
 from mqtool.store import Message
@@ -27,8 +27,6 @@ DIRECTORY = "quarantine"
 LISTING = "messages.jsonl"
 """Complete messages among the quarantined bytes, in a form that `mqtool append` reads."""
 
-_MAGICS = tuple((code & 0xFFFFFFFF).to_bytes(4, "big") for code in (commit_log.MAGIC_V1, commit_log.MAGIC_V2))
-_MAGIC_AT = commit_log.field_offset("magic_code")
 _BLOCK = 1 << 20
 
 
@@ -141,20 +139,6 @@ def read_data(path: Path, start: int = 0) -> bytes:
         end = opened.data_end()
         pieces = [opened.read(at, min(_BLOCK, end - at)) for at in range(start, end, _BLOCK)]
     return b"".join(pieces).rstrip(b"\0")
-
-
-def holds_record(data: bytes) -> bool:
-    """Whether the bytes contain a complete record."""
-    for magic in _MAGICS:
-        at = data.find(magic)
-        while at >= 0:
-            try:
-                commit_log.parse_record(data, at - _MAGIC_AT)
-            except (FormatError, ValueError):
-                at = data.find(magic, at + 1)
-            else:
-                return True
-    return False
 
 
 def list_cut_messages(root: "os.PathLike[str]", settings: Settings, cut_from: int, quarantine: Quarantine) -> int:

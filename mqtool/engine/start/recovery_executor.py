@@ -21,13 +21,14 @@ from mqtool.engine.index.reindex import reindex
 from mqtool.engine.options import RecoveryMode, StoreOptions
 from mqtool.engine.queue.queues import AnyQueue, Queues
 from mqtool.engine.start.lock import LeftBy
-from mqtool.engine.start.quarantine import Quarantine, holds_record, list_cut_messages, read_data, wipe_units
+from mqtool.engine.start.quarantine import Quarantine, list_cut_messages, read_data, wipe_units
 from mqtool.errors import LayoutError, StoreError
 from mqtool.formats import file_names, index_file
 from mqtool.formats.delay_levels import parse_delay_levels
 from mqtool.formats.release import MEASURED, V4_9, V5_5
 from mqtool.records.dispatched import IndexKeys
 from mqtool.records.frames import Frames
+from mqtool.records.record_search import holds_record
 from mqtool.recovery.index import SimulatedIndex
 from mqtool.recovery.ledger import Action
 from mqtool.recovery.outcome import FilePlan, Outcome, Plan, QueuePlan

@@ -8,10 +8,10 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import count, groupby, repeat
 
-from mqtool.formats import codec, commit_log, properties
+from mqtool.formats import commit_log, properties
 from mqtool.formats.commit_log import HEADS, SysFlag
 
-HEAD_PACKERS = tuple(codec.struct_of(head) for head in HEADS)
+HEAD_PACKERS = commit_log.HEAD_STRUCTS
 """Fixed fields up to body_length, by host shape."""
 
 HOST_SIZE_V4 = 8

@@ -4,13 +4,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from mqtool.records.record_search import next_magic
 from mqtool.repair.changes import SetAside
 from mqtool.repair.from_findings import changes_of
 from mqtool.repair.runbooks.model import Advice, Aside, Case, Detection, InPlace, Proposal, Runbook, by_findings
 from mqtool.repair.runbooks.steps import explain_start, run_again
 from mqtool.repair.salvage import SalvageOptions, salvage
 from mqtool.store.files import ReadFile
-from mqtool.store.misplaced import next_magic
 
 _LINT = ("lint-size", "lint-legacy-key")
 

@@ -173,7 +173,7 @@ class MovedLog:
             self._at += left - SEGMENT_END
         self._note(old, self._at, len(record))
         record[_OFFSET_AT : _OFFSET_AT + 8] = self._at.to_bytes(8, "big")
-        shape = (int.from_bytes(record[_FLAG_AT : _FLAG_AT + 4], "big") >> 4) & 3
+        shape = commit_log.host_shape(int.from_bytes(record[_FLAG_AT : _FLAG_AT + 4], "big"))
         field = slice(_PREPARED_AT[shape], _PREPARED_AT[shape] + 8)
         half = int.from_bytes(record[field], "big", signed=True)
         if half > 0:  # where its half message was
