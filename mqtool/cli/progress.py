@@ -8,6 +8,7 @@ from typing import Protocol, Self
 
 from mqtool.cli import bars
 from mqtool.cli.options import ProgressMode
+from mqtool.jobs.progress import OnProgress
 
 INTERVAL = 0.5
 """Seconds between two JSON lines."""
@@ -149,6 +150,15 @@ class Bar:
         """Removes the bar."""
         bars.DRAWN.remove(self)
         self._bar.stop()
+
+
+def share_of(bar: Progress, size: int) -> OnProgress:
+    """Returns what moves a bar from 0 to a size, whatever the work counts in."""
+
+    def move(done: int, total: int) -> None:
+        bar.update(size * done // max(1, total))
+
+    return move
 
 
 def show_progress(mode: ProgressMode, what: str, start: int, end: int) -> Progress:

@@ -5,7 +5,6 @@ are no entry headers; all references are updated: prepared_transaction_offset of
 log, while queues and index are rebuilt. Offset message ids change too, since they contain the physical offset.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from mqtool.errors import UnsupportedFormatError
 from mqtool.formats import checkpoint as checkpoint_format
 from mqtool.formats import file_names, timer, topics
 from mqtool.formats.checkpoint import Checkpoint
+from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.rebuild.files import OutputFiles
 from mqtool.rebuild.listing import Listing
 from mqtool.rebuild.result import Result
@@ -35,8 +35,6 @@ _REFERRED = (topics.HALF_TOPIC.encode(), topics.TIMER_TOPIC.encode())
 _COPIED = (file_names.CONFIG, file_names.COMPACTION, file_names.TIMER_WHEEL)
 _MADE = (*KINDS, file_names.COMMIT_LOG, file_names.TIMER_LOG, file_names.CHECKPOINT)
 _NEEDLESS = (file_names.LOCK, file_names.ABORT, file_names.ABORT_BACKUP, file_names.ROCKSDB_STORE)
-
-OnProgress = Callable[[int], None]
 
 
 @dataclass(slots=True)
@@ -63,13 +61,13 @@ class Converted:
     rebuilt: Result = field(default_factory=Result)
 
 
-def convert(store: Store, target: Path, on_progress: OnProgress | None = None) -> Converted:
+def convert(store: Store, target: Path, on_progress: OnProgress = ignore) -> Converted:
     """Writes an ordinary store with the messages of one in DLedger mode.
 
     Args:
         store: opened; is only read.
         target: new or empty directory outside of it.
-        on_progress: called at intervals with the physical offset up to which the old log is converted.
+        on_progress: called with bytes of the old log that are converted.
 
     Raises:
         UsageError: the target is taken.
@@ -79,7 +77,7 @@ def convert(store: Store, target: Path, on_progress: OnProgress | None = None) -
     if not any(segment.entries for segment in store.commit_log.segments):
         raise UnsupportedFormatError(f"{store.path}: has no DLedger log")
     with staged(store.path, target) as staging:
-        return _Conversion(store, staging, on_progress or (lambda _: None)).run()
+        return _Conversion(store, staging, on_progress).run()
 
 
 class _Conversion:
@@ -134,7 +132,7 @@ class _Conversion:
                     places = writer.place(item.sizes)
                     self._refer(item, places)
                     writer.append(item, places, self._prepared(item))
-                self._on_progress(item.base + int(item.positions[-1]))
+                self._on_progress(item.base + int(item.positions[-1]) - log.min_offset, log.bytes_in_use)
             found.end = writer.end
         return writer.last_record if writer.last_record >= 0 else last
 

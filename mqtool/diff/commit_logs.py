@@ -1,25 +1,26 @@
 """The CommitLogs of two stores."""
 
 from mqtool.diff.differences import Alone, Interval, LogDifference, TailSide
-from mqtool.diff.log_bytes import OnBytes, common, compare_bytes, coverage, same_length, without
+from mqtool.diff.log_bytes import common, compare_bytes, coverage, same_length, without
 from mqtool.diff.log_records import regions_of, touched
+from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.records.damage import Damage
 from mqtool.store.commit_log import CommitLog
 
 
-def compare_logs(a: CommitLog, b: CommitLog, on_bytes: OnBytes | None = None) -> LogDifference:
+def compare_logs(a: CommitLog, b: CommitLog, on_progress: OnProgress = ignore) -> LogDifference:
     """Compares two logs.
 
     Args:
         a, b: the logs.
-        on_bytes: called with the number of bytes compared.
+        on_progress: called with bytes that are compared, of those that both have.
 
     Raises:
         StoreError: a file cannot be read.
     """
     in_a, in_b = coverage(a), coverage(b)
     both = common(in_a, in_b)
-    runs = compare_bytes(a, b, both, on_bytes)
+    runs = compare_bytes(a, b, both, on_progress)
     regions = regions_of(runs, touched(a, runs), touched(b, runs))
     alone = _alone("a", a, in_a, in_b) + _alone("b", b, in_b, in_a)
     alone.sort(key=lambda part: (part.start, part.side))

@@ -3,21 +3,20 @@
 Blocks are compared as a whole first; only in those that differ is it looked for where.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from mqtool.diff.differences import Interval
 from mqtool.formats import commit_log as commit_log_format
+from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.store.commit_log import CommitLog
 
 BLOCK = 8 << 20
 """Bytes of each side that are compared at a time."""
 CLOSE = 64
 """Differing bytes nearer to each other than this are one run: records are longer."""
-
-OnBytes = Callable[[int], None]
 
 
 @dataclass
@@ -99,14 +98,15 @@ def without(a: Iterable[Interval], b: Iterable[Interval]) -> list[Interval]:
     return found
 
 
-def compare_bytes(a: CommitLog, b: CommitLog, ranges: Iterable[Interval], on_bytes: OnBytes | None = None) -> Runs:
+def compare_bytes(a: CommitLog, b: CommitLog, ranges: Sequence[Interval], on_progress: OnProgress = ignore) -> Runs:
     """Compares two logs where both have bytes.
 
     Raises:
         StoreError: a file cannot be read.
     """
     parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-    same = 0
+    same = done = 0
+    total = sum(high - low for low, high in ranges)
     for low, high in ranges:
         for at, left, right in _blocks(a, b, low, high):
             if left == right:
@@ -115,8 +115,8 @@ def compare_bytes(a: CommitLog, b: CommitLog, ranges: Iterable[Interval], on_byt
                 runs = _runs(left, right, at)
                 same += len(left) - int(runs[2].sum())
                 parts.append(runs)
-            if on_bytes is not None:
-                on_bytes(len(left))
+            done += len(left)
+            on_progress(done, total)
     if not parts:
         return Runs(same=same)
     starts, ends, counts = (np.concatenate([part[i] for part in parts]) for i in range(3))

@@ -4,9 +4,9 @@ from collections.abc import Collection, Iterator
 
 from mqtool.diff.commit_logs import compare_logs
 from mqtool.diff.differences import Difference, LogDifference, OffsetDifference, QueueDifference
-from mqtool.diff.log_bytes import OnBytes
 from mqtool.diff.queue_units import compare_queue
 from mqtool.formats import file_names
+from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.store import Store
 from mqtool.store.consume_queue import Queue
 from mqtool.store.files import list_directory
@@ -17,20 +17,20 @@ PARTS = ("log", "queues", "offsets")
 Key = tuple[str, str, int]
 
 
-def compare(a: Store, b: Store, parts: Collection[str] = PARTS, on_bytes: OnBytes | None = None) -> Difference:
+def compare(a: Store, b: Store, parts: Collection[str] = PARTS, on_progress: OnProgress = ignore) -> Difference:
     """Compares two stores; nothing is written to either.
 
     Args:
         a, b: the stores.
         parts: of `PARTS`.
-        on_bytes: told of bytes of the CommitLogs as they are compared.
+        on_progress: called with bytes of the CommitLogs that are compared, of those that both have.
 
     Raises:
         StoreError: a file cannot be read.
     """
     log: LogDifference | None = None
     if "log" in parts:
-        log = compare_logs(a.commit_log, b.commit_log, on_bytes)
+        log = compare_logs(a.commit_log, b.commit_log, on_progress)
     queues: list[QueueDifference] = []
     names: list[tuple[str, int]] = []
     if "queues" in parts:

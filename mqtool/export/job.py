@@ -13,10 +13,6 @@ from mqtool.export.sources import Source
 from mqtool.export.tables import TableFormat
 from mqtool.export.task import Task, TaskResult
 
-Done = Callable[[int, int], None]
-"""Is told bytes of log done, and of all."""
-
-
 MOST_TASKS = 100_000
 """Of one store. Each writes files of its own, and is planned and listed by one process."""
 

@@ -12,28 +12,25 @@ from mqtool.errors import UsageError
 from mqtool.export import commit as protocol
 from mqtool.export import tables
 from mqtool.export.fingerprints import require_different_logs
-from mqtool.export.job import Done, ExportRequest, ExportResult, Runner, check_split
+from mqtool.export.job import ExportRequest, ExportResult, Runner, check_split
 from mqtool.export.run import Run
 from mqtool.export.target import target_of
+from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.store import Store
 from mqtool.store.named_files import require_regular
 from mqtool.store.real_path import is_inside
 from mqtool.store.remote import is_url
 
-__all__ = ["Done", "ExportRequest", "ExportResult", "Runner", "export"]
+__all__ = ["ExportRequest", "ExportResult", "Runner", "export"]
 
 
-def _silent(_done: int, _total: int) -> None:
-    """Tells nobody."""
-
-
-def export(request: ExportRequest, runner: Runner, progress: Done = _silent) -> ExportResult:
+def export(request: ExportRequest, runner: Runner, on_progress: OnProgress = ignore) -> ExportResult:
     """Exports; all files of the run are published, or none.
 
     Args:
         request: what.
         runner: where its tasks run.
-        progress: is told how far it has come.
+        on_progress: called with bytes of logs.
 
     Raises:
         NotAStoreError: nothing of a store is where one should be; nothing was written.
@@ -60,7 +57,7 @@ def export(request: ExportRequest, runner: Runner, progress: Done = _silent) -> 
         state = protocol.starting_state(last, saved, request.state, request.target)
         protocol.check_shape(state, request.shape(), request.target)
         opened.enter_context(kernels.use(sum(log_bytes(store) for store in stores)))
-        result = Run(request, target, state, last).go(stores, runner, progress)
+        result = Run(request, target, state, last).go(stores, runner, on_progress)
         if result.committed and request.table is not None:
             tables.publish(request.table, target)
         return result if result.committed else replace(result, finished_earlier=finished)

@@ -8,7 +8,7 @@ import pyarrow as pa
 from mqtool.errors import ExportError
 from mqtool.export import commit as protocol
 from mqtool.export.commit import Manifest
-from mqtool.export.job import Done, ExportRequest, ExportResult, Runner
+from mqtool.export.job import ExportRequest, ExportResult, Runner
 from mqtool.export.parquet import FileEntry, TableWriter, WriteOptions
 from mqtool.export.plan import StorePlan, partitions
 from mqtool.export.read import accept
@@ -19,6 +19,7 @@ from mqtool.export.sources import Source
 from mqtool.export.state import State, mark_at
 from mqtool.export.target import Target
 from mqtool.export.task import Task, TaskResult, damage_batch
+from mqtool.jobs.progress import OnProgress
 from mqtool.records.damage import Damage
 from mqtool.store import Store
 
@@ -45,7 +46,7 @@ class Run:
         self._history = History(target)
         self._removed: list[str] = []
 
-    def go(self, stores: list[Store], runner: Runner, progress: Done) -> ExportResult:
+    def go(self, stores: list[Store], runner: Runner, on_progress: OnProgress) -> ExportResult:
         """Plans, runs and commits; stores are closed once it is known what is to be read."""
         plans, damage, marks = self._plan(stores)
         tasks = self._tasks(plans)
@@ -58,9 +59,9 @@ class Run:
 
         def done(result: TaskResult) -> None:
             self._results.append(result)
-            progress(sum(one.log_bytes for one in self._results), total)
+            on_progress(sum(one.log_bytes for one in self._results), total)
 
-        progress(0, total)
+        on_progress(0, total)
         try:
             runner.run(tasks, done)
             files = self._files(damage)

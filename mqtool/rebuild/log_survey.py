@@ -1,12 +1,12 @@
 """What a CommitLog says about a broker's configuration: topics, queues, groups, which delays have been served."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from mqtool.formats import properties as names
 from mqtool.formats.commit_log import SysFlag
+from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.rebuild.digest import Batch, Wanted
 from mqtool.rebuild.listing import Listing
 from mqtool.rebuild.parts import parts_of, walk_part
@@ -145,13 +145,13 @@ class _Surveyor:
         return self.found
 
 
-def survey_log(store: Store, rules: DispatchRules, on_progress: Callable[[int], None] | None = None) -> LogSurvey:
+def survey_log(store: Store, rules: DispatchRules, on_progress: OnProgress = ignore) -> LogSurvey:
     """Walks the whole log once.
 
     Args:
         store: opened; is only read.
         rules: for dispatch.
-        on_progress: told bytes done, now and then.
+        on_progress: called with bytes of the log.
     """
     surveyor = _Surveyor(rules)
     log = store.commit_log
@@ -159,6 +159,5 @@ def survey_log(store: Store, rules: DispatchRules, on_progress: Callable[[int], 
         for batch in walk_part(part, surveyor, Wanted()):
             for damage in batch.damage:
                 surveyor.found.damage.add(damage)
-            if on_progress is not None:
-                on_progress(batch.end - log.min_offset)
+            on_progress(batch.end - log.min_offset, log.bytes_in_use)
     return surveyor.finish()

@@ -6,12 +6,13 @@ import numpy as np
 
 from mqtool.errors import UsageError
 from mqtool.formats import file_names, index_file
+from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.rebuild.digest import Batch, Digest, Wanted
 from mqtool.rebuild.files import OutputFiles
 from mqtool.rebuild.index_writer import IndexWriter
 from mqtool.rebuild.parts import parts_of, walk_part
 from mqtool.rebuild.result import Result
-from mqtool.rebuild.run import OnProgress, check
+from mqtool.rebuild.run import check
 from mqtool.rebuild.settings import Settings
 from mqtool.records.index_build import IndexFileBuilder
 from mqtool.store.files import ReadFile
@@ -23,7 +24,7 @@ _STEP = 1 << 16
 
 
 def rebuild_index_file(
-    store: Store, out: Path, settings: Settings, name: str, on_progress: OnProgress | None = None
+    store: Store, out: Path, settings: Settings, name: str, on_progress: OnProgress = ignore
 ) -> Result:
     """Makes one index file anew, with its name.
 
@@ -32,7 +33,7 @@ def rebuild_index_file(
         out: new or empty directory; takes `index/NAME`.
         settings: of the broker.
         name: of the file; it need not be there, its place is that of its name among the others.
-        on_progress: told now and then.
+        on_progress: called with bytes of the log.
 
     Raises:
         UsageError: the name is none of an index file; the file before it is not full, so nothing tells where this
@@ -45,7 +46,7 @@ def rebuild_index_file(
     before = max(earlier, key=lambda file: file.path.name, default=None)
     builder, start, skip = _beginning(before, settings)
     wanted = Wanted(queues=False, start=start)
-    result = Result(index_files=[name])
+    result, total = Result(index_files=[name]), store.commit_log.bytes_in_use
     with OutputFiles(out) as output:
         writer = IndexWriter(output, settings.index_slots, settings.index_entries)
         writer.only(name, builder)
@@ -53,8 +54,7 @@ def rebuild_index_file(
         batches = (b for part in parts_of(store.commit_log, wanted, cut=False) for b in walk_part(part, digest, wanted))
         for batch in batches:
             skip = _add(writer, batch, start, skip, result)
-            if on_progress is not None:
-                on_progress(batch.end - store.commit_log.min_offset)
+            on_progress(batch.end - store.commit_log.min_offset, total)
             if writer.is_full:
                 break
         writer.finish()

@@ -1,7 +1,7 @@
 """A rebuild from start to end: one process or several, from the start or from where an earlier run stopped."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 from mqtool import kernels
 from mqtool.errors import StoreError, UsageError
 from mqtool.formats import file_names
+from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.rebuild.digest import Batch, Digest, Wanted
 from mqtool.rebuild.files import OutputFiles
 from mqtool.rebuild.parts import parts_of, walk_part
@@ -27,9 +28,6 @@ KINDS = (
     file_names.INDEX,
 )
 """Directories that a rebuild makes."""
-
-OnProgress = Callable[[int], None]
-"""`on_progress(done)`: bytes of the log dealt with, of `log_bytes`."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +55,7 @@ def rebuild(
     options: Options | None = None,
     *,
     bit_maps: BitMaps | None = None,
-    on_progress: OnProgress | None = None,
+    on_progress: OnProgress = ignore,
 ) -> Result:
     """Makes queues and index anew from a store's CommitLog.
 
@@ -68,7 +66,7 @@ def rebuild(
         wanted: what to make; None for everything.
         options: how.
         bit_maps: see `Sink`; None where queues have no extension.
-        on_progress: told now and then.
+        on_progress: called with bytes of the log.
 
     Returns:
         What was made; everything is with the operating system, nothing is forced to disk.
@@ -82,8 +80,8 @@ def rebuild(
     state, earlier = _notes(store, settings, wanted, options)
     while True:
         try:
-            with OutputFiles(out) as output, kernels.use(log_bytes(store)):
-                sink = Sink(output, settings, wanted, log_bytes(store), bit_maps)
+            with OutputFiles(out) as output, kernels.use(store.commit_log.bytes_in_use):
+                sink = Sink(output, settings, wanted, store.commit_log.bytes_in_use, bit_maps)
                 if earlier is not None:
                     sink.resume(earlier)
                 return _run(store, sink, settings, wanted, options, state, on_progress)
@@ -140,9 +138,9 @@ def _run(
     wanted: Wanted,
     options: Options,
     state: StateFile | None,
-    on_progress: OnProgress | None,
+    on_progress: OnProgress,
 ) -> Result:
-    first, total = store.commit_log.min_offset, log_bytes(store)
+    first, total = store.commit_log.min_offset, store.commit_log.bytes_in_use
     resumed_at = sink.result.next_offset or None
     todo = wanted if resumed_at is None else replace(wanted, start=max(resumed_at, wanted.start or 0))
     noted = resumed_at or first
@@ -151,8 +149,7 @@ def _run(
             raise _NewBatchTopicsError(batch.batch_topics)
         sink.add(batch)
         done = sink.result.next_offset
-        if on_progress is not None:
-            on_progress(min(max(done - first, 0), total))
+        on_progress(min(max(done - first, 0), total), total)
         if state is not None and done - noted >= options.state_interval:
             state.save(sink.state())
             noted = done
@@ -171,14 +168,6 @@ def _batches(store: Store, settings: Settings, wanted: Wanted, jobs: int) -> Ite
     digest = Digest(settings.rules, wanted)
     for part in parts_of(store.commit_log, wanted, cut=False):
         yield from walk_part(part, digest, wanted)
-
-
-def log_bytes(store: Store) -> int:
-    """Returns the bytes from the log's first segment to the end of its last one in use."""
-    log = store.commit_log
-    if not log.segments:
-        return 0
-    return log.segments[log.last_used].end - log.min_offset
 
 
 def _fingerprint(store: Store, settings: Settings, wanted: Wanted) -> dict[str, Any]:

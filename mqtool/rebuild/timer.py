@@ -8,7 +8,7 @@ on it, except that a message near the end of the wheel's window might have been 
 Source: TimerMessageStore.doEnqueue, convertMessage, recover; TimerLog.append; TimerWheel.putSlot (5.5.0).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +17,7 @@ import numpy as np
 from mqtool.errors import FormatError, StoreError
 from mqtool.formats import commit_log, file_names, java, properties, timer, topics
 from mqtool.formats.commit_log import Record, SysFlag
+from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.rebuild.files import OutputFiles
 from mqtool.rebuild.listing import Listing
 from mqtool.rebuild.timer_parts import Parked, Placed, Slot, rows_with
@@ -29,8 +30,6 @@ TOPIC = topics.TIMER_TOPIC.encode()
 DEFAULT_ROLL_WINDOW = 2 * 86_400
 _BLANK_SLOTS = 60
 _ENQUEUED = properties.TIMER_ENQUEUE_MS.encode()
-
-OnProgress = Callable[[int], None]
 
 
 @dataclass(slots=True)
@@ -65,19 +64,19 @@ class TimerResult:
     files: list[str] = field(default_factory=list)
 
 
-def rebuild_timer(store: Store, out: Path, on_progress: OnProgress | None = None) -> TimerResult:
+def rebuild_timer(store: Store, out: Path, on_progress: OnProgress = ignore) -> TimerResult:
     """Makes `timerwheel`, `timerlog/` and `config/timercheck` below a directory.
 
     Args:
         store: opened with its configuration (timerPrecisionMs, timerRollWindowSlot, mappedFileSizeTimerLog); only read.
         out: new or empty directory.
-        on_progress: told now and then up to which physical offset the log has been read.
+        on_progress: called with bytes of the log.
 
     Raises:
         StoreError: a file cannot be read or written.
         UsageError: a configured number is none.
     """
-    return _Rebuild(store, on_progress or (lambda _: None)).run(out)
+    return _Rebuild(store, on_progress).run(out)
 
 
 class _Rebuild:
@@ -101,13 +100,14 @@ class _Rebuild:
 
     def run(self, out: Path) -> TimerResult:
         """Reads the log, then writes."""
-        found = self._found
-        for item in self._store.commit_log.walk():
+        found, log = self._found, self._store.commit_log
+        for item in log.walk():
             if isinstance(item, Damage):
                 found.damage.add(item)
             else:
                 self._read(item)
-                self._on_progress(item.base + int(item.positions[-1]))
+                done = item.base + int(item.positions[-1]) - log.min_offset
+                self._on_progress(done, log.bytes_in_use)
         ordered = [self._parked[number] for number in sorted(self._parked)]
         found.parked = len(ordered)
         old = self._old_checkpoint()

@@ -1,11 +1,11 @@
 """Carrying a plan out: gates, building aside, files changing places one journalled step after the other, proof."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from mqtool.errors import MqtoolError, RefusedError
+from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.repair import gates
 from mqtool.repair.building import build
 from mqtool.repair.built import Built
@@ -19,9 +19,6 @@ from mqtool.repair.takeback import remove_barrier, take_all_back
 from mqtool.repair.trees import Places, make_like_parent, remove_tree
 from mqtool.store.store import Store, open_store
 from mqtool.verify import Severity, Verification, verify
-
-OnStep = Callable[[int, int], None]
-"""`on_step(done, of)`: files that have changed places."""
 
 _WARNING = b"mqtool was changing this store and did not come to its end: mqtool apply PLAN or mqtool undo STORE\n"
 
@@ -61,7 +58,7 @@ def apply(
     verify_after: bool = True,
     dry_run: bool = False,
     files: RepairFiles | None = None,
-    on_step: OnStep | None = None,
+    on_progress: OnProgress = ignore,
 ) -> Applied:
     """Carries a plan out, or finishes what an earlier call began.
 
@@ -75,7 +72,7 @@ def apply(
         verify_after: verify the whole store at the end.
         dry_run: try all gates but building and the lock, write nothing.
         files: the file system.
-        on_step: told after each step.
+        on_progress: called with files that have changed places, after each.
 
     Returns:
         What was done; all of it is on disk, and every file has the sum that the plan states.
@@ -93,7 +90,7 @@ def apply(
     gates.check_backup(root, acknowledged=backup_acknowledged)
     gates.check_writable(root, [step.path for step in plan.steps])
     with gates.locked(root, used) as hold:
-        run = _Run(root, plan, used, hold, on_step)
+        run = _Run(root, plan, used, hold, on_progress)
         already = run.go()
     found = _verified(root, plan) if verify_after else None
     return Applied(root, run.journal.path, run.quarantine, plan.steps, already, found, plan.opened_at(root))
@@ -129,14 +126,14 @@ def check_fingerprints(root: Path, plan: Plan) -> None:
 class _Run:
     """One call of `apply`, under the lock."""
 
-    def __init__(self, root: Path, plan: Plan, files: RepairFiles, hold: gates.Hold, on_step: OnStep | None) -> None:
+    def __init__(self, root: Path, plan: Plan, files: RepairFiles, hold: gates.Hold, on_progress: OnProgress) -> None:
         self.journal = Journal(root, files)
         self.quarantine = Path()
         self._root = root
         self._plan = plan
         self._files = files
         self._hold = hold
-        self._on_step = on_step or (lambda _done, _of: None)
+        self._on_progress = on_progress
 
     def go(self) -> bool:
         """Does what is left to do; returns whether that was nothing."""
@@ -278,7 +275,7 @@ class _Run:
         for number, step in enumerate(self._plan.steps):
             self.journal.write(STEP, step=number, action=step.action, path=step.path)
             places.carry_out(step)
-            self._on_step(number + 1, len(self._plan.steps))
+            self._on_progress(number + 1, len(self._plan.steps))
         for step in self._plan.steps:
             found = fingerprint(places.target(step))
             if (step.after is None) != (found is None) or (step.after is not None and not step.after.fits(found)):

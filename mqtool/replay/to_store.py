@@ -1,7 +1,7 @@
 """A replay from beginning to end: read, put, write down old and new ids, remember how far it is."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -118,12 +118,11 @@ class Report:
         self.queues[topic] = max(self.queues.get(topic, 0), queue_id + 1)
 
 
-def replay(request: ReplayRequest, progress: Callable[[int], None] = lambda _: None) -> Report:
+def replay(request: ReplayRequest) -> Report:
     """Stores the messages in the source's order.
 
     Args:
         request: the options.
-        progress: called with the number of messages handled.
 
     Raises:
         UsageError: invalid options, a state of another replay, a file of ids that exists already.
@@ -145,7 +144,7 @@ def replay(request: ReplayRequest, progress: Callable[[int], None] = lambda _: N
         report.replayed = report.topics.total()
         return report
     with IdsFile(request.ids, before.ids_bytes, resumes=resumes) as ids:
-        _Run(request, validator, before, report, ids, progress).go(originals, options, resumes=resumes)
+        _Run(request, validator, before, report, ids).go(originals, options, resumes=resumes)
     return report
 
 
@@ -159,11 +158,9 @@ class _Run:
         before: State,
         report: Report,
         ids: IdsFile,
-        progress: Callable[[int], None],
     ) -> None:
         self._request, self._validator, self._state = request, validator, before
-        self._report, self._ids, self._progress = report, ids, progress
-        self._dealt = 0
+        self._report, self._ids = report, ids
 
     def go(self, originals: Iterator[Original], options: StoreOptions, *, resumes: bool) -> None:
         """Opens the target, resumes where the last run ended, and stores the rest."""
@@ -207,9 +204,7 @@ class _Run:
             self._ids.write(original, ack)
             after = original.position
             replayed, no = replayed + ack.stored, no + (not ack.stored)
-            self._dealt += 1
         self._state = replace(self._state, after=after, replayed=replayed, refused=no)
-        self._progress(self._dealt)
 
     def _remember(self, store: MessageStore) -> None:
         """Flushes the store, then saves the position."""

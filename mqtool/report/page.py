@@ -6,12 +6,12 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from mqtool import __version__, words
+from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.pages import templates
 from mqtool.report.content import Content, gather
 from mqtool.report.maps import COLUMNS, WIDTH
 from mqtool.store import Store
 from mqtool.verify import Options, Verification, examine
-from mqtool.verify.store import Progress
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def report(
     store: Store,
     options: Options | None = None,
-    progress: Progress | None = None,
+    on_progress: OnProgress = ignore,
     advise: Callable[[Store, Verification], Sequence[str]] | None = None,
 ) -> tuple[str, Verification]:
     """Checks a store and returns the page as HTML, and the answer of verify that it shows.
@@ -28,7 +28,7 @@ def report(
     Args:
         store: only read.
         options: as for verify; messages over time are counted whatever they say.
-        progress: as for verify.
+        on_progress: as for verify.
         advise: what to type first; if not given, the next steps of the first findings.
 
     Raises:
@@ -36,7 +36,7 @@ def report(
     """
     chosen = options or Options()
     wanted = Options(chosen.topics, chosen.jobs, chosen.throttle, chosen.state, chosen.max_seconds, timeline=True)
-    answer, facts = examine(store, wanted, progress)
+    answer, facts = examine(store, wanted, on_progress)
     made = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC by mqtool {__version__}"
     steps = None if advise is None else tuple(advise(store, answer))
     return render(gather(store, answer, facts, made, steps)), answer

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from mqtool.export.task import Task, TaskResult, run_task
-from mqtool.spark.job import Progress, SparkJob
+from mqtool.jobs.progress import OnProgress, ignore
+from mqtool.spark.job import SparkJob
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,14 +21,14 @@ GROUP = "mqtool-export"
 class SparkRunner:
     """Runs tasks as one Spark job; see `plain.Runner`."""
 
-    def __init__(self, session: "SparkSession", progress: Progress | None = None) -> None:
+    def __init__(self, session: "SparkSession", on_progress: OnProgress = ignore) -> None:
         """Takes a session that is running.
 
         Args:
             session: a classic one: the job is an RDD's.
-            progress: is told several times a second how many bytes of log are done, about, and of how many.
+            on_progress: see `SparkJob`.
         """
-        self._job: SparkJob[Task, TaskResult] = SparkJob(session, GROUP, _run, _size, progress)
+        self._job: SparkJob[Task, TaskResult] = SparkJob(session, GROUP, _run, _size, on_progress)
 
     def run(self, tasks: list[Task], done: Callable[[TaskResult], None]) -> None:
         """Runs all tasks.

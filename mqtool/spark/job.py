@@ -8,6 +8,7 @@ from pyspark import InheritableThread, TaskContext
 from pyspark.accumulators import AccumulatorParam
 
 from mqtool.errors import CorruptionError, MqtoolError, WorkerError
+from mqtool.jobs.progress import OnProgress, ignore
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -15,9 +16,6 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
-Progress = Callable[[int, int], None]
-"""Is told several times a second how many bytes are done, about, and of how many."""
-
 _INTERVAL = 0.3
 
 
@@ -34,7 +32,7 @@ class SparkJob(Generic[Item, Answer]):
         group: str,
         work: Callable[[Iterable[Item]], Iterator[Answer]],
         size: Callable[[Item], int],
-        progress: Progress | None = None,
+        on_progress: OnProgress = ignore,
     ) -> None:
         """Takes a session that is running.
 
@@ -43,10 +41,10 @@ class SparkJob(Generic[Item, Answer]):
             group: name under which Spark lists it.
             work: runs on an executor; yields one answer for each item.
             size: bytes of an item.
-            progress: see the type.
+            on_progress: called several times a second with bytes, estimated from the tasks that have ended.
         """
         self._context: SparkContext = session.sparkContext
-        self._group, self._work, self._size, self._progress = group, work, size, progress
+        self._group, self._work, self._size, self._on_progress = group, work, size, on_progress
 
     def run(self, items: list[Item], what: str) -> list[Answer]:
         """Returns the answers; `what` is shown by Spark.
@@ -101,8 +99,6 @@ class SparkJob(Generic[Item, Answer]):
         return int(self._context.getConf().get("spark.task.maxFailures") or 4)
 
     def _tell(self, items: list[Item]) -> None:
-        if self._progress is None:
-            return
         tracker = self._context.statusTracker()
         completed = 0
         for job in tracker.getJobIdsForGroup(self._group):
@@ -110,7 +106,7 @@ class SparkJob(Generic[Item, Answer]):
             stages = [tracker.getStageInfo(stage) for stage in info.stageIds] if info else []
             completed += sum(stage.numCompletedTasks for stage in stages if stage)
         total = sum(self._size(item) for item in items)
-        self._progress(total * min(completed, len(items)) // len(items), total)
+        self._on_progress(total * min(completed, len(items)) // len(items), total)
 
 
 class _Lists(AccumulatorParam[list[BaseException]]):

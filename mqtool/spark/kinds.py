@@ -14,12 +14,13 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructField, StructType, TimestampNTZType
 
 from mqtool.errors import UsageError
+from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.records.damage import Damage
 from mqtool.siblings.arrow import arrow_schema
 from mqtool.siblings.export import batches, export_part
 from mqtool.siblings.registry import Kind, recognise
 from mqtool.siblings.tables import Table
-from mqtool.spark.job import Progress, SparkJob
+from mqtool.spark.job import SparkJob
 from mqtool.spark.schema import spark_type
 from mqtool.store.remote import is_url
 
@@ -126,7 +127,7 @@ class Written:
 
 
 def export_table(
-    session: "SparkSession", root: str, table: Table, target: Path, progress: Progress | None = None
+    session: "SparkSession", root: str, table: Table, target: Path, on_progress: OnProgress = ignore
 ) -> list[Written]:
     """Writes a table as a directory of Parquet files, one for each part, by executors.
 
@@ -135,10 +136,10 @@ def export_table(
         root: of the store; it and the target must be there for every executor under the same names.
         table: of its kind.
         target: a new directory.
-        progress: see `SparkJob`.
+        on_progress: see `SparkJob`.
     """
     target.mkdir(parents=True)
-    job: SparkJob[tuple[int, Part], Written] = SparkJob(session, GROUP, _Writer(target), lambda _: 1, progress)
+    job: SparkJob[tuple[int, Part], Written] = SparkJob(session, GROUP, _Writer(target), lambda _: 1, on_progress)
     return job.run(list(enumerate(parts_of(root, table))), f"export {table.name}")
 
 

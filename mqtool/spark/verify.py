@@ -11,7 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mqtool.errors import StoreError
-from mqtool.spark.job import Progress, SparkJob
+from mqtool.jobs.progress import OnProgress, ignore
+from mqtool.spark.job import SparkJob
 from mqtool.store import Store
 from mqtool.verify import Verification
 from mqtool.verify.classifier import Classifier
@@ -29,7 +30,7 @@ def verify_on(
     session: "SparkSession",
     store: Store,
     topics: tuple[str, ...] | None = None,
-    progress: Progress | None = None,
+    on_progress: OnProgress = ignore,
     broker: str | None = None,
 ) -> Verification:
     """Checks a store as `mqtool.verify.verify` does.
@@ -38,7 +39,7 @@ def verify_on(
         session: a classic one; its executors must reach the store under the same name.
         store: opened on the driver.
         topics: globs; None for all.
-        progress: is told of bytes that were read, about, and of all.
+        on_progress: see `SparkJob`.
         broker: release whose next start is judged; by default the detected one.
 
     Raises:
@@ -49,7 +50,7 @@ def verify_on(
     tasks = tasks_of(seen)
     longest_first = sorted(tasks, key=lambda task: -task.bytes)
     shared = session.sparkContext.broadcast(seen)
-    job: SparkJob[Task, Result] = SparkJob(session, GROUP, partial(_run, shared), _size, progress)
+    job: SparkJob[Task, Result] = SparkJob(session, GROUP, partial(_run, shared), _size, on_progress)
     answers = job.run(longest_first, f"verify {len(tasks)} parts of {seen.root}")
     shared.destroy()
     results = {task.key: result for task, result in zip(longest_first, answers, strict=True)}

@@ -311,6 +311,11 @@ class CommitLog:
         return 0
 
     @property
+    def bytes_in_use(self) -> int:
+        """Bytes from the first segment to the end of the last one that holds records: what a walk reads at most."""
+        return self.segments[self.last_used].end - self.min_offset if self.segments else 0
+
+    @property
     def max_offset(self) -> int:
         """Physical offset after the last record, as the broker would find it after recovery."""
         return self._end[0]

@@ -4,12 +4,12 @@ Everything comes from names, sizes, headers and a few records, so a store of any
 `deep_scan` reads every record.
 """
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from mqtool.errors import StoreError, UnreadableError
 from mqtool.formats import file_names, timer
+from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.records.damage import Damage
 from mqtool.store.consume_queue import Queue
 from mqtool.store.entries import unit_positions
@@ -227,16 +227,16 @@ class DeepScan:
     damage: list[Damage] = field(default_factory=list)
 
 
-def deep_scan(store: Store, at: Callable[[int], None] = lambda _: None) -> DeepScan:
+def deep_scan(store: Store, on_progress: OnProgress = ignore) -> DeepScan:
     """Reads every record of the log with its CRC.
 
     Args:
         store: which.
-        at: told the physical offset reached, some ten thousand records apart.
+        on_progress: called with bytes of the log, some ten thousand records apart.
     """
     import pyarrow as pa  # noqa: PLC0415 - costs 100 ms at import
 
-    found = DeepScan()
+    found, log = DeepScan(), store.commit_log
     columns = ("physical_offset", "topic", "store_size", "store_timestamp")
     wanted = [(columns[2], "count"), (columns[2], "sum"), (columns[3], "min"), (columns[3], "max")]
     for batch in store.batches(columns, damage=found.damage):
@@ -249,5 +249,5 @@ def deep_scan(store: Store, at: Callable[[int], None] = lambda _: None) -> DeepS
                 min(first, row["store_timestamp_min"]),
                 max(last, row["store_timestamp_max"]),
             )
-        at(batch.column(0)[-1].as_py())
+        on_progress(batch.column(0)[-1].as_py() - log.min_offset, log.max_offset - log.min_offset)
     return found

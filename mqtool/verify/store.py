@@ -5,12 +5,12 @@ only where sums differ is anything looked at again. Then `classifier` makes find
 """
 
 import time
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 from mqtool import kernels
+from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.store import Store
 from mqtool.verify.classifier import Classifier
 from mqtool.verify.facts import Facts
@@ -18,9 +18,6 @@ from mqtool.verify.findings import Verification
 from mqtool.verify.state import StateFile
 from mqtool.verify.survey import Survey, survey
 from mqtool.verify.tasks import Result, Task, run_all, tasks_of
-
-Progress = Callable[[int, int], None]
-"""Called with bytes done and bytes in all."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +44,7 @@ class Options:
     broker: str | None = None
 
 
-def verify(store: Store, options: Options | None = None, progress: Progress | None = None) -> Verification:
+def verify(store: Store, options: Options | None = None, on_progress: OnProgress = ignore) -> Verification:
     """Checks a store.
 
     Nothing is written, no lock is taken; a store that a broker writes to meanwhile is judged by the moment of the
@@ -56,11 +53,11 @@ def verify(store: Store, options: Options | None = None, progress: Progress | No
     Raises:
         UsageError: the state file is no such file.
     """
-    return examine(store, options, progress)[0]
+    return examine(store, options, on_progress)[0]
 
 
 def examine(
-    store: Store, options: Options | None = None, progress: Progress | None = None
+    store: Store, options: Options | None = None, on_progress: OnProgress = ignore
 ) -> tuple[Verification, Facts]:
     """Checks a store as `verify`, and returns what was found out on the way too."""
     chosen = options or Options()
@@ -68,14 +65,14 @@ def examine(
     throttle = max(1, chosen.throttle // chosen.jobs) if chosen.throttle else None
     seen = survey(store, chosen.topics, throttle=throttle, timeline=chosen.timeline)
     deadline = None if chosen.max_seconds is None else begun + chosen.max_seconds
-    facts, complete = _read(seen, chosen, progress or (lambda _done, _total: None), deadline)
+    facts, complete = _read(seen, chosen, on_progress, deadline)
     classifier = Classifier(store, facts, chosen.broker)
     if complete:
         classifier.classify()
     return classifier.verdict(time.monotonic() - begun, complete=complete), facts
 
 
-def _read(seen: Survey, options: Options, progress: Progress, deadline: float | None) -> tuple[Facts, bool]:
+def _read(seen: Survey, options: Options, on_progress: OnProgress, deadline: float | None) -> tuple[Facts, bool]:
     """Carries out all tasks; returns what they found, and whether none is left."""
     tasks = tasks_of(seen)
     total = sum(task.bytes for task in tasks)
@@ -86,12 +83,12 @@ def _read(seen: Survey, options: Options, progress: Progress, deadline: float | 
     def tick(count: int) -> None:
         nonlocal within
         within += count
-        progress(min(total, past + within), total)
+        on_progress(min(total, past + within), total)
 
     def finished(task: Task, result: Result) -> None:
         nonlocal past, within
         past, within = past + task.bytes, 0
-        progress(min(total, past), total)
+        on_progress(min(total, past), total)
         if state is not None:
             state.add(task, result)
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from mqtool.cli.options import ProgressMode
-from mqtool.cli.progress import INTERVAL, Bar, JsonLinesProgress, Silent, show_progress
+from mqtool.cli.progress import INTERVAL, Bar, JsonLinesProgress, Silent, share_of, show_progress
 from tests.support.terminal import ROOT, run_on_terminal
 
 
@@ -42,6 +42,14 @@ def test_json_progress_prints_at_intervals_and_at_the_end(capsys):
         {"what": "dump", "done": 3000, "total": 4000, "per_second": 3000, "seconds_left": 0.3, "finished": False},
         {"what": "dump", "done": 3000, "total": 4000, "per_second": 3000, "seconds_left": 0.3, "finished": True},
     ]
+
+
+def test_a_bar_of_bytes_is_moved_by_work_that_counts_in_something_else(capsys):
+    with JsonLinesProgress("verify", 0, 4000, Clock()) as bar:
+        move = share_of(bar, 4000)
+        move(0, 0)
+        move(3, 8)
+    assert [line["done"] for line in lines(capsys)] == [1500]
 
 
 def test_json_progress_of_failed_work_does_not_say_finished(capsys):

@@ -20,7 +20,7 @@ from mqtool.cli.options import (
     option,
 )
 from mqtool.cli.output import Output
-from mqtool.cli.progress import show_progress
+from mqtool.cli.progress import share_of, show_progress
 from mqtool.cli.schema import TABLE, WIDE, Column, OutputSchema, count, flag, prints, text
 from mqtool.commands import command
 
@@ -83,7 +83,7 @@ def backup(
     sizes = ((Path(directory) / name).lstat().st_size for directory, _, names in os.walk(store) for name in names)
     total = sum(sizes)
     with show_progress(progress, "backup", 0, total) as bar:
-        made = snapshots.backup(store, destination, config, lambda done: bar.update(min(done, total)))
+        made = snapshots.backup(store, destination, config, share_of(bar, total))
     if check:
         snapshots.restore(destination, None, made.snapshot.name)
     snapshot = made.snapshot

@@ -13,7 +13,7 @@ from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format
 from mqtool.cli.options import ConfigOption, DebugOption, FormatOption, ProgressMode, ProgressOption
 from mqtool.cli.output import Output
-from mqtool.cli.progress import show_progress
+from mqtool.cli.progress import share_of, show_progress
 from mqtool.cli.schema import TABLE, WIDE, Column, OutputSchema, prints
 
 if TYPE_CHECKING:
@@ -107,11 +107,10 @@ def convert(
 
 def _from_dledger(store: Store, target: Path, progress: ProgressMode) -> dict[str, Any]:
     from mqtool.convert import dledger
-    from mqtool.rebuild.run import log_bytes
 
-    first = store.commit_log.min_offset
-    with show_progress(progress, "convert", 0, log_bytes(store)) as bar:
-        result = dledger.convert(store, target, lambda offset: bar.update(offset - first))
+    size = store.commit_log.bytes_in_use
+    with show_progress(progress, "convert", 0, size) as bar:
+        result = dledger.convert(store, target, share_of(bar, size))
     return {
         "complete": not result.damage and result.rebuilt.is_complete,
         "records": result.records,

@@ -14,7 +14,7 @@ from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format
 from mqtool.cli.options import DebugOption, FormatOption, ProgressMode, ProgressOption, option
 from mqtool.cli.output import Output
-from mqtool.cli.progress import show_progress
+from mqtool.cli.progress import share_of, show_progress
 from mqtool.cli.schema import DATA, TABLE, Column, OutputSchema, count, prints, text
 
 if TYPE_CHECKING:
@@ -167,15 +167,8 @@ def diff(
 
     with open_store(a, config_a) as left, open_store(b, config_b) as right:
         size = min(sum(segment.size for segment in store.commit_log.segments) for store in (left, right))
-        done = 0
-
-        def move(compared: int) -> None:
-            nonlocal done
-            done += compared
-            bar.update(done)
-
         with show_progress(progress, "diff", 0, size) as bar:
-            difference = compare(left, right, tuple(one.value for one in part or ()) or PARTS, move)
+            difference = compare(left, right, tuple(one.value for one in part or ()) or PARTS, share_of(bar, size))
     document = {
         "verdict": _verdict(difference),
         "a": str(a),

@@ -36,8 +36,9 @@ from mqtool.errors import UnsupportedFormatError, UsageError
 from mqtool.siblings.registry import Kind, recognise
 
 if TYPE_CHECKING:
-    from mqtool.export.plain import Done, ExportRequest, ExportResult, Runner
+    from mqtool.export.plain import ExportRequest, ExportResult, Runner
     from mqtool.export.sources import Source
+    from mqtool.jobs.progress import OnProgress
     from mqtool.store import Store
     from mqtool.store.selection import Selection
 
@@ -304,12 +305,12 @@ def _selection(sources: list[Source], filters: Filters) -> Selection:
     return Selection.of(**filters.keywords(first, end))
 
 
-def _spark_runner(stack: ExitStack, where: OnSpark, move: Done) -> Runner:
+def _spark_runner(stack: ExitStack, where: OnSpark, on_progress: OnProgress) -> Runner:
     """Starts Spark, until the stack ends."""
     session = stack.enter_context(spark_session(where))
     from mqtool.spark.export import SparkRunner  # an extra
 
-    return SparkRunner(session, move)
+    return SparkRunner(session, on_progress)
 
 
 def _opened(sources: list[Source]) -> Iterator[Store]:
@@ -335,7 +336,7 @@ def _names(given: list[str | None] | list[str] | None) -> list[str]:
     return [name.strip() for text in given or () if text for name in text.split(",") if name.strip()]
 
 
-def _bar_in(shown: ExitStack, mode: ProgressMode) -> Done:
+def _bar_in(shown: ExitStack, mode: ProgressMode) -> OnProgress:
     """Returns what moves a bar that begins when the plan is made and its length is known."""
     bars: list[Progress] = []
 

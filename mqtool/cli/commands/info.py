@@ -22,7 +22,7 @@ from mqtool.cli.options import (
     option,
 )
 from mqtool.cli.output import Output
-from mqtool.cli.progress import show_progress
+from mqtool.cli.progress import share_of, show_progress
 from mqtool.cli.schema import TABLE, Column, OutputSchema, count, prints, text
 from mqtool.cli.sibling_rows import KIND_INFO
 from mqtool.siblings.registry import recognise
@@ -248,9 +248,10 @@ def _deep(store: Store, mode: ProgressMode, report: DamageReport) -> dict[str, A
     from mqtool.store.describe import deep_scan
 
     log = store.commit_log
-    with show_progress(mode, "info --deep", log.min_offset, log.max_offset) as bar:
-        scan = deep_scan(store, bar.update)
-        bar.update(log.max_offset)
+    size = log.max_offset - log.min_offset
+    with show_progress(mode, "info --deep", 0, size) as bar:
+        scan = deep_scan(store, share_of(bar, size))
+        bar.update(size)
     for damage in scan.damage:
         report.damage(damage)
     if log.tail.kind == "garbage":

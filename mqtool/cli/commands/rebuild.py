@@ -28,7 +28,7 @@ from mqtool.cli.options import (
     option,
 )
 from mqtool.cli.output import Output
-from mqtool.cli.progress import show_progress
+from mqtool.cli.progress import share_of, show_progress
 from mqtool.cli.schema import DATA, TABLE, WIDE, Column, OutputSchema, count, prints
 from mqtool.cli.sibling_rows import REBUILD_KIND
 from mqtool.errors import UsageError
@@ -36,11 +36,11 @@ from mqtool.formats import file_names
 from mqtool.siblings.registry import recognise
 
 if TYPE_CHECKING:
+    from mqtool.jobs.progress import OnProgress
     from mqtool.rebuild.digest import Wanted
     from mqtool.rebuild.log_survey import LogSurvey
     from mqtool.rebuild.metadata import Guess
     from mqtool.rebuild.result import Result
-    from mqtool.rebuild.run import OnProgress
     from mqtool.rebuild.settings import Settings
     from mqtool.rebuild.timer import TimerResult
     from mqtool.store.filter_bit_maps import FilterBitMaps
@@ -259,7 +259,7 @@ def rebuild(
     from mqtool.cli.selected import require_selected
     from mqtool.rebuild.log_survey import survey_log
     from mqtool.rebuild.metadata import compose, write
-    from mqtool.rebuild.run import check, log_bytes
+    from mqtool.rebuild.run import check
     from mqtool.rebuild.settings import settings_of
     from mqtool.rebuild.timer import rebuild_timer
     from mqtool.store.store import open_store
@@ -275,20 +275,21 @@ def rebuild(
         require_selected([source], topic, queue)
         check(source, out, resume=resume)
         report = _Report(options, settings)
-        with show_progress(progress, "rebuild", 0, log_bytes(source)) as bar:
+        size = source.commit_log.bytes_in_use
+        with show_progress(progress, "rebuild", 0, size) as bar:
+            on_progress = share_of(bar, size)
             if what is What.TIMER:
-                first = source.commit_log.min_offset
-                report.timer = rebuild_timer(source, out, lambda offset: bar.update(offset - first))
+                report.timer = rebuild_timer(source, out, on_progress)
             elif what is not What.METADATA:
-                report.result = _derived(source, options, settings, report, bar.update)
+                report.result = _derived(source, options, settings, report, on_progress)
             if what in (What.METADATA, What.ALL):
-                report.survey = survey_log(source, settings.rules, bar.update)
+                report.survey = survey_log(source, settings.rules, on_progress)
                 report.composed = compose(source, report.survey)
                 write(report.composed, out)
     return report.print(ctx.obj, output_format, time.monotonic() - began)
 
 
-def _derived(store: Store, options: _Options, settings: Settings, report: _Report, move: OnProgress) -> Result:
+def _derived(store: Store, options: _Options, settings: Settings, report: _Report, on_progress: OnProgress) -> Result:
     from mqtool.jobs.pool import available
     from mqtool.rebuild.one_index_file import rebuild_index_file
     from mqtool.rebuild.run import Options
@@ -296,12 +297,12 @@ def _derived(store: Store, options: _Options, settings: Settings, report: _Repor
     from mqtool.store.filter_bit_maps import bit_maps_of
 
     if options.file is not None:
-        return rebuild_index_file(store, options.out, settings, options.file, move)
+        return rebuild_index_file(store, options.out, settings, options.file, on_progress)
     if settings.has_extension:
         report.bit_maps = bit_maps_of(store)
     how = Options(options.jobs or min(available(), _MOST_JOBS), options.state, options.resume)
     return rebuild_files(
-        store, options.out, settings, options.wanted(store), how, bit_maps=report.bit_maps, on_progress=move
+        store, options.out, settings, options.wanted(store), how, bit_maps=report.bit_maps, on_progress=on_progress
     )
 
 

@@ -22,7 +22,7 @@ from mqtool.cli.options import (
     option,
 )
 from mqtool.cli.output import Output
-from mqtool.cli.progress import show_progress
+from mqtool.cli.progress import share_of, show_progress
 from mqtool.cli.ranges import parse_rate
 from mqtool.cli.result_file import check_result_file
 from mqtool.cli.schema import TABLE, Column, OutputSchema, count, prints
@@ -102,9 +102,7 @@ def report(
         size = sum(segment.size for segment in opened.commit_log.segments)
         options = Options(topics, workers(jobs, size), limit)
         with show_progress(progress, "report", 0, size) as bar:
-            page, verification = make_page(
-                opened, options, lambda done, total: bar.update(size * done // max(1, total)), next_steps
-            )
+            page, verification = make_page(opened, options, share_of(bar, size), next_steps)
             bar.update(size)
     data = page.encode("utf-8", "replace")
     replace_file(output, data)

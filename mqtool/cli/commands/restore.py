@@ -11,7 +11,7 @@ from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format
 from mqtool.cli.options import DebugOption, FormatOption, ProgressMode, ProgressOption, option
 from mqtool.cli.output import Output
-from mqtool.cli.progress import show_progress
+from mqtool.cli.progress import share_of, show_progress
 from mqtool.cli.schema import TABLE, Column, OutputSchema, count, flag, prints, text
 from mqtool.errors import UsageError
 
@@ -78,7 +78,7 @@ def restore(
     result = None
     if not show:
         with show_progress(progress, "restore", 0, total) as bar:
-            result = restore_snapshot(backup, target, chosen.name, bar.update)
+            result = restore_snapshot(backup, target, chosen.name, share_of(bar, total))
     document = {
         "backup": str(backup),
         "snapshot": chosen.name,

@@ -12,7 +12,7 @@ from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format
 from mqtool.cli.options import ConfigOption, DebugOption, FormatOption, ProgressMode, ProgressOption, option
 from mqtool.cli.output import Output
-from mqtool.cli.progress import show_progress
+from mqtool.cli.progress import share_of, show_progress
 from mqtool.cli.schema import TABLE, WIDE, Column, OutputSchema, count, prints, text
 from mqtool.cli.sibling_rows import SALVAGE_KIND
 from mqtool.errors import UsageError
@@ -135,7 +135,6 @@ def salvage(
     _debug: DebugOption = False,
 ) -> ExitCode:
     """Salvages and reports; ends with 1 if anything is known to be lost."""
-    from mqtool.rebuild.run import log_bytes
     from mqtool.repair.salvage import SalvageOptions
     from mqtool.repair.salvage import salvage as salvage_store
     from mqtool.store.readable_parts import UnreadableParts
@@ -150,10 +149,10 @@ def salvage(
         return siblings.salvage(ctx.obj, kind, store, target, output_format)
     with open_store(store, config) as opened:
         opened.commit_log.unreadable = UnreadableParts()
-        total = log_bytes(opened)
+        total = opened.commit_log.bytes_in_use
     options = SalvageOptions(tuple(copies or ()), compact, map_file, config)
     with show_progress(progress, "salvage", 0, total) as bar:
-        result = salvage_store(store, target, options, lambda done: bar.update(min(max(done, 0), total)))
+        result = salvage_store(store, target, options, share_of(bar, total))
     return Output(ctx.obj, SALVAGE, output_format).document(
         result.as_dict(), ExitCode.OK if result.is_complete else ExitCode.NO
     )

@@ -28,7 +28,7 @@ from mqtool.cli.options import (
     option,
     schema_if_help,
 )
-from mqtool.cli.progress import show_progress
+from mqtool.cli.progress import share_of, show_progress
 from mqtool.cli.ranges import parse_rate
 from mqtool.cli.render import Csv, encode
 from mqtool.cli.result_file import check_result_file
@@ -40,9 +40,9 @@ from mqtool.errors import UsageError
 from mqtool.siblings.registry import recognise
 
 if TYPE_CHECKING:
+    from mqtool.jobs.progress import OnProgress
     from mqtool.store import Store
     from mqtool.verify import Finding, Verification
-    from mqtool.verify.store import Progress
 
 
 HELP = """
@@ -303,12 +303,12 @@ def verify(
         require_selected([opened], topics)
         size = sum(segment.size for segment in opened.commit_log.segments)
         with show_progress(progress, "verify", 0, size) as bar:
-            move: Progress = lambda done, total: bar.update(size * done // max(1, total))  # noqa: E731
+            on_progress = share_of(bar, size)
             if where is None:
                 options = Options(topics, workers(jobs, size), limit, state, max_time, broker=release)
-                found = check(opened, options, move)
+                found = check(opened, options, on_progress)
             else:
-                found = _on_spark(opened, where, topics, release, move)
+                found = _on_spark(opened, where, topics, release, on_progress)
             bar.update(size)
         steps = next_steps(opened, found, may_try=not (throttle or max_time))
     code = exit_code(found, fail_on)
@@ -324,12 +324,12 @@ def verify(
 
 
 def _on_spark(
-    store: Store, where: OnSpark, topics: tuple[str, ...] | None, release: str | None, move: Progress
+    store: Store, where: OnSpark, topics: tuple[str, ...] | None, release: str | None, on_progress: OnProgress
 ) -> Verification:
     with spark_session(where) as session:
         from mqtool.spark.verify import verify_on  # loads pyspark, which the session has found to be there
 
-        return verify_on(session, store, topics, move, broker=release)
+        return verify_on(session, store, topics, on_progress, broker=release)
 
 
 def exit_code(found: Verification, fail_on: FailOn) -> ExitCode:

@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,6 +10,7 @@ from pathlib import Path
 from mqtool.errors import RefusedError, StoreError, UnsupportedFormatError, UsageError
 from mqtool.formats import file_names
 from mqtool.jobs.atomic import sync_directory
+from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.recovery.lock import lock_holder
 from mqtool.repair.backup import snapshots
 from mqtool.repair.backup.order import databases_of, list_files, state_of
@@ -20,9 +21,6 @@ from mqtool.store.store import Store, open_store
 
 _ATTEMPTS = 10
 """Copies of a RocksDB; it changes its set of files once in many megabytes of writes."""
-
-OnProgress = Callable[[int], None]
-"""`on_progress(done)`: bytes read so far."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +49,7 @@ def backup(
     root: Path,
     destination: Path,
     config: "str | Path | Mapping[str, object] | None" = None,
-    on_progress: OnProgress | None = None,
+    on_progress: OnProgress = ignore,
 ) -> Backed:
     """Takes a snapshot of a store; safe while a broker is running.
 
@@ -59,7 +57,7 @@ def backup(
         root: of the store; only read.
         destination: new directory, or one with earlier snapshots: only new pieces are stored.
         config: broker keys.
-        on_progress: called at intervals.
+        on_progress: called with bytes of files, of those that are there at the start.
 
     Raises:
         RefusedError: a broker is running on a kind of store that cannot be copied meanwhile; the tree contains links;
@@ -72,7 +70,7 @@ def backup(
     with open_store(root, config) as store:
         _check(store)
         resumed, marker = _begin(destination)
-        writer = _SnapshotWriter(store, destination, on_progress or (lambda _done: None))
+        writer = _SnapshotWriter(store, destination, on_progress)
         made = writer.run(marker.name.removesuffix(snapshots.INCOMPLETE))
         manifest = made.write(destination)
         for left in (destination / snapshots.DIRECTORY).glob(f"*{snapshots.INCOMPLETE}"):
@@ -131,6 +129,7 @@ class _SnapshotWriter:
         self._store = store
         self._root = store.path
         self._on_progress = on_progress
+        self._total = 0
         self._notes: list[str] = []
 
     def run(self, name: str) -> Snapshot:
@@ -138,6 +137,8 @@ class _SnapshotWriter:
         self.pieces.remove_leftovers()
         is_live = lock_holder(self._root / file_names.LOCK) is not None
         listed = list_files(self._root)
+        names = (*listed.first, *listed.derived, *listed.log, *listed.last)
+        self._total = sum(_size(self._root / name) for name in names)
         files = [*self._copied(listed.first, None)]
         end = self._end() if is_live else None
         listed = list_files(self._root) if is_live else listed
@@ -204,7 +205,7 @@ class _SnapshotWriter:
                     used = data.rstrip(b"\0")
                     found.append(Piece(position, len(used), self.pieces.add(used)))
                 self.read += length
-                self._on_progress(self.read)
+                self._on_progress(min(self.read, self._total), self._total)
         finally:
             os.close(descriptor)
         mode = status.st_mode & 0o777
@@ -222,6 +223,13 @@ def _read(descriptor: int, position: int, length: int, limit: int | None) -> byt
         parts.append(part)
         have += len(part)
     return b"".join(parts).ljust(length, b"\0")
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.lstat().st_size
+    except OSError:  # removed meanwhile, or its copy will say what is wrong
+        return 0
 
 
 def _base(name: str) -> int | None:

@@ -2,19 +2,16 @@
 
 import hashlib
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from mqtool.errors import RefusedError
 from mqtool.jobs.atomic import built_aside
+from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.repair.backup.pieces import PIECE, Pieces
 from mqtool.repair.backup.snapshots import FileEntry, Snapshot, load
 from mqtool.store.store import open_store
 from mqtool.verify import verify
-
-OnProgress = Callable[[int], None]
-"""`on_progress(done)`: bytes dealt with."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +32,7 @@ class Restored:
 
 
 def restore(
-    destination: Path, target: Path | None, name: str | None = None, on_progress: OnProgress | None = None
+    destination: Path, target: Path | None, name: str | None = None, on_progress: OnProgress = ignore
 ) -> Restored:
     """Restores a snapshot into a new store.
 
@@ -43,24 +40,24 @@ def restore(
         destination: of backups.
         target: new root, which must not exist; it appears when it is complete and on disk. None only checks.
         name: which snapshot; None for the newest.
-        on_progress: called at intervals.
+        on_progress: called with bytes of files.
 
     Raises:
         RefusedError: the snapshot is incomplete or damaged, or the target exists; nothing was created.
         StoreError: a file cannot be read or written.
     """
     snapshot = load(destination, name)
-    pieces, tell = Pieces(destination), on_progress or (lambda _done: None)
+    pieces = Pieces(destination)
     total = sum(file.size for file in snapshot.files)
     if target is None:
         done = 0
         for file in snapshot.files:
             _check(pieces, file)
             done += file.size
-            tell(done)
+            on_progress(done, total)
         return Restored(snapshot, None, total, None)
     with built_aside(target) as work:
-        _write(snapshot, pieces, work / "store", tell)
+        _write(snapshot, pieces, work / "store", on_progress)
         with open_store(work / "store") as made:
             state = verify(made).state.value
     return Restored(snapshot, target, total, state)
@@ -77,8 +74,8 @@ def _check(pieces: Pieces, file: FileEntry) -> None:
     _compare(whole.hexdigest(), file)
 
 
-def _write(snapshot: Snapshot, pieces: Pieces, root: Path, tell: OnProgress) -> None:
-    done = 0
+def _write(snapshot: Snapshot, pieces: Pieces, root: Path, on_progress: OnProgress) -> None:
+    done, total = 0, sum(file.size for file in snapshot.files)
     for name in snapshot.directories:
         (root / name).mkdir(parents=True, exist_ok=True)
     for file in snapshot.files:
@@ -94,7 +91,7 @@ def _write(snapshot: Snapshot, pieces: Pieces, root: Path, tell: OnProgress) -> 
         path.chmod(file.mode)
         os.utime(path, ns=(file.modified_ns, file.modified_ns))
         done += file.size
-        tell(done)
+        on_progress(done, total)
 
 
 def _compare(found: str, file: FileEntry) -> None:

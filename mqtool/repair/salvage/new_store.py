@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from mqtool.errors import (
 from mqtool.formats import checkpoint, config_files, config_json, file_names
 from mqtool.formats.config_json import JsonStyle
 from mqtool.jobs.atomic import SUFFIX, built_aside, create_file
+from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.rebuild.files import OutputFiles
 from mqtool.rebuild.log_survey import survey_log
 from mqtool.rebuild.metadata import compose
@@ -37,8 +38,6 @@ from mqtool.store.store import Store, open_store
 from mqtool.verify import verify
 
 _EVER = 1 << 62
-OnProgress = Callable[[int], None]
-"""`on_progress(done)`: bytes of the first copy's log dealt with."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ class SalvageOptions:
 
 
 def salvage(
-    root: Path, target: Path, options: SalvageOptions | None = None, on_progress: OnProgress | None = None
+    root: Path, target: Path, options: SalvageOptions | None = None, on_progress: OnProgress = ignore
 ) -> Salvaged:
     """Copies every provable record into a new store, and derives the rest of it.
 
@@ -67,7 +66,7 @@ def salvage(
         root: of the damaged store; only read.
         target: root of the new store; must not exist. It appears when it is whole and on disk.
         options: how.
-        on_progress: told now and then.
+        on_progress: called with bytes of the first copy's log.
 
     Raises:
         RefusedError: the target is taken; the copies are not of one log.
@@ -87,7 +86,7 @@ def salvage(
             store.commit_log.unreadable = UnreadableParts()
         _check(stores, target, chosen)
         with built_aside(target) as work:
-            return _Salvage(stores, target, chosen, work).run(on_progress or (lambda _done: None))
+            return _Salvage(stores, target, chosen, work).run(on_progress)
 
 
 def _remove_interrupted_map(target: Path, path: Path) -> None:
@@ -180,12 +179,12 @@ class _Salvage:
         with OutputFiles(self._new) as files:
             kind = MovedLog if self._options.compact else KeptLog
             log = kind(files, _segment_size(self._stores), merge.is_blank)
-            begin = self._stores[0].commit_log.min_offset
+            begin, total = self._stores[0].commit_log.min_offset, self._stores[0].commit_log.bytes_in_use
             for run in merge.runs():
                 log.add(run)
                 by_source[run.source] += len(run.frames)
                 found.bytes += run.end - run.start
-                on_progress(run.end - begin)
+                on_progress(min(max(run.end - begin, 0), total), total)
             if isinstance(log, MovedLog):
                 log.flush()
         if log.end is None:

@@ -204,7 +204,7 @@ def test_a_stopped_run_goes_on_to_the_same_bytes(tmp_path, monkeypatch, name, st
     options = Options(state=tmp_path / "state", state_interval=1)
     calls = 0
 
-    def stop(done: int) -> None:
+    def stop(done: int, _total: int) -> None:
         nonlocal calls
         calls += 1
         if calls == stop_after:
@@ -227,7 +227,7 @@ def test_notes_of_another_run_are_refused(tmp_path):
     root = make_store(tmp_path / "s", numbered(30))
     stopped = Options(state=tmp_path / "state", state_interval=1)
 
-    def stop(done: int) -> None:
+    def stop(done: int, _total: int) -> None:
         if (tmp_path / "state").exists():
             raise Stop
 
@@ -248,7 +248,7 @@ def test_notes_hold_no_more_than_json(tmp_path):
     root = make_store(tmp_path / "s", [*numbered(3), record("a/b"), *numbered(1, first=9)])
     seen = []
 
-    def look(done: int) -> None:
+    def look(_done: int, _total: int) -> None:
         if (tmp_path / "state").exists():
             seen.append(json.loads((tmp_path / "state").read_text()))
 

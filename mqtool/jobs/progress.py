@@ -1,0 +1,13 @@
+"""How far long work has come: one callback for all of it."""
+
+from collections.abc import Callable
+
+OnProgress = Callable[[int, int], None]
+"""`on_progress(done, total)`, called at intervals: how much is done, and of how much; bytes unless stated otherwise.
+
+`done` grows; it may end before `total` where less had to be read than was there.
+"""
+
+
+def ignore(_done: int, _total: int) -> None:
+    """Is the `OnProgress` of callers that want none."""
