@@ -34,6 +34,28 @@ class IndexHeader:
         """Entries that are there: numbers 1 to index_count - 1 (IndexHeader.load takes a count of 0 for 1)."""
         return max(0, self.index_count - 1)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no entry was put in yet; then times and offsets, if any, are those of the file before."""
+        return self.index_count <= 1
+
+    def after(self, first: "tuple[int, int]", last: "tuple[int, int]", entries: int, fresh: int) -> "IndexHeader":
+        """Returns the header after entries were put in (IndexFile.putKey).
+
+        Args:
+            first, last: store timestamp and physical offset of the first and the last of the entries.
+            entries: how many.
+            fresh: slots that were empty before.
+        """
+        begin = first if self.is_empty else (self.begin_timestamp, self.begin_physical_offset)
+        slots, count = self.hash_slot_count + fresh, self.index_count + entries
+        return IndexHeader(begin[0], last[0], begin[1], last[1], slots, count)
+
+    def is_time_matched(self, begin: int, end: int) -> bool:
+        """Whether the broker searches the file for a range of store timestamps (IndexFile.isTimeMatched)."""
+        first, last = self.begin_timestamp, self.end_timestamp
+        return (begin < first and end > last) or first <= begin <= last or first <= end <= last
+
 
 @dataclass(frozen=True, slots=True)
 class IndexEntry:
@@ -72,6 +94,21 @@ SLOT = codec.struct_of(SLOT_FIELDS)
 HEADER_SIZE = HEADER.size
 SLOT_SIZE = SLOT.size
 ENTRY_SIZE = ENTRY.size
+
+
+def header_after(end_timestamp: int, end_physical_offset: int) -> IndexHeader:
+    """Returns the header of a new file that follows one with such an end; zeros for a store's first file.
+
+    Until the first entry is there the new header has the times and offsets of the one before, and the first entry's
+    time difference is measured against that (IndexFile, constructor).
+    """
+    time, offset = max(0, end_timestamp), max(0, end_physical_offset)
+    return IndexHeader(time, time, offset, offset, 0, 1)
+
+
+def newest_before(stored: int, number: int) -> int:
+    """Returns the entry that a slot leads to before it gets entry `number`; 0 if what is stored cannot be one."""
+    return stored if 0 < stored <= number else 0
 
 
 def file_size(slots: int, entries: int) -> int:

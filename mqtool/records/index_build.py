@@ -7,7 +7,7 @@ IndexService.buildIndex, getAndCreateLastIndexFile (4.9.7, 5.5.0). Docs page: do
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -52,8 +52,7 @@ class IndexFileBuilder:
         self.slots = slots
         self.capacity = capacity
         self.heads = np.zeros(slots, np.int32)
-        time, offset = max(0, end_timestamp), max(0, end_physical_offset)
-        self._header = IndexHeader(time, time, offset, offset, 0, 1)
+        self._header = index_file.header_after(end_timestamp, end_physical_offset)
 
     @classmethod
     def resumed(cls, header: IndexHeader, heads: np.ndarray, capacity: int) -> "IndexFileBuilder":
@@ -61,21 +60,12 @@ class IndexFileBuilder:
 
         Args:
             header: of that file.
-            heads: its slots; heads that the broker takes for empty become 0.
+            heads: its slots.
             capacity: maxIndexNum.
         """
         made = cls(len(heads), capacity)
         made.heads = heads.astype(np.int32)
-        count = max(1, header.index_count)
-        made.heads[(made.heads < 0) | (made.heads > count)] = 0
-        made._header = IndexHeader(
-            header.begin_timestamp,
-            header.end_timestamp,
-            header.begin_physical_offset,
-            header.end_physical_offset,
-            header.hash_slot_count,
-            count,
-        )
+        made._header = replace(header, index_count=max(1, header.index_count))
         return made
 
     @property
@@ -96,57 +86,81 @@ class IndexFileBuilder:
         """
         head = self._header
         taken = min(len(keys), max(0, self.capacity - head.index_count), CHUNK)
-        entries = np.zeros(taken, ENTRY.dtype)
-        if not taken:
-            return Entries(head.index_count, entries)
-        times = keys.store_timestamp[:taken]
-        entries["key_hash"] = keys.key_hash[:taken]
-        entries["physical_offset"] = keys.physical_offset[:taken]
-        begin = head.begin_timestamp
-        if head.index_count <= 1:
-            entries["time_diff"][0] = index_file.time_diff(int(times[0]), begin)
-            begin = int(times[0])
-            entries["time_diff"][1:] = _time_diffs(times[1:], begin)
-        else:
-            entries["time_diff"] = _time_diffs(times, begin)
-        previous = self._chain(keys.key_hash[:taken] % np.int32(self.slots), head.index_count)
-        entries["previous"] = previous
-        self._header = IndexHeader(
-            begin,
-            int(times[-1]),
-            int(keys.physical_offset[0]) if head.index_count <= 1 else head.begin_physical_offset,
-            int(keys.physical_offset[taken - 1]),
-            head.hash_slot_count + int((previous == 0).sum()),
-            head.index_count + taken,
-        )
+        part = keys.select(slice(0, taken))
+        entries, self._header = append(head, self.heads, part.key_hash, part.physical_offset, part.store_timestamp)
         return Entries(head.index_count, entries)
-
-    def _chain(self, slots: np.ndarray, first: int) -> np.ndarray:
-        """Makes entries first, first + 1 … the heads of their slots; returns the entry before each, 0 for none."""
-        numbers = np.arange(first, first + len(slots), dtype=np.int32)
-        previous = self.heads[slots]
-        self.heads[slots] = numbers  # of equal slots the last one stays
-        newest = self.heads[slots]
-        is_shared = newest != numbers
-        passed = np.flatnonzero(is_shared)
-        if len(passed):
-            is_shared[newest[passed] - first] = True
-            shared = np.flatnonzero(is_shared)
-            shared = shared[np.argsort(slots[shared], kind="stable")]
-            same = np.flatnonzero(slots[shared[1:]] == slots[shared[:-1]])
-            previous[shared[same + 1]] = numbers[shared[same]]
-        return previous
 
     def slot_bytes(self) -> bytes:
         """Returns the slots as the file holds them."""
         return self.heads.astype(f">i{SLOT_SIZE}").tobytes()
 
 
-def _time_diffs(times: np.ndarray, begin: int) -> np.ndarray:
-    if begin <= 0:
-        return np.zeros(len(times), np.int32)
+def append(
+    header: IndexHeader, heads: np.ndarray, hashes: np.ndarray, offsets: np.ndarray, timestamps: np.ndarray
+) -> tuple[np.ndarray, IndexHeader]:
+    """Appends entries to a file that has room for them, as so many calls of IndexFile.putKey.
+
+    Args:
+        header: of the file.
+        heads: number of the newest entry of each slot, of any integer type; is changed.
+        hashes: int32 key hashes.
+        offsets: int64 physical offsets.
+        timestamps: int64 store timestamps, ms.
+
+    Returns:
+        The entries, of `ENTRY.dtype`, and the header after them.
+    """
+    entries = np.empty(len(hashes), ENTRY.dtype)
+    if not len(hashes):
+        return entries, header
+    entries["key_hash"] = hashes
+    entries["physical_offset"] = offsets
+    first, last = (int(timestamps[0]), int(offsets[0])), (int(timestamps[-1]), int(offsets[-1]))
+    begin = first[0] if header.is_empty else header.begin_timestamp
+    entries["time_diff"] = time_diffs(timestamps, begin)
+    entries["time_diff"][0] = index_file.time_diff(first[0], header.begin_timestamp)
+    previous = chain(heads, hashes % np.int32(len(heads)), header.index_count)
+    entries["previous"] = previous
+    return entries, header.after(first, last, len(hashes), int((previous == 0).sum()))
+
+
+def chain(heads: np.ndarray, slots: np.ndarray, first: int) -> np.ndarray:
+    """Makes entries first, first + 1 … the heads of their slots.
+
+    Args:
+        heads: number of the newest entry of each slot, of any integer type; is changed.
+        slots: of each entry.
+        first: number of the first of them.
+
+    Returns:
+        The entry before each in its slot, 0 for none: int64.
+    """
+    numbers = np.arange(first, first + len(slots))
+    previous = heads[slots].astype(np.int64)
+    heads[slots] = numbers  # of equal slots the last one stays
+    newest = heads[slots]
+    is_shared = newest != numbers
+    passed = np.flatnonzero(is_shared)
+    if len(passed):
+        is_shared[newest[passed] - first] = True
+        shared = np.flatnonzero(is_shared)
+        shared = shared[np.argsort(slots[shared], kind="stable")]
+        same = np.flatnonzero(slots[shared[1:]] == slots[shared[:-1]])
+        previous[shared[same + 1]] = numbers[shared[same]]
+    previous[(previous <= 0) | (previous > numbers)] = 0  # as `index_file.newest_before`
+    return previous
+
+
+def time_diffs(timestamps: np.ndarray, begin: "int | np.ndarray") -> np.ndarray:
+    """Returns the seconds that entries state, as `index_file.time_diff`: int64.
+
+    Args:
+        timestamps: store timestamps of the records, ms.
+        begin: begin timestamp of their files' headers, one for all or one for each.
+    """
     # negative ones become 0, so rounding down is as good as Java's rounding towards 0
-    return np.clip((times - begin) // 1000, 0, java.INT_MAX).astype(np.int32)
+    seconds = np.clip((timestamps - begin) // 1000, 0, java.INT_MAX)
+    return np.where(np.asarray(begin) > 0, seconds, 0)
 
 
 class IndexBuilder:

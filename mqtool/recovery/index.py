@@ -15,6 +15,7 @@ from mqtool.formats import file_names, index_file, java
 from mqtool.formats.index_file import IndexHeader
 from mqtool.records.dispatched import IndexKeys
 from mqtool.records.frames import Frames
+from mqtool.records.index_build import chain
 from mqtool.recovery.ledger import Action, Ledger, load_fails
 from mqtool.recovery.mapped_files import Entry, base_of, is_a_directory, list_entries
 from mqtool.recovery.settings import Settings
@@ -202,11 +203,7 @@ class SimulatedIndex:
         """Counts slots that were empty, or held a number beyond the entries, when a key came to them."""
         if file.slots is None:
             file.slots = _read_slots(file.path, slots)
-        numbers = np.arange(file.index_count, file.index_count + len(hashes))
-        used, first = np.unique(hashes % slots, return_index=True)
-        before = file.slots[used]
-        file.hash_slot_count += int(((before <= 0) | (before > numbers[first])).sum())
-        file.slots[hashes % slots] = numbers  # the last put to a slot stays
+        file.hash_slot_count += int((chain(file.slots, hashes % slots, file.index_count) == 0).sum())
 
 
 def _not_before_end(offsets: np.ndarray, keyed: np.ndarray, end: int) -> np.ndarray:

@@ -173,11 +173,6 @@ class IndexFile:
                 return
             number = entry[3]
 
-    def overlaps(self, begin: int, end: int) -> bool:
-        """Whether the broker would search this file for a time range (IndexFile.isTimeMatched)."""
-        first, last = self.header.begin_timestamp, self.header.end_timestamp
-        return (begin < first and end > last) or first <= begin <= last or first <= end <= last
-
 
 def _last_byte(file: ReadFile, data_end: int) -> int:
     """Returns the position after the last byte that is not zero."""

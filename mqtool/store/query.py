@@ -31,7 +31,7 @@ def query_offsets(files: list[IndexFile], topic: str, key: str, max_num: int, be
     most = min(max_num, MAX_PER_QUERY)
     found: list[int] = []
     for file in reversed(files):
-        if file.overlaps(begin, end):
+        if file.header.is_time_matched(begin, end):
             found.extend(file.lookup(wanted, begin, end, most - len(found)))
         if file.header.begin_timestamp < begin or len(found) >= most:
             break

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from mqtool.errors import StoreError
-from mqtool.formats import index_file, java
+from mqtool.formats import index_file
 from mqtool.formats.index_file import ENTRY
 from mqtool.records.dispatched import IndexKeys
+from mqtool.records.index_build import time_diffs
 from mqtool.store.files import ReadFile
 from mqtool.verify.checksums import mix_entries
 from mqtool.verify.consume_queue import runs_of
@@ -139,7 +140,7 @@ class IndexDetail:
     ) -> None:
         at = records.at(physical)
         begin = np.array([facts.begin for facts in self._facts], np.int64)[file]
-        due = np.where(begin > 0, np.clip((records.times[at] - begin) // 1000, 0, java.INT_MAX), 0)
+        due = time_diffs(records.times[at], begin)
         told = np.array([not facts.bad_header for facts in self._facts], bool)[file]
         wrong = (due != seconds) & (at >= 0) & (entry != 1) & told
         for row in np.flatnonzero(wrong).tolist():

@@ -13,6 +13,7 @@ from mqtool.formats import index_file
 from mqtool.formats.index_file import ENTRY, HEADER, HEADER_SIZE, SLOT_SIZE, IndexHeader
 from mqtool.jobs.throttle import Throttle
 from mqtool.kernels import kernels
+from mqtool.records.index_build import chain
 from mqtool.store.files import ReadFile
 from mqtool.verify.checksums import Buckets, Sums
 from mqtool.verify.index_shape import Shape, entries_written
@@ -108,7 +109,6 @@ class _Scan:
         self._sums = sums
         self.facts = facts
         self._heads = np.zeros(shape.slots, np.int32)
-        self._shared = np.zeros(shape.slots, bool)
 
     def run(self, throttle: Throttle) -> None:
         facts, header = self.facts, self.facts.header
@@ -173,18 +173,7 @@ class _Scan:
     def _due(self, first: int, hashes: np.ndarray) -> np.ndarray:
         """Returns the newest entry of each entry's slot before it, and makes these entries the newest."""
         slots = (np.maximum(hashes, 0) % self._shape.slots).astype(np.int64)
-        numbers = np.arange(first, first + len(hashes), dtype=np.int32)
-        due = self._heads[slots]
-        self._heads[slots] = numbers
-        followed = slots[self._heads[slots] != numbers]
-        if len(followed):  # several of these entries share a slot
-            self._shared[followed] = True
-            rows = np.flatnonzero(self._shared[slots])
-            self._shared[followed] = False
-            order = rows[np.argsort(slots[rows], kind="stable")]
-            same = slots[order[1:]] == slots[order[:-1]]
-            due[order[1:][same]] = numbers[order[:-1][same]]
-        return due
+        return chain(self._heads, slots, first)
 
     def _odd(
         self, code: str, number: int, entries: np.ndarray, row: int, related: tuple[int, ...], evidence: str

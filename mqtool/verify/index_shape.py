@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from mqtool.errors import StoreError
-from mqtool.formats import file_names, index_file, java
+from mqtool.formats import file_names, index_file
 from mqtool.formats.index_file import ENTRY, HEADER, HEADER_SIZE, SLOT_SIZE
+from mqtool.records.index_build import time_diffs
 from mqtool.store.files import ReadFile, list_directory
 
 _SAMPLE = 256
@@ -65,7 +66,7 @@ class IndexPlan:
         low, high = np.searchsorted(self.starts, physical[[0, -1]], side="right") - 1
         at = low if low == high else np.searchsorted(self.starts, physical, side="right") - 1
         begin = self.begins[np.maximum(at, 0)]
-        return np.where(begin > 0, np.clip((stored - begin) // 1000, 0, java.INT_MAX), 0)
+        return time_diffs(stored, begin)
 
 
 def plan_index(directory: Path, slots: int | None, places: int | None) -> IndexPlan:

@@ -7,18 +7,18 @@ Docs page: docs/engine.md. Source: IndexFile, IndexHeader (4.9.7, 5.5.0).
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 
 from mqtool.engine.disk.files import File
-from mqtool.formats import index_file, java
-from mqtool.formats.index_file import HEADER, IndexHeader
+from mqtool.formats import index_file
+from mqtool.formats.index_file import ENTRY, HEADER, IndexHeader
 from mqtool.kernels import Kernels, kernels
+from mqtool.records.index_build import append
 
 _ENTRY = index_file.ENTRY.struct
 _SLOT = index_file.SLOT
-_PLACE_BITS = 32
+_HEAD = np.dtype(f">i{index_file.SLOT_SIZE}")
 _STEP = 1 << 22
 """Bytes of entries that are reserved at a time."""
 
@@ -70,24 +70,13 @@ class IndexWriter:
             return False
         self._reserve(number + 1)
         at = index_file.slot_position(key_hash % self.slots)
-        (newest,) = _SLOT.unpack_from(self._map, at)
-        if newest <= 0 or newest > number:
-            newest = 0
+        newest = index_file.newest_before(_SLOT.unpack_from(self._map, at)[0], number)
         diff = index_file.time_diff(store_timestamp, header.begin_timestamp)
         place = self._entries_at + number * index_file.ENTRY_SIZE
         _ENTRY.pack_into(self._map, place, key_hash, physical_offset, diff, newest)
         _SLOT.pack_into(self._map, at, number)
-        first = number <= 1
-        self._set_header(
-            IndexHeader(
-                store_timestamp if first else header.begin_timestamp,
-                store_timestamp,
-                physical_offset if first else header.begin_physical_offset,
-                physical_offset,
-                header.hash_slot_count + (newest == 0),
-                number + 1,
-            )
-        )
+        one = store_timestamp, physical_offset
+        self._set_header(header.after(one, one, 1, newest == 0))
         return True
 
     def put_many(self, hashes: np.ndarray, offsets: np.ndarray, timestamps: np.ndarray) -> int:
@@ -104,49 +93,26 @@ class IndexWriter:
         Raises:
             OSError: the disk is full.
         """
-        header = self.header
-        first = header.index_count
+        header, first = self.header, self.header.index_count
         count = min(len(hashes), self.entries - first)
         if count <= 0:
             return 0
         self._reserve(first + count)
         hashes, offsets, timestamps = hashes[:count], offsets[:count], timestamps[:count]
         compiled = kernels()
-        chain = self._chain if compiled is None else partial(self._chain_by_kernel, compiled)
-        fresh = chain(hashes, offsets, timestamps)
-        self._set_header(
-            IndexHeader(
-                int(timestamps[0]) if first <= 1 else header.begin_timestamp,
-                int(timestamps[-1]),
-                int(offsets[0]) if first <= 1 else header.begin_physical_offset,
-                int(offsets[-1]),
-                header.hash_slot_count + fresh,
-                first + count,
-            )
-        )
+        if compiled is None:
+            heads = np.frombuffer(self._map, _HEAD, self.slots, index_file.HEADER_SIZE)
+            entries, header = append(header, heads, hashes, offsets, timestamps)
+            at = self._entries_at + first * index_file.ENTRY_SIZE
+            np.frombuffer(self._map, ENTRY.dtype, count, at)[:] = entries
+        else:
+            fresh = self._append_by_kernel(compiled, hashes, offsets, timestamps)
+            ends = (int(timestamps[0]), int(offsets[0])), (int(timestamps[-1]), int(offsets[-1]))
+            header = header.after(*ends, count, fresh)
+        self._set_header(header)
         return count
 
-    def _chain(self, hashes: np.ndarray, offsets: np.ndarray, timestamps: np.ndarray) -> int:
-        """Writes entries and makes them the heads of their slots; returns how many of these were empty."""
-        first, count = self.header.index_count, len(hashes)
-        slots = np.frombuffer(self._map, ">i4", self.slots, index_file.HEADER_SIZE)
-        # Slot and place in one number: sorting those is ten times as quick as a stable argsort of the slots.
-        ordered = np.sort(((hashes % np.int32(self.slots)).astype(np.int64) << _PLACE_BITS) | np.arange(count))
-        order, by_slot = ordered & ((1 << _PLACE_BITS) - 1), ordered >> _PLACE_BITS
-        leads = np.diff(by_slot, prepend=-1) != 0
-        before = np.empty(count, np.int64)
-        before[1:] = order[:-1] + first
-        held = slots[by_slot[leads]].astype(np.int64)
-        held[(held <= 0) | (held > order[leads] + first)] = 0
-        before[leads] = held
-        previous = np.empty(count, np.int64)
-        previous[order] = before
-        self._write_entries(first, hashes, offsets, self._diffs(timestamps), previous)
-        lasts = np.append(leads[1:], True)
-        slots[by_slot[lasts]] = order[lasts] + first
-        return int((held == 0).sum())
-
-    def _chain_by_kernel(
+    def _append_by_kernel(
         self, compiled: Kernels, hashes: np.ndarray, offsets: np.ndarray, timestamps: np.ndarray
     ) -> int:
         if self._populated < self._reserved:  # whoever has kernels puts so much that all of it will be touched
@@ -165,28 +131,6 @@ class IndexWriter:
             np.ascontiguousarray(timestamps, np.int64),
         )
         return fresh
-
-    def _diffs(self, timestamps: np.ndarray) -> np.ndarray:
-        """Returns seconds since the begin timestamp; for a file's first entry, since the header's previous value."""
-        begin = self.header.begin_timestamp
-        diffs = np.empty(len(timestamps), np.int64)
-        diffs[0] = index_file.time_diff(int(timestamps[0]), begin)
-        if self.header.index_count <= 1:
-            begin = int(timestamps[0])
-        passed = timestamps[1:] - begin
-        seconds = np.where(passed < 0, 0, passed // 1000)
-        diffs[1:] = np.minimum(seconds, java.INT_MAX) if begin > 0 else 0
-        return diffs
-
-    def _write_entries(
-        self, first: int, hashes: np.ndarray, offsets: np.ndarray, diffs: np.ndarray, previous: np.ndarray
-    ) -> None:
-        at = self._entries_at + first * index_file.ENTRY_SIZE
-        target = np.frombuffer(self._map, index_file.ENTRY.dtype, len(hashes), at)
-        target["key_hash"] = hashes
-        target["physical_offset"] = offsets
-        target["time_diff"] = diffs
-        target["previous"] = previous
 
     def _reserve(self, numbers: int) -> None:
         end = self._entries_at + numbers * index_file.ENTRY_SIZE
@@ -214,11 +158,6 @@ class IndexWriter:
         )
 
     # -- lookup --------------------------------------------------------------------------------------------------
-
-    def overlaps(self, begin: int, end: int) -> bool:
-        """Whether a query of this time range reads the file (IndexFile.isTimeMatched)."""
-        first, last = self.header.begin_timestamp, self.header.end_timestamp
-        return (begin < first and end > last) or first <= begin <= last or first <= end <= last
 
     def find(self, key_hash: int, begin: int, end: int) -> Iterator[int]:
         """Yields physical offsets of entries of a key hash in a time range, newest first (selectPhyOffset).

@@ -97,12 +97,8 @@ class Index:
         last = self.files[-1] if self.files else None
         if last is not None and not last.is_full:
             return last
-        begin = IndexHeader(0, 0, 0, 0, 0, 1)
-        if last is not None:  # the first entry's time is measured against the previous file's end
-            ended = last.header
-            begin = IndexHeader(
-                ended.end_timestamp, ended.end_timestamp, ended.end_physical_offset, ended.end_physical_offset, 0, 1
-            )
+        ended = (0, 0) if last is None else (last.header.end_timestamp, last.header.end_physical_offset)
+        begin = index_file.header_after(*ended)
         self._files.make_directory(self._directory)
         made = self._open(self._new_path(), begin)
         if last is not None:
@@ -193,7 +189,7 @@ class Index:
         found: list[int] = []
         most = min(max_num, self._options.max_query)
         for writer in reversed(self.files):
-            if writer.overlaps(begin, end):
+            if writer.header.is_time_matched(begin, end):
                 for offset in writer.find(key_hash, begin, end):
                     if len(found) >= most:
                         break

@@ -111,5 +111,7 @@ def test_a_full_last_file_is_followed_by_an_empty_one_once_another_record_comes(
 
 def test_heads_that_the_broker_takes_for_empty_are_empty():
     header = HEADER.parse(bytes(36) + (3).to_bytes(4, "big"))
-    resumed = IndexFileBuilder.resumed(header, np.array([-1, 4, 3, 2], ">i4"), 10)
-    assert resumed.heads.tolist() == [0, 0, 3, 2]
+    resumed = IndexFileBuilder.resumed(header, np.array([-1, 5, 3, 2], ">i4"), 10)
+    keys = keys_of([(0, [0, 1, 2, 3], 5)])
+    assert resumed.add(keys).entries["previous"].tolist() == [0, 0, 3, 2]
+    assert resumed.header.hash_slot_count == 2

@@ -28,27 +28,58 @@ def columns(rows) -> QueueUnits:
     return QueueUnits(np.arange(len(rows)), *given_columns, np.zeros(len(rows), np.int64), np.ones(len(rows), np.int16))
 
 
-@pytest.mark.usefixtures("either_way")
-@given(st.lists(unit, min_size=1, max_size=60))
-def test_packed_units_are_those_of_each_queue_one_by_one(rows):
-    units = columns(rows)
+def units_of(seed: int) -> QueueUnits:
+    """Units in a few queues, whose offsets now and then leave some out or begin again."""
+    random = np.random.default_rng(seed)
+    count = int(random.integers(1, 80))
+    topic, queue_id = random.integers(0, 3, count).astype(np.int32), random.integers(0, 3, count).astype(np.int32)
+    offset = np.empty(count, np.int64)
+    following: dict[tuple[int, int], int] = {}
+    for row, queue in enumerate(zip(topic.tolist(), queue_id.tolist(), strict=True)):
+        jump = int(random.choice([0, 0, 0, 0, 0, 0, 5, -3]))
+        offset[row] = following.get(queue, int(random.integers(0, 1 << 40))) + jump
+        following[queue] = int(offset[row]) + 1
+    physical = np.cumsum(random.integers(91, 1 << 33, count))
+    sizes = random.integers(91, 1 << 30, count).astype(np.int32)
+    tags = random.integers(-(1 << 63), (1 << 63) - 1, count)
+    return QueueUnits(
+        np.arange(count), topic, queue_id, offset, physical, sizes, tags, physical, np.ones(count, np.int16)
+    )
+
+
+def check(units: QueueUnits) -> None:
+    columns = (units.topic, units.queue_id, units.queue_offset, units.physical_offset, units.size, units.tags_code)
+    rows = list(zip(*(column.tolist() for column in columns), strict=True))
     packed = pack(units, queue_keys(units))
-    queues = {}
-    for topic, queue_id, *rest in rows:
-        queues.setdefault((topic, queue_id), []).append(rest)
+    queues: dict[tuple[int, int], list[int]] = {}
+    for number, row in enumerate(rows):
+        queues.setdefault(row[:2], []).append(number)
     found, start = {}, 0
     for first, stop, gap in zip(packed.firsts.tolist(), packed.stops.tolist(), packed.gaps.tolist(), strict=True):
-        assert rows[packed.order[start]] == rows[first]
-        found[rows[first][:2]] = packed.units[start:stop].tobytes(), bool(gap)
-        assert packed.order[start:stop].tolist() == [n for n, row in enumerate(rows) if row[:2] == rows[first][:2]]
+        numbers = packed.order[start:stop].tolist()
+        assert numbers[0] == first
+        found[rows[first][:2]] = numbers, packed.units[start:stop].tobytes(), bool(gap)
         start = stop
     assert found == {
         queue: (
-            b"".join(struct.pack(">qiq", *rest) for _, *rest in mine),
-            any(java.to_int64(a[0] + 1) != b[0] for a, b in pairwise(mine)),
+            numbers,
+            b"".join(struct.pack(">qiq", *rows[number][3:]) for number in numbers),
+            any(java.to_int64(rows[a][2] + 1) != rows[b][2] for a, b in pairwise(numbers)),
         )
-        for queue, mine in queues.items()
+        for queue, numbers in queues.items()
     }
+
+
+@pytest.mark.usefixtures("either_way")
+@given(st.lists(unit, min_size=1, max_size=60))
+def test_any_units_are_packed_as_those_of_each_queue_one_by_one(rows):
+    check(columns(rows))
+
+
+@pytest.mark.usefixtures("either_way")
+@given(st.integers(0, 1 << 30))
+def test_units_of_queues_with_gaps_are_packed_as_those_of_each_queue_one_by_one(seed):
+    check(units_of(seed))
 
 
 def put_message_position_info(queue_offset, end):
