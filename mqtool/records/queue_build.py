@@ -48,8 +48,10 @@ def place_of(queue_offset: int, end: int) -> Place:
         queue_offset: as the record states it.
         end: bytes of the queue up to which it is written, after pre-blank units if it is new.
     """
+    if queue_offset == 0 or queue_offset * UNIT_SIZE == end:  # nearly always
+        return Place.NEXT
     expected = java.to_int64(queue_offset * UNIT_SIZE)
-    if queue_offset == 0 or expected == end:
+    if expected == end:
         return Place.NEXT
     return Place.PRESENT if expected < end else Place.AFTER_GAP
 

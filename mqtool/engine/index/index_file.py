@@ -14,7 +14,7 @@ from mqtool.engine.disk.files import File
 from mqtool.formats import index_file
 from mqtool.formats.index_file import ENTRY, HEADER, IndexHeader
 from mqtool.kernels import Kernels, kernels
-from mqtool.records.index_build import append
+from mqtool.records.index_build import CHUNK, append
 
 _ENTRY = index_file.ENTRY.struct
 _SLOT = index_file.SLOT
@@ -102,9 +102,10 @@ class IndexWriter:
         compiled = kernels()
         if compiled is None:
             heads = np.frombuffer(self._map, _HEAD, self.slots, index_file.HEADER_SIZE)
-            entries, header = append(header, heads, hashes, offsets, timestamps)
-            at = self._entries_at + first * index_file.ENTRY_SIZE
-            np.frombuffer(self._map, ENTRY.dtype, count, at)[:] = entries
+            entries = np.frombuffer(self._map, ENTRY.dtype, count, self._entries_at + first * ENTRY.size)
+            for start in range(0, count, CHUNK):
+                part = slice(start, start + CHUNK)
+                header = append(header, heads, entries[part], hashes[part], offsets[part], timestamps[part])
         else:
             fresh = self._append_by_kernel(compiled, hashes, offsets, timestamps)
             ends = (int(timestamps[0]), int(offsets[0])), (int(timestamps[-1]), int(offsets[-1]))
