@@ -7,6 +7,7 @@ prove it: every used slot's head must be the newest entry whose hash leads to th
 
 from collections.abc import Iterator
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from mqtool.errors import StoreError
 from mqtool.formats import file_names, index_file
 from mqtool.formats.index_file import ENTRY, HEADER, HEADER_SIZE, SLOT_SIZE, IndexHeader
+from mqtool.records import index_lookup
 from mqtool.store.files import ReadFile, list_directory
 
 _SMALL = 1 << 20
@@ -137,41 +139,32 @@ class IndexFile:
     def lookup(self, key_hash: int, begin: int, end: int, max_num: int) -> list[int]:
         """Returns physical offsets of entries with a hash and a time in [begin, end], newest first.
 
-        The stop rules are the broker's (IndexFile.selectPhyOffset): a chain ends at a negative time, at an entry older
-        than `begin`, at 0, beyond the count or at itself. It also ends where it does not lead to an older entry.
+        Where a chain ends is the broker's rule, see `records.index_lookup`.
         """
         slots = self.slot_count
-        found: list[int] = []
         if not slots or not self.entry_count or max_num <= 0:
-            return found
+            return []
         with self._open() as file:
-            chain = self._chain(file, self._head(file, key_hash % slots), slots)
-            for stored_hash, physical_offset, time_diff, previous in chain:
-                if time_diff < 0:
-                    break
-                time = self.header.begin_timestamp + time_diff * 1000
-                if stored_hash == key_hash and begin <= time <= end:
-                    found.append(physical_offset)
-                if len(found) >= max_num or time < begin or previous > self.header.index_count:
-                    break
-        return found
+            entries = self._chain(file, self._head(file, key_hash % slots), slots)
+            found = index_lookup.select(entries, self.header.begin_timestamp, key_hash, begin, end)
+            return list(islice(found, max_num))
 
-    def _chain(self, file: ReadFile, number: int, slots: int) -> Iterator[tuple[int, ...]]:
-        """Yields the entries of a chain, newest first; long ones are read in blocks."""
-        first, block = 0, np.empty(0, ENTRY.dtype)
-        count = 1
-        while 0 < number <= self.entry_count:
+    def _chain(self, file: ReadFile, newest: int, slots: int) -> Iterator[index_lookup.Entry]:
+        """Yields the entries of a slot, newest first; long chains are read in blocks."""
+        first, block, count = 0, np.empty(0, ENTRY.dtype), 1
+
+        def read(number: int) -> index_lookup.Entry | None:
+            nonlocal first, block, count
             if not first <= number < first + len(block):
                 first = max(1, number + 1 - count)
                 block = self._read_entries(file, first, number + 1 - first, slots)
                 count = min(2 * count, _CHAIN_BLOCK)
                 if number >= first + len(block):
-                    return  # the file ends before
-            entry: tuple[int, ...] = block[number - first].item()
-            yield entry
-            if entry[3] >= number:
-                return
-            number = entry[3]
+                    return None  # the file ends before
+            entry: index_lookup.Entry = block[number - first].item()
+            return entry
+
+        return index_lookup.chain(read, newest, self.entry_count)
 
 
 def _last_byte(file: ReadFile, data_end: int) -> int:

@@ -5,6 +5,7 @@ Source: IndexService.queryOffset, DefaultMessageStore.queryMessage (4.9.7, 5.5.0
 
 from mqtool.errors import StoreError
 from mqtool.formats import index_file
+from mqtool.records.index_lookup import query_offsets
 from mqtool.store.commit_log import CommitLog
 from mqtool.store.index_file import IndexFile
 from mqtool.store.message import Message, from_record
@@ -15,7 +16,7 @@ MAX_PER_QUERY = 64
 _ROUNDS = 3
 
 
-def query_offsets(files: list[IndexFile], topic: str, key: str, max_num: int, begin: int, end: int) -> list[int]:
+def offsets_of_key(files: list[IndexFile], topic: str, key: str, max_num: int, begin: int, end: int) -> list[int]:
     """Returns physical offsets of records that may have a key: only hashes are compared.
 
     Args:
@@ -28,14 +29,7 @@ def query_offsets(files: list[IndexFile], topic: str, key: str, max_num: int, be
         Newest file first, newest entry first.
     """
     wanted = index_file.key_hash(index_file.key_text(topic, key))
-    most = min(max_num, MAX_PER_QUERY)
-    found: list[int] = []
-    for file in reversed(files):
-        if file.header.is_time_matched(begin, end):
-            found.extend(file.lookup(wanted, begin, end, most - len(found)))
-        if file.header.begin_timestamp < begin or len(found) >= most:
-            break
-    return found
+    return query_offsets(files, wanted, min(max_num, MAX_PER_QUERY), begin, end)
 
 
 def query_message(
@@ -48,7 +42,7 @@ def query_message(
     """
     last = end
     for _ in range(_ROUNDS):
-        offsets = sorted(query_offsets(files, topic, key, max_num, begin, last))
+        offsets = sorted(offsets_of_key(files, topic, key, max_num, begin, last))
         if not offsets:
             break
         found: list[Message] = []

@@ -5,8 +5,8 @@ crash left half full is dropped and built again, so nothing here is durable befo
 Docs page: docs/engine.md. Source: IndexFile, IndexHeader (4.9.7, 5.5.0).
 """
 
-from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from mqtool.engine.disk.files import File
 from mqtool.formats import index_file
 from mqtool.formats.index_file import ENTRY, HEADER, IndexHeader
 from mqtool.kernels import Kernels, kernels
+from mqtool.records import index_lookup
 from mqtool.records.index_build import CHUNK, append
 
 _ENTRY = index_file.ENTRY.struct
@@ -160,27 +161,21 @@ class IndexWriter:
 
     # -- lookup --------------------------------------------------------------------------------------------------
 
-    def find(self, key_hash: int, begin: int, end: int) -> Iterator[int]:
-        """Yields physical offsets of entries of a key hash in a time range, newest first (selectPhyOffset).
+    def lookup(self, key_hash: int, begin: int, end: int, max_num: int) -> list[int]:
+        """Returns physical offsets of entries with a hash and a time in [begin, end], newest first."""
+        (newest,) = _SLOT.unpack_from(self._map, index_file.slot_position(key_hash % self.slots))
+        header = self.header
+        if header.is_empty or max_num <= 0:
+            return []
+        entries = index_lookup.chain(self._entry, newest, header.index_count)
+        found = index_lookup.select(entries, header.begin_timestamp, key_hash, begin, end)
+        return list(islice(found, max_num))
 
-        The time of an entry is known to the second, below its record's.
-        """
-        (number,) = _SLOT.unpack_from(self._map, index_file.slot_position(key_hash % self.slots))
-        count, start = self.header.index_count, self.header.begin_timestamp
-        if number <= 0 or number > count or count <= 1:
-            return
-        while True:
-            at = self._entries_at + number * index_file.ENTRY_SIZE
-            found, physical_offset, diff, previous = _ENTRY.unpack_from(self._map, at)
-            if diff < 0:
-                return
-            moment = start + diff * 1000
-            if found == key_hash and begin <= moment <= end:
-                yield physical_offset
-            # An older entry has a smaller number; the real one trusts that chains end.
-            if previous <= 0 or previous >= number or moment < begin:
-                return
-            number = previous
+    def _entry(self, number: int) -> index_lookup.Entry:
+        key_hash, physical_offset, time_diff, previous = _ENTRY.unpack_from(
+            self._map, self._entries_at + number * index_file.ENTRY_SIZE
+        )
+        return key_hash, physical_offset, time_diff, previous
 
     def flush(self) -> None:
         """Brings the file to the disk. Durable on return.

@@ -17,6 +17,7 @@ from mqtool.engine.index.index_file import IndexWriter
 from mqtool.engine.options import StoreOptions
 from mqtool.formats import file_names, index_file
 from mqtool.formats.index_file import IndexHeader
+from mqtool.records.index_lookup import query_offsets
 from mqtool.store.files import list_directory
 
 _LOG = logging.getLogger(__name__)
@@ -186,17 +187,7 @@ class Index:
             max_num: maximum number of offsets; the option `max_query` limits it further.
             begin, end: store timestamps, both inclusive, ms.
         """
-        found: list[int] = []
-        most = min(max_num, self._options.max_query)
-        for writer in reversed(self.files):
-            if writer.header.is_time_matched(begin, end):
-                for offset in writer.find(key_hash, begin, end):
-                    if len(found) >= most:
-                        break
-                    found.append(offset)
-            if writer.header.begin_timestamp < begin or len(found) >= most:
-                break
-        return found
+        return query_offsets(self.files, key_hash, min(max_num, self._options.max_query), begin, end)
 
     def delete_before(self, min_physical_offset: int) -> list[Path]:
         """Deletes leading files whose last record is deleted from the log, never the last file; returns them."""
