@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mqtool.formats import commit_log
-from mqtool.records.frame_scan import Stop, scan_frames
+from mqtool.records.frame_scan import Stop, scan_frames, vectorised_run
 from tests.unit.rebuild.model import laid_out, record
 
 MAGICS = [struct.pack(">i", code) for code in (commit_log.MAGIC_V1, commit_log.MAGIC_V2)]
@@ -75,6 +75,14 @@ def test_a_run_ends_at_a_frame_of_another_size_or_version(at, head):
     assert (chain.positions.tolist(), chain.end, chain.stop) == followed(data)
 
 
+def test_frames_are_followed_from_block_to_block():
+    made = [record(f"t{number % 3}", body=bytes(number % 70)) for number in range(20_000)]
+    data = laid_out(made)[0]
+    positions, end = vectorised_run(memoryview(data), 0)
+    assert len(data) > 2 << 20
+    assert (positions.tolist(), end) == followed(data)[:2]
+
+
 @pytest.mark.parametrize("lure", [MAGICS[0], b"\x00\x00\x00\x70" + MAGICS[0]])
 def test_magic_codes_in_every_body_only_slow_it_down(lure):
     data = laid_out([record(body=lure * 5)] * 3000)[0]
@@ -99,3 +107,8 @@ def test_magic_codes_in_every_body_only_slow_it_down(lure):
 )
 def test_a_record_leads_to_its_end_and_a_blank_to_the_end_of_its_segment(size, magic, left, expected):
     assert commit_log.frame_size(bytes(3) + struct.pack(">ii", size, magic), 3, left) == expected
+
+
+def test_array_operations_find_nothing_where_no_frame_begins():
+    assert vectorised_run(memoryview(bytes(4096)), 0)[0].tolist() == []
+    assert vectorised_run(memoryview(b""), 0)[0].tolist() == []
