@@ -36,6 +36,12 @@ docs:
     {{python}} docs/generate.py
     {{python}} docs/generate_cli.py
     {{python}} docs/examples.py
+    {{python}} docs/generate_runbooks.py
+    {{python}} docs/pictures.py
+
+# The documentation site, in build/site
+site:
+    {{python}} -m mkdocs build --strict --site-dir build/site
 
 # List the fixtures' checksums anew, after a store was made by the broker
 fixtures:

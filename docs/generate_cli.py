@@ -1,9 +1,10 @@
-"""Writes docs/cli.md and docs/schemas from the commands themselves.
+"""Writes docs/cli.md, checks.md, configuration.md and docs/schemas from the commands themselves.
 
 `python docs/generate_cli.py` writes; with `--check` it says what is out of date, writes nothing, and exits with 1 if
 anything is.
 """
 
+import ast
 import enum
 import json
 import sys
@@ -20,6 +21,8 @@ from mqtool.cli.app import app, leaves  # noqa: E402
 from mqtool.cli.commands import COMMANDS  # noqa: E402
 from mqtool.cli.meanings import MEANINGS  # noqa: E402
 from mqtool.cli.schema import document  # noqa: E402
+from mqtool.server.broker.settings import DEFAULTS  # noqa: E402
+from mqtool.store.broker_keys import KEYS, LEGACY_KEYS  # noqa: E402
 from mqtool.verify.catalogue import CATALOGUE  # noqa: E402
 
 HEAD = """# Commands
@@ -52,6 +55,16 @@ says its offset from UTC (`Z` for none). JSON and CSV hold milliseconds since th
 powers of 1024.
 """
 
+CONFIGURATION_HEAD = """# Configuration keys
+
+The keys of a broker's properties file (`--config broker.conf`, `serve --set KEY=VALUE`) that mqtool uses. They have the
+broker's names and defaults. Other keys of the broker are accepted and ignored. `mqtool verify STORE --config
+broker.conf` reports keys that no broker reads (`lint-unknown-key`, `lint-legacy-key`).
+
+For a store, most keys are not needed: file sizes and release are detected from the files, and `mqtool info STORE`
+shows how.
+"""
+
 
 def pages() -> dict[str, str]:
     """Returns path below docs/ and text of every generated file."""
@@ -68,7 +81,8 @@ def pages() -> dict[str, str]:
             schema = json.dumps(document(name, outputs), indent=2, ensure_ascii=False) + "\n"
             found[f"schemas/{'-'.join(words)}.json"] = schema
     cli += "\n" + "\n".join(all_options(group)) + "\n"
-    return {"cli.md": cli, "checks.md": "\n".join(checks()), **found}
+    texts = {"checks.md": "\n".join(checks()), "configuration.md": "\n".join(configuration())}
+    return {"cli.md": cli, **texts, **found}
 
 
 def all_options(group: Any) -> Iterator[str]:
@@ -107,9 +121,31 @@ def checks() -> Iterator[str]:
     for check in CATALOGUE.values():
         if check.area is not area:
             area = check.area
-            yield f"\n## {area.value}\n\n| Code | Severity | Meaning | Remedy | Runbook |\n|---|---|---|---|---|"
+            yield f"\n## {area.value}"
         books = ", ".join(f"[{book}](runbooks/{book}.md)" for book in check.runbooks) or check.no_runbook
-        yield f"| `{check.code}` | {check.severity.value} | {cell(check.meaning)} | {cell(check.remedy)} | {books} |"
+        yield f"\n### `{check.code}`\n\n*{check.severity.value}*: {check.meaning}\n"
+        yield f"**Remedy:** {check.remedy}\n\n**Runbook:** {books}"
+    yield ""
+
+
+def configuration() -> Iterator[str]:
+    """Yields the page of the keys of broker.conf: those that a string of the code names, with the packages that do."""
+    users: dict[str, set[str]] = {}
+    known = KEYS | set(LEGACY_KEYS)
+    for path in sorted((ROOT / "mqtool").glob("*/**/*.py")):
+        if path.name != "broker_keys.py":
+            package = path.relative_to(ROOT / "mqtool").parts[0]
+            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+                if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in known:
+                    users.setdefault(node.value, set()).add(package)
+    yield CONFIGURATION_HEAD
+    yield "| Key | Default in `serve` | Used by |\n|---|---|---|"
+    for key in sorted(users, key=str.lower):
+        default = f"`{DEFAULTS[key]}`" if DEFAULTS.get(key) else ""
+        yield f"| `{key}` | {default} | {', '.join(sorted(users[key]))} |"
+    yield "\nMisspelt in old releases, and ignored by brokers since 4.7:\n"
+    yield "| Old key | Key |\n|---|---|"
+    yield from (f"| `{old}` | `{new}` |" for old, new in LEGACY_KEYS.items())
     yield ""
 
 

@@ -58,6 +58,37 @@ def test_an_example_prints_what_the_page_shows(page, command, lines, workplace):
     assert re.match(pattern, result.stdout), f"{page}: {command} prints\n{result.stdout[:3000]}"
 
 
+HOW_TOS = sorted(path.stem for path in (ROOT / "docs" / "howto").glob("*.md") if path.stem != "index")
+
+
+def steps(name: str) -> list[tuple[str, list[str]]]:
+    """(command, lines below it) of a how-to guide, in order."""
+    blocks = BLOCK.findall((ROOT / "docs" / "howto" / f"{name}.md").read_text("utf-8"))
+    parts = [part for block in blocks for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]]
+    return [(part.split("\n")[0], part.rstrip("\n").split("\n")[1:]) for part in parts]
+
+
+@pytest.mark.long
+@pytest.mark.slow
+@pytest.mark.parametrize("name", HOW_TOS)
+def test_the_steps_of_a_how_to_guide_work_in_order(name, tmp_path):
+    (tmp_path / "fixtures").symlink_to(ROOT / "fixtures")
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHON": sys.executable, "COLUMNS": "500"}
+    done = 0
+    for command, lines in steps(name):
+        shell = ["bash", "-c", 'mqtool() { "$PYTHON" -m mqtool "$@"; }\n' + command]
+        result = subprocess.run(
+            shell, cwd=tmp_path, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        )
+        assert result.returncode in (0, 1), f"{command}: {result.stderr}"
+        pattern = "".join(
+            r"(?:.*\n)*?" if line == "…" else re.escape(line).replace("…", ".*") + r"\n" for line in lines
+        )
+        assert re.match(pattern, result.stdout), f"{name}: {command} prints\n{result.stdout[:3000]}"
+        done += command.startswith("mqtool")
+    assert done >= 1
+
+
 def test_every_guide_that_is_there_has_examples():
     pages = {name for name in GUIDES if (ROOT / "docs" / f"{name}.md").exists()}
     assert pages == {page for page, *_ in examples()}

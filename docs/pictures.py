@@ -1,0 +1,223 @@
+"""Draws docs/pictures: `python docs/pictures.py` writes, `--check` names what is out of date and exits with 1.
+
+Record layout and segment map come from the declared layout and from a report on a damaged copy of a fixture; the other
+pictures are boxes and arrows, declared below. Colours follow the theme of the site, or the system's outside of it.
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+from xml.sax.saxutils import escape
+
+ROOT = Path(__file__).resolve().parents[1]
+PICTURES = ROOT / "docs" / "pictures"
+sys.path.insert(0, str(ROOT))
+
+from mqtool.formats import codec, commit_log  # noqa: E402 - the checkout comes first
+
+STYLE = """
+.mq text{font:14px system-ui,sans-serif;fill:var(--md-default-fg-color,#1f2328)}
+.mq .small{font-size:12px}
+.mq .code{font-family:ui-monospace,monospace;font-size:12.5px}
+.mq .box{fill:var(--md-code-bg-color,#f4f5f7);stroke:var(--md-default-fg-color--light,#57606a)}
+.mq .good{stroke:#1a8f4c;stroke-width:2}.mq .bad{stroke:#d1342f;stroke-width:2}.mq .ask{stroke:#3f6fd8;stroke-width:2}
+.mq .line{fill:none;stroke:var(--md-default-fg-color--light,#57606a);stroke-width:1.5}
+.mq .tip{fill:var(--md-default-fg-color--light,#57606a)}
+@media(prefers-color-scheme:dark){
+.mq text{fill:var(--md-default-fg-color,#e6edf3)}
+.mq .box{fill:var(--md-code-bg-color,#22272e)}
+.mq .box:not(.good):not(.bad):not(.ask),.mq .line{stroke:var(--md-default-fg-color--light,#9aa4b0)}
+.mq .tip{fill:var(--md-default-fg-color--light,#9aa4b0)}}
+"""
+
+
+class Box(NamedTuple):
+    """A box with lines of text; `kind` is "", good, bad or ask; a line that begins with a backtick is code."""
+
+    x: int
+    y: int
+    width: int
+    lines: Sequence[str]
+    kind: str = ""
+
+    @property
+    def height(self) -> int:
+        """Height of the box, from its lines."""
+        return 18 * len(self.lines) + 16
+
+
+def svg(width: int, height: int, title: str, parts: Sequence[str]) -> str:
+    """Returns a picture."""
+    style = " ".join(STYLE.split())
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="mq" role="img" '
+        f'viewBox="0 0 {width} {height}" width="{width}">\n'
+        f"<title>{escape(title)}</title>\n<style>{style}</style>\n" + "\n".join(parts) + "\n</svg>\n"
+    )
+
+
+def drawn(box: Box) -> Iterator[str]:
+    """Yields a box and its text."""
+    kind = f" {box.kind}" if box.kind else ""
+    yield f'<rect class="box{kind}" x="{box.x}" y="{box.y}" width="{box.width}" height="{box.height}" rx="5"/>'
+    for number, line in enumerate(box.lines):
+        style = ' class="code"' if line.startswith("`") else ""
+        y = box.y + 22 + 18 * number
+        yield f'<text{style} x="{box.x + box.width // 2}" y="{y}" text-anchor="middle">{escape(line.strip("`"))}</text>'
+
+
+def arrow(points: Sequence[tuple[int, int]], label: str = "", at: tuple[int, int] | None = None) -> str:
+    """Returns a line with a tip at its end, and a label."""
+    path = "M" + " L".join(f"{x} {y}" for x, y in points)
+    (x0, y0), (x1, y1) = points[-2:]
+    across = (x1 > x0) - (x1 < x0)
+    down = (y1 > y0) - (y1 < y0) if not across else 0
+    tip = [
+        (x1, y1),
+        (x1 - 9 * across - 5 * down, y1 - 9 * down - 5 * across),
+        (x1 - 9 * across + 5 * down, y1 - 9 * down + 5 * across),
+    ]
+    found = f'<path class="line" d="{path}"/><path class="tip" d="M{" L".join(f"{x} {y}" for x, y in tip)}Z"/>'
+    if label and at:
+        found += f'<text class="small" x="{at[0]}" y="{at[1]}">{escape(label)}</text>'
+    return found
+
+
+def store_anatomy() -> str:
+    """The directory of a store: one log, and what is derived from it."""
+    log = Box(20, 60, 250, ("`commitlog/`", "all messages of all topics,", "in the order they were stored"), "ask")
+    queue = Box(390, 20, 270, ("`consumequeue/TOPIC/QUEUE/`", "place, size and tag of each message"))
+    index = Box(390, 90, 270, ("`index/`", "messages by key"))
+    timer = Box(390, 160, 270, ("`timerwheel, timerlog/`", "messages to deliver later (5.x)"))
+    config = Box(20, 250, 250, ("`config/`", "topics, groups, consumer offsets"))
+    state = Box(390, 250, 270, ("`checkpoint, abort, lock`", "what is flushed, clean or not, in use"))
+    parts = [line for box in (log, queue, index, timer, config, state) for line in drawn(box)]
+    parts += [
+        arrow([(270, 80), (330, 80), (330, 46), (388, 46)]),
+        arrow([(270, 116), (388, 116)], "dispatch", (300, 110)),
+        arrow([(270, 124), (330, 124), (330, 186), (388, 186)]),
+        '<text class="small" x="20" y="225">What is right of the log is derived from it and can be rebuilt.</text>',
+    ]
+    return svg(680, 315, "Anatomy of a store", parts)
+
+
+def record_layout() -> str:
+    """The fields of a record, from its declared layout."""
+    rows = [(field, str(size)) for field, size, _ in codec.all_fields(commit_log.RECORD)]
+    columns, width, height = 4, 165, 46
+    parts = []
+    for number, (field, size) in enumerate(rows):
+        x, y = 10 + (number % columns) * width, 10 + (number // columns) * height
+        varies = "" if re.fullmatch(r"[iu]\d+", size) else " ask"
+        parts.append(f'<rect class="box{varies}" x="{x}" y="{y}" width="{width - 4}" height="{height - 4}"/>')
+        parts.append(f'<text class="code" x="{x + 8}" y="{y + 18}">{escape(field)}</text>')
+        parts.append(f'<text class="small" x="{x + 8}" y="{y + 34}">{escape(size)}</text>')
+    return svg(
+        columns * width + 16, (len(rows) // columns + 1) * height + 16, "Layout of a record in the CommitLog", parts
+    )
+
+
+def recovery_decisions() -> str:
+    """What to do before a broker is started."""
+    ask = Box(230, 10, 260, ("`mqtool explain-start STORE`", "what would a start do?"), "ask")
+    good = Box(10, 130, 200, ("starts, loses nothing",), "good")
+    lost = Box(255, 130, 210, ("starts, but loses messages",), "bad")
+    no = Box(510, 130, 200, ("does not start",), "bad")
+    start = Box(10, 230, 200, ("start the broker",), "good")
+    copy = Box(255, 230, 210, ("`mqtool verify STORE`", "is the log itself damaged?"), "ask")
+    book = Box(510, 230, 200, ("`mqtool runbook match`", "`mqtool runbook run`"))
+    repair = Box(150, 350, 190, ("no: rebuild from the log", "`mqtool plan repair`"))
+    salvage = Box(380, 350, 230, ("yes: take it from a replica", "`mqtool salvage --with COPY`"))
+    boxes = (ask, good, lost, no, start, copy, book, repair, salvage)
+    parts = [line for box in boxes for line in drawn(box)]
+    parts += [
+        arrow([(360, 62), (360, 95), (110, 95), (110, 128)]),
+        arrow([(360, 62), (360, 128)]),
+        arrow([(360, 62), (360, 95), (610, 95), (610, 128)]),
+        arrow([(110, 164), (110, 228)]),
+        arrow([(360, 164), (360, 228)]),
+        arrow([(610, 164), (610, 228)]),
+        arrow([(330, 282), (330, 315), (245, 315), (245, 348)]),
+        arrow([(390, 282), (390, 315), (495, 315), (495, 348)]),
+        '<text class="small" x="20" y="440">After a repair, run explain-start again.</text>',
+    ]
+    return svg(720, 455, "Before you start a broker", parts)
+
+
+def repair_states() -> str:
+    """The states of a change: planned, applied, undone or finalized."""
+    plan = Box(10, 60, 140, ("planned", "`plan.json`"))
+    half = Box(250, 60, 150, ("being applied", "journal is open"), "ask")
+    done = Box(510, 60, 150, ("applied", "old files are kept"), "good")
+    undone = Box(250, 200, 150, ("undone", "byte for byte"))
+    final = Box(510, 200, 150, ("finalized", "old files deleted"))
+    parts = [line for box in (plan, half, done, undone, final) for line in drawn(box)]
+    parts += [
+        arrow([(150, 86), (248, 86)], "apply --yes", (165, 78)),
+        arrow([(400, 86), (508, 86)], "verified", (425, 78)),
+        arrow([(325, 112), (325, 198)], "undo", (332, 160)),
+        arrow([(560, 112), (560, 160), (380, 160), (380, 198)], "undo", (455, 154)),
+        arrow([(620, 112), (620, 198)], "finalize", (627, 160)),
+        arrow([(290, 58), (290, 25), (360, 25), (360, 58)], "interrupted: apply again", (252, 17)),
+    ]
+    return svg(690, 265, "States of a repair", parts)
+
+
+def segment_map() -> str:
+    """The segment map of a report on a copy of a fixture with one damaged and one missing segment."""
+    with tempfile.TemporaryDirectory() as scratch:
+        store = Path(scratch) / "store"
+        shutil.copytree(ROOT / "fixtures" / "orders-5.5.0" / "store", store)
+        segments = sorted((store / "commitlog").iterdir())
+        data = bytearray(segments[1].read_bytes())
+        data[4000] ^= 1
+        segments[1].write_bytes(data)
+        segments[3].unlink()
+        page = Path(scratch) / "report.html"
+        command = [sys.executable, "-m", "mqtool", "report", str(store), "-o", str(page), "--format", "json"]
+        subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, check=False)
+        html = page.read_text("utf-8")
+    cells = html[html.index('<figure class="cells">') :]
+    cells = cells[cells.index("<g>") : cells.index("</svg>")]
+    legend = re.findall(
+        r"<li><svg[^>]*>(.*?)</svg>([^<]*)</li>", html[html.index('<figure class="cells">') :], re.DOTALL
+    )[:4]
+    parts = [f'<g transform="translate(20 20) scale(3)">{" ".join(cells.split())}</g>']
+    for number, (mark, words) in enumerate(legend):
+        y = 110 + 26 * number
+        parts.append(f'<g transform="translate(20 {y})">{" ".join(mark.split())}</g>')
+        parts.append(f'<text x="50" y="{y + 15}">{words.strip()}</text>')
+    return svg(520, 120 + 26 * len(legend), "Segment map of a report", parts)
+
+
+DRAWINGS = {
+    "store-anatomy": store_anatomy,
+    "record-layout": record_layout,
+    "recovery-decisions": recovery_decisions,
+    "repair-states": repair_states,
+    "segment-map": segment_map,
+}
+
+
+def main() -> int:
+    """Writes or checks every picture; returns the exit code."""
+    PICTURES.mkdir(exist_ok=True)
+    stale = []
+    for name, draw in DRAWINGS.items():
+        path, text = PICTURES / f"{name}.svg", draw()
+        if not path.exists() or path.read_text("utf-8") != text:
+            stale.append(path)
+            if "--check" not in sys.argv[1:]:
+                path.write_text(text, "utf-8")
+    for path in stale:
+        print(path.relative_to(ROOT))
+    return 1 if stale and "--check" in sys.argv[1:] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

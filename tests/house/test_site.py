@@ -1,0 +1,160 @@
+"""The documentation site: builds without a warning, every page is near, no link is dead, and search finds the right page."""
+
+import json
+import os
+import posixpath
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from tests.house.modules import ROOT
+
+pytest.importorskip("mkdocs", reason="the extra docs is not installed: pip install -e '.[docs]'")
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.xdist_group("site")]
+
+CLICKS = 2
+SEARCHES = {
+    "broker does not start": ("howto/broker-does-not-start.html",),
+    "consumer gets nothing": ("howto/consumer-gets-nothing.html",),
+    "messages consumed twice": ("howto/messages-consumed-twice.html",),
+    "disk full": ("howto/disk-full.html",),
+    "delayed message not delivered": ("howto/delay-messages-never-arrive.html", "runbooks/RB-17.html"),
+    "move broker to new host": ("howto/move-a-broker.html",),
+    "new slave": ("howto/new-slave.html",),
+    "kubernetes": ("howto/kubernetes.html",),
+    "exit code 4": ("exit-codes.html",),
+    "export to parquet": ("lake.html",),
+    "queue-hole": ("checks.html",),
+    "unit test broker pytest": ("tutorials/broker-in-tests.html",),
+    "which topic uses the most disk space": ("howto/which-topic-eats-the-disk.html",),
+    "restore a backup": ("backup.html",),
+}
+
+
+class Page(HTMLParser):
+    """Links, ids and pictures of a page."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.links, self.ids, self.unnamed = [], set(), []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        values = dict(attrs)
+        self.ids |= {values[name] for name in ("id", "name") if values.get(name)}
+        if tag == "a" and values.get("href"):
+            self.links.append(values["href"])
+        if (tag == "img" and not values.get("alt")) or (
+            tag == "svg" and "mq" in (values.get("class") or "") and not values.get("aria-label")
+        ):
+            self.unnamed.append(self.getpos())
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    target = tmp_path_factory.mktemp("site") / "html"
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(target)]
+    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(ROOT)}
+    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert "WARNING" not in result.stderr
+    return target
+
+
+@pytest.fixture(scope="module")
+def pages(site):
+    return {
+        path.relative_to(site).as_posix(): Page(path.read_text("utf-8"))
+        for path in site.rglob("*.html")
+        if path.name != "404.html"
+    }
+
+
+def test_every_page_of_docs_is_on_the_site(pages):
+    sources = {
+        path.relative_to(ROOT / "docs").with_suffix(".html").as_posix() for path in (ROOT / "docs").rglob("*.md")
+    }
+    sources = {re.sub(r"README\.html$", "index.html", name) for name in sources}
+    assert sources - set(pages) == set()
+    assert len(pages) > 70
+
+
+def targets(name, page):
+    """(address as written, page or file, anchor) of each link that stays on the site."""
+    for link in page.links:
+        parts = urlsplit(link)
+        if not parts.scheme and not parts.netloc:
+            path = (
+                posixpath.normpath(posixpath.join(posixpath.dirname(name), unquote(parts.path))) if parts.path else name
+            )
+            yield link, path, unquote(parts.fragment)
+
+
+def test_no_link_is_dead(site, pages):
+    dead = []
+    for name, page in pages.items():
+        for link, path, anchor in targets(name, page):
+            if not (site / path).exists() or (anchor and path in pages and anchor not in pages[path].ids | {"__skip"}):
+                dead.append(f"{name}: {link}")
+    assert dead == []
+
+
+def test_every_page_is_within_two_clicks(pages):
+    reached, edge = {"index.html"}, {"index.html"}
+    for _ in range(CLICKS):
+        edge = {path for name in edge for _, path, _ in targets(name, pages[name]) if path in pages} - reached
+        reached |= edge
+    assert set(pages) - reached == set()
+
+
+def test_every_picture_says_what_it_shows(pages):
+    assert {name: page.unnamed for name, page in pages.items() if page.unnamed} == {}
+    pictures = list((ROOT / "docs" / "pictures").glob("*.svg"))
+    assert len(pictures) >= 5
+    assert all("<title>" in path.read_text("utf-8") for path in pictures)
+
+
+def plain(html):
+    """Text without its tags, as the site's search takes it."""
+    return re.sub(r"<[^>]*>", " ", html)
+
+
+@pytest.fixture(scope="module")
+def search(site):
+    """The site's search index, asked as its own search box does: every word may also be the beginning of one."""
+    lunr = pytest.importorskip("lunr")
+    built = json.loads((site / "search" / "search_index.json").read_text("utf-8"))
+    documents = [
+        {"id": number, "location": row["location"], "title": plain(row["title"]), "text": plain(row["text"])}
+        for number, row in enumerate(built["docs"])
+    ]
+    index = lunr.lunr(
+        ref="id",
+        fields=[{"field_name": "title", "boost": 1000}, {"field_name": "text", "boost": 1}],
+        documents=documents,
+    )
+
+    def pages_for(words):
+        found = []
+        for hit in index.search(words):
+            page = documents[int(hit["ref"])]["location"].split("#")[0]
+            if page not in found:
+                found.append(page)
+        return found
+
+    return pages_for
+
+
+@pytest.mark.parametrize("words", SEARCHES)
+def test_search_finds_the_right_page_among_the_first_three(search, words):
+    assert set(SEARCHES[words]) & set(search(words)[:3]), search(words)[:6]
+
+
+def test_pictures_are_those_of_their_script():
+    command = [sys.executable, "docs/pictures.py", "--check"]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, f"run docs/pictures.py: {result.stdout}"
