@@ -109,7 +109,7 @@ def store_anatomy() -> str:
 def record_layout() -> str:
     """The fields of a record, from its declared layout."""
     rows = [(field, str(size)) for field, size, _ in codec.all_fields(commit_log.RECORD)]
-    columns, width, height = 4, 165, 46
+    columns, width, height = 4, 222, 46
     parts = []
     for number, (field, size) in enumerate(rows):
         x, y = 10 + (number % columns) * width, 10 + (number // columns) * height
@@ -174,9 +174,9 @@ def segment_map() -> str:
         store = Path(scratch) / "store"
         shutil.copytree(ROOT / "fixtures" / "orders-5.5.0" / "store", store)
         segments = sorted((store / "commitlog").iterdir())
-        data = bytearray(segments[1].read_bytes())
-        data[4000] ^= 1
-        segments[1].write_bytes(data)
+        data = bytearray(segments[0].read_bytes())
+        data[100] ^= 1  # in the body of the first record
+        segments[0].write_bytes(data)
         segments[3].unlink()
         page = Path(scratch) / "report.html"
         command = [sys.executable, "-m", "mqtool", "report", str(store), "-o", str(page), "--format", "json"]
