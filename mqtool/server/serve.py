@@ -234,7 +234,7 @@ class Server:
                 from mqtool.server.grpc.door import Door  # noqa: PLC0415 - only who needs it pays for it
             except ImportError as error:
                 raise ForeignProtocolError(
-                    f"a gRPC connection: install 'mqtool[serve]' to serve it ({error})"
+                    f"a gRPC connection: install 'rocketmq-mqtool[serve]' to serve it ({error})"
                 ) from error
             self._door = Door(self.service, self._handlers)
         return self._door.connection(peer, endpoint)
