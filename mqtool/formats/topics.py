@@ -21,3 +21,8 @@ SYSTEM_PREFIX = "rmq_sys_"
 def is_lmq(name: str) -> bool:
     """Whether a queue is a light message queue, of which only queue 0 exists."""
     return name.startswith(LMQ_PREFIX)
+
+
+def lite_queue(topic: str, lite_topic: str) -> str:
+    """Returns the light queue of a lite topic (LiteUtil.toLmqName)."""
+    return f"{LMQ_PREFIX}${topic}${lite_topic}"

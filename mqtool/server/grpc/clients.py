@@ -11,11 +11,12 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import DecodeError
 
 from mqtool.formats.config_files import GroupConfig
-from mqtool.protocol.codes import RequestCode
+from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.protocol.rocketmq_v2 import definition as d
 from mqtool.protocol.rocketmq_v2 import service as s
-from mqtool.server.grpc.core import OK, Core, StatusError
+from mqtool.server.broker.pop.lite import BIND_TOPIC
+from mqtool.server.grpc.core import OK, Core, StatusError, refused
 from mqtool.server.net.http2 import Call, GrpcError, GrpcStatus
 from mqtool.server.net.peer import Endpoint, Peer
 
@@ -38,7 +39,6 @@ _CONSUMERS = frozenset(
 _LITE = frozenset({d.LITE_PUSH_CONSUMER, d.LITE_SIMPLE_CONSUMER})
 _PUSH = frozenset({d.PUSH_CONSUMER, d.LITE_PUSH_CONSUMER})
 _LANGUAGES = {d.DOT_NET: "DOTNET", d.GOLANG: "GO", d.OBJECTIVE_C: "OTHER", d.DART: "OTHER", d.KOTLIN: "OTHER"}
-_BIND_TOPIC = "lite.bind.topic"
 
 Deliver = Callable[["Client", Command], None]
 
@@ -92,6 +92,11 @@ class Client:
     def is_consumer(self) -> bool:
         """Whether it consumes."""
         return self.settings.client_type in _CONSUMERS
+
+    @property
+    def is_lite(self) -> bool:
+        """Whether it consumes lite topics."""
+        return self.settings.client_type in _LITE
 
     @property
     def group(self) -> str:
@@ -252,8 +257,37 @@ class Clients:
             self.leave(client)
         return s.NotifyClientTerminationResponse(status=OK).SerializeToString()
 
+    def sync_lite(self, call: Call, data: bytes) -> bytes:
+        """SyncLiteSubscription."""
+        request = s.SyncLiteSubscriptionRequest.FromString(data)
+        topic, group = self._core.topic(request.topic), self._core.group(request.group)
+        bound = bind_topic(self._core.group_config(group))
+        if bound != topic:
+            message = f"lite group {group} is expected to bind topic {bound or 'null'}, but actual is {topic}"
+            raise StatusError(d.ILLEGAL_TOPIC, message)
+        for name in request.lite_topic_set:
+            if not name.strip() or len(name) > LITE_NAME:
+                raise StatusError(d.ILLEGAL_LITE_TOPIC, f"lite topic cannot be blank or longer than {LITE_NAME}")
+        action = d.LiteSubscriptionAction.Name(request.action)
+        self._subscribe_lite(
+            call.header("x-mq-client-id"), group, topic, action, list(request.lite_topic_set), call.peer
+        )
+        return s.SyncLiteSubscriptionResponse(status=OK).SerializeToString()
+
+    def _subscribe_lite(
+        self, client_id: str, group: str, topic: str, action: str, names: list[str], peer: Peer
+    ) -> None:
+        one = {"action": action, "clientId": client_id, "group": group, "topic": topic, "liteTopicSet": names}
+        body = json.dumps({"subscriptionSet": [one]}).encode()
+        answer = self._core.start(RequestCode.LITE_SUBSCRIPTION_CTL, {}, peer, body)
+        assert isinstance(answer, Command)
+        if answer.code != ResponseCode.SUCCESS:
+            raise refused(answer)
+
     def leave(self, client: Client) -> None:
         """Forgets a client."""
+        if client.is_lite:
+            self._subscribe_lite(client.client_id, client.group, "", "COMPLETE_REMOVE", [], client.peer)
         self.table.pop(client.client_id, None)
         self._left(client)
 
@@ -302,7 +336,7 @@ class Telemetry:
 
 def bind_topic(config: GroupConfig) -> str:
     """Returns the topic whose lite topics a group consumes, "" if it is an ordinary group."""
-    return str((config.attributes or {}).get(_BIND_TOPIC, ""))
+    return str((config.attributes or {}).get(BIND_TOPIC, ""))
 
 
 def retry_policy(config: GroupConfig) -> d.RetryPolicy:

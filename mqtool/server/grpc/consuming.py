@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from mqtool.formats import properties
 from mqtool.formats.config_files import GroupConfig
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
@@ -36,6 +37,11 @@ class _Popped(NamedTuple):
     message: Stored
     receipt: Receipt
     attempt: int
+
+    @property
+    def lite(self) -> str:
+        """The lite topic that it is of, "" if it is of none."""
+        return self.message.properties.get(properties.LITE_TOPIC, "")
 
 
 class Consuming:
@@ -97,10 +103,14 @@ class Consuming:
             raise StatusError(d.INTERNAL_SERVER_ERROR, f"batch_size {request.batch_size} is negative")
         if request.HasField("attempt_id"):
             fields["attemptId"] = request.attempt_id
+        code = RequestCode.POP_MESSAGE
+        if client.is_lite:
+            code, fields["clientId"] = RequestCode.POP_LITE_MESSAGE, client.client_id
+            fields["maxMsgNum"] = fields["maxMsgNums"]
         end = time.monotonic() + poll_ms / 1000
         while True:
             fields["pollTime"] = str(max(0, int((end - time.monotonic()) * 1000)))
-            answer = await core.ask(RequestCode.POP_MESSAGE, fields, call.peer)
+            answer = await core.ask(code, fields, call.peer)
             if answer.code == ResponseCode.POLLING_TIMEOUT:
                 return []
             if answer.code != ResponseCode.SUCCESS:
@@ -109,7 +119,7 @@ class Consuming:
             if popped:
                 if request.auto_renew:
                     for one in popped:
-                        self.renewals.add(client.client_id, group, topic, one.receipt, client.peer)
+                        self.renewals.add(client.client_id, group, topic, one.lite, one.receipt, client.peer)
                 return popped
 
     def _poll_ms(self, call: Call, client: Client, request: s.ReceiveMessageRequest) -> int:
@@ -147,10 +157,10 @@ class Consuming:
             if one.attempt <= config.retry_max_times + 1:
                 found.append(one)
             else:
-                await self._bury(call, group, topic, one.receipt)
+                await self._bury(call, group, topic, one.receipt, one.lite)
         return found
 
-    async def _bury(self, call: Call, group: str, topic: str, receipt: Receipt) -> None:
+    async def _bury(self, call: Call, group: str, topic: str, receipt: Receipt, lite: str) -> None:
         """Stores a message as a dead letter of a group, and acknowledges it."""
         fields = {
             "offset": str(receipt.physical_offset),
@@ -160,17 +170,18 @@ class Consuming:
             "maxReconsumeTimes": "0",
         }
         await self._core.call(RequestCode.CONSUMER_SEND_MSG_BACK, fields, call.peer)
-        await self._acknowledge(call, group, topic, receipt)
+        await self._acknowledge(call, group, topic, receipt, lite)
 
     # -- acknowledging -------------------------------------------------------------------------------------------
 
-    async def _acknowledge(self, call: Call, group: str, topic: str, receipt: Receipt) -> None:
+    async def _acknowledge(self, call: Call, group: str, topic: str, receipt: Receipt, lite: str) -> None:
         fields = {
             "consumerGroup": group,
             "topic": receipt.topic(group, topic),
             "queueId": str(receipt.queue_id),
             "extraInfo": receipt.extra_info,
             "offset": str(receipt.offset),
+            "liteTopic": lite,
         }
         answer = await self._core.ask(RequestCode.ACK_MESSAGE, fields, call.peer)
         if answer.code == ResponseCode.NO_MESSAGE:
@@ -193,7 +204,7 @@ class Consuming:
                 if current != one.receipt_handle:
                     receipt = parse_receipt(current)  # noqa: PLW2901 - the same message, renewed
                 check_fresh(receipt)
-                await self._acknowledge(call, group, topic, receipt)
+                await self._acknowledge(call, group, topic, receipt, one.lite_topic)
                 status = OK
             except StatusError as error:
                 status = error.status
@@ -216,8 +227,8 @@ class Consuming:
         handle = self.renewals.take(call.header("x-mq-client-id"), group, request.receipt_handle)
         receipt = parse_receipt(handle)
         check_fresh(receipt)
-        suspend = request.suspend
-        changed = await change(self._core, call.peer, group, topic, receipt, invisible_ms, suspend=suspend)
+        more = {"lite": request.lite_topic, "suspend": request.suspend}
+        changed = await change(self._core, call.peer, group, topic, receipt, invisible_ms, **more)  # type: ignore[arg-type]
         return s.ChangeInvisibleDurationResponse(status=OK, receipt_handle=changed.text).SerializeToString()
 
     async def forward(self, call: Call, data: bytes) -> bytes:
@@ -226,7 +237,7 @@ class Consuming:
         topic, group = self._core.topic(request.topic), self._core.group(request.group)
         parse_receipt(request.receipt_handle)
         handle = self.renewals.take(call.header("x-mq-client-id"), group, request.receipt_handle)
-        await self._bury(call, group, topic, parse_receipt(handle))
+        await self._bury(call, group, topic, parse_receipt(handle), request.lite_topic)
         return s.ForwardMessageToDeadLetterQueueResponse(status=d.Status(code=d.OK, message="0")).SerializeToString()
 
 
@@ -247,7 +258,10 @@ def _refused_pop(answer: Command) -> StatusError:
 def _popped(answer: Command, broker_name: str, *, in_order: bool) -> Iterator[_Popped]:
     """Yields the messages in the answer to a pop, with their receipts (ConsumerProcessor, ExtraInfoUtil)."""
     fields, body = answer.fields, memoryview(answer.body)
-    starts = {place: int(start) for place, start in _infos(fields.get("startOffsetInfo", ""))}
+    if "startOffsetInfo" not in fields:
+        yield from _popped_lite(answer, broker_name)
+        return
+    starts = {place: int(start) for place, start in _infos(fields["startOffsetInfo"])}
     counts = dict(_infos(fields.get("orderCountInfo", "")))
     pop_time, invisible_ms = int(fields["popTime"]), int(fields["invisibleTime"])
     revive_queue = ORDER_REVIVE_QUEUE if in_order else int(fields["reviveQid"])
@@ -269,6 +283,19 @@ def _popped(answer: Command, broker_name: str, *, in_order: bool) -> Iterator[_P
             if in_order:
                 attempt = int(counts.get(f"0 qo{queue_id}%{offset}", counts.get(f"0 {queue_id}", 0))) + 1
         yield _Popped(message, receipt, attempt)
+
+
+def _popped_lite(answer: Command, broker_name: str) -> Iterator[_Popped]:
+    """Yields the messages in the answer to a pop of lite topics (MQClientAPIImpl.processPopLiteResponse)."""
+    fields, body, position = answer.fields, memoryview(answer.body), 0
+    pop_time, invisible_ms = int(fields["popTime"]), int(fields["invisibleTime"])
+    for count in fields["orderCountInfo"].split(";"):
+        size = int.from_bytes(body[position : position + 4], "big")
+        message = stored(body[position : position + size])
+        position += size
+        offset = int(message.properties[properties.INNER_MULTI_QUEUE_OFFSET].partition(",")[0])
+        words = (offset, pop_time, invisible_ms, ORDER_REVIVE_QUEUE, 0, broker_name, 0, offset)
+        yield _Popped(message, Receipt(*words, message.record.physical_offset), int(count) + 1)
 
 
 def _infos(text: str) -> Iterator[tuple[str, str]]:

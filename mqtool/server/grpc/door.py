@@ -58,6 +58,7 @@ class Door:
             "EndTransaction": (producing.end, s.EndTransactionResponse),
             "NotifyClientTermination": (clients.terminate, s.NotifyClientTerminationResponse),
             "ChangeInvisibleDuration": (consuming.change, s.ChangeInvisibleDurationResponse),
+            "SyncLiteSubscription": (clients.sync_lite, s.SyncLiteSubscriptionResponse),
             "RecallMessage": (producing.recall, s.RecallMessageResponse),
         }
         calls = {_SERVICE + name: answering(handler, answer) for name, (handler, answer) in unary.items()}

@@ -100,7 +100,7 @@ def check_fresh(receipt: Receipt) -> None:
 
 
 async def change(
-    core: Core, peer: Peer, group: str, topic: str, receipt: Receipt, ms: int, *, suspend: bool
+    core: Core, peer: Peer, group: str, topic: str, receipt: Receipt, ms: int, *, lite: str = "", suspend: bool = False
 ) -> Receipt:
     """Changes how long a message stays invisible; returns its new handle."""
     fields = {
@@ -111,6 +111,7 @@ async def change(
         "offset": str(receipt.offset),
         "invisibleTime": str(ms),
         "suspend": str(suspend).lower(),
+        "liteTopic": lite,
     }
     answer = await core.ask(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, fields, peer)
     found = answer.fields
@@ -138,7 +139,7 @@ class _Renewed:
     Attributes:
         key: client id, group and the handle that the client has.
         peer: of the client.
-        topic: that it was received from.
+        topic, lite: that it was received from.
         receipt: its current handle.
         until: when its renewal ends, ms since epoch.
     """
@@ -146,6 +147,7 @@ class _Renewed:
     key: tuple[str, str, str]
     peer: Peer
     topic: str
+    lite: str
     receipt: Receipt
     until: int
 
@@ -159,10 +161,10 @@ class Renewals:
         self._table: OrderedDict[tuple[str, str, str], _Renewed] = OrderedDict()
         self._by_client: dict[str, set[tuple[str, str, str]]] = {}
 
-    def add(self, client_id: str, group: str, topic: str, receipt: Receipt, peer: Peer) -> None:
+    def add(self, client_id: str, group: str, topic: str, lite: str, receipt: Receipt, peer: Peer) -> None:
         """Begins to renew a message."""
         key = (client_id, group, receipt.text)
-        self._table[key] = _Renewed(key, peer, topic, receipt, receipt.pop_time + RENEW_MAX_MS)
+        self._table[key] = _Renewed(key, peer, topic, lite, receipt, receipt.pop_time + RENEW_MAX_MS)
         self._by_client.setdefault(client_id, set()).add(key)
         while len(self._table) > MAX_RENEWED:
             self._remove(next(iter(self._table)))
@@ -199,7 +201,7 @@ class Renewals:
     async def _change(self, entry: _Renewed, ms: int) -> None:
         group = entry.key[1]
         try:
-            receipt = await change(self._core, entry.peer, group, entry.topic, entry.receipt, ms, suspend=False)
+            receipt = await change(self._core, entry.peer, group, entry.topic, entry.receipt, ms, lite=entry.lite)
         except StatusError as error:
             _LOG.info("an invisible time was not renewed group=%s topic=%s error=%s", group, entry.topic, error)
             self._remove(entry.key)

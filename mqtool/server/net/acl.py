@@ -62,6 +62,7 @@ _READS: dict[int, tuple[str | None, str | None]] = {
     RequestCode.PULL_MESSAGE: ("topic", "consumerGroup"),
     RequestCode.LITE_PULL_MESSAGE: ("topic", "consumerGroup"),
     RequestCode.POP_MESSAGE: ("topic", "consumerGroup"),
+    RequestCode.POP_LITE_MESSAGE: ("topic", "consumerGroup"),
     RequestCode.PEEK_MESSAGE: ("topic", "consumerGroup"),
     RequestCode.NOTIFICATION: ("topic", "consumerGroup"),
     RequestCode.QUERY_MESSAGE: ("topic", None),

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
+from mqtool.formats.topics import is_lmq
 from mqtool.server.broker.consume.pace import Pace
 
 Key = tuple[str, int]
@@ -102,10 +103,11 @@ class LongPolling:
     def _wake(self) -> None:
         with self._guard:
             self._is_due = False
-        for key, offset in list(self._undispatched.items()):
+        light = {key: -1 for key in self._waiting_by_queue if is_lmq(key[0])}  # puts name only the topic
+        for key, offset in list({**light, **self._undispatched}.items()):
             end = self._max_offset(*key)
             if end > offset:
-                del self._undispatched[key]
+                self._undispatched.pop(key, None)
             for one in [waiting for waiting in self._waiting_by_queue.get(key, ()) if waiting.offsets[key] < end]:
                 self._finish(one, arrived=True)
 

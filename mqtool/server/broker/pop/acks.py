@@ -14,6 +14,7 @@ from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.errors import FormatError
 from mqtool.formats import java
 from mqtool.formats.service_records import Ack, CheckPoint, QueueKey
+from mqtool.formats.topics import lite_queue
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker import names
@@ -123,7 +124,10 @@ class PopAcks:
 
     def _key(self, command: Command, peer: Peer) -> QueueKey:
         """Returns the queue of a request; raises RefusalError if it does not exist."""
-        key = QueueKey(text(command, "consumerGroup"), text(command, "topic"), number(command, "queueId"))
+        topic = text(command, "topic")
+        if lite := command.fields.get("liteTopic"):
+            topic = lite_queue(topic, lite)
+        key = QueueKey(text(command, "consumerGroup"), topic, number(command, "queueId"))
         config = self._broker.topics.get(key.topic)
         if config is None:
             raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{key.topic}] not exist, apply first please! {FAQ}")

@@ -17,8 +17,10 @@ from mqtool.protocol.command import Command
 from mqtool.server.broker import names
 from mqtool.server.broker.answers import RefusalError, number
 from mqtool.server.broker.broker import Broker
+from mqtool.server.broker.consume.long_polling import Key
 from mqtool.server.broker.delay.timer import Timer
 from mqtool.server.broker.pop.acks import PopAcks
+from mqtool.server.broker.pop.lite import Lite
 from mqtool.server.broker.pop.looks import PopLooks
 from mqtool.server.broker.pop.order import OrderInfo, OrderTable
 from mqtool.server.broker.pop.records import (
@@ -33,12 +35,13 @@ from mqtool.server.broker.stored import rebuilt, stored
 from mqtool.server.net.peer import Handler, Peer
 from mqtool.store.filters import MessageFilter
 
+MAX_POLL_MS = 30_000
 _POP_CHECK_POINT = "POP_CK"
 _OUTSIDE_QUEUE = frozenset({GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY, GetStatus.OFFSET_FOUND_NULL})
 """The group's offset is not in the queue: the pop reads again, from the next offset that is."""
 
 
-class _Taken(NamedTuple):
+class Taken(NamedTuple):
     """Messages of one queue that were popped."""
 
     point: CheckPoint
@@ -61,29 +64,31 @@ class PopProcessor:
         self._acks = PopAcks(broker, self.revive.topic, self.orders)
         self._ahead: dict[QueueKey, int] = {}
         self._looks = PopLooks(broker, self.orders, self._ahead)
+        self.lite = Lite(broker, self)
         self._turns = itertools.count()
 
     def handlers(self) -> Mapping[int, Handler]:
         """Returns the handler of each request code."""
-        return {RequestCode.POP_MESSAGE: self.pop, **self._acks.handlers(), **self._looks.handlers()}
+        own: dict[int, Handler] = {RequestCode.POP_MESSAGE: self.pop}
+        return {**own, **self._acks.handlers(), **self._looks.handlers(), **self.lite.handlers()}
 
     async def pop(self, command: Command, peer: Peer) -> Command:
         """Returns messages; waits for them as long as the request allows."""
         request = read_request(self._broker, command, peer)
         long_polling = self._broker.long_polling
-        end = long_polling.now() + min(number(command, "pollTime", 0), 30_000) / 1000
+        end = long_polling.now() + min(number(command, "pollTime", 0), MAX_POLL_MS) / 1000
         for key in request.queues:  # what was acknowledged before the request came is there for it
             if long_polling.is_expected(key.topic, key.queue_id):
                 await long_polling.caught_up(key.topic, key.queue_id)
         while True:
             pop_time = time.time_ns() // 1_000_000
             revive_queue = ORDER_REVIVE_QUEUE if request.in_order else next(self._turns) % self.revive.queue_count
-            taken = self._take(request, pop_time, revive_queue)
+            taken = self.take(request, pop_time, revive_queue)
             left = end - long_polling.now()
             if taken or left <= 0 or self._broker.is_stopping:
                 await self._written(taken)
                 return self._answer(command, request, taken, pop_time, revive_queue)
-            await self._wait(request, left)
+            await self.wait(request, left)
 
     # -- taking --------------------------------------------------------------------------------------------------
 
@@ -106,9 +111,9 @@ class PopProcessor:
             offsets.commit(*key, committed)
         return max(self._ahead.get(key, 0), committed)
 
-    def _take(self, request: PopRequest, pop_time: int, revive_queue: int) -> list[_Taken]:
+    def take(self, request: PopRequest, pop_time: int, revive_queue: int) -> list[Taken]:
         """Pops messages from the queues, up to the number of the request."""
-        taken: list[_Taken] = []
+        taken: list[Taken] = []
         left = request.max_num
         for key in request.queues:
             if left <= 0:
@@ -138,7 +143,7 @@ class PopProcessor:
                 if result is not None and not result.ok:
                     remark = f"the check point could not be stored: {result.status.value}"
                     raise RefusalError(ResponseCode.SYSTEM_ERROR, remark)
-                one = _Taken(point, found, result)
+                one = Taken(point, found, result)
             left -= len(found.records)
             taken.append(one)
             self._broker.stats.got(key.group, key.topic, key.queue_id, len(found.records), found.size)
@@ -152,12 +157,12 @@ class PopProcessor:
             found = messages.get_message(key.topic, key.queue_id, found.next_begin_offset, count, message_filter)
         return found
 
-    def _note_order(self, request: PopRequest, point: CheckPoint, found: GetResult) -> _Taken:
+    def _note_order(self, request: PopRequest, point: CheckPoint, found: GetResult) -> Taken:
         now = time.time_ns() // 1_000_000
         info = OrderInfo(point.pop_time, point.invisible_ms, point.offsets, request.attempt_id, last_ms=now)
         self.orders.take(point.key, info)
         self._broker.offsets.commit(*point.key, point.start)
-        return _Taken(point, found, None)
+        return Taken(point, found, None)
 
     def _write_down(self, point: CheckPoint, found: GetResult, revive_queue: int) -> PutResult | None:
         """Stores a check point; the next pop continues after its messages. Returns None if the broker is read-only."""
@@ -170,7 +175,7 @@ class PopProcessor:
             self._ahead[point.key] = found.next_begin_offset
         return result
 
-    async def _written(self, taken: list[_Taken]) -> None:
+    async def _written(self, taken: list[Taken]) -> None:
         """Waits until check points are as durable as messages are; only then commits the groups' offsets."""
         for one in taken:
             if one.stored is None:
@@ -184,9 +189,9 @@ class PopProcessor:
             if self._ahead.get(key) == following:
                 del self._ahead[key]
 
-    async def _wait(self, request: PopRequest, seconds: float) -> None:
-        """Waits for a message, or until a blocked queue is free again."""
-        now, queues = time.time_ns() // 1_000_000, {}
+    async def wait(self, request: PopRequest, seconds: float, also: Mapping[Key, int] | None = None) -> None:
+        """Waits for a message, or until a blocked queue is free again, or somebody wakes a queue of `also`."""
+        now, queues = time.time_ns() // 1_000_000, dict(also or {})
         for key in request.queues:
             queues[key.topic, key.queue_id] = self._position(request, key)
             if request.in_order and self.orders.is_blocked(key, request.attempt_id):
@@ -198,7 +203,7 @@ class PopProcessor:
     # -- answering -----------------------------------------------------------------------------------------------
 
     def _answer(
-        self, command: Command, request: PopRequest, taken: list[_Taken], pop_time: int, revive_queue: int
+        self, command: Command, request: PopRequest, taken: list[Taken], pop_time: int, revive_queue: int
     ) -> Command:
         rest = sum(
             max(0, self._broker.messages.queue_bounds(key.topic, key.queue_id)[1] - self._position(request, key))

@@ -15,7 +15,7 @@ from mqtool.server.net.peer import Peer
 from mqtool.store.filters import MessageFilter
 
 _PRIORITY = "PRIORITY"
-_MAX_MESSAGES = 32
+MAX_MESSAGES = 32
 _INIT_AT_END = 1
 _RETRIES_FIRST = 5
 """One pop in so many reads the retry topic first."""
@@ -83,8 +83,8 @@ def _check_broker(broker: Broker, command: Command) -> None:
         raise RefusalError(ResponseCode.NO_PERMISSION, f"the broker[{host}] pop message is forbidden")
     if broker.is_stopping:
         broker.check_writable(None)
-    if number(command, "maxMsgNums", 0) > _MAX_MESSAGES:
-        remark = f"the broker[{host}] pop message's num is greater than {_MAX_MESSAGES}"
+    if number(command, "maxMsgNums", 0) > MAX_MESSAGES:
+        remark = f"the broker[{host}] pop message's num is greater than {MAX_MESSAGES}"
         raise RefusalError(ResponseCode.INVALID_PARAMETER, remark)
     if not broker.settings.flag("timerWheelEnable"):
         remark = f"the broker[{host}] pop message is forbidden because timerWheelEnable is false"

@@ -62,6 +62,7 @@ _UNUSUAL_PROPERTIES = (
     *(f"{name}\x01" for name in BROKER_PROPERTIES),
     properties.TRANSACTION_PREPARED,
     properties.PRIORITY,
+    properties.LITE_TOPIC,
 )
 """Properties by which a send does more, besides those for which the writer has a rewriting."""
 

@@ -14,7 +14,7 @@ from mqtool.engine import AppendStatus, PutResult, PutStatus
 from mqtool.engine.config_files import BATCH_QUEUES
 from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.errors import FormatError
-from mqtool.formats import java, message_batch, message_id, properties
+from mqtool.formats import java, message_batch, message_id, properties, topics
 from mqtool.formats.commit_log import TRANSACTION_MASK, SysFlag
 from mqtool.formats.config_files import TopicConfig
 from mqtool.protocol.codes import RequestCode, ResponseCode
@@ -45,6 +45,7 @@ _OF_ANOTHER_TYPE = {
     properties.SHARDING_KEY,
     properties.LITE_TOPIC,
 }
+_LITE_MARK = properties.LITE_TOPIC + "\x01"
 _PRIORITY_MARK = properties.PRIORITY + "\x01"
 _UNIQUE_KEY_MARK = properties.UNIQUE_KEY.encode() + b"\x01"
 
@@ -105,6 +106,8 @@ class SendProcessor:
             raise RefusalError(*REFUSED[PutStatus.MESSAGE_ILLEGAL])
         if queue_id < 0:
             queue_id = random.randrange(max(1, config.write_queue_nums))  # noqa: S311 - spreads load, hides nothing
+        if _LITE_MARK in header.properties and not header.batch:
+            header = lite(header)
         if _PRIORITY_MARK in header.properties and not header.batch:
             header, queue_id = prioritised(header, queue_id, config)
         message = OutgoingMessage(
@@ -225,6 +228,15 @@ def queue_limit(config: TopicConfig) -> int:
 def topic_flags(config: TopicConfig) -> int:
     """Returns the bits of sys_flag that messages get from their topic."""
     return int(SysFlag.MULTI_TAGS) if config.topic_filter_type == "MULTI_TAG" else 0
+
+
+def lite(header: SendHeader) -> SendHeader:
+    """Returns the header of a message for a lite topic, which is dispatched to the light queue of that name too."""
+    found = properties.decode(java.encode_utf8(header.properties))
+    if properties.LITE_TOPIC not in found:
+        return header
+    found[properties.INNER_MULTI_DISPATCH] = topics.lite_queue(header.topic, found[properties.LITE_TOPIC])
+    return header._replace(properties="".join(f"{name}\x01{value}\x02" for name, value in found.items()))
 
 
 def prioritised(header: SendHeader, queue_id: int, config: TopicConfig) -> tuple[SendHeader, int]:
