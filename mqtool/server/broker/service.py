@@ -20,6 +20,7 @@ from mqtool.server.broker.handlers import Processor
 from mqtool.server.broker.mqadmin.broker_admin import BrokerAdmin
 from mqtool.server.broker.mqadmin.consumer_admin import ConsumerAdmin
 from mqtool.server.broker.mqadmin.topic_admin import TopicAdmin
+from mqtool.server.broker.pop.lite import Lite
 from mqtool.server.broker.pop.pop_message import PopProcessor
 from mqtool.server.broker.read_only import ReadOnlyMessages
 from mqtool.server.broker.send.fast_path import SendFastPath
@@ -80,6 +81,7 @@ class BrokerService:
             ConsumerProcessor(broker),
             assignments,
             self._pops,
+            Lite(broker, self._pops),
             TopicAdmin(broker),
             ConsumerAdmin(broker),
             BrokerAdmin(broker, self._timer, self._schedule),

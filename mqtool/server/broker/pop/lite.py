@@ -10,7 +10,7 @@ import random
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mqtool.formats.config_files import PERM_READ
 from mqtool.formats.service_records import QueueKey
@@ -19,12 +19,10 @@ from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker.answers import FAQ, RefusalError, body_of, number, ok, text
 from mqtool.server.broker.broker import Broker
+from mqtool.server.broker.pop.pop_message import PopProcessor
 from mqtool.server.broker.pop.records import ORDER_REVIVE_QUEUE
 from mqtool.server.broker.pop.request import MAX_MESSAGES, PopRequest
 from mqtool.server.net.peer import Handler, Peer
-
-if TYPE_CHECKING:
-    from mqtool.server.broker.pop.pop_message import PopProcessor
 
 MAX_SUBSCRIPTIONS = 2000
 """Lite topics of one client (liteSubscriptionQuota)."""
@@ -52,7 +50,7 @@ class _Subscriptions:
 class Lite:
     """LITE_SUBSCRIPTION_CTL and POP_LITE_MESSAGE."""
 
-    def __init__(self, broker: Broker, pops: "PopProcessor") -> None:
+    def __init__(self, broker: Broker, pops: PopProcessor) -> None:
         """Takes the broker whose tables and store it uses, and what pops."""
         self._broker = broker
         self._pops = pops

@@ -20,7 +20,6 @@ from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.consume.long_polling import Key
 from mqtool.server.broker.delay.timer import Timer
 from mqtool.server.broker.pop.acks import PopAcks
-from mqtool.server.broker.pop.lite import Lite
 from mqtool.server.broker.pop.looks import PopLooks
 from mqtool.server.broker.pop.order import OrderInfo, OrderTable
 from mqtool.server.broker.pop.records import (
@@ -64,13 +63,12 @@ class PopProcessor:
         self._acks = PopAcks(broker, self.revive.topic, self.orders)
         self._ahead: dict[QueueKey, int] = {}
         self._looks = PopLooks(broker, self.orders, self._ahead)
-        self.lite = Lite(broker, self)
         self._turns = itertools.count()
 
     def handlers(self) -> Mapping[int, Handler]:
         """Returns the handler of each request code."""
         own: dict[int, Handler] = {RequestCode.POP_MESSAGE: self.pop}
-        return {**own, **self._acks.handlers(), **self._looks.handlers(), **self.lite.handlers()}
+        return {**own, **self._acks.handlers(), **self._looks.handlers()}
 
     async def pop(self, command: Command, peer: Peer) -> Command:
         """Returns messages; waits for them as long as the request allows."""
