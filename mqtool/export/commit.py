@@ -158,7 +158,7 @@ def load_state(url: str) -> State | None:
 def save_state(url: str, state: State) -> None:
     """Replaces the state in a file."""
     target, name = _state_file(url)
-    target.replace(name, json.dumps(state.to_json(), indent=1).encode())
+    target.replace(name, state.to_bytes())
 
 
 def _state_file(url: str) -> tuple[Target, str]:

@@ -5,15 +5,16 @@ a log never changes: the first ones of the segment, and the last ones before the
 """
 
 import hashlib
-import json
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from mqtool.errors import ConfigFileError, ExportError
+from mqtool.errors import ExportError
+from mqtool.jobs import resume
 from mqtool.store import Store
 
 HEAD_BYTES, TAIL_BYTES = 4096, 65536
 VERSION = 1
+_WHAT = "an export"
 _REMEDY = "add --rewind to remove those rows, or export into a new directory with a new --state"
 
 
@@ -108,6 +109,10 @@ class State:
         """Returns it as plain data."""
         return {"version": VERSION, **asdict(self)}
 
+    def to_bytes(self) -> bytes:
+        """Returns its file."""
+        return resume.build(VERSION, asdict(self), indent=1)
+
 
 def state_from_json(data: Any, where: str) -> State:
     """Reads what `to_json` made.
@@ -115,13 +120,15 @@ def state_from_json(data: Any, where: str) -> State:
     Raises:
         ConfigFileError: it is something else.
     """
+    return _state_of(resume.fields_of(data, VERSION, _WHAT, where), where)
+
+
+def _state_of(fields: dict[str, Any], where: str) -> State:
     try:
-        if data["version"] != VERSION:
-            raise ConfigFileError(f"expected version {VERSION}, found {data['version']}: of another mqtool", where)
-        marks = {str(broker): Mark(**mark) for broker, mark in data["marks"].items()}
-        return State(str(data["export_id"]), int(data["sequence"]), dict(data["shape"]), marks)
+        marks = {str(broker): Mark(**mark) for broker, mark in fields["marks"].items()}
+        return State(str(fields["export_id"]), int(fields["sequence"]), dict(fields["shape"]), marks)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ConfigFileError(f"is not the state of an export: {error!r}", where) from error
+        raise resume.not_the_state(_WHAT, where, repr(error)) from error
 
 
 def parse_state(data: bytes, where: str) -> State:
@@ -130,7 +137,4 @@ def parse_state(data: bytes, where: str) -> State:
     Raises:
         ConfigFileError: it is none.
     """
-    try:
-        return state_from_json(json.loads(data), where)
-    except (ValueError, RecursionError) as error:
-        raise ConfigFileError(f"is not the state of an export: {error}", where) from error
+    return _state_of(resume.parse(data, VERSION, _WHAT, where), where)

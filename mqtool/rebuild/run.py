@@ -1,5 +1,6 @@
 """A rebuild from start to end: one process or several, from the start or from where an earlier run stopped."""
 
+import json
 import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
@@ -10,14 +11,15 @@ from mqtool import kernels
 from mqtool.errors import StoreError, UsageError
 from mqtool.formats import file_names
 from mqtool.jobs.progress import OnProgress, ignore
+from mqtool.jobs.resume import ResumeFile
 from mqtool.rebuild.digest import Batch, Digest, Wanted
 from mqtool.rebuild.files import OutputFiles
 from mqtool.rebuild.parts import parts_of, walk_part
 from mqtool.rebuild.result import Result
 from mqtool.rebuild.settings import Settings
 from mqtool.rebuild.sink import BitMaps, Sink
-from mqtool.rebuild.state import StateFile
 from mqtool.rebuild.workers import batches_of_workers
+from mqtool.store.named_files import require_regular
 from mqtool.store.real_path import is_inside, real_path
 from mqtool.store.store import Store
 
@@ -28,6 +30,8 @@ KINDS = (
     file_names.INDEX,
 )
 """Directories that a rebuild makes."""
+
+_STATE_VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,11 @@ def rebuild(
     """
     wanted, options = replace(wanted or Wanted(), properties=bit_maps is not None), options or Options()
     check(store, out, resume=options.resume)
-    state, earlier = _notes(store, settings, wanted, options)
+    state = earlier = None
+    if options.state is not None:
+        _require_outside(store, options.state)
+        state = _State(options.state, _fingerprint(store, settings, wanted))
+        earlier = state.load(resume=options.resume)
     while True:
         try:
             with OutputFiles(out) as output, kernels.use(store.commit_log.bytes_in_use):
@@ -113,16 +121,51 @@ def check(store: Store, out: Path, *, resume: bool) -> None:
         raise UsageError(f"{out}: expected a new or empty directory, found {taken[0]} in it")
 
 
-def _notes(
-    store: Store, settings: Settings, wanted: Wanted, options: Options
-) -> tuple[StateFile | None, dict[str, Any] | None]:
-    """Returns where notes go, and those of an earlier run to go on from."""
-    if options.state is None:
-        return None, None
-    _require_outside(store, options.state)
-    state = StateFile(options.state, _fingerprint(store, settings, wanted))
-    state.replaceable()
-    return state, state.load() if options.resume else None
+class _State:
+    """The resume file of a run, which states what must be the same when it is resumed."""
+
+    def __init__(self, path: Path, fingerprint: dict[str, Any]) -> None:
+        require_regular(path)
+        self._file = ResumeFile(path, _STATE_VERSION, "a rebuild")
+        self._fingerprint = json.loads(json.dumps(fingerprint))
+
+    def load(self, *, resume: bool) -> dict[str, Any] | None:
+        """Returns the state to go on from, None to start at the beginning.
+
+        Raises:
+            UsageError, ConfigFileError: the file is something else, or of another run.
+            StoreError: it cannot be read.
+        """
+        try:
+            found = self._file.load()
+        except OSError as error:
+            raise StoreError(f"cannot be read: {error.strerror}", self._file.path) from error
+        if found is None:
+            return None
+        if "state" not in found:
+            raise self._file.refuse("it has no state")
+        if not resume:
+            return None
+        if found.get("of") != self._fingerprint:
+            words = "is the state of another run: store, selection and settings must be the same"
+            raise UsageError(f"{self._file.path}: {words}")
+        state: dict[str, Any] = found["state"]
+        return state
+
+    def save(self, state: dict[str, Any]) -> None:
+        """Replaces the state.
+
+        Raises:
+            StoreError: the system refuses.
+        """
+        try:
+            self._file.save({"of": self._fingerprint, "state": state})
+        except OSError as error:
+            raise StoreError(f"cannot be written: {error.strerror}", self._file.path) from error
+
+    def remove(self) -> None:
+        """Deletes the file at the end."""
+        self._file.remove()
 
 
 def _require_outside(store: Store, path: Path) -> None:
@@ -137,7 +180,7 @@ def _run(
     settings: Settings,
     wanted: Wanted,
     options: Options,
-    state: StateFile | None,
+    state: _State | None,
     on_progress: OnProgress,
 ) -> Result:
     first, total = store.commit_log.min_offset, store.commit_log.bytes_in_use

@@ -8,6 +8,7 @@ from typing import IO, Any, Self
 
 from mqtool.errors import StoreError, UsageError
 from mqtool.ingest.bulk_ingest import Ack
+from mqtool.jobs.resume import open_after
 from mqtool.replay.originals import Original
 
 
@@ -30,17 +31,11 @@ class IdsFile:
         if path is None:
             return
         try:
-            there = path.stat().st_size if path.exists() else None
-            if there and not resumes:
+            if not resumes and path.exists() and path.stat().st_size:
                 raise UsageError(f"{path}: is there already; name a new file")
-            self._file = path.open("xb" if there is None else "r+b")
+            self._file = open_after(path, known_bytes)
         except OSError as error:
             raise StoreError(f"cannot be written: {error.strerror}", path) from error
-        if self._file.seek(0, os.SEEK_END) < known_bytes:
-            self._file.close()
-            raise UsageError(f"{path}: is shorter than the previous run left it; restore it, or use a new --state")
-        self._file.seek(known_bytes)
-        self._file.truncate()
 
     def write(self, original: Original, ack: Ack) -> None:
         """Adds a line."""

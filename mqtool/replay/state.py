@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from mqtool.errors import ConfigFileError, StoreError, UsageError
-from mqtool.jobs.atomic import replace_file
+from mqtool.errors import StoreError, UsageError
+from mqtool.jobs.resume import ResumeFile
 from mqtool.replay.originals import Position, is_store
 from mqtool.store import open_store
 
@@ -55,7 +55,7 @@ class State:
 
     def save(self, path: Path) -> None:
         """Replaces the file, durably."""
-        replace_file(path, json.dumps({"version": VERSION, **asdict(self)}).encode())
+        _file(path).save(asdict(self))
 
 
 def load(path: Path) -> State | None:
@@ -64,21 +64,20 @@ def load(path: Path) -> State | None:
     Raises:
         ConfigFileError: it is something else.
     """
-    try:
-        found = json.loads(path.read_bytes())
-    except FileNotFoundError:
+    found = _file(path).load()
+    if found is None:
         return None
-    except (ValueError, RecursionError) as error:
-        raise ConfigFileError(f"is not the state of a replay: {error}", path) from error
     try:
-        if found.pop("version") != VERSION:
-            raise ConfigFileError("is the state of another release's replay", path)
         for name in ("source", "target"):
             found[name] = None if found[name] is None else Fingerprint(**found[name])
         after = found.pop("after")
         return State(after=None if after is None else (int(after[0]), int(after[1])), **found)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise ConfigFileError(f"is not the state of a replay: {error!r}", path) from error
+        raise _file(path).refuse(repr(error)) from error
+
+
+def _file(path: Path) -> ResumeFile:
+    return ResumeFile(path, VERSION, "a replay")
 
 
 def check(state: State, shape: dict[str, Any], source: Path, target: Path | None, path: Path) -> None:

@@ -7,17 +7,15 @@ left out.
 import base64
 import dataclasses
 import hashlib
-import json
 from collections import Counter
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
 from mqtool import __version__
-from mqtool.errors import UsageError
 from mqtool.formats.index_file import IndexHeader
+from mqtool.jobs.resume import TaskLog
 from mqtool.records.damage import Tail
 from mqtool.store.named_files import require_regular
 from mqtool.verify.checksums import Sums
@@ -27,7 +25,7 @@ from mqtool.verify.findings import Finding, Severity
 from mqtool.verify.index_file import IndexFacts, OddEntry
 from mqtool.verify.segment import DamagedRange, SegmentFacts
 from mqtool.verify.survey import Survey
-from mqtool.verify.tasks import Result, SparseSums, Task
+from mqtool.verify.tasks import Result, SparseSums
 from mqtool.verify.timeline import Timeline
 
 _CLASSES: dict[str, Any] = {
@@ -50,76 +48,16 @@ _CLASSES: dict[str, Any] = {
     )
 }
 
-_LONGEST_HEAD = 1 << 12
-"""Bytes of the first line at most: what lies in another kind of file may have no end of line."""
 
+def state_file(path: Path, survey: Survey) -> TaskLog[Result]:
+    """Opens or creates the state file for a store; results of another store, or of this one as it was, do not count.
 
-class StateFile:
-    """Reads what an earlier run finished, then takes the results of this one.
-
-    Attributes:
-        done: results by task key.
+    Raises:
+        UsageError: it is another kind of file.
+        OSError: it cannot be read or written.
     """
-
-    def __init__(self, path: Path, survey: Survey) -> None:
-        """Opens or makes the file.
-
-        Raises:
-            UsageError: it is another kind of file, or not one that can be gone on with.
-            OSError: it cannot be read or written.
-        """
-        require_regular(path)
-        self.done: dict[str, Result] = {}
-        head = {"mqtool": __version__, "store": _digest(survey)}
-        kept = self._read(path, head) if path.exists() else 0
-        self._file = path.open("r+b" if kept else "wb")
-        self._file.truncate(kept)
-        self._file.seek(kept)
-        if not kept:
-            self._write(head)
-
-    def _read(self, path: Path, head: dict[str, str]) -> int:
-        """Takes up what was finished; returns the bytes that are kept, 0 if the store was another one."""
-        with path.open("rb") as file:
-            first = file.readline(_LONGEST_HEAD)
-            if first and _head_of(first, path) != head:
-                return 0
-            kept = len(first)
-            for line in file:
-                if not line.endswith(b"\n"):
-                    break
-                try:
-                    key, result = json.loads(line)
-                    self.done[str(key)] = decode(result)
-                except (ValueError, KeyError, TypeError, RecursionError) as error:
-                    words = "holds what verify did not write there; remove it, or name another file"
-                    raise UsageError(f"{path} position {kept}: {words}") from error
-                kept += len(line)
-        return kept
-
-    def add(self, task: Task, result: Result) -> None:
-        """Writes one result down."""
-        self._write([task.key, encode(result)])
-
-    def _write(self, line: object) -> None:
-        self._file.write(json.dumps(line).encode() + b"\n")
-        self._file.flush()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._file.close()
-
-
-def _head_of(line: bytes, path: Path) -> object:
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict) or "mqtool" not in found:
-        raise UsageError(f"{path}: is no state file of verify; name a file that does not exist yet")
-    return found
+    require_regular(path)
+    return TaskLog(path, {"mqtool": __version__, "store": _digest(survey)}, "verify", decode)
 
 
 def _digest(survey: Survey) -> str:

@@ -15,7 +15,7 @@ from mqtool.store import Store
 from mqtool.verify.classifier import Classifier
 from mqtool.verify.facts import Facts
 from mqtool.verify.findings import Verification
-from mqtool.verify.state import StateFile
+from mqtool.verify.state import encode, state_file
 from mqtool.verify.survey import Survey, survey
 from mqtool.verify.tasks import Result, Task, run_all, tasks_of
 
@@ -76,7 +76,7 @@ def _read(seen: Survey, options: Options, on_progress: OnProgress, deadline: flo
     """Carries out all tasks; returns what they found, and whether none is left."""
     tasks = tasks_of(seen)
     total = sum(task.bytes for task in tasks)
-    state = StateFile(options.state, seen) if options.state else None
+    state = state_file(options.state, seen) if options.state else None
 
     past = within = 0
 
@@ -90,7 +90,7 @@ def _read(seen: Survey, options: Options, on_progress: OnProgress, deadline: flo
         past, within = past + task.bytes, 0
         on_progress(min(total, past), total)
         if state is not None:
-            state.add(task, result)
+            state.add(task.key, encode(result))
 
     with state or nullcontext(), kernels.use(sum(segment.size for segment in seen.segments)):
         done = state.done if state else {}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import mqtool
-from mqtool.errors import StoreError, UsageError
+from mqtool.errors import ConfigFileError, StoreError, UsageError
 from mqtool.formats import commit_log
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
 from mqtool.rebuild import parts, run
@@ -237,10 +237,10 @@ def test_notes_of_another_run_are_refused(tmp_path):
     with pytest.raises(UsageError, match="another run"):
         run_rebuild(root, tmp_path / "out", Wanted(index=False), resumed)
     (tmp_path / "state").write_text("[]")
-    with pytest.raises(UsageError, match="notes of a stopped run"):
+    with pytest.raises(ConfigFileError, match="is not the state of a rebuild"):
         run_rebuild(root, tmp_path / "out", options=resumed)
     (tmp_path / "state").write_text("no json")
-    with pytest.raises(UsageError, match="found something else"):
+    with pytest.raises(ConfigFileError, match="is not the state of a rebuild"):
         run_rebuild(root, tmp_path / "out", options=resumed)
 
 

@@ -1,0 +1,190 @@
+"""Resume files: how far a run has come, so that the next one goes on there.
+
+Two forms. A run whose progress is one state replaces a `ResumeFile`; a run of many independent tasks adds a line for
+each to a `TaskLog`. What a state or a result contains is known to the run alone.
+"""
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Generic, Self, TypeVar
+
+from mqtool.errors import ConfigFileError, UsageError
+from mqtool.jobs.atomic import leftovers, replace_file
+
+Result = TypeVar("Result")
+
+_LONGEST_HEAD = 1 << 12
+"""Bytes of the first line at most: what lies in another kind of file may have no end of line."""
+
+
+def build(version: int, fields: Mapping[str, Any], indent: int | None = None) -> bytes:
+    """Returns the bytes of a state."""
+    return json.dumps({"version": version, **fields}, indent=indent).encode()
+
+
+def parse(data: bytes, version: int, what: str, where: Path | str) -> dict[str, Any]:
+    """Returns the fields of a state, without its version.
+
+    Args:
+        data: of the file.
+        version: that is expected.
+        what: the run, with its article: "a replay".
+        where: path or URL of the file.
+
+    Raises:
+        ConfigFileError: it is something else.
+    """
+    try:
+        return fields_of(json.loads(data), version, what, where)
+    except (ValueError, RecursionError) as error:
+        raise not_the_state(what, where, error) from error
+
+
+def fields_of(document: Any, version: int, what: str, where: Path | str) -> dict[str, Any]:
+    """Returns the fields of a state that is a part of a larger document; raises as `parse`."""
+    if not isinstance(document, dict) or "version" not in document:
+        raise not_the_state(what, where, "expected a JSON object with a version")
+    if document["version"] != version:
+        words = f"expected version {version}, found {document['version']!r}: another release of mqtool wrote it"
+        raise not_the_state(what, where, words)
+    return {name: value for name, value in document.items() if name != "version"}
+
+
+def not_the_state(what: str, where: Path | str, reason: object) -> ConfigFileError:
+    """Returns the error for a file that is something else."""
+    return ConfigFileError(f"is not the state of {what}: {reason}. Name another file, or a new one", where)
+
+
+class ResumeFile:
+    """The state of one run, replaced as a whole.
+
+    Attributes:
+        path: of the file.
+    """
+
+    def __init__(self, path: Path, version: int, what: str) -> None:
+        """Reads and writes nothing yet; arguments as for `parse`."""
+        self.path = path
+        self._version, self._what = version, what
+
+    def load(self) -> dict[str, Any] | None:
+        """Returns what was saved, None if there is no file.
+
+        Raises:
+            ConfigFileError: the file is something else, which `save` would destroy.
+            OSError: it cannot be read.
+        """
+        try:
+            data = self.path.read_bytes()
+        except FileNotFoundError:
+            return None
+        return parse(data, self._version, self._what, self.path)
+
+    def save(self, fields: Mapping[str, Any]) -> None:
+        """Replaces the state; durable on return.
+
+        Raises:
+            OSError: it was not written.
+        """
+        replace_file(self.path, build(self._version, fields))
+
+    def remove(self) -> None:
+        """Deletes the file; there may be none."""
+        for path in (self.path, *leftovers(self.path)):
+            path.unlink(missing_ok=True)
+
+    def refuse(self, reason: object) -> ConfigFileError:
+        """Returns the error for fields that are not those of such a run."""
+        return not_the_state(self._what, self.path, reason)
+
+
+class TaskLog(Generic[Result]):
+    """Results of finished tasks: a line of JSON for each, after a line that states what they are results of.
+
+    Attributes:
+        done: results of an earlier run with the same first line, by key.
+    """
+
+    def __init__(self, path: Path, head: Mapping[str, str], what: str, decode: Callable[[Any], Result]) -> None:
+        """Opens or creates the file; a last line that is incomplete is cut off.
+
+        Args:
+            path: of the file.
+            head: what the results are of; the first key says that it is such a file at all. If the values are others
+                now, the file starts again.
+            what: the command.
+            decode: returns a result from its JSON.
+
+        Raises:
+            UsageError: it is another kind of file.
+            OSError: it cannot be read or written.
+        """
+        self.done: dict[str, Result] = {}
+        self._what, self._decode = what, decode
+        kept = self._read(path, dict(head)) if path.exists() else 0
+        self._file = open_after(path, kept)
+        if not kept:
+            self._write(dict(head))
+
+    def _read(self, path: Path, head: dict[str, str]) -> int:
+        """Reads what was finished; returns the bytes that are kept, 0 if they are results of something else."""
+        with path.open("rb") as file:
+            first = file.readline(_LONGEST_HEAD)
+            if first and self._head_of(first, path, next(iter(head))) != head:
+                return 0
+            kept = len(first) if first.endswith(b"\n") else 0
+            for line in file:
+                if not line.endswith(b"\n"):
+                    break
+                try:
+                    key, result = json.loads(line)
+                    self.done[str(key)] = self._decode(result)
+                except (ValueError, KeyError, TypeError, RecursionError) as error:
+                    words = f"holds what {self._what} did not write there; remove it, or name another file"
+                    raise UsageError(f"{path} position {kept}: {words}") from error
+                kept += len(line)
+        return kept
+
+    def _head_of(self, line: bytes, path: Path, key: str) -> object:
+        try:
+            found = json.loads(line)
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict) or key not in found:
+            raise UsageError(f"{path}: is not a state file of {self._what}; name a file that does not exist yet")
+        return found
+
+    def add(self, key: str, result: Any) -> None:
+        """Writes one result, already JSON; it survives the end of the process, not a power cut."""
+        self._write([key, result])
+
+    def _write(self, line: object) -> None:
+        self._file.write(json.dumps(line).encode() + b"\n")
+        self._file.flush()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._file.close()
+
+
+def open_after(path: Path, kept: int) -> IO[bytes]:
+    """Opens a file to write after its first bytes; what follows them is of an interrupted run, and cut off.
+
+    Raises:
+        UsageError: it has fewer bytes.
+        OSError: it cannot be opened, or created.
+    """
+    file = path.open("r+b" if path.exists() else "xb")
+    found = file.seek(0, os.SEEK_END)
+    if found < kept:
+        file.close()
+        words = f"expected at least {kept} bytes, which the run before wrote, found {found}"
+        raise UsageError(f"{path}: {words}; put the file back, or give a new state")
+    file.seek(kept)
+    file.truncate()
+    return file
