@@ -1,4 +1,4 @@
-"""The fields of one parsed layout beside their bytes, for people who read hex dumps."""
+"""The fields of one parsed layout with their bytes, for reading hex dumps."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +11,7 @@ from mqtool.formats.codec import Buffer
 
 @dataclass(frozen=True, slots=True)
 class FieldBytes:
-    """One field as it stands in the bytes.
+    """One field with its bytes.
 
     Attributes:
         name: of the field.

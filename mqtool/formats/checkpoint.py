@@ -12,7 +12,7 @@ from mqtool.formats.fields import i64
 FILE_SIZE = 4096
 
 FARTHEST_AHEAD = 1 << 45
-"""Bytes after the end of the log that an offset may lie and still be taken for one of it."""
+"""Bytes that an offset may lie after the end of the log and still count as one of it."""
 
 MIN_TIMESTAMP_MARGIN = 3000
 """Milliseconds that 4.9 steps back from the earlier of the two times after a crash."""
@@ -31,7 +31,7 @@ class Checkpoint:
 
     @property
     def min_timestamp(self) -> int:
-        """Where 4.9 starts after a crash, in ms (StoreCheckpoint.getMinTimestamp); 5.5 goes by other fields."""
+        """Where 4.9 starts after a crash, in ms (StoreCheckpoint.getMinTimestamp); 5.5 uses other fields."""
         return max(0, min(self.physic_msg_timestamp, self.logics_msg_timestamp) - MIN_TIMESTAMP_MARGIN)
 
 

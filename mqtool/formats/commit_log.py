@@ -190,7 +190,7 @@ def _read_whole(data: memoryview, *, is_v2: bool) -> Record:
 
 
 def read_fields(data: Buffer, *, is_v2: bool) -> tuple[Record, int]:
-    """Reads a record field by field, the one scalar decoder: neither magic code nor total_size are looked at.
+    """Reads a record field by field, the one scalar decoder: neither magic code nor total_size is checked.
 
     Args:
         data: begins with the record; body, topic and properties are shorter than stated where it ends.

@@ -19,7 +19,7 @@ DEFAULT_MAX_SIZE = 64 * 1024 * 1024
 _PIECE = 64 * 1024
 _COMPRESSED = int(SysFlag.COMPRESSED)  # arithmetic of flags costs ten times that of integers
 _INPUT = 1024
-"""zstd cannot be told to stop; a block takes 4 bytes and gives at most 128 KiB, so this gives at most 32 MiB."""
+"""zstd cannot be stopped early; a block takes 4 bytes and gives at most 128 KiB, so this gives at most 32 MiB."""
 
 _MAX_ZSTD_WINDOW = 1 << 27
 
@@ -38,7 +38,7 @@ def compression_type(sys_flag: int) -> CompressionType | None:
     Type 0 means zlib: clients before 4.9.4 set no type (CompressionType.findByValue).
 
     Raises:
-        FormatError: the type is none of the known.
+        FormatError: the type is unknown.
     """
     if not sys_flag & _COMPRESSED:
         return None
@@ -98,7 +98,7 @@ def compress(data: Buffer, kind: CompressionType, level: int = 5) -> bytes:
 
 
 def sys_flag_bits(kind: CompressionType) -> int:
-    """Returns the bits that go into sys_flag beside such a body."""
+    """Returns the bits that sys_flag has for such a body."""
     return SysFlag.COMPRESSED | kind << 8
 
 

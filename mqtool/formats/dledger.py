@@ -1,4 +1,4 @@
-"""The DLedger log: entry header, end of a data file, index unit, and the two small text files beside them.
+"""The DLedger log: entry header, end of a data file, index unit, and the two small text files next to them.
 
 An entry is this header and, as its body, one record of the CommitLog, which states its own place: the entry's
 position + 48. Docs page: docs/formats/dledger.md. Source: DLedgerEntryCoder, DLedgerMmapFileStore, MmapFileList,
@@ -25,7 +25,7 @@ DEFAULT_INDEX_FILE_SIZE = 5 * 1024 * 1024 * 32
 
 @dataclass(frozen=True, slots=True)
 class EntryHeader:
-    """What stands before each record of a DLedger log."""
+    """Header before each record of a DLedger log."""
 
     magic: int
     size: int

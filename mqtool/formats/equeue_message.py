@@ -1,6 +1,6 @@
 """EQueue's message record in its two known shapes, and message ids.
 
-A record stands between two lengths (`equeue.build_frame`). Nothing in a file says which shape it has: a store has one
+A record is between two lengths (`equeue.build_frame`). Nothing in a file states its shape: a store has one
 shape, and `detect` finds it by its records. Docs page: docs/formats/equeue.md.
 Source: MessageLogRecord, QueueMessage, MessageIdUtil (EQueue 2.6.3, 2.2.0).
 """

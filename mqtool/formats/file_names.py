@@ -81,7 +81,7 @@ def parse_index_file_name(name: str, zone: tzinfo) -> datetime | None:
 
     Args:
         name: 17 digits.
-        zone: the broker's time zone; the name does not tell it.
+        zone: the broker's time zone; the name does not contain it.
     """
     if not is_index_file_name(name):
         return None

@@ -49,7 +49,7 @@ def build(host: Host) -> bytes:
     """Returns the 8 or 20 bytes of a host.
 
     Raises:
-        FormatError: the address is none, or the port does not fit.
+        FormatError: the address or the port is invalid.
     """
     try:
         return ipaddress.ip_address(host.address).packed + _PORT.pack(host.port)

@@ -15,7 +15,7 @@ DEFAULT_SLOTS = 5_000_000
 DEFAULT_ENTRIES = 20_000_000
 
 TAG_MARK = "T#"
-"""Stands between `topic#` and a tag in key texts of 5.5.0, which indexes TAGS too."""
+"""Separates `topic#` from a tag in key texts of 5.5.0, which indexes TAGS too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Java's arithmetic and strings, where the broker's files depend on them.
 
 Integers wrap, strings are sequences of UTF-16 units, `split` drops trailing empties. Everything
-here is held to known answers of the JVM. The columnar form of `string_hash` is in
+here is tested against known answers of the JVM. The columnar form of `string_hash` is in
 `mqtool.records.words`.
 """
 

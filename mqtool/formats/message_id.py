@@ -1,6 +1,6 @@
 """Message ids: the offset message id that a broker gives out, and the unique key that a client makes.
 
-The two have equal lengths and no mark that tells one from the other. Docs page:
+The two have equal lengths and no mark that distinguishes them. Docs page:
 docs/formats/message-id.md. Source: MessageDecoder.createMessageId/decodeMessageId,
 MessageClientIDSetter (4.9.7, 5.5.0).
 """

@@ -27,12 +27,12 @@ _LONGEST_VARINT = 5
 
 
 def bytes32(name: str, docs: str) -> cs.Construct:
-    """Bytes behind their count, an i32, little-endian."""
+    """Bytes after their count, an i32, little-endian."""
     return name / cs.Prefixed(cs.Int32sl, cs.GreedyBytes) * docs
 
 
 def bytes_leb(name: str, docs: str) -> cs.Construct:
-    """Bytes behind their count, a ULEB128, as BinaryWriter writes strings."""
+    """Bytes after their count, a ULEB128, as BinaryWriter writes strings."""
     return name / cs.Prefixed(cs.VarInt, cs.GreedyBytes) * docs
 
 
@@ -41,11 +41,11 @@ class Step:
     """A run of fixed fields, and what follows it.
 
     Attributes:
-        head: reads the fixed fields, and the count of the bytes behind them if that is an i32.
+        head: reads the fixed fields, and the count of the bytes after them if that is an i32.
         fields: of the head.
         names: of the fixed fields.
         counted: name of the bytes that follow; "" if none do.
-        varint: their count is a ULEB128 behind the head.
+        varint: their count is a ULEB128 after the head.
     """
 
     head: struct.Struct

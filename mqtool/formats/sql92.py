@@ -1,6 +1,6 @@
 """SQL92 expressions of consumers, over a message's properties: parsed as the broker parses them.
 
-What an expression comes to is in `sql92_values`. Some of the broker's ways are odd, and kept: NOT binds tighter than
+Expressions are evaluated in `sql92_values`. Some of the broker's ways are odd, and kept: NOT binds tighter than
 a comparison, what follows a whole expression is not read, and constants that make no sense refuse the subscription.
 CONTAINS, STARTSWITH and ENDSWITH are words since 5.0; to 4.9 they are names of properties. Source: SelectorParser,
 ComparisonExpression, LogicExpression, UnaryExpression, ConstantExpression (filter module, 4.9.7, 5.5.0).
@@ -54,7 +54,7 @@ class Expression:
 
 
 class _Parser:
-    """Recursive descent, one token ahead: what lies behind the expression is looked at only so far."""
+    """Recursive descent, one token ahead: of what follows the expression, only one token is read."""
 
     def __init__(self, text: str, *, v4: bool) -> None:
         self._text = text

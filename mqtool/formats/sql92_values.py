@@ -1,7 +1,7 @@
-"""What the parts of an SQL92 expression come to, given a message's properties.
+"""Values of the parts of an SQL92 expression, given a message's properties.
 
-Three-valued: what needs a missing property is mostly unknown, None here. Properties are strings; beside a number they
-are read as one of its kind, an Integer, a Long or a Double, and one that cannot be so read makes the whole expression
+Three-valued: what needs a missing property is mostly unknown, None here. Properties are strings; compared with a number
+they are read as one of its kind, an Integer, a Long or a Double, and one that cannot be read so makes the expression
 fail. Source: ComparisonExpression, LogicExpression, UnaryExpression, BooleanExpression (filter module, 4.9.7, 5.5.0).
 """
 
@@ -46,7 +46,7 @@ class Node:
     """A part of an expression.
 
     Attributes:
-        value: what it comes to.
+        value: its value.
         is_boolean: it is a condition.
         is_property: it is the name of a property.
         is_constant: it is written out; `constant` is what.
@@ -129,7 +129,7 @@ def equal(left: Node, right: Node) -> Node:
 
 
 def ordered(left: Node, right: Node, sign: str) -> Node:
-    """Returns whether two values stand in an order; two strings as numbers."""
+    """Returns whether two values are in order; two strings are compared as numbers."""
     test = _ORDERS[sign]
 
     def value(properties: Properties) -> bool | None:
@@ -213,7 +213,7 @@ def _double(text: str) -> float:
     """Reads a Double as Double.valueOf does."""
     stripped = text.strip(_BLANKS)
     if _HEXADECIMAL.fullmatch(stripped):
-        return float.fromhex(stripped.rstrip("fFdD"))  # the exponent is decimal: a letter behind it is a suffix
+        return float.fromhex(stripped.rstrip("fFdD"))  # the exponent is decimal: a letter after it is a suffix
     if not _DECIMAL.fullmatch(stripped):
         raise NotComparableError
     return float(stripped if stripped.endswith(("NaN", "Infinity")) else stripped.rstrip("fFdD"))

@@ -19,7 +19,7 @@ METADATA = "tieredStoreMetadata.json"
 MAGIC_COMPACTED = -1127939451
 MAGIC_OPEN = -1127939447
 OPEN_INDEX = "tiered_index_file"
-"""Directory beside the tier's with the index files that are still written to."""
+"""Directory next to the tier's with the index files that are still written to."""
 
 _SEGMENT = re.compile("([0-9a-f]{8})([0-9]{20})")
 _CLUSTER = re.compile("([0-9a-f]{8})_(.+)")
@@ -111,12 +111,12 @@ def hash_of(text: str) -> str:
 
 
 def parse_segment_name(name: str) -> tuple[str, int] | None:
-    """Returns hash and base of a segment's name, None if it is none."""
+    """Returns hash and base from a segment's name, None if the name is not a segment's."""
     found = _SEGMENT.fullmatch(name)
     return (found[1], int(found[2])) if found and int(found[2]) < 1 << 63 else None
 
 
 def parse_cluster_name(name: str) -> tuple[str, str] | None:
-    """Returns hash and cluster of a directory's name, None if it is none."""
+    """Returns hash and cluster from a directory's name, None if it has neither."""
     found = _CLUSTER.fullmatch(name)
     return (found[1], found[2]) if found else None

@@ -1,4 +1,4 @@
-"""Names of the broker's own topics, and the prefixes of topics that stand for something else than a user's topic.
+"""Names of the broker's own topics, and the prefixes of topics that are not a user's.
 
 Source: TopicValidator, MixAll, TransactionalMessageUtil, TimerMessageStore, PopAckConstants (4.9.7, 5.5.0).
 """

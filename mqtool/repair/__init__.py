@@ -1,14 +1,14 @@
-"""Changes of a store that can be read before, proved after, and taken back: plan, apply, undo, finalize.
+"""Changes of a store that can be reviewed before, verified after, and undone: plan, apply, undo, finalize.
 
 ```
 plan = make_plan(root, RebuildQueues(("Orders",), 3))     # reads only; plan.to_json() is the file to review
 done = apply(plan, backup_acknowledged=True)              # or refuses with RefusedError and has changed nothing
 undo(root)                                                # the first state, byte for byte
-finalize(root)                                            # or: give the way back up, free the space
+finalize(root)                                            # or: discard the undo data, free the space
 ```
 
 The store is only ever written to by `apply`, `undo` and `finalize`, under the broker's own lock, and what they do is
-in the journal before it happens: a call that was killed is finished by the same call, or taken back by `undo`.
+in the journal before it happens: a call that was killed is finished by the same call, or undone by `undo`.
 Tests put another `RepairFiles` in place. `changes_of` turns findings of `mqtool.verify` into changes.
 Docs page: docs/repair.md.
 """

@@ -1,4 +1,4 @@
-"""What changes come to, built aside: the value that every builder fills, and what keeps changes from a store."""
+"""The result of changes, built aside: the value that every builder fills, and what prevents changes of a store."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,17 +15,17 @@ from mqtool.store.store import Store
 
 @dataclass
 class Built:
-    """What changes come to, before it is compared with what is there.
+    """The result of changes, before it is compared with the store.
 
     Attributes:
         root: of the store.
         files: new files, by their path below the root.
         removed: paths of files that go without one taking their place.
         reads: paths that it was worked out from; whether every byte mattered.
-        unhashed: removed paths whose bytes do not matter: only size and time are looked at.
+        unhashed: removed paths whose bytes do not matter: only size and time are compared.
         keeps_time: paths whose new file gets the time of the old one.
         notes: in words.
-        complete: False if damage kept something from being made or mended.
+        complete: False if damage prevented something from being rebuilt or repaired.
     """
 
     root: Path
@@ -38,7 +38,7 @@ class Built:
     complete: bool = True
 
     def name(self, path: Path) -> str:
-        """Returns the path of a file of the store as it stands in plans.
+        """Returns the path of a file of the store in the form of plans.
 
         Raises:
             RefusedError: a symbolic link is on the way.
@@ -80,7 +80,7 @@ class Built:
             self.reads[name] = full or self.reads.get(name, False)
 
     def read_settings(self, store: Store) -> None:
-        """Notes that configuration and checkpoint were read: they tell release and rules."""
+        """Notes that configuration and checkpoint were read: they determine release and rules."""
         entries = [entry.name for entry in list_directory(store.path / file_names.CONFIG) if entry.is_file()]
         names = [f"{file_names.CONFIG}/{name}" for name in entries if name.endswith(".json")]
         if (store.path / file_names.CHECKPOINT).is_file():

@@ -1,4 +1,4 @@
-"""What can be asked for: one value per verb, as it stands in a plan."""
+"""The changes that can be requested: one value per verb, in the form of a plan."""
 
 from dataclasses import dataclass, fields
 from typing import Any
@@ -8,7 +8,7 @@ from mqtool.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class RebuildQueues:
-    """Queues, with their extensions, made anew from the CommitLog, in place.
+    """Queues, with their extensions, rebuilt from the CommitLog, in place.
 
     Attributes:
         topics: globs; empty for all.
@@ -21,10 +21,10 @@ class RebuildQueues:
 
 @dataclass(frozen=True, slots=True)
 class RebuildIndex:
-    """Index files made anew from the CommitLog.
+    """Index files rebuilt from the CommitLog.
 
     Attributes:
-        file: only this one; the one before it must be whole.
+        file: only this one; the one before it must be intact.
     """
 
     file: str | None = None
@@ -43,7 +43,7 @@ class RebuildMetadata:
 
 @dataclass(frozen=True, slots=True)
 class RebuildTimer:
-    """Timer wheel, timer log and config/timercheck made anew from the parked messages of the CommitLog."""
+    """Timer wheel, timer log and config/timercheck rebuilt from the parked messages of the CommitLog."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +59,10 @@ class Undelete:
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """The end of the log cut off, so that it stays cut: what lay behind becomes zeros, and so do its units.
+    """The end of the log cut off, so that it stays cut: what followed becomes zeros, and so do its units.
 
     Attributes:
-        at: physical offset of the first record that goes, or of the end of the log: then only what lies behind goes.
+        at: physical offset of the first record to remove, or of the end of the log: then only what follows is removed.
     """
 
     at: int
@@ -176,7 +176,7 @@ _CHOICES = {"release": ("4.9", "5.5"), "mode": ("careful", "compatible")}
 
 
 def change_to_json(change: Change) -> dict[str, Any]:
-    """Returns a change as it stands in a plan."""
+    """Returns a change in the form of a plan."""
     verb = next(name for name, kind in VERBS.items() if type(change) is kind)
     values = {field.name: getattr(change, field.name) for field in fields(change)}
     return {"verb": verb} | {name: list(value) if type(value) is tuple else value for name, value in values.items()}

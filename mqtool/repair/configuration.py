@@ -22,7 +22,7 @@ _TOPICS = f"{file_names.CONFIG}/{file_names.TOPICS}"
 
 
 def rebuild_metadata(store: Store, change: RebuildMetadata, out: Path, built: Built) -> None:
-    """Completes the configuration from the log; a checkpoint that is sound stays unless it is named."""
+    """Completes the configuration from the log; a valid checkpoint stays unless it is named."""
     check_configuration(store)
     survey, composed = _composed(store, built)
     unknown = set(change.files) - set(composed.files)

@@ -24,7 +24,7 @@ def copy_patched(
     Args:
         source: stays as it is.
         target: is made, with its directories.
-        patches: position and bytes that stand there in the copy; inside the file.
+        patches: position and bytes at that position in the copy; inside the file.
         zeros_from: position from which on the copy holds zeros.
         size: of the copy, if it is to be longer.
 

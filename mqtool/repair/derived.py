@@ -1,4 +1,4 @@
-"""Queues and index made anew in place: what of a rebuild replaces what is there."""
+"""Queues and index rebuilt in place: which rebuilt files replace existing ones."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,7 +27,7 @@ _KINDS = (file_names.CONSUME_QUEUE, file_names.CONSUME_QUEUE_EXT, file_names.BAT
 
 
 def rebuild_queues(store: Store, change: RebuildQueues, out: Path, built: Built) -> None:
-    """Makes queues anew; files of theirs that the log does not account for go."""
+    """Rebuilds queues; files of theirs that the log does not account for are removed."""
     check_queues(store)
     settings = settings_of(store)
     bit_maps = bit_maps_of(store) if settings.has_extension else None
@@ -132,7 +132,7 @@ _LISTED = 20
 
 
 def rebuild_index(store: Store, change: RebuildIndex, out: Path, built: Built) -> None:
-    """Makes index files anew; all of them, or one."""
+    """Rebuilds index files; all of them, or one."""
     settings = settings_of(store)
     if change.file is not None:
         _tell(rebuild_index_file(store, out, settings, change.file), built)
@@ -176,7 +176,7 @@ def _replace_index(store: Store, made: list[Path], built: Built) -> None:
 def _names(made: list[str], sums: Sequence[str | None], old: dict[str, str | None]) -> list[str]:
     """Returns a name for each new file: that of the old one with the same bytes, or at the same place between such.
 
-    A sum is None where the bytes are not known: such a file is like no other.
+    A sum is None where the bytes are not known: such a file equals no other.
     """
     names: list[str | None] = [None] * len(made)
     by_sum = {total: name for name, total in sorted(old.items(), reverse=True) if total is not None}

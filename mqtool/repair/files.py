@@ -1,4 +1,4 @@
-"""The file system as a change uses it: every call that alters what is on disk goes through here.
+"""The file system as a change uses it: every call that changes the disk is here.
 
 Tests put one in its place that dies at a chosen call, loses what was not synced, or has no space left.
 """
@@ -65,7 +65,7 @@ class RepairFiles(Files):
     def imitate(self, path: Path, model: Path) -> None:
         """Gives a file the mode and, where that is allowed, the owner of another."""
         status = model.stat()
-        os.chmod(path, status.st_mode & 0o7777)  # noqa: PTH101 - beside chown, which Path has not
+        os.chmod(path, status.st_mode & 0o7777)  # noqa: PTH101 - next to chown, which Path does not have
         with contextlib.suppress(OSError):
             os.chown(path, status.st_uid, status.st_gid)
 

@@ -10,7 +10,7 @@ _BLOCK = 1 << 20
 
 
 def fingerprint(path: Path, *, full: bool = True) -> Fingerprint | None:
-    """Returns what a file is like, None if there is none.
+    """Returns the fingerprint of a file, None if it is missing.
 
     Args:
         path: of a regular file.
@@ -31,7 +31,7 @@ def is_left_out(found: Fingerprint) -> bool:
 
 
 def result_of(path: Path) -> Fingerprint:
-    """Returns the fingerprint of a file that was built aside: its time tells nothing."""
+    """Returns the fingerprint of a file that was built aside: its time means nothing."""
     return Fingerprint(path.stat().st_size, None, sha256_of(path))
 
 

@@ -1,4 +1,4 @@
-"""From what `verify` found to the changes that mend it; what no change of a store can mend is said."""
+"""From the findings of `verify` to the changes that repair them; findings that no change can repair are listed."""
 
 import glob
 import tempfile
@@ -55,9 +55,9 @@ class Mending:
     """What to do about findings.
 
     Attributes:
-        changes: that mend them; for one plan.
-        left: findings that they do not mend.
-        again: some of `left` may be mended by another plan, once this one is finalized.
+        changes: that repair them; for one plan.
+        left: findings that they do not repair.
+        again: some of `left` may be repaired by another plan, once this one is finalized.
     """
 
     changes: tuple[Change, ...]
@@ -66,7 +66,7 @@ class Mending:
 
 
 def changes_of(store: Store, findings: Iterable[Finding]) -> Mending:
-    """Returns the changes that mend findings.
+    """Returns the changes that repair findings.
 
     Files in the place of directories come first, then misnamed segments, then the end of the log, each alone: all else
     is worked out from a log that is complete and whose end is certain.
@@ -115,7 +115,7 @@ class _Gathered:
     short: set[str] = field(default_factory=set)
 
     def take(self, store: Store, finding: Finding) -> bool:
-        """Adds what mends a finding; returns whether there is something."""
+        """Adds the changes that repair a finding; returns whether there are any."""
         area = CATALOGUE[finding.code].area
         if finding.code in NOT_LISTED:  # nothing may be made in place of what is unknown
             return False
@@ -125,7 +125,7 @@ class _Gathered:
                 self.away.add(finding.file)
             return may_go
         if finding.code == "queue-ahead-of-log" and not store.commit_log.segments:
-            return False  # the units are all that tells of the messages
+            return False  # only the units prove that the messages existed
         if finding.code == "log-segment-size":
             return self._take_segment(store, finding.file)
         if area in _QUEUES and finding.code not in _NOT_BY_REBUILD:
@@ -147,7 +147,7 @@ class _Gathered:
         return finding.code == "config-offset-orphan" and finding.topic in self.topics
 
     def _take_segment(self, store: Store, name: str) -> bool:
-        """An empty segment goes, a short one becomes as long as the others; one that is too long stays as it is."""
+        """Removes an empty segment, extends a short one to the length of the others; one that is too long stays."""
         known = store.layout.commit_log_size
         found = self.segments.get(store.path / name)
         if found is None or known is None or found.size >= known.value:
@@ -178,7 +178,7 @@ class _Gathered:
 
 
 def try_out(store: Store, mending: Mending, findings: Iterable[Finding]) -> Mending | RefusedError:
-    """Builds what changes come to aside and judges it, as a plan does, without making one.
+    """Builds the result of changes aside and judges it, as a plan does, without making one.
 
     Args:
         store: opened; only read.
@@ -186,7 +186,7 @@ def try_out(store: Store, mending: Mending, findings: Iterable[Finding]) -> Mend
         findings: those that it was made of.
 
     Returns:
-        The mending with the findings that are still there afterwards; or why a plan is refused.
+        The mending with the findings that remain afterwards; or why a plan is refused.
 
     Raises:
         MqtoolError: nothing can be said about it.
@@ -210,7 +210,7 @@ def try_out(store: Store, mending: Mending, findings: Iterable[Finding]) -> Mend
 
 
 def left_by(mending: Mending, findings: Iterable[Finding], root: Path, config: Mapping[str, str]) -> Mending:
-    """Returns a mending whose `left` are the findings that are still there after its changes.
+    """Returns a mending whose `left` are the findings that remain after its changes.
 
     Args:
         mending: of a store.
@@ -263,7 +263,7 @@ def findings_of(document: object, where: Path) -> tuple[str, list[Finding]]:
         ]
         store = document["store"]
         if not isinstance(store, str) or not all(isinstance(one.file, str) for one in found):
-            raise TypeError("a name is none")  # noqa: TRY301 - told with the others
+            raise TypeError("a name is none")  # noqa: TRY301 - reported with the others
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(f"{where}: expected findings of mqtool verify: {error}") from error
     return store, found

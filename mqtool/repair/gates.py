@@ -24,8 +24,8 @@ class Hold:
     """The store's lock while it is ours.
 
     Attributes:
-        root_time: last-written time that the root gets back when the lock file goes; ns.
-        remove: whether the lock file goes when the lock is given up.
+        root_time: last-written time that is restored to the root when the lock file is removed; ns.
+        remove: whether the lock file is removed when the lock is released.
         had_lock: whether there was a lock file before.
     """
 
@@ -82,7 +82,7 @@ def check_backup(root: Path, *, acknowledged: bool) -> None:
 
 
 def check_nobody_writes(root: Path) -> None:
-    """Raises RefusedError if another process has a file of the store open for writing, as far as the system tells."""
+    """Raises RefusedError if another process has a file of the store open for writing, as far as is visible."""
     for process in _writers(root):
         raise RefusedError("nobody-writes", f"process {process} has files of the store open for writing", root)
 
@@ -121,7 +121,7 @@ def _has_mapped(process: str, prefix: str) -> bool:
 
 @contextlib.contextmanager
 def locked(root: Path, files: RepairFiles) -> Iterator[Hold]:
-    """Holds the store's lock, as a broker does; a lock file that was not there goes again.
+    """Holds the store's lock, as a broker does; a lock file that did not exist before is removed again.
 
     Raises:
         StoreLockedError: somebody else holds it.

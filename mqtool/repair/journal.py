@@ -1,8 +1,8 @@
 """The journal of one change: what is about to be done, written down durably before it is done.
 
 JSON Lines; each line carries a sum over itself and the line before, so that a torn, edited or shuffled journal is
-told from a whole one. A last line without its end was being written when the machine stopped: what it announces was
-not begun. Docs page: docs/repair.md.
+distinguished from a complete one. A last line without its end was being written when the machine stopped: what it
+announces was not begun. Docs page: docs/repair.md.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ APPLIED = "applied"
 UNDO = "undo"
 """Files begin to go back; there is no way but back from here."""
 FINALIZE = "finalize"
-"""The old files begin to go; there is no way back from here."""
+"""Deletion of the old files begins; from here on the change cannot be undone."""
 
 _KINDS = (BEGIN, SWAP, STEP, APPLIED, UNDO, FINALIZE)
 
@@ -67,7 +67,7 @@ class Journal:
     Attributes:
         path: of the file.
         begin: the first line; None where none was written to its end.
-        kind: of the last whole line, None if there is none.
+        kind: of the last complete line, None if there is none.
     """
 
     def __init__(self, root: Path, files: RepairFiles) -> None:
@@ -78,7 +78,7 @@ class Journal:
             files: the file system.
 
         Raises:
-            RefusedError: it is no journal, or not whole.
+            RefusedError: it is not a journal, or incomplete.
         """
         self.path = home_of(root) / JOURNAL
         self.begin: Begin | None = None
@@ -200,7 +200,7 @@ def open_journal(root: Path, files: RepairFiles) -> tuple[Journal, Begin]:
     """Returns the journal of a store on which a change was begun.
 
     Raises:
-        RefusedError: there is none, it is not whole, or it is another store's.
+        RefusedError: it is missing, incomplete, or another store's.
     """
     journal = Journal(root, files)
     if journal.begin is None:

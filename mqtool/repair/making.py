@@ -1,4 +1,4 @@
-"""From a wish to a plan: everything is built aside once, outside of the store, and described."""
+"""From a request to a plan: everything is built aside once, outside of the store, and described."""
 
 import contextlib
 import tempfile
@@ -101,9 +101,9 @@ def forecast_of(
     Args:
         store: opened.
         wanted, broker, must_repair: as for `make_plan`.
-        built: what the changes come to.
+        built: result of the changes.
         steps: of it.
-        known: of the plan that is carried out. It is returned if the start after the changes comes to the same; the
+        known: of the plan that is applied. It is returned if the start after the changes has the same outcome; the
             start before them is then not predicted again.
 
     Raises:
@@ -186,7 +186,7 @@ def steps_of(built: Built) -> tuple[Step, ...]:
 
 
 def space_of(built: Built, steps: Sequence[Step]) -> int:
-    """Returns the bytes that new files take up, holes not counted, and what goes beside them."""
+    """Returns the bytes that new files take up, holes not counted, and what is needed in addition."""
     made = [built.files[step.path] for step in steps if step.after is not None]
     return sum(path.stat().st_blocks * 512 for path in made) + _BESIDE
 

@@ -52,7 +52,7 @@ class Outlook:
     """One store and its next start.
 
     Attributes:
-        starts: the broker comes to run.
+        starts: the broker starts.
         verdict: the start in one line.
         present: int64, ascending: physical offsets of intact records that belong into a queue.
         messages: int64, how many messages each of them holds.
@@ -89,11 +89,11 @@ class Comparison:
     Attributes:
         release: whose start is predicted.
         gone: messages that were physically gone before: no intact record is left, and no start serves them.
-        lost_before: messages that a start before the repair loses; None if the broker does not come to run.
-        lost_after: messages that a start after the repair loses; None if the broker does not come to run.
+        lost_before: messages that a start before the repair loses; None if the broker does not start.
+        lost_after: messages that a start after the repair loses; None if the broker does not start.
         removed: messages whose intact records the repair takes away, though nobody asked for that.
         newly_lost: messages that a start served before and does not serve after.
-        known: messages that are known, those that are gone among them.
+        known: messages that are known, including those that are lost.
         verdict_after: the start after the repair in one line.
         outcome: digest of the outlook after the repair.
     """
@@ -342,7 +342,7 @@ class Preview:
 
     @cached_property
     def unchanged(self) -> "Comparison | str":
-        """The store compared with itself: what is gone, and what a start loses."""
+        """The store compared with itself: what is lost, and what a start loses."""
         return self.before if isinstance(self.before, str) else compare(self.before, self.before, self.release)
 
     def compare(

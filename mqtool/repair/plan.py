@@ -27,7 +27,7 @@ class Fingerprint:
 
     Attributes:
         size: bytes.
-        modified_ns: when it was last written; tells nothing about a file that is still to be made.
+        modified_ns: when it was last written; means nothing for a file that is still to be written.
         sha256: of all bytes; None where size and time are enough, because the bytes do not matter, or the file is
             longer than any file of a broker.
     """
@@ -80,7 +80,7 @@ class Forecast:
     Attributes:
         release: of the broker.
         physically_gone: messages of which the store holds no intact record any more.
-        lost_before, lost_after: by a start before and after the change; None where the broker does not come to run.
+        lost_before, lost_after: by a start before and after the change; None where the broker does not start.
         outcome: SHA-256 over what the store then holds and a start delivers; where `apply` finds the same, the plan's
             judgement holds.
     """
@@ -108,20 +108,20 @@ class Forecast:
 
 @dataclass(frozen=True)
 class Plan:
-    """The whole change.
+    """A complete change.
 
     Attributes:
         store: root of the store, absolute and without symbolic links.
         inode: of the root, so that a copy is not taken for the store.
         created: when it was made, RFC 3339.
-        broker_version: what the store tells of its release, e.g. "5.5".
+        broker_version: release of the store, e.g. "5.5".
         config: broker keys that were given.
         changes: what was asked for.
-        complete: False if damage kept something from being mended or made; `notes` tell.
+        complete: False if damage prevented something from being repaired or rebuilt; see `notes`.
         notes: in words, what is worth knowing before it is carried out.
         reads: what it was worked out from.
         steps: what becomes of which file, in order.
-        space: bytes that are needed beside what is there.
+        space: bytes of disk space needed in addition.
         forecast: what a start loses before and after; None if the change does not touch messages, or it is unknown.
         config_file: absolute path of the file that `config` was read from, None if it was none: for commands to type.
     """
@@ -196,7 +196,7 @@ class Plan:
 
 
 GATES = ("lock", "nobody-writes", "space", "backup")
-"""What must hold before anything is changed, beside the fingerprints."""
+"""Preconditions of a change, in addition to the fingerprints."""
 
 
 def _plan_of(document: dict[str, Any], path: Path) -> Plan:

@@ -25,7 +25,7 @@ _WARNING = b"mqtool was changing this store and did not come to its end: mqtool 
 
 @dataclass(frozen=True)
 class Applied:
-    """What carrying out came to.
+    """Result of applying a plan.
 
     Attributes:
         store: root.
@@ -64,7 +64,7 @@ def apply(
 
     Every gate is tried before anything is written. New files are built below `.mqtool/` in the store and come out
     with the plan's sums, or nothing is changed. Old files move to the quarantine. If the system reports an error
-    half way, all is taken back.
+    half way, everything is undone.
 
     Args:
         plan: from `make_plan` or `Plan.from_json`.
@@ -79,7 +79,7 @@ def apply(
 
     Raises:
         RefusedError, StoreLockedError: a gate is not met; nothing was changed.
-        StoreError: the system reported an error; all was taken back, or the message says what is left to do.
+        StoreError: the system reported an error; everything was undone, or the message states what is left to do.
     """
     used = files or RepairFiles()
     root = gates.store_of(plan)
@@ -270,7 +270,7 @@ class _Run:
         for name in begin.made:
             make_like_parent(self._root / name, self._files)
         kept = {places.kept(step).parent for step in self._plan.steps if step.before is not None}
-        for directory in sorted({self.quarantine, *kept}):  # even an empty one tells that files have changed places
+        for directory in sorted({self.quarantine, *kept}):  # even an empty one shows that files were swapped
             self._files.make_directory(directory)
         for number, step in enumerate(self._plan.steps):
             self.journal.write(STEP, step=number, action=step.action, path=step.path)

@@ -1,4 +1,4 @@
-"""Taking a change back: the first state, byte for byte, with its times; and giving the way back up."""
+"""Undo of a change: the first state, byte for byte, with its times; and discarding the undo data."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,8 +46,8 @@ def undo(path: "str | Path", *, dry_run: bool = False, files: RepairFiles | None
         files: the file system.
 
     Raises:
-        RefusedError: there is no journal, it is not whole or another store's; the old files are going already; or
-            the store has been written to since, which would be lost.
+        RefusedError: there is no journal, it is incomplete or another store's; the old files are already being deleted;
+            or the store has been written to since, which would be lost.
         StoreLockedError: somebody else holds the store.
         StoreError: the system reported an error; call again.
     """
@@ -162,7 +162,7 @@ def leave(root: Path, begin: Begin, files: RepairFiles) -> int:
 def finalize(
     path: "str | Path", *, keep_journal: Path | None = None, dry_run: bool = False, files: RepairFiles | None = None
 ) -> Ended:
-    """Gives the way back up: the old files go, and with them all that is ours. A broker may run meanwhile.
+    """Discards the undo data: deletes the old files and everything else of mqtool's. A broker may run meanwhile.
 
     Args:
         path: root of the store, or its journal.
@@ -171,7 +171,7 @@ def finalize(
         files: the file system.
 
     Raises:
-        RefusedError: there is no journal, it is not whole or another store's; the change is not finished; or a file
+        RefusedError: there is no journal, it is incomplete or another store's; the change is not finished; or a file
             that was set aside holds records that the store does not.
         StoreLockedError: another mqtool is taking the change back or finalizing it.
         StoreError: the journal cannot be kept.

@@ -1,4 +1,4 @@
-"""The timer's files made anew in place: wheel, log and checkpoint, from the parked messages of the log."""
+"""The timer's files rebuilt in place: wheel, log and checkpoint, from the parked messages of the log."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ _LISTED = 20
 
 
 def rebuild_timer(store: Store, _change: RebuildTimer, out: Path, built: Built) -> None:
-    """Makes the timer's files anew; files of the old timer log and snapshots of the old wheel go.
+    """Rebuilds the timer's files; files of the old timer log and snapshots of the old wheel are removed.
 
     A broker with `timerWheelSnapshotFlush` loads the snapshot with the highest number and, without one, the plain
     wheel; that is the one which is made here (TimerWheel.getMaxSnapshotFlag, 5.5.0).

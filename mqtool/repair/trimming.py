@@ -119,7 +119,7 @@ def rename_segments(store: Store, change: RenameSegments, out: Path, built: Buil
 def pad(store: Store, change: Pad, out: Path, built: Built) -> None:
     """Makes segments as long as the others.
 
-    Zeros end the log: a broker that scans them cuts everything after. So where the log goes on in a later segment, a
+    Zeros end the log: a broker that scans them cuts everything after. So where the log continues in a later segment, a
     BLANK leads there from the last intact record (CommitLog.checkMessageAndReturnSize, 4.9.7 and 5.5.0).
     """
     known = store.layout.commit_log_size
@@ -143,7 +143,7 @@ def pad(store: Store, change: Pad, out: Path, built: Built) -> None:
 
 
 def _needs_blank(store: Store, segment: MappedFile) -> int | None:
-    """Returns the position after the last record of a segment, if the log goes on after it and no BLANK leads there."""
+    """Returns the position after the last record of a segment, if the log continues and no BLANK leads there."""
     log = store.commit_log
     number = next((number for number, one in enumerate(log.segments) if one.path == segment.path), None)
     if number is None or number >= log.last_used:

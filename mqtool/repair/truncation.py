@@ -35,7 +35,7 @@ class Cut:
     Attributes:
         end: physical offset after the last record that stays.
         last_time: its store time; 0 if no record stays.
-        loses_nothing: only what lies behind the end of the log goes.
+        loses_nothing: only what follows the end of the log is removed.
     """
 
     end: int
@@ -65,7 +65,7 @@ def truncate(store: Store, change: Truncate, out: Path, built: Built) -> None:
 
 
 def find_cut(store: Store, at: int) -> Cut:
-    """Returns where the log ends if everything from a physical offset on goes.
+    """Returns where the log ends if everything from a physical offset on is removed.
 
     Raises:
         UsageError: no record and no damage begins there, nor does the log end there; or nothing would be left.
@@ -196,7 +196,7 @@ def _cut_index(store: Store, index: IndexFile, cut: Cut, out: Path, built: Built
 
 
 def _cut_checkpoint(store: Store, cut: Cut, out: Path, built: Built) -> None:
-    """Lets the checkpoint lie within what is left."""
+    """Moves the checkpoint back to the remaining log."""
     known, path = store.checkpoint, store.path / file_names.CHECKPOINT
     if known is None or not path.is_file():
         return

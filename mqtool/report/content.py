@@ -1,4 +1,4 @@
-"""What stands on the page, gathered: values and words in the order of the page, no markup.
+"""Contents of the page: values and texts in the order of the page, no markup.
 
 No body and no property of a message is here; names of topics, groups and files are.
 """
@@ -55,13 +55,13 @@ class Group:
 
 @dataclass(frozen=True)
 class QueueRow:
-    """One queue, with the group that is farthest behind.
+    """One queue, with the group that has the largest lag.
 
     Attributes:
         topic, queue_id, min_offset, max_offset, messages: of the queue.
-        lag, group: of the group that is farthest behind; None if none consumes it.
+        lag, group: of the group with the largest lag; None if none consumes it.
         groups: how many consume it.
-        lost: messages of it that are gone.
+        lost: lost messages of it.
     """
 
     topic: str
@@ -91,9 +91,9 @@ class Content:
         lint_ran: whether there was a configuration to look at.
         cells, rows_of_cells, marks, ranges: the log drawn.
         chart: messages over time; None if there are none.
-        queues, lags: queues, and groups that are behind.
+        queues, lags: queues, and groups with lag.
         waiting: messages that the broker has still to deliver.
-        notes: what does not stand here because it would be too much, in words.
+        notes: what is left out because it would be too much, as text.
     """
 
     store: str

@@ -44,8 +44,8 @@ class Chart:
     Attributes:
         rows: by messages, most first.
         start, end: of the axis.
-        bins, minutes: how many bars there is room for, and what one stands for.
-        outside: messages that lie before or behind the axis.
+        bins, minutes: how many bars there is room for, and the minutes of one bar.
+        outside: messages before or after the axis.
         more: topics that are not drawn.
     """
 

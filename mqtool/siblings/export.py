@@ -30,7 +30,7 @@ def batches(
     Args:
         opened: the store.
         table: by name; by default its first.
-        at_damage: told of damage between the rows.
+        at_damage: receives damage between the rows.
         part: one of the table's parts; "" for all.
     """
     chosen = opened.table(table)

@@ -8,11 +8,11 @@ import numpy as np
 from mqtool.formats.equeue import FRAME_OVERHEAD, LENGTH
 
 FIRST_WINDOW, WINDOW = 1 << 16, 8 << 20
-"""Bytes that are read at a time: few at the beginning and behind damage, then more and more."""
+"""Bytes that are read at a time: few at the beginning and after damage, then more and more."""
 
 _ONE = LENGTH.struct
 _TWO = struct.Struct("<" + 2 * _ONE.format.removeprefix("<"))
-"""The length behind a record and the one before the next."""
+"""The length after a record and the one before the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class FrameRun:
     Attributes:
         data: uint8 buffer that holds them.
         base: data position of its first byte.
-        starts: int64, places in the buffer of the records, behind their first lengths.
+        starts: int64, places in the buffer of the records, after their first lengths.
         sizes: int64, bytes of the records.
     """
 
@@ -55,7 +55,7 @@ class FrameRun:
 
 
 def scan_frames(data: bytes, base: int, limit: int) -> FrameRun:
-    """Follows frames from the first byte of a buffer to the first that is none, or is not whole.
+    """Follows frames from the first byte of a buffer to the first that is invalid or incomplete.
 
     Args:
         data: the buffer.

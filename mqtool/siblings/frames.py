@@ -55,7 +55,7 @@ class NoFrame:
 
 
 class FrameFile:
-    """A file of frames behind a header of 128 bytes.
+    """A file of frames after a header of 128 bytes.
 
     *Data positions* count from the end of the header.
 
@@ -63,7 +63,7 @@ class FrameFile:
         path: where it is.
         size: bytes of the file.
         start: position of data position 0 in the whole store; set by the kind.
-        states_at: how many bytes behind the start of a frame its record states its own position.
+        states_at: how many bytes after the start of a frame its record states its own position.
     """
 
     start: int
@@ -85,7 +85,7 @@ class FrameFile:
         """Returns bytes from a data position; fewer where the file ends."""
         at = start - self._window_start
         if not 0 <= at <= len(self._window) - count:
-            # Who goes backwards will want what lies before, so the window ends with what is asked for.
+            # A backward reader needs what is before next, so the window ends with the requested bytes.
             first = max(0, start + count - _WINDOW) if start < self._window_start else start
             self._window = self._file.read(HEADER_SIZE + first, max(start + count - first, _WINDOW))
             self._window_start = first
@@ -159,7 +159,7 @@ class FrameFile:
         return used
 
     def stating(self, start: int, end: int) -> Iterator[int]:
-        """Yields data positions in a range where bytes stand that state the global position of a frame there.
+        """Yields data positions in a range with bytes that state the global position of a frame there.
 
         So candidates for frames are found wherever they lie. Reads little if the first one is near.
         """

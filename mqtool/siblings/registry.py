@@ -107,5 +107,5 @@ def store_of_file(path: Path) -> tuple[Kind, Path] | None:
 def recognise(path: Path) -> Kind | None:
     """Returns the kind of store at a path, None if it is none of these (it may be RocketMQ's)."""
     if (path / file_names.COMMIT_LOG).is_dir():
-        return None  # told by this alone, a command on RocketMQ's own store need not load the others
+        return None  # decided by this alone, a command on RocketMQ's own store need not load the others
     return next((kind for kind in KINDS if kind.recognises(path)), None)

@@ -19,7 +19,7 @@ class SequenceColumns:
         data: uint8 buffer.
         good: bool per value: `Sequence.parse` would read it; of the others every field is meaningless.
         fixed: arrays by name of field.
-        starts, lengths: int64 arrays by name of a field of bytes behind their count: its places in the buffer.
+        starts, lengths: int64 arrays by name of a field of bytes after their count: its places in the buffer.
         places: int64 arrays by name of a fixed field: where it lies.
     """
 
@@ -78,7 +78,7 @@ def _heads(step: Step, found: SequenceColumns, at: np.ndarray, ends: np.ndarray)
 
 
 def _varints(found: SequenceColumns, at: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Reads counts at places, which are moved behind them."""
+    """Reads counts at places, which are moved after them."""
     value = np.zeros(len(at), np.int64)
     open_ = found.good.copy()
     for number in range(_VARINT_BYTES):

@@ -63,7 +63,7 @@ class SparkJob(Generic[Item, Answer]):
         attempts = _Attempts(self._work, told, self._most_attempts())
 
         def collect() -> None:
-            """In a thread, so that the caller's can be interrupted and tells how far it is."""
+            """In a thread, so that the caller's thread can be interrupted and report progress."""
             try:
                 self._context.setJobGroup(self._group, what, interruptOnCancel=True)
                 found.extend(self._context.parallelize(items, len(items)).mapPartitions(attempts).collect())

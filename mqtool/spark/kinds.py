@@ -92,7 +92,7 @@ class KindReader(DataSourceReader):
         return self._source.parts()
 
     def read(self, partition: Any) -> Iterator[Any]:
-        """Yields the Arrow batches of a part; damage is told to the log."""
+        """Yields the Arrow batches of a part; damage is logged."""
         if not isinstance(partition, Part):
             return
         with _kind_of(partition.root).open(Path(partition.root)) as opened:

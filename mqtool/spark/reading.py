@@ -54,7 +54,7 @@ def read_split(split: Split, options: SourceOptions, names: list[str], *, fail_o
 
     Raises:
         CorruptionError: damage, in mode failfast.
-        ExportError: a segment is gone.
+        ExportError: a segment is missing.
     """
     shape = _Shape(options, names)
     for source, damage in split.damage:

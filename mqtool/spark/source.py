@@ -39,7 +39,7 @@ class RocketMQStore(DataSource):
         startOffset, endOffset: physical offsets, half-open. startTime, endTime: ms or RFC 3339, half-open.
         include: `committed` (what a consumer could see) or `all`.
         columns: names with commas. body: `binary`, `text` or `json`. redact: columns with commas.
-        mode: `permissive` or `failfast`. damageColumn: name of a column that tells of damage among the messages.
+        mode: `permissive` or `failfast`. damageColumn: name of a column that reports damage among the messages.
         table: `messages`, `damage` or `rejected_values`.
         splitSize: log bytes of a task, e.g. `128m`.
         Stores of other systems: path, table (as `mqtool dump --table` names it) and columns only.

@@ -92,7 +92,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return _position(store, end)
 
     def _checked(self, store: Store, position: Position | None, end: int) -> int:
-        """Returns where reading goes on, after asking whether the log is still the same."""
+        """Returns where reading continues, after checking that the log is still the same."""
         mark = _mark(position)
         if mark is not None:
             at = check_mark(store, mark, end)

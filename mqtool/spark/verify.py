@@ -1,7 +1,7 @@
 """Checking a store by executors: the tasks and the classifier of `mqtool.verify`, the reading spread over a cluster.
 
 The driver surveys the store and judges; executors read segments, queues and index files, and answer with facts and
-sums. The findings are those of one machine, in the same order, since facts are put together by the survey's order.
+sums. The findings are those of one machine, in the same order, since facts are combined in the survey's order.
 """
 
 import socket
@@ -72,7 +72,7 @@ def _run(shared: Any, tasks: Iterable[Task]) -> Iterator[Result]:
 
 
 def _require_store(seen: Survey) -> None:
-    """Keeps a store that is not mounted here from being judged as one whose files are gone.
+    """Prevents a store that is not mounted here from being reported as one with missing files.
 
     Raises:
         StoreError: the newest segment that the driver saw is not here.

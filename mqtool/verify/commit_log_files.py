@@ -190,7 +190,7 @@ def _leftovers(
 
 
 def _leftover(survey: Survey, segment: MappedFile, adjacent: bool, collector: FindingCollector) -> None:
-    """A file of zeros that follows another segment is normal until an orderly stop."""
+    """A file of zeros that follows another segment is normal until a clean shutdown."""
     if survey.live or (adjacent and not survey.clean_stop):
         return
     collector.add(

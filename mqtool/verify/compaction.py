@@ -37,7 +37,7 @@ class CompactionCheck:
         return bool(queue_directories(self._logs) or queue_directories(self._queues))
 
     def run(self) -> str:
-        """Looks at all of them; returns in words what was looked at.
+        """Checks all of them; returns a text about what was checked.
 
         Raises:
             StoreError: something cannot be read.

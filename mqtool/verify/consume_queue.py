@@ -43,7 +43,7 @@ class Run:
 
     @property
     def messages(self) -> int:
-        """How many messages the units stand for."""
+        """Number of messages that the units represent."""
         return self.last_offset - self.first_offset + 1
 
 

@@ -20,7 +20,7 @@ def check_controller(survey: Survey, enabled: bool | None, collector: FindingCol
 
     Args:
         survey: the store.
-        enabled: enableControllerMode as configured, None if not: then brokerIdentity tells, which a broker writes
+        enabled: enableControllerMode as configured, None if not: then brokerIdentity decides, which a broker writes
             when a controller has registered it.
         collector: where findings go.
     """

@@ -13,7 +13,7 @@ class Severity(enum.StrEnum):
     """How bad a finding is."""
 
     ERROR = "error"
-    """Broken, and no start of the broker mends it."""
+    """Broken, and the broker's next start does not repair it."""
     WARNING = "warning"
     """The broker's own recovery repairs it, or it has not done harm yet."""
     NOTE = "note"
@@ -71,7 +71,7 @@ class Finding:
 
     Attributes:
         code: stable, see `catalogue`.
-        severity: of this case; a code may be milder where the broker's recovery mends it.
+        severity: of this case; a code may be milder where the broker's recovery repairs it.
         file: path below the store's root; as it is if it lies elsewhere.
         position: byte in that file.
         physical_offset: byte address in the CommitLog.
@@ -103,7 +103,7 @@ class CheckState:
         area: which.
         state: UNKNOWN if it could not run or not to its end.
         findings: how many.
-        detail: what was looked at, or why it could not be.
+        detail: what was checked, or why it could not be.
     """
 
     area: Area
@@ -133,7 +133,7 @@ class LostRange:
 
 @dataclass(frozen=True, slots=True)
 class QueueLoss:
-    """Messages of one queue that are gone.
+    """Lost messages of one queue.
 
     Attributes:
         topic, queue_id: which queue.
@@ -173,7 +173,7 @@ class GroupLoss:
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """All that is gone."""
+    """Everything that is lost."""
 
     ranges: tuple[LostRange, ...] = ()
     queues: tuple[QueueLoss, ...] = ()
@@ -192,10 +192,10 @@ class Losses:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """How much was looked at.
+    """How much was checked.
 
     Attributes:
-        records: sound ones in the CommitLog.
+        records: valid ones in the CommitLog.
         log_bytes: bytes of the CommitLog that were read.
         units, entries: of all queues, of all index files.
         seconds: by the clock.

@@ -91,7 +91,7 @@ def judge_jumps(jumps: Iterable[Jump], ledger: Ledger, odd: Sequence[OddUnits]) 
 
 
 def _claimed(queue: tuple[str, int], jump: Jump, claimed: set[tuple[tuple[str, int], int]]) -> bool:
-    """Whether units of the queue lead to records that name another queue, for every offset skipped."""
+    """Whether units of the queue point to records that name another queue, for every offset skipped."""
     skipped = range(jump.expected, jump.found)
     return 0 < len(skipped) <= len(claimed) and all((queue, offset) in claimed for offset in skipped)
 

@@ -57,7 +57,7 @@ class SegmentFacts:
         first_record: physical offset of the first record that starts in each bucket, -1 if none.
         span: queue offsets by queue.
         newest: latest store timestamp.
-        end: behind the last record, or the segment's end if a BLANK ends it.
+        end: after the last record, or the segment's end if a BLANK ends it.
         ended_by_blank, tail: as in `SegmentWalk`.
         timeline: messages by topic and minute, if asked for.
         first_times, last_times: store time and physical offset of the first and the last two records.
@@ -95,9 +95,9 @@ def check_segment(
     Args:
         survey: the store.
         number: of the segment.
-        throttle: is told of what is read.
-        part: positions of the first record and behind the last one, None for the segment's end; what can only be
-            told of a whole segment is left to `segment_parts.join`.
+        throttle: receives the number of bytes read.
+        part: positions of the first record and after the last one, None for the segment's end; what can only be
+            known about a complete segment is left to `segment_parts.join`.
     """
     return _Check(survey, number, throttle).run(*part)
 

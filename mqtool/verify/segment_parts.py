@@ -1,6 +1,6 @@
-"""A large segment read in parts, side by side, and the parts put together as if it had been read in one go.
+"""A large segment read in parts, side by side, and the parts joined as if it had been read at once.
 
-Parts are cut where a record seems to start. If one of them meets anything but sound records up to the very place at
+Parts are cut where a record seems to start. If one of them meets anything but valid records up to the exact place at
 which the next one begins, nothing of them counts, and the segment is read again as a whole.
 """
 

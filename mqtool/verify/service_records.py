@@ -1,6 +1,6 @@
 """Messages that a background service of the broker cannot use: delays, timers, halves and their ends, POP's records.
 
-A real broker repeats such a message for ever and delivers nothing after it; `mqtool serve` skips it. What each service
+A real broker retries such a message forever and delivers nothing after it; `mqtool serve` skips it. What each service
 expects is in `mqtool.formats.service_records`.
 """
 
@@ -19,7 +19,7 @@ CODE = "log-unusable-message"
 MAX_PENDING = 100_000
 """Messages of all queues that are read; where more wait, the rest is said to be unknown."""
 UNKNOWN_DELAY_S = 366 * 86_400
-"""Stands for timerMaxDelaySec where no broker.conf is given: longer than brokers wait, shorter than made-up times."""
+"""Used for timerMaxDelaySec where no broker.conf is given: longer than brokers wait, shorter than made-up times."""
 MAX_PASSED = 10_000
 """Messages of one queue before its service's position that are read too."""
 

@@ -1,4 +1,4 @@
-"""The state file of a check that goes on later: a line of JSON per finished task, behind a line about the store.
+"""The state file of a check that is continued later: a line of JSON per finished task, after a line about the store.
 
 A file of another store, or of this one before it changed, is not taken up. A last line that was cut off is
 left out.

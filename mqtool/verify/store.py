@@ -1,7 +1,7 @@
 """`verify`: all checks of a store, and the verdict.
 
 Read from here: the files are surveyed, read once as independent tasks (`tasks`), and compared by sums (`facts`);
-only where sums differ is anything looked at again. Then `classifier` makes findings of facts, area by area.
+only where sums differ is anything read again. Then `classifier` makes findings of facts, area by area.
 """
 
 import time

@@ -99,12 +99,12 @@ class Survey:
         config: the file of `--config`, if there was one.
         segments: of the CommitLog, by physical offset.
         last_used: number of the last segment that holds anything.
-        min_offset, end: bounds of the log; `end` is behind its last record.
-        behind: files behind the last segment that hold bytes but no record, and what these are.
+        min_offset, end: bounds of the log; `end` is after its last record.
+        behind: files after the last segment that hold bytes but no record, and what these are.
         queues: all queues by topic and queue id.
         live: a broker holds the lock.
         clean_stop: there is no abort file.
-        line: release line, "4.9" or "5.5"; None if nothing tells.
+        line: release line, "4.9" or "5.5"; None if unknown.
         rules: how records are dispatched.
         delays_given: the configuration states messageDelayLevel; else `rules` has what most units show.
         topics: globs that narrow the check, None for all.
@@ -234,7 +234,7 @@ def _found_end(store: Store, *, live: bool) -> tuple[CommitLog, tuple[tuple[Mapp
 
 
 def _used_log(store: Store, *, live: bool) -> tuple[CommitLog, tuple[tuple[MappedFile, Tail], ...]]:
-    """Returns the log up to the last segment that holds a record, and what fills files behind it if not zeros.
+    """Returns the log up to the last segment that holds a record, and what fills files after it if not zeros.
 
     A copy of another segment, or garbage, is data but no part of the log.
     """

@@ -28,7 +28,7 @@ _MANY = 8
 """Segments for each process from which on none is cut: they keep all processes busy as they are."""
 
 Tick = Callable[[int], None]
-"""Told of bytes as they are read."""
+"""Receives the number of bytes as they are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Task:
         kind: "segment", "queues" or "index".
         first, last: numbers of segments, queues or index files, half-open.
         bytes: to be read.
-        part: of a segment: positions of the first record and behind the last one, None for the segment's end.
+        part: of a segment: positions of the first record and after the last one, None for the segment's end.
     """
 
     kind: str
@@ -100,7 +100,7 @@ def tasks_of(survey: Survey) -> list[Task]:
 
 
 def run_task(survey: Survey, task: Task, tick: Tick | None = None) -> Result:
-    """Carries out one task; `tick` is told of the bytes read."""
+    """Runs one task; `tick` receives the number of bytes read."""
     throttle = Throttle(survey.throttle, tick)
     numbers = range(task.first, task.last)
     if task.kind == "segment":
@@ -135,7 +135,7 @@ def run_all(
         done: results of an earlier run, by key.
         finished: called with each new result.
         deadline: `time.monotonic()` after which no task is begun; None for none.
-        tick: told of the bytes that this process reads.
+        tick: receives the number of bytes that this process reads.
 
     Returns:
         Results by key; fewer than tasks if the deadline passed.

@@ -53,7 +53,7 @@ class TimerCheck:
         return self._queue is not None and self._saved().last_timer_queue_offset > 0
 
     def run(self) -> str:
-        """Looks at all parts; returns in words what was looked at."""
+        """Checks all parts; returns a text about what was checked."""
         size = max((file.size for file in self._files), default=0)
         parts = [_NO_UNITS]
         for number, file in enumerate(self._files):
@@ -230,5 +230,5 @@ class TimerCheck:
         return int(due) if is_parked and due.isascii() and due.isdigit() and len(due) < _MOST_DIGITS else None
 
     def _kept(self, position: int) -> bool:
-        """Whether the timer log should have a position: expired files are gone."""
+        """Whether the timer log should have a position: expired files are deleted."""
         return not self._files or position >= self._files[0].base

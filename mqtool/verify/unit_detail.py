@@ -32,7 +32,7 @@ class OddUnits:
         code: of the finding; "" if they point into damage and so prove what was there.
         queue, is_batch: where they lie.
         first, last: numbers of the units, both included.
-        first_offset, last_offset: queue offsets that they stand for, both included.
+        first_offset, last_offset: queue offsets that they represent, both included.
         start, end: least physical offset that they state, largest end.
         evidence: expected and found, of the first.
         damage: number of the damaged range that they point into, -1 if none.
@@ -64,7 +64,7 @@ class OddUnits:
 
     @property
     def is_hole(self) -> bool:
-        """Whether they stand in for messages that are gone, all with the unit of the next one that is left."""
+        """Whether they replace lost messages, all with the unit of the next remaining one."""
         return self.code == "queue-filled-hole"
 
     def extend(self, other: "OddUnits") -> None:
@@ -272,7 +272,7 @@ class UnitDetail:
     def _without_unit(
         odd: _Side, index: int, record: int, records: Records
     ) -> tuple[str, str, tuple[Queue, int] | None]:
-        """A unit points at a record that has none of its own, or one in a queue that is not looked at."""
+        """A unit points at a record that has no unit of its own, or one in a queue that is not checked."""
         mine = np.flatnonzero(records.units.row == record)
         if not len(mine):
             return "queue-transaction-unit", "points at a prepared or rolled-back record", None
@@ -355,7 +355,7 @@ def _differs(odd: _Side, index: int, expected: _Side, own: int, *, absent: bool)
     if found != due:
         code = "queue-shifted-unit" if absent else "queue-duplicate-unit"
         if not absent and found < due and odd.tags[index] == 0 and odd.size[index] == expected.size[own]:
-            code = "queue-filled-hole"  # what SimpleQueueWriter puts where messages are gone
+            code = "queue-filled-hole"  # what SimpleQueueWriter writes where messages are lost
         return code, f"queue offset {found} points at the record with queue offset {due}"
     if odd.size[index] != expected.size[own]:
         return "queue-wrong-size", f"size {odd.size[index]}, the record has {expected.size[own]}"

@@ -9,7 +9,7 @@ References are copied before what they refer to, and the log last, up to an end 
    the checkpoint on (R6 and R8 of docs/recovery.md);
    A RocksDB among them (`rocksdbstore`, tables in `config`) is copied as one state: its manifest names the files that
    belong together, so it is copied again if that, or the set of its files, changed meanwhile;
-5. the log, up to the noted end; bytes behind it are left out;
+5. the log, up to the noted end; bytes after it are left out;
 6. topics and groups last: a table that is too new does no harm, one that is too old would hide a topic.
 
 Sources: DefaultMessageStore.recover, CommitLog.recoverAbnormally, ConsumeQueue.truncateDirtyLogicFiles (4.9.7, 5.5.0).

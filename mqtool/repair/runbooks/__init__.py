@@ -1,4 +1,4 @@
-"""Runbooks: known troubles of a store as code. Detect, explain, plan, gates, apply, verify, take back.
+"""Runbooks: known problems of a store as code. Detect, explain, plan, gates, apply, verify, undo.
 
 ```
 book = RUNBOOKS["RB-03"]
@@ -7,7 +7,7 @@ protocol = run(book, root, Request(apply=True, backup_acknowledged=True))
 print(protocol.markdown())                                       # to paste into a ticket
 ```
 
-Every change is a plan of `mqtool.repair` or a new directory: both can be taken back. Docs pages: docs/runbooks/.
+Every change is a plan of `mqtool.repair` or a new directory: both can be undone. Docs pages: docs/runbooks/.
 """
 
 from mqtool.repair.runbooks.catalogue import ORDER, RUNBOOKS, needed

@@ -16,7 +16,7 @@ _LINT = ("lint-size", "lint-legacy-key")
 
 
 def mend_findings(case: Case, found: Detection) -> InPlace:
-    """Proposes the changes that mend the findings."""
+    """Proposes the changes that repair the findings."""
     mending = changes_of(case.store, found.findings)
     return InPlace(mending.changes, mending.left, mending.again)
 
@@ -41,7 +41,7 @@ def salvage_aside(case: Case, _found: Detection) -> Proposal:
 
 
 def _clear_way(case: Case, found: Detection) -> Proposal:
-    """Sets files without a record aside; makes queue files of a wrong length anew."""
+    """Sets files without a record aside; rebuilds queue files of a wrong length."""
     lint = [one.evidence for one in found.findings if one.code in _LINT]
     if lint:
         return Advice(
@@ -70,7 +70,7 @@ def _is_below(case: Case, name: str) -> bool:
 
 
 def _has_record(path: Path) -> bool:
-    """Whether a magic code stands anywhere in a file; if not, no record is lost with it."""
+    """Whether a magic code occurs anywhere in a file; if not, no record is lost with it."""
     with ReadFile(path) as file:
         return next_magic(file, 0) is not None
 

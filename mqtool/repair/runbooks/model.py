@@ -1,4 +1,4 @@
-"""What a runbook is, and what it is given: values and the types of its two questions, is it there and what mends it."""
+"""What a runbook is and gets: values, and the types of its questions: is the symptom present, what repairs it."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -17,12 +17,12 @@ class Request:
     """What whoever runs a runbook says.
 
     Attributes:
-        apply: carry it out; without it everything is looked at and planned, and nothing is changed.
+        apply: apply the plan; without it everything is checked and planned, and nothing is changed.
         backup_acknowledged: there is a backup, or none is needed.
         config: broker keys.
         broker: release that would be started, "4.9" or "5.5"; None for the one that wrote the store.
         copies: other copies of the same log: slaves, backups.
-        to: new directory that takes what a runbook makes beside the store.
+        to: new directory for what a runbook writes outside of the store.
         topics: names, for runbooks about topics.
         at: a physical offset, for runbooks about one record.
         before: a physical offset, for runbooks about the front of the log.
@@ -43,7 +43,7 @@ class Request:
 
 @dataclass
 class Case:
-    """One store, looked at for one runbook; what costs time is looked at once.
+    """One store, checked by one runbook; expensive checks run once.
 
     Attributes:
         store: opened for reading.
@@ -107,8 +107,8 @@ class InPlace:
 
     Attributes:
         changes: for one plan.
-        left: findings that it does not mend.
-        again: more may be mended by running once more after `mqtool finalize`.
+        left: findings that it does not repair.
+        again: more may be repaired by running it again after `mqtool finalize`.
     """
 
     changes: tuple[Change, ...]
@@ -164,7 +164,7 @@ class Runbook:
         limits: what it cannot do.
         needs: options that it needs to be carried out.
         detect: is it there?
-        propose: what mends it; only asked if it is there.
+        propose: the changes that repair it; only called if it is present.
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""What a run of a runbook came to: every step with its evidence, as JSON's values and as Markdown for a ticket."""
+"""Result of running a runbook: every step with its evidence, as JSON's values and as Markdown for a ticket."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -31,7 +31,7 @@ class Step:
 
 @dataclass
 class Protocol:
-    """The whole run.
+    """A complete run.
 
     Attributes:
         runbook, name: which.
@@ -40,9 +40,9 @@ class Protocol:
         begun: RFC 3339.
         present: whether the trouble is there.
         applied: whether something was carried out.
-        mended: whether the trouble is gone; None if nothing was carried out.
+        mended: whether the problem is solved; None if nothing was applied.
         gone: messages of which the store held no intact record when the run began; None if that is not known.
-        lost_by_start: messages that consumers lose if the broker is started instead, those that are gone among them;
+        lost_by_start: messages that consumers lose if the broker is started instead, including those that are lost;
             None if it does not start.
         lost_after: of the messages that were known when the run began, those that consumers lose when the broker is
             started now; None if that is not known.

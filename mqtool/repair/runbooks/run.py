@@ -44,8 +44,8 @@ def run(book: Runbook, root: Path, request: Request | None = None) -> Protocol:
 
     Raises:
         UsageError: an option that the runbook needs is missing.
-        NotAStoreError, LayoutError, UnsupportedFormatError: the store cannot be looked at.
-        StoreError: the system reported an error while carrying out; what was begun was taken back.
+        NotAStoreError, LayoutError, UnsupportedFormatError: the store cannot be read.
+        StoreError: the system reported an error while applying; what was begun was undone.
     """
     asked = request or Request()
     with open_store(root, asked.config) as store:

@@ -127,7 +127,7 @@ def _make_room(case: Case, _found: Detection) -> Proposal:
 
 
 def _renew_timer(case: Case, found: Detection) -> InPlace:
-    """Proposes the timer's files anew, with its queue if that is damaged too; an end of the log is cut first."""
+    """Proposes to rebuild the timer's files, with its queue if that is damaged too; an end of the log is cut first."""
     if case.findings(_TAILS):
         return InPlace((Truncate(case.store.commit_log.max_offset),), again=True)
     queue = tuple(one for one in case.verification.findings if one.topic == _TIMER_TOPIC)
@@ -148,7 +148,7 @@ def _shared(case: Case) -> Detection:
 
 
 def file_system_of(path: Path, mounts: Path) -> str:
-    """Returns the kind of file system of a path, "" if the system does not tell.
+    """Returns the kind of file system of a path, "" if unknown.
 
     Args:
         path: any.

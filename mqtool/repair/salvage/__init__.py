@@ -6,7 +6,7 @@ found = salvage(root, target, SalvageOptions(copies=(slave,)))         # what th
 found = salvage(root, target, SalvageOptions(compact=True, map_file=path))   # moved together, with a map of offsets
 ```
 
-The old stores are only read. The new one appears under its name when it is whole, never before.
+The old stores are only read. The new one appears under its name when it is complete, never before.
 Docs page: docs/salvage.md.
 """
 

@@ -15,7 +15,7 @@ from mqtool.verify.record_rules import impossible_fields, not_compressed
 _CRC_MARK = f"{properties.CRC32}\x01".encode()
 _COMPRESSION = int(SysFlag.COMPRESSED) | commit_log.COMPRESSION_MASK
 _BEHIND_PORT = {"born_port": "store_timestamp", "store_port": "reconsume_times"}
-"""The field behind a port, which is the last part of a host."""
+"""The field after a port, which is the last part of a host."""
 
 
 def put_right(frames: Frames, time: int) -> tuple[Frames, list[int]]:

@@ -1,6 +1,6 @@
-"""What stands in a new log where the records of the old one are gone: the broker has to get across.
+"""Filler of a new log where records of the old one are missing: the broker has to get across.
 
-Its recovery and its dispatch go from record to record and end at the first that is none; a BLANK leads to the end
+Its recovery and its dispatch go from record to record and end at the first invalid one; a BLANK leads to the end
 of the segment only (CommitLog.recoverNormally, checkMessageAndReturnSize, DefaultMessageStore.doReput; 4.9.7, 5.5.0).
 So a hole inside a segment is filled with records of its exact length. They are marked as rolled back: the broker puts
 such into no queue and no index (CommitLogDispatcherBuildConsumeQueue, IndexService.buildIndex; 4.9.7, 5.5.0).
@@ -23,7 +23,7 @@ def fillers(start: int, end: int, time: int) -> Iterator[bytes]:
 
     Args:
         start, end: physical offsets; the range is not shorter than `MIN_RECORD_SIZE`.
-        time: store time of the record before or behind it, ms.
+        time: store time of the record before or after it, ms.
     """
     at = start
     while at < end:

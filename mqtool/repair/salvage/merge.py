@@ -1,7 +1,7 @@
 """The provable records of one store or of several copies of it, in the order of their physical offsets.
 
-What the first copy lacks is taken from the next one that has it at the same offset. Copies are only put together
-where they tell the same story: a record that stands in both must be the same message, or the copies diverged.
+What the first copy lacks is taken from the next one that has it at the same offset. Copies are only merged
+where they agree: a record that is in both must be the same message, or the copies diverged.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ _NOTED = 1000
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Records that lie one behind the other without a gap.
+    """Consecutive records without a gap.
 
     Attributes:
         source: number of the copy that they are from.
@@ -43,7 +43,7 @@ class Run:
 
     @property
     def end(self) -> int:
-        """Physical offset behind the last."""
+        """Physical offset after the last."""
         return int(self.frames.base + self.frames.positions[-1] + self.frames.sizes[-1])
 
     @property
@@ -111,7 +111,7 @@ class Merge:
                 )
 
     def _runs(self, number: int, start: int | None, end: int | None) -> Iterator[Run]:
-        """Yields what lies wholly between two physical offsets, from one copy and those behind it."""
+        """Yields what lies completely between two physical offsets, from one copy and those after it."""
         if number == len(self._logs):
             return
         log, at = self._logs[number], start

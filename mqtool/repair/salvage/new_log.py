@@ -61,7 +61,7 @@ class KeptLog:
     Attributes:
         holes: ranges without a record, in order.
         records: written, fillers not counted.
-        end: physical offset behind the last one; None before the first.
+        end: physical offset after the last one; None before the first.
         unplaced: physical offsets of records that had to be left out: the hole before them is too short for a filler.
     """
 
@@ -76,7 +76,7 @@ class KeptLog:
         self._time = 0
 
     def add(self, run: Run) -> None:
-        """Writes records behind those before; all are of one segment."""
+        """Writes records after those before; all are of one segment."""
         rest: Run | None = run
         if self.end is None:
             self.end = self._segments.base(run.start)
@@ -119,7 +119,7 @@ class MovedLog:
     Attributes:
         holes: ranges of the old log without a record, in order.
         records: written.
-        old_end: physical offset behind the last one in the old log; None before the first.
+        old_end: physical offset after the last one in the old log; None before the first.
         moves: (old, new, length) of stretches that moved by the same distance, ascending in both.
     """
 
@@ -138,11 +138,11 @@ class MovedLog:
 
     @property
     def end(self) -> int | None:
-        """Physical offset behind the last record, in the old log; as of `KeptLog`."""
+        """Physical offset after the last record, in the old log; as of `KeptLog`."""
         return self.old_end
 
     def add(self, run: Run) -> None:
-        """Writes records behind those before."""
+        """Writes records after those before."""
         if self.old_end is not None and run.start > self.old_end:
             segment_end = self._segments.base(self.old_end) + self._segments.size
             start = segment_end if self._is_blank(self.old_end, segment_end) else self.old_end

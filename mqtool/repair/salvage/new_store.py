@@ -64,7 +64,7 @@ def salvage(
 
     Args:
         root: of the damaged store; only read.
-        target: root of the new store; must not exist. It appears when it is whole and on disk.
+        target: root of the new store; must not exist. It appears when it is complete and on disk.
         options: how.
         on_progress: called with bytes of the first copy's log.
 
@@ -249,7 +249,7 @@ class _Salvage:
         self._found.index_files = result.index_files
 
     def _keep_config(self) -> None:
-        """Copies tables that can be read, and makes the others and the checkpoint anew."""
+        """Copies tables that can be read, and rebuilds the others and the checkpoint."""
         config = self._new / file_names.CONFIG
         config.mkdir()
         for name, data in _tables(self._stores):
@@ -270,14 +270,14 @@ class _Salvage:
                 self._found.config[table] = "copied, with offsets beyond the end of their queues set back"
 
     def _of_release(self, files: dict[str, bytes], last: int) -> dict[str, bytes]:
-        """Lets the checkpoint tell the release of the first copy, as that of an orderly stop does."""
+        """Makes the checkpoint show the release of the first copy, as that of a clean shutdown does."""
         made = checkpoint.parse(files[file_names.CHECKPOINT])
         if self._told.version.line == "5.5":
             made = replace(made, confirm_physical_offset=last, logics_physical_offset=last)
         return {**files, file_names.CHECKPOINT: checkpoint.build(made)}
 
     def _copy_checkpoint(self) -> None:
-        """Copies a checkpoint for what it tells about the release; a new one takes its place at the end."""
+        """Copies a checkpoint for the release that it shows; a new one takes its place at the end."""
         for store in self._stores:
             if store.checkpoint is not None:
                 (self._new / file_names.CHECKPOINT).write_bytes(read_file(store.path / file_names.CHECKPOINT))

@@ -1,4 +1,4 @@
-"""What a salvage came to: what is in the new store, and what is lost, by topic and queue and consumer group."""
+"""Result of a salvage: what is in the new store, and what is lost, by topic and queue and consumer group."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -40,7 +40,7 @@ class QueueRow:
 
 @dataclass
 class Salvaged:
-    """The whole answer.
+    """The complete result.
 
     Attributes:
         store, target: old root and new one.
@@ -56,7 +56,7 @@ class Salvaged:
         conflicts: records that differ between copies where no checksum decides; those of `store` were taken.
         unplaced: physical offsets of records that could be proved but not kept in place.
         index_files: names.
-        config: file below config/ to where it came from: "copied", or why it was made anew.
+        config: file below config/ to where it came from: "copied", or why it was rebuilt.
         map_file: with the moves, of a compacted store.
         notes: in words.
         verify: state that `mqtool verify` gives the new store.
@@ -199,7 +199,7 @@ def _offsets(queue: Queue | None) -> tuple[np.ndarray, np.ndarray]:
         first = np.repeat(units["base_queue_offset"].astype(np.int64) - np.cumsum(sizes) + sizes, sizes)
         return first + np.arange(sizes.sum()), none
     real = has_record(units)
-    stands_in = np.zeros(len(units), bool)  # a hole has the unit of the message behind it
+    stands_in = np.zeros(len(units), bool)  # a hole has the unit of the message after it
     stands_in[:-1] = units["physical_offset"][:-1] == units["physical_offset"][1:]
     return (
         np.flatnonzero(real & ~stands_in) + queue.first_offset,

@@ -31,7 +31,7 @@ _CRC_MARK = f"{properties.CRC32}\x01".encode()
 _QUEUE_ID_AT = commit_log.field_offset("queue_id")
 _QUEUE_OFFSET_AT = commit_log.field_offset("queue_offset")
 _FARTHEST = 4096
-"""Units that are looked at for one that its record agrees with."""
+"""Maximum number of units to try for one that agrees with its record."""
 _UNQUEUED = (SysFlag.TRANSACTION_PREPARED, SysFlag.TRANSACTION_ROLLBACK)
 
 

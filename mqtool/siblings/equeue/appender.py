@@ -39,7 +39,7 @@ class ChunkAppender:
 
     @property
     def position(self) -> int:
-        """Global position at which the next record goes, if it fits into the chunk."""
+        """Global position of the next record, if it fits into the chunk."""
         return self._header.start + self._data_end
 
     def resume(self, chunks: dict[int, LoadedChunk]) -> None:

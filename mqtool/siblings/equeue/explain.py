@@ -25,9 +25,9 @@ class Explanation:
         write_position: global position at which it continues to write; None if it does not start.
         overwritten: positions of valid messages after the data end that it finds; they are lost without an error.
         missing: names of message chunks that are missing, though later ones or queue entries show that they were there:
-            their messages are gone, and where the newest is missing, entries lead into what is written next.
+            their messages are lost, and where the newest is missing, entries point to what is written next.
         unserved: by (topic, queue id): entries that lead consumers to nothing, or to a message with another place. The
-            last of `MAX_UNSERVED` stands for those after it, which are not followed.
+            last of `MAX_UNSERVED` represents those after it, which are not followed.
         silent: what it does without logging or an error.
     """
 

@@ -169,7 +169,7 @@ def _record(message: StoredMessage) -> Iterator[Finding]:
 
 
 def _backwards(store: EQueueStore, chunk: ChunkFile) -> Iterator[Finding]:
-    """Reads a completed chunk from its data end by the lengths behind the records."""
+    """Reads a completed chunk from its data end by the lengths after the records."""
     end = chunk.room
     while end > 0:
         found: Frame | NoFrame = chunk.frame_before(end, 0, store.max_record_size)

@@ -1,4 +1,4 @@
-"""Queue entries against message records, as columns; each pair that does not agree is looked at by itself."""
+"""Queue entries against message records, as columns; each pair that does not agree is checked separately."""
 
 from collections.abc import Generator, Iterator
 from dataclasses import replace
@@ -41,7 +41,7 @@ def verify_queues(
 
 
 class _Comparison:
-    """Messages beside the entries that name them.
+    """Messages with the entries that name them.
 
     Attributes:
         positions, queues, codes: of the messages, in the order of positions; see `KnownMessages.arrays`.

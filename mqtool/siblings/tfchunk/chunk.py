@@ -44,8 +44,8 @@ class TFChunkFile(FrameFile):
         name: what its file name says.
         header: its first 128 bytes.
         footer: its last 128 bytes.
-        written: data position up to which records may stand: the footer says it of a completed chunk; of another, the
-            place of writer.chk once `TFChunkDb` has set it, else the end of the file.
+        written: data position up to which there may be records: the footer states it for a completed chunk; of another,
+            the place of writer.chk once `TFChunkDb` has set it, else the end of the file.
     """
 
     states_at = _STATED_AT
@@ -76,7 +76,7 @@ class TFChunkFile(FrameFile):
 
     @property
     def last_number(self) -> int:
-        """The last number that a merged chunk stands for; that of another chunk is its own."""
+        """The last number that a merged chunk represents; that of another chunk is its own."""
         is_merged = self.header.start_number == self.number and self.header.end_number > self.number
         return self.header.end_number if is_merged else self.number
 

@@ -16,7 +16,7 @@ class ChunkReport:
     Attributes:
         chunk: the file.
         forwards: records found from the beginning, by the lengths before them.
-        backwards: further ones found from the end of data, by the lengths behind them, in the log's order.
+        backwards: further ones found from the end of data, by the lengths after them, in the log's order.
         between: further ones that state their own position, or that the position map names.
         damage: ranges without a record.
     """

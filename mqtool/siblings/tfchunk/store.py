@@ -242,7 +242,7 @@ def chunk_runs(chunk: TFChunkFile, *, known_end: bool) -> Iterator[ValidRun | St
 
 
 def resume(chunk: TFChunkFile, after: int) -> int | None:
-    """Returns the data position of the next valid record behind a damaged one.
+    """Returns the data position of the next valid record after a damaged one.
 
     Without a scavenge, records state their own place. With one, the map lists places.
     """

@@ -95,7 +95,7 @@ class TieredStore:
         queues: of all of them.
         metadata: tieredStoreMetadata.json of the store around it, None if there is none that can be read.
         strays: paths that do not belong.
-        open_indexes: index files beside the tier that the broker still writes to.
+        open_indexes: index files next to the tier that the broker still writes to.
     """
 
     def __init__(self, path: Path) -> None:

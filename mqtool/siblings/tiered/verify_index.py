@@ -1,4 +1,4 @@
-"""Index files of a tiered store: the compacted ones of the tier, and those beside it that are still written to.
+"""Index files of a tiered store: the compacted ones of the tier, and those next to it that are still written to.
 
 In the first, entries of a slot lie side by side; in the second they form chains, as in an ordinary index file, and the
 number of slots is nowhere in the file: it is found by the entries. Source: IndexStoreFile, IndexItem (5.5.0).
