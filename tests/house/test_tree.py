@@ -12,6 +12,8 @@ from tests.house.modules import ROOT, modules
 OPEN_PROMISES = re.compile(r"\b(?:TODO|FIXME|XXX|NotImplementedError)\b")
 MACHINE_PATHS = re.compile(r"(?<![\w.~$}>*-])/(?:home|Users|root|work)/\w")
 LARGEST_TEXT = 1 << 20
+OTHERS_NAME = re.compile(r"(?<!rocketmq-)\bmqtool\[(?!-)[a-z{]|pip install (?:--\S+ )*['\"]?mqtool\b")
+"""The name on the package index belongs to another project: installing it would fetch a stranger's code."""
 REGISTRY_HOSTS = re.compile(r"pythonhosted|pypi\.org|repo1?\.maven|maven\.org|artifactory|npmjs\.")
 
 
@@ -49,6 +51,10 @@ def test_no_path_of_a_machine_stands_anywhere():
 
 def test_no_package_registry_is_named():
     assert places(REGISTRY_HOSTS) == []
+
+
+def test_nothing_is_installed_by_the_name_of_another_project():
+    assert places(OTHERS_NAME) == []
 
 
 def test_every_module_says_what_belongs_in_it():
