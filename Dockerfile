@@ -30,7 +30,6 @@ ENV PATH=/opt/mqtool/bin:${PATH} \
     PYTHONUNBUFFERED=1
 USER 3000:3000
 WORKDIR /tmp
-VOLUME /store
 EXPOSE 10911 9876
 ENTRYPOINT ["mqtool"]
 CMD ["--help"]

@@ -10,7 +10,7 @@ from tests.house.modules import ROOT
 APACHE_2 = "cfc7749b96f63bd31c3c42b5c471bf756814053e847c10f3eb003417bc523d30"
 """SHA-256 of the text as the Apache Software Foundation publishes it."""
 FOREIGN = re.compile(
-    r"SPDX-License-Identifier: (?!Apache-2\.0\b)(\S+)|GNU (?:Lesser |Affero )?General Public License|Mozilla Public License"
+    r"SPDX-License-Id[e]ntifier: (?!Apache-2\.0\b)(\S+)|GNU (?:Lesser |Affero )?General Public License|Mozilla Public License"
     r"|Permission is hereby granted, free of charge|Redistribution and use in source and binary forms"
 )
 """How other licences begin, or name themselves."""
