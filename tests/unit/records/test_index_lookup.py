@@ -12,8 +12,8 @@ from mqtool.store.index_file import IndexFile
 from tests.support.engine_faults import fast_directory, remove
 
 SLOTS, ENTRIES = 3, 20
-entries = st.lists(st.tuples(st.integers(0, 8), st.integers(0, 40)), max_size=60)
-TIMES = st.integers(0, 45).map(lambda second: second * 1000)
+entries = st.lists(st.tuples(st.integers(0, 4), st.integers(1, 9)), min_size=3, max_size=60)
+TIMES = st.integers(0, 10).map(lambda second: second * 1000)
 
 
 def written(root, rows) -> list[IndexWriter]:
@@ -55,7 +55,7 @@ def expected(rows, key_hash, most, begin, end):
     return found
 
 
-@given(entries, st.integers(0, 8), st.integers(0, 9), TIMES, TIMES)
+@given(entries, st.integers(0, 4), st.integers(0, 9), TIMES, TIMES)
 def test_a_look_up_finds_what_the_broker_finds(rows, key_hash, most, begin, end):
     root = fast_directory()
     files = written(root, rows)
