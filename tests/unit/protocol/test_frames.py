@@ -83,6 +83,16 @@ def test_the_bounds_themselves_are_allowed(length):
     assert framer.error is None or "no JSON" in str(framer.error)
 
 
+@pytest.mark.parametrize("name", ["code", "flag", "opaque", "version"])
+@pytest.mark.parametrize("value", ["2147483648", "-2147483649", "9" * 5000, "1e9", '"x"', "[]"])
+def test_a_number_of_a_header_that_is_no_int_ends_the_stream(name, value):
+    fields = {"code": "10", "flag": "0", "opaque": "1", "version": "0"} | {name: value}
+    header = ("{" + ",".join(f'"{key}":{text}' for key, text in fields.items()) + "}").encode()
+    framer = Framer()
+    framer.feed(struct.pack(">ii", 4 + len(header), len(header)) + header)
+    assert framer.error is not None
+
+
 def test_the_limit_can_be_lowered():
     framer = Framer(max_frame=1000)
     framer.feed(stream([Command(10, body=bytes(1000))]))

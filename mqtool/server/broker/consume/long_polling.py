@@ -35,7 +35,10 @@ class LongPolling:
 
     Attributes:
         count: how many wait.
+        longest_s: how long one waits at most, whatever it asks for.
     """
+
+    longest_s = 30.0
 
     def __init__(self, max_offset: Callable[[str, int], int]) -> None:
         """Takes a function that returns the max offset of a topic's queue."""
@@ -48,6 +51,10 @@ class LongPolling:
         self._is_due = False
         self._guard = threading.Lock()
         self._pace = Pace()
+
+    def seconds(self, wanted_ms: int) -> float:
+        """Returns how long a request waits that asks for so many ms."""
+        return min(max(0, wanted_ms) / 1000, self.longest_s)
 
     @staticmethod
     def now() -> float:

@@ -94,7 +94,7 @@ class PullProcessor:
         wait_ms = number(command, "suspendTimeoutMillis", 0)
         if not settings.flag("longPollingEnable"):
             wait_ms = settings.number("shortPollingTimeMills")
-        return self._hold(command, request, min(max(wait_ms, 0), 30_000) / 1000, found.next_begin_offset)
+        return self._hold(command, request, self._broker.long_polling.seconds(wait_ms), found.next_begin_offset)
 
     async def _hold(self, command: Command, request: _Pull, seconds: float, offset: int) -> Command:
         """Waits for messages that pass the filter: reads again with each that arrives, until the time is up."""

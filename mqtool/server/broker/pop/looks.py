@@ -17,7 +17,6 @@ from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.pop.order import OrderTable
 from mqtool.server.net.peer import Handler, Peer
 
-MAX_HOLD_MS = 30_000
 _OUTSIDE_QUEUE = frozenset({GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY})
 
 
@@ -43,7 +42,7 @@ class PopLooks:
         """Returns whether there is a message to pop; waits for one as long as the request allows."""
         queues = self._queues(command, peer, ResponseCode.SYSTEM_ERROR)
         long_polling = self._broker.long_polling
-        seconds = min(max(0, number(command, "pollTime", 0)), MAX_HOLD_MS) / 1000
+        seconds = self._broker.long_polling.seconds(number(command, "pollTime", 0))
         has_message = self._has_message(command, queues)
         if not has_message and seconds and not self._broker.is_stopping:
             ends = {(key.topic, key.queue_id): self._bounds(key)[1] for key in queues}

@@ -34,7 +34,6 @@ from mqtool.server.broker.stored import rebuilt, stored
 from mqtool.server.net.peer import Handler, Peer
 from mqtool.store.filters import MessageFilter
 
-MAX_POLL_MS = 30_000
 _POP_CHECK_POINT = "POP_CK"
 _OUTSIDE_QUEUE = frozenset({GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY, GetStatus.OFFSET_FOUND_NULL})
 """The group's offset is not in the queue: the pop reads again, from the next offset that is."""
@@ -74,7 +73,7 @@ class PopProcessor:
         """Returns messages; waits for them as long as the request allows."""
         request = read_request(self._broker, command, peer)
         long_polling = self._broker.long_polling
-        end = long_polling.now() + min(number(command, "pollTime", 0), MAX_POLL_MS) / 1000
+        end = long_polling.now() + long_polling.seconds(number(command, "pollTime", 0))
         for key in request.queues:  # what was acknowledged before the request came is there for it
             if long_polling.is_expected(key.topic, key.queue_id):
                 await long_polling.caught_up(key.topic, key.queue_id)

@@ -13,8 +13,8 @@ import pytest
 from mqtool.formats.service_records import MAX_QUEUES
 from mqtool.server.broker.pop.acks import MAX_ACKED, MAX_BITS
 from mqtool.server.testing import MqServer
-from tests.support.hostile import FIELDS, Attack
-from tests.support.remoting import Client
+from tests.support.hostile import FIELDS, Attack, handled
+from tests.support.remoting import Client, bodies
 from tests.unit.server.broker.conftest import until
 
 INT_MAX, LONG_MAX = (1 << 31) - 1, (1 << 63) - 1
@@ -64,6 +64,44 @@ def test_acknowledgements_of_one_request_are_counted_before_they_are_made(client
     assert time.monotonic() - started < 5
 
 
+@pytest.mark.parametrize(("name", "is_taken"), [("g" * 120, True), ("g" * 121, False), ("../g", False), ("g\0", False)])
+def test_a_group_has_a_name_of_limited_length_in_rocketmq_s_letters(client, name, is_taken):
+    answer = client.call(200, json.dumps({"groupName": name}).encode())
+    assert (answer.code == 0) == is_taken
+    assert (client.call(352, group=name).code == 0) == is_taken
+
+
+def test_however_many_are_asked_for_fewer_are_returned(client, topic):
+    keyed = b"KEYS\x01many\x02"
+    one = struct.pack(">iiiii", 22 + 1 + len(keyed), 0, 0, 0, 1) + b"m" + struct.pack(">h", len(keyed)) + keyed
+    assert client.put(topic, one * 1100, code=320, m=True).code == 0
+    until(lambda: client.call(30, topic=topic, queueId=0).fields["offset"] == "1100")
+    assert len(bodies(client.pull(topic, count=INT_MAX))) == 32
+    times = {"beginTimestamp": 0, "endTimestamp": LONG_MAX}
+    until(lambda: client.call(12, topic=topic, key="many", maxNum=1, **times).code == 0)
+    assert len(bodies(client.call(12, topic=topic, key="many", maxNum=INT_MAX, **times))) == 64
+    assert len(client.call(321, topic=topic, queueId=0, index=0, count=INT_MAX).json["queueData"]) == 1024
+
+
+def test_a_request_is_held_no_longer_than_the_broker_holds_any(server, client, topic):
+    long_polling = server.broker.long_polling
+    assert long_polling.longest_s == 30
+    long_polling.longest_s = 0.2
+    try:
+        begun = time.monotonic()
+        assert client.pull(topic, hold_ms=LONG_MAX).code == 19
+        client.call(200, b'{"groupName": "GLimits"}')
+        pop = {"consumerGroup": "GLimits", "topic": topic, "queueId": 0, "maxMsgNums": 1, "invisibleTime": 500}
+        more = {"bornTime": int(time.time() * 1000), "initMode": 0, "exp": "*", "expType": "TAG"}
+        assert client.call(200050, **pop, **more, pollTime=LONG_MAX).code != 0
+        client.call(
+            200054, consumerGroup="GLimits", topic=topic, queueId=0, pollTime=LONG_MAX, bornTime=more["bornTime"]
+        )
+        assert time.monotonic() - begun < 10
+    finally:
+        del long_polling.longest_s
+
+
 @pytest.mark.parametrize("value", EXTREMES)
 def test_a_setting_that_is_no_number_is_refused_and_services_go_on(client, value):
     answer = client.call(25, f"flushConsumerOffsetInterval={value}".encode())
@@ -72,33 +110,27 @@ def test_a_setting_that_is_no_number_is_refused_and_services_go_on(client, value
     assert client.call(25, b"flushConsumerOffsetInterval=50").code == 0
 
 
-NUMBERS = {
-    11: ("queueId", "queueOffset", "maxMsgNums", "sysFlag", "commitOffset", "suspendTimeoutMillis", "subVersion"),
-    12: ("maxNum", "beginTimestamp", "endTimestamp"),
-    29: ("queueId", "timestamp"),
-    33: ("offset",),
-    222: ("queueId", "timestamp", "offset"),
-    310: ("d", "e", "f", "g", "h", "j", "l"),
-    321: ("queueId", "index", "count"),
-    200050: ("queueId", "maxMsgNums", "invisibleTime", "bornTime", "initMode"),
-    200051: ("queueId", "offset"),
-    200052: ("queueId", "maxMsgNums"),
-    200053: ("queueId", "offset", "invisibleTime"),
-    200054: ("queueId",),
-}
-
-
-def test_every_number_of_a_request_may_be_extreme(client, topic, caplog):
-    fields = {**FIELDS, "topic": topic, "b": topic}
-    tracemalloc.start()
-    try:
-        for code, named in NUMBERS.items():
-            for name in named:
+@pytest.mark.long
+@pytest.mark.slow
+def test_every_number_of_every_request_may_be_extreme(caplog):
+    numbers = [name for name, value in FIELDS.items() if value.lstrip("-").isdigit()]
+    assert len(numbers) > 30
+    with MqServer() as server, Client(server.broker_address) as client:
+        server.broker.long_polling.longest_s = 0
+        codes = handled(server.broker_address)
+        assert len(codes) > 60
+        client.call(28)
+        tracemalloc.start()
+        try:
+            for code in codes:
                 for value in EXTREMES:
-                    client.call(code, **{**fields, name: value})
-        assert tracemalloc.get_traced_memory()[1] < 64 << 20
-    finally:
-        tracemalloc.stop()
+                    for name in numbers:
+                        client.send(code, **{**FIELDS, name: value})
+                    assert client.call(28).code == 0, (code, value)  # and read what was answered meanwhile
+                    client.early.clear()
+            assert tracemalloc.get_traced_memory()[1] < 64 << 20
+        finally:
+            tracemalloc.stop()
     assert [one.getMessage() for one in caplog.records if one.getMessage().startswith("handler failed")] == []
 
 
@@ -127,7 +159,27 @@ def acks(address):
         client.call(200151, body)
 
 
+def extreme_numbers(address):
+    with Client(address) as client:
+        for value in EXTREMES:
+            for code in (11, 310, 200050, 200051, 321):
+                client.send(code, **{**FIELDS, "queueId": value, "e": value, "maxMsgNums": value, "count": value})
+        client.call(28)
+
+
+def useless_messages(address):
+    """Those that the services skip, by way of an ordinary client."""
+    with Client(address) as client:
+        for found in ({"REAL_QID": "abc"}, {"TIMER_OUT_MS": "9" * 5000}, {}):
+            client.put("rmq_sys_wheel_timer", b"x", properties=found)
+        client.put("Useless", struct.pack(">iiiiibh", 23, 0, 0, 0, 1, 1, 0), code=320, m=True, properties=LATER)
+        client.put("rmq_sys_REVIVE_LOG_DefaultCluster", b"[" * 10_000, properties={"TAGS": "ck"})
+
+
+LATER = {"TIMER_DELAY_SEC": "1"}
 ATTACKS = {
+    "extreme numbers": extreme_numbers,
+    "useless messages": useless_messages,
     "claimed length": lambda address: raw(address, struct.pack(">ii", (16 << 20) - 1, 100) + b"{" * 1000),
     "gRPC": lambda address: raw(address, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0" * 64),
     "mutated frames": lambda address: Attack(address, 3).run(40),
