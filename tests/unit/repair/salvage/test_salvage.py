@@ -344,7 +344,7 @@ def test_records_in_a_row_with_too_small_queue_offsets_stay_where_their_units_ar
         written(root, message, "queue_offset", max(0, message.queue_offset - back), 8)
     found = salvage(root, tmp_path / "new")
     assert found.verify == "clean"
-    assert any("put right" in note for note in found.notes)
+    assert any("corrected from the queues" in note for note in found.notes)
     with mqtool.open(tmp_path / "new") as store:
         assert {one.physical_offset: one.queue_offset for one in store.messages()} == whole
         queue = next(one for one in store.disk_queues() if (one.topic, one.queue_id) == ("Orders", 0))
@@ -376,7 +376,7 @@ def test_wrong_bytes_in_a_topic_are_put_right_where_one_unit_vouches_for_the_rec
     data[start : start + hit.store_size] = harmed
     segment.path.write_bytes(data)
     found = salvage(root, tmp_path / "new")
-    assert any("put right" in note and str(hit.physical_offset) in note for note in found.notes) == is_repaired
+    assert any("corrected from the queues" in note and str(hit.physical_offset) in note for note in found.notes) == is_repaired
     assert (records(tmp_path / "new") == whole) == is_repaired
     with mqtool.open(tmp_path / "new") as store:
         queue = next(one for one in store.disk_queues() if (one.topic, one.queue_id) == ("Orders", 0))
